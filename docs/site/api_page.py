@@ -111,7 +111,7 @@ CONSTRUCTED: Final = ("Cron", "Every", "Call", "Client", "AsyncClient", "Retry",
 _OURS: Final = (
     *(
         f"TaskDefinition.{each}"
-        for each in ("bind", "described", "rate_asked", "read_annotations", "received", "typed")
+        for each in ("bind", "described", "rate_request", "read_annotations", "received", "typed")
     ),
     *("Periodic.of", "Periodic.rule", "Cron.rule", "Every.rule"),
 )

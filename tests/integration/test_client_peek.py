@@ -33,7 +33,7 @@ def test_tasks_of_each_state_are_told_with_what_is_known_of_them(client: Client,
     [claim] = fleet.turn(owner, SERVING).claims
     fleet.turn(owner, SERVING, (claim, DeadOutcome(DEATH)), limit=0)
     [claim] = fleet.turn(owner, SERVING).claims
-    fleet.run(fleet.store.carry_progress([(owner, claim.entry.text, b"1 4 1 rows")]))
+    fleet.run(fleet.store.store_progress([(owner, claim.entry.text, b"1 4 1 rows")]))
 
     [waits] = client.peek("q")
     assert (waits.id, waits.state, waits.name, waits.attempt) == ("waits", State.READY, "work", 1)

@@ -7,7 +7,7 @@ import pytest
 import rota
 from rota.client.blocking.client import Client
 from rota.protocol.outcome import Done
-from rota.protocol.schedule_store import Declared, ScheduleStore
+from rota.protocol.schedule_store import DeclaredSchedule, ScheduleStore
 from rota.protocol.task_states import State
 from rota.schedules.schedule import CronRule, Schedule, encode_schedule
 from rota.tasks.registry import Registry
@@ -34,7 +34,7 @@ def report(monkeypatch: pytest.MonkeyPatch) -> rota.Task[[int], None]:
 
 
 def declare(fleet: Fleet) -> None:
-    declared = Declared(DECLARED.name, TEXT)
+    declared = DeclaredSchedule(DECLARED.name, TEXT)
     fleet.run(ScheduleStore(fleet.keys.namespace).declare(60_000, [declared]))
 
 

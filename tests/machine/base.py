@@ -17,9 +17,9 @@ from model.items import UNKNOWN_QUEUE, Serving, Share
 from rota.protocol.command import Command
 from rota.protocol.nodes import Announced, heartbeat_of
 from rota.protocol.outcome import Outcome
-from rota.protocol.schedule_store import Kept
+from rota.protocol.schedule_store import StoredSchedule
 from rota.protocol.tiers import Domain, QueueCondition, QueueShare, domain_of, pack_tiers, text_of_hours
-from rota.protocol.turns import Claim, RateAsked
+from rota.protocol.turns import Claim, RateRequest
 from rota.protocol.views import ClosedQueue
 from rota.server.server_errors import PushedBack
 from support.clock import TimedFleet
@@ -50,8 +50,8 @@ SHARES: Final = {share.queue: share for share in NAMED} | {
 }
 QUEUES: Final = list(SHARES)
 RATES_OF_TASKS: Final = {
-    "slow": RateAsked(b"", "slow", 2 * SECOND_US, 1),
-    "quick": RateAsked(b"", "quick", SECOND_US, 2),
+    "slow": RateRequest(b"", "slow", 2 * SECOND_US, 1),
+    "quick": RateRequest(b"", "quick", SECOND_US, 2),
 }
 SERVED: Final = (*NAMED, *PATTERNS)
 NAMES: Final = [share.queue for share in SERVED]
@@ -142,7 +142,7 @@ class Machine(RuleBasedStateMachine):
         self.reaped: set[str] = set()
         self.forgotten: set[str] = set()
         self.in_transit: list[Sent] = []
-        self.readings: list[tuple[int, Kept]] = []
+        self.readings: list[tuple[int, StoredSchedule]] = []
         self.is_full = False
         self.kept = KEPT
         self.unheard: set[str] = set()
@@ -184,10 +184,10 @@ class Machine(RuleBasedStateMachine):
 
         def check(rows: tuple[ClosedQueue, ...]) -> None:
             told = {(row.queue, row.closed_age_us, row.closed_by, bool(row.error)) for row in rows}
-            assert told == self.model.look_at_closed(self.now, HOUR_MS * 1000, conditions)
+            assert told == self.model.check_conditions(self.now, HOUR_MS * 1000, conditions)
 
         self.call(
-            self.fleet.store.look_at_closed(HOUR_MS, map(wired, conditions, conditions.values())), check, delivery
+            self.fleet.store.check_conditions(HOUR_MS, map(wired, conditions, conditions.values())), check, delivery
         )
 
     def picture(self) -> Picture:

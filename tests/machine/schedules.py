@@ -5,7 +5,13 @@ from hypothesis.stateful import rule
 
 from machine.base import ANSWERED, DELIVERIES, LEASE_US, QUEUES, SECOND_US
 from machine.working import Working
-from rota.protocol.schedule_store import Declared, DeclareStatus, Kept, ScheduleStore, read_record
+from rota.protocol.schedule_store import (
+    DeclaredSchedule,
+    DeclareStatus,
+    ScheduleStore,
+    StoredSchedule,
+    read_schedule_record,
+)
 from rota.schedules.occurrences import advance, body_of
 from rota.schedules.schedule import EveryRule, Missed, Overlap, Schedule, decode_schedule, encode_schedule
 from support.protocol import LEASE_MS
@@ -56,7 +62,7 @@ class Schedules(Working):
         def check(statuses: list[DeclareStatus]) -> None:
             assert statuses == [self.model.declare(self.now, name, text.decode(), age * SECOND_US, LEASE_US)]
 
-        self.call(self.store.declare(LEASE_MS, [Declared(name, text, age)]), check, delivery)
+        self.call(self.store.declare(LEASE_MS, [DeclaredSchedule(name, text, age)]), check, delivery)
 
     def pause_schedule(self, _: st.DataObject, name: str, delivery: str) -> None:
         def check(status: str) -> None:
@@ -89,7 +95,7 @@ class Schedules(Working):
         if not self.readings:
             self.look_at_schedules(data, name, ANSWERED)
         for _, kept in self.readings[:1]:
-            schedule = decode_schedule(kept.name, read_record(kept.record).text)
+            schedule = decode_schedule(kept.name, read_schedule_record(kept.record).text)
             task_id = f"{kept.name}:now-{next(self.ids)}"
             body, may_overlap = body_of(schedule, task_id), schedule.overlap == "queue"
             command = self.store.run(kept, schedule.queue, task_id, body, may_overlap=may_overlap)
@@ -102,7 +108,7 @@ class Schedules(Working):
             self.call(command, check, delivery)
 
     def look_at_schedules(self, _: st.DataObject, __: str, delivery: str) -> None:
-        def check(answer: tuple[int, tuple[Kept, ...]]) -> None:
+        def check(answer: tuple[int, tuple[StoredSchedule, ...]]) -> None:
             found = [(kept.name, kept.record.decode()) for kept in answer[1]]
             assert found == self.model.upcoming(self.now, AHEAD_US)
 
@@ -116,8 +122,8 @@ class Schedules(Working):
         if self.readings:
             self.send_advance(*data.draw(st.sampled_from(self.readings)), delivery)
 
-    def send_advance(self, now_us: int, kept: Kept, delivery: str = ANSWERED) -> None:
-        record = read_record(kept.record)
+    def send_advance(self, now_us: int, kept: StoredSchedule, delivery: str = ANSWERED) -> None:
+        record = read_schedule_record(kept.record)
         schedule = decode_schedule(kept.name, record.text)
         planned = advance(schedule, record, now_us, AHEAD_US)
         may_overlap = schedule.overlap == "queue"

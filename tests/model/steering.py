@@ -168,7 +168,7 @@ class Steering:
 
     # Masters
 
-    def look_at_closed(
+    def check_conditions(
         self, now: int, ttl_us: int, conditions: Mapping[str, Hours | Rule]
     ) -> set[tuple[str, int, str, bool]]:
         """Which queues are closed, for how long, by what, and whether that fails."""

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from rota.client.sender import Batch, Sender
     from rota.poller.rounds import ClassicAdoption
     from rota.protocol.entry import Entry
-    from rota.protocol.schedule_store import Declared
+    from rota.protocol.schedule_store import DeclaredSchedule
     from rota.server.connection import Connection
     from rota.tasks.claimed_call import StartSteps
     from rota.telemetry.metrics import QueueLabels
@@ -150,7 +150,7 @@ def overlook_conditions(
 def withdraw_as_if_alone(
     original: "Callable[..., Awaitable[None]]",
     self: "ScheduleDeclarer",
-    schedules: "Collection[Declared]",
+    schedules: "Collection[DeclaredSchedule]",
     *,
     is_only_node: bool,  # noqa: ARG001 - the signature is the product's
 ) -> "Awaitable[None]":

@@ -37,7 +37,7 @@ class Announcements:
         self.domains = {name: ends for name, ends in self.domains.items() if ends > now}
         return len(self.nodes)
 
-    def look_at_closed(self, now: int, until: int, conditions: Iterable[QueueCondition]) -> tuple[ClosedQueue, ...]:
+    def check_conditions(self, now: int, until: int, conditions: Iterable[QueueCondition]) -> tuple[ClosedQueue, ...]:
         """Define these conditions, and return the queues from which no worker may claim."""
         self.conditions |= {each.name: (until, each.text) for each in conditions}
         self.conditions = {name: known for name, known in self.conditions.items() if known[0] >= now}

@@ -9,9 +9,9 @@ from typing import Any, Final, TypeVar
 from rota.child.child_process import boottime_seconds
 from rota.poller.poller_report import PollerReport
 from rota.protocol.command import Command, Script
-from rota.protocol.nodes import NOTHING_SAID, Announced, AnnounceReply
+from rota.protocol.nodes import NOTHING_ANNOUNCED, Announced, AnnounceReply
 from rota.protocol.replies import Reaped, Renewed, Swept
-from rota.protocol.schedule_store import Declared, DeclareStatus, RemoveStatus, ScheduleStore
+from rota.protocol.schedule_store import DeclaredSchedule, DeclareStatus, RemoveStatus, ScheduleStore
 from rota.protocol.store import Blame, Store
 from rota.protocol.tiers import NO_TIERS, QueueCondition
 from rota.protocol.views import ClosedQueue
@@ -89,7 +89,7 @@ class Calls(Store):
         heartbeat: bytes,  # noqa: ARG002 - as above
         ttl_ms: int,
         queues: Sequence[str],  # noqa: ARG002
-        announced: Announced = NOTHING_SAID,
+        announced: Announced = NOTHING_ANNOUNCED,
     ) -> Command[AnnounceReply]:
         def execute(server: Server) -> AnnounceReply:
             nodes = server.announced.announce(server.now_us, node, server.now_us + ttl_ms * 1000, announced)
@@ -97,11 +97,11 @@ class Calls(Store):
 
         return _call(execute)
 
-    def look_at_closed(
+    def check_conditions(
         self, ttl_ms: int, conditions: Iterable[QueueCondition] = ()
     ) -> Command[tuple[ClosedQueue, ...]]:
         def execute(server: Server) -> tuple[ClosedQueue, ...]:
-            return server.announced.look_at_closed(server.now_us, server.now_us + ttl_ms * 1000, conditions)
+            return server.announced.check_conditions(server.now_us, server.now_us + ttl_ms * 1000, conditions)
 
         return _call(execute)
 
@@ -109,7 +109,7 @@ class Calls(Store):
 class ScheduleCalls(ScheduleStore):
     """The commands for schedules that a master sends."""
 
-    def declare(self, ttl_ms: int, declared: Sequence[Declared]) -> Command[list[DeclareStatus]]:
+    def declare(self, ttl_ms: int, declared: Sequence[DeclaredSchedule]) -> Command[list[DeclareStatus]]:
         return _call(lambda server: [server.declare(ttl_ms, *each) for each in declared])
 
     def forget(self, name: str, patience_us: int) -> Command[RemoveStatus]:

@@ -5,7 +5,7 @@ from typing import Any
 
 from rota.protocol.command import Command
 from rota.protocol.replies import RestoreStatus
-from rota.protocol.walks import Seen, find_unplaced
+from rota.protocol.scans import Seen, find_unplaced
 from support.protocol import Fleet
 
 

@@ -4,13 +4,13 @@ import dataclasses
 
 from rota.protocol.command import Command
 from rota.protocol.schedule_store import (
-    Kept,
     NewOccurrence,
     PutStatus,
-    Record,
+    ScheduleRecord,
     ScheduleStore,
+    StoredSchedule,
     occurrence_id,
-    read_record,
+    read_schedule_record,
 )
 from rota.schedules.occurrences import Advance, advance, body_of
 from rota.schedules.schedule import EveryRule, Schedule, decode_schedule, encode_schedule
@@ -28,11 +28,14 @@ class Pollers:
         self.fleet = fleet
         self.store = schedules
 
-    def look(self) -> tuple[int, tuple[Kept, ...]]:
+    def look(self) -> tuple[int, tuple[StoredSchedule, ...]]:
         return self.fleet.run(self.store.upcoming(AHEAD_US))
 
-    def plan(self, kept: Kept, now_us: int) -> tuple[Command[bool], Advance]:
-        schedule, record = decode_schedule(kept.name, read_record(kept.record).text), read_record(kept.record)
+    def plan(self, kept: StoredSchedule, now_us: int) -> tuple[Command[bool], Advance]:
+        schedule, record = (
+            decode_schedule(kept.name, read_schedule_record(kept.record).text),
+            read_schedule_record(kept.record),
+        )
         planned = advance(schedule, record, now_us, AHEAD_US)
         may_overlap = schedule.overlap == "queue"
         call = self.store.advance(kept, planned.record, schedule.queue, planned.occurrences, may_overlap=may_overlap)
@@ -48,8 +51,8 @@ class Pollers:
                 enqueued += [int(each.id.rpartition(":")[2]) for each in planned.occurrences]
         return enqueued
 
-    def record(self, name: str = "tick") -> Record:
-        return read_record(self.fleet.run(self.store.find([name])).schedules[0].record)
+    def record(self, name: str = "tick") -> ScheduleRecord:
+        return read_schedule_record(self.fleet.run(self.store.find([name])).schedules[0].record)
 
 
 def put(fleet: Fleet, store: ScheduleStore, schedule: Schedule) -> PutStatus:
@@ -63,5 +66,5 @@ def overdue(fleet: Fleet, schedule: Schedule, at_us: int, pollers: Pollers) -> s
     task_id = occurrence_id(schedule.name, at_us)
     new = [NewOccurrence(task_id, at_us, body_of(schedule, task_id))]
     may_overlap = schedule.overlap == "queue"
-    assert fleet.run(pollers.store.advance(kept, read_record(kept.record), "q", new, may_overlap=may_overlap))
+    assert fleet.run(pollers.store.advance(kept, read_schedule_record(kept.record), "q", new, may_overlap=may_overlap))
     return task_id

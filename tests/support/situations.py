@@ -119,7 +119,7 @@ class Situation:
         for name, start in ((_OPEN, now), (_SHUT, now + _HOUR_US)):
             hours = text_of_hours(now + 3 * _HOUR_US, [(start, start + _HOUR_US)])
             conditions.append(QueueCondition(name, "hours", hours))
-        self.fleet.run(self.fleet.store.look_at_closed(_DAY_MS, conditions))
+        self.fleet.run(self.fleet.store.check_conditions(_DAY_MS, conditions))
 
     def _steps(self) -> list[Callable[[], None]]:
         return [self._enqueue, self._delay, self._push_bare, self._work, self._work, self._work, self._settle,

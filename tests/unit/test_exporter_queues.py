@@ -11,7 +11,7 @@ import pytest
 from rota.child.child_settings import ServerSettings
 from rota.protocol.command import Command
 from rota.protocol.groups import Groups
-from rota.protocol.schedule_store import Page
+from rota.protocol.schedule_store import SchedulePage
 from rota.protocol.store import Store
 from rota.protocol.views import Audit, Consumers, Overview
 from rota.server.server_errors import ConnectionLost
@@ -69,7 +69,7 @@ class Redis:
         if call.script.name == "consumers":
             return cast(T, Consumers(0, ()))
         if call.script.name == "schedules":
-            return cast(T, Page(0, 0, ()))
+            return cast(T, SchedulePage(0, 0, ()))
         if call.script.name == "groups":
             return cast(T, Groups(0, (), {}))
         self.overviews += 1

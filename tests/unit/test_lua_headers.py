@@ -17,8 +17,8 @@ KEY: Final = re.compile(r"PREFIX \.\. '([a-z-]+:?)'")
 ANY_KEY: Final = re.compile(r"PREFIX \.\. (?!')([^\s,]+)")
 LANE: Final = re.compile(r"\b(?:ready_lane|delayed_lane|lane_of)\(")
 ARGUMENT: Final = re.compile(r"--   (\w+(?:, \w+)*)  ")
-OWN_PARTS: Final = {"standing": {"lists[i]"}}  # names of lists, which the script `lists` returned before
-MORE_KEYS: Final = {"standing": {"queue:*", "inflight:*"}}
+OWN_PARTS: Final = {"list_ids": {"lists[i]"}}  # names of lists, which the script `lists` returned before
+MORE_KEYS: Final = {"list_ids": {"queue:*", "inflight:*"}}
 HANDED_ON: Final = {"add_members": {"how", "body"}}  # arguments that only the transition that it takes along reads
 
 

@@ -7,12 +7,12 @@ from typing import Any, cast
 import pytest
 
 from rota.protocol.command import Command
-from rota.protocol.schedule_store import Declared, DeclareStatus, RemoveStatus, ScheduleStore
+from rota.protocol.schedule_store import DeclaredSchedule, DeclareStatus, RemoveStatus, ScheduleStore
 from rota.server.aio_connection import AioConnection
 from rota.server.server_errors import ConnectionLost, Refused
 from rota_supervisor.master.effects.master_redis import ScheduleDeclarer
 
-TICK, NIGHTLY = Declared("tick", b"{}"), Declared("nightly", b"{}")
+TICK, NIGHTLY = DeclaredSchedule("tick", b"{}"), DeclaredSchedule("nightly", b"{}")
 
 
 class Node:
@@ -33,7 +33,9 @@ class Node:
         self.removed.append(args[0])
         return RemoveStatus.REMOVED
 
-    def beat(self, schedules: Sequence[Declared], *, is_only_node: bool = True, is_settled: bool = True) -> list[str]:
+    def beat(
+        self, schedules: Sequence[DeclaredSchedule], *, is_only_node: bool = True, is_settled: bool = True
+    ) -> list[str]:
         """Returns what was removed so far."""
 
         async def beat() -> None:

@@ -31,7 +31,7 @@ from rota.telemetry.recorder import Recorder
 from support.child_settings import poller_settings
 
 LEASE_SECONDS = 20.0
-AUDIT = {"lists", "standing", "bodies", "unplaced"}
+AUDIT = {"lists", "list_ids", "bodies", "unplaced"}
 Answer = Callable[[list[str]], Any]
 
 

@@ -12,7 +12,7 @@ from rota.poller.poller_report import PollerReport
 from rota.poller.rounds import STANDBY_UPCOMING_SECONDS, UPCOMING_SECONDS, Duty, ScheduleRound
 from rota.protocol.command import Command
 from rota.protocol.replies import Swept
-from rota.protocol.schedule_store import SCHEDULES_A_PAGE, Kept, Record, RemoveStatus
+from rota.protocol.schedule_store import SCHEDULES_A_PAGE, RemoveStatus, ScheduleRecord, StoredSchedule
 from rota.protocol.store import Store
 from rota.schedules.schedule import EveryRule, Schedule, encode_schedule
 from rota.server.connection import Connection
@@ -28,9 +28,9 @@ NOW_US = 1_795_252_620 * SECOND_US
 NOW = 100.0
 
 
-def kept(name: str, passed_us: int = NOW_US, missed: str = "last") -> Kept:
+def kept(name: str, passed_us: int = NOW_US, missed: str = "last") -> StoredSchedule:
     schedule = Schedule(name, "work", EveryRule(60 * SECOND_US), "q", missed=cast(Any, missed))
-    return Kept(name, Record(passed_us, 0, 0, 0, 0, (), encode_schedule(schedule)).to_bytes())
+    return StoredSchedule(name, ScheduleRecord(passed_us, 0, 0, 0, 0, (), encode_schedule(schedule)).to_bytes())
 
 
 class Poller:
@@ -38,8 +38,8 @@ class Poller:
     `advanced` what was done."""
 
     def __init__(self) -> None:
-        self.found: list[Kept] = []
-        self.next_found: list[Kept] = []
+        self.found: list[StoredSchedule] = []
+        self.next_found: list[StoredSchedule] = []
         self.calls: list[str] = []
         self.advanced: list[str] = []
         self.fail: dict[str, Exception] = {}
@@ -113,7 +113,11 @@ def test_all_outcomes_of_a_schedule_are_counted_from_its_first_occurrence_on(pol
 
 def test_what_cannot_be_read_or_is_refused_holds_up_nobody(poller: Poller) -> None:
     texts = (b"no record", b"1 0 0 0 0 -\nno schedule", b'1 0 0 0 0 -\n{"task":"t","queue":"q","cron":"no"}')
-    poller.found = [*(Kept(f"bad{number}", text) for number, text in enumerate(texts)), kept("full"), kept("good")]
+    poller.found = [
+        *(StoredSchedule(f"bad{number}", text) for number, text in enumerate(texts)),
+        kept("full"),
+        kept("good"),
+    ]
     poller.fail = {"full": Refused("OOM", "oom")}
     poller.sweep(0)
     assert poller.until_idle() == ["upcoming", "advance", "advance"]
@@ -129,7 +133,7 @@ def test_behind_a_full_page_the_next_is_looked_at_without_another_sweep(poller: 
 
 
 def test_a_full_page_of_which_nothing_can_be_read_waits_for_the_next_sweep(poller: Poller) -> None:
-    poller.found = [Kept(f"bad{number}", b"no record") for number in range(SCHEDULES_A_PAGE)]
+    poller.found = [StoredSchedule(f"bad{number}", b"no record") for number in range(SCHEDULES_A_PAGE)]
     poller.sweep(0)
     assert poller.until_idle() == ["upcoming"]
 

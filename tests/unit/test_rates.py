@@ -9,7 +9,7 @@ import rota
 from rota.child.child_settings import TaskOverride
 from rota.client.task import Task
 from rota.protocol.entry import parse_entry
-from rota.protocol.turns import RateAsked
+from rota.protocol.turns import RateRequest
 from rota.tasks.declaration import fault_in_rate_key
 from rota.tasks.options import Rate, TaskOptions, check_options, effective_options
 
@@ -49,10 +49,10 @@ def test_a_name_that_is_no_parameter_is_told_at_the_decorator_with_those_there_a
     assert not fault_in_rate_key("{any}", None)
 
 
-def asked(rate_key: str, *args: Any, expires: float | None = None, **kwargs: Any) -> RateAsked:
+def asked(rate_key: str, *args: Any, expires: float | None = None, **kwargs: Any) -> RateRequest:
     """About a call with these arguments."""
     options = TaskOptions(rate=Rate(100_000, 1), rate_key=rate_key, expires=expires)
-    found = Task(charge, "charge", options).rate_asked(ENTRY, options, args, kwargs)
+    found = Task(charge, "charge", options).rate_request(ENTRY, options, args, kwargs)
     assert found
     return found
 
@@ -84,7 +84,7 @@ def test_the_question_says_rate_and_latest_start() -> None:
     assert asked("{account}", "a")[2:] == (100_000, 1, None)
     assert asked("{account}", "a", expires=2.5)[2:] == (100_000, 1, 3_500_000)
     plain = check_options({})
-    assert Task(charge, "charge", plain).rate_asked(ENTRY, plain, ["a"], {}) is None
+    assert Task(charge, "charge", plain).rate_request(ENTRY, plain, ["a"], {}) is None
 
 
 def test_an_operator_changes_a_rate_or_takes_it_off() -> None:

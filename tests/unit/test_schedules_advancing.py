@@ -5,7 +5,7 @@ import json
 
 import pytest
 
-from rota.protocol.schedule_store import OCCURRENCES_A_CALL, Record, occurrence_id, read_record
+from rota.protocol.schedule_store import OCCURRENCES_A_CALL, ScheduleRecord, occurrence_id, read_schedule_record
 from rota.schedules.occurrences import Advance, advance
 from rota.schedules.schedule import EveryRule, Schedule
 
@@ -15,7 +15,7 @@ MINUTE_US = 60 * SECOND_US
 NOW_US = 1_795_252_620 * SECOND_US
 TICK = Schedule("tick", "work", EveryRule(SECOND_US), "q", args=(7,), kwargs={"to": "a"}, missed="all", overlap="queue")
 MINUTELY = dataclasses.replace(TICK, rule=EveryRule(MINUTE_US))
-FRESH = Record(NOW_US, 0, 0, 0, 0, (), b"{}")
+FRESH = ScheduleRecord(NOW_US, 0, 0, 0, 0, (), b"{}")
 
 
 def ats(advanced: Advance) -> list[int]:
@@ -79,7 +79,7 @@ def test_a_schedule_that_is_over_is_looked_at_no_more() -> None:
     schedule = dataclasses.replace(TICK, end_us=NOW_US + 2 * SECOND_US)
     advanced = advance(schedule, FRESH, NOW_US, AHEAD_US)
     assert ats(advanced) == [NOW_US + SECOND_US]
-    assert (advanced.record.next_us, advanced.record.look_at) == (None, b"+inf")
+    assert (advanced.record.next_us, advanced.record.check_at_us) == (None, b"+inf")
 
 
 @pytest.mark.parametrize(
@@ -90,9 +90,9 @@ def test_the_id_of_an_occurrence_names_its_time_in_seconds(at_us: int, expected:
     assert occurrence_id("a", at_us) == expected
 
 
-@pytest.mark.parametrize("record", [FRESH, Record(5, 4, None, 3, 2, (7, 8), b'{"a":"\n"}')])
-def test_a_record_is_read_as_it_was_written(record: Record) -> None:
-    assert read_record(record.to_bytes()) == record
+@pytest.mark.parametrize("record", [FRESH, ScheduleRecord(5, 4, None, 3, 2, (7, 8), b'{"a":"\n"}')])
+def test_a_record_is_read_as_it_was_written(record: ScheduleRecord) -> None:
+    assert read_schedule_record(record.to_bytes()) == record
 
 
 @pytest.mark.parametrize(
@@ -101,4 +101,4 @@ def test_a_record_is_read_as_it_was_written(record: Record) -> None:
 )
 def test_what_is_no_record_is_refused(raw: bytes) -> None:
     with pytest.raises(ValueError):  # noqa: PT011 - what is wrong with it is nobody's business
-        read_record(raw)
+        read_schedule_record(raw)

@@ -3,7 +3,7 @@
 from datetime import UTC, datetime
 
 from rota.durations import MICROSECONDS
-from rota.protocol.schedule_store import Kept, Page, Record
+from rota.protocol.schedule_store import SchedulePage, ScheduleRecord, StoredSchedule
 from rota.schedules.schedule import CronRule, EveryRule, Rule, Schedule, encode_schedule
 from rota.schedules.schedule_status import FoundSchedule, ScheduleStatus, read_schedule, rows_of
 
@@ -14,12 +14,12 @@ NIGHTLY = CronRule("0 3 * * *", "Europe/Zurich")
 
 def kept(
     name: str, rule: Rule, *, paused_us: int = 0, ahead_us: tuple[int, ...] = (), end_us: int | None = None
-) -> Kept:
+) -> StoredSchedule:
     text = encode_schedule(Schedule("n", "report", rule, "q", args=(7,), jitter_us=MICROSECONDS, end_us=end_us))
-    return Kept(name, Record(SECOND, 0, None, paused_us, 1, ahead_us, text).to_bytes())
+    return StoredSchedule(name, ScheduleRecord(SECOND, 0, None, paused_us, 1, ahead_us, text).to_bytes())
 
 
-def found(one: Kept) -> FoundSchedule:
+def found(one: StoredSchedule) -> FoundSchedule:
     read = read_schedule(one, NOW_US)
     assert isinstance(read, FoundSchedule)
     return read
@@ -38,7 +38,7 @@ def test_the_last_occurrence_is_the_last_whose_time_has_come_and_the_next_the_fi
 def test_rows_say_what_each_schedule_is_up_to() -> None:
     over = kept("over", EveryRule(MICROSECONDS), end_us=SECOND)
     paused = kept("paused", NIGHTLY, paused_us=NOW_US - MICROSECONDS)
-    page = Page(NOW_US, 4, (kept("nightly", NIGHTLY), paused, over, Kept("odd", b"whatever")))
+    page = SchedulePage(NOW_US, 4, (kept("nightly", NIGHTLY), paused, over, StoredSchedule("odd", b"whatever")))
 
     waiting, *others = rows_of(page)
 
@@ -62,7 +62,7 @@ def test_a_pause_is_shown_with_when_it_began_and_its_next_times_all_the_same() -
 def test_what_cannot_be_read_says_why() -> None:
     out_of_bounds = kept("far", NIGHTLY, paused_us=10**30)
 
-    for broken in (Kept("odd", b"1 2 3\n{}"), out_of_bounds):
+    for broken in (StoredSchedule("odd", b"1 2 3\n{}"), out_of_bounds):
         status = read_schedule(broken, NOW_US)
         assert isinstance(status, ScheduleStatus)
         assert "not a schedule" in status.error

@@ -12,8 +12,8 @@ import click
 
 from rota.protocol.keys import Keys, fault_of_lane
 from rota.protocol.replies import RestoreStatus
+from rota.protocol.scans import find_unplaced
 from rota.protocol.store import BATCH, Store
-from rota.protocol.walks import find_unplaced
 from rota.protocol.wire import shown, text_of
 from rota.server.connection import Connection
 from rota.server.server_errors import Refused

@@ -20,10 +20,10 @@ from rota.client.explanation import explain as explaining
 from rota.durations import MICROSECONDS, in_seconds, in_words
 from rota.protocol.command import follow
 from rota.protocol.keys import fault_in_name, fault_in_pattern, fault_in_queue_name, is_pattern, served_as
+from rota.protocol.scans import complete_overview
 from rota.protocol.store import Store
 from rota.protocol.turns import DEFAULT_CLAIMS, MOST_CLAIMS
 from rota.protocol.views import QueueState
-from rota.protocol.walks import look_further
 from rota.server.connection import Connection
 from rota_supervisor.cli import command, output
 from rota_supervisor.cli.audit_verb import find_strays, warn_of_strays
@@ -63,7 +63,7 @@ def list_queues(queues: tuple[str, ...]) -> None:
     state = command.current_state()
     with state.redis() as (config, store, connection):
         largest = Largest(queues or served_queues(config), config.metrics.top_queues)
-        overview = follow(connection.run, look_further(store, connection.run(store.overview(largest.served))))
+        overview = follow(connection.run, complete_overview(store, connection.run(store.overview(largest.served))))
         warn_of_unknown(queues, config, store, connection)
         strays = [] if queues else find_strays(config, connection, MOST_SCANS)
     warn_of_strays(strays)
@@ -160,7 +160,7 @@ def warn_of_unknown(names: Iterable[str], config: Config, store: Store, connecti
 
 
 def _known_queues(store: Store, connection: Connection) -> Iterator[str]:
-    overview = follow(connection.run, look_further(store, connection.run(store.overview(()))))
+    overview = follow(connection.run, complete_overview(store, connection.run(store.overview(()))))
     return (each.queue for each in overview.queues if _is_known(each))
 
 

@@ -26,8 +26,8 @@ from rota.protocol.command import follow
 from rota.protocol.keys import fault_in_name, fault_in_queue_name
 from rota.protocol.progress import progress_row, progress_summary
 from rota.protocol.replies import CancelStatus
+from rota.protocol.scans import find_task
 from rota.protocol.task_states import LISTED, State, is_place
-from rota.protocol.walks import find_task
 from rota_supervisor.cli import command, output
 from rota_supervisor.cli.command import DURATION, MOMENT, WholeNumber, check_id, require_known
 from rota_supervisor.cli.control_client import master_of

@@ -17,7 +17,7 @@ from rota.protocol.entry import MICROSECONDS
 from rota.protocol.groups import GroupState
 from rota.protocol.keys import is_pattern
 from rota.protocol.nodes import Node, NodeReport
-from rota.protocol.schedule_store import Page
+from rota.protocol.schedule_store import SchedulePage
 from rota.protocol.store import Store
 from rota.protocol.views import QueueState
 from rota.schedules.schedule_status import rows_of
@@ -144,7 +144,7 @@ def _group(found: GroupState) -> Json:
     return {**row, "state": row.pop("phase"), "opened_at": opened_at}
 
 
-def _schedules(found: Page) -> list[Json]:
+def _schedules(found: SchedulePage) -> list[Json]:
     return rows_of(found) if found.total else []
 
 

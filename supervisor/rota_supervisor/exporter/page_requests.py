@@ -16,12 +16,12 @@ from urllib.parse import parse_qs
 
 from rota.client.queues import queued
 from rota.client.status import status_of
-from rota.protocol.command import Command, RunCommand, Steps, ask, follow
+from rota.protocol.command import Command, RunCommand, Steps, execute, follow
 from rota.protocol.keys import fault_in_name
 from rota.protocol.replies import CancelStatus
+from rota.protocol.scans import find_task
 from rota.protocol.store import Store
 from rota.protocol.task_states import State
-from rota.protocol.walks import find_task
 from rota.telemetry import log, log_events
 from rota_supervisor.control.port import exchange
 from rota_supervisor.exporter.exporter_settings import ExporterSettings
@@ -229,7 +229,7 @@ def dead_tasks(store: Store, queue: str, offset: int) -> Steps[Json]:
     rows: list[Json] = []
     cursor: int | None = offset
     while cursor is not None and len(rows) < SHOWN and time.monotonic() < deadline:
-        page = yield from ask(store.peek(State.DEAD, queue, "", cursor, _CHUNK if queue else SHOWN))
+        page = yield from execute(store.peek(State.DEAD, queue, "", cursor, _CHUNK if queue else SHOWN))
         rows += [facts_of(queued(task, State.DEAD, page.now_us)) for task in page.tasks]
         cursor = page.next_offset
     return {"queue": queue, "tasks": rows, "cursor": None if cursor is None else str(cursor)}

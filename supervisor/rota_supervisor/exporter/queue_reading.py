@@ -22,9 +22,9 @@ from rota.protocol.command import RunCommand, follow
 from rota.protocol.entry import MICROSECONDS
 from rota.protocol.groups import Groups
 from rota.protocol.keys import is_pattern
-from rota.protocol.schedule_store import Page, ScheduleStore
+from rota.protocol.scans import complete_overview
+from rota.protocol.schedule_store import SchedulePage, ScheduleStore
 from rota.protocol.views import QueueState
-from rota.protocol.walks import look_further
 from rota.telemetry.metrics import OTHER, QueueLabels
 from rota_supervisor.exporter.exporter_settings import ExporterSettings
 from rota_supervisor.exporter.redis_thread import CachedResult, RedisThread
@@ -132,7 +132,7 @@ class Largest:
 
 SCHEDULES_SHOWN: Final = 100
 GROUPS_SHOWN: Final = 20
-NO_SCHEDULES: Final = Page(0, 0, ())
+NO_SCHEDULES: Final = SchedulePage(0, 0, ())
 NO_GROUPS: Final = Groups(0, (), {})
 SCAN_SECONDS: Final = 0.25
 _OF_A_ROW: Final = tuple(each.name for each in fields(views.QueueState) if each.name != "queue")
@@ -146,7 +146,7 @@ class QueueReading:
     missing_tasks: int  # the result of the audit
     clock_offset_seconds: float  # Redis time minus the local wall clock
     consumers: views.Consumers
-    schedules: Page = NO_SCHEDULES  # the next schedules
+    schedules: SchedulePage = NO_SCHEDULES  # the next schedules
     groups: Groups = NO_GROUPS  # the groups that have been open the longest
     read_at: float = 0.0  # when the reading was requested (monotonic)
     round_trip_seconds: float = 0.0  # the duration of one of its commands
@@ -175,7 +175,7 @@ class QueueScan:
     def go_on(self, run: RunCommand, first: views.Overview) -> views.Overview:
         """Read further chunks. `more` in the result: some queues were never read so far."""
         deadline = time.monotonic() + self._seconds
-        scanned = follow(run, look_further(self._scripts, first, lambda: time.monotonic() > deadline))
+        scanned = follow(run, complete_overview(self._scripts, first, lambda: time.monotonic() > deadline))
         self._cursor = scanned.cursor
         self._seen |= {row.queue: row for row in scanned.queues}
         if scanned.more:

@@ -66,7 +66,7 @@ def test_what_follows_is_rung_for_and_claimed_in_queues_of_all_kinds(
     fleet, domain = groups.fleet, domain_of([QueueShare(name, **bounds)])
     domains = (domain,) if domain.has_patterns else ()
     fleet.run(fleet.store.announce("node", b"{}", 60_000, [name], Announced(domains=domains)))
-    fleet.run(fleet.store.look_at_closed(60_000, [QueueCondition("open", "lua", "return running == 0")]))
+    fleet.run(fleet.store.check_conditions(60_000, [QueueCondition("open", "lua", "return running == 0")]))
     first, *rest = (NewTask(one, "t-1", body_of(one, "t-1")) for one in "abc")
     groups.add([NewMember(first, follow_text(rest))], Into())
     serving = pack_tiers((domain,))

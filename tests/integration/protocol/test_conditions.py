@@ -23,7 +23,7 @@ SERVING = tiers([SHARE, QueueShare("other")])
 def define(fleet: Fleet, *conditions: QueueCondition, ttl_ms: int = TTL_MS) -> tuple[ClosedQueue, ...]:
     """What masters do at each round."""
     fleet.run(fleet.store.announce("node", b"{}", TTL_MS, ["q", "other"], Announced(shares=(SHARE,))))
-    return fleet.run(fleet.store.look_at_closed(ttl_ms, conditions))
+    return fleet.run(fleet.store.check_conditions(ttl_ms, conditions))
 
 
 def lua(text: str) -> QueueCondition:
@@ -191,7 +191,7 @@ def test_since_when_a_queue_is_closed_is_kept_until_somebody_claims(fleet: Fleet
     [closed] = define(fleet, lua("return false"))
     assert fleet.redis.hget(fleet.keys.closed, "q") == first
     assert 0 < closed.closed_age_us <= state(fleet).closed_age_us
-    fleet.run(fleet.store.look_at_closed(TTL_MS, [lua("return true")]))
+    fleet.run(fleet.store.check_conditions(TTL_MS, [lua("return true")]))
     fleet.redis.hset(fleet.keys.closed, "q", first)  # it opened between two looks
     assert ids(turn(fleet)) == ["a"]
     assert not fleet.redis.exists(fleet.keys.closed)
@@ -245,12 +245,12 @@ def test_each_queue_of_a_pattern_goes_by_its_condition_for_itself(fleet: Fleet) 
     domain = domain_of([share])
     announced = Announced(shares=(share,), domains=(domain,))
     fleet.run(fleet.store.announce("node", b"{}", TTL_MS, ["t-*"], announced))
-    fleet.run(fleet.store.look_at_closed(TTL_MS, [lua("return ready >= 2")]))
+    fleet.run(fleet.store.check_conditions(TTL_MS, [lua("return ready >= 2")]))
     fleet.push("a", queue="t-few")
     fleet.push("b", "c", queue="t-many")
     serving = pack_tiers([domain])
     assert ids(turn(fleet, serving, limit=1)) == ["b"]
-    [closed] = fleet.run(fleet.store.look_at_closed(TTL_MS, [lua('return queue == "t-many"')]))
+    [closed] = fleet.run(fleet.store.check_conditions(TTL_MS, [lua('return queue == "t-many"')]))
     assert (closed.queue, closed.closed_by) == ("t-few", NAME)
     assert ids(turn(fleet, serving, limit=1)) == ["c"]
     reply = turn(fleet, serving)

@@ -18,9 +18,9 @@ from rota.protocol.outcome import (
     RetryOutcome,
     RunRecord,
 )
+from rota.protocol.scans import find_task
 from rota.protocol.store import Blame
 from rota.protocol.views import TaskState
-from rota.protocol.walks import find_task
 from rota.protocol.wire import pack
 from support.protocol import RUN, Fleet, one_tier
 
@@ -227,9 +227,9 @@ def test_of_many_ends_a_question_looks_through_a_part_and_says_where_to_go_on(fl
         fill_text(fleet)
         end_all(fleet, "b")
     assert status(fleet, "a").ended is None
-    assert 0 < status(fleet, "a").looked_at < 100
+    assert 0 < status(fleet, "a").ends_read < 100
     found = follow(fleet.run, find_task(fleet.store, "a"))
-    assert (found.state, found.looked_at) == ("done", 0)
+    assert (found.state, found.ends_read) == ("done", 0)
     assert status(fleet, "b").state == "done"
     assert follow(fleet.run, find_task(fleet.store, "c")).state == "unknown"
 

@@ -2,8 +2,8 @@
 
 from rota.protocol.command import follow
 from rota.protocol.new_tasks import NewTask
+from rota.protocol.scans import complete_overview
 from rota.protocol.views import Overview, QueueState
-from rota.protocol.walks import look_further
 from rota_supervisor.exporter.queue_reading import QueueScan
 from support.protocol import Fleet, body_of
 from support.waiting import until
@@ -28,7 +28,7 @@ def test_many_queues_come_in_portions_and_each_of_them_once(fleet: Fleet) -> Non
     assert len(first.queues) < QUEUES / 2
     assert {"named", "t-3"} <= rows(first).keys()
 
-    whole = follow(fleet.run, look_further(fleet.store, first))
+    whole = follow(fleet.run, complete_overview(fleet.store, first))
     assert not whole.more
     assert len(whole.queues) == QUEUES + 1, "none twice"
     assert {row.ready for row in whole.queues if row.queue != "named"} == {1}
@@ -55,13 +55,13 @@ def test_a_look_goes_on_where_the_last_one_stopped_and_forgets_who_is_gone_after
 def test_who_has_seen_enough_is_told_that_there_are_more(fleet: Fleet) -> None:
     flood(fleet, QUEUES)
     first = fleet.run(fleet.store.overview([]))
-    assert follow(fleet.run, look_further(fleet.store, first, lambda: True)) == first
+    assert follow(fleet.run, complete_overview(fleet.store, first, lambda: True)) == first
 
 
 def test_what_other_languages_scheduled_is_told_once_however_many_portions_there_are(fleet: Fleet) -> None:
     flood(fleet, QUEUES)
     fleet.redis.zadd(fleet.keys.delayed, {'["work",[]]': 4_000_000_000})
-    whole = follow(fleet.run, look_further(fleet.store, fleet.run(fleet.store.overview([]))))
+    whole = follow(fleet.run, complete_overview(fleet.store, fleet.run(fleet.store.overview([]))))
     assert sum(row.scheduled for row in whole.queues) == 1
 
 

@@ -27,7 +27,7 @@ def test_what_is_ready_is_shown_in_the_order_in_which_it_is_served(fleet: Fleet)
     fleet.redis.zadd(fleet.keys.delayed, {"a": 1.0, "b": 2.0})
     fleet.promote()
     page = peek(fleet, "ready", "q")
-    assert (ids(page), page.looked_at, page.next_offset) == (["a", "b", "c", "d"], 4, None)
+    assert (ids(page), page.examined, page.next_offset) == (["a", "b", "c", "d"], 4, None)
     first = page.tasks[0]
     assert (first.queue, first.name, first.due_us, first.owner) == ("q", "work", 1_000_000, "")
     assert 0 < first.since_us <= page.now_us
@@ -54,7 +54,7 @@ def test_what_runs_is_shown_with_its_owner_and_what_it_says(fleet: Fleet) -> Non
     owners = [fleet.register(), fleet.register("node:2")]
     [first] = fleet.turn(owners[0], Q).claims
     fleet.turn(owners[1], Q, limit=2)
-    fleet.run(fleet.store.carry_progress([(owners[0], first.entry.text, b"1 2 3 rows")]))
+    fleet.run(fleet.store.store_progress([(owners[0], first.entry.text, b"1 2 3 rows")]))
     fleet.run(fleet.store.cancel("b"))  # it runs on until it hears of that
     page = peek(fleet, "running")
     assert sorted((task.id, task.owner) for task in page.tasks) == [
@@ -62,7 +62,7 @@ def test_what_runs_is_shown_with_its_owner_and_what_it_says(fleet: Fleet) -> Non
         ("b", owners[1]),
         ("c", owners[1]),
     ]
-    assert [task.told for task in page.tasks if task.told] == [b"1 2 3 rows"]
+    assert [task.detail for task in page.tasks if task.detail] == [b"1 2 3 rows"]
     pages = [peek(fleet, "running", count=1, offset=offset) for offset in (0, 1)]
     assert [len(page.tasks) for page in pages] in ([1, 2], [2, 1]), "an owner is shown whole"
     assert [page.next_offset for page in pages] == [1, None]
@@ -79,7 +79,7 @@ def test_what_is_dead_is_shown_latest_first_with_the_last_of_its_records(fleet: 
         fleet.turn(owner, Q, (claim, DeadOutcome(b'{"reason":"retries"}')), limit=0)
     page = peek(fleet, "dead")
     assert ids(page) == ["b", "a"]
-    assert (page.tasks[0].told, page.tasks[0].failures, page.tasks[0].name) == (b'{"reason":"retries"}', 2, "work")
+    assert (page.tasks[0].detail, page.tasks[0].failures, page.tasks[0].name) == (b'{"reason":"retries"}', 2, "work")
 
 
 def test_what_was_cancelled_is_no_task_and_a_former_life_none_either(fleet: Fleet) -> None:
@@ -88,7 +88,7 @@ def test_what_was_cancelled_is_no_task_and_a_former_life_none_either(fleet: Flee
         fleet.run(fleet.store.cancel(task_id))
     fleet.push("a")
     page = peek(fleet, "ready", "q")
-    assert (ids(page), page.looked_at) == (["c", "a"], 4)
+    assert (ids(page), page.examined) == (["c", "a"], 4)
 
 
 @pytest.mark.parametrize("place", ["ready", "scheduled", "running", "dead"])
@@ -101,7 +101,7 @@ def test_whatever_others_put_there_stops_no_look(fleet: Fleet, place: str) -> No
         fleet.redis.zadd(fleet.keys.dead, {text: number})
         fleet.redis.rpush(fleet.keys.inflight(owner), text)
     page = peek(fleet, place, "q" if place == "ready" else "")
-    assert page.looked_at == len(page.tasks) == len(garbage)
+    assert page.examined == len(page.tasks) == len(garbage)
     assert "write" in [task.name for task in page.tasks]
     assert all(task.name.isprintable() for task in page.tasks)
 

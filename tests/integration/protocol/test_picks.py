@@ -122,7 +122,7 @@ def test_a_turn_of_many_picks_claims_and_leaves_what_as_many_turns_do(
     for fleet, picks in zip(fleets, (1, MOST), strict=True):
         with_patterns = tuple(domain for domain in domains if domain.has_patterns)
         fleet.run(fleet.store.announce("node", b"{}", TTL_MS, [], Announced(domains=with_patterns)))
-        fleet.run(fleet.store.look_at_closed(TTL_MS, [QueueCondition("few", "lua", "return running < 4")]))
+        fleet.run(fleet.store.check_conditions(TTL_MS, [QueueCondition("few", "lua", "return running < 4")]))
         fill(fleet)
         found.append((claimed_by(fleet, pack_tiers(domains), picks), left_in(fleet)))
     assert found[0] == found[1]

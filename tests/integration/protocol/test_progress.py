@@ -30,7 +30,7 @@ def claim(fleet: Fleet, *ids: str) -> tuple[str, list[Claim]]:
 
 
 def told(fleet: Fleet, owner: str, claims: list[Claim], text: bytes = b"5 10 1 rows") -> int:
-    return fleet.run(fleet.store.carry_progress([(owner, each.entry.text, text) for each in claims]))
+    return fleet.run(fleet.store.store_progress([(owner, each.entry.text, text) for each in claims]))
 
 
 def kept(fleet: Fleet) -> dict[str, str]:

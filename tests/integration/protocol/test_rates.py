@@ -8,7 +8,7 @@ import pytest
 from model.items import slack_us
 from rota.protocol.outcome import DONE
 from rota.protocol.tiers import QueueShare
-from rota.protocol.turns import RateAsked, ThrottleStatus
+from rota.protocol.turns import RateRequest, ThrottleStatus
 from rota.tasks.options import Rate, parse_rate
 from support.clock import TimedFleet
 from support.protocol import SECOND_US, tiers
@@ -50,7 +50,7 @@ def starts_of_task(fleet: TimedFleet, rate: Rate) -> list[int]:
     starts: list[int] = []
     while len(starts) < STARTS:
         for claim in fleet.turn(owner, serving).claims:
-            status, us = fleet.run(fleet.store.throttle(owner, RateAsked(claim.entry.text, "r", *rate)))
+            status, us = fleet.run(fleet.store.throttle(owner, RateRequest(claim.entry.text, "r", *rate)))
             if status is ThrottleStatus.START:
                 starts.append(fleet.clock_us + us)
                 fleet.turn(owner, serving, (claim, DONE), limit=0)

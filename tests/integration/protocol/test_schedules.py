@@ -6,14 +6,14 @@ import pytest
 import redis
 
 from rota.protocol.schedule_store import (
-    Declared,
+    DeclaredSchedule,
     DeclareStatus,
     NewOccurrence,
     PauseStatus,
     PutStatus,
     RemoveStatus,
     ScheduleStore,
-    read_record,
+    read_schedule_record,
 )
 from rota.schedules.schedule import EveryRule, Schedule, encode_schedule
 from rota.server.server_errors import Refused
@@ -30,7 +30,7 @@ def scheduled(fleet: Fleet) -> list[str]:
 
 
 def declare(fleet: Fleet, store: ScheduleStore, schedule: Schedule, age: float = 0.0, ttl_ms: int = LEASE_MS) -> str:
-    declared = Declared(schedule.name, encode_schedule(schedule), age)
+    declared = DeclaredSchedule(schedule.name, encode_schedule(schedule), age)
     (status,) = fleet.run(store.declare(ttl_ms, [declared]))
     return status
 
@@ -175,13 +175,13 @@ def test_a_sweep_says_when_a_schedule_is_next_to_be_looked_at(
 def test_names_that_are_none_are_refused_before_anything_is_done(fleet: Fleet, schedules: ScheduleStore) -> None:
     with pytest.raises(Refused, match="not a name"):
         fleet.run(schedules.put("n" * 101, TEXT))
-    assert fleet.run(schedules.declare(LEASE_MS, [Declared("a b", TEXT)])) == [DeclareStatus.REFUSED]
+    assert fleet.run(schedules.declare(LEASE_MS, [DeclaredSchedule("a b", TEXT)])) == [DeclareStatus.REFUSED]
     put(fleet, schedules, TICK)
     kept = fleet.run(schedules.find(["tick"])).schedules[0]
     for queue, task_id in (("q q", "tick:1"), ("q", "tick 1")):
         bad = [NewOccurrence(task_id, 1, b"")]
         with pytest.raises(Refused, match="ROTA not a"):
-            fleet.run(schedules.advance(kept, read_record(kept.record), queue, bad, may_overlap=True))
+            fleet.run(schedules.advance(kept, read_schedule_record(kept.record), queue, bad, may_overlap=True))
     assert scheduled(fleet) == []
 
 

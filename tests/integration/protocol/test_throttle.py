@@ -9,7 +9,7 @@ from model.items import slack_us
 from rota.protocol.entry import Kind
 from rota.protocol.new_tasks import NewTask
 from rota.protocol.outcome import DONE, Done, Outcome, Release, RetryOutcome
-from rota.protocol.turns import Claim, RateAsked, Throttled, ThrottleStatus
+from rota.protocol.turns import Claim, RateRequest, Throttled, ThrottleStatus
 from support.clock import TimedFleet
 from support.protocol import HELD_US, SECOND_US, Fleet, body_of, one_tier
 
@@ -18,10 +18,10 @@ TENTH_US = SECOND_US // 10
 START, THROTTLED = ThrottleStatus.START, ThrottleStatus.THROTTLED
 
 
-TENTH = RateAsked(b"", "r", TENTH_US, 1)
+TENTH = RateRequest(b"", "r", TENTH_US, 1)
 
 
-def ask(fleet: TimedFleet, owner: str, claim: Claim, rate: RateAsked = TENTH, **differs: Any) -> Throttled:
+def ask(fleet: TimedFleet, owner: str, claim: Claim, rate: RateRequest = TENTH, **differs: Any) -> Throttled:
     """About what was claimed, as if it had this rate."""
     return fleet.run(fleet.store.throttle(owner, rate._replace(entry=claim.entry.text, **differs)))
 
@@ -51,7 +51,7 @@ class Work:
             return False
         [claim] = claims
         self.asked[claim.entry.id] += 1
-        status, us = ask(self.fleet, owner, claim, RateAsked(b"", name, self.interval_us, self.burst))
+        status, us = ask(self.fleet, owner, claim, RateRequest(b"", name, self.interval_us, self.burst))
         if status is START:
             self.starts.append((self.fleet.clock_us + us, claim.entry.id))
             self.fleet.turn(owner, Q, (claim, DONE), limit=0)
@@ -232,7 +232,7 @@ def test_a_mark_of_a_start_that_nobody_made_goes_with_the_wait(timed: TimedFleet
     owner = timed.register()
     ask(timed, owner, claim_one(timed, owner))
     begun = timed.run(timed.store.mark_started(owner, claim_one(timed, owner).entry.text))
-    answer = timed.run(timed.store.throttle(owner, RateAsked(begun, "r", TENTH_US, 1)))
+    answer = timed.run(timed.store.throttle(owner, RateRequest(begun, "r", TENTH_US, 1)))
     assert answer.status is THROTTLED
     timed.clock_us = answer.us
     timed.promote()
@@ -242,7 +242,7 @@ def test_a_mark_of_a_start_that_nobody_made_goes_with_the_wait(timed: TimedFleet
 def test_keys_of_rates_go_when_they_say_nothing_any_more(fleet: Fleet) -> None:
     """A million of values leave nothing behind."""
     owner, claim = fleet.claimed("a")
-    asked = RateAsked(claim.entry.text, "r", 3600 * SECOND_US, 2)
+    asked = RateRequest(claim.entry.text, "r", 3600 * SECOND_US, 2)
     fleet.run(fleet.store.throttle(owner, asked))
     assert 3_500_000 < fleet.redis.pttl(fleet.keys.rate("r")) <= 3_600_001
     fleet.run(fleet.store.throttle(owner, asked))

@@ -9,8 +9,8 @@ from rota.protocol.command import Command
 from rota.protocol.new_tasks import NewTask
 from rota.protocol.outcome import DeadOutcome, Done, Outcome, Release, RetryOutcome
 from rota.protocol.replies import CancelStatus, RestoreStatus
+from rota.protocol.scans import BloomFilter
 from rota.protocol.store import BATCH
-from rota.protocol.walks import Sketch
 from support.audit_walks import restore, walk
 from support.protocol import Fleet, body_of, one_tier
 
@@ -52,7 +52,7 @@ def test_a_task_in_any_place_is_not_named(fleet: Fleet) -> None:
     assert walk(fleet) == []
 
 
-@pytest.mark.parametrize("make_seen", [lambda _: set(), Sketch])
+@pytest.mark.parametrize("make_seen", [lambda _: set(), BloomFilter])
 def test_a_task_whose_entry_somebody_popped_is_named_and_runs_once_when_put_back(fleet: Fleet, make_seen: Any) -> None:
     fleet.run(fleet.store.pause("q"))
     fleet.push("a", "b", "c")
@@ -86,7 +86,7 @@ def test_lanes_of_thousands_are_read_whole_and_nothing_in_them_is_named(fleet: F
     for start in range(4):
         fleet.push(*(f"{start}-{n}" for n in range(BATCH)))
     fleet.push(*(f"p-{n}" for n in range(3)), queue="p")
-    assert walk(fleet, Sketch) == []
+    assert walk(fleet, BloomFilter) == []
 
 
 def test_a_task_taken_out_of_the_delayed_set_is_named_and_keeps_its_counters(fleet: Fleet) -> None:
@@ -199,7 +199,7 @@ def test_a_task_that_moves_behind_the_walk_is_not_named(fleet: Fleet) -> None:
 
     for _ in range(5):
         assert walk(fleet, between=move) == []
-    assert steps.count("standing") > 5  # it had suspects, and looked for them a second time
+    assert steps.count("list_ids") > 5  # it had suspects, and looked for them a second time
 
 
 @pytest.mark.parametrize("given_back", [False, True])
@@ -209,10 +209,10 @@ def test_what_stays_in_a_lane_is_seen_though_its_head_moves_while_it_is_read(fle
     owner = fleet.register()
     claims = fleet.turn(owner, Q, limit=100).claims if given_back else ()
     (lane,) = [name for name in fleet.run(fleet.store.lists()).names if name.startswith("queue:")]
-    first = fleet.run(fleet.store.standing([lane], 0))
+    first = fleet.run(fleet.store.list_ids([lane], 0))
     releases = ((claim, Release()) for claim in claims)
     fleet.turn(owner, Q, *releases, limit=0 if given_back else 100)
-    second = fleet.run(fleet.store.standing([lane], first.read))
+    second = fleet.run(fleet.store.list_ids([lane], first.read))
     assert {f"t{n}".encode() for n in range(100, 2 * BATCH)} <= {*first.ids, *second.ids}
 
 

@@ -23,7 +23,7 @@ from rota.errors import (
     UnservedQueue,
 )
 from rota.foreign_names import nearest
-from rota.protocol.command import Command, Steps, ask
+from rota.protocol.command import Command, Steps, execute
 from rota.protocol.new_tasks import Enqueued, NewTask
 from rota.protocol.store import Store
 from rota.server.endpoint import URL_SETTING
@@ -209,9 +209,9 @@ def known_names(store: Store) -> Steps[frozenset[str] | None]:
 
     Returns None if no fleet runs, if a fleet does not report its tasks, or if a consumer runs, which may take any task.
     """
-    nodes = [node.tasks for node in (yield from ask(store.nodes())) if node.is_alive]
+    nodes = [node.tasks for node in (yield from execute(store.nodes())) if node.is_alive]
     named = [tasks for tasks in nodes if tasks is not None]
-    if not nodes or len(named) < len(nodes) or (yield from ask(store.consumers())).total:
+    if not nodes or len(named) < len(nodes) or (yield from execute(store.consumers())).total:
         return None
     return frozenset().union(*named)
 

@@ -13,15 +13,15 @@ from typing import Final
 
 from rota.client.status import TaskStatus, status_of
 from rota.durations import MICROSECONDS, utc_datetime
-from rota.protocol.command import Steps, ask
+from rota.protocol.command import Steps, execute
 from rota.protocol.entry import Entry, Kind
 from rota.protocol.nodes import Node
+from rota.protocol.scans import complete_overview, find_task
 from rota.protocol.store import BATCH, Store
 from rota.protocol.task_states import STATES, State
 from rota.protocol.tiers import VIRTUAL_UNIT
 from rota.protocol.turns import DEFAULT_CLAIMS, MOST_CLAIMS, ClaimOrder, EntryInOrder, QueueInOrder
 from rota.protocol.views import Overview, QueueState
-from rota.protocol.walks import find_task, look_further
 from rota.protocol.wire import Packed
 
 DELAYED_LANE: Final = "delayed"
@@ -349,9 +349,9 @@ def explain(store: Store, wanted: WantedClaims) -> Steps[Explanation]:
     found_task = (yield from find_task(store, wanted.task_id)) if wanted.task_id else None
     task = status_of(wanted.task_id, found_task) if found_task else None
     queue = task.queue if task else wanted.queue
-    overview = yield from ask(store.overview((queue,) if queue else ()))
+    overview = yield from execute(store.overview((queue,) if queue else ()))
     if not queue:
-        overview = yield from look_further(store, overview)
+        overview = yield from complete_overview(store, overview)
     pools = yield from _outlooks(store, replace(wanted, queue=queue, task_id=""), overview)
     unserved = tuple(each.queue for each in overview.queues if each.ready and not each.served and not queue)
     found = Explanation(utc_datetime(overview.now_us), pools, unserved, queue, task)
@@ -365,8 +365,8 @@ def _outlooks(store: Store, wanted: WantedClaims, overview: Overview) -> Steps[t
     closed = [each for each in overview.queues if each.closed_age_us]
     closed_since = {each.queue: utc_datetime(overview.now_us - each.closed_age_us) for each in closed}
     found = []
-    for (pool, tiers), nodes in _pools((yield from ask(store.nodes())), wanted.pool).items():
-        order = yield from ask(store.explain(tiers, wanted.count, wanted.queue))
+    for (pool, tiers), nodes in _pools((yield from execute(store.nodes())), wanted.pool).items():
+        order = yield from execute(store.explain(tiers, wanted.count, wanted.queue))
         found.append(outlook_of(pool, nodes, order, closed_since))
     return tuple(found)
 
@@ -411,7 +411,7 @@ def _count_before(store: Store, task: TaskStatus) -> Steps[int | None]:
     before = 0
     offset = 0
     while offset < _MOST_SEARCHED:
-        page = yield from ask(store.peek(State.READY, task.queue, "", offset, BATCH))
+        page = yield from execute(store.peek(State.READY, task.queue, "", offset, BATCH))
         for each in page.tasks:
             if each.id == task.id:
                 return before
@@ -424,6 +424,6 @@ def _count_before(store: Store, task: TaskStatus) -> Steps[int | None]:
 
 def _next_due(store: Store, queue: str) -> Steps[datetime | None]:
     """Return when the next task of a queue is due, or None if it is not among the next tasks of the fleet."""
-    page = yield from ask(store.peek(State.SCHEDULED, queue, "", 0, BATCH))
+    page = yield from execute(store.peek(State.SCHEDULED, queue, "", 0, BATCH))
     tasks = page.tasks
     return utc_datetime(tasks[0].due_us) if tasks else None

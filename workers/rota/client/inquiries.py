@@ -8,11 +8,11 @@ from rota.client.queues import QueuedTask, WantedTasks, find, listed_state
 from rota.client.status import GroupStatus, TaskStatus, group_status_of, status_of
 from rota.durations import Duration, positive_milliseconds, seconds
 from rota.errors import RotaError
-from rota.protocol.command import Command, Steps, ask
+from rota.protocol.command import Command, Steps, execute
 from rota.protocol.replies import CancelStatus
+from rota.protocol.scans import find_task
 from rota.protocol.store import Store
 from rota.protocol.task_states import State
-from rota.protocol.walks import find_task
 from rota.tasks.arguments import Misfit
 from rota.tasks.options import check_queue, require_name
 from rota.tasks.registry import default_registry
@@ -156,7 +156,7 @@ def _why_not(status: TaskStatus) -> str:
 
 def group_status_steps(store: Store, group_id: str) -> Steps[GroupStatus]:
     """Return the status of a group."""
-    return group_status_of(group_id, (yield from ask(store.group(require_name("id", group_id)))))
+    return group_status_of(group_id, (yield from execute(store.group(require_name("id", group_id)))))
 
 
 def cancel_group_steps(store: Store, group_id: str) -> Steps[bool]:
@@ -164,7 +164,7 @@ def cancel_group_steps(store: Store, group_id: str) -> Steps[bool]:
     cursor = "0"
     is_known = False
     while True:
-        chunk = yield from ask(store.cancel_group(group_id, cursor))
+        chunk = yield from execute(store.cancel_group(group_id, cursor))
         cursor = chunk.cursor
         is_known = is_known or chunk.is_known
         for task_id in chunk.ids:

@@ -6,13 +6,13 @@ from typing import Final, TypeVar
 
 from rota.client.status import AttemptRecord, attempts_of
 from rota.durations import MICROSECONDS, utc_datetime
-from rota.protocol.command import Steps, ask
+from rota.protocol.command import Steps, execute
 from rota.protocol.outcome import read_attempt_record
 from rota.protocol.progress import Progress, read_progress
+from rota.protocol.scans import complete_overview
 from rota.protocol.store import BATCH, Store
 from rota.protocol.task_states import LISTED, State
 from rota.protocol.views import PeekedTask, QueueState
-from rota.protocol.walks import look_further
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +34,7 @@ class QueueCounts:
 
 def find_queues(store: Store) -> Steps[list[QueueCounts]]:
     """Return all queues that have or had tasks, sorted by name."""
-    overview = yield from look_further(store, (yield from ask(store.overview(()))))
+    overview = yield from complete_overview(store, (yield from execute(store.overview(()))))
     return sorted(map(_counts_of, overview.queues), key=lambda each: each.queue)
 
 
@@ -132,9 +132,9 @@ def find(store: Store, wanted: WantedTasks) -> Steps[TasksFound]:
             if room <= 0 or searched >= most:
                 return TasksFound(tasks[: wanted.limit], searched, more=True)
             count = BATCH if wanted.chooses else min(room, BATCH)
-            page = yield from ask(store.peek(wanted.state, queue, wanted.task, offset, count))
+            page = yield from execute(store.peek(wanted.state, queue, wanted.task, offset, count))
             tasks += [queued(each, wanted.state, page.now_us) for each in page.tasks]
-            searched += page.looked_at
+            searched += page.examined
             offset = page.next_offset
     return TasksFound(tasks[: wanted.limit], searched, more=len(tasks) > wanted.limit)
 
@@ -146,14 +146,14 @@ def _queues(store: Store, wanted: WantedTasks) -> Steps[list[str]]:
     """
     if wanted.queue or wanted.state is not State.READY:
         return [wanted.queue]
-    every = yield from look_further(store, (yield from ask(store.overview(()))))
+    every = yield from complete_overview(store, (yield from execute(store.overview(()))))
     return sorted(each.queue for each in every.queues if each.ready)
 
 
 def queued(found: PeekedTask, state: State, now_us: int) -> QueuedTask:
     """Return a task of a page that was read at `now_us`, with its state."""
     is_dead = state is State.DEAD
-    death = attempts_of([read_attempt_record(found.told, "error")]) if is_dead and found.told else (None,)
+    death = attempts_of([read_attempt_record(found.detail, "error")]) if is_dead and found.detail else (None,)
     return QueuedTask(
         id=found.id,
         state=state,
@@ -168,6 +168,6 @@ def queued(found: PeekedTask, state: State, now_us: int) -> QueuedTask:
         crashes=found.crashes,
         losses=found.losses,
         owner=found.owner,
-        progress=None if is_dead else read_progress(found.told),
+        progress=None if is_dead else read_progress(found.detail),
         death=death[0],
     )

@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING, Any, Final
 from rota.client.preparation import KIB
 from rota.errors import InvalidName, PayloadTooLarge, ScheduleDeclared, Unavailable, UnknownSchedule
 from rota.foreign_names import nearest
-from rota.protocol.command import Command, Steps, ask
+from rota.protocol.command import Command, Steps, execute
 from rota.protocol.schedule_store import (
     SCHEDULES_A_PAGE,
-    Page,
     PauseStatus,
     PutStatus,
     RemoveStatus,
     RunStatus,
+    SchedulePage,
     ScheduleStore,
 )
 from rota.schedules.occurrences import body_of
@@ -40,9 +40,9 @@ def all_schedules(store: ScheduleStore) -> Steps[list[FoundSchedule | ScheduleSt
     """
     found: list[FoundSchedule | ScheduleStatus] = []
     offset = 0
-    page = Page(0, 1, ())
+    page = SchedulePage(0, 1, ())
     while offset < page.total:
-        page = yield from ask(store.page(offset))
+        page = yield from execute(store.page(offset))
         offset += SCHEDULES_A_PAGE
         found += [read_schedule(kept, page.now_us) for kept in page.schedules]
     return found
@@ -50,7 +50,7 @@ def all_schedules(store: ScheduleStore) -> Steps[list[FoundSchedule | ScheduleSt
 
 def find_schedule(store: ScheduleStore, name: str) -> Steps[FoundSchedule | ScheduleStatus | None]:
     """Return the schedule of a name, or None if there is none."""
-    page = yield from ask(store.find([require_name("the name of a schedule", name)]))
+    page = yield from execute(store.find([require_name("the name of a schedule", name)]))
     return read_schedule(page.schedules[0], page.now_us) if page.schedules else None
 
 
@@ -67,7 +67,7 @@ def run_schedule_now(store: ScheduleStore, name: str) -> Steps[tuple[str, bool]]
         may_overlap = found.schedule.overlap == "queue"
         body = body_of(schedule, task_id)
         again = store.run(found.kept, schedule.queue, task_id, body, may_overlap=may_overlap)
-        status, other = yield from ask(again)
+        status, other = yield from execute(again)
         if status is not RunStatus.CHANGED:
             return (other, True) if status is RunStatus.OVERLAPS else (task_id, False)
     raise Unavailable(f"schedule {name!r} was changed at each of {_TRIES} tries; nothing was enqueued")
@@ -88,7 +88,7 @@ def unknown_schedule(store: ScheduleStore, name: str, why: str = "") -> Steps[Un
     """
     if why:
         return UnknownSchedule(f"there is no schedule {name!r}: {why}")
-    page = yield from ask(store.page(0))
+    page = yield from execute(store.page(0))
     near = nearest(name, [kept.name for kept in page.schedules])
     return UnknownSchedule(f"there is no schedule {name!r}{near or ':'} `rota cron ls` lists all")
 
@@ -116,13 +116,13 @@ class ScheduleSteps:
         size = len(body_of(schedule, name))
         if size > self._max_payload_kb * KIB:
             raise PayloadTooLarge(f"{name}: a task has {size:,} bytes, the limit is {self._max_payload_kb} KiB")
-        status = yield from ask(self._store.put(name, encode_schedule(schedule)))
+        status = yield from execute(self._store.put(name, encode_schedule(schedule)))
         if status is PutStatus.DECLARED:
             raise _declared(name)
         return status
 
     def remove(self, name: str) -> Steps[bool]:
-        status = yield from ask(self._store.remove(require_name("the name of a schedule", name)))
+        status = yield from execute(self._store.remove(require_name("the name of a schedule", name)))
         if status is RemoveStatus.DECLARED:
             raise _declared(name)
         return status is RemoveStatus.REMOVED
@@ -134,7 +134,7 @@ class ScheduleSteps:
         return (yield from self._switch(name, self._store.resume))
 
     def _switch(self, name: str, switch: Callable[[str], Command[PauseStatus]]) -> Steps[bool]:
-        status = yield from ask(switch(require_name("the name of a schedule", name)))
+        status = yield from execute(switch(require_name("the name of a schedule", name)))
         if status is PauseStatus.UNKNOWN:
             raise (yield from unknown_schedule(self._store, name))
         return status is not PauseStatus.SAME

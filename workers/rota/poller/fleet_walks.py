@@ -12,8 +12,8 @@ from rota.poller.poller_report import PollerReport
 from rota.poller.rounds import Duty, Round
 from rota.protocol.command import Command
 from rota.protocol.keys import DELAYED_SUFFIX, fault_of_lane, pattern_of_lists
+from rota.protocol.scans import BloomFilter, UnplacedScan, find_unplaced
 from rota.protocol.store import BATCH, OWNERS_A_CALL, Store
-from rota.protocol.walks import Sketch, Walk, find_unplaced
 from rota.protocol.wire import text_of
 from rota.server.connection import Connection
 
@@ -150,7 +150,7 @@ class ScheduledAdoption(WalkingRound):
 
 
 class AuditWalk(WalkingRound):
-    """The scan of the audit, each minute: see `rota.protocol.walks`. It uses no more than a third of the time."""
+    """The scan of the audit, each minute: see `rota.protocol.scans`. It uses no more than a third of the time."""
 
     def __init__(self, settings: PollerSettings, store: Store, report: PollerReport, duty: Duty, now: float) -> None:
         super().__init__(settings, store, report, duty, now)
@@ -158,7 +158,7 @@ class AuditWalk(WalkingRound):
 
     def _begin(self, now: float) -> None:
         self._begun_at = now
-        self._walk: Walk = find_unplaced(self._store, Sketch, MOST_SUSPECTS)
+        self._walk: UnplacedScan = find_unplaced(self._store, BloomFilter, MOST_SUSPECTS)
         self._call: Command[Any] = next(self._walk)
 
     def step(self, connection: Connection, now: float) -> None:

@@ -28,7 +28,13 @@ from rota.poller.poller_report import PollerReport
 from rota.protocol.entry import MICROSECONDS
 from rota.protocol.outcome import LOST, FailureRecord
 from rota.protocol.replies import AdoptedClassic, Swept
-from rota.protocol.schedule_store import SCHEDULES_A_PAGE, Kept, RemoveStatus, ScheduleStore, read_record
+from rota.protocol.schedule_store import (
+    SCHEDULES_A_PAGE,
+    RemoveStatus,
+    ScheduleStore,
+    StoredSchedule,
+    read_schedule_record,
+)
 from rota.protocol.store import Blame, Store
 from rota.server.connection import Connection
 from rota.server.server_errors import PushedBack, Refused
@@ -308,7 +314,7 @@ class ScheduleRound(Round):
     def __init__(self, settings: PollerSettings, store: Store, report: PollerReport, duty: Duty, now: float) -> None:
         super().__init__(settings, store, report, duty, now)
         self._schedules = ScheduleStore(store.keys.namespace)
-        self._upcoming: deque[Kept] = deque()
+        self._upcoming: deque[StoredSchedule] = deque()
         self._looked_at_us = 0
         self._has_more = False
 
@@ -349,13 +355,13 @@ class ScheduleRound(Round):
             self._upcoming.extend(found)
             self._has_more = len(found) == SCHEDULES_A_PAGE
 
-    def _advance(self, connection: Connection, kept: Kept) -> None:
+    def _advance(self, connection: Connection, kept: StoredSchedule) -> None:
         # Imported here, because a fleet without schedules does not need time zones and the parser of expressions.
         from rota.schedules.occurrences import advance  # noqa: PLC0415
         from rota.schedules.schedule import decode_schedule  # noqa: PLC0415
 
         try:
-            record = read_record(kept.record)
+            record = read_schedule_record(kept.record)
             schedule = decode_schedule(kept.name, record.text)
         except ValueError as error:
             self._report.schedule_unreadable(kept.name, str(error))

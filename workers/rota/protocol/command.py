@@ -209,7 +209,7 @@ class FollowSteps(Protocol):
     def __call__(self, steps: Steps[T], /) -> T: ...
 
 
-def ask(command: Command[T]) -> Steps[T]:
+def execute(command: Command[T]) -> Steps[T]:
     """Yield one command and return its reply, for `yield from`: so type checkers know the type of the reply."""
     answer: T = yield command
     return answer

@@ -171,7 +171,7 @@ class Announced(NamedTuple):
     domains: tuple[Domain, ...] = ()  # those with patterns: scripts find in them which workers a new queue wakes
 
 
-NOTHING_SAID = Announced()
+NOTHING_ANNOUNCED = Announced()
 
 
 class AnnounceReply(NamedTuple):

@@ -25,7 +25,7 @@ _NEVER = b"+inf"
 
 
 @dataclass(frozen=True, slots=True)
-class Record:
+class ScheduleRecord:
     """The record of a schedule. Times are Unix time in microseconds."""
 
     passed_us: int  # all occurrences up to this time have been processed
@@ -44,19 +44,19 @@ class Record:
         return b" ".join(str(part).encode() for part in state) + b"\n" + self.text
 
     @property
-    def look_at(self) -> Arg:
-        """When a poller has to check the schedule."""
+    def check_at_us(self) -> Arg:
+        """When a poller has to check the schedule, or "+inf"."""
         return _NEVER if self.paused_us or self.next_us is None else self.next_us
 
 
-def read_record(raw: bytes) -> Record:
+def read_schedule_record(raw: bytes) -> ScheduleRecord:
     """Read the record of a schedule. Raises ValueError if no script can have written it."""
     state, _, text = raw.partition(b"\n")
     found = _STATE.fullmatch(state)
     if found is None:
         raise ValueError("not a schedule: its state cannot be read")
     passed, last, following, paused, rank, ahead = found.groups()
-    return Record(
+    return ScheduleRecord(
         int(passed),
         int(last),
         None if following == b"-" else int(following),
@@ -73,7 +73,7 @@ def occurrence_id(name: str, at_us: int) -> str:
     return f"{name}:{seconds}.{rest:06}".rstrip("0") if rest else f"{name}:{seconds}"
 
 
-class Declared(NamedTuple):
+class DeclaredSchedule(NamedTuple):
     """A schedule in a node's code or configuration. `age_seconds`: for how long the node has declared it."""
 
     name: str
@@ -89,19 +89,19 @@ class NewOccurrence(NamedTuple):
     body: bytes
 
 
-class Kept(NamedTuple):
+class StoredSchedule(NamedTuple):
     """The name of a schedule and its record."""
 
     name: str
     record: bytes
 
 
-class Page(NamedTuple):
+class SchedulePage(NamedTuple):
     """Redis time, the number of schedules, and some of the schedules."""
 
     now_us: int
     total: int
-    schedules: tuple[Kept, ...]
+    schedules: tuple[StoredSchedule, ...]
 
 
 class DeclareStatus(StrEnum):
@@ -150,16 +150,16 @@ class RunStatus(StrEnum):
     OVERLAPS = "overlaps"
 
 
-def _kept_in(raw: Sequence[Raw]) -> tuple[Kept, ...]:
-    return tuple(Kept(text_of(name), record) for name, record in zip(raw[::2], raw[1::2], strict=True))
+def _kept_in(raw: Sequence[Raw]) -> tuple[StoredSchedule, ...]:
+    return tuple(StoredSchedule(text_of(name), record) for name, record in zip(raw[::2], raw[1::2], strict=True))
 
 
-def _parse_page(raw: Raw) -> Page:
+def _parse_page(raw: Raw) -> SchedulePage:
     now, total, found = raw
-    return Page(int(now), int(total), _kept_in(found))
+    return SchedulePage(int(now), int(total), _kept_in(found))
 
 
-def _parse_upcoming(raw: Raw) -> tuple[int, tuple[Kept, ...]]:
+def _parse_upcoming(raw: Raw) -> tuple[int, tuple[StoredSchedule, ...]]:
     now, found = raw
     return int(now), _kept_in(found)
 
@@ -173,36 +173,49 @@ class ScheduleStore(Transitions):
     """The transitions of the schedules of one namespace, each as a `Command`: see `rota.protocol.store`."""
 
     def advance(
-        self, kept: Kept, becomes: Record, queue: str, occurrences: Sequence[NewOccurrence], *, may_overlap: bool
+        self,
+        kept: StoredSchedule,
+        becomes: ScheduleRecord,
+        queue: str,
+        occurrences: Sequence[NewOccurrence],
+        *,
+        may_overlap: bool,
     ) -> Command[bool]:
         """Enqueue up to OCCURRENCES_A_CALL occurrences and set the new record. False if the record is no longer `kept`:
         then nothing was done."""
-        args: list[Arg] = [kept.name, kept.record, becomes.to_bytes(), becomes.look_at, _overlap(may_overlap), queue]
+        args: list[Arg] = [
+            kept.name,
+            kept.record,
+            becomes.to_bytes(),
+            becomes.check_at_us,
+            _overlap(may_overlap),
+            queue,
+        ]
         for occurrence in occurrences:
             args += occurrence
         return self._command("advance", pack(args), bool)
 
-    def upcoming(self, ahead_us: int, most: int = SCHEDULES_A_CALL) -> Command[tuple[int, tuple[Kept, ...]]]:
+    def upcoming(self, ahead_us: int, most: int = SCHEDULES_A_CALL) -> Command[tuple[int, tuple[StoredSchedule, ...]]]:
         """Return Redis time, and up to `most` schedules that have an occurrence within `ahead_us` microseconds."""
         return self._command("upcoming", pack((ahead_us, most)), _parse_upcoming)
 
-    def declare(self, ttl_ms: int, declared: Sequence[Declared]) -> Command[list[DeclareStatus]]:
+    def declare(self, ttl_ms: int, declared: Sequence[DeclaredSchedule]) -> Command[list[DeclareStatus]]:
         """Declare schedules of a node's code and configuration, up to SCHEDULES_A_CALL."""
         args: list[Arg] = [ttl_ms]
         for name, text, age_seconds in declared:
             args += (name, round(age_seconds * MICROSECONDS), text)
         return self._command("declare", pack(args), statuses_of(DeclareStatus))
 
-    def forget(self, name: str, patience_us: int) -> Command[RemoveStatus]:
-        """Remove a schedule if no node has declared it for `patience_us` microseconds after the last declaration
+    def forget(self, name: str, timeout_us: int) -> Command[RemoveStatus]:
+        """Remove a schedule if no node has declared it for `timeout_us` microseconds after the last declaration
         expired."""
-        return self._status("remove_schedule", RemoveStatus, name, patience_us)
+        return self._status("remove_schedule", RemoveStatus, name, timeout_us)
 
-    def page(self, offset: int, count: int = SCHEDULES_A_PAGE) -> Command[Page]:
+    def page(self, offset: int, count: int = SCHEDULES_A_PAGE) -> Command[SchedulePage]:
         """Return a page of the schedules, ordered by the time of their next occurrence."""
         return self._command("schedules", pack((offset, count)), _parse_page)
 
-    def find(self, names: Sequence[str]) -> Command[Page]:
+    def find(self, names: Sequence[str]) -> Command[SchedulePage]:
         """Return schedules by name, up to SCHEDULES_A_PAGE. Names without a schedule are left out."""
         return self._command("schedules", pack((0, 0, *names)), _parse_page)
 
@@ -223,7 +236,7 @@ class ScheduleStore(Transitions):
         return self._status("resume_schedule", PauseStatus, name)
 
     def run(
-        self, kept: Kept, queue: str, task_id: str, body: bytes, *, may_overlap: bool
+        self, kept: StoredSchedule, queue: str, task_id: str, body: bytes, *, may_overlap: bool
     ) -> Command[tuple[RunStatus, str]]:
         """Enqueue an occurrence out of turn. RunStatus.OVERLAPS comes with the id of the task that has not ended."""
         args = (kept.name, kept.record, _overlap(may_overlap), task_id, queue, body)

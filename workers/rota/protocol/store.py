@@ -15,7 +15,7 @@ from rota.protocol.entry import CrashKind
 from rota.protocol.groups import Dependents
 from rota.protocol.keys import PROTOCOL_VERSION
 from rota.protocol.new_tasks import Enqueued, NewTask, parse_enqueued
-from rota.protocol.nodes import NOTHING_SAID, Announced, AnnounceReply, parse_announce
+from rota.protocol.nodes import NOTHING_ANNOUNCED, Announced, AnnounceReply, parse_announce
 from rota.protocol.outcome import ARGS_PER_SETTLEMENT
 from rota.protocol.replies import (
     AdoptedClassic,
@@ -50,9 +50,9 @@ from rota.protocol.tiers import (
     settings_of_domain,
 )
 from rota.protocol.turns import (
-    NOBODY,
+    EXPLAIN_OWNER,
     ClaimOrder,
-    RateAsked,
+    RateRequest,
     Throttled,
     Turn,
     TurnReply,
@@ -60,7 +60,7 @@ from rota.protocol.turns import (
     parse_throttled,
     parse_turn,
 )
-from rota.protocol.views import ClosedQueue, Looks, parse_closed
+from rota.protocol.views import ClosedQueue, Queries, parse_closed
 from rota.protocol.wire import NOTHING, Arg, Packed, pack, text_of
 
 BATCH = 500  # the most things that a script works on in one call
@@ -127,7 +127,7 @@ class Operations(Transitions):
         return self._command("trim", pack((max_age_us, max_count)), parse_bounded)
 
     def heal(self, cursor: str) -> Command[str]:
-        """Recount one portion. Begin with cursor "0" and repeat with the cursor of each reply until it is "0" again."""
+        """Recount one chunk. Begin with cursor "0" and repeat with the cursor of each reply until it is "0" again."""
         return self._command("heal", pack((cursor,)), text_of)
 
     def restore(self, ids: Sequence[str]) -> Command[list[RestoreStatus]]:
@@ -135,7 +135,7 @@ class Operations(Transitions):
         return self._command("restore", pack(ids), parse_restored)
 
 
-class Store(Looks, Operations, Dependents):
+class Store(Queries, Operations, Dependents):
     """The transitions of one namespace."""
 
     # Producing
@@ -163,7 +163,7 @@ class Store(Looks, Operations, Dependents):
     def explain(self, tiers: Packed, count: int, queue: str = "") -> Command[ClaimOrder]:
         """Return the next `count` claims, at most `MOST_CLAIMS`, of workers that serve these tiers, and the state of
         `queue` and of all queues in these tiers that have entries."""
-        turn = self.turn(NOBODY, tiers, Turn(limit=1))
+        turn = self.turn(EXPLAIN_OWNER, tiers, Turn(limit=1))
         return self._command("explain", turn.args + pack((queue, count)), parse_order)
 
     def return_prefetched(
@@ -179,9 +179,9 @@ class Store(Looks, Operations, Dependents):
         or b"" if the owner does not hold it: then the task must not be started."""
         return self._command("mark_started", pack((owner, entry)), bytes)
 
-    def throttle(self, owner: str, asked: RateAsked) -> Command[Throttled]:
+    def throttle(self, owner: str, request: RateRequest) -> Command[Throttled]:
         """Check whether a task with a rate of its own may start. If it may not, it is delayed until it may."""
-        entry, name, interval_us, burst, latest_us = asked
+        entry, name, interval_us, burst, latest_us = request
         args = pack((owner, entry, name, interval_us, burst, "" if latest_us is None else latest_us))
         return self._command("throttle", args, parse_throttled)
 
@@ -191,18 +191,18 @@ class Store(Looks, Operations, Dependents):
 
     # Owning
 
-    def register(self, lease_ms: int, places: Sequence[str]) -> Command[tuple[str, ...]]:
-        """Register an owner for each place (`node:slot`); returns the owners' names, `node:slot:life`."""
-        return self._command("register", pack((lease_ms, *places)), names_of)
+    def register(self, lease_ms: int, slots: Sequence[str]) -> Command[tuple[str, ...]]:
+        """Register an owner for each slot (`node:slot`); returns the owners' names, `node:slot:nonce`."""
+        return self._command("register", pack((lease_ms, *slots)), names_of)
 
     def renew(self, lease_ms: int, owners: Sequence[str]) -> Command[Renewed]:
         """Extend the leases of up to 100 owners."""
         return self._command("renew", pack((lease_ms, *owners)), parse_renewed)
 
-    def carry_progress(self, told: Iterable[tuple[str, bytes, bytes]]) -> Command[int]:
+    def store_progress(self, reports: Iterable[tuple[str, bytes, bytes]]) -> Command[int]:
         """Store the progress of up to PROGRESS_BATCH running tasks, given as owner, entry and progress; returns how
         many of them still run there."""
-        return self._command("progress", pack(arg for each in told for arg in each), int)
+        return self._command("progress", pack(arg for each in reports for arg in each), int)
 
     def reap_exited(
         self, owner: str, blame: Blame, settlements: Packed = NOTHING, tiers: Packed = NO_TIERS
@@ -233,7 +233,7 @@ class Store(Looks, Operations, Dependents):
         return self._command("sweep", args, parse_swept)
 
     def adopt_scheduled(self, members: Sequence[bytes]) -> Command[AdoptedScheduled]:
-        """Adopt up to BATCH bare items of the delayed set, which other programs have pushed."""
+        """Adopt up to BATCH legacy items of the delayed set, which other programs have pushed."""
         return self._command("adopt_scheduled", pack(members), parse_adopted_scheduled)
 
     def adopt_classic(self, poller: str, limit: int, sources: Sequence[ClassicSource]) -> Command[AdoptedClassic]:
@@ -250,7 +250,7 @@ class Store(Looks, Operations, Dependents):
         return self._command("orphans", pack((lease_ms, *owners)), int)
 
     def announce(
-        self, node: str, heartbeat: bytes, ttl_ms: int, queues: Sequence[str], announced: Announced = NOTHING_SAID
+        self, node: str, heartbeat: bytes, ttl_ms: int, queues: Sequence[str], announced: Announced = NOTHING_ANNOUNCED
     ) -> Command[AnnounceReply]:
         """Publish a master's heartbeat, the queues it serves and the shares of queues, all valid for `ttl_ms`, and how
         much of the past is to be kept."""
@@ -260,7 +260,7 @@ class Store(Looks, Operations, Dependents):
             args += (domain.name, settings_of_domain(domain))
         return self._command("announce", pack([*args, *queues]), parse_announce)
 
-    def look_at_closed(
+    def check_conditions(
         self, ttl_ms: int, conditions: Iterable[QueueCondition] = ()
     ) -> Command[tuple[ClosedQueue, ...]]:
         """Set the conditions, valid for `ttl_ms`, and record since when queues are closed; returns the closed

@@ -13,7 +13,7 @@ from rota.protocol.tiers import NO_LIMITS
 from rota.protocol.wire import NOTHING, Packed, shown, text_of
 
 
-class RateAsked(NamedTuple):
+class RateRequest(NamedTuple):
     """A request to start the task of an entry, which has a rate of its own."""
 
     entry: bytes
@@ -109,7 +109,7 @@ parse_throttled = reply(Throttled, status_of(ThrottleStatus), int)
 
 DEFAULT_CLAIMS = 10
 MOST_CLAIMS = 1000
-NOBODY = "explain:0:0"
+EXPLAIN_OWNER = "explain:0:0"
 """The owner for which claims are explained. No owner has the life 0."""
 
 

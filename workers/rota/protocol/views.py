@@ -52,7 +52,7 @@ parse_lists = reply(Lists, int, names_of)
 
 
 @dataclass(frozen=True, slots=True)
-class Standing:
+class ListedIds:
     """Entries that were read from the requested lists."""
 
     lists: int  # number of lists that were read completely
@@ -60,12 +60,12 @@ class Standing:
     ids: list[bytes]
 
 
-parse_standing = reply(Standing, int, int, list)
+parse_listed_ids = reply(ListedIds, int, int, list)
 
 
 @dataclass(frozen=True, slots=True)
 class Bodies:
-    """Ids of live tasks that must be in a list, and the cursor of the next portion, "0" at the end."""
+    """Ids of live tasks that must be in a list, and the cursor of the next chunk, "0" at the end."""
 
     cursor: str
     ids: list[bytes]
@@ -93,7 +93,7 @@ class TaskState:
     ended: Ended | None = None  # how it ended, while that is remembered
     kind: str = ""  # the kind in its entry, while it has one
     ready_us: int = 0  # when it came into its lane, while it has an entry
-    looked_at: int = 0  # number of texts of the memory of ends read, if the id was not found and there are more
+    ends_read: int = 0  # number of texts of the memory of ends read, if the id was not found and there are more
     follows: str = ""  # what has to end before a pending task, `task ID` or `group ID`
 
 
@@ -113,14 +113,14 @@ parse_status = reply(
 def parse_waited(raw: Raw) -> list[TaskState | None]:
     """Parse `[a state or nil...]`, of at least the first task."""
     if not raw:
-        raise ValueError("nothing that was asked about is answered")
+        raise ValueError("the reply has the state of no task")
     return [None if state is None else _parse_waited(state) for state in raw]
 
 
 def _parse_waited(raw: Raw) -> TaskState:
     try:
         return parse_status(raw)
-    except ValueError:  # the text in the place of a record is not valid: other tasks must not wait because of it
+    except ValueError:  # the text of a record is not valid: other tasks must not wait because of it
         return TaskState("unknown")
 
 
@@ -146,7 +146,7 @@ class QueueState:
 
 @dataclass(frozen=True, slots=True)
 class Overview:
-    """The state of queues at one instant of Redis time. `cursor` is where the next portion begins, "0" after the
+    """The state of queues at one instant of Redis time. `cursor` is where the next chunk begins, "0" after the
     last."""
 
     now_us: int
@@ -261,7 +261,7 @@ class PeekedTask:
     crashes: int
     losses: int
     owner: str  # the worker or consumer that holds it
-    told: bytes  # the death record of a dead task, or the progress of a running one
+    detail: bytes  # the death record of a dead task, or the progress of a running one
 
 
 @dataclass(frozen=True, slots=True)
@@ -269,41 +269,41 @@ class Peeked:
     """A page of tasks."""
 
     now_us: int
-    looked_at: int  # number of tasks read for this page
+    examined: int  # number of tasks read for this page
     next_offset: int | None  # where the next page begins; None after the last one
     tasks: tuple[PeekedTask, ...]
 
 
 def parse_peeked(raw: Raw) -> Peeked:
-    """Parse `[now, looked at, next offset or "", [a list for each task...]]`."""
-    now, looked_at, following, rows = raw
-    return Peeked(int(now), int(looked_at), int(following) if following else None, tuple(map(_parse_peeked_task, rows)))
+    """Parse `[now, examined, next offset or "", [a list for each task...]]`."""
+    now, examined, following, rows = raw
+    return Peeked(int(now), int(examined), int(following) if following else None, tuple(map(_parse_peeked_task, rows)))
 
 
 _parse_peeked_task = reply(PeekedTask, *[_shown_name] * 3, *[int] * 5, _shown_name, _as_it_is)
 
 
-class Looks(Transitions):
+class Queries(Transitions):
     """The transitions of one namespace that only read."""
 
     def overview(self, queues: Sequence[str], cursor: str = "0") -> Command[Overview]:
-        """Return the numbers of up to BATCH named queues, and of a portion of all known queues; begin with cursor
+        """Return the numbers of up to BATCH named queues, and of a chunk of all known queues; begin with cursor
         "0"."""
         return self._command("overview", pack((cursor, *queues)), parse_overview)
 
-    def status(self, task_id: str, looked_at: int = 0) -> Command[TaskState]:
+    def status(self, task_id: str, ends_read: int = 0) -> Command[TaskState]:
         """Return the status of an id. Each lane is searched only up to BATCH entries from its head, and the memory of
-        ends for some milliseconds: `TaskState.looked_at` is where to continue."""
-        return self._command("status", pack((task_id, looked_at)), parse_status)
+        ends for some milliseconds: `TaskState.ends_read` is where to continue."""
+        return self._command("status", pack((task_id, ends_read)), parse_status)
 
-    def wait(self, client: str, asked: Sequence[tuple[str, str]]) -> Command[list[TaskState | None]]:
+    def wait(self, client: str, goals: Sequence[tuple[str, str]]) -> Command[list[TaskState | None]]:
         """Return the status of up to BATCH tasks, each given as (goal, id). A goal is `s` for the start, `e` for the
         end, `r` for the end with the result.
 
         None: the task has not reached the goal yet, and the reply list of this client will be notified. Tasks for which
         the reply had no room are left out.
         """
-        args = (arg for each in asked for arg in each)
+        args = (arg for each in goals for arg in each)
         return self._command("wait", pack((client, *args)), parse_waited)
 
     def consumers(self) -> Command[Consumers]:
@@ -314,19 +314,19 @@ class Looks(Transitions):
         """Return a page of the dead set, the latest first; `count` is at most BATCH."""
         return self._command("dead", pack((offset, count)), parse_dead_page)
 
-    def peek(self, place: str, queue: str, task: str, offset: int, count: int) -> Command[Peeked]:
+    def peek(self, state: str, queue: str, task: str, offset: int, count: int) -> Command[Peeked]:
         """Return a page of the tasks that are ready (in one queue), scheduled, running or dead; "" is every queue or
         task. Reads `count` tasks, at most BATCH. For running tasks `offset` counts owners."""
-        return self._command("peek", pack((place, queue, task, offset, count)), parse_peeked)
+        return self._command("peek", pack((state, queue, task, offset, count)), parse_peeked)
 
     def nodes(self) -> Command[list[Node]]:
         """Return the nodes whose masters are alive or were until recently, at most BATCH."""
         return self._command("nodes", NOTHING, parse_nodes)
 
-    def events(self, place: str, count: int) -> Command[EventsPage]:
-        """Return up to `count` task events after a place, at most BATCH: the id of an event, "0" for all, "$" for none
-        yet."""
-        return self._command("events", pack((place, count)), parse_events)
+    def events(self, after: str, count: int) -> Command[EventsPage]:
+        """Return up to `count` task events, at most BATCH, that follow `after`: the id of an event, "0" for all, "$"
+        for none yet."""
+        return self._command("events", pack((after, count)), parse_events)
 
     def audit(self) -> Command[Audit]:
         """Return the counts of tasks of the namespace."""
@@ -336,12 +336,12 @@ class Looks(Transitions):
         """Return the lists in which tasks are."""
         return self._command("lists", NOTHING, parse_lists)
 
-    def standing(self, lists: Sequence[str], read: int) -> Command[Standing]:
+    def list_ids(self, lists: Sequence[str], read: int) -> Command[ListedIds]:
         """Return up to BATCH ids in these lists, after the `read` ones at the tail of the first."""
-        return self._command("standing", pack((read, *lists)), parse_standing)
+        return self._command("list_ids", pack((read, *lists)), parse_listed_ids)
 
     def bodies(self, cursor: str) -> Command[Bodies]:
-        """Return a portion of the live tasks that are neither delayed nor dead; begin with cursor "0"."""
+        """Return a chunk of the live tasks that are neither delayed nor dead; begin with cursor "0"."""
         return self._command("bodies", pack((cursor,)), parse_bodies)
 
     def unplaced(self, ids: Sequence[bytes]) -> Command[list[bytes]]:

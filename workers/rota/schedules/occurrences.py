@@ -9,7 +9,7 @@ from zlib import crc32
 
 from rota.durations import MICROSECONDS
 from rota.protocol.body import Body, encode_body
-from rota.protocol.schedule_store import OCCURRENCES_A_CALL, NewOccurrence, Record, occurrence_id
+from rota.protocol.schedule_store import OCCURRENCES_A_CALL, NewOccurrence, ScheduleRecord, occurrence_id
 from rota.schedules.cron import far_enough_back, times_after
 from rota.schedules.schedule import CronRule, EveryRule, Schedule
 
@@ -128,11 +128,11 @@ class Advance(NamedTuple):
     for."""
 
     occurrences: tuple[NewOccurrence, ...]
-    record: Record
+    record: ScheduleRecord
     missed: int
 
 
-def advance(schedule: Schedule, record: Record, now_us: int, ahead_us: int) -> Advance:
+def advance(schedule: Schedule, record: ScheduleRecord, now_us: int, ahead_us: int) -> Advance:
     """Process all occurrences up to `ahead_us` in the future, or as many as one call can enqueue."""
     reckoning = reckon(schedule, record.passed_us, now_us)
     coming = _until(schedule, max(record.passed_us, now_us), now_us + ahead_us)
@@ -152,15 +152,15 @@ def advance(schedule: Schedule, record: Record, now_us: int, ahead_us: int) -> A
     return Advance(tuple(_new(schedule, each) for each in taken), becomes, reckoning.left_out)
 
 
-def _known(record: Record, taken: Iterable[Occurrence]) -> list[int]:
+def _known(record: ScheduleRecord, taken: Iterable[Occurrence]) -> list[int]:
     return [*record.ahead_us, *(each.at_us for each in taken)]
 
 
-def _last(record: Record, taken: Iterable[Occurrence], now_us: int) -> int:
+def _last(record: ScheduleRecord, taken: Iterable[Occurrence], now_us: int) -> int:
     return max([record.last_us, *(at_us for at_us in _known(record, taken) if at_us <= now_us)])
 
 
-def _ahead(schedule: Schedule, record: Record, taken: Iterable[Occurrence], now_us: int) -> tuple[int, ...]:
+def _ahead(schedule: Schedule, record: ScheduleRecord, taken: Iterable[Occurrence], now_us: int) -> tuple[int, ...]:
     waiting = [at_us for at_us in _known(record, taken) if at_us + schedule.jitter_us > now_us]
     return tuple(waiting[-MOST_AHEAD:])
 

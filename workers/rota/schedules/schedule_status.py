@@ -6,7 +6,7 @@ from itertools import islice
 from typing import Any, NamedTuple
 
 from rota.durations import MICROSECONDS, utc_datetime
-from rota.protocol.schedule_store import Kept, Page, Record, read_record
+from rota.protocol.schedule_store import SchedulePage, ScheduleRecord, StoredSchedule, read_schedule_record
 from rota.protocol.wire import shown
 from rota.schedules.occurrences import next_occurrence, occurrences
 from rota.schedules.schedule import CronRule, EveryRule, Missed, Overlap, Schedule, Source, decode_schedule
@@ -56,8 +56,8 @@ class FoundSchedule(NamedTuple):
     """A schedule that was found under a name: the raw record, the parsed one, the declaration, and the Redis time of
     the read."""
 
-    kept: Kept
-    record: Record
+    kept: StoredSchedule
+    record: ScheduleRecord
     schedule: Schedule
     now_us: int
 
@@ -91,7 +91,7 @@ class FoundSchedule(NamedTuple):
         )
 
 
-def rows_of(page: Page) -> list[dict[str, Any]]:
+def rows_of(page: SchedulePage) -> list[dict[str, Any]]:
     """Return the schedules of a page as JSON rows, for `rota status` and the status page. `state` is waiting, paused,
     over (there are no more occurrences) or broken. `next_in_seconds` is based on Redis time, and None unless the state
     is waiting."""
@@ -137,10 +137,10 @@ def _time(unix_us: int | None) -> datetime | None:
     return None if unix_us is None else utc_datetime(unix_us)
 
 
-def read_schedule(kept: Kept, now_us: int) -> FoundSchedule | ScheduleStatus:
+def read_schedule(kept: StoredSchedule, now_us: int) -> FoundSchedule | ScheduleStatus:
     """Return the schedule, or a status with the error if it cannot be read."""
     try:
-        record = read_record(kept.record)
+        record = read_schedule_record(kept.record)
         return FoundSchedule(kept, record, decode_schedule(kept.name, record.text), now_us)
     except ValueError as error:
         return ScheduleStatus(shown(kept.name), error=str(error))

@@ -213,7 +213,7 @@ class StartSteps:
         return MayStart(entry if status in _MAY_END else None, status)
 
     def _throttle(self, entry: Entry, ready: Runnable) -> Generator[Command[Any] | float, Any, ThrottleStatus]:
-        asked = ready.task.rate_asked(entry, ready.terms.options, ready.args, ready.kwargs)
+        asked = ready.task.rate_request(entry, ready.terms.options, ready.args, ready.kwargs)
         assert asked is not None
         status, us = (yield self.store.throttle(self.owner, asked)) or (ThrottleStatus.GONE, 0)
         if status is ThrottleStatus.THROTTLED:

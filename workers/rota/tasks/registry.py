@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final, Generic, ParamSpec, TypeVar
 from rota.errors import DuplicateTask, InvalidArguments
 from rota.protocol.command import sha1_of
 from rota.protocol.entry import MICROSECONDS, Entry
-from rota.protocol.turns import RateAsked
+from rota.protocol.turns import RateRequest
 from rota.soft_limit import time_limit_deferred
 from rota.tasks.call import Call, advice_on_options, plain_call
 from rota.tasks.options import TaskOptions, key_of
@@ -107,16 +107,16 @@ class TaskDefinition(Generic[P, R]):
 
         return described(self.function, self._signature, place)
 
-    def rate_asked(
+    def rate_request(
         self, entry: Entry, options: TaskOptions, args: Sequence[Any], kwargs: Mapping[str, Any]
-    ) -> RateAsked | None:
+    ) -> RateRequest | None:
         """Return the request for the start of a call with these arguments under the options in force, or None without a
         rate. Arguments that do not fit the signature count as no arguments."""
         if options.rate is None:
             return None
         latest_us = None if options.expires is None else entry.due_us + round(options.expires * MICROSECONDS)
         name = sha1_of(f"{self.name} {self._rate_key_of(args, kwargs)}".encode(errors="surrogatepass"))
-        return RateAsked(entry.text, name, *options.rate, latest_us)
+        return RateRequest(entry.text, name, *options.rate, latest_us)
 
     def _rate_key_of(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> str:
         if not self.options.rate_key or self._signature is None:

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple, TypeAlias
 from rota.child.slot_record import TaskInSlot
 from rota.protocol.nodes import Announced, NodeReport
 from rota.protocol.outcome import Settlement
-from rota.protocol.schedule_store import Declared
+from rota.protocol.schedule_store import DeclaredSchedule
 from rota.protocol.store import FIRST_HELD, Blame
 from rota.protocol.tiers import Domain
 from rota.protocol.wire import Packed
@@ -120,7 +120,7 @@ class RenewLeases(NamedTuple):
     lease_seconds: float  # how long the declarations are valid
     announced: Announced  # the settings that hold for the whole fleet
     conditions: Mapping[str, ConditionConfig]
-    schedules: tuple[Declared, ...] = ()  # the schedules that this node declares
+    schedules: tuple[DeclaredSchedule, ...] = ()  # the schedules that this node declares
     is_settled: bool = False  # whether no reload can be refused any more, so undeclared schedules can be dropped
     report: NodeReport = NodeReport()  # the health of this node
     tasks: tuple[str, ...] | None = None  # the tasks that this node declares

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from typing import Final
 
 from rota.protocol.nodes import Announced
-from rota.protocol.schedule_store import Declared
+from rota.protocol.schedule_store import DeclaredSchedule
 from rota.protocol.tiers import Domain
 from rota.protocol.views import ClosedQueue
 from rota.schedules.schedule import encode_schedule
@@ -126,10 +126,10 @@ def _declared_texts(state: MasterState, generation: Generation) -> Mapping[str, 
     return {**of_code, **{schedule.name: encode_schedule(schedule) for schedule in of_file}}
 
 
-def declared_schedules(state: MasterState, now: float) -> tuple[Declared, ...]:
+def declared_schedules(state: MasterState, now: float) -> tuple[DeclaredSchedule, ...]:
     """Return the schedules that are declared with each heartbeat."""
     known = state.declarations
-    return tuple(Declared(name, text, now - known.since[name]) for name, text in known.texts.items())
+    return tuple(DeclaredSchedule(name, text, now - known.since[name]) for name, text in known.texts.items())
 
 
 # Closed queues, and the quiet state of this node

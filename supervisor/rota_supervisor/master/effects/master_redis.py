@@ -22,7 +22,7 @@ from rota.child.slots import boottime_ns
 from rota.durations import Backoff
 from rota.protocol.command import Command, load_script
 from rota.protocol.nodes import heartbeat_of
-from rota.protocol.schedule_store import SCHEDULES_A_CALL, Declared, DeclareStatus, RemoveStatus, ScheduleStore
+from rota.protocol.schedule_store import SCHEDULES_A_CALL, DeclaredSchedule, DeclareStatus, RemoveStatus, ScheduleStore
 from rota.protocol.store import OWNERS_A_CALL, Store
 from rota.protocol.views import ClosedQueue, Overview
 from rota.server.address import address_of
@@ -287,7 +287,7 @@ class RedisCalls:
 
     async def _read_closed(self, effect: do.RenewLeases, milliseconds: int) -> tuple[ClosedQueue, ...]:
         conditions = resolution.conditions_at(effect.conditions, await self._redis_now()) if effect.conditions else ()
-        return await self._connection.run(self._store.look_at_closed(milliseconds, conditions))
+        return await self._connection.run(self._store.check_conditions(milliseconds, conditions))
 
     async def _redis_now(self) -> int:
         """Return the Redis time in microseconds. Opening hours use it, so no node's clock opens or closes a queue."""
@@ -336,9 +336,9 @@ class ScheduleDeclarer:
         self._store = store
         self._known: dict[str, DeclareStatus] = {}
         self._rarely = OnceAMinute()
-        self._declared: dict[str, Declared] = {}
+        self._declared: dict[str, DeclaredSchedule] = {}
 
-    async def declare(self, schedules: Sequence[Declared], ttl_ms: int) -> None:
+    async def declare(self, schedules: Sequence[DeclaredSchedule], ttl_ms: int) -> None:
         """Declare all of these schedules for `ttl_ms`.
 
         If the server refuses the call, that is logged and does not delay the renewal of leases. Raises ServerError for
@@ -354,7 +354,7 @@ class ScheduleDeclarer:
         self._declared |= {each.name: each for each in schedules if statuses[each.name] in _DECLARED}
         self._known = statuses
 
-    async def withdraw(self, schedules: Collection[Declared], *, is_only_node: bool) -> None:
+    async def withdraw(self, schedules: Collection[DeclaredSchedule], *, is_only_node: bool) -> None:
         """Forget the schedules that are no longer declared; remove them if no other node is alive.
 
         Raises ServerError.
@@ -365,7 +365,7 @@ class ScheduleDeclarer:
                 await self._remove(gone)
             del self._declared[gone.name]
 
-    async def _remove(self, gone: Declared) -> None:
+    async def _remove(self, gone: DeclaredSchedule) -> None:
         """Remove a schedule that this node declared.
 
         The declaration ends now, so the schedule stays if a new node declares it in between. After a lost reply, the
@@ -384,7 +384,7 @@ class ScheduleDeclarer:
         if self._rarely.is_due(call):
             log.logger().error(log_events.REDIS_REFUSED, call=call, error=str(error))
 
-    async def _declare(self, schedules: Sequence[Declared], ttl_ms: int) -> dict[str, DeclareStatus]:
+    async def _declare(self, schedules: Sequence[DeclaredSchedule], ttl_ms: int) -> dict[str, DeclareStatus]:
         statuses: dict[str, DeclareStatus] = {}
         for at in range(0, len(schedules), SCHEDULES_A_CALL):
             batch = schedules[at : at + SCHEDULES_A_CALL]

@@ -188,7 +188,7 @@ class _Master:
         )
         self._claims = ClaimWatch(state, memory, background, happened)
         run, store = self._redis.connection.run, self._redis.store
-        self._progress = ProgressCopier(state, memory, lambda reports: run(store.carry_progress(reports)))
+        self._progress = ProgressCopier(state, memory, lambda reports: run(store.store_progress(reports)))
         declaring = ScheduleDeclarer(self._redis.connection, ScheduleStore(state.config.namespace))
         self._calls = RedisCalls(
             self._redis.connection, self._redis.store, node, memory, background, declaring, happened

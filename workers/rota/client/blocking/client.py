@@ -37,11 +37,11 @@ from rota.foreign_names import KnowsForeignNames
 from rota.protocol.command import Command
 from rota.protocol.new_tasks import Enqueued, NewTask
 from rota.protocol.replies import CancelStatus
+from rota.protocol.scans import complete_status
 from rota.protocol.store import BATCH
 from rota.protocol.task_states import State
 from rota.protocol.turns import DEFAULT_CLAIMS
 from rota.protocol.views import TaskState
-from rota.protocol.walks import look_back
 from rota.server.address import ServerAccess, TlsFiles
 from rota.server.endpoint import RedisClient
 from rota.server.logins import CredentialProvider, logins_of
@@ -463,7 +463,7 @@ class Client(Lifecycle, KnowsForeignNames, place="client"):
         while True:
             found = self._driver.wait(query, within)
             assert isinstance(found, TaskState), "the query is about a task"
-            found = self._driver.follow(look_back(self._driver.store, task_id, found))
+            found = self._driver.follow(complete_status(self._driver.store, task_id, found))
             if has_come(query, found):
                 return found
             if found.follows:

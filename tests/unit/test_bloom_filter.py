@@ -1,6 +1,6 @@
 """The walk's set of what it has seen: it forgets nothing, and is as small as it says."""
 
-from rota.protocol.walks import Sketch
+from rota.protocol.scans import BloomFilter
 
 MEMBERS = 20_000
 
@@ -10,21 +10,21 @@ def ids(prefix: str) -> list[bytes]:
 
 
 def test_a_sketch_knows_all_that_was_added_and_takes_hardly_anything_else_for_it() -> None:
-    sketch = Sketch(MEMBERS)
+    bloom_filter = BloomFilter(MEMBERS)
     for task_id in ids("seen"):
-        sketch.add(task_id)
-    assert all(task_id in sketch for task_id in ids("seen"))
-    mistaken = sum(task_id in sketch for task_id in ids("other"))
+        bloom_filter.add(task_id)
+    assert all(task_id in bloom_filter for task_id in ids("seen"))
+    mistaken = sum(task_id in bloom_filter for task_id in ids("other"))
     assert mistaken < MEMBERS / 1000  # 1 in 10,000 is to be expected
 
 
 def test_a_sketch_takes_eight_to_sixteen_bytes_a_member() -> None:
     for members in (1000, 2**14 - 1, 2**14, 50_000):
-        assert 8 <= len(Sketch(members)._bits) / members <= 16
+        assert 8 <= len(BloomFilter(members)._bits) / members <= 16
 
 
 def test_a_sketch_that_was_made_too_small_still_knows_all_that_was_added() -> None:
-    sketch = Sketch(0)
+    bloom_filter = BloomFilter(0)
     for task_id in ids("seen"):
-        sketch.add(task_id)
-    assert all(task_id in sketch for task_id in ids("seen"))
+        bloom_filter.add(task_id)
+    assert all(task_id in bloom_filter for task_id in ids("seen"))

@@ -1,16 +1,16 @@
-"""Walks: scans of the whole namespace in several calls, each of a script that works on at most 500 things.
+"""Scans of the whole namespace in several calls, each of a script that works on at most 500 things.
 
-`find_task` finds one id, however many ends are remembered; `look_further` reads all queues; `find_unplaced` finds live
-tasks that are in no lane, list or set, so that they would never run. Tasks move during a walk, so a task that
-`find_unplaced` has not seen is only a suspect. It searches for the suspects a second time in all places, and returns
-those that are missing again.
+`find_task` finds one id, however many ends are remembered; `complete_overview` reads all queues; `find_unplaced` finds
+live tasks that are in no lane, list or set, so that they would never run. Tasks move during a scan, so a task that
+`find_unplaced` has not seen is only a suspect. It searches for the suspects a second time in all lanes, lists and sets,
+and returns those that are missing again.
 """
 
 from collections.abc import Callable, Generator, Sequence
 from dataclasses import replace
 from typing import Any, Final, Protocol
 
-from rota.protocol.command import Command, Raw, Steps, ask
+from rota.protocol.command import Command, Raw, Steps, execute
 from rota.protocol.store import BATCH, Store
 from rota.protocol.views import Overview, TaskState
 
@@ -19,23 +19,23 @@ _UNKNOWN = "unknown"
 
 
 def find_task(store: Store, task_id: str) -> Steps[TaskState]:
-    """Return the status of an id, after a search of the whole memory of ends, a portion at a time."""
-    found = yield from ask(store.status(task_id))
-    return (yield from look_back(store, task_id, found))
+    """Return the status of an id, after a search of the whole memory of ends, a chunk at a time."""
+    found = yield from execute(store.status(task_id))
+    return (yield from complete_status(store, task_id, found))
 
 
-def look_back(store: Store, task_id: str, found: TaskState) -> Steps[TaskState]:
+def complete_status(store: Store, task_id: str, found: TaskState) -> Steps[TaskState]:
     """Return the status of an id, completed. If the first search did not reach the oldest end, this searches the rest;
     if the id is still not known, it searches for the task or group that the id follows."""
     further = found
-    while further.looked_at:
-        further = yield from ask(store.status(task_id, further.looked_at))
+    while further.ends_read:
+        further = yield from execute(store.status(task_id, further.ends_read))
     if further.ended or found.state != _UNKNOWN:
         return further if further.ended else found
     if follows := (yield from _predecessor(store, task_id)):
         return replace(found, state=PENDING, follows=follows)
     # It may have been enqueued while the chains and groups were searched.
-    return (yield from ask(_readable(store.status(task_id), found)))
+    return (yield from execute(_readable(store.status(task_id), found)))
 
 
 def _readable(status: Command[TaskState], otherwise: TaskState) -> Command[TaskState]:
@@ -53,9 +53,9 @@ def _readable(status: Command[TaskState], otherwise: TaskState) -> Command[TaskS
 
 def _predecessor(store: Store, task_id: str) -> Steps[str]:
     """Return what a task follows that is not enqueued yet, or "" if it follows nothing."""
-    found = yield from ask(store.pending(task_id, ""))
+    found = yield from execute(store.pending(task_id, ""))
     while found.cursor:
-        found = yield from ask(store.pending(task_id, found.cursor))
+        found = yield from execute(store.pending(task_id, found.cursor))
     return found.name
 
 
@@ -63,17 +63,17 @@ def _never() -> bool:
     return False
 
 
-def look_further(store: Store, overview: Overview, is_enough: Callable[[], bool] = _never) -> Steps[Overview]:
-    """Return a first portion completed with all portions after it, or, once `is_enough`, with those read so far; then
-    it has `more`."""
+def complete_overview(store: Store, overview: Overview, is_enough: Callable[[], bool] = _never) -> Steps[Overview]:
+    """Return an overview of one chunk completed with all chunks after it, or, once `is_enough`, with those read so far;
+    then it has `more`."""
     rows, last = {row.queue: row for row in overview.queues}, overview
     while last.more and not is_enough():
-        last = yield from ask(store.overview((), last.cursor))
+        last = yield from execute(store.overview((), last.cursor))
         rows.update((row.queue, row) for row in last.queues)
     return replace(overview, queues=tuple(rows.values()), cursor=last.cursor)
 
 
-Walk = Generator[Command[Any], Any, list[bytes]]
+UnplacedScan = Generator[Command[Any], Any, list[bytes]]
 """Yields calls, is sent the reply to each, and returns ids in the end."""
 
 _BITS_A_MEMBER: Final = 64
@@ -89,7 +89,7 @@ class Seen(Protocol):
     def __contains__(self, member: object, /) -> bool: ...
 
 
-class Sketch:
+class BloomFilter:
     """A set that takes 8 to 16 bytes for each member and does not slow down as it grows: a Bloom filter (Bloom 1970).
 
     It wrongly reports one in 10,000 ids as a member, and other ones in each process: see `hash`.
@@ -101,21 +101,21 @@ class Sketch:
         self._mask = bits - 1
 
     def add(self, member: bytes, /) -> None:
-        for place in self._places(member):
-            self._bits[place >> 3] |= 1 << (place & 7)
+        for bit in self._bits_of(member):
+            self._bits[bit >> 3] |= 1 << (bit & 7)
 
     def __contains__(self, member: object, /) -> bool:
-        return all(self._bits[place >> 3] >> (place & 7) & 1 for place in self._places(member))
+        return all(self._bits[bit >> 3] >> (bit & 7) & 1 for bit in self._bits_of(member))
 
-    def _places(self, member: object) -> list[int]:
+    def _bits_of(self, member: object) -> list[int]:
         first = hash(member)
         step = first >> 32 | 1
         return [first + step * n & self._mask for n in range(_BITS_SET)]
 
 
-def find_unplaced(store: Store, make_seen: Callable[[int], Seen], most: int | None = None) -> Walk:
-    """Find live tasks in no place. `make_seen` makes an empty set for about that many ids; at most `most` suspects are
-    followed."""
+def find_unplaced(store: Store, make_seen: Callable[[int], Seen], most: int | None = None) -> UnplacedScan:
+    """Find live tasks that are in no lane, list or set. `make_seen` makes an empty set for about that many ids; at most
+    `most` suspects are followed."""
     census = yield store.lists()
     seen = make_seen(census.entries)
     yield from _read(store, census.names, seen.add)
@@ -124,32 +124,34 @@ def find_unplaced(store: Store, make_seen: Callable[[int], Seen], most: int | No
         return []
     census = yield store.lists()
     yield from _read(store, census.names, suspects.discard)
-    return sorted((yield from _in_no_other_place(store, suspects)))
+    return sorted((yield from _still_unplaced(store, suspects)))
 
 
 def _read(store: Store, lists: Sequence[str], see: Callable[[bytes], None]) -> Generator[Command[Any], Any, None]:
     """Call `see` for each id in these lists."""
-    at = read = 0
+    at = 0
+    read = 0
     while at < len(lists):
-        standing = yield store.standing(lists[at : at + BATCH], read)
-        at, read = at + standing.lists, standing.read
-        for task_id in standing.ids:
+        listed = yield store.list_ids(lists[at : at + BATCH], read)
+        at += listed.lists
+        read = listed.read
+        for task_id in listed.ids:
             see(task_id)
 
 
 def _unseen(store: Store, seen: Seen, most: int | None) -> Generator[Command[Any], Any, set[bytes]]:
-    """Return the ids of live tasks that were not seen in a list and are in no other place."""
+    """Return the ids of live tasks that were not seen in a list and are in no set or in-flight list."""
     unseen: set[bytes] = set()
     cursor = _START
     while True:
         bodies = yield store.bodies(cursor)
-        unseen |= yield from _in_no_other_place(store, {task_id for task_id in bodies.ids if task_id not in seen})
+        unseen |= yield from _still_unplaced(store, {task_id for task_id in bodies.ids if task_id not in seen})
         cursor = bodies.cursor
         if cursor == _START or (most is not None and len(unseen) >= most):
             return unseen
 
 
-def _in_no_other_place(store: Store, suspects: set[bytes]) -> Generator[Command[Any], Any, set[bytes]]:
+def _still_unplaced(store: Store, suspects: set[bytes]) -> Generator[Command[Any], Any, set[bytes]]:
     """Return the suspects that are still live and neither delayed, dead nor in flight."""
     found: set[bytes] = set()
     ids = list(suspects)
