@@ -107,7 +107,7 @@ class Worker(Running):
             return Need.CLAIMED
         return need_of(
             unconfirmed=bool(self._finished),
-            unanswered=False,
+            may_hold_more=False,
             turn_due=mode is not Mode.WORKING and now_ns - self._last_turn_ns > FENCED_TURN_NS,
             nothing_found=self._idle or not self.free,
         )

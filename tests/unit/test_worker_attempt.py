@@ -49,7 +49,7 @@ FLEET_LIMIT_SECONDS = 100.0
 SECOND_NS = 1_000_000_000
 
 
-class Place:
+class Bench:
     """A worker's executor without the worker. `looks`: what the slot showed whenever something of it was called;
     `begins`: the entries for which Redis was asked whether they may begin; `asks`: whether their rate lets them."""
 
@@ -59,10 +59,10 @@ class Place:
         self.runner = Runner()
         self.claimed = 0
         self.rings: list[int] = []
-        self.looks: list[TaskInSlot | None] = []
-        self.begins: list[bytes] = []
-        self.may_begin = True
-        self.asks: list[bytes] = []
+        self.seen_tasks: list[TaskInSlot | None] = []
+        self.start_calls: list[bytes] = []
+        self.is_started = True
+        self.throttle_calls: list[bytes] = []
         self.status = ThrottleStatus.START
         settings = worker_settings(time_limit_seconds=FLEET_LIMIT_SECONDS)
         self.registry = Registry() if registry is None else registry
@@ -77,28 +77,28 @@ class Place:
             max_result_kb=1,
             owner="",
         )
-        self.executor = Executor(maker, self.slot.record(0), self.runner, self.ask)
+        self.executor = Executor(maker, self.slot.record(0), self.runner, self.check_start)
 
     def declare(self, function: Callable[..., Any], name: str = "", **options: Any) -> None:
         name = name or function.__name__
         self.registry.add(Task(function, name, TaskOptions(**options)))
 
-    def ask(self, attempt: Attempt) -> MayStart:
-        """Takes the steps to a start, with `status` and `may_begin` for Redis."""
+    def check_start(self, attempt: Attempt) -> MayStart:
+        """Takes the steps to a start, with `status` and `is_started` for Redis."""
         starts = StartSteps("owner", Store("n"), lambda: self.slot.is_intact, lambda *_: None)
-        return take_steps(attempt.steps_to_start(starts), lambda step: self.answer(step, attempt.entry.text))
+        return take_steps(attempt.steps_to_start(starts), lambda step: self.reply(step, attempt.entry.text))
 
-    def answer(self, command: Command[Any] | float, entry: bytes) -> Any:
+    def reply(self, command: Command[Any] | float, entry: bytes) -> Any:
         if isinstance(command, float):
             return None
         if command.script.name == "throttle":
-            self.asks.append(entry)
+            self.throttle_calls.append(entry)
             return self.status, 0
-        self.begins.append(entry)
-        return entry[:-1] + b"b" if self.may_begin else None
+        self.start_calls.append(entry)
+        return entry[:-1] + b"b" if self.is_started else None
 
-    def look(self) -> None:
-        self.looks.append(self.slot.record(0).current())
+    def note_task(self) -> None:
+        self.seen_tasks.append(self.slot.record(0).current())
 
     def cancel(self) -> None:
         """As the master does, and as if its signal came at once."""
@@ -124,22 +124,22 @@ def _body(name: str) -> bytes:
 
 
 class _Surprise(Registry):
-    def __init__(self, place: list[Place]) -> None:
+    def __init__(self, bench: list[Bench]) -> None:
         super().__init__()
-        self._place = place
+        self._bench = bench
 
     def get(self, name: str) -> Task[..., Any] | None:
         del name
-        self._place[0].look()
+        self._bench[0].note_task()
         raise RecursionError("nobody thought of this")
 
 
 def test_a_task_that_cannot_even_be_prepared_is_named_before_and_dead_after() -> None:
-    places: list[Place] = []
-    place = Place(_Surprise(places))
-    places.append(place)
-    attempt = place.attempt(_body("any"))
-    (seen,) = place.looks
+    benches: list[Bench] = []
+    bench = Bench(_Surprise(benches))
+    benches.append(bench)
+    attempt = bench.attempt(_body("any"))
+    (seen,) = bench.seen_tasks
     assert seen is not None
     assert (seen.id, seen.name, seen.queue) == ("id-1", UNKNOWN_TASK, "default")
     assert isinstance(attempt.outcome, DeadOutcome)
@@ -148,20 +148,20 @@ def test_a_task_that_cannot_even_be_prepared_is_named_before_and_dead_after() ->
 
 
 def test_a_body_that_is_gone_is_a_cancelled_task() -> None:
-    attempt = Place().attempt(b"")
+    attempt = Bench().attempt(b"")
     assert attempt.outcome == CancelledOutcome()
     assert (attempt.name, attempt.runtime_seconds) == ("", 0.0)
 
 
 def test_the_function_runs_under_its_name_and_limit() -> None:
-    place = Place()
+    bench = Bench()
 
     def resize() -> None:
-        place.look()
+        bench.note_task()
 
-    place.declare(resize, time_limit=7.0)
-    attempt = place.attempt(_body("resize"))
-    (seen,) = place.looks
+    bench.declare(resize, time_limit=7.0)
+    attempt = bench.attempt(_body("resize"))
+    (seen,) = bench.seen_tasks
     assert seen is not None
     assert (seen.id, seen.name, seen.deadline_ns - seen.started_ns) == ("id-1", "resize", 7 * SECOND_NS)
     assert attempt.outcome == Done()
@@ -169,28 +169,28 @@ def test_the_function_runs_under_its_name_and_limit() -> None:
 
 
 def test_what_comes_too_late_is_not_run_and_not_left_in_the_slot() -> None:
-    place = Place()
+    bench = Bench()
 
     def resize() -> None:
-        place.look()
+        bench.note_task()
 
-    place.declare(resize)
-    assert place.try_attempt(_body("resize"), start_by_ns=boottime_ns() - 1) is None
-    assert not place.looks
-    assert place.slot.record(0).current() is None
+    bench.declare(resize)
+    assert bench.try_attempt(_body("resize"), start_by_ns=boottime_ns() - 1) is None
+    assert not bench.seen_tasks
+    assert bench.slot.record(0).current() is None
 
 
 def test_redis_is_told_before_a_task_starts_that_may_start_once_at_most() -> None:
-    place = Place()
+    bench = Bench()
 
     def charge() -> None:
-        place.look()
+        bench.note_task()
 
-    place.declare(charge, crash_limit=0, time_limit=7.0)
-    attempt = place.attempt(_body("charge"))
-    (seen,) = place.looks
+    bench.declare(charge, crash_limit=0, time_limit=7.0)
+    attempt = bench.attempt(_body("charge"))
+    (seen,) = bench.seen_tasks
     assert seen is not None
-    assert place.begins == [b"id-1 default i 1000 1000 0 0 0 0 -"]
+    assert bench.start_calls == [b"id-1 default i 1000 1000 0 0 0 0 -"]
     assert seen.entry == attempt.entry.text == b"id-1 default i 1000 1000 0 0 0 0 b"
     assert round((seen.deadline_ns - seen.started_ns) / SECOND_NS, 3) == 7.0
     assert seen.kill_policy == 0
@@ -198,68 +198,68 @@ def test_redis_is_told_before_a_task_starts_that_may_start_once_at_most() -> Non
 
 
 def test_what_may_not_begin_is_not_run_and_not_left_in_the_slot() -> None:
-    place = Place()
+    bench = Bench()
 
     def charge() -> None:
-        place.look()
+        bench.note_task()
 
-    place.declare(charge, crash_limit=0)
-    place.may_begin = False
-    assert place.try_attempt(_body("charge"), start_by_ns=boottime_ns() + 60 * SECOND_NS) is None
-    assert place.try_attempt(_body("charge"), start_by_ns=boottime_ns() - 1) is None  # nor asked for when it is late
-    assert (place.looks, len(place.begins)) == ([], 1)
-    assert place.slot.record(0).current() is None
+    bench.declare(charge, crash_limit=0)
+    bench.is_started = False
+    assert bench.try_attempt(_body("charge"), start_by_ns=boottime_ns() + 60 * SECOND_NS) is None
+    assert bench.try_attempt(_body("charge"), start_by_ns=boottime_ns() - 1) is None  # nor asked for when it is late
+    assert (bench.seen_tasks, len(bench.start_calls)) == ([], 1)
+    assert bench.slot.record(0).current() is None
 
 
 def test_the_back_off_is_asked_once_for_each_number_of_failures_and_redis_by_no_other_task() -> None:
-    place = Place()
+    bench = Bench()
     asked: list[int] = []
 
     def resize() -> None:
-        place.look()
+        bench.note_task()
 
     def patience(failures: int) -> float:
         asked.append(failures)
         return 3.0
 
-    place.declare(resize, backoff=patience, crash_limit=5)
+    bench.declare(resize, backoff=patience, crash_limit=5)
     for _ in range(3):
-        place.attempt(_body("resize"))
-    kill_policies = [KillPolicy.from_word(seen.kill_policy) for seen in place.looks if seen is not None]
+        bench.attempt(_body("resize"))
+    kill_policies = [KillPolicy.from_word(seen.kill_policy) for seen in bench.seen_tasks if seen is not None]
     assert kill_policies == [KillPolicy(True, 3_000_000, 5)] * 3
-    assert (asked, place.begins) == ([1], [])
+    assert (asked, bench.start_calls) == ([1], [])
 
 
 def test_the_slot_tells_how_many_of_the_claim_come_after_the_task() -> None:
-    place = Place()
+    bench = Bench()
 
     def resize() -> None:
-        place.look()
+        bench.note_task()
 
-    place.declare(resize)
+    bench.declare(resize)
     before_ns = boottime_ns()
-    place.attempt(_body("resize"))
-    (seen,) = place.looks
+    bench.attempt(_body("resize"))
+    (seen,) = bench.seen_tasks
     assert seen is not None
     assert seen.unstarted == 3
     assert before_ns <= seen.claimed_ns <= boottime_ns()
 
 
 def test_a_beat_of_the_task_moves_its_deadline_in_the_slot_too() -> None:
-    place = Place()
+    bench = Bench()
     deadlines: list[datetime | None] = []
 
     def resize() -> None:
         current = current_task()
-        place.look()
+        bench.note_task()
         deadlines.append(current.deadline)
         current.beat()
-        place.look()
+        bench.note_task()
         deadlines.append(current.deadline)
 
-    place.declare(resize, time_limit=7.0)
-    place.attempt(_body("resize"))
-    before, after = place.looks
+    bench.declare(resize, time_limit=7.0)
+    bench.attempt(_body("resize"))
+    before, after = bench.seen_tasks
     assert before is not None
     assert after is not None
     assert after.deadline_ns > before.deadline_ns
@@ -270,58 +270,58 @@ def test_a_beat_of_the_task_moves_its_deadline_in_the_slot_too() -> None:
 
 
 def test_a_beat_that_comes_after_its_task_has_ended_extends_no_other() -> None:
-    place = Place()
+    bench = Bench()
     left_running: list[CurrentTask] = []
 
     def leave_something_running() -> None:
         left_running.append(current_task())
 
     def resize() -> None:
-        place.look()
+        bench.note_task()
         left_running[0].beat()
-        place.look()
+        bench.note_task()
 
-    place.declare(leave_something_running, time_limit=7000.0, soft_time_limit=6000.0)
-    place.declare(resize, time_limit=7.0, soft_time_limit=6.0)
-    place.attempt(_body("leave_something_running"))
-    place.attempt(_body("resize"))
-    before, after = place.looks
+    bench.declare(leave_something_running, time_limit=7000.0, soft_time_limit=6000.0)
+    bench.declare(resize, time_limit=7.0, soft_time_limit=6.0)
+    bench.attempt(_body("leave_something_running"))
+    bench.attempt(_body("resize"))
+    before, after = bench.seen_tasks
     assert before is not None
     assert before == after
 
 
 def test_an_expired_task_meets_no_hook() -> None:
-    place = Place()
+    bench = Bench()
 
     def around(_task: CurrentTask) -> Generator[None, None, None]:
-        place.look()
+        bench.note_task()
         yield
 
     def resize() -> None:
-        place.look()
+        bench.note_task()
 
-    place.hooks.around.append(around)
-    place.declare(resize, expires=0.0005)
-    assert place.attempt(_body("resize")).outcome == Expired()
-    assert not place.looks
+    bench.hooks.around.append(around)
+    bench.declare(resize, expires=0.0005)
+    assert bench.attempt(_body("resize")).outcome == Expired()
+    assert not bench.seen_tasks
 
 
 def test_the_hooks_for_the_dead_have_the_fleets_time_limit_anew() -> None:
-    place = Place()
+    bench = Bench()
 
     def bury(_task: CurrentTask, _reason: str) -> None:
-        place.look()
+        bench.note_task()
 
     def fail() -> None:
         raise ValueError
 
-    place.hooks.dead.append(bury)
-    place.declare(fail, retries=0, time_limit=0.001)
-    attempt = place.attempt(_body("fail"))
-    assert not place.looks
+    bench.hooks.dead.append(bury)
+    bench.declare(fail, retries=0, time_limit=0.001)
+    attempt = bench.attempt(_body("fail"))
+    assert not bench.seen_tasks
     before_ns = boottime_ns()
-    place.executor.maker.call_failure_hooks(attempt)
-    (seen,) = place.looks
+    bench.executor.maker.call_failure_hooks(attempt)
+    (seen,) = bench.seen_tasks
     assert seen is not None
     assert seen.deadline_ns - before_ns >= FLEET_LIMIT_SECONDS * SECOND_NS
 
@@ -339,70 +339,70 @@ def test_the_hooks_for_the_dead_have_the_fleets_time_limit_anew() -> None:
 def test_the_hooks_for_failures_are_told_what_was_raised_and_what_follows(
     raised: Exception | None, told: list[tuple[str, str, bool]]
 ) -> None:
-    place, failures = Place(), list[AttemptFailure]()
+    bench, failures = Bench(), list[AttemptFailure]()
 
     def work() -> None:
         if raised is not None:
             raise raised
 
-    place.hooks.failure.append(lambda _task, failure: failures.append(failure))
-    place.declare(work, retries=1, dead_on=OSError)
-    attempt = place.attempt(_body("work"))
+    bench.hooks.failure.append(lambda _task, failure: failures.append(failure))
+    bench.declare(work, retries=1, dead_on=OSError)
+    attempt = bench.attempt(_body("work"))
     assert not failures
-    place.executor.maker.call_failure_hooks(attempt)
+    bench.executor.maker.call_failure_hooks(attempt)
     assert [(each.reason, each.error, each.is_dead) for each in failures] == told
     assert all(each.exception is raised for each in failures)
 
 
 def test_the_hooks_for_failures_are_told_of_what_could_not_be_run() -> None:
-    place, failures = Place(), list[AttemptFailure]()
-    place.hooks.failure.append(lambda _task, failure: failures.append(failure))
-    place.executor.maker.call_failure_hooks(place.attempt(_body("unheard_of")))
+    bench, failures = Bench(), list[AttemptFailure]()
+    bench.hooks.failure.append(lambda _task, failure: failures.append(failure))
+    bench.executor.maker.call_failure_hooks(bench.attempt(_body("unheard_of")))
     [failure] = failures
     assert (failure.reason, failure.exception, failure.is_dead) == ("unknown_task", None, True)
 
 
 def test_no_hook_is_told_of_a_task_that_lives() -> None:
-    place = Place()
+    bench = Bench()
 
     def resize() -> None: ...
 
     def bury(_task: CurrentTask, _reason: str) -> None:
-        place.look()
+        bench.note_task()
 
-    place.hooks.dead.append(bury)
-    place.declare(resize)
-    place.executor.maker.call_failure_hooks(place.attempt(_body("resize")))
-    assert not place.looks
+    bench.hooks.dead.append(bury)
+    bench.declare(resize)
+    bench.executor.maker.call_failure_hooks(bench.attempt(_body("resize")))
+    assert not bench.seen_tasks
 
 
 def test_a_task_says_how_far_it_is_from_its_threads_and_coroutines_too() -> None:
-    place = Place()
+    bench = Bench()
     said: list[bytes] = []
 
-    def look() -> None:
-        running = place.slot.record(0).current()
+    def note_task() -> None:
+        running = bench.slot.record(0).current()
         assert running is not None
-        said.append(place.slot.record(0).progress_of(running.entry))
+        said.append(bench.slot.record(0).progress_of(running.entry))
 
     def steps() -> None:
         current_task().progress(1, 3)
-        look()
+        note_task()
         context = contextvars.copy_context()
         thread = threading.Thread(target=context.run, args=(lambda: current_task().progress(2, 3, "thread"),))
         thread.start()
         thread.join()
-        look()
+        note_task()
 
     async def coroutine() -> None:
         await asyncio.create_task(_say_progress(3))
-        look()
+        note_task()
 
-    place.declare(steps)
-    place.declare(coroutine)
-    assert place.attempt(_body("steps")).outcome == Done()
-    assert place.attempt(_body("coroutine")).outcome == Done()
-    place.runner.close()
+    bench.declare(steps)
+    bench.declare(coroutine)
+    assert bench.attempt(_body("steps")).outcome == Done()
+    assert bench.attempt(_body("coroutine")).outcome == Done()
+    bench.runner.close()
     assert [(text.split(b" ")[:2], text.split(b" ")[3]) for text in said] == [
         ([b"1", b"3"], b""), ([b"2", b"3"], b"thread"), ([b"3", b"-"], b""),
     ]  # fmt: skip
@@ -413,28 +413,28 @@ async def _say_progress(done: float) -> None:
 
 
 def test_a_task_that_says_what_is_no_number_fails() -> None:
-    place = Place()
+    bench = Bench()
 
     def wrong() -> None:
         current_task().progress("half")  # type: ignore[arg-type]  # that is the claim
 
-    place.declare(wrong, retries=0)
-    outcome = place.attempt(_body("wrong")).outcome
+    bench.declare(wrong, retries=0)
+    outcome = bench.attempt(_body("wrong")).outcome
     assert isinstance(outcome, DeadOutcome)
     assert b"a number from 0 to 9e15, not 'half'" in outcome.record
 
 
 def test_what_is_kept_of_a_failed_attempt_says_where_and_for_how_long() -> None:
-    place = Place()
-    place.executor = dataclasses.replace(
-        place.executor, maker=dataclasses.replace(place.executor.maker, owner="node:8:1")
+    bench = Bench()
+    bench.executor = dataclasses.replace(
+        bench.executor, maker=dataclasses.replace(bench.executor.maker, owner="node:8:1")
     )
 
     def fails() -> None:
         raise ValueError("bad")
 
-    place.declare(fails, retries=1)
-    outcome = place.attempt(_body("fails")).outcome
+    bench.declare(fails, retries=1)
+    outcome = bench.attempt(_body("fails")).outcome
     assert isinstance(outcome, RetryOutcome)
     [record] = attempts_of(read_attempt_records(outcome.record, "why"))
     assert (record.attempt, record.reason, record.error) == (1, "failed", "ValueError: bad")
@@ -443,7 +443,7 @@ def test_what_is_kept_of_a_failed_attempt_says_where_and_for_how_long() -> None:
 
 
 def test_what_a_task_returns_is_encoded_only_when_it_is_to_be_kept() -> None:
-    place = Place()
+    bench = Bench()
 
     def unasked() -> object:
         return object()
@@ -451,10 +451,10 @@ def test_what_a_task_returns_is_encoded_only_when_it_is_to_be_kept() -> None:
     def asked() -> dict[str, list[int]]:
         return {"a": [1]}
 
-    place.declare(unasked)
-    place.declare(asked, result_ttl=1.5)
-    assert place.attempt(_body("unasked")).outcome is DONE
-    assert place.attempt(_body("asked")).outcome == Done(b'{"a":[1]}', 1500)
+    bench.declare(unasked)
+    bench.declare(asked, result_ttl=1.5)
+    assert bench.attempt(_body("unasked")).outcome is DONE
+    assert bench.attempt(_body("asked")).outcome == Done(b'{"a":[1]}', 1500)
 
 
 class _Odd(dict[str, int]):
@@ -472,24 +472,24 @@ class _Odd(dict[str, int]):
     ],
 )
 def test_a_result_is_refused_with_the_reason(value: object, said: str) -> None:
-    place = Place()
-    place.declare(lambda: value, name="give", result_ttl=60.0)
-    attempt = place.attempt(_body("give"))
+    bench = Bench()
+    bench.declare(lambda: value, name="give", result_ttl=60.0)
+    attempt = bench.attempt(_body("give"))
     assert attempt.outcome == Done(refused=said)
     assert attempt.settlement().run.endswith(f" give {said}".encode())
 
 
 def test_the_account_of_a_run_says_when_it_began_how_long_it_took_and_who_ran_it() -> None:
-    place = Place()
-    place.declare(lambda: None, name="work")
-    place.declare(lambda: None, name="forget", remember=False)
-    attempt = place.attempt(_body("work"))
+    bench = Bench()
+    bench.declare(lambda: None, name="work")
+    bench.declare(lambda: None, name="forget", remember=False)
+    attempt = bench.attempt(_body("work"))
     start_us, run_us = attempt.times.start_us, int(attempt.runtime_seconds * 1e6)
     assert attempt.settlement().run == f" {start_us} {run_us} {os.getpid()} work".encode()
-    assert place.attempt(_body("forget")).settlement().run == b""
-    place.declare(lambda: None, name="late", expires=0.000001)
-    assert place.attempt(_body("late")).settlement().run == f" 0 0 {os.getpid()} late".encode()
-    assert place.attempt(b"").settlement().run == f" 0 0 {os.getpid()} -".encode()
+    assert bench.attempt(_body("forget")).settlement().run == b""
+    bench.declare(lambda: None, name="late", expires=0.000001)
+    assert bench.attempt(_body("late")).settlement().run == f" 0 0 {os.getpid()} late".encode()
+    assert bench.attempt(b"").settlement().run == f" 0 0 {os.getpid()} -".encode()
 
 
 # Cancelled while it ran
@@ -503,53 +503,53 @@ def test_the_account_of_a_run_says_when_it_began_how_long_it_took_and_who_ran_it
 def test_a_cancelled_task_has_no_next_attempt_whatever_it_raises_and_is_done_when_it_returns(
     raised: BaseException | None, outcome: type[Outcome]
 ) -> None:
-    place, seen = Place(), []
+    bench, seen = Bench(), []
 
     def linger() -> None:
         try:
-            place.cancel()
+            bench.cancel()
         except Cancelled:
             seen.append(current_task().cancelled)
         if raised is not None:
             raise raised
 
-    place.declare(linger, retries=5)
-    attempt = place.attempt(_body("linger"))
+    bench.declare(linger, retries=5)
+    attempt = bench.attempt(_body("linger"))
     assert (type(attempt.outcome), attempt.exception) == (outcome, raised)
     assert seen == [True]
 
 
 def test_a_coroutine_is_cancelled_through_its_loop_and_cancelled_comes_out_of_it() -> None:
-    place, seen = Place(), []
+    bench, seen = Bench(), []
 
     async def linger() -> None:
-        asyncio.get_running_loop().call_later(0.01, place.cancel)
+        asyncio.get_running_loop().call_later(0.01, bench.cancel)
         try:
             await asyncio.gather(asyncio.sleep(600), asyncio.sleep(600))
         except asyncio.CancelledError:
             seen.append("cleaned up")
             raise
 
-    place.declare(linger)
-    attempt = place.attempt(_body("linger"))
-    place.runner.close()
+    bench.declare(linger)
+    attempt = bench.attempt(_body("linger"))
+    bench.runner.close()
     assert (attempt.outcome, type(attempt.exception), seen) == (CancelledOutcome(), Cancelled, ["cleaned up"])
 
 
 def test_a_coroutine_that_somebody_else_cancels_has_failed() -> None:
-    place = Place()
+    bench = Bench()
 
     async def give_up() -> None:
         raise asyncio.CancelledError
 
-    place.declare(give_up, retries=0)
-    attempt = place.attempt(_body("give_up"))
-    place.runner.close()
+    bench.declare(give_up, retries=0)
+    attempt = bench.attempt(_body("give_up"))
+    bench.runner.close()
     assert isinstance(attempt.outcome, DeadOutcome)
 
 
 def test_hooks_see_that_a_task_was_cancelled() -> None:
-    place, seen = Place(), []
+    bench, seen = Bench(), []
 
     def around(_task: CurrentTask) -> Generator[None, None, None]:
         try:
@@ -558,36 +558,36 @@ def test_hooks_see_that_a_task_was_cancelled() -> None:
             seen.append(str(told))
             raise
 
-    place.hooks.around.append(around)
-    place.declare(place.cancel)
-    assert place.attempt(_body("cancel")).outcome == CancelledOutcome()
+    bench.hooks.around.append(around)
+    bench.declare(bench.cancel)
+    assert bench.attempt(_body("cancel")).outcome == CancelledOutcome()
     assert seen == ["the task was cancelled"]
 
 
 def test_a_slot_that_was_wiped_cancels_nothing() -> None:
-    place = Place()
+    bench = Bench()
 
     def wipe(_failures: int) -> float:  # asked for the back-off before the function is called
-        place.slot._bytes[:] = bytes(REGION_BYTES)
+        bench.slot._bytes[:] = bytes(REGION_BYTES)
         return 7.0
 
     def fail() -> None:
         raise ValueError
 
-    place.declare(fail, backoff=wipe)
-    assert isinstance(place.attempt(_body("fail")).outcome, RetryOutcome)
+    bench.declare(fail, backoff=wipe)
+    assert isinstance(bench.attempt(_body("fail")).outcome, RetryOutcome)
 
 
 def test_a_task_that_asks_is_told_of_its_own_cancel_alone() -> None:
-    place, asked = Place(), []
+    bench, asked = Bench(), []
 
     def ask() -> None:
         asked.append(current_task().cancelled)
 
-    place.declare(ask)
-    place.declare(place.cancel)
+    bench.declare(ask)
+    bench.declare(bench.cancel)
     for name in ("ask", "cancel", "ask"):
-        place.attempt(_body(name))
+        bench.attempt(_body(name))
     assert asked == [False, False]
     assert not CurrentTask("id", "name", "queue", "immediate", 1, 0, datetime.now(UTC), 0.0).cancelled
 
@@ -602,17 +602,17 @@ def test_a_task_that_asks_is_told_of_its_own_cancel_alone() -> None:
     ],
 )
 def test_a_task_with_a_rate_is_asked_for_before_it_begins(status: ThrottleStatus, ended: object) -> None:
-    place, calls = Place(), list[str]()
-    place.declare(lambda: calls.append("called"), "slow", rate=Rate(100_000, 1), crash_limit=0)
-    place.status = status
-    made = place.try_attempt(_body("slow"), start_by_ns=boottime_ns() + 60 * SECOND_NS)
+    bench, calls = Bench(), list[str]()
+    bench.declare(lambda: calls.append("called"), "slow", rate=Rate(100_000, 1), crash_limit=0)
+    bench.status = status
+    made = bench.try_attempt(_body("slow"), start_by_ns=boottime_ns() + 60 * SECOND_NS)
     assert (made.outcome if isinstance(made, Attempt) else made) == ended
     started = status is ThrottleStatus.START
-    assert (len(place.asks), len(place.begins), len(calls)) == (1, started, started)
+    assert (len(bench.throttle_calls), len(bench.start_calls), len(calls)) == (1, started, started)
 
 
 def test_a_task_without_a_rate_asks_nobody() -> None:
-    place = Place()
-    place.declare(lambda: None, "plain")
-    place.attempt(_body("plain"))
-    assert place.asks == []
+    bench = Bench()
+    bench.declare(lambda: None, "plain")
+    bench.attempt(_body("plain"))
+    assert bench.throttle_calls == []

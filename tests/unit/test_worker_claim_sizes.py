@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from rota.protocol.tiers import NO_LIMITS, pack_limits
 from rota.protocol.wire import Packed
-from rota.worker.claims import AHEAD_NS, CLAIM_NS, MOST, PIPELINED_NS, ClaimTimes, Prefetch
+from rota.worker.claims import CLAIM_NS, MOST, PIPELINED_NS, PREFETCH_NS, ClaimTimes, Prefetch
 
 MILLISECOND_NS = 1_000_000
 
@@ -88,7 +88,7 @@ def test_the_next_turn_is_sent_before_at_most_half_of_a_claim_and_little_work_an
     took_ns: int, tasks: int
 ) -> None:
     prefetch, _ = _settled([took_ns])
-    left = prefetch.left_at_turn("q", tasks, is_plenty=False)
+    left = prefetch.left_at_turn("q", tasks, is_backlogged=False)
     assert left != 1
     assert 2 * left <= tasks
     assert left * took_ns <= PIPELINED_NS
@@ -100,10 +100,10 @@ def test_where_there_is_plenty_it_is_sent_before_the_last_task_at_the_latest_unl
     took_ns: int, tasks: int
 ) -> None:
     prefetch, _ = _settled([took_ns])
-    left = prefetch.left_at_turn("q", tasks, is_plenty=True)
-    assert left == max(prefetch.left_at_turn("q", tasks, is_plenty=False), int(took_ns <= AHEAD_NS))
+    left = prefetch.left_at_turn("q", tasks, is_backlogged=True)
+    assert left == max(prefetch.left_at_turn("q", tasks, is_backlogged=False), int(took_ns <= PREFETCH_NS))
 
 
 @pytest.mark.parametrize("is_plenty", [False, True])
-def test_of_a_queue_that_was_never_met_the_next_turn_is_sent_behind_the_claim(*, is_plenty: bool) -> None:
-    assert Prefetch().left_at_turn("q", 10, is_plenty=is_plenty) == 0
+def test_of_a_queue_that_was_never_met_the_next_turn_is_sent_behind_the_claim(*, is_backlogged: bool) -> None:
+    assert Prefetch().left_at_turn("q", 10, is_backlogged=is_backlogged) == 0

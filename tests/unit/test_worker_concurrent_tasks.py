@@ -8,7 +8,7 @@ from rota.child.slots import Slot
 from rota.protocol.entry import parse_entry
 from rota.worker.application import NoCopies
 from rota.worker.attempt import Attempt
-from rota.worker.concurrent.concurrent_tasks import LONG_SECONDS, InHand, Steps, belong_to
+from rota.worker.concurrent.concurrent_tasks import LONG_SECONDS, RunningTask, StepWatcher, belong_to
 
 ENTRY = parse_entry(b"id-1 default i 1000 1000 0 0 0 0 -")
 
@@ -21,15 +21,15 @@ class Watched:
         process_row.cast("q")[PROCESS_ROW.concurrency] = 3
         self.slot = Slot(memoryview(bytearray(REGION_BYTES)), process_row)
         self.blocked: list[int] = []
-        self.steps = Steps(NoCopies(), lambda hand, _: self.blocked.append(hand.record.task_index))
-        self.hands = [self.in_hand(task_index) for task_index in (1, 2)]
+        self.steps = StepWatcher(NoCopies(), lambda running, _: self.blocked.append(running.record.task_index))
+        self.running = [self.running_task(task_index) for task_index in (1, 2)]
 
-    def in_hand(self, task_index: int) -> InHand:
+    def running_task(self, task_index: int) -> RunningTask:
         record = self.slot.record(task_index)
-        hand = InHand(ENTRY, record)
-        hand.opened(Attempt(ENTRY, "t", 1, record, record.start(ENTRY.text, "t", 1, 2), None))
-        hand.leave_step()
-        return hand
+        running = RunningTask(ENTRY, record)
+        running.opened(Attempt(ENTRY, "t", 1, record, record.start(ENTRY.text, "t", 1, 2), None))
+        running.leave_step()
+        return running
 
 
 def test_the_slot_names_the_place_whose_step_runs_also_in_what_a_task_has_started() -> None:
@@ -40,17 +40,17 @@ def test_the_slot_names_the_place_whose_step_runs_also_in_what_a_task_has_starte
         await asyncio.sleep(0)
         seen.append(watched.slot.stepping)
 
-    async def task(hand: InHand) -> None:
-        belong_to(hand)
+    async def task(running: RunningTask) -> None:
+        belong_to(running)
         await asyncio.create_task(started())
         seen.append(watched.slot.stepping)
 
     async def main() -> None:
         asyncio.get_running_loop().set_task_factory(watched.steps.make_task)
-        for hand in watched.hands:
-            await watched.steps.drive(task(hand), hand)
+        for running in watched.running:
+            await watched.steps.drive(task(running), running)
             assert watched.slot.stepping is None
-            hand.record.end()
+            running.record.end()
 
     asyncio.run(main())
     assert seen == [1, 1, 1, 2, 2, 2]
@@ -58,7 +58,7 @@ def test_the_slot_names_the_place_whose_step_runs_also_in_what_a_task_has_starte
 
 def test_who_holds_up_the_loop_is_known_and_what_outlived_its_task_names_nobody_in_the_slot() -> None:
     watched, seen = Watched(), []
-    first, second = watched.hands
+    first, second = watched.running
 
     async def left_behind() -> None:
         await asyncio.sleep(0.01)
@@ -86,8 +86,8 @@ def test_a_coroutine_that_leaves_the_process_fails_who_awaits_it_and_no_other() 
     async def leaves() -> None:
         raise SystemExit(3)
 
-    async def task(hand: InHand) -> str:
-        belong_to(hand)
+    async def task(running: RunningTask) -> str:
+        belong_to(running)
         try:
             await asyncio.create_task(leaves())
         except RuntimeError as error:
@@ -96,7 +96,7 @@ def test_a_coroutine_that_leaves_the_process_fails_who_awaits_it_and_no_other() 
 
     async def main() -> str:
         asyncio.get_running_loop().set_task_factory(watched.steps.make_task)
-        told: str = await watched.steps.drive(task(watched.hands[0]), watched.hands[0])
+        told: str = await watched.steps.drive(task(watched.running[0]), watched.running[0])
         return told
 
     assert "SystemExit(3)" in asyncio.run(main())

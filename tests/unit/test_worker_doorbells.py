@@ -32,7 +32,7 @@ class World:
         self.answers = list(ANSWERS)
         self.waits = 0
 
-    def heard_ns(self) -> int:
+    def last_reply_ns(self) -> int:
         return round(min(self.now, self.silent_at) // self.renew_seconds * self.renew_seconds * NANOSECONDS)
 
     def until_woken(self, _fd: int, seconds: float) -> Woken:
@@ -62,7 +62,7 @@ def world(monkeypatch: pytest.MonkeyPatch) -> World:
 def listen(world: World) -> float:
     """Wait as long as may be; returns for how long it was."""
     began = world.now
-    listening = Bell(Keys("n"), (), LONG_PARK_SECONDS, world.heard_ns)
+    listening = Bell(Keys("n"), (), LONG_PARK_SECONDS, world.last_reply_ns)
     listening.listen(cast(Connection, world), cast(Waiter, world), LONG_PARK_SECONDS, TURN)
     return world.now - began
 

@@ -32,7 +32,7 @@ def _with_outcomes() -> InFlight:
 
 def _in_flight(*ids: str) -> InFlight:
     in_flight = InFlight()
-    in_flight.answered(_reply(TurnStatus.OK, *map(_claim, ids)), ANCHOR)
+    in_flight.take_reply(_reply(TurnStatus.OK, *map(_claim, ids)), ANCHOR)
     return in_flight
 
 
@@ -46,17 +46,17 @@ def test_a_turn_without_an_answer_is_made_again_the_same() -> None:
 def test_an_answer_takes_outcomes_and_tokens_off_the_books() -> None:
     in_flight = _with_outcomes()
     in_flight.turn(1)
-    in_flight.answered(_reply(TurnStatus.OK, _claim("c")), ANCHOR)
-    assert not in_flight.unconfirmed
+    in_flight.take_reply(_reply(TurnStatus.OK, _claim("c")), ANCHOR)
+    assert not in_flight.has_unconfirmed
     assert in_flight.turn(0) == Turn(0, held=("c",))
     assert in_flight.next().entry.id == "c"
 
 
 def test_tokens_stay_until_an_answer_other_than_more() -> None:
     in_flight = InFlight(tokens=["q"])
-    in_flight.answered(_reply(TurnStatus.MORE), ANCHOR)
+    in_flight.take_reply(_reply(TurnStatus.MORE), ANCHOR)
     assert in_flight.turn(1).tokens == ("q",)
-    in_flight.answered(_reply(TurnStatus.AGAIN, _claim("a")), ANCHOR)
+    in_flight.take_reply(_reply(TurnStatus.AGAIN, _claim("a")), ANCHOR)
     assert in_flight.turn(1).tokens == ()
 
 
@@ -67,7 +67,7 @@ def test_what_is_given_back_goes_last_claimed_first_and_may_have_been_given_back
     assert {type(settlement.outcome) for settlement in released} == {Release}
     assert not in_flight.waiting
     assert all(in_flight.was_given_back(settlement.entry.text) for settlement in released)
-    in_flight.answered(_reply(TurnStatus.OK), ANCHOR)
+    in_flight.take_reply(_reply(TurnStatus.OK), ANCHOR)
     assert not any(in_flight.was_given_back(settlement.entry.text) for settlement in released)
 
 
@@ -93,9 +93,9 @@ def test_only_the_first_of_a_claim_may_be_started_however_late() -> None:
 def test_an_answer_without_claims_makes_nothing_fresh_that_was_claimed_before() -> None:
     in_flight = _in_flight("a", "b")
     in_flight.next()
-    in_flight.answered(_reply(TurnStatus.OK), Anchor(0, LATE_NS, LATE_NS))
+    in_flight.take_reply(_reply(TurnStatus.OK), Anchor(0, LATE_NS, LATE_NS))
     assert in_flight.is_overrun(LATE_NS)
-    in_flight.answered(_reply(TurnStatus.AGAIN, _claim("c")), Anchor(0, LATE_NS, LATE_NS))
+    in_flight.take_reply(_reply(TurnStatus.AGAIN, _claim("c")), Anchor(0, LATE_NS, LATE_NS))
     assert in_flight.is_overrun(LATE_NS)
 
 
@@ -122,16 +122,16 @@ def test_what_ends_while_a_turn_is_under_way_is_told_by_the_next_one() -> None:
     in_flight = _while_two_are_left()
     _end(in_flight)
     _end(in_flight)
-    in_flight.answered(_reply(TurnStatus.OK, _claim("d")), ANCHOR)
+    in_flight.take_reply(_reply(TurnStatus.OK, _claim("d")), ANCHOR)
     assert in_flight.turn(1) == Turn(1, ("d",), plain=(_lines("b"), _lines("c")))
-    in_flight.answered(_reply(TurnStatus.OK), ANCHOR)
-    assert not in_flight.unconfirmed
+    in_flight.take_reply(_reply(TurnStatus.OK), ANCHOR)
+    assert not in_flight.has_unconfirmed
 
 
 def test_without_an_answer_the_next_turn_tells_all_that_ended_and_asks_what_is_held() -> None:
     in_flight = _while_two_are_left()
     _end(in_flight)
-    assert in_flight.asked
+    assert in_flight.may_hold_more
     assert in_flight.turn(1) == Turn(1, ("c",), plain=(_lines("a"), _lines("b")))
 
 
@@ -147,9 +147,9 @@ def test_what_came_while_a_task_ran_long_enough_for_a_recall_is_asked_for_again(
         _end(in_flight)
         _end(in_flight)
         read = Anchor(0, 0, 2 * last_ns)  # however long it was waited for
-        in_flight.answered(_reply(TurnStatus.OK, _claim("d"), _claim("e")), read, ended_ns)
-        assert (in_flight.asked, not in_flight.waiting) == (is_late, is_late)
+        in_flight.take_reply(_reply(TurnStatus.OK, _claim("d"), _claim("e")), read, ended_ns)
+        assert (in_flight.may_hold_more, not in_flight.waiting) == (is_late, is_late)
     assert in_flight.turn(1) == Turn(1, (), plain=(_lines("b"), _lines("c")))
-    in_flight.answered(_reply(TurnStatus.AGAIN, _claim("e")), read)
-    assert not in_flight.asked
+    in_flight.take_reply(_reply(TurnStatus.AGAIN, _claim("e")), read)
+    assert not in_flight.may_hold_more
     assert in_flight.next().start_by_ns > 2 * last_ns

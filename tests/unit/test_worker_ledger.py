@@ -15,14 +15,14 @@ def answer(word: TurnStatus = TurnStatus.OK, alone: bytes = b"") -> TurnReply:
 
 def test_a_turn_names_what_runs_and_asks_for_as_many_as_there_are_free_places() -> None:
     ledger = Ledger(3)
-    assert [ledger.seat("a"), ledger.seat("b")] == [0, 1]
+    assert [ledger.add("a"), ledger.add("b")] == [0, 1]
     turn = ledger.turn(ledger.free, 0)
     assert (turn.limit, turn.picks, turn.held) == (1, 1, ("a", "b"))
-    asked = ledger.asked
-    ledger.leave(0)
-    ledger.answered(answer())
-    assert (asked, ledger.asked) == (True, False)
-    assert (ledger.seat("c"), ledger.running, ledger.free) == (0, 2, 1)
+    asked = ledger.may_hold_more
+    ledger.remove(0)
+    ledger.take_reply(answer())
+    assert (asked, ledger.may_hold_more) == (True, False)
+    assert (ledger.add("c"), ledger.running, ledger.free) == (0, 2, 1)
     assert ledger.turn(0, 0).limit == 0
 
 
@@ -31,12 +31,12 @@ def test_what_ends_while_a_turn_is_under_way_is_told_by_the_next_one() -> None:
     ledger.finish(Settlement(FIRST, DONE, b"account"))
     assert len(ledger.turn(0, 0).plain) == 1
     ledger.finish(Settlement(SECOND, Release()))
-    ledger.answered(answer())
-    assert ledger.unconfirmed
+    ledger.take_reply(answer())
+    assert ledger.has_unconfirmed
     turn = ledger.turn(0, 0)
     assert (turn.plain, turn.settlements.count) == ((), 4)
-    ledger.answered(answer())
-    assert not ledger.unconfirmed
+    ledger.take_reply(answer())
+    assert not ledger.has_unconfirmed
 
 
 def test_without_an_answer_everything_is_told_again_in_the_order_in_which_it_stands_in_the_slot() -> None:
@@ -47,8 +47,8 @@ def test_without_an_answer_everything_is_told_again_in_the_order_in_which_it_sta
     turn = ledger.turn(2, 0)
     assert turn.settlements.count == 8
     assert turn.settlements.data.index(b"id-1") < turn.settlements.data.index(b"id-2")
-    ledger.answered(answer())
-    assert not ledger.unconfirmed
+    ledger.take_reply(answer())
+    assert not ledger.has_unconfirmed
 
 
 def test_a_token_stays_until_a_turn_that_named_it_has_passed_it_on() -> None:
@@ -56,53 +56,53 @@ def test_a_token_stays_until_a_turn_that_named_it_has_passed_it_on() -> None:
     ledger.tokens.append("one")
     assert ledger.turn(1, 0).tokens == ("one",)
     ledger.tokens.append("two")
-    ledger.answered(answer(TurnStatus.MORE))
+    ledger.take_reply(answer(TurnStatus.MORE))
     assert ledger.turn(1, 0).tokens == ("one", "two")
     ledger.tokens.append("three")
-    ledger.answered(answer())
+    ledger.take_reply(answer())
     assert ledger.tokens == ["three"]
 
 
 def test_for_which_entry_hands_are_emptied_is_named_until_an_answer_says_otherwise() -> None:
     ledger = Ledger(2)
     ledger.turn(2, 0)
-    ledger.answered(answer(TurnStatus.ALONE, b"the entry"))
+    ledger.take_reply(answer(TurnStatus.ALONE, b"the entry"))
     assert ledger.turn(2, 0).alone == b"the entry"
-    ledger.answered(answer())
+    ledger.take_reply(answer())
     assert ledger.turn(2, 0).alone == b""
 
 
 def test_what_was_not_started_and_is_still_held_is_asked_for_again() -> None:
     ledger = Ledger(1)
-    task_index = ledger.seat("a")
+    task_index = ledger.add("a")
     ledger.forget(task_index)
-    assert (ledger.asked, ledger.running, ledger.free) == (True, 0, 1)
+    assert (ledger.may_hold_more, ledger.running, ledger.free) == (True, 0, 1)
     assert ledger.turn(1, 0).held == ()
-    assert ledger.asked
+    assert ledger.may_hold_more
 
 
 def test_what_was_forgotten_while_a_turn_was_under_way_is_asked_for_by_the_next_one() -> None:
     ledger = Ledger(2)
-    task_index = ledger.seat("a")
+    task_index = ledger.add("a")
     assert ledger.turn(1, 0).held == ("a",)
     ledger.forget(task_index)
-    ledger.answered(answer())  # that turn had named it, so the answer does not bring it
-    assert ledger.asked
+    ledger.take_reply(answer())  # that turn had named it, so the answer does not bring it
+    assert ledger.may_hold_more
     assert ledger.turn(0, 0).held == ()
-    ledger.answered(answer())
-    assert not ledger.asked
+    ledger.take_reply(answer())
+    assert not ledger.may_hold_more
 
 
 def test_what_is_held_is_named_when_more_may_be_held_and_now_and_then_and_else_not() -> None:
     ledger = Ledger(3)
-    ledger.seat("a")
+    ledger.add("a")
     assert ledger.turn(1, 0).held == ("a",)  # the first turn of all
-    ledger.answered(answer())
+    ledger.take_reply(answer())
     assert ledger.turn(1, 1).held is None
     assert ledger.turn(0, 2).held == ("a",)  # work was asked for, and no answer has come
-    ledger.answered(answer(TurnStatus.ALONE, b"the entry"))
+    ledger.take_reply(answer(TurnStatus.ALONE, b"the entry"))
     assert ledger.turn(1, 3).held == ("a",)
-    ledger.answered(answer())
+    ledger.take_reply(answer())
     assert ledger.turn(0, 4).held is None
     assert ledger.turn(0, 3 + NANOSECONDS).held == ("a",)
     assert ledger.turn(0, 4 + NANOSECONDS).held is None

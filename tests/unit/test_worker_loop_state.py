@@ -7,7 +7,7 @@ from rota.protocol.turns import Claim, TurnReply, TurnStatus
 from rota.worker.loop_state import STEPS, Mode, Need, Step, is_passed_on
 
 CLAIMING_NOTHING = [mode for mode in Mode if mode is not Mode.WORKING]
-IN_HAND = (Need.OVERRUN, Need.CLAIMED, Need.UNCONFIRMED, Need.UNANSWERED)
+IN_HAND = (Need.OVERRUN, Need.CLAIMED, Need.UNCONFIRMED, Need.UNKNOWN_CLAIM)
 
 
 @pytest.mark.parametrize("mode", Mode)
@@ -25,7 +25,7 @@ def test_nobody_leaves_with_something_in_hand_unless_it_is_lost(need: Need) -> N
     assert [mode for mode in Mode if STEPS[mode][need] is Step.LEAVE] == [Mode.LOST]
 
 
-@pytest.mark.parametrize("need", [Need.UNCONFIRMED, Need.UNANSWERED])
+@pytest.mark.parametrize("need", [Need.UNCONFIRMED, Need.UNKNOWN_CLAIM])
 def test_what_is_owed_is_never_slept_on(need: Need) -> None:
     assert not [mode for mode in Mode if STEPS[mode][need] in (Step.PARK, Step.HOLD)]
 
@@ -42,14 +42,14 @@ def test_who_works_runs_what_is_claimed_and_sleeps_only_when_nothing_was_found()
     assert [need for need in Need if working[need] is Step.PARK] == [Need.SLEEP]
     assert working[Need.OVERRUN] is Step.GIVE_BACK
     assert [need for need in Need if working[need] is Step.CLAIM] == [
-        Need.UNCONFIRMED, Need.UNANSWERED, Need.TURN, Need.WORK,
+        Need.UNCONFIRMED, Need.UNKNOWN_CLAIM, Need.TURN, Need.WORK,
     ]  # fmt: skip
 
 
 def test_who_leaves_tells_and_asks_before_it_goes() -> None:
     leaving = STEPS[Mode.LEAVING]
     assert leaving[Need.UNCONFIRMED] is Step.SETTLE
-    assert leaving[Need.UNANSWERED] is Step.ASK
+    assert leaving[Need.UNKNOWN_CLAIM] is Step.QUERY
     assert [need for need in Need if leaving[need] is Step.LEAVE] == [Need.TURN, Need.SLEEP, Need.WORK]
 
 

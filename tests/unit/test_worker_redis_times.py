@@ -65,39 +65,43 @@ MINUTE_NS = 60 * 10**9
 
 def test_a_turn_that_waited_at_a_doorbell_borrows_the_reading_of_one_answered_at_once() -> None:
     clock = RedisClock()
-    clock.answered(now_us=1_000_000, sent_ns=5_000_000, received_ns=7_000_000)
+    clock.from_immediate_reply(now_us=1_000_000, sent_ns=5_000_000, received_ns=7_000_000)
     # Ten seconds on by either clock; it was sent long before.
-    anchor = clock.answered_late(now_us=11_000_000, sent_ns=6_000_000_000, received_ns=10_006_000_000)
+    anchor = clock.from_delayed_reply(now_us=11_000_000, sent_ns=6_000_000_000, received_ns=10_006_000_000)
     assert anchor == Anchor(11_000_000, 10_005_000_000, 10_006_000_000)
 
 
 @pytest.mark.parametrize("now_us", [1, 99_000_000])
 def test_after_a_clock_was_set_lag_counts_from_when_the_turn_was_really_sent(now_us: int) -> None:
     clock = RedisClock()
-    clock.answered(now_us=1_000_000, sent_ns=5_000_000, received_ns=7_000_000)
-    anchor = clock.answered_late(now_us, sent_ns=6_000_000_000, received_ns=10_006_000_000)
+    clock.from_immediate_reply(now_us=1_000_000, sent_ns=5_000_000, received_ns=7_000_000)
+    anchor = clock.from_delayed_reply(now_us, sent_ns=6_000_000_000, received_ns=10_006_000_000)
     assert anchor == Anchor(now_us, 6_000_000_000, 10_006_000_000)
 
 
 def test_a_reading_is_good_for_a_minute() -> None:
     clock = RedisClock()
     assert not clock.is_good(5)
-    clock.answered(now_us=1_000_000, sent_ns=5, received_ns=7)
+    clock.from_immediate_reply(now_us=1_000_000, sent_ns=5, received_ns=7)
     assert clock.is_good(MINUTE_NS)
     assert not clock.is_good(MINUTE_NS + 7)
 
 
 def test_of_two_readings_within_a_minute_the_tighter_one_is_kept() -> None:
     clock = RedisClock()
-    clock.answered(now_us=1_000_000, sent_ns=5_000_000, received_ns=7_000_000)
-    clock.answered(now_us=3_000_000, sent_ns=1_005_000_000, received_ns=2_007_000_000)  # answered a second late
-    anchor = clock.answered_late(now_us=11_000_000, sent_ns=6_000_000_000, received_ns=10_006_000_000)
+    clock.from_immediate_reply(now_us=1_000_000, sent_ns=5_000_000, received_ns=7_000_000)
+    clock.from_immediate_reply(
+        now_us=3_000_000, sent_ns=1_005_000_000, received_ns=2_007_000_000
+    )  # answered a second late
+    anchor = clock.from_delayed_reply(now_us=11_000_000, sent_ns=6_000_000_000, received_ns=10_006_000_000)
     assert anchor.sent_ns == 10_005_000_000
 
 
 def test_a_reading_that_contradicts_the_known_one_takes_its_place() -> None:
     clock = RedisClock()
-    clock.answered(now_us=1_000_000, sent_ns=5_000_000, received_ns=7_000_000)
-    clock.answered(now_us=90_000_000, sent_ns=1_005_000_000, received_ns=1_007_000_000)  # the server's clock was set
-    anchor = clock.answered_late(now_us=99_000_000, sent_ns=6_000_000_000, received_ns=10_006_000_000)
+    clock.from_immediate_reply(now_us=1_000_000, sent_ns=5_000_000, received_ns=7_000_000)
+    clock.from_immediate_reply(
+        now_us=90_000_000, sent_ns=1_005_000_000, received_ns=1_007_000_000
+    )  # the server's clock was set
+    anchor = clock.from_delayed_reply(now_us=99_000_000, sent_ns=6_000_000_000, received_ns=10_006_000_000)
     assert anchor.sent_ns == 10_005_000_000

@@ -38,7 +38,7 @@ TIMES = Times(2000, 0.001, None, 0.001, early=False, start_ns=NOW_NS)
 NO_PATTERNS = QueueLabels()
 
 
-class Place:
+class Bench:
     """A report over a slot of its own."""
 
     def __init__(self, settings: LogSettings, labels: QueueLabels = NO_PATTERNS, **changes: Any) -> None:
@@ -85,19 +85,19 @@ def test_of_what_ends_well_only_what_was_asked_for_is_told(
     log_fd: int, settings: LogSettings, events: list[str]
 ) -> None:
     log.configure(settings, log_fd)
-    place = Place(settings)
+    bench = Bench(settings)
     for outcome in (DONE, DONE, RetryOutcome(1)):
-        place.end(outcome)
+        bench.end(outcome)
     assert events_in(log_fd) == events
 
 
 def test_every_attempt_counts_whether_it_is_told_or_not() -> None:
-    place = Place(LogSettings(tasks="failures", level="error"))
+    bench = Bench(LogSettings(tasks="failures", level="error"))
     for outcome in (DONE, DONE, RetryOutcome(1)):
-        place.end(outcome)
-    place.report.started(ENTRY, TIMES)
-    assert place.numbers(TASKS_PROCESSED.name) == {("mail", "send", "done"): (2.0,), ("mail", "send", "retry"): (1.0,)}
-    assert sum(place.numbers(TASK_LAG.name)["mail", "immediate"][:-1]) == 1
+        bench.end(outcome)
+    bench.report.started(ENTRY, TIMES)
+    assert bench.numbers(TASKS_PROCESSED.name) == {("mail", "send", "done"): (2.0,), ("mail", "send", "retry"): (1.0,)}
+    assert sum(bench.numbers(TASK_LAG.name)["mail", "immediate"][:-1]) == 1
 
 
 @pytest.mark.parametrize(("objective", "told"), [(0.0005, ["task.done", "task.retried"]), (0.01, ["task.retried"])])
@@ -105,45 +105,45 @@ def test_of_what_ends_well_what_started_later_than_its_objective_is_told_if_that
     log_fd: int, objective: float, told: list[str]
 ) -> None:
     log.configure(LogSettings(format="json", tasks="late"), log_fd)
-    place = Place(LogSettings(tasks="late"), lag_objectives={"mail": objective})
-    place.end(DONE)
-    place.end(RetryOutcome(1))
+    bench = Bench(LogSettings(tasks="late"), lag_objectives={"mail": objective})
+    bench.end(DONE)
+    bench.end(RetryOutcome(1))
     assert events_in(log_fd) == told
 
 
 def test_the_worst_lag_is_of_all_kinds_but_of_tasks_that_waited_for_their_rate() -> None:
-    place = Place(LogSettings())
+    bench = Bench(LogSettings())
     for letter, seconds in (("i", 1.0), ("r", 3.0), ("d", 2.0), ("t", 9.0)):
         entry = parse_entry(f"id mail {letter} 1000 1000 0 0 0 0 -".encode())
-        place.report.started(entry, TIMES._replace(lag_seconds=seconds))
-    (numbers,) = place.numbers(TASK_LAG_WORST.name).values()
+        bench.report.started(entry, TIMES._replace(lag_seconds=seconds))
+    (numbers,) = bench.numbers(TASK_LAG_WORST.name).values()
     assert recent_peak(numbers, NOW_NS) == (3.0,)
 
 
 def test_claims_count_by_queue() -> None:
-    place = Place(LogSettings())
+    bench = Bench(LogSettings())
     claims = tuple(Claim(parse_entry(f"{n} {queue} i 1 1 0 0 0 0 -".encode()), b"") for n, queue in enumerate("aab"))
-    place.report.turn(TurnReply(TurnStatus.AGAIN, 0, 0, (), claims, ()), 1)
-    assert place.numbers(CLAIMS.name) == {("a",): (2.0,), ("b",): (1.0,)}
+    bench.report.turn(TurnReply(TurnStatus.AGAIN, 0, 0, (), claims, ()), 1)
+    assert bench.numbers(CLAIMS.name) == {("a",): (2.0,), ("b",): (1.0,)}
 
 
 def test_what_another_answer_will_bring_again_counts_as_neither_claim_nor_empty_turn() -> None:
-    place = Place(LogSettings())
+    bench = Bench(LogSettings())
     claim = Claim(parse_entry(b"id a i 1 1 0 0 0 0 -"), b"")
-    place.report.turn(TurnReply(TurnStatus.OK, 0, 0, (), (claim,), ()), 1, counts_claims=False)
-    assert not place.numbers(CLAIMS.name)
-    assert not any(map(any, place.numbers(CLAIMS_EMPTY.name).values()))
+    bench.report.turn(TurnReply(TurnStatus.OK, 0, 0, (), (claim,), ()), 1, counts_claims=False)
+    assert not bench.numbers(CLAIMS.name)
+    assert not any(map(any, bench.numbers(CLAIMS_EMPTY.name).values()))
 
 
 def test_what_queues_of_a_pattern_start_is_counted_and_held_to_its_objective_as_a_whole() -> None:
-    place = Place(LogSettings(tasks="failures"), QueueLabels(["tenant-*"]), lag_objectives={"tenant-*": 0.0005})
+    bench = Bench(LogSettings(tasks="failures"), QueueLabels(["tenant-*"]), lag_objectives={"tenant-*": 0.0005})
     for number in range(1000):
         entry = parse_entry(f"id-1 tenant-{number} i 1000 1000 0 0 0 0 -".encode())
-        place.report.turn(TurnReply(TurnStatus.OK, 0, 0, (), (Claim(entry, b""),), ()), 1)
-        place.report.started(entry, TIMES)
-        place.report.attempt(ended_attempt(entry, place.slot, DONE))
+        bench.report.turn(TurnReply(TurnStatus.OK, 0, 0, (), (Claim(entry, b""),), ()), 1)
+        bench.report.started(entry, TIMES)
+        bench.report.attempt(ended_attempt(entry, bench.slot, DONE))
 
-    assert place.numbers(CLAIMS.name) == {("tenant-*",): (1000.0,)}
-    assert place.numbers(TASKS_PROCESSED.name) == {("tenant-*", "send", "done"): (1000.0,)}
-    assert place.numbers(TASK_LAG_OBJECTIVE_MISSES.name) == {("tenant-*", "immediate"): (1000.0,)}
-    assert list(place.numbers(TASK_LAG.name)) == [("tenant-*", "immediate")]
+    assert bench.numbers(CLAIMS.name) == {("tenant-*",): (1000.0,)}
+    assert bench.numbers(TASKS_PROCESSED.name) == {("tenant-*", "send", "done"): (1000.0,)}
+    assert bench.numbers(TASK_LAG_OBJECTIVE_MISSES.name) == {("tenant-*", "immediate"): (1000.0,)}
+    assert list(bench.numbers(TASK_LAG.name)) == [("tenant-*", "immediate")]

@@ -56,7 +56,7 @@ class CallTerms:
     soft_limit_ns: int  # soft time limit in nanoseconds, 0 for none
     ran_by: bytes  # part of the record of the run; empty if the end of the task is not to be remembered
     kill_policies: dict[int, int]  # decisions made for the master about this task, by number of failures
-    asks_first: bool  # whether Redis must be queried before the start
+    needs_permission: bool  # whether Redis must be queried before the start
     are_plain: bool  # whether the start needs no preparation: the task has the fleet's time limit and no other limit
 
 
@@ -160,10 +160,10 @@ class Preparer:
             options, soft_limit = replace(options, soft_time_limit=None), 0.0
         who = ran_by(self._pid, task.name) if options.remember else b""
         kill_policies = self._kill_policies_of(task.name, options.retries)
-        asks_first = options.is_started_once or options.rate is not None
-        are_plain = time_limit == fleets_limit and not (soft_limit or asks_first or options.expires is not None)
+        needs_permission = options.is_started_once or options.rate is not None
+        are_plain = time_limit == fleets_limit and not (soft_limit or needs_permission or options.expires is not None)
         limits = round(time_limit * NANOSECONDS), math.ceil(soft_limit * NANOSECONDS)
-        terms = CallTerms(options, *limits, who, kill_policies, asks_first, are_plain)
+        terms = CallTerms(options, *limits, who, kill_policies, needs_permission, are_plain)
         if not enqueued:
             if len(self._declared) >= _MOST_REMEMBERED:
                 self._declared.clear()

@@ -60,9 +60,9 @@ class TaskBoundary:
 
     __slots__ = ("_current", "_page", "_token", "exception")
 
-    def __init__(self, current: Callable[[], CurrentTask], alone: NoCopies) -> None:
+    def __init__(self, current: Callable[[], CurrentTask], no_copies: NoCopies) -> None:
         self._current = current
-        self._page = alone.page
+        self._page = no_copies.page
 
     def __enter__(self) -> Self:
         self._token = set_running(self._current)
@@ -92,8 +92,8 @@ def _exit_code(error: BaseException | None) -> int:
             return 0
         case SystemExit(code=int(code)):
             return code & 0xFF
-        case SystemExit(code=words):
-            print(words, file=sys.stderr)  # noqa: T201 - as sys.exit("...") does
+        case SystemExit(code=text):
+            print(text, file=sys.stderr)  # noqa: T201 - as sys.exit("...") does
         case _:
             sys.excepthook(type(error), error, error.__traceback__)
     return _EXIT_RAISED
@@ -127,11 +127,11 @@ class Runner:
     ) -> Any:
         """Call the function and return its value. Raises its exception, Cancelled if the task was cancelled, and
         TimeLimit after its soft deadline (CLOCK_BOOTTIME, 0 for none)."""
-        answer = self._limit.call(soft_deadline_ns, task.function, args, kwargs)
+        value = self._limit.call(soft_deadline_ns, task.function, args, kwargs)
         # The value decides: a plain wrapper around an `async def` returns a coroutine as well.
-        if answer is not None and isinstance(answer, Coroutine):
-            return self._await(_limited(self._limit, answer))
-        return answer
+        if value is not None and isinstance(value, Coroutine):
+            return self._await(_limited(self._limit, value))
+        return value
 
     def close(self) -> None:
         """Cancel everything that tasks left running in the loop, and close the loop."""

@@ -45,7 +45,7 @@ from rota.tasks.options import TaskOptions
 from rota.tasks.retry_rules import GiveUp, decide
 from rota.worker.application import NoCopies, call_hook
 from rota.worker.claims import Claimed
-from rota.worker.redis_times import NOT_BEGUN, Anchor, Times, times_of
+from rota.worker.redis_times import NOT_STARTED, Anchor, Times, times_of
 
 _NANOSECONDS_A_MICROSECOND: Final = 1000
 NO_TASK: Final = ""  # the name, in metrics and logs, of a task whose body was never decoded
@@ -61,9 +61,9 @@ class Attempt:
     record: TaskRecord  # shows the attempt in the slot
     number: int  # identifies the attempt in its record
     prepared: Runnable | Unfit | None  # None if the body is gone: cancelled after a claim whose reply was lost
-    asks_first: bool = False  # whether Redis has to permit the start
+    needs_permission: bool = False  # whether Redis has to permit the start
     ran_by: bytes = b""  # for the record of the attempt in Redis; empty if its end is not to be stored
-    times: Times = NOT_BEGUN  # as if the function started when the attempt began, until it is called
+    times: Times = NOT_STARTED  # as if the function started together with the attempt, until it is called
     runtime_seconds: float = 0.0  # of the function
     outcome: Outcome = DONE
     reason: str = ""  # why the task is dead
@@ -101,19 +101,19 @@ class Attempt:
         return "" if self._current is None else self._current.trace_id
 
     def steps_to_start(self, starts: StartSteps) -> Steps:
-        """Return the steps that Redis needs to permit the start of a task that `asks_first`."""
+        """Return the steps that Redis needs to permit the start of a task that `needs_permission`."""
         assert isinstance(self.prepared, Runnable)
         return starts.steps(self.entry, self.prepared)
 
-    def may_begin(self, answer: MayStart) -> bool:
-        """Whether the attempt may begin. If so, it takes over the entry's current state from Redis, and expires if it
+    def may_start(self, permission: MayStart) -> bool:
+        """Whether the attempt may start. If so, it takes over the entry's current state from Redis, and expires if it
         is late."""
-        if answer.entry is None:
+        if permission.entry is None:
             return False
-        if answer.entry is not self.entry:
-            self.entry = answer.entry
+        if permission.entry is not self.entry:
+            self.entry = permission.entry
             self.record.restart(self.entry.text, boottime_ns())
-        if answer.status is ThrottleStatus.LATE:
+        if permission.status is ThrottleStatus.LATE:
             self.outcome = Expired()
         return True
 
@@ -229,7 +229,7 @@ class AttemptMaker:
     preparer: Preparer
     hooks: Hooks
     started: Callable[[Entry, Times], None]  # called before the function, as a task that kills its worker has started
-    alone: NoCopies  # ends copies of this process that a task forks
+    no_copies: NoCopies  # ends copies of this process that a task forks
     random: Callable[[], float]  # returns a number in [0, 1)
     short_limits: ShortLimits  # shows short soft limits to the master
     max_result_kb: int
@@ -247,20 +247,20 @@ class AttemptMaker:
         name, terms = prepared.task.name, prepared.terms
         kill_policy = terms.kill_policies.get(entry.failures)
         record.name(name, self._decide(terms, entry.failures) if kill_policy is None else kill_policy)
-        return Attempt(entry, name, terms.limit_ns, record, number, prepared, terms.asks_first, terms.ran_by)
+        return Attempt(entry, name, terms.limit_ns, record, number, prepared, terms.needs_permission, terms.ran_by)
 
     def _open_unfit(self, record: TaskRecord, number: int, entry: Entry, unfit: Unfit | None) -> Attempt:
         name, who = (NO_TASK, ran_by(os.getpid(), NO_TASK)) if unfit is None else (unfit.name, b"")
         record.name(name)
         return Attempt(entry, name, self.limit_ns, record, number, unfit, ran_by=who)
 
-    def begin(self, attempt: Attempt, anchor: Anchor, at_ns: int, start_ns: int) -> Runnable | None:
+    def start(self, attempt: Attempt, anchor: Anchor, at_ns: int, start_ns: int) -> Runnable | None:
         """Start the limits of an attempt, which count from `at_ns`. Its start is at `start_ns`. Returns the call to
         make, or None if the attempt has ended without one."""
         attempt.times = times_of(attempt.entry, anchor, start_ns)
         ready = attempt.prepared
         if isinstance(ready, Runnable):
-            if ready.terms.are_plain or self._begin_limited(attempt, ready.terms, at_ns):
+            if ready.terms.are_plain or self._start_limited(attempt, ready.terms, at_ns):
                 return ready
             attempt.outcome = Expired()
         elif ready is None:
@@ -269,7 +269,7 @@ class AttemptMaker:
             attempt.die(ready.fault, ready.error, self.owner)
         return None
 
-    def _begin_limited(self, attempt: Attempt, terms: CallTerms, at_ns: int) -> bool:
+    def _start_limited(self, attempt: Attempt, terms: CallTerms, at_ns: int) -> bool:
         """Show the limits in the slot. Returns False if the task has expired, or was late when Redis was queried."""
         if terms.soft_limit_ns:
             attempt.soft_limit_ns, attempt.soft_deadline_ns = terms.soft_limit_ns, at_ns + terms.soft_limit_ns
@@ -278,9 +278,9 @@ class AttemptMaker:
         expires = terms.options.expires
         return attempt.outcome is DONE and (expires is None or attempt.times.lag_seconds <= expires)
 
-    def keep_result(self, attempt: Attempt, ready: Runnable, answer: Any) -> None:
+    def keep_result(self, attempt: Attempt, ready: Runnable, value: Any) -> None:
         """Keep the function's return value as the task's result."""
-        attempt.outcome = kept_result(answer, ready.terms.options.result_ttl, self.max_result_kb, ready.task.typed)
+        attempt.outcome = kept_result(value, ready.terms.options.result_ttl, self.max_result_kb, ready.task.typed)
 
     def failed(self, attempt: Attempt, ready: Runnable, exception: BaseException) -> None:
         """Decide the outcome of an attempt whose function raised an exception."""
@@ -288,7 +288,7 @@ class AttemptMaker:
         if isinstance(exception, Cancelled) or attempt.is_cancelled():  # Whatever it raised, there is no next attempt.
             attempt.outcome, attempt.error = CancelledOutcome(), error_line(exception)
             return
-        with self.alone:  # The back-off may be a function of the application.
+        with self.no_copies:  # The back-off may be a function of the application.
             decided = decide(ready.terms.options, attempt.entry.failures + 1, exception, self.random)
         match decided:
             case RetryOutcome(delay_us):
@@ -304,13 +304,13 @@ class AttemptMaker:
         if attempt.outcome is DONE or (failure := attempt.failure()) is None:
             return
         attempt.record.extend(boottime_ns() + self.limit_ns, 0)
-        for told_all in self.hooks.failure:
-            call_hook(told_all, attempt.current(), failure)
-        for told_last in self.hooks.dead if failure.is_dead else ():
-            call_hook(told_last, attempt.current(), attempt.error)
+        for hook in self.hooks.failure:
+            call_hook(hook, attempt.current(), failure)
+        for hook in self.hooks.dead if failure.is_dead else ():
+            call_hook(hook, attempt.current(), attempt.error)
 
     def _decide(self, terms: CallTerms, failures: int) -> int:
         """Decide what the master does if it has to end this attempt: once for each number of failures."""
-        with self.alone:  # The back-off may be a function of the application.
+        with self.no_copies:  # The back-off may be a function of the application.
             word = terms.kill_policies[failures] = kill_policy_of(terms.options, failures, self.random).to_word()
         return word

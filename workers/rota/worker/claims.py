@@ -27,7 +27,7 @@ UNRETURNED_US: Final = 20_000
 UNRETURNED_NS: Final = UNRETURNED_US * 1000
 # A worker lists its held tasks at least this often, even if they should be known: a server that lost writes, or that
 # processed a turn after the worker gave up on it, would otherwise hold more for this worker forever.
-NAMED_EVERY_NS: Final = NANOSECONDS
+LIST_HELD_EVERY_NS: Final = NANOSECONDS
 _ALWAYS: Final = 1 << 62
 _NO_ANCHOR: Final = Anchor(0, 0, 0)
 
@@ -46,13 +46,13 @@ _claimed: Final = partial(tuple.__new__, Claimed)  # faster than calling the cla
 
 
 @dataclass(slots=True)
-class _Told:
+class _Outcomes:
     """Outcomes that are sent together. `plain` holds those that succeeded and need no further fields."""
 
     finished: list[bytes] = field(default_factory=list)
     plain: list[bytes] = field(default_factory=list)
 
-    def take(self, later: "_Told") -> None:
+    def take(self, later: "_Outcomes") -> None:
         """Move all outcomes of a later batch into this one."""
         self.finished += later.finished
         self.plain += later.plain
@@ -65,7 +65,7 @@ class _Told:
 
 
 @dataclass(slots=True, kw_only=True)
-class Unanswered:
+class Unconfirmed:
     """Outcomes and tokens that no reply has confirmed.
 
     Tasks may end while a turn is under way, so the outcomes that were sent and those that came later are kept apart.
@@ -74,9 +74,9 @@ class Unanswered:
     tokens: list[str] = field(default_factory=list)  # of doorbells
     # Whether Redis may hold tasks for this worker that are not recorded here, because a claim has had no reply or
     # because a task was forgotten.
-    asked: bool = False
-    _sent: _Told = field(default_factory=_Told)  # sent by a turn without a reply so far
-    _later: _Told = field(default_factory=_Told)  # not sent yet
+    may_hold_more: bool = False
+    _sent: _Outcomes = field(default_factory=_Outcomes)  # sent by a turn without a reply so far
+    _later: _Outcomes = field(default_factory=_Outcomes)  # not sent yet
 
     @property
     def has_outcomes(self) -> bool:
@@ -85,7 +85,7 @@ class Unanswered:
         return bool(later.plain or later.finished or sent.plain or sent.finished)
 
     @property
-    def unconfirmed(self) -> bool:
+    def has_unconfirmed(self) -> bool:
         """Whether there are outcomes or tokens that no reply has confirmed."""
         return bool(self.has_outcomes or self.tokens)
 
@@ -99,18 +99,18 @@ class Unanswered:
             self._later.finished.append(packed)
         return packed
 
-    def tell(self) -> tuple[Packed, tuple[bytes, ...]]:
+    def outcomes_to_send(self) -> tuple[Packed, tuple[bytes, ...]]:
         """Return all outcomes, for the turn to make now: settlements, and the lines of plain ones."""
         self._sent.take(self._later)
         return join_settlements(self._sent.finished), tuple(self._sent.plain)
 
-    def named(self) -> None:
+    def outcomes_confirmed(self) -> None:
         """Remove the outcomes that were sent, because the reply to that turn has confirmed them."""
         self._sent.clear()
 
 
 @dataclass(slots=True)
-class InFlight(Unanswered):
+class InFlight(Unconfirmed):
     """The tasks and outcomes of a worker that runs one task at a time."""
 
     waiting: deque[Claim] = field(default_factory=deque)  # claimed tasks that have not started
@@ -124,28 +124,28 @@ class InFlight(Unanswered):
 
     def turn(self, limit: int, limits: Packed = NO_LIMITS) -> Turn:
         """Return the turn to make now. It stays the same until there is a reply."""
-        self.asked |= limit > 0
+        self.may_hold_more |= limit > 0
         held = tuple(claim.entry.id for claim in self.waiting)
-        settlements, plain = self.tell()
+        settlements, plain = self.outcomes_to_send()
         return Turn(limit, held, tuple(self.tokens), settlements, limits, plain)
 
     def pipelined(self, limit: int, limits: Packed) -> Turn:
         """Return the turn to send now, whose reply is read after all waiting tasks were run. No other turn may be under
         way."""
-        self.asked = True
-        settlements, plain = self.tell()
+        self.may_hold_more = True
+        settlements, plain = self.outcomes_to_send()
         claim_by_us = self._anchor.now_us + UNRETURNED_US  # Redis read that time before the claim arrived
         return Turn(limit, None, (), settlements, limits, plain, claim_by_us=claim_by_us)
 
-    def answered(self, reply: TurnReply, anchor: Anchor, ran_until_ns: int = 0) -> None:
+    def take_reply(self, reply: TurnReply, anchor: Anchor, ran_until_ns: int = 0) -> None:
         """Take a reply: remove what it confirms and add what it brings. For a pipelined turn, `ran_until_ns` is the end
         of the last task that ran in the meantime."""
-        self.asked = ran_until_ns > self._anchor.received_ns + UNRETURNED_NS
-        self.named()
+        self.may_hold_more = ran_until_ns > self._anchor.received_ns + UNRETURNED_NS
+        self.outcomes_confirmed()
         self._given_back.clear()
         if reply.status is not TurnStatus.MORE:
             self.tokens.clear()
-        if self.asked:
+        if self.may_hold_more:
             return  # The master may have recalled the new claims. The next turn queries what is held, as after a loss.
         if reply.claims and not self.waiting:
             # The master recalls only entries behind a running task, so the first entry of a claim may start at any
@@ -158,7 +158,7 @@ class InFlight(Unanswered):
         entry, body = self.waiting.popleft()
         anchor, start_by_ns = self._anchor, self._start_by_ns
         self._start_by_ns = anchor.received_ns + CLAIM_NS
-        return _claimed((entry, body, anchor, len(self.waiting) or int(self.asked), start_by_ns))
+        return _claimed((entry, body, anchor, len(self.waiting) or int(self.may_hold_more), start_by_ns))
 
     def put_back(self, claimed: Claimed) -> None:
         """Return an entry that was not started to the front."""
@@ -177,16 +177,16 @@ class InFlight(Unanswered):
 
 
 @dataclass(slots=True)
-class Ledger(Unanswered):
+class Ledger(Unconfirmed):
     """The tasks and outcomes of a worker that runs up to `concurrency` tasks at once."""
 
     concurrency: int  # maximum number of tasks
-    alone: bytes = b""  # the entry that has to run alone, for which this worker lets its other tasks end
+    quarantined: bytes = b""  # the entry that has to run alone, for which this worker lets its other tasks end
     _held: dict[int, str] = field(default_factory=dict)  # task ids by task index
     _free: list[int] = field(init=False)  # free task indexes
     _sent_tokens: int = 0  # number of tokens in the turn under way
-    _named_ns: int | None = None  # when a turn last listed the held tasks
-    _forgot: bool = False  # whether a task was forgotten since the last turn was made
+    _listed_ns: int | None = None  # when a turn last listed the held tasks
+    _has_forgotten: bool = False  # whether a task was forgotten since the last turn was made
 
     def __post_init__(self) -> None:
         self._free = list(reversed(range(self.concurrency)))  # Low indexes are taken first: unused ones take no memory.
@@ -204,11 +204,11 @@ class Ledger(Unanswered):
     def turn(self, picks: int, at_ns: int) -> Turn:
         """Return the turn to make now, which claims up to `picks` tasks. It lists the held tasks only if Redis may hold
         something else, because the script compares the list."""
-        held = tuple(self._held.values()) if self._names_held(at_ns) else None
-        self.asked |= picks > 0
-        self._forgot = False
+        held = tuple(self._held.values()) if self._lists_held(at_ns) else None
+        self.may_hold_more |= picks > 0
+        self._has_forgotten = False
         self._sent_tokens = len(self.tokens)
-        settlements, plain = self.tell()
+        settlements, plain = self.outcomes_to_send()
         return Turn(
             min(picks, 1),
             held,
@@ -216,43 +216,43 @@ class Ledger(Unanswered):
             settlements,
             plain=plain,
             picks=max(picks, 1),
-            alone=self.alone,
+            alone=self.quarantined,
         )
 
-    def answered(self, reply: TurnReply) -> None:
+    def take_reply(self, reply: TurnReply) -> None:
         """Take the reply to that turn."""
-        self.asked = self._forgot  # The reply does not cover what was forgotten after the turn was made.
-        self.alone = reply.alone
+        self.may_hold_more = self._has_forgotten  # The reply does not cover what was forgotten after the turn was made.
+        self.quarantined = reply.alone
         if reply.status is not TurnStatus.MORE:
             del self.tokens[: self._sent_tokens]
-        self.named()
+        self.outcomes_confirmed()
 
-    def seat(self, task_id: str) -> int:
+    def add(self, task_id: str) -> int:
         """Give a claimed task an index, and return it."""
         task_index = self._free.pop()
         self._held[task_index] = task_id
         return task_index
 
-    def leave(self, task_index: int) -> None:
+    def remove(self, task_index: int) -> None:
         """Free the index of a task that has ended, or that was not started and belongs to another worker now."""
         del self._held[task_index]
         self._free.append(task_index)
 
     def forget(self, task_index: int) -> None:
         """Free the index of a task that was not started but is still held. A later reply will bring it again."""
-        self.leave(task_index)
-        self.asked = self._forgot = True
+        self.remove(task_index)
+        self.may_hold_more = self._has_forgotten = True
 
-    def _names_held(self, at_ns: int) -> bool:
-        is_due = self._named_ns is None or at_ns - self._named_ns >= NAMED_EVERY_NS
-        if is_due or self.asked or self.alone:
-            self._named_ns = at_ns
+    def _lists_held(self, at_ns: int) -> bool:
+        is_due = self._listed_ns is None or at_ns - self._listed_ns >= LIST_HELD_EVERY_NS
+        if is_due or self.may_hold_more or self.quarantined:
+            self._listed_ns = at_ns
             return True
         return False
 
 
 PIPELINED_NS: Final = 1_500_000  # run time of the last tasks of a claim, before which the next turn is sent
-AHEAD_NS: Final = 15_000_000  # if the queue is backlogged, the longest task before which the next turn is sent
+PREFETCH_NS: Final = 15_000_000  # if the queue is backlogged, the longest task before which the next turn is sent
 MOST: Final = 128  # more would hardly reduce the round trip's share of a task, and a crash would affect more tasks
 _FALL: Final = 0.25  # share of the difference to the last claim by which an estimate falls
 _LONGEST_SHARE: Final = 1 / 16
@@ -280,21 +280,21 @@ class ClaimTimes:
 
 
 @dataclass(slots=True)
-class _Pace:
+class _RunTimes:
     """The run times of a queue's tasks, and how many to claim next."""
 
     mean_ns: float = 0.0
     longest_ns: float = 0.0
     limit: int = 1
 
-    def follow(self, batch: ClaimTimes) -> None:
-        self.mean_ns = _followed(self.mean_ns, batch.total_ns / batch.tasks)
-        self.longest_ns = _followed(self.longest_ns, batch.longest_ns)
+    def update(self, batch: ClaimTimes) -> None:
+        self.mean_ns = _smoothed(self.mean_ns, batch.total_ns / batch.tasks)
+        self.longest_ns = _smoothed(self.longest_ns, batch.longest_ns)
         worth_ns = max(self.mean_ns, self.longest_ns * _LONGEST_SHARE, 1.0)
         self.limit = max(1, min(int(CLAIM_NS / worth_ns), _GROWTH * self.limit, MOST))
 
 
-def _followed(known: float, seen: float) -> float:
+def _smoothed(known: float, seen: float) -> float:
     return seen if seen > known else known + (seen - known) * _FALL
 
 
@@ -312,9 +312,9 @@ class Prefetch:
 
     def __init__(self) -> None:
         self.limits: Packed = NO_LIMITS
-        self._paces: dict[str, _Pace] = {}
+        self._run_times: dict[str, _RunTimes] = {}
 
-    def left_at_turn(self, queue: str, tasks: int, *, is_plenty: bool) -> int:
+    def left_at_turn(self, queue: str, tasks: int, *, is_backlogged: bool) -> int:
         """Return how many of the `tasks` of a claim are left to run when the next turn is sent, so that its
         reply arrives by the time they have ended.
 
@@ -322,19 +322,19 @@ class Prefetch:
         late. Returns 1 only if the queue is backlogged, because otherwise other workers may be idle while the new task
         waits here.
         """
-        pace = self._paces.get(queue)
-        if pace is None or pace.longest_ns > AHEAD_NS:
+        run_times = self._run_times.get(queue)
+        if run_times is None or run_times.longest_ns > PREFETCH_NS:
             return 0
-        is_short = pace.longest_ns <= CLAIM_NS
-        left = min(tasks // 2, int(PIPELINED_NS / max(pace.mean_ns, 1.0))) if is_short else 0
-        return left if left > 1 else int(is_plenty)
+        is_short = run_times.longest_ns <= CLAIM_NS
+        left = min(tasks // 2, int(PIPELINED_NS / max(run_times.mean_ns, 1.0))) if is_short else 0
+        return left if left > 1 else int(is_backlogged)
 
     def learn(self, batch: ClaimTimes) -> None:
         """Update the estimates with the run times of a claim."""
         if not batch.tasks:
             return
-        pace = self._paces.setdefault(batch.queue, _Pace())
-        before = pace.limit
-        pace.follow(batch)
-        if pace.limit != before:
-            self.limits = pack_limits({name: each.limit for name, each in self._paces.items() if each.limit > 1})
+        run_times = self._run_times.setdefault(batch.queue, _RunTimes())
+        before = run_times.limit
+        run_times.update(batch)
+        if run_times.limit != before:
+            self.limits = pack_limits({name: each.limit for name, each in self._run_times.items() if each.limit > 1})

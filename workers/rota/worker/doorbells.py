@@ -20,13 +20,13 @@ from rota.server.connection import EARLY_SECONDS, GRACE_SECONDS, NUDGE, PARK_SEC
 from rota.server.server_errors import REASON_SILENT, ConnectionLost, UnknownScript, read_reply
 from rota.server.session import NO_REPLY
 
-_UNHEARD: Final = (
-    f"for {PARK_SECONDS + GRACE_SECONDS:g} s this worker has heard neither of the server nor that its lease was renewed"
+_NO_SIGN: Final = (
+    f"for {PARK_SECONDS + GRACE_SECONDS:g} s there has been no reply of the server, and no renewal of the lease"
 )
 _SHORTEST_SECONDS: Final = 0.02  # for shorter waits, the round trip of the BLPOP would take too large a share
 
 
-class Heard(NamedTuple):
+class DoorbellWait(NamedTuple):
     """The end of a wait at the doorbells."""
 
     queue: str  # whose token was taken, "" if no doorbell rang
@@ -37,24 +37,28 @@ class Bell:
     """The doorbells of a worker's queues, those of higher tiers first.
 
     `park_seconds` is the longest wait. `heard_ns` returns when the last call was sent that the server is known to have
-    answered (CLOCK_BOOTTIME), by this process or by the master. A long wait ends early if there has been none for a
+    replied to (CLOCK_BOOTTIME), by this process or by the master. A long wait ends early if there has been none for a
     while.
     """
 
-    def __init__(self, keys: Keys, tiers: Iterable[Domain], park_seconds: float, heard_ns: Callable[[], int]) -> None:
+    def __init__(
+        self, keys: Keys, tiers: Iterable[Domain], park_seconds: float, last_reply_ns: Callable[[], int]
+    ) -> None:
         queues = [share.name for domain in tiers for share in domain.queues]
         self._queues = {keys.doorbell(queue).encode(): queue for queue in queues}
         self._start = pack(("BLPOP", *self._queues))
         self.longest_seconds = park_seconds
-        self._heard_ns = heard_ns
+        self._last_reply_ns = last_reply_ns
 
-    def patience(self, wait_us: int) -> float:
+    def wait_seconds(self, wait_us: int) -> float:
         """Return for how many seconds to listen if a rate limit or a condition opens in `wait_us` (0: none does), or
         0.0 if it opens too soon to listen."""
         seconds = min(self.longest_seconds, wait_us / MICROSECONDS) if wait_us else self.longest_seconds
         return seconds if seconds >= _SHORTEST_SECONDS else 0.0
 
-    def listen(self, connection: Connection, waiter: Waiter, seconds: float, turn: Command[TurnReply]) -> Heard | None:
+    def listen(
+        self, connection: Connection, waiter: Waiter, seconds: float, turn: Command[TurnReply]
+    ) -> DoorbellWait | None:
         """Wait until a doorbell rings or the wait times out, and take the turn's reply. Returns None if a signal comes
         first.
 
@@ -69,24 +73,24 @@ class Bell:
             if left <= 0 and not has_nudged:
                 connection.send(NUDGE)
                 has_nudged = True
-            unheard = self._unheard_seconds(parked_ns, now_ns)
+            give_up_seconds = self._seconds_to_give_up(parked_ns, now_ns)
             if left + GRACE_SECONDS <= 0:
                 raise unanswered(seconds)
-            if unheard <= 0:
-                raise ConnectionLost(_UNHEARD, REASON_SILENT)
-            most = min(left + GRACE_SECONDS if has_nudged else left, unheard)
+            if give_up_seconds <= 0:
+                raise ConnectionLost(_NO_SIGN, REASON_SILENT)
+            most = min(left + GRACE_SECONDS if has_nudged else left, give_up_seconds)
             if waiter.until_woken(connection.fileno(), most) is Woken.SIGNAL:
                 return None
         try:
             reply = read_reply(turn, connection.receive())
         except UnknownScript:  # The server lost its scripts meanwhile.
             reply = connection.run(turn)
-        return Heard(self.rung(rung), reply)
+        return DoorbellWait(self.rung(rung), reply)
 
-    def _unheard_seconds(self, parked_ns: int, now_ns: int) -> float:
+    def _seconds_to_give_up(self, parked_ns: int, now_ns: int) -> float:
         """Return in how many seconds to give the server up, even during the wait, if it is not known to reply."""
-        heard_ns = max(parked_ns, self._heard_ns())
-        return PARK_SECONDS - (now_ns - heard_ns) / NANOSECONDS + GRACE_SECONDS
+        last_reply_ns = max(parked_ns, self._last_reply_ns())
+        return PARK_SECONDS - (now_ns - last_reply_ns) / NANOSECONDS + GRACE_SECONDS
 
     def call(self, seconds: float) -> bytes:
         """Return the command that waits for this long, in wire form."""

@@ -26,13 +26,13 @@ THROTTLED if its rate limit did not permit the start: the worker does not hold i
 
 @dataclass(frozen=True, slots=True)
 class Executor:
-    """Runs one attempt at a time, all in the same record. `ask` queries Redis whether a task may start: see
+    """Runs one attempt at a time, all in the same record. `check_start` queries Redis whether a task may start: see
     `rota.tasks.claimed_call`."""
 
     maker: AttemptMaker
     record: TaskRecord
     runner: Runner
-    ask: Callable[[Attempt], MayStart]
+    check_start: Callable[[Attempt], MayStart]
 
     def attempt(self, claimed: Claimed, at_ns: int) -> Attempted:
         """Run a claimed task, unless it may not start. The slot shows it from here on. Exceptions of the task are not
@@ -47,18 +47,21 @@ class Executor:
         if start_ns > claimed.start_by_ns:
             self.record.end()
             return None
-        if attempt.asks_first:
-            answer = self.ask(attempt)
-            if not attempt.may_begin(answer):
+        if attempt.needs_permission:
+            permission = self.check_start(attempt)
+            if not attempt.may_start(permission):
                 self.record.end()
-                return answer.refusal
+                return permission.refusal
             start_ns = at_ns = boottime_ns()
-        ready = maker.begin(attempt, claimed.anchor, at_ns, start_ns)
+        ready = maker.start(attempt, claimed.anchor, at_ns, start_ns)
         if ready is None:
             return attempt
-        with TaskBoundary(attempt.current, maker.alone) as boundary:
+        with TaskBoundary(attempt.current, maker.no_copies) as boundary:
             if maker.hooks.around:
-                with maker.hooks.wrapped(attempt.current()), maker.alone:  # A forked copy must not run the hooks' ends.
+                with (
+                    maker.hooks.wrapped(attempt.current()),
+                    maker.no_copies,
+                ):  # A forked copy must not run the hooks' ends.
                     attempt.called(times_of(attempt.entry, claimed.anchor, boottime_ns()))  # Hooks count as lag.
                     self._call(ready, attempt)
             else:
@@ -72,22 +75,22 @@ class Executor:
         self.maker.started(attempt.entry, attempt.times)
         started = monotonic()
         try:
-            answer = self.runner.call(ready.task, ready.args, ready.kwargs, attempt.soft_deadline_ns)
+            value = self.runner.call(ready.task, ready.args, ready.kwargs, attempt.soft_deadline_ns)
         finally:
             attempt.runtime_seconds = monotonic() - started
         if ready.terms.options.result_ttl:
-            self.maker.keep_result(attempt, ready, answer)
+            self.maker.keep_result(attempt, ready, value)
 
 
 @dataclass(frozen=True, slots=True)
-class Asker:
+class StartChecker:
     """Takes the steps that permit a start, and blocks."""
 
     starts: StartSteps
     link: Link
     waiter: Waiter
 
-    def ask(self, attempt: Attempt) -> MayStart:
+    def check_start(self, attempt: Attempt) -> MayStart:
         """Return whether a task may start. Raises Orphaned if the master has died."""
         return take_steps(attempt.steps_to_start(self.starts), self._take)
 
@@ -96,12 +99,12 @@ class Asker:
             self._wait(step)
             return None
         try:
-            answer = self.link.connection().run(step)
+            reply = self.link.connection().run(step)
         except ServerError as error:
             self.waiter.pause(self.link.failed(error))
             return None
         self.link.worked()
-        return answer
+        return reply
 
     def _wait(self, seconds: float) -> None:
         until_ns = boottime_ns() + round(seconds * NANOSECONDS)

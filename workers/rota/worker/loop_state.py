@@ -35,7 +35,7 @@ class Span(NamedTuple):
     """The number of attempts that a worker makes. From `ask_at` on it requests its replacement and keeps working until
     the master stops it. At `end_at` it stops claiming."""
 
-    ask_at: int
+    request_at: int
     end_at: int
 
 
@@ -60,15 +60,15 @@ class Growth:
         self._most_pages = max_mb * _MEBIBYTE // mmap.PAGESIZE
         self._fd = os.open("/proc/self/statm", os.O_RDONLY | os.O_CLOEXEC)
         self._first_pages = self._resident_pages()
-        self._looked_ns = 0
+        self._checked_ns = 0
 
     def is_due(self, at_ns: int) -> bool:
         """Whether memory is to be checked again, between two tasks."""
-        return at_ns - self._looked_ns > _EVERY_NS
+        return at_ns - self._checked_ns > _EVERY_NS
 
     def is_over(self, at_ns: int) -> bool:
         """Whether memory has grown by more than the limit. Reads the current size."""
-        self._looked_ns = at_ns
+        self._checked_ns = at_ns
         return self._resident_pages() - self._first_pages > self._most_pages
 
     def _resident_pages(self) -> int:
@@ -93,17 +93,17 @@ class RecycleRequest:
 
     def worked(self, attempts: int, at_ns: int) -> None:
         """Request replacement if the worker has made enough attempts, `attempts` so far, or holds too much memory."""
-        if attempts >= self._span.ask_at:
-            self._ask(RecycleReason.MAX_TASKS)
+        if attempts >= self._span.request_at:
+            self._request(RecycleReason.MAX_TASKS)
         if self._growth is not None and self._growth.is_due(at_ns):
-            self.look_at_memory(at_ns)
+            self.check_memory(at_ns)
 
-    def look_at_memory(self, at_ns: int) -> None:
+    def check_memory(self, at_ns: int) -> None:
         """Request replacement if the worker holds too much memory."""
         if self._growth is not None and self._growth.is_over(at_ns):
-            self._ask(RecycleReason.MAX_RSS)
+            self._request(RecycleReason.MAX_RSS)
 
-    def _ask(self, reason: RecycleReason) -> None:
+    def _request(self, reason: RecycleReason) -> None:
         """Show a reason, unless one is shown already."""
         if self._life.slot.recycle_reason is RecycleReason.NONE:
             self._life.slot.recycle_reason = reason
@@ -119,7 +119,7 @@ class Step(Enum):
     PARK = "park"  # Wait at the doorbells.
     HOLD = "hold"  # Wait, while nothing may be claimed.
     GIVE_BACK = "give back"  # Give back the claimed tasks that were not started.
-    ASK = "ask"  # Query once which tasks a claim without a reply has brought.
+    QUERY = "query"  # Query once which tasks a claim without a reply has brought.
     LEAVE = "leave"  # Exit.
 
 
@@ -146,7 +146,7 @@ class Need(_Key):
     OVERRUN = "overrun"  # tasks were claimed so long ago that they may have been given back
     CLAIMED = "claimed"  # tasks are claimed and not started
     UNCONFIRMED = "unconfirmed"  # there are outcomes or tokens that no reply has confirmed yet
-    UNANSWERED = "unanswered"  # a claim was sent, and no reply has come
+    UNKNOWN_CLAIM = "unknown claim"  # a claim was sent, and no reply has come
     TURN = "turn"  # the last turn was long ago
     SLEEP = "sleep"  # the last claim found nothing, and no doorbell has rung since
     WORK = "work"  # none of these
@@ -156,13 +156,13 @@ def _row(*steps: Step) -> dict[Need, Step]:
     return dict(zip(Need, steps, strict=True))
 
 
-# The columns, in the order of Need: OVERRUN, CLAIMED, UNCONFIRMED, UNANSWERED, TURN, SLEEP, WORK.
-# A worker that may not claim gives back the tasks that it has not started. Others may start them, and they must not be
-# charged with a crash if this worker's lease is lost.
+# The columns, in the order of Need: OVERRUN, CLAIMED, UNCONFIRMED, UNKNOWN_CLAIM, TURN, SLEEP, WORK. A worker that may
+# not claim gives back the tasks that it has not started. Others may start them, and they must not be charged with a
+# crash if this worker's lease is lost.
 _RESTING = _row(Step.GIVE_BACK, Step.GIVE_BACK, Step.SETTLE, Step.SETTLE, Step.SETTLE, Step.HOLD, Step.HOLD)
 STEPS: Final = {
     Mode.LOST: dict.fromkeys(Need, Step.LEAVE),
-    Mode.LEAVING: _row(Step.GIVE_BACK, Step.GIVE_BACK, Step.SETTLE, Step.ASK, Step.LEAVE, Step.LEAVE, Step.LEAVE),
+    Mode.LEAVING: _row(Step.GIVE_BACK, Step.GIVE_BACK, Step.SETTLE, Step.QUERY, Step.LEAVE, Step.LEAVE, Step.LEAVE),
     Mode.FENCED: _RESTING,
     Mode.QUIET: _RESTING,
     Mode.SPENT: _RESTING,
@@ -183,12 +183,12 @@ def mode_of(*, lost: bool, leaving: bool, fenced: bool, quiet: bool, spent: bool
     return Mode.SPENT if spent else Mode.WORKING
 
 
-def need_of(*, unconfirmed: bool, unanswered: bool, turn_due: bool, nothing_found: bool) -> Need:
+def need_of(*, unconfirmed: bool, may_hold_more: bool, turn_due: bool, nothing_found: bool) -> Need:
     """Return the most urgent need of a worker that holds no claimed task that has not started."""
     if unconfirmed:
         return Need.UNCONFIRMED
-    if unanswered:
-        return Need.UNANSWERED
+    if may_hold_more:
+        return Need.UNKNOWN_CLAIM
     if turn_due:
         return Need.TURN
     return Need.SLEEP if nothing_found else Need.WORK
@@ -208,7 +208,7 @@ def is_passed_on(name: str, reply: TurnReply, served_as: Callable[[str], str]) -
 
 HOLD_SECONDS: Final = {Mode.FENCED: 0.2}
 REST_SECONDS: Final = 5.0  # how long a quiet worker waits, if nothing wakes it
-LAST_ASK_SECONDS: Final = 0.5  # how long a leaving worker waits for Redis to report what it still holds
+LAST_QUERY_SECONDS: Final = 0.5  # how long a leaving worker waits for Redis to report what it still holds
 # While a worker claims nothing, it makes a turn at these intervals to learn its state in Redis. It does so more often
 # while it is fenced, as the reply may be `lost`.
 _TURN_PERIODS_NS: Final = {Mode.FENCED: NANOSECONDS, Mode.QUIET: 5 * NANOSECONDS, Mode.SPENT: 5 * NANOSECONDS}
@@ -238,10 +238,10 @@ class WorkerLoop:
     _wait_us: int = 0  # time until a rate limit or a condition opens, 0 for none
     _attempts: int = 0  # made by this process
     _last_turn_ns: int = 0  # when the last reply was received
-    _named_ns: int = 0  # when the last reply was received to a turn that did not wait at the doorbells
+    _listed_ns: int = 0  # when the last reply was received to a turn that did not wait at the doorbells
     _round_trip_ns: int = 0  # duration of that turn
     _sent_before: bool = False  # whether the outcomes were sent before, without a reply
-    _told_in_slot: tuple[int, int] = (0, 0)  # which outcomes in the slot the last turn sends
+    _sent_from_slot: tuple[int, int] = (0, 0)  # which outcomes in the slot the last turn sends
     _prefetch_returned: int = 0  # the slot's `recalled` when the last turn was sent
 
     def __post_init__(self) -> None:
@@ -250,14 +250,14 @@ class WorkerLoop:
     def _call(self, turn: Turn) -> Command[TurnReply]:
         """Return the command for a turn that is sent now, and note which outcomes in the slot it sends and what was
         last recalled."""
-        self._told_in_slot, self._prefetch_returned = self._slot.outcomes_left, self._slot.recalled
+        self._sent_from_slot, self._prefetch_returned = self._slot.outcomes_left, self._slot.prefetch_returned
         return self.store.turn(self.process.owner, self.tiers, turn)
 
-    def _look(self, now_ns: int, phase: Phase = Phase.IDLE) -> Mode:
+    def _check_mode(self, now_ns: int, phase: Phase = Phase.IDLE) -> Mode:
         """Return what the worker may do, and show its phase. `phase` is the phase to show if it may claim."""
         fenced, quiet, leaving = self.fence.is_up(now_ns), self._slot.quiet_requested, self.signals.stop_requested
         if fenced is not self._fenced:
-            self._tell_fence(fenced)
+            self._log_fence(fenced)
         if leaving or quiet:
             phase = Phase.DRAINING if leaving else Phase.QUIET
         if phase is not self._shown and (self._ready or leaving):
@@ -269,7 +269,7 @@ class WorkerLoop:
         period_ns = _TURN_PERIODS_NS.get(mode)
         return not self._clock.is_good(now_ns) if period_ns is None else now_ns - self._last_turn_ns >= period_ns
 
-    def _tell_fence(self, is_up: bool) -> None:
+    def _log_fence(self, is_up: bool) -> None:
         self._fenced = is_up
         if is_up:
             log.logger().warning(log_events.WORKER_FENCED, owner=self.process.owner)
@@ -281,25 +281,25 @@ class WorkerLoop:
         if not {before, phase} <= _AT_WORK:
             self.process.ring_master()
 
-    def _say_ready(self) -> None:
+    def _report_ready(self) -> None:
         """Report that this worker works, because the first reply has arrived."""
         self._ready = True
         self._show(Phase.QUIET if self._slot.quiet_requested else Phase.IDLE)
         log.logger().info(log_events.WORKER_STARTED, owner=self.process.owner)
 
-    def _answered_at_once(self, reply: TurnReply, sent_ns: int) -> Anchor:
+    def _note_immediate_reply(self, reply: TurnReply, sent_ns: int) -> Anchor:
         """Note a reply to a turn that did not wait at the doorbells. Returns its reading of Redis time."""
         if not self._ready:
-            self._say_ready()
-        received_ns = self._named_ns = boottime_ns()
+            self._report_ready()
+        received_ns = self._listed_ns = boottime_ns()
         self._round_trip_ns = received_ns - sent_ns
         self.report.turn_took(self._round_trip_ns / NANOSECONDS)
-        return self._clock.answered(reply.now_us, sent_ns, received_ns)
+        return self._clock.from_immediate_reply(reply.now_us, sent_ns, received_ns)
 
     def _take_status(self, reply: TurnReply, anchor: Anchor, held: int) -> None:
         """Note what a reply states about this worker, which held `held` tasks, and remove the confirmed outcomes from
         the slot."""
-        self._slot.drop_outcomes(*self._told_in_slot)
+        self._slot.drop_outcomes(*self._sent_from_slot)
         self._sent_before = False
         self._lost = reply.status is TurnStatus.LOST
         self._wait_us = reply.wait_us

@@ -39,7 +39,7 @@ class Times(NamedTuple):
     start_ns: int  # CLOCK_BOOTTIME
 
 
-NOT_BEGUN: Final = Times(0, 0.0, None, 0.0, False, 0)
+NOT_STARTED: Final = Times(0, 0.0, None, 0.0, False, 0)
 
 
 def times_of(entry: Entry, anchor: Anchor, start_ns: int) -> Times:
@@ -62,26 +62,26 @@ class RedisClock:
     """The knowledge of Redis time from the replies to turns."""
 
     def __init__(self) -> None:
-        self._ahead_ns = 0  # upper bound of Redis time less CLOCK_BOOTTIME
+        self._offset_ns = 0  # upper bound of Redis time less CLOCK_BOOTTIME
         self._seen_ns = -_GOOD_FOR_NS  # when that bound was read
 
     def is_good(self, at_ns: int) -> bool:
         """Whether a turn of the last minute was replied to without waiting."""
         return at_ns - self._seen_ns < _GOOD_FOR_NS
 
-    def answered(self, now_us: int, sent_ns: int, received_ns: int) -> Anchor:
+    def from_immediate_reply(self, now_us: int, sent_ns: int, received_ns: int) -> Anchor:
         """Note the reply to a turn that did not wait. Returns its reading."""
         now_ns = now_us * _NANOSECONDS_A_MICROSECOND
         most_ns, least_ns = now_ns - sent_ns, now_ns - received_ns
         # Keep the tighter of two bounds, as this reply may have been late itself. But take the new one if the known one
         # is old or a clock was set since.
-        if most_ns < self._ahead_ns or self._ahead_ns < least_ns or not self.is_good(received_ns):
-            self._ahead_ns, self._seen_ns = most_ns, received_ns
+        if most_ns < self._offset_ns or self._offset_ns < least_ns or not self.is_good(received_ns):
+            self._offset_ns, self._seen_ns = most_ns, received_ns
         return Anchor(now_us, sent_ns, received_ns)
 
-    def answered_late(self, now_us: int, sent_ns: int, received_ns: int) -> Anchor:
+    def from_delayed_reply(self, now_us: int, sent_ns: int, received_ns: int) -> Anchor:
         """Return the reading of a turn that waited after it was sent."""
-        as_if_sent_ns = now_us * _NANOSECONDS_A_MICROSECOND - self._ahead_ns
+        as_if_sent_ns = now_us * _NANOSECONDS_A_MICROSECOND - self._offset_ns
         # If the result is impossible, a clock was set. Then only the time of sending is safe.
         possible = sent_ns <= as_if_sent_ns <= received_ns
         return Anchor(now_us, as_if_sent_ns if possible else sent_ns, received_ns)

@@ -32,11 +32,11 @@ from rota.server.link import Link, Pipelined
 from rota.server.server_errors import ServerError
 from rota.telemetry import log
 from rota.worker.attempt import Attempt
-from rota.worker.claims import NAMED_EVERY_NS, UNRETURNED_NS, Claimed, ClaimTimes, InFlight, Prefetch
+from rota.worker.claims import LIST_HELD_EVERY_NS, UNRETURNED_NS, Claimed, ClaimTimes, InFlight, Prefetch
 from rota.worker.executor import Executor
 from rota.worker.loop_state import (
     HOLD_SECONDS,
-    LAST_ASK_SECONDS,
+    LAST_QUERY_SECONDS,
     REST_SECONDS,
     STEPS,
     Mode,
@@ -60,7 +60,7 @@ class Loop(WorkerLoop):
     executor: Executor
     _in_flight: InFlight = field(default_factory=InFlight)  # the claimed tasks, and the outcomes that are not confirmed
     _prefetch: Prefetch = field(default_factory=Prefetch)  # how many tasks to claim from each queue
-    _is_plenty: bool = False  # whether the last reply reported a backlog
+    _is_backlogged: bool = False  # whether the last reply reported a backlog
     _prefetch_returned_before: int = 0  # the slot's `recalled` when the last turn with a reply was sent
     _last_run: bytes = b""  # entry of the last task, if a recall may have settled it too
 
@@ -82,8 +82,8 @@ class Loop(WorkerLoop):
                     self._hold(mode)
                 case Step.GIVE_BACK:
                     self._give_back()
-                case Step.ASK:
-                    self._ask_what_is_held()
+                case Step.QUERY:
+                    self._query_held_tasks()
                 case Step.LEAVE:
                     return self._exit_code
         return self._leave_without_slot()
@@ -92,12 +92,12 @@ class Loop(WorkerLoop):
 
     def _mode_and_need(self) -> tuple[Mode, Need]:
         now_ns, in_flight = boottime_ns(), self._in_flight
-        mode = self._look(now_ns)
+        mode = self._check_mode(now_ns)
         if in_flight.waiting:
             return mode, Need.OVERRUN if in_flight.is_overrun(now_ns) else Need.CLAIMED
         return mode, need_of(
-            unconfirmed=in_flight.unconfirmed,
-            unanswered=in_flight.asked,
+            unconfirmed=in_flight.has_unconfirmed,
+            may_hold_more=in_flight.may_hold_more,
             turn_due=self._is_turn_due(mode, now_ns),
             nothing_found=self._idle,
         )
@@ -130,17 +130,17 @@ class Loop(WorkerLoop):
             self._sent_before = self._in_flight.has_outcomes
             self.waiter.pause(self.link.failed(error))
             return
-        anchor = self._clock.answered_late(reply.now_us, turn.sent_ns, boottime_ns())
-        self._take_answer(reply, CLAIM_LIMIT, anchor, ran_until_ns)
+        anchor = self._clock.from_delayed_reply(reply.now_us, turn.sent_ns, boottime_ns())
+        self._take_reply(reply, CLAIM_LIMIT, anchor, ran_until_ns)
 
-    def _ask_what_is_held(self) -> None:
+    def _query_held_tasks(self) -> None:
         """Query once which tasks this worker still holds, before it leaves. If there is no reply within
-        `LAST_ASK_SECONDS`, the master gives back the claimed tasks."""
-        with self.waiter.within(LAST_ASK_SECONDS):
+        `LAST_QUERY_SECONDS`, the master gives back the claimed tasks."""
+        with self.waiter.within(LAST_QUERY_SECONDS):
             error = self._try_turn(0)
         if error is not None:
             self.link.failed(error)
-            self._in_flight.asked = False
+            self._in_flight.may_hold_more = False
 
     def _try_turn(self, limit: int) -> ServerError | None:
         """Make a turn. Returns the error if there was no reply."""
@@ -150,16 +150,16 @@ class Loop(WorkerLoop):
         except ServerError as error:
             self._sent_before = self._in_flight.has_outcomes
             return error
-        self._take_answer(reply, limit, self._answered_at_once(reply, sent_ns))
+        self._take_reply(reply, limit, self._note_immediate_reply(reply, sent_ns))
         return None
 
-    def _take_answer(self, reply: TurnReply, limit: int, anchor: Anchor, ran_until_ns: int = 0) -> None:
+    def _take_reply(self, reply: TurnReply, limit: int, anchor: Anchor, ran_until_ns: int = 0) -> None:
         self.link.worked()
         self._report_stale(reply)
-        self._in_flight.answered(reply, anchor, ran_until_ns)
+        self._in_flight.take_reply(reply, anchor, ran_until_ns)
         # If a recall may have taken these claims, they are counted when a later reply returns them.
-        self.report.turn(reply, limit, counts_claims=not self._in_flight.asked)
-        self._is_plenty = reply.status is TurnStatus.PLENTY
+        self.report.turn(reply, limit, counts_claims=not self._in_flight.may_hold_more)
+        self._is_backlogged = reply.status is TurnStatus.PLENTY
         if len(reply.claims) > 1:
             self._request_watch()
         self._take_status(reply, anchor, len(self._in_flight.waiting))
@@ -173,7 +173,9 @@ class Loop(WorkerLoop):
     def _report_stale(self, reply: TurnReply) -> None:
         """Report outcomes that found no entry to settle, except those that a recall had settled or given back."""
         # The outcomes that this turn sent are of tasks that ended since the previous turn was sent.
-        was_returned = self._slot.recalled != self._prefetch_returned_before and reply.status is not TurnStatus.LOST
+        was_returned = (
+            self._slot.prefetch_returned != self._prefetch_returned_before and reply.status is not TurnStatus.LOST
+        )
         self._prefetch_returned_before = self._prefetch_returned
         for text in reply.stale:
             by_return = was_returned and text != self._last_run
@@ -185,8 +187,8 @@ class Loop(WorkerLoop):
     def _park(self) -> None:
         """Wait at the doorbells until one rings, the wait times out, or a signal arrives."""
         self.report.log_lines.record()
-        self.recycling.look_at_memory(boottime_ns())
-        seconds = self.bell.patience(self._wait_us)
+        self.recycling.check_memory(boottime_ns())
+        seconds = self.bell.wait_seconds(self._wait_us)
         if seconds:
             self._listen(seconds)
         else:
@@ -198,21 +200,21 @@ class Loop(WorkerLoop):
         # The turn claims one task at most: if this process is stopped meanwhile, only that task is held up.
         turn = self._call(self._in_flight.turn(CLAIM_LIMIT))
         try:
-            heard = self.bell.listen(self.link.connection(), self.waiter, seconds, turn)
+            waited = self.bell.listen(self.link.connection(), self.waiter, seconds, turn)
         except ServerError as error:
-            self._look_again()
+            self._reconnect()
             self.waiter.pause(self.link.failed(error))
             return
-        if heard is None:
-            self._look_again()
+        if waited is None:
+            self._reconnect()
             return
-        anchor = self._clock.answered_late(heard.reply.now_us, sent_ns, boottime_ns())
-        self._take_answer(heard.reply, CLAIM_LIMIT, anchor)
-        if heard.queue and not is_passed_on(heard.queue, heard.reply, self.report.label_of_queue):
-            self._in_flight.tokens.append(heard.queue)
+        anchor = self._clock.from_delayed_reply(waited.reply.now_us, sent_ns, boottime_ns())
+        self._take_reply(waited.reply, CLAIM_LIMIT, anchor)
+        if waited.queue and not is_passed_on(waited.queue, waited.reply, self.report.label_of_queue):
+            self._in_flight.tokens.append(waited.queue)
             self._take_turn(0)
 
-    def _look_again(self) -> None:
+    def _reconnect(self) -> None:
         """Close the connection and claim again. A token or a claim may have been lost with the connection, or may still
         arrive on it."""
         self.link.close()
@@ -268,9 +270,9 @@ class Loop(WorkerLoop):
         """
         are_last = tasks == self.recycling.left(self._attempts)
         is_far = self._round_trip_ns > UNRETURNED_NS // 2
-        if are_last or is_far or self._in_flight.tokens or batch.at_ns - self._named_ns >= NAMED_EVERY_NS:
+        if are_last or is_far or self._in_flight.tokens or batch.at_ns - self._listed_ns >= LIST_HELD_EVERY_NS:
             return 0
-        return self._prefetch.left_at_turn(batch.queue, tasks, is_plenty=self._is_plenty)
+        return self._prefetch.left_at_turn(batch.queue, tasks, is_backlogged=self._is_backlogged)
 
     def _run_next(self, at_ns: int) -> int:
         """Run the next entry. Returns the time at which it ended, or 0 if no task may be started without a turn."""

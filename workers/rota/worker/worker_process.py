@@ -35,7 +35,7 @@ from rota.telemetry.recorder import Recorder
 from rota.worker.application import NoCopies, Runner, call_hook
 from rota.worker.attempt import AttemptMaker, ShortLimits
 from rota.worker.doorbells import Bell
-from rota.worker.executor import Asker, Executor
+from rota.worker.executor import Executor, StartChecker
 from rota.worker.loop_state import Growth, RecycleRequest, span_of
 from rota.worker.worker_loop import Loop
 from rota.worker.worker_report import Report
@@ -133,7 +133,7 @@ def _loop(
     waiter = Waiter(signals, process.death_fd, process.slot.heartbeat, settings.beat_seconds / 2)
     options = ConnectionOptions(f"rota:worker:{process.owner}", wait=waiter.until_ready)
     link = Link(address_of(settings.server), options, recorder)
-    executor = Executor(maker, process.slot.record(0), Runner(), Asker(starts, link, waiter).ask)
+    executor = Executor(maker, process.slot.record(0), Runner(), StartChecker(starts, link, waiter).check_start)
     return Loop(**standing, link=link, waiter=waiter, executor=executor)
 
 

@@ -21,7 +21,7 @@ _FORMS: Final = 256  # combinations of task, queue, kind and outcome; a pattern 
 _LEVELS_WITH_SUCCESSES: Final = ("debug", "info")
 
 
-class _Words(NamedTuple):
+class _OutcomeNames(NamedTuple):
     """The names of an outcome: its metric label, its log event and that event's level."""
 
     label: str
@@ -29,13 +29,13 @@ class _Words(NamedTuple):
     level: str = "info"
 
 
-_WORDS: Final[dict[type[outcomes.Outcome], _Words]] = {
-    outcomes.Done: _Words("done", log_events.TASK_DONE),
-    outcomes.RetryOutcome: _Words("retry", log_events.TASK_RETRIED, "warning"),
-    outcomes.DeadOutcome: _Words("dead", log_events.TASK_DEAD, "error"),
-    outcomes.Release: _Words("released", log_events.TASK_RELEASED),
-    outcomes.CancelledOutcome: _Words("cancelled", log_events.TASK_CANCELLED),
-    outcomes.Expired: _Words("expired", log_events.TASK_EXPIRED),
+_NAMES: Final[dict[type[outcomes.Outcome], _OutcomeNames]] = {
+    outcomes.Done: _OutcomeNames("done", log_events.TASK_DONE),
+    outcomes.RetryOutcome: _OutcomeNames("retry", log_events.TASK_RETRIED, "warning"),
+    outcomes.DeadOutcome: _OutcomeNames("dead", log_events.TASK_DEAD, "error"),
+    outcomes.Release: _OutcomeNames("released", log_events.TASK_RELEASED),
+    outcomes.CancelledOutcome: _OutcomeNames("cancelled", log_events.TASK_CANCELLED),
+    outcomes.Expired: _OutcomeNames("expired", log_events.TASK_EXPIRED),
 }
 
 
@@ -114,7 +114,7 @@ class Report:
     def given_back(self, entry: Entry) -> None:
         """Count a task that was given back because its claim was too old. It is not logged, as it is claimed again at
         once."""
-        self._recorder.counter(metrics.TASKS_PROCESSED, entry.queue, NO_TASK, _WORDS[outcomes.Release].label).add()
+        self._recorder.counter(metrics.TASKS_PROCESSED, entry.queue, NO_TASK, _NAMES[outcomes.Release].label).add()
 
     def throttled(self, queue: str, task: str) -> None:
         """Count a task whose rate limit did not permit its start yet. It is not logged, because a backlog would log a
@@ -128,7 +128,7 @@ class Report:
         log.logger().warning(log_events.WORKER_BLOCKED, task_id=task_id, task=task, queue=queue, seconds=took)
 
     def _unstarted(self, entry: Entry, outcome: type[outcomes.Outcome]) -> None:
-        label, event, _ = _WORDS[outcome]
+        label, event, _ = _NAMES[outcome]
         self._recorder.counter(metrics.TASKS_PROCESSED, entry.queue, NO_TASK, label).add()
         log.logger().info(event, task_id=entry.id, queue=entry.queue, kind=entry.kind.label, outcome=label)
 
@@ -185,13 +185,13 @@ class Report:
             self._log_attempt(attempt)
 
     def _new_task(self, queue: str, task: str) -> _OfTask:
-        done = self._recorder.counter(metrics.TASKS_PROCESSED, queue, task, _WORDS[outcomes.Done].label)
+        done = self._recorder.counter(metrics.TASKS_PROCESSED, queue, task, _NAMES[outcomes.Done].label)
         made = _OfTask(done, self._recorder.histogram(metrics.TASK_RUNTIME, queue, task))
         return self._tasks.setdefault((queue, task), made)
 
     def _count_other(self, attempt: Attempt) -> None:
         counter, queue, task = self._recorder.counter, attempt.entry.queue, attempt.name
-        counter(metrics.TASKS_PROCESSED, queue, task, _WORDS[type(attempt.outcome)].label).add()
+        counter(metrics.TASKS_PROCESSED, queue, task, _NAMES[type(attempt.outcome)].label).add()
         if isinstance(attempt.outcome, outcomes.RetryOutcome):
             counter(metrics.TASK_RETRIES, queue, task).add()
         elif isinstance(attempt.outcome, outcomes.DeadOutcome):
@@ -210,8 +210,8 @@ class Report:
 
     def _log_attempt(self, attempt: Attempt) -> None:
         entry, outcome, times = attempt.entry, attempt.outcome, attempt.times
-        words = _WORDS[type(outcome)]
-        form = self._form(words, attempt.name, entry.queue, entry.kind)
+        names = _NAMES[type(outcome)]
+        form = self._form(names, attempt.name, entry.queue, entry.kind)
         values = (
             entry.id,
             entry.attempt,
@@ -224,11 +224,11 @@ class Report:
             (log.logger().hold if self.holds_lines else log.logger().write)(form(*values))
         else:
             more = _more_of(attempt)
-            level = "warning" if "result_refused" in more else words.level
-            getattr(log.logger(), level)(words.event, **form.filled(*values), **more)
+            level = "warning" if "result_refused" in more else names.level
+            getattr(log.logger(), level)(names.event, **form.filled(*values), **more)
 
 
-def _new_form(words: _Words, task: str, queue: str, kind: Kind) -> Form:
+def _new_form(names: _OutcomeNames, task: str, queue: str, kind: Kind) -> Form:
     """Return a form for the log lines of attempts with these fixed values."""
     fields: Fields = {
         "task_id": str,
@@ -236,13 +236,13 @@ def _new_form(words: _Words, task: str, queue: str, kind: Kind) -> Form:
         "queue": queue,
         "kind": kind.label,
         "attempt": int,
-        "outcome": words.label,
+        "outcome": names.label,
         "lag_seconds": float,
         "promotion_lag_seconds": float,
         "wait_seconds": float,
         "runtime_seconds": float,
     }
-    return log.logger().form(words.level, words.event, fields)
+    return log.logger().form(names.level, names.event, fields)
 
 
 def _more_of(attempt: Attempt) -> Fields:

@@ -227,7 +227,7 @@ class Consumer(Iterator[LeasedTask]):
         found = callable_or_end(claim, prepared, self._now_us)
         entry = claim.entry
         may_start = MayStart(entry, ThrottleStatus.START)
-        if isinstance(found, Runnable) and found.terms.asks_first:
+        if isinstance(found, Runnable) and found.terms.needs_permission:
             may_start = self._request_start(entry, found)
             if may_start.status is ThrottleStatus.LATE:
                 found = expired(entry, found)

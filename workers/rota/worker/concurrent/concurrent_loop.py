@@ -31,11 +31,11 @@ from rota.tasks.claimed_call import StartSteps
 from rota.telemetry.recorder import Recorder
 from rota.worker.attempt import NO_TASK, Attempt, AttemptMaker
 from rota.worker.claims import Claimed, Ledger
-from rota.worker.concurrent.concurrent_tasks import ConcurrentExecutor, InHand, StackTeller, Steps, belong_to
-from rota.worker.concurrent.connections import AioAsker, AioBell, turns_connection
+from rota.worker.concurrent.concurrent_tasks import ConcurrentExecutor, RunningTask, StackLogger, StepWatcher, belong_to
+from rota.worker.concurrent.connections import AioBell, AioStartChecker, turns_connection
 from rota.worker.loop_state import (
     HOLD_SECONDS,
-    LAST_ASK_SECONDS,
+    LAST_QUERY_SECONDS,
     REST_SECONDS,
     STEPS,
     Mode,
@@ -47,7 +47,7 @@ from rota.worker.loop_state import (
 from rota.worker.redis_times import Anchor
 
 _HEARTBEAT_SECONDS: Final = 0.25  # while tasks run, so that a loop which is blocked for a second is noticed
-_ALONE_SECONDS: Final = 1.0  # how often to check whether another worker has taken the entry that is to run alone
+_QUARANTINE_SECONDS: Final = 1.0  # how often to check whether another worker has taken the entry that is to run alone
 _ALWAYS: Final = 1 << 62  # nothing of a claim is recalled, so it may start however late
 
 
@@ -60,29 +60,31 @@ class ConcurrentLoop(WorkerLoop):
     starts: StartSteps  # the steps that permit a start
     recorder: Recorder
     _ledger: Ledger = field(init=False)  # the held tasks, and the outcomes that are not confirmed
-    _steps: Steps = field(init=False)  # watches the steps of coroutines
-    _stacks: StackTeller = field(init=False)  # logs stacks on request
+    _steps: StepWatcher = field(init=False)  # watches the steps of coroutines
+    _stacks: StackLogger = field(init=False)  # logs stacks on request
     _outages: Outages = field(init=False)
     _connection: AioConnection = field(init=False)  # for turns and queries
     _doorbells: AioBell = field(init=False)  # have a connection of their own
     _executor: ConcurrentExecutor = field(init=False)
     _runner: asyncio.Runner = field(default_factory=asyncio.Runner)
     _wake: asyncio.Event = field(default_factory=asyncio.Event)  # set to end a wait
-    _in_hand: dict[int, InHand] = field(default_factory=dict)  # the running tasks by index
+    _running: dict[int, RunningTask] = field(default_factory=dict)  # the running tasks by index
     _fault: BaseException | None = None  # ends the worker
-    _is_told: bool = False  # whether a task was cancelled or reached its limit, since this was last checked
+    _has_ending: bool = False  # whether a task was cancelled or reached its limit, since this was last checked
     _heartbeat_timer: asyncio.TimerHandle | None = None
 
     def __post_init__(self) -> None:
         WorkerLoop.__post_init__(self)
         address, name = address_of(self.settings.server), f"rota:worker:{self.process.owner}"
         self._ledger = Ledger(self.settings.concurrency)
-        self._stacks = StackTeller(self._slot)
-        self._steps = Steps(self.maker.alone, self._blocked)
+        self._stacks = StackLogger(self._slot)
+        self._steps = StepWatcher(self.maker.no_copies, self._blocked)
         self._outages = Outages(name, self.recorder)
         self._connection = turns_connection(address, self._outages)
         self._doorbells = AioBell(self.bell, address, Outages(f"{name}:bell", self.recorder), self._rung)
-        self._executor = ConcurrentExecutor(self.maker, AioAsker(self.starts, self._connection, self._outages).ask)
+        self._executor = ConcurrentExecutor(
+            self.maker, AioStartChecker(self.starts, self._connection, self._outages).check_start
+        )
 
     def run(self) -> int:
         """Work until there is a reason to leave, and return the exit code. Raises Orphaned if the master has died."""
@@ -91,16 +93,16 @@ class ConcurrentLoop(WorkerLoop):
     def close(self) -> None:
         """Cancel everything that tasks left running in the loop, and close the loop. Tasks that still run end with the
         process."""
-        if not self._in_hand:
+        if not self._running:
             self._runner.close()
 
     async def _work(self) -> int:
-        self._begin(asyncio.get_running_loop())
+        self._set_up(asyncio.get_running_loop())
         while self._slot.is_intact:
             if self._fault is not None:
                 raise self._fault
             self._slot.heartbeat()
-            self._stacks.look(self._in_hand.values())
+            self._stacks.log_if_requested(self._running.values())
             mode, need = self._mode_and_need()
             if mode is not Mode.WORKING:
                 await self._doorbells.leave()
@@ -109,8 +111,8 @@ class ConcurrentLoop(WorkerLoop):
                     await self._take_turn(min(self._ledger.free, self.recycling.left(self._attempts)))
                 case Step.SETTLE:
                     await self._take_turn(0)
-                case Step.ASK:
-                    await self._ask_what_is_held()
+                case Step.QUERY:
+                    await self._query_held_tasks()
                 case Step.LEAVE if not self._ledger.running:
                     return self._exit_code
                 case Step.PARK:
@@ -120,20 +122,20 @@ class ConcurrentLoop(WorkerLoop):
                     await self._rest(HOLD_SECONDS.get(mode, REST_SECONDS))
         return await self._leave_without_slot()
 
-    def _begin(self, loop: asyncio.AbstractEventLoop) -> None:
+    def _set_up(self, loop: asyncio.AbstractEventLoop) -> None:
         loop.set_task_factory(self._steps.make_task)
         loop.set_default_executor(ThreadPoolExecutor(self._ledger.concurrency, "rota-task"))
         loop.add_reader(self.signals.fileno(), self._signalled)
         loop.add_reader(self.process.death_fd, self._orphaned)
         soft_limit.install(SOFT_LIMIT_SIGNAL, self._steps.is_cancelled)
-        signal.signal(SOFT_LIMIT_SIGNAL, self._told)
+        signal.signal(SOFT_LIMIT_SIGNAL, self._on_limit_signal)
         self._heartbeat()
 
     # What wakes the loop
 
     def _signalled(self) -> None:
         self.signals.empty()
-        self._tell_endings()  # Do this at once: a turn may be under way for seconds.
+        self._raise_endings()  # Do this at once: a turn may be under way for seconds.
         self._wake.set()
 
     def _orphaned(self) -> None:
@@ -141,10 +143,10 @@ class ConcurrentLoop(WorkerLoop):
         self._fault = Orphaned()
         self._wake.set()
 
-    def _told(self, number: int, frame: FrameType | None) -> None:
+    def _on_limit_signal(self, number: int, frame: FrameType | None) -> None:
         """Handle the signal for a cancellation or a soft limit. A plain function that runs in the loop is ended here, a
         coroutine between two of its steps."""
-        self._is_told = True
+        self._has_ending = True
         self.signals.wake()
         soft_limit.signalled(number, frame)
 
@@ -153,14 +155,14 @@ class ConcurrentLoop(WorkerLoop):
         self._idle = False
         self._wake.set()
 
-    def _blocked(self, hand: InHand, seconds: float) -> None:
-        task = NO_TASK if hand.attempt is None else hand.attempt.name
-        self.report.blocked(hand.entry.queue, task, hand.entry.id, seconds)
+    def _blocked(self, running: RunningTask, seconds: float) -> None:
+        task = NO_TASK if running.attempt is None else running.attempt.name
+        self.report.blocked(running.entry.queue, task, running.entry.id, seconds)
 
     def _heartbeat(self) -> None:
         self._slot.heartbeat()
         self.report.log_lines.record()
-        self.recycling.look_at_memory(boottime_ns())
+        self.recycling.check_memory(boottime_ns())
         seconds = _HEARTBEAT_SECONDS if self._ledger.running else self.settings.beat_seconds / 2
         self._heartbeat_timer = asyncio.get_running_loop().call_later(seconds, self._heartbeat)
 
@@ -176,25 +178,25 @@ class ConcurrentLoop(WorkerLoop):
     def _mode_and_need(self) -> tuple[Mode, Need]:
         now_ns, ledger = boottime_ns(), self._ledger
         self.report.running(ledger.running)
-        mode = self._look(now_ns, Phase.BUSY if ledger.running else Phase.IDLE)
+        mode = self._check_mode(now_ns, Phase.BUSY if ledger.running else Phase.IDLE)
         return mode, need_of(
-            unconfirmed=ledger.unconfirmed,
-            unanswered=ledger.asked,
+            unconfirmed=ledger.has_unconfirmed,
+            may_hold_more=ledger.may_hold_more,
             turn_due=self._is_turn_due(mode, now_ns),
             nothing_found=self._idle or not ledger.free,
         )
 
-    def _tell_endings(self) -> None:
-        if self._is_told:
-            self._is_told = False
-            for hand in self._in_hand.values():
-                hand.look()
+    def _raise_endings(self) -> None:
+        if self._has_ending:
+            self._has_ending = False
+            for running in self._running.values():
+                running.raise_ending()
 
     async def _park(self) -> None:
         """Wait at the doorbells, if another task may be claimed, until something wakes the loop."""
-        if self._ledger.free and not self._ledger.alone:
+        if self._ledger.free and not self._ledger.quarantined:
             self._doorbells.listen()
-        most = _ALONE_SECONDS if self._ledger.alone else REST_SECONDS
+        most = _QUARANTINE_SECONDS if self._ledger.quarantined else REST_SECONDS
         if not await self._rest(min(self._wait_us / MICROSECONDS or most, most)):
             self._idle = False
 
@@ -205,13 +207,13 @@ class ConcurrentLoop(WorkerLoop):
         if error is not None:
             await self._rest(self._outages.failed(error))
 
-    async def _ask_what_is_held(self) -> None:
+    async def _query_held_tasks(self) -> None:
         """Query once which tasks this worker still holds, before it leaves. If there is no reply within
-        `LAST_ASK_SECONDS`, the master gives back the claimed tasks."""
+        `LAST_QUERY_SECONDS`, the master gives back the claimed tasks."""
         with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(LAST_ASK_SECONDS):
+            async with asyncio.timeout(LAST_QUERY_SECONDS):
                 await self._try_turn(0)
-        self._ledger.asked = False
+        self._ledger.may_hold_more = False
 
     async def _try_turn(self, picks: int) -> ServerError | None:
         """Make a turn. Returns the error if there was no reply."""
@@ -221,7 +223,7 @@ class ConcurrentLoop(WorkerLoop):
         except ServerError as error:
             self._sent_before = True
             return error
-        self._take_answer(reply, picks, self._answered_at_once(reply, sent_ns))
+        self._take_reply(reply, picks, self._note_immediate_reply(reply, sent_ns))
         return None
 
     def _turn(self, picks: int) -> Command[TurnReply]:
@@ -234,11 +236,11 @@ class ConcurrentLoop(WorkerLoop):
             await self._connection.run(self._turn(0))
         return EXIT_OVERWRITTEN
 
-    def _take_answer(self, reply: TurnReply, picks: int, anchor: Anchor) -> None:
+    def _take_reply(self, reply: TurnReply, picks: int, anchor: Anchor) -> None:
         self.report.turn(reply, picks)
         for text in reply.stale:
             self.report.stale(text, sent_before=self._sent_before)
-        self._ledger.answered(reply)
+        self._ledger.take_reply(reply)
         self._take_status(reply, anchor, self._ledger.running)
         self._idle = reply.status is TurnStatus.ALONE or (reply.status is TurnStatus.OK and len(reply.claims) < picks)
         if reply.claims:
@@ -250,7 +252,7 @@ class ConcurrentLoop(WorkerLoop):
         They are given back instead if this worker may no longer claim, or if a task overwrote the slot meanwhile. A
         server that has lost writes may bring more tasks than the worker may run; the excess is given back too.
         """
-        may_start = self._slot.is_intact and self._look(anchor.received_ns, Phase.BUSY) is Mode.WORKING
+        may_start = self._slot.is_intact and self._check_mode(anchor.received_ns, Phase.BUSY) is Mode.WORKING
         starts = self._ledger.free if may_start else 0
         for claim in claims[:starts]:
             self._start(claim, anchor)
@@ -262,36 +264,36 @@ class ConcurrentLoop(WorkerLoop):
     # Tasks
 
     def _start(self, claim: Claim, anchor: Anchor) -> None:
-        task_index = self._ledger.seat(claim.entry.id)
-        if not self._in_hand and self._heartbeat_timer is not None:
+        task_index = self._ledger.add(claim.entry.id)
+        if not self._running and self._heartbeat_timer is not None:
             self._heartbeat_timer.cancel()
             self._heartbeat()
         self._attempts += 1
-        hand = self._in_hand[task_index] = InHand(claim.entry, self._slot.record(task_index))
+        running = self._running[task_index] = RunningTask(claim.entry, self._slot.record(task_index))
         claimed = Claimed(claim.entry, claim.body, anchor, 0, _ALWAYS)
-        hand.driver = self._steps.drive(self._run(hand, claimed), hand)
+        running.driver = self._steps.drive(self._run(running, claimed), running)
 
-    async def _run(self, hand: InHand, claimed: Claimed) -> None:
+    async def _run(self, running: RunningTask, claimed: Claimed) -> None:
         try:
-            await self._carry_out(hand, claimed)
+            await self._carry_out(running, claimed)
         except BaseException as error:  # noqa: BLE001 - a fault of the worker: it ends the worker
             self._fault = error
         self._wake.set()
 
-    async def _carry_out(self, hand: InHand, claimed: Claimed) -> None:
-        belong_to(hand)
-        attempt = await self._executor.attempt(hand, claimed)
+    async def _carry_out(self, running: RunningTask, claimed: Claimed) -> None:
+        belong_to(running)
+        attempt = await self._executor.attempt(running, claimed)
         if isinstance(attempt, Attempt):
             self._ended(attempt)
         else:
             self._attempts -= 1  # It was counted at its claim, so that no more are claimed than the worker may run.
-        hand.record.end()
-        task_index = hand.record.task_index
-        del self._in_hand[task_index]
+        running.record.end()
+        task_index = running.record.task_index
+        del self._running[task_index]
         if attempt is None:
             self._ledger.forget(task_index)
         else:
-            self._ledger.leave(task_index)
+            self._ledger.remove(task_index)
         self._idle = False
         self.recycling.worked(self._attempts, boottime_ns())
 

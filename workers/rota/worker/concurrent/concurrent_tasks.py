@@ -32,10 +32,10 @@ _OWN: Final = str(Path(__file__).parent.parent)
 _MOST_FRAMES: Final = 20  # the innermost ones, as a log line has at most 4,096 bytes
 
 
-class InHand:
+class RunningTask:
     """One task with its index. `attempt` is None until the slot shows it. `ending` ends its coroutine from outside."""
 
-    __slots__ = ("_is_awaited", "_told_ns", "attempt", "driver", "ending", "entry", "record")
+    __slots__ = ("_is_awaited", "_limited_ns", "attempt", "driver", "ending", "entry", "record")
 
     def __init__(self, entry: Entry, record: TaskRecord) -> None:
         self.entry = entry
@@ -44,7 +44,7 @@ class InHand:
         self.ending: Ending | None = None
         self.driver: asyncio.Task[Any] | None = None
         self._is_awaited = False
-        self._told_ns = 0
+        self._limited_ns = 0
 
     @property
     def is_shown(self) -> bool:
@@ -71,7 +71,7 @@ class InHand:
         loop, as `asyncio.timeout` does. Raises Cancelled or TimeLimit in that case."""
         self._is_awaited = True
         try:
-            self.look()  # An earlier signal may have had no effect, as nothing was awaited.
+            self.raise_ending()  # An earlier signal may have had no effect, as nothing was awaited.
             return await coroutine
         except asyncio.CancelledError as error:
             if self.ending is None:
@@ -80,7 +80,7 @@ class InHand:
         finally:
             self._is_awaited = False
 
-    def look(self) -> None:
+    def raise_ending(self) -> None:
         """Cancel the awaited coroutine if the task was cancelled or its soft deadline has passed, once for each."""
         attempt = self.attempt
         if not self._is_awaited or attempt is None or isinstance(self.ending, Cancelled):
@@ -88,8 +88,8 @@ class InHand:
         deadline_ns = attempt.soft_deadline_ns
         if attempt.is_cancelled():
             self._end(Cancelled("the task was cancelled"))
-        elif deadline_ns != self._told_ns and deadline_ns <= boottime_ns():
-            self._told_ns = deadline_ns
+        elif deadline_ns != self._limited_ns and deadline_ns <= boottime_ns():
+            self._limited_ns = deadline_ns
             self._end(TimeLimit("the soft time limit has passed"))
 
     def _end(self, ending: Ending) -> None:
@@ -105,7 +105,7 @@ def _extend_here(deadline_ns: int) -> None:
         soft_limit.extend(deadline_ns)
 
 
-_stepping: ContextVar[InHand] = ContextVar("rota_stepping")
+_stepping: ContextVar[RunningTask] = ContextVar("rota_stepping")
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,82 +113,82 @@ class ConcurrentExecutor:
     """Runs attempts like `Executor`, but awaits instead of blocking."""
 
     maker: AttemptMaker
-    ask: Callable[[Attempt], Awaitable[MayStart]]
+    check_start: Callable[[Attempt], Awaitable[MayStart]]
 
-    async def attempt(self, hand: InHand, claimed: Claimed) -> Attempted:
+    async def attempt(self, running: RunningTask, claimed: Claimed) -> Attempted:
         """Run a claimed task, unless it may not start. The slot shows it from here on. Exceptions of the task are not
         raised, but become its outcome."""
         maker, anchor, at_ns = self.maker, claimed.anchor, boottime_ns()
-        attempt = maker.open(hand.record, claimed, at_ns)
-        hand.opened(attempt)
-        if attempt.asks_first:
-            answer = await self.ask(attempt)
-            if not attempt.may_begin(answer):
-                return answer.refusal
+        attempt = maker.open(running.record, claimed, at_ns)
+        running.opened(attempt)
+        if attempt.needs_permission:
+            permission = await self.check_start(attempt)
+            if not attempt.may_start(permission):
+                return permission.refusal
             at_ns = boottime_ns()
-        ready = maker.begin(attempt, anchor, at_ns, at_ns)
+        ready = maker.start(attempt, anchor, at_ns, at_ns)
         if ready is None:
             return attempt
-        with TaskBoundary(attempt.current, maker.alone) as boundary:
+        with TaskBoundary(attempt.current, maker.no_copies) as boundary:
             if maker.hooks.around:
-                with maker.hooks.wrapped(attempt.current()), maker.alone:
+                with maker.hooks.wrapped(attempt.current()), maker.no_copies:
                     attempt.called(times_of(attempt.entry, anchor, boottime_ns()))
-                    await self._call(hand, ready, attempt)
+                    await self._call(running, ready, attempt)
             else:
-                await self._call(hand, ready, attempt)
+                await self._call(running, ready, attempt)
         if boundary.exception is not None:
             maker.failed(attempt, ready, boundary.exception)
         return attempt
 
-    async def _call(self, hand: InHand, ready: Runnable, attempt: Attempt) -> None:
+    async def _call(self, running: RunningTask, ready: Runnable, attempt: Attempt) -> None:
         self.maker.started(attempt.entry, attempt.times)
         started = time.monotonic()
         try:
-            answer = soft_limit.call(attempt.soft_deadline_ns, ready.task.function, ready.args, ready.kwargs)
-            if isinstance(answer, Coroutine):
-                answer = await hand.wait_for(answer)
+            value = soft_limit.call(attempt.soft_deadline_ns, ready.task.function, ready.args, ready.kwargs)
+            if isinstance(value, Coroutine):
+                value = await running.wait_for(value)
         finally:
             attempt.runtime_seconds = time.monotonic() - started
         if ready.terms.options.result_ttl:
-            self.maker.keep_result(attempt, ready, answer)
+            self.maker.keep_result(attempt, ready, value)
 
 
-class Steps:
+class StepWatcher:
     """Watches all steps. `current` is the task whose step runs. `blocked` is called after each long step, with its
     duration."""
 
-    def __init__(self, alone: NoCopies, blocked: Callable[[InHand, float], None]) -> None:
-        self.current: InHand | None = None
-        self.alone = alone
+    def __init__(self, no_copies: NoCopies, blocked: Callable[[RunningTask, float], None]) -> None:
+        self.current: RunningTask | None = None
+        self.no_copies = no_copies
         self.blocked = blocked
 
     def is_cancelled(self) -> bool:
         """Whether the task whose step runs was cancelled."""
         return self.current is not None and self.current.record.is_cancelled()
 
-    def drive(self, coroutine: Coroutine[Any, Any, Any], hand: InHand) -> asyncio.Task[Any]:
+    def drive(self, coroutine: Coroutine[Any, Any, Any], running: RunningTask) -> asyncio.Task[Any]:
         """Run the coroutine of an attempt."""
-        return asyncio.Task(_Stepped(coroutine, hand, self))
+        return asyncio.Task(_Stepped(coroutine, running, self))
 
     def make_task(self, loop: asyncio.AbstractEventLoop, coroutine: Any, **options: Any) -> asyncio.Task[Any]:
         """Make a task for the loop. A coroutine that a Rota task starts belongs to that task."""
-        hand = _stepping.get(None)
-        return asyncio.Task(coroutine if hand is None else _Stepped(coroutine, hand, self), loop=loop, **options)
+        running = _stepping.get(None)
+        return asyncio.Task(coroutine if running is None else _Stepped(coroutine, running, self), loop=loop, **options)
 
 
-def belong_to(hand: InHand) -> None:
+def belong_to(running: RunningTask) -> None:
     """Assign the calling coroutine, and everything that it starts, to a task."""
-    _stepping.set(hand)
+    _stepping.set(running)
 
 
 class _Stepped(Coroutine[Any, Any, Any]):
     """A coroutine whose steps are watched."""
 
-    __slots__ = ("_coroutine", "_hand", "_steps")
+    __slots__ = ("_coroutine", "_steps", "_task")
 
-    def __init__(self, coroutine: Coroutine[Any, Any, Any], hand: InHand, steps: Steps) -> None:
+    def __init__(self, coroutine: Coroutine[Any, Any, Any], running: RunningTask, steps: StepWatcher) -> None:
         self._coroutine = coroutine
-        self._hand = hand
+        self._task = running
         self._steps = steps
 
     def send(self, value: Any) -> Any:
@@ -208,53 +208,53 @@ class _Stepped(Coroutine[Any, Any, Any]):
         return getattr(self._coroutine, name)
 
     def _step(self, step: Callable[..., Any], *given: Any) -> Any:
-        hand, steps = self._hand, self._steps
-        steps.current = hand
-        hand.enter_step()
-        began = time.monotonic()
+        running, steps = self._task, self._steps
+        steps.current = running
+        running.enter_step()
+        started = time.monotonic()
         try:
             return step(*given)
         except StopIteration:
             raise
         except (SystemExit, KeyboardInterrupt) as error:
-            steps.alone.leave_if_copy(error)
+            steps.no_copies.leave_if_copy(error)
             # asyncio would end the whole loop with this exception, and all other tasks with it.
             raise RuntimeError(f"a coroutine of the task left by {error!r}") from error
         except BaseException as error:
-            steps.alone.leave_if_copy(error)
+            steps.no_copies.leave_if_copy(error)
             raise
         finally:
-            steps.alone.leave_if_copy(None)
-            seconds = time.monotonic() - began
-            hand.leave_step()
+            steps.no_copies.leave_if_copy(None)
+            seconds = time.monotonic() - started
+            running.leave_step()
             steps.current = None
             if seconds > LONG_SECONDS:
-                steps.blocked(hand, seconds)
+                steps.blocked(running, seconds)
 
 
-class StackTeller:
+class StackLogger:
     """Logs the stacks of the running tasks, once for each request of the master."""
 
     def __init__(self, slot: Slot) -> None:
         self._slot = slot
-        self._answered = slot.stacks_requested
+        self._logged = slot.stacks_requested
 
-    def look(self, hands: Iterable[InHand]) -> None:
+    def log_if_requested(self, tasks: Iterable[RunningTask]) -> None:
         """Log the stacks of these tasks, if the master has requested them."""
-        asked = self._slot.stacks_requested
-        if asked != self._answered:
-            self._answered = asked
-            for hand in hands:
-                _tell(hand)
+        requested = self._slot.stacks_requested
+        if requested != self._logged:
+            self._logged = requested
+            for task in tasks:
+                _log_stack(task)
 
 
-def _tell(hand: InHand) -> None:
-    attempt, driver = hand.attempt, hand.driver
+def _log_stack(running: RunningTask) -> None:
+    attempt, driver = running.attempt, running.driver
     if attempt is None or driver is None:
         return
-    task_index, stack = hand.record.task_index, stack_of(driver.get_coro())
+    task_index, stack = running.record.task_index, stack_of(driver.get_coro())
     log.logger().info(
-        log_events.WORKER_STACK, task=attempt.name, task_id=hand.entry.id, task_index=task_index, stack=stack
+        log_events.WORKER_STACK, task=attempt.name, task_id=running.entry.id, place=task_index, stack=stack
     )
 
 
@@ -266,7 +266,7 @@ def stack_of(awaitable: Any) -> str:
         if frames or not code.co_filename.startswith(_OWN):
             frames.append(f"{code.co_name} ({code.co_filename}:{frame.f_lineno})")
         awaitable = getattr(awaitable, "cr_await", None) or getattr(awaitable, "gi_yieldfrom", None)
-    return " < ".join(frames[: -_MOST_FRAMES - 1 : -1]) or "in a thread, or not begun"
+    return " < ".join(frames[: -_MOST_FRAMES - 1 : -1]) or "in a thread, or not started"
 
 
 def _frame_of(awaitable: Any) -> FrameType | None:

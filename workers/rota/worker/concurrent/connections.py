@@ -14,15 +14,15 @@ from rota.tasks.claimed_call import MayStart, StartSteps
 from rota.worker.attempt import Attempt
 from rota.worker.doorbells import Bell
 
-_ANSWER_SECONDS: Final = 5.0
+_REPLY_SECONDS: Final = 5.0
 
 
 def turns_connection(address: Address, outages: Outages) -> AioConnection:
     """Return the connection for turns, and for the queries before a start. It never repeats a command."""
-    return AioConnection(Opener(address, outages.name), lambda: _ANSWER_SECONDS, ConnectionWatch(up=outages.worked))
+    return AioConnection(Opener(address, outages.name), lambda: _REPLY_SECONDS, ConnectionWatch(up=outages.worked))
 
 
-class AioAsker:
+class AioStartChecker:
     """Takes the steps that permit a start, without blocking."""
 
     def __init__(self, starts: StartSteps, connection: AioConnection, outages: Outages) -> None:
@@ -30,13 +30,13 @@ class AioAsker:
         self._connection = connection
         self._outages = outages
 
-    async def ask(self, attempt: Attempt) -> MayStart:
+    async def check_start(self, attempt: Attempt) -> MayStart:
         """Return whether a task may start."""
-        steps, answer = attempt.steps_to_start(self._starts), None
+        steps, reply = attempt.steps_to_start(self._starts), None
         try:
             while True:
-                step = steps.send(answer)
-                answer = await (asyncio.sleep(step) if isinstance(step, float) else self._run(step))
+                step = steps.send(reply)
+                reply = await (asyncio.sleep(step) if isinstance(step, float) else self._run(step))
         except StopIteration as end:
             return end.value  # type: ignore[no-any-return]  # the generator's return value
 
