@@ -175,7 +175,7 @@ def _master_heartbeat(master: Member | None, tick_seconds: float) -> HealthCheck
     if master is None:
         return HealthCheck("master_beats", ok=False, seen="there is no master")
     age, limit = master.heartbeat_age_seconds, tick_seconds * LIVE_TICKS
-    return HealthCheck("master_beats", age < limit, f"last beat {age:.1f} s ago, limit {limit:g} s")
+    return HealthCheck("master_beats", age < limit, f"last heartbeat {age:.1f} s ago, limit {limit:g} s")
 
 
 def _one_serves(role: Role, members: Iterable[Member], beat_seconds: float) -> HealthCheck:

@@ -67,7 +67,7 @@ def is_slow(round_trip_seconds: float) -> bool:
 
 
 def slow_text(round_trip_seconds: float) -> str:
-    return f"Redis answers slowly: {round_trip_seconds * 1000:,.0f} ms a round trip"
+    return f"Redis is slow: {round_trip_seconds * 1000:,.0f} ms per round trip"
 
 
 def redis_warnings(round_trip_seconds: float | None, *, evicts_keys: bool) -> list[str]:

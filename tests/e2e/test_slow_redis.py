@@ -40,7 +40,7 @@ def status_of(fleet: FleetProcess) -> dict[str, Any]:
 
 def slow_line(text: str) -> int | None:
     """Return the round trip in a line of text, in milliseconds."""
-    found = re.search(r"Redis answers slowly: ([\d,]+) ms a round trip", text)
+    found = re.search(r"Redis is slow: ([\d,]+) ms per round trip", text)
     return int(found[1].replace(",", "")) if found else None
 
 
@@ -101,6 +101,6 @@ def test_a_server_that_says_nothing_is_unknown_and_never_well(
         lines.extend(found["headlines"])
         if found["queue_states_age_seconds"] is None:
             assert not any("none is late" in row["text"] for row in found["headlines"])
-        return str(found["headlines"][0]["text"]).startswith(("Redis does not answer", "Redis has not answered"))
+        return str(found["headlines"][0]["text"]).startswith(("Redis does not respond", "Redis has not responded"))
 
     until(is_told, lambda: lines[-1], DEADLINE_SECONDS)

@@ -88,11 +88,11 @@ def test_all_that_is_done_is_done_and_seen(fleet: RunningFleet, tab: Tab) -> Non
     waits = client.enqueue("note", args=["waits"], queue="mail")
     do(tab, f"#/task/{waits.id}", "Cancel", "is cancelled")
     tab.page.wait_for_selector("article .mark:has-text('cancelled')")  # without a press of "Refresh"
-    do(tab, "#/queues/mail", "Resume", "mail is open again")
+    do(tab, "#/queues/mail", "Resume", "mail is resumed")
     dead = client.enqueue("give_up", args=["dies"], queue="mail")
     dead.wait(30)
     client.pause("mail")
-    do(tab, "#/dead/mail", "Revive", "waits in its queue again")
+    do(tab, "#/dead/mail", "Revive", "is back in its queue")
     tab.page.wait_for_selector("#dead :text('There are none.')")
     assert dead.status().state is State.READY
     client.resume("mail")
@@ -107,7 +107,7 @@ def test_refusals_are_told_in_words(fleet: RunningFleet, tab: Tab) -> None:
     tab.page.click("main button:has-text('Cancel')")
     fleet.client.cancel(gone.id)
     tab.page.click("#confirm-do")
-    tab.wait_for("document.querySelector('#toast.bad')?.innerText.includes('waits or runs')")
+    tab.wait_for("document.querySelector('#toast.bad')?.innerText.includes('is waiting or running')")
     tab.page.evaluate("location.hash = '#/'")
     tab.page.click("main button:has-text('Scale')")
     tab.page.fill("#confirm-workers", "")

@@ -68,7 +68,7 @@ def test_a_bare_push_to_an_idle_fleet_does_not_wait_for_a_sweep(
 def test_the_metric_and_the_log_tell_of_a_task_that_stands_nowhere(fleet: RunningFleet) -> None:
     until(lambda: fleet.metrics().total("rota_audit_unplaced_tasks") == 1, "the walk of a poller")
     _, page = fleet.get("/status.json")
-    assert json.loads(page)["headlines"][0]["text"].startswith("1 live task in no lane, so nobody will run it")
+    assert json.loads(page)["headlines"][0]["text"].startswith("1 live task in no lane, so no worker will run it")
     assert "1 live task in no lane" in fleet.rota("top", "--once").stdout
     (line,) = fleet.log("audit.unplaced")
     assert (line["count"], line["task_ids"]) == (1, [LOST])

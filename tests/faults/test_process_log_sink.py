@@ -62,8 +62,8 @@ def test_a_start_that_is_given_up_ends_beside_a_log_that_nobody_reads(fleets: Fl
         assert fleet.exit_code() == 78
 
 
-SLOW_READER = "whoever reads the log is too slow"
-NO_ROOM = "its disk is full, or its reader is gone"
+SLOW_READER = "the reader of the log is too slow"
+NO_ROOM = "the disk is full, or the reader of the log has exited"
 
 
 @pytest.mark.parametrize(("sink", "why"), [(unread_pipe, SLOW_READER), (broken_pipe, NO_ROOM), (full_disk, NO_ROOM)])

@@ -283,7 +283,7 @@ def test_each_endpoint_says_what_it_is_and_the_rest_is_refused_clearly(exporter:
     for path in ("/", "/metrics", "/readyz"):
         refused = exporter.get(path, "POST", b"x" * 1000)
         assert (refused.status, refused.headers["Allow"]) == (405, "GET, HEAD")
-        assert refused.body == f"{path} only answers GET, HEAD\n"
+        assert refused.body == f"{path} accepts only GET, HEAD\n"
         head = exporter.get(path, "HEAD")
         assert (head.status, head.body) == (200, "")
 

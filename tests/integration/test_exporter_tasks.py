@@ -77,7 +77,7 @@ def test_what_cannot_be_asked_for_is_refused_in_words(exporter: Exporter, server
         silent.close()
     assert (refused.status, refused.json()["error"]) == (
         503,
-        'this node does not ask Redis: [metrics] cluster is "never"',
+        'this node does not query Redis: [metrics] cluster is "never"',
     )
 
 
@@ -85,6 +85,6 @@ def test_without_redis_they_say_so() -> None:
     exporter = small_fleet("redis://127.0.0.1:1/0", "away").start()
     try:
         until(lambda: exporter.get("/dead.json").status == 503)
-        assert exporter.get("/task.json?id=any").json() == {"error": "Redis did not answer in time: ask again"}
+        assert exporter.get("/task.json?id=any").json() == {"error": "Redis did not reply in time: try again"}
     finally:
         exporter.close()

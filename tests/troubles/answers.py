@@ -40,11 +40,11 @@ ANSWERS: Final[dict[str, Answer]] = {
     ),
     "saturation": _answer(
         "RotaLagBurn1h",
-        headline=r"queue work is late: .+, its objective is 1.5 s; every worker is busy \(2\): more comes than they",
+        headline=r"queue work is late: .+, its objective is 1.5 s; all workers are busy \(2\): tasks arrive faster",
     ),
     "rare_late_queue": _answer("RotaLagBurn1h", headline=r"queue rare (is|was) late.*: .+, its objective is 50 ms"),
     "unserved_queue": _answer(
-        "RotaQueueUnserved", headline=r"queue wrok: nobody serves it, 5 tasks waiting, the oldest for "
+        "RotaQueueUnserved", headline=r"queue wrok: no worker serves it, 5 tasks waiting, the oldest for "
     ),
     "forgotten_queue": _answer(
         "RotaQueueForgotten", headline=r"queue work has been paused for .+, 5 tasks waiting, the oldest for "
@@ -54,13 +54,13 @@ ANSWERS: Final[dict[str, Answer]] = {
         "RotaWorkerCrashLoop",
         headline=r"the poller is in \w+: |(\d of \d pollers serve|there is no poller).*: what is |\d+ processes died",
     ),
-    "redis_away": _answer("RotaRedisDown", headline=r"Redis has not answered for .+: no task starts"),
-    "node_lost": _answer("RotaNodeLost", headline=r"node .+ has been silent for .+: the others run what it held"),
+    "redis_away": _answer("RotaRedisDown", headline=r"Redis has not responded for .+: no task starts"),
+    "node_lost": _answer("RotaNodeLost", headline=r"node .+ has sent no heartbeat for .+: the other nodes run"),
     "fleet_absent": _answer("RotaAbsent", headline=""),
     "bad_reload": _answer(
         "RotaConfigReloadFailed", headline=r"the last reload was refused .+ ago: .*workers: expected a whole number"
     ),
     "log_blocked": _answer(
-        "RotaLogLinesDropped", headline=r"[\d,]+ log lines? lost: whoever reads the log is too slow"
+        "RotaLogLinesDropped", headline=r"[\d,]+ log lines? lost: the reader of the log is too slow"
     ),
 }

@@ -18,7 +18,10 @@ from support.fleet_status import HELD, NOW, Status, death, event, healthy, late_
 
 NOT_TAKEN = {"started": [0] * 60, "done": [0] * 60, "p50": [None] * 60, "p99": [None] * 60}
 REDIS_AWAY = {"ok": False, "checks": [{"name": "redis", "ok": False, "seen": "the master does not reach Redis"}]}
-SILENT = {"ok": False, "checks": [{"name": "master_beats", "ok": False, "seen": "last beat 61.0 s ago, limit 3 s"}]}
+SILENT = {
+    "ok": False,
+    "checks": [{"name": "master_beats", "ok": False, "seen": "last heartbeat 61.0 s ago, limit 3 s"}],
+}
 REFUSED = {"result": "failure", "faults": ["workers: expected a number"], "at": NOW - 180}
 SHORT = {"name": "default", "desired": 2, "state": "running", "workers": {"running": 1}, "short_seconds": 120.0}
 

@@ -99,7 +99,7 @@ def test_inside_a_task_the_deadline_rules_and_outside_the_beat(member: Member, o
 def test_what_was_seen_is_told_in_words() -> None:
     verdict = verdict_on(but(MASTER, phase=Phase.DRAINING), redis_up=False)
     assert [check.seen for check in verdict.checks] == [
-        "last beat 0.5 s ago, limit 3 s",
+        "last heartbeat 0.5 s ago, limit 3 s",
         "the master is draining",
         "there is no worker",
         "there is no poller",

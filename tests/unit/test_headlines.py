@@ -9,6 +9,8 @@ from rota_supervisor.exporter.headlines import MOST, headlines
 from rota_supervisor.master_snapshot import EVICTS_KEYS
 from support.fleet_status import HELD, KILLED, NOW, Status, death, event, healthy, late_by, process, queue, task
 
+ALL_BUSY = "all workers are busy (1): tasks arrive faster than they are run"
+
 
 def check(name: str, seen: str) -> Callable[[Status], None]:
     """A check of /readyz that is not as it should be."""
@@ -58,7 +60,7 @@ CASES: list[tuple[Callable[[Status], None], str, str, str]] = [
     (
         with_(processes=[process(8, "worker", task(task_age_seconds=912.0, limit_seconds=3600.0))]),
         "bad",
-        "worker 8 has run mail.send for 15 m 12 s, nobody knows what is usual, and its limit is 1 h",
+        "worker 8 has run mail.send for 15 m 12 s, its usual run time is not known, and its limit is 1 h",
         "workers/8",
     ),
     (
@@ -70,55 +72,55 @@ CASES: list[tuple[Callable[[Status], None], str, str, str]] = [
     (
         check("redis", "the master does not reach Redis"),
         "bad",
-        "Redis does not answer: no task starts, those that run go on",
+        "Redis does not respond: no task starts, running tasks continue",
         "redis",
     ),
     (
         with_(nodes=[{"node": "b", "state": "lost", "seen_seconds_ago": 34.0}]),
         "bad",
-        "node b has been silent for 34 s: the others run what it held",
+        "node b has sent no heartbeat for 34 s: the other nodes run its tasks",
         "nodes/b",
     ),
     (
         check("worker_serves", "there is no worker"),
         "bad",
-        "there is no worker, silent for 0.1 s: no task starts",
+        "there is no worker, no heartbeat for 0.1 s: no task starts",
         "workers/8",
     ),
     (
         check("poller_serves", "0 of 1 pollers serve"),
         "bad",
-        "0 of 1 pollers serve, silent for 0.1 s: what is scheduled is late",
+        "0 of 1 pollers serve, no heartbeat for 0.1 s: scheduled tasks are late",
         "workers/2",
     ),
     (
         with_(queues=[queue(served=False, ready=7, oldest_ready_age_seconds=94.0)]),
         "bad",
-        "queue mail: nobody serves it, 7 tasks waiting, the oldest for 1 m 34 s",
+        "queue mail: no worker serves it, 7 tasks waiting, the oldest for 1 m 34 s",
         "queues/mail",
     ),
     (
         with_(queues=[LATE], processes=[process(8, "worker", task())]),
         "bad",
-        "queue mail is late: 1 m 34 s, its objective is 5.0 s; every worker is busy (1): more comes than they can do",
+        f"queue mail is late: 1 m 34 s, its objective is 5.0 s; {ALL_BUSY}",
         "queues/mail",
     ),
     (
         with_(queues=[{**LATE, "state": {**LATE["state"], "inflight": 1}}]),  # the worker is between two tasks
         "bad",
-        "queue mail is late: 1 m 34 s, its objective is 5.0 s; every worker is busy (1): more comes than they can do",
+        f"queue mail is late: 1 m 34 s, its objective is 5.0 s; {ALL_BUSY}",
         "queues/mail",
     ),
     (
         with_(queues=[LATE]),
         "bad",
-        "queue mail is late: 1 m 34 s, its objective is 5.0 s; 0 of 1 places of the workers are busy",
+        "queue mail is late: 1 m 34 s, its objective is 5.0 s; 0 of 1 worker slots are busy",
         "queues/mail",
     ),
     (
         with_(queues=[LATE], processes=[process(8, "worker", task()), process(9, "worker") | {"pool": "fast"}]),
         "bad",
-        "queue mail is late: 1 m 34 s, its objective is 5.0 s; every worker of pool default is busy",
+        "queue mail is late: 1 m 34 s, its objective is 5.0 s; all workers of pool default are busy",
         "queues/mail",
     ),
     (
@@ -168,27 +170,27 @@ CASES: list[tuple[Callable[[Status], None], str, str, str]] = [
     (
         with_(log_lines_dropped=7, log_lines_failed=7),
         "warn",
-        "7 log lines lost: its disk is full, or its reader is gone",
+        "7 log lines lost: the disk is full, or the reader of the log has exited",
         "log",
     ),
-    (with_(redis_round_trip_seconds=0.0514), "warn", "Redis answers slowly: 51 ms a round trip", "redis"),
+    (with_(redis_round_trip_seconds=0.0514), "warn", "Redis is slow: 51 ms per round trip", "redis"),
     (
         with_(redis_round_trip_seconds=0.904, queue_states_age_seconds=7.2),
         "bad",
-        "Redis answers slowly: 904 ms a round trip; queues are shown as they were 7.2 s ago",
+        "Redis is slow: 904 ms per round trip; queues are shown as they were 7.2 s ago",
         "redis",
     ),
     (with_(redis_round_trip_seconds=0.039), "good", "all is well", "fleet"),
     (
         with_(queue_states_age_seconds=None),
         "warn",
-        "unknown: Redis has not told how 1 queue are, so what waits there is not known",
+        "the state of 1 queue is not known: Redis has not returned it",
         "redis",
     ),
     (
         with_(queue_states_age_seconds=None, redis_asked=False),
         "good",
-        "all is well here: 1 worker, 1 queue; what waits is not known, as this node does not ask",
+        "all is well here: 1 worker, 1 queue; waiting tasks are not known, as this node does not query Redis",
         "fleet",
     ),
     (
@@ -197,9 +199,9 @@ CASES: list[tuple[Callable[[Status], None], str, str, str]] = [
         f"{EVICTS_KEYS}, and tasks with them: its maxmemory-policy is not noeviction",
         "redis",
     ),
-    (with_(unplaced_tasks=1), "bad", "1 live task in no lane, so nobody will run it: see rota audit", "fleet"),
+    (with_(unplaced_tasks=1), "bad", "1 live task in no lane, so no worker will run it: see rota audit", "fleet"),
     (with_(missing_tasks=-1), "bad", "1 task more ended than were accepted: see rota audit", "fleet"),
-    (with_(orphans=2), "warn", "2 in-flight lists of owners that nobody registered", "fleet"),
+    (with_(orphans=2), "warn", "2 in-flight lists of owners that are not registered", "fleet"),
     (
         with_(queues=[queue(overdue=3, oldest_overdue_age_seconds=12.0)]),
         "bad",
@@ -214,13 +216,13 @@ CASES: list[tuple[Callable[[Status], None], str, str, str]] = [
             ]
         ),
         "bad",
-        "queue mail: nothing has been taken from it for 2 m, 7 tasks waiting, the oldest for 1 m 34 s",
+        "queue mail: no task has been claimed from it for 2 m, 7 tasks waiting, the oldest for 1 m 34 s",
         "queues/mail",
     ),
     (
         with_(queues=[queue(served=False, ready=7)]),  # pushed without Rota: nobody knows since when
         "bad",
-        "queue mail: nobody serves it, 7 tasks waiting",
+        "queue mail: no worker serves it, 7 tasks waiting",
         "queues/mail",
     ),
     (
@@ -252,7 +254,7 @@ CASES: list[tuple[Callable[[Status], None], str, str, str]] = [
     (
         with_(adopt_errors={"old": 2}),
         "bad",
-        "nothing could be taken from the classic queue old, 2 times in 15 m",
+        "adoption from the classic queue old failed 2 times in 15 m",
         "fleet",
     ),
     (
@@ -264,22 +266,22 @@ CASES: list[tuple[Callable[[Status], None], str, str, str]] = [
     (
         with_(series_dropped=3),
         "warn",
-        "3 label sets found no room and counted as _other: see [metrics] max_series",
+        "3 label sets did not fit in the limit and counted as _other: see [metrics] max_series",
         "fleet",
     ),
-    (with_(log_lines_dropped=7), "warn", "7 log lines lost: whoever reads the log is too slow", "log"),
+    (with_(log_lines_dropped=7), "warn", "7 log lines lost: the reader of the log is too slow", "log"),
     (
         with_(clock_offset_seconds=-90.0),
         "warn",
         "the clock of this machine is 1 m 30 s ahead of that of Redis",
         "redis",
     ),
-    (with_(missing_tasks=2), "bad", "2 accepted tasks missing from the books: see rota audit", "fleet"),
-    (with_(quiet_seconds=90.0), "warn", "this node has been quiet for 1 m 30 s: it starts nothing", "fleet"),
+    (with_(missing_tasks=2), "bad", "2 accepted tasks not accounted for: see rota audit", "fleet"),
+    (with_(quiet_seconds=90.0), "warn", "this node has been quiet for 1 m 30 s: it starts no tasks", "fleet"),
     (
         with_(quiet_seconds=90.0, ready=QUIET, queues=[queue() | late_by(94.0)]),
         "bad",
-        "this node has been quiet for 1 m 30 s: it starts nothing",
+        "this node has been quiet for 1 m 30 s: it starts no tasks",
         "fleet",
     ),
     (
@@ -289,9 +291,9 @@ CASES: list[tuple[Callable[[Status], None], str, str, str]] = [
         "fleet",
     ),
     (
-        check("master_beats", "last beat 9.0 s ago, limit 3 s"),
+        check("master_beats", "last heartbeat 9.0 s ago, limit 3 s"),
         "bad",
-        "the master gives no sign of life: last beat 9.0 s ago, limit 3 s",
+        "the master sends no heartbeats: last heartbeat 9.0 s ago, limit 3 s",
         "fleet",
     ),
 ]
@@ -311,7 +313,7 @@ def test_each_trouble_is_named_by_its_cause(
 def test_an_outage_says_how_long_it_has_lasted() -> None:
     status = healthy() | {"events": [event("redis.lost", 12, refused=False)]}
     check("redis", "the master does not reach Redis")(status)
-    assert headlines(status)[0]["text"].startswith("Redis has not answered for 12 s")
+    assert headlines(status)[0]["text"].startswith("Redis has not responded for 12 s")
 
 
 def test_a_refusal_is_told_in_the_words_of_the_server() -> None:
@@ -332,7 +334,7 @@ def test_only_the_first_sentence_of_a_refusal_is_told() -> None:
     status = healthy() | {"events": [lost]}
     check("redis", "the master does not reach Redis")(status)
     assert headlines(status)[0]["text"] == (
-        "Redis has refused for 12 s: MISCONF it cannot save RDB snapshots: no task starts, those that run go on"
+        "Redis has refused for 12 s: MISCONF it cannot save RDB snapshots: no task starts, running tasks continue"
     )
 
 
@@ -340,7 +342,7 @@ def test_a_quiet_node_is_named_once_and_as_the_cause() -> None:
     status = healthy() | {"quiet_seconds": 90.0, "ready": QUIET, "queues": [LATE]}
     late = "queue mail is late: 1 m 34 s, its objective is 5.0 s; this node is quiet"
     assert [row["text"] for row in headlines(status)] == [
-        "this node has been quiet for 1 m 30 s: it starts nothing",
+        "this node has been quiet for 1 m 30 s: it starts no tasks",
         late,
     ]
 

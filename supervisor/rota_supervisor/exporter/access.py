@@ -38,7 +38,7 @@ _NO_TOKEN: Final = text_response(
 )
 _OTHER_MACHINE: Final = text_response(
     "without a token, other machines may read /metrics, /livez and /readyz only: set [http] token_file, and send the "
-    "token (Authorization: Bearer TOKEN), or ask on the machine of the fleet\n",
+    "token (Authorization: Bearer TOKEN), or send the request on the machine of the fleet\n",
     status=HTTPStatus.FORBIDDEN,
 )
 _rarely: Final = OnceAMinute()
@@ -101,7 +101,7 @@ def _is_address(name: str) -> bool:
 
 def _unknown_host(host: str) -> HttpResponse:
     shown = printable(_without_port(host)[:_MOST_SHOWN])
-    text = f"this node is not known as {shown!r}: if that is a name of it, add it to [http] allowed_hosts\n"
+    text = f"this node is not known as {shown!r}: if that is one of its names, add it to [http] allowed_hosts\n"
     return text_response(text, status=HTTPStatus.FORBIDDEN)
 
 
@@ -174,4 +174,4 @@ class Tls:
 
 def _log_failure(file: str, error: OSError) -> None:
     if _rarely.is_due(file):
-        log.logger().error(log_events.CONFIG_WARNING, path=file, warning=f"it stays as it was: {error}")
+        log.logger().error(log_events.CONFIG_WARNING, path=file, warning=f"the previous file stays in use: {error}")

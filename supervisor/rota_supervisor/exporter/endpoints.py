@@ -29,7 +29,7 @@ from rota_supervisor.fleet_snapshot import Health, one_line
 _METHODS: Final = ("GET", "HEAD")
 _METHODS_OF: Final = {"/actions": ("POST",)}
 _FAILED: Final = text_response(
-    "the exporter failed to answer; its log says why\n", status=HTTPStatus.INTERNAL_SERVER_ERROR
+    "the request failed in the exporter; its log has the error\n", status=HTTPStatus.INTERNAL_SERVER_ERROR
 )
 _FASTEST: Final = 1  # the compression level: 15 ms for 20,000 series; the default level takes 60 and saves a third
 _GZIP: Final = 31  # the `wbits` of zlib for the gzip format
@@ -75,11 +75,11 @@ class Site:
         path = request.path
         if path not in self._health and path not in self._pages and path not in self._assets:
             known = " ".join(sorted({"/"} | self._health.keys() | self._pages.keys()))
-            return text_response(f"nothing is here; there are: {known}\n", status=HTTPStatus.NOT_FOUND)
+            return text_response(f"there is no such path; the paths are: {known}\n", status=HTTPStatus.NOT_FOUND)
         methods = _METHODS_OF.get(path, _METHODS)
         if request.method not in methods:
             allowed = ", ".join(methods)
-            text = f"{path} only answers {allowed}\n"
+            text = f"{path} accepts only {allowed}\n"
             return text_response(text, ("Allow", allowed), status=HTTPStatus.METHOD_NOT_ALLOWED)
         if path in self._health:
             return _guarded(self._health[path], request)

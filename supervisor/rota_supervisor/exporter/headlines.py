@@ -42,7 +42,9 @@ def _all_is_well(status: Row) -> Headline:
     size = f"{count(len(workers_of(status)), 'worker')}, {count(len(status['queues']), 'queue')}"
     # The age is None if `[metrics] cluster` turns the reading off; otherwise another headline explains it.
     if status["queue_states_age_seconds"] is None:
-        return Headline(GOOD, f"all is well here: {size}; what waits is not known, as this node does not ask", "fleet")
+        return Headline(
+            GOOD, f"all is well here: {size}; waiting tasks are not known, as this node does not query Redis", "fleet"
+        )
     return Headline(GOOD, f"all is well: {size}, none is late", "fleet")
 
 
@@ -51,7 +53,7 @@ def _all_is_well(status: Row) -> Headline:
 
 def _master_is_silent(status: Row) -> Iterator[Headline]:
     if seen := _fails("master_beats", status):
-        yield Headline(BAD, f"the master gives no sign of life: {seen}", "fleet")
+        yield Headline(BAD, f"the master sends no heartbeats: {seen}", "fleet")
 
 
 def _starts_delayed(status: Row) -> Iterator[Headline]:
@@ -64,7 +66,7 @@ def _lost_nodes(status: Row) -> Iterator[Headline]:
     for node in status.get("nodes") or ():
         if node["state"] == "lost":
             silent = in_words(node["seen_seconds_ago"])
-            text = f"node {node['node']} has been silent for {silent}: the others run what it held"
+            text = f"node {node['node']} has sent no heartbeat for {silent}: the other nodes run its tasks"
             yield Headline(BAD, text, f"nodes/{node['node']}")
 
 
@@ -78,7 +80,7 @@ def _not_serving(status: Row) -> Iterator[Headline]:
     if seen := _fails("master_serves", status):
         yield Headline(WARN, f"this node takes no new tasks: {seen}", "fleet")
         return
-    for role, follows in ((Role.POLLER, "what is scheduled is late"), (Role.WORKER, "no task starts")):
+    for role, follows in ((Role.POLLER, "scheduled tasks are late"), (Role.WORKER, "no task starts")):
         if seen := _fails(f"{role}_serves", status):
             yield Headline(BAD, f"{seen}{_longest_silence(role, status)}: {follows}", _first_of(role, status))
 
@@ -94,7 +96,7 @@ def _short_pools(status: Row) -> Iterator[Headline]:
 
 def _longest_silence(role: Role, status: Row) -> str:
     ages = [row["beat_age_seconds"] for row in living(role, status)]
-    return f", silent for {in_words(max(ages))}" if ages else ""
+    return f", no heartbeat for {in_words(max(ages))}" if ages else ""
 
 
 def _first_of(role: Role, status: Row) -> str:
@@ -113,25 +115,25 @@ def _quiet(status: Row) -> Iterator[Headline]:
     """Report a node that a person made quiet. That is the cause if tasks are late."""
     if seconds := status.get("quiet_seconds"):
         level = BAD if any(queues.lateness(queue)[0] for queue in status["queues"]) else WARN
-        yield Headline(level, f"this node has been quiet for {in_words(seconds)}: it starts nothing", "fleet")
+        yield Headline(level, f"this node has been quiet for {in_words(seconds)}: it starts no tasks", "fleet")
 
 
 def _dropped_log_lines(status: Row) -> Iterator[Headline]:
     if dropped := status.get("log_lines_dropped"):
         failed = status.get("log_lines_failed")
-        why = "its disk is full, or its reader is gone" if failed else "whoever reads the log is too slow"
+        why = "the disk is full, or the reader of the log has exited" if failed else "the reader of the log is too slow"
         yield Headline(WARN, f"{count(dropped, 'log line')} lost: {why}", "log")
 
 
 def _dropped_series(status: Row) -> Iterator[Headline]:
     if dropped := status.get("series_dropped"):
-        text = f"{count(dropped, 'label set')} found no room and counted as _other: see [metrics] max_series"
+        text = f"{count(dropped, 'label set')} did not fit in the limit and counted as _other: see [metrics] max_series"
         yield Headline(WARN, text, "fleet")
 
 
 def _adopt_errors(status: Row) -> Iterator[Headline]:
     for source, errors in (status.get("adopt_errors") or {}).items():
-        text = f"nothing could be taken from the classic queue {source}, {count(errors, 'time')} in 15 m"
+        text = f"adoption from the classic queue {source} failed {count(errors, 'time')} in 15 m"
         yield Headline(BAD, text, "fleet")
 
 
@@ -181,7 +183,7 @@ def _too_long(task: Row) -> str:
     if limit is not None and age > limit:
         return has_limit
     if usual is None:
-        return f"nobody knows what is usual, and {has_limit}" if age > HUNG_SECONDS else ""
+        return f"its usual run time is not known, and {has_limit}" if age > HUNG_SECONDS else ""
     enough = min(max(HUNG_FACTOR * usual, LEAST_HUNG_SECONDS), LONG_HUNG_FACTOR * usual + LONG_HUNG_SECONDS)
     return f"usually at most {in_words(usual)}; {has_limit}" if age > enough else ""
 
@@ -200,10 +202,10 @@ def _redis_away(status: Row) -> Iterator[Headline]:
         lost = next((event for event in changes if event["event"] == "redis.lost"), None)
         refused = lost is not None and lost["fields"].get("refused")
         lasts = f" for {in_words(status['at'] - lost['at'])}" if lost is not None else ""
-        fault = f"has not answered{lasts}" if lasts else "does not answer"
+        fault = f"has not responded{lasts}" if lasts else "does not respond"
         if lost and refused:
             fault = f"has refused{lasts}: {first_sentence(lost['fields']['error'])}"
-        yield Headline(BAD, f"Redis {fault}: no task starts, those that run go on", "redis")
+        yield Headline(BAD, f"Redis {fault}: no task starts, running tasks continue", "redis")
 
 
 _OF_REDIS: Final = ("redis.lost", "redis.back")
@@ -219,8 +221,8 @@ def _redis_slow(status: Row) -> Iterator[Headline]:
 def _redis_unknown(status: Row) -> Iterator[Headline]:
     """Report that the state of the queues is unknown, so that late tasks would not be noticed."""
     if _reaches(status) and status["queue_states_age_seconds"] is None and status.get("redis_asked", True):
-        text = f"Redis has not told how {count(len(status['queues']), 'queue')} are"
-        yield Headline(WARN, f"unknown: {text}, so what waits there is not known", "redis")
+        queues_text = count(len(status["queues"]), "queue")
+        yield Headline(WARN, f"the state of {queues_text} is not known: Redis has not returned it", "redis")
 
 
 def _evicts_keys(status: Row) -> Iterator[Headline]:
@@ -231,20 +233,20 @@ def _evicts_keys(status: Row) -> Iterator[Headline]:
 def _redis_counters(status: Row) -> Iterator[Headline]:
     missing = status["missing_tasks"] or 0
     if missing > 0:
-        yield Headline(BAD, f"{count(missing, 'accepted task')} missing from the books: see rota audit", "fleet")
+        yield Headline(BAD, f"{count(missing, 'accepted task')} not accounted for: see rota audit", "fleet")
     elif missing < 0:
         yield Headline(BAD, f"{count(-missing, 'task')} more ended than were accepted: see rota audit", "fleet")
 
 
 def _unplaced(status: Row) -> Iterator[Headline]:
     if tasks := status.get("unplaced_tasks"):
-        text = f"{count(tasks, 'live task')} in no lane, so nobody will run {'it' if tasks == 1 else 'them'}"
+        text = f"{count(tasks, 'live task')} in no lane, so no worker will run {'it' if tasks == 1 else 'them'}"
         yield Headline(BAD, f"{text}: see rota audit", "fleet")
 
 
 def _orphans(status: Row) -> Iterator[Headline]:
     if lists := status.get("orphans"):
-        yield Headline(WARN, f"{count(lists, 'in-flight list')} of owners that nobody registered", "fleet")
+        yield Headline(WARN, f"{count(lists, 'in-flight list')} of owners that are not registered", "fleet")
 
 
 def _stray_lists(status: Row) -> Iterator[Headline]:

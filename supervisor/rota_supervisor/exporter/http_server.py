@@ -41,7 +41,7 @@ _TLS_WANTS: Final = {"SSLWantReadError": select.EPOLLIN, "SSLWantWriteError": se
 # A client that is WAITING for its response is not dropped, because the delay is ours.
 _DROPPED_FIRST: Final = (ClientPhase.CLOSING, ClientPhase.REQUESTING, ClientPhase.RESPONDING)
 _BUSY: Final = text_response(
-    "too many ask at once; ask again\n", ("Retry-After", "1"), status=HTTPStatus.SERVICE_UNAVAILABLE
+    "too many requests at once; try again\n", ("Retry-After", "1"), status=HTTPStatus.SERVICE_UNAVAILABLE
 )
 
 

@@ -35,8 +35,8 @@ _MOST_SHOWN: Final = 80  # characters of a value in an error
 _JSON: Final = "application/json"
 _CANCELLED: Final = {
     CancelStatus.CANCELLED: "the task {} is cancelled",
-    CancelStatus.RUNNING: "the task {} runs: its node was told to cancel it",
-    CancelStatus.DEAD: "the task {} is dead: it runs no more anyway",
+    CancelStatus.RUNNING: "the task {} is running: its cancellation was requested",
+    CancelStatus.DEAD: "the task {} is dead: it cannot be cancelled",
 }
 
 ActionFields = Mapping[str, Any]
@@ -58,18 +58,18 @@ class RequestRefused(Exception):
         self.status = status
 
 
-def query_redis(redis: RedisThread | None, query: Callable[[RunCommand], T], otherwise: str = ": ask again") -> T:
+def query_redis(redis: RedisThread | None, query: Callable[[RunCommand], T], otherwise: str = ": try again") -> T:
     """Return what `query` reads from Redis. Raises RequestRefused.
 
     `otherwise`: the advice in the error if Redis does not reply in time.
     """
     if redis is None:
-        why = 'this node does not ask Redis: [metrics] cluster is "never"'
+        why = 'this node does not query Redis: [metrics] cluster is "never"'
         raise RequestRefused(why, HTTPStatus.SERVICE_UNAVAILABLE)
     try:
         return redis.call(query)
     except NoReply:
-        raise RequestRefused(f"Redis did not answer in time{otherwise}", HTTPStatus.SERVICE_UNAVAILABLE) from None
+        raise RequestRefused(f"Redis did not reply in time{otherwise}", HTTPStatus.SERVICE_UNAVAILABLE) from None
 
 
 class Actions:
@@ -100,7 +100,7 @@ class Actions:
 
     def _action_in(self, request: HttpRequest) -> ActionFields:
         if not self._is_on:
-            raise RequestRefused("this page only shows: set [http] actions = true", HTTPStatus.FORBIDDEN)
+            raise RequestRefused("actions are turned off: set [http] actions = true", HTTPStatus.FORBIDDEN)
         if request.headers.get("content-type", "").partition(";")[0].strip() != _JSON:
             raise RequestRefused(f"send it as {_JSON}", HTTPStatus.UNSUPPORTED_MEDIA_TYPE)
         try:
@@ -121,19 +121,19 @@ class Actions:
 
     def _resume(self, action: ActionFields) -> str:
         queue = _name_in(action, "queue")
-        return f"{queue} is open again" if self._run(self._store.resume(queue)) else f"{queue} was not paused"
+        return f"{queue} is resumed" if self._run(self._store.resume(queue)) else f"{queue} was not paused"
 
     def _revive(self, action: ActionFields) -> str:
         task_id = _name_in(action, "task_id")
         if not self._run(self._store.revive([task_id])):
             raise RequestRefused(f"the task {task_id} is not dead (any more)", HTTPStatus.CONFLICT)
-        return f"the task {task_id} waits in its queue again"
+        return f"the task {task_id} is back in its queue"
 
     def _cancel(self, action: ActionFields) -> str:
         task_id = _name_in(action, "task_id")
         word = self._run(self._store.cancel(task_id))
         if word not in _CANCELLED:
-            raise RequestRefused(f"no task {task_id} waits or runs", HTTPStatus.CONFLICT)
+            raise RequestRefused(f"no task {task_id} is waiting or running", HTTPStatus.CONFLICT)
         return _CANCELLED[word].format(task_id)
 
     def _scale(self, action: ActionFields) -> str:
@@ -147,13 +147,13 @@ class Actions:
                 connecting.connect(self._control_socket)
                 reply = exchange(connecting, {"verb": "scale", **requested}, MASTER_SECONDS)
         except (OSError, ValueError) as error:
-            raise RequestRefused(f"the master did not answer: {error}", HTTPStatus.SERVICE_UNAVAILABLE) from error
+            raise RequestRefused(f"the master did not reply: {error}", HTTPStatus.SERVICE_UNAVAILABLE) from error
         if not reply.get("ok"):
             raise RequestRefused(str(reply.get("error")), HTTPStatus.CONFLICT)
-        return f"the master was told: {requested['workers']} workers"
+        return f"requested {requested['workers']} workers"
 
     def _run(self, command: Command[T]) -> T:
-        again = ", so it may be done or not: look before you ask again"
+        again = ", so the action may have been performed: check before you repeat it"
         return query_redis(self._redis, lambda run: run(command), again)
 
 
@@ -204,7 +204,7 @@ class TaskPages:
         """Return dead tasks for `?queue=NAME&cursor=CURSOR`, both optional."""
         queue, cursor = _argument(request, "queue"), _argument(request, "cursor") or "0"
         if not (cursor.isascii() and cursor.isdigit() and len(cursor) <= _MOST_DIGITS):
-            raise RequestRefused("cursor is what the page before said, or left out")
+            raise RequestRefused("cursor must be the value from the previous page, or be left out")
         steps = dead_tasks(self._store, queue, int(cursor))
         return query_redis(self._redis, lambda run: follow(run, steps))
 

@@ -37,7 +37,7 @@ def unserved(status: Row) -> Iterator[Headline]:
     for queue, state in _queues(status):
         waiting = state["ready"] + state["overdue"]
         if waiting and not state["served"] and not _closed(state):
-            yield _of(queue, BAD, f": nobody serves it, {_waiting(state)}")
+            yield _of(queue, BAD, f": no worker serves it, {_waiting(state)}")
 
 
 def closed_queues(status: Row) -> Iterator[Headline]:
@@ -65,7 +65,7 @@ def stalled(status: Row) -> Iterator[Headline]:
         waits = state["oldest_ready_age_seconds"]
         if waits > STALLED_SECONDS and _is_open(state) and not lateness(queue)[0] and not _is_taken(queue, status):
             seconds = in_words(STALLED_STEPS_SECONDS)
-            yield _of(queue, BAD, f": nothing has been taken from it for {seconds}, {_waiting(state)}")
+            yield _of(queue, BAD, f": no task has been claimed from it for {seconds}, {_waiting(state)}")
 
 
 def _is_taken(queue: Row, status: Row) -> bool:
@@ -118,10 +118,10 @@ def _why_late(status: Row) -> str:
     if not slots:
         return "there is no worker"
     if taken >= slots.total():
-        return f"every worker is busy ({slots.total():,}): more comes than they can do"
+        return f"all workers are busy ({slots.total():,}): tasks arrive faster than they are run"
     if full := sorted(pool for pool in slots if pool and busy[pool] >= slots[pool]):
-        return f"every worker of {' and '.join(f'pool {pool}' for pool in full)} is busy"
-    return f"{taken} of {slots.total()} places of the workers are busy"
+        return f"all workers of {' and '.join(f'pool {pool}' for pool in full)} are busy"
+    return f"{taken} of {slots.total()} worker slots are busy"
 
 
 def _claimed_here(status: Row) -> int:
@@ -186,7 +186,7 @@ def _is_open(state: Row) -> bool:
 def _waiting(state: Row) -> str:
     waiting = state["ready"] + state["overdue"]
     if not waiting:
-        return "nothing waits"
+        return "no tasks waiting"
     oldest = max(state["oldest_ready_age_seconds"], state["oldest_overdue_age_seconds"])
     # The age of an item that was pushed without Rota is unknown until a worker has examined it.
     return f"{count(waiting, 'task')} waiting{f', the oldest for {in_words(oldest)}' if oldest else ''}"
