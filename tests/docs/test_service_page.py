@@ -14,7 +14,7 @@ from support.prose import ROOT, blocks
 PATH = ROOT / "docs/service.md"
 PAGE = PATH.read_text(encoding="utf-8")
 MASTER = ROOT / "supervisor/rota_supervisor/master"
-SENDERS = ("core/manager_news.py", "effects/notify_socket.py")
+SENDERS = ("core/manager_messages.py", "effects/notify_socket.py")
 CODE = "".join((MASTER / name).read_text(encoding="utf-8") for name in SENDERS)
 
 

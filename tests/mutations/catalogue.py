@@ -342,7 +342,7 @@ MUTATIONS: Final = (
     ),
     Mutation(
         "what a node declared first it declares for ever, whatever is reloaded",
-        PythonFunction("rota_supervisor.master.core.redis_events", "take_in_declarations", bugs.declare_what_was_first),
+        PythonFunction("rota_supervisor.master.core.redis_events", "note_declarations", bugs.declare_what_was_first),
         Tests(_FLEETS, "becomes_whole", "is declared instead of"),
     ),
     Mutation(

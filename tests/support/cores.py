@@ -83,7 +83,7 @@ class Core:
         self, role: Role, slot: int, pool: str = "default", generation: int = 1, state: ChildState = ChildState.READY
     ) -> Child:
         """Return a child in this phase."""
-        child = self.state.children.begin(role, pool, generation, slot, self.now)
+        child = self.state.children.add(role, pool, generation, slot, self.now)
         child.state = state
         return child
 

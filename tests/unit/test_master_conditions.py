@@ -13,7 +13,7 @@ from rota_supervisor.master.core.effects import Effect, SetGauge, WriteLog
 from rota_supervisor.master.core.master_events import SlotReading, SlotsRead
 from rota_supervisor.master.core.start_backoff import BUDGETS, End, StartBackoff
 from rota_supervisor.master.core.targets import Stage, Stop, Target, Versions, desired_of
-from rota_supervisor.master.core.tick import calm_down
+from rota_supervisor.master.core.tick import recover_backoffs
 from support.cores import Core
 
 CONFIG = Config(pools={"mail": PoolConfig(workers=4)})
@@ -141,10 +141,10 @@ def test_a_task_that_a_new_worker_has_ended_clears_early_exits_though_it_was_not
     core.state.backoffs = {KEY: StartBackoff(early_exits=20, early_exit_at=5.0, ever_ready=True)}
     core.now = 6.0
     child = core.child(Role.WORKER, 8, "mail")
-    calm_down(core.state, 7.0)
+    recover_backoffs(core.state, 7.0)
     assert core.state.backoffs[KEY].early_exits == 20, "it runs its first"
     core.take(SlotsRead((SlotReading(8, child.nonce, Phase.IDLE, (), 0, has_worked=True),)))
-    calm_down(core.state, 7.0)
+    recover_backoffs(core.state, 7.0)
     assert core.state.backoffs[KEY].early_exits == 0
 
 
@@ -152,7 +152,7 @@ def test_what_a_pool_had_suffered_is_forgotten_with_the_pool(core: Core) -> None
     gone, before = PoolKey(Role.WORKER, "gone", 1), PoolKey(Role.POLLER, "pollers", 1)
     core.state.backoffs = {KEY: failed(3), gone: failed(20, StartBackoff()), before: failed(20)}
     core.state.wanted.versions = Versions(pollers=2)
-    calm_down(core.state, 7.0)
+    recover_backoffs(core.state, 7.0)
     assert core.state.backoffs.keys() == {KEY}
 
 
@@ -161,5 +161,5 @@ def test_back_offs_are_kept_for_whatever_the_fleet_wants(core: Core) -> None:
     keys = {PoolKey(target.role, target.pool, target.generation) for target in desired.targets}
     assert {key.role for key in keys} == {Role.ZYGOTE, Role.WORKER, Role.POLLER, Role.EXPORTER}
     core.state.backoffs = dict.fromkeys(keys, failed(3))
-    calm_down(core.state, 7.0)
+    recover_backoffs(core.state, 7.0)
     assert core.state.backoffs.keys() == keys

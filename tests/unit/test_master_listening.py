@@ -47,7 +47,7 @@ def test_a_name_is_refused_by_a_reload_with_advice(listening: ListenSocket) -> N
 def test_a_name_of_the_start_can_be_gone_back_to(listening: ListenSocket, monkeypatch: pytest.MonkeyPatch) -> None:
     found = [(socket.AF_INET, socket.SOCK_STREAM, 6, "", ("127.0.0.1", 0))]
     monkeypatch.setattr(socket, "getaddrinfo", lambda *_: found)
-    listening.begin("our-host:0")
+    listening.start("our-host:0")
     monkeypatch.setattr(socket, "getaddrinfo", lambda *_: [])
     listening.use("127.0.0.1:0")
     listening.use("our-host:0")
@@ -62,11 +62,11 @@ def test_a_name_that_cannot_be_found_is_a_fault_of_the_configuration(
 
     monkeypatch.setattr(socket, "getaddrinfo", fail)
     with pytest.raises(Failure, match="cannot be listened at"):
-        listening.begin("nowhere.example:1")
+        listening.start("nowhere.example:1")
 
 
 def test_a_process_without_a_descriptor_left_cannot_listen_and_stays_where_it_is(listening: ListenSocket) -> None:
-    listening.begin("127.0.0.1:0")
+    listening.start("127.0.0.1:0")
     place = listening.address
     limits = resource.getrlimit(resource.RLIMIT_NOFILE)
     with socket.socket() as lowest:
@@ -106,7 +106,7 @@ def test_the_first_free_port_after_taken_ones_is_used_if_that_is_allowed(listeni
     first = free_run()
     wanted = f"127.0.0.1:{first}"
     with socket.create_server(("127.0.0.1", first)), socket.create_server(("127.0.0.1", first + 1)):
-        listening.begin(wanted, or_next=True)
+        listening.start(wanted, or_next=True)
         assert listening.address == f"127.0.0.1:{first + 2}"
         assert listening.warning.startswith(f"{wanted} is taken: this fleet listens at {listening.address}")
         listening.probe(wanted)
@@ -117,7 +117,7 @@ def test_the_first_free_port_after_taken_ones_is_used_if_that_is_allowed(listeni
 
 def test_a_taken_port_is_refused_if_the_next_is_not_allowed(listening: ListenSocket) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken, pytest.raises(Failure) as refused:
-        listening.begin(f"127.0.0.1:{taken.getsockname()[1]}")
+        listening.start(f"127.0.0.1:{taken.getsockname()[1]}")
     assert refused.value.code is ExitCode.TAKEN
 
 
@@ -131,5 +131,5 @@ def test_a_start_that_finds_no_port_free_names_the_one_it_wanted(
         socket.create_server(("127.0.0.1", first + 1)),
         pytest.raises(Failure, match=f"127.0.0.1:{first}'") as refused,
     ):
-        listening.begin(f"127.0.0.1:{first}", or_next=True)
+        listening.start(f"127.0.0.1:{first}", or_next=True)
     assert refused.value.code is ExitCode.TAKEN

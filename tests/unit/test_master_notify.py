@@ -10,15 +10,15 @@ from pathlib import Path
 import pytest
 
 from rota_supervisor.master.core.effects import NotifyManager
-from rota_supervisor.master.core.manager_news import changes_between
-from rota_supervisor.master.core.state import Picture
+from rota_supervisor.master.core.manager_messages import changes_between
+from rota_supervisor.master.core.state import ServiceState
 from rota_supervisor.master.effects.notify_socket import NotifySocket
 
-STARTING = Picture()
-WORKS = Picture(works=True)
+STARTING = ServiceState()
+WORKS = ServiceState(works=True)
 
 
-def told(*pictures: Picture, pid: int = 7) -> list[str]:
+def told(*pictures: ServiceState, pid: int = 7) -> list[str]:
     """What a manager hears while a fleet goes through these."""
     return [
         message for before, after in itertools.pairwise(pictures) for message in changes_between(before, after, pid)
@@ -34,36 +34,36 @@ def test_process_1_of_a_namespace_does_not_tell_a_number_that_means_another_proc
 
 
 def test_a_reload_is_told_when_it_begins_and_when_it_is_over_whatever_became_of_it() -> None:
-    rolling = Picture(works=True, reloads=1, changing=True)
+    rolling = ServiceState(works=True, reloads=1, changing=True)
 
     assert told(WORKS, rolling) == ["RELOADING=1"]
-    assert told(rolling, rolling, Picture(works=True, reloads=1)) == ["READY=1"]
+    assert told(rolling, rolling, ServiceState(works=True, reloads=1)) == ["READY=1"]
 
 
 def test_a_reload_that_is_over_at_once_is_told_all_the_same() -> None:
     """One that was refused, or changed a number: whoever sent HUP waits for both messages."""
-    assert told(WORKS, Picture(works=True, reloads=1)) == ["RELOADING=1", "READY=1"]
+    assert told(WORKS, ServiceState(works=True, reloads=1)) == ["RELOADING=1", "READY=1"]
 
 
 def test_a_reload_during_another_is_told_anew_and_both_are_over_together() -> None:
-    first, second = (Picture(works=True, reloads=count, changing=True) for count in (1, 2))
+    first, second = (ServiceState(works=True, reloads=count, changing=True) for count in (1, 2))
 
-    words = [message.partition("\n")[0] for message in told(WORKS, first, second, Picture(works=True, reloads=2))]
+    words = [message.partition("\n")[0] for message in told(WORKS, first, second, ServiceState(works=True, reloads=2))]
 
     assert words == ["RELOADING=1", "RELOADING=1", "READY=1"]
 
 
 def test_a_reload_before_the_fleet_works_is_part_of_its_start() -> None:
-    asked = Picture(reloads=1, changing=True)
+    asked = ServiceState(reloads=1, changing=True)
 
-    assert told(STARTING, asked, Picture(works=True, reloads=1)) == ["READY=1\nMAINPID=7"]
+    assert told(STARTING, asked, ServiceState(works=True, reloads=1)) == ["READY=1\nMAINPID=7"]
 
 
-@pytest.mark.parametrize("before", [STARTING, WORKS, Picture(works=True, reloads=1, changing=True)])
-def test_stopping_is_told_once_and_nothing_after_it(before: Picture) -> None:
-    stopping = Picture(works=before.works, reloads=before.reloads, changing=before.changing, stopping=True)
+@pytest.mark.parametrize("before", [STARTING, WORKS, ServiceState(works=True, reloads=1, changing=True)])
+def test_stopping_is_told_once_and_nothing_after_it(before: ServiceState) -> None:
+    stopping = ServiceState(works=before.works, reloads=before.reloads, changing=before.changing, stopping=True)
 
-    assert told(before, stopping, stopping, Picture(works=True, reloads=5, stopping=True)) == ["STOPPING=1"]
+    assert told(before, stopping, stopping, ServiceState(works=True, reloads=5, stopping=True)) == ["STOPPING=1"]
 
 
 # The socket

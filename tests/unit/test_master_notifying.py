@@ -14,7 +14,7 @@ from rota_supervisor.layout import Role
 from rota_supervisor.master.core.children import ChildState
 from rota_supervisor.master.core.effects import NotifyManager
 from rota_supervisor.master.core.fleet_status import status
-from rota_supervisor.master.core.manager_news import status_line
+from rota_supervisor.master.core.manager_messages import status_line
 from rota_supervisor.master.core.master_events import Ticked
 from rota_supervisor.master.core.state import Quiet
 from support.cores import Core

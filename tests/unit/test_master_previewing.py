@@ -69,7 +69,7 @@ def _preview(
     state.wanted.rollout, state.wanted.scaling = Rollout(before, None), scaling or Scaling()
     state.keep_codes(state.rollout.generations)
     state.leases.due_at, state.leases.seconds = 10.0, 5.0
-    state.children.begin(Role.WORKER, "mail", 1, 1, 0.0)
+    state.children.add(Role.WORKER, "mail", 1, 1, 0.0)
     kept = picture(state)
     preview = preview_of(state, Reload(1, only_shown=True, loaded=loaded), faults or [], 0.0)
     assert picture(state) == kept, "a preview changes nothing of the master that runs"

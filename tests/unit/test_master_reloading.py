@@ -51,7 +51,7 @@ class Reloads(Core):
     def settle(self, backoffs: dict[PoolKey, StartBackoff] | None = None) -> bool:
         """Look whether a candidate has taken over or failed; whether the fleet was said to be ready."""
         self.state.backoffs = backoffs or {}
-        effects = reload_steps.settle(self.state, self.now)
+        effects = reload_steps.commit_or_refuse(self.state, self.now)
         self.carry_out(effects)
         return any(isinstance(effect, WriteLog) and effect.event == log_events.FLEET_READY for effect in effects)
 

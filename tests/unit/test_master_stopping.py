@@ -24,7 +24,7 @@ def fleet_of(*workers: tuple[ChildState, bool]) -> Children:
     """A fleet with workers in these states, and whether each has something in hand."""
     children = Children()
     for state, has_work in workers:
-        child = children.begin(Role.WORKER, "mail", 1, next(_slots), 0.0)
+        child = children.add(Role.WORKER, "mail", 1, next(_slots), 0.0)
         child.has_work, child.state = has_work, state
     return children
 

@@ -203,7 +203,7 @@ class Children:
         """The number of workers, living and dead, that hold tasks or unconfirmed outcomes."""
         return sum(child.has_work for child in self.of(Role.WORKER))
 
-    def begin(self, role: Role, pool: str, generation: int, slot: int, now: float) -> Child:
+    def add(self, role: Role, pool: str, generation: int, slot: int, now: float) -> Child:
         """Return the record of a new child in a free slot."""
         state = ChildState.REGISTERING if role is Role.WORKER else ChildState.BOOTING
         self._last_nonce += 1

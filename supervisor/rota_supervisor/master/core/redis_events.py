@@ -42,7 +42,7 @@ def renew_when_due(state: MasterState, now: float) -> list[do.Effect]:
     If this node has something new to declare, the renewal is due at once.
     """
     leases, lease = state.leases, state.config.lease
-    if take_in_declarations(state, now):
+    if note_declarations(state, now):
         leases.hurry()
     if leases.is_renewing or now < leases.due_at:
         return []
@@ -107,7 +107,7 @@ def leases_renewed(state: MasterState, event: master_events.LeasesRenewed, now: 
 # The declarations of this node: the tasks and schedules of the code in force, and the schedules of its configuration
 
 
-def take_in_declarations(state: MasterState, now: float) -> bool:
+def note_declarations(state: MasterState, now: float) -> bool:
     """Note the declarations of the generation in force. Returns whether they differ from those before."""
     generation, before = state.rollout.in_force, state.declarations
     if before.generation is generation or not state.code_of(generation.code).is_loaded:

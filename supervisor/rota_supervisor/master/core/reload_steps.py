@@ -30,10 +30,10 @@ from rota_supervisor.master_snapshot import PoolState
 
 CANDIDATE_TRIES: Final = 2  # Few, as the old generation works: the caller wants to know soon, and can try again.
 STACK_CHARACTERS: Final = 400
-OVERTAKEN: Final = "a later reload took its place"
+SUPERSEDED: Final = "a later reload replaced it"
 
 
-def take_in(state: MasterState, reload: Reload, now: float) -> list[do.Effect]:
+def apply_reload(state: MasterState, reload: Reload, now: float) -> list[do.Effect]:
     """Apply the configuration that a reload has read."""
     loaded, rollout, superseded = reload.read, state.rollout, state.loading
     reload.differences = changes.in_lines(changes.differences(rollout.latest.config, rollout.latest.origins, loaded))
@@ -47,12 +47,12 @@ def take_in(state: MasterState, reload: Reload, now: float) -> list[do.Effect]:
     state.loading = Loading(change.changed_parts, [reload])
     if proven and superseded.is_reload:  # It is in force, and stays so if the new candidate is refused.
         effects += _accepted(state, superseded, now)
-        effects += given_up(state, OVERTAKEN, superseded.displaced_reloads, now)
+        effects += abandoned(state, SUPERSEDED, superseded.displaced_reloads, now)
     elif rollout.is_first and state.rollout.displaced is not None:
         state.loading.displaced = superseded
     else:
         state.loading.displaced = superseded.displaced
-        effects += given_up(state, OVERTAKEN, superseded.reloads, now)
+        effects += abandoned(state, SUPERSEDED, superseded.reloads, now)
     return [*effects, *promote_when_loaded(state, now)]
 
 
@@ -116,9 +116,9 @@ def promote_when_loaded(state: MasterState, now: float) -> list[do.Effect]:
     return [*effects, *_move_rollout(state, state.rollout.promote())]
 
 
-def settle(state: MasterState, now: float) -> list[do.Effect]:
+def commit_or_refuse(state: MasterState, now: float) -> list[do.Effect]:
     """Commit a candidate that has taken over, or refuse one that does not work."""
-    effects = [] if state.rollout.candidate is None else _settle(state, now)
+    effects = [] if state.rollout.candidate is None else _commit_or_refuse(state, now)
     if state.rollout.current is None or state.has_worked:
         return effects
     state.has_worked = True
@@ -127,7 +127,7 @@ def settle(state: MasterState, now: float) -> list[do.Effect]:
     return [*effects, do.info(names.FLEET_READY, workers=len(state.children.of(Role.WORKER, ChildState.READY)))]
 
 
-def _settle(state: MasterState, now: float) -> list[do.Effect]:
+def _commit_or_refuse(state: MasterState, now: float) -> list[do.Effect]:
     failed = _failed_pool(state)
     if failed is not None:
         return _refuse(state, [_fault_of_crash_loop(failed, state.backoffs[failed])], ExitCode.GAVE_UP, now)
@@ -135,7 +135,7 @@ def _settle(state: MasterState, now: float) -> list[do.Effect]:
         return []
     effects = _move_rollout(state, state.rollout.commit())
     loading, state.loading = state.loading, Loading()
-    effects += given_up(state, OVERTAKEN, loading.displaced_reloads, now)
+    effects += abandoned(state, SUPERSEDED, loading.displaced_reloads, now)
     return [*effects, *_accepted(state, loading, now)] if loading.is_reload else effects
 
 
@@ -265,15 +265,15 @@ def rejected(state: MasterState, faults: list[Fault], reloads: list[Reload], now
     return [*effects, *_reply(state, reloads, {"result": "failure", "faults": list(map(str, faults))}, now)]
 
 
-def given_up(state: MasterState, why: str, reloads: list[Reload], now: float) -> list[do.Effect]:
+def abandoned(state: MasterState, why: str, reloads: list[Reload], now: float) -> list[do.Effect]:
     """Reply to reloads that were abandoned because of `why`. The configuration has no fault, so nothing is counted."""
     return _reply(state, reloads, {"result": "failure", "faults": [why]}, now)
 
 
-def stopped(state: MasterState, now: float) -> list[do.Effect]:
+def reply_to_pending_reloads(state: MasterState, now: float) -> list[do.Effect]:
     """Reply to all pending reloads, because the fleet leaves."""
     loading, state.loading = state.loading, Loading(state.loading.changes)
-    return given_up(state, "the fleet is draining", [*loading.displaced_reloads, *loading.reloads], now)
+    return abandoned(state, "the fleet is draining", [*loading.displaced_reloads, *loading.reloads], now)
 
 
 def _reply(state: MasterState, reloads: list[Reload], outcome: ControlReply, now: float) -> list[do.Effect]:

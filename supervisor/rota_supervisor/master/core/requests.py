@@ -124,7 +124,7 @@ def _stop(state: MasterState, event: Requested, now: float) -> list[do.Effect]:
         return [reply]
     state.leases.hurry()  # A renewal soon shows whether Redis replies.
     draining = do.info(names.FLEET_DRAINING, at_once=at_once, seconds=0 if at_once else drain_seconds)
-    return [*reload_steps.stopped(state, now), draining, reply]
+    return [*reload_steps.reply_to_pending_reloads(state, now), draining, reply]
 
 
 # A reload
@@ -173,9 +173,9 @@ def address_prepared(state: MasterState, event: AddressPrepared, now: float) -> 
     if event.faults:
         return reload_steps.rejected(state, list(event.faults), [reload], now)
     if state.stop.is_requested:
-        return [do.DropPreparedAddress(), *reload_steps.given_up(state, "the fleet is draining", [reload], now)]
+        return [do.DropPreparedAddress(), *reload_steps.abandoned(state, "the fleet is draining", [reload], now)]
     warned = [do.warning(names.CONFIG_WARNING, warning=text) for text in reload.read.warnings]
-    return [*warned, *reload_steps.take_in(state, reload, now)]
+    return [*warned, *reload_steps.apply_reload(state, reload, now)]
 
 
 # The preview of a reload: a copy of the state goes through the reload (`reload_steps`), and the fleet that it would
@@ -215,7 +215,7 @@ def _try(state: MasterState, reload: Reload, changes: list[dict[str, Any]], now:
         copy.wanted.rollout = copy.rollout.promote().commit()
     copy.codes = {number: code if code.is_loaded else Code() for number, code in copy.codes.items()}
     before = _fleet_of(copy)
-    reload_steps.take_in(copy, reload, now)
+    reload_steps.apply_reload(copy, reload, now)
     copy.code_of(copy.rollout.latest.code).is_loaded = True  # The preview does not import any code.
     reload_steps.promote_when_loaded(copy, now)
     if copy.last_reload is not None and "faults" in copy.last_reload:

@@ -115,7 +115,7 @@ class Leases:
 
 
 @dataclass(frozen=True, slots=True)
-class Picture:
+class ServiceState:
     """The state of the fleet that a service manager needs."""
 
     works: bool = False  # whether the first generation is in service
@@ -141,7 +141,7 @@ class Shown:
     # Desired workers by pool, and workers by pool and state, or None before the first tick
     workers: tuple[dict[str, int], Counter[tuple[str, str]]] | None = None
     gauges: dict[tuple[GaugeDefinition, tuple[str, ...]], float | None] = field(default_factory=dict)
-    picture: Picture = field(default_factory=Picture)
+    service_state: ServiceState = field(default_factory=ServiceState)
     status: str = ""  # the last status line for the service manager
     status_at: float = -math.inf  # when that line was last computed
     alive_at: float = -math.inf  # when the watchdog message was last sent

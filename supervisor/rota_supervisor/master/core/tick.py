@@ -9,14 +9,14 @@ from typing import Final
 from rota.telemetry import log_events as names
 from rota_supervisor.layout import TICK_SECONDS, Role
 from rota_supervisor.master.core import effects as do
-from rota_supervisor.master.core import fleet_status, manager_news, redis_events, reload_steps
+from rota_supervisor.master.core import fleet_status, manager_messages, redis_events, reload_steps
 from rota_supervisor.master.core.children import LIVE, Child, ChildState, PoolKey
 from rota_supervisor.master.core.master_events import Ticked
 from rota_supervisor.master.core.plan import Action, NoteBlocked, Start, next_plan_at, plan
 from rota_supervisor.master.core.process_settings import first_settings
 from rota_supervisor.master.core.start_backoff import StartBackoff
 from rota_supervisor.master.core.state import MasterState
-from rota_supervisor.master.core.targets import WantedFleet, desired_of
+from rota_supervisor.master.core.targets import Desired, WantedFleet, desired_of
 
 _LATE_TICKS: Final = 3
 
@@ -25,27 +25,45 @@ def ticked(state: MasterState, event: Ticked, now: float) -> list[do.Effect]:
     """Plan the actions that are due, perform them, and note when the next tick is needed."""
     if state.has_ended:
         return []
+    _note_time(state, event, now)
+    recover_backoffs(state, now)
+    effects, desired = _perform_plans(state, now)
+    if state.has_ended:  # The first generation cannot work.
+        return effects
+    state.next_plan_at = next_plan_at(state.children, desired, now)
+    return [
+        *_register_together(state, effects),
+        *redis_events.renew_when_due(state, now),
+        *fleet_status.show_pools(state, desired.targets),
+        *manager_messages.notify(state, now),
+        *_leave_when_stopped(state, now),
+    ]
+
+
+def _note_time(state: MasterState, event: Ticked, now: float) -> None:
     if now - state.ticked_at > _LATE_TICKS * TICK_SECONDS:
         # This process was stopped, or the machine slept, so the children may not have had time to run either.
         state.awake_since = now
-    state.ticked_at, state.redis_silent_since = now, event.redis_silent_since
-    calm_down(state, now)
+    state.ticked_at = now
+    state.redis_silent_since = event.redis_silent_since
+
+
+def _perform_plans(state: MasterState, now: float) -> tuple[list[do.Effect], Desired]:
+    """Perform plans until one is empty. Returns the effects, and the fleet that the last plan was made for."""
     effects: list[do.Effect] = []
     while True:  # A moved child may let a candidate take over, which may require further moves.
-        effects += [] if state.stop.is_requested else reload_steps.settle(state, now)
-        if any(isinstance(effect, do.Leave) for effect in effects):
-            return effects
+        effects += [] if state.stop.is_requested else reload_steps.commit_or_refuse(state, now)
         effects += _advance_stop(state, now)
         desired = desired_of(state.wanted, state.stop, dict(state.backoffs), state.awake_since)
-        actions = plan(desired, state.children, now)
+        actions = [] if state.has_ended else plan(desired, state.children, now)
         if not actions:
-            break
+            return effects, desired
         effects += [effect for action in actions for effect in perform(state, action, now)]
-    effects = [*_registered_together(state, effects), *redis_events.renew_when_due(state, now)]
-    effects += [*fleet_status.show_pools(state, desired.targets), *manager_news.notify(state, now)]
-    state.next_plan_at = next_plan_at(state.children, desired, now)
+
+
+def _leave_when_stopped(state: MasterState, now: float) -> list[do.Effect]:
     state.has_ended = state.stop.is_over(state.children, now)
-    return [*effects, do.Leave()] if state.has_ended else effects
+    return [do.Leave()] if state.has_ended else []
 
 
 def _advance_stop(state: MasterState, now: float) -> list[do.Effect]:
@@ -77,7 +95,7 @@ def wake_at(state: MasterState) -> float:
 def perform(state: MasterState, action: Action, now: float) -> list[do.Effect]:
     """Move the child of an action, and return the effects. A Start creates the child."""
     if isinstance(action, Start):
-        return _start(state, state.children.begin(*action, now))
+        return _start(state, state.children.add(*action, now))
     child = state.children.in_slot(action.slot)
     if isinstance(action, NoteBlocked):
         child.blocked_since = child.heartbeat_at
@@ -110,7 +128,7 @@ def _start(state: MasterState, child: Child) -> list[do.Effect]:
     return [do.Spawn(child.ref, first_settings(child, config, rank, state.surroundings))]
 
 
-def _registered_together(state: MasterState, effects: list[do.Effect]) -> list[do.Effect]:
+def _register_together(state: MasterState, effects: list[do.Effect]) -> list[do.Effect]:
     """Register the owners of all workers that a tick starts in one call."""
     slots = tuple(slot for effect in effects if isinstance(effect, do.Register) for slot in effect.slots)
     others: list[do.Effect] = [effect for effect in effects if not isinstance(effect, do.Register)]
@@ -120,7 +138,7 @@ def _registered_together(state: MasterState, effects: list[do.Effect]) -> list[d
 # Recovery of the back-offs
 
 
-def calm_down(state: MasterState, now: float) -> None:
+def recover_backoffs(state: MasterState, now: float) -> None:
     """Drop the back-offs of generations that are no longer used, and let old failures of the others expire."""
     for key, backoff in list(state.backoffs.items()):
         if _is_wanted(key, state.wanted):

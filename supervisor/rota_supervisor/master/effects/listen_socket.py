@@ -62,7 +62,7 @@ class ListenSocket:
         self._prepared.close()
         self._prepared = _Bound()
 
-    def begin(self, wanted: str, *, or_next: bool = False) -> None:
+    def start(self, wanted: str, *, or_next: bool = False) -> None:
         """Listen on the address at the start of the master, and report it. Raises Failure.
 
         A host name is resolved now and at no other time, since that may take half a minute and nothing waits for the

@@ -126,7 +126,7 @@ class Display:
         self._state = state
         self._snapshot_area = SharedText(own.far_spare)
 
-    def begin(self) -> None:
+    def set_all_gauges(self) -> None:
         """Set every gauge, so that all are exported from the start."""
         for gauge, value in (
             (m.CONFIG_LAST_RELOAD_SUCCESSFUL, 1),
@@ -192,7 +192,7 @@ class StackReport:
         self._background = background
         self._is_writing = False
 
-    def begin(self, _effect: do.WriteReport) -> None:
+    def start(self, _effect: do.WriteReport) -> None:
         """Write a report, unless one is being written."""
         if not self._is_writing:
             self._is_writing = True

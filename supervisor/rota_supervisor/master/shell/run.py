@@ -229,7 +229,7 @@ class _Master:
             do.SetGauge: display.set,
             do.SetGaugeToNow: display.set_to_now,
             do.PublishSnapshot: display.publish,
-            do.WriteReport: self._report.begin,
+            do.WriteReport: self._report.start,
             do.ReportBlocked: self._report.blocked,
             do.NotifyManager: self._options.manager.notify,
             do.ReadConfiguration: self._read,
@@ -241,7 +241,7 @@ class _Master:
         """Listen, let signals in, and start the background work. Raises Failure, with nothing spawned."""
         state, options = self._state, self._options
         request, keep = self._port.signalled, self._background.keep
-        self._display.begin()
+        self._display.set_all_gauges()
         master_signals.watch_signals(request, self._inbox.wake.set)
         self._listen()
         keep(self._redis.watch_eviction)
@@ -263,7 +263,7 @@ class _Master:
     def _listen(self) -> None:
         """Listen for the exporter, on the first free port if none was configured. Raises Failure."""
         listening, was_set = self._listening, "http.listen" in self._options.loaded.origins
-        listening.begin(self._state.config.http.listen, or_next=not was_set)
+        listening.start(self._state.config.http.listen, or_next=not was_set)
         if listening.warning:
             log.logger().warning(log_events.CONFIG_WARNING, path="http.listen", warning=listening.warning)
         log.logger().info(log_events.FLEET_STARTING, listen=listening.control_socket)

@@ -10,7 +10,7 @@ from typing import Final
 from rota_supervisor.layout import TICK_SECONDS, Role
 from rota_supervisor.master.core import effects as do
 from rota_supervisor.master.core.children import AT_WORK
-from rota_supervisor.master.core.state import MasterState, Picture
+from rota_supervisor.master.core.state import MasterState, ServiceState
 from rota_supervisor.master_snapshot import PoolState
 
 STATUS_SECONDS: Final = 1.0
@@ -25,17 +25,17 @@ def notify(state: MasterState, now: float) -> list[do.Effect]:
     """Return the messages that are due."""
     if not state.surroundings.has_manager:
         return []
-    picture, shown = picture_of(state), state.shown
-    messages = changes_between(shown.picture, picture, state.surroundings.pid)
-    shown.picture = picture
+    service_state, shown = service_state_of(state), state.shown
+    messages = changes_between(shown.service_state, service_state, state.surroundings.pid)
+    shown.service_state = service_state
     if messages:
         shown.extended_at = -math.inf  # The manager applies a separate time limit to the new phase.
     return [*(do.NotifyManager(message) for message in messages), *_regular_messages(state, now)]
 
 
-def picture_of(state: MasterState) -> Picture:
+def service_state_of(state: MasterState) -> ServiceState:
     """Return the state of the fleet as a service manager sees it."""
-    return Picture(
+    return ServiceState(
         works=state.rollout.current is not None,
         reloads=state.reloads_requested,
         changing=state.rollout.candidate is not None,
@@ -43,7 +43,7 @@ def picture_of(state: MasterState) -> Picture:
     )
 
 
-def changes_between(before: Picture, after: Picture, pid: int) -> list[str]:
+def changes_between(before: ServiceState, after: ServiceState, pid: int) -> list[str]:
     """Return the messages that report a change, in order.
 
     A manager that requested a reload waits for a RELOADING that is no older than its own request, and then for READY,
@@ -71,7 +71,7 @@ def _regular_messages(state: MasterState, now: float) -> list[do.Effect]:
     if seconds and now - shown.alive_at >= max(seconds / 2 - TICK_SECONDS, seconds / 4):
         shown.alive_at = now
         messages.append(ALIVE)
-    takes_time = shown.picture.stopping or shown.picture.changing or not shown.picture.works
+    takes_time = shown.service_state.stopping or shown.service_state.changing or not shown.service_state.works
     if takes_time and now - shown.extended_at >= EXTEND_EVERY_SECONDS:
         shown.extended_at = now
         messages.append(EXTEND)
