@@ -169,13 +169,13 @@ def _entry(item: Object) -> Iterator[str]:
         yield _described(item, "\n".join(_signature(each) for each in item.overloads or [item]))
     elif isinstance(item, Class):
         yield _described(item, _outline(item))
-        for member in map(_target, item.all_members.values()):
-            if _is_told(member):
+        for member in map(_target, {**item.members, **item.all_members}.values()):
+            if _is_documented(member):
                 yield f"#### {item.name}.{member.name}\n"
                 yield _described(member, _shown(member))
 
 
-def _is_told(member: Object) -> bool:
+def _is_documented(member: Object) -> bool:
     told = isinstance(member, Function) or "property" in member.labels
     return told and member.name[0] != "_" and f"{member.parent and member.parent.name}.{member.name}" not in _OURS
 

@@ -5,8 +5,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any, TypeVar, Unpack, overload
 
-from rota.client.blocking.driver import REPEATS, Driver, Lifecycle, in_chunks, once_committed
+from rota.client.blocking.driver import REPEATS, Driver, in_chunks, once_committed
 from rota.client.blocking.handles import Handle
+from rota.client.blocking.steering import Steering
 from rota.client.enqueue_options import (
     OnCommit,
     OnCommitOption,
@@ -48,7 +49,7 @@ from rota.server.logins import CredentialProvider, logins_of
 from rota.server.session import Durability, confirmation, level_of
 from rota.tasks import fleet_settings
 from rota.tasks.call import Call, CallOptions, MakesCalls, call_of, many, why_not_positional
-from rota.tasks.options import check_queue, require_name
+from rota.tasks.options import require_name
 from rota.tasks.registry import default_registry
 
 if TYPE_CHECKING:
@@ -63,7 +64,7 @@ if TYPE_CHECKING:
 R = TypeVar("R")
 
 
-class Client(Lifecycle, KnowsForeignNames, place="client"):
+class Client(Steering, KnowsForeignNames, place="client"):
     """A client for one namespace of one server. Thread-safe, and safe to use after a fork.
 
     `redis_url` names the server. Instead, `redis` can be a client of the application, of redis-py or valkey-py: a
@@ -205,7 +206,9 @@ class Client(Lifecycle, KnowsForeignNames, place="client"):
         return (self.enqueue(name, args=args, queue=queue, delay=delay)).id
 
     def group(self, group_id: str) -> "GroupHandle":
-        """Return the handle of a group, to inspect it, add to it, wait for it or cancel it. Sends nothing.
+        """Return the handle of a group, to inspect it, add to it, wait for it or cancel it.
+
+        This sends nothing, so the handle of an unknown id is returned too: its `status` is then `unknown`.
 
         Raises:
             InvalidName: If the id is not a valid name.
@@ -213,9 +216,10 @@ class Client(Lifecycle, KnowsForeignNames, place="client"):
         return self._flows.group(group_id)
 
     def map(self, task: MakesCalls, items: Iterable[Any], **options: "Unpack[MapOptions]") -> "GroupHandle":
-        """Enqueue a task for each item, as a group, a limited number at a time.
+        """Enqueue a task for each item, as a group, and return its handle when all items are accepted.
 
-        See `rota.map`, which has the same options and raises the same errors.
+        At most `max_waiting` (1,000) tasks exist at a time that have not ended, so the call waits for workers. See
+        `rota.map`, which has the same options and raises the same errors.
         """
         return self._flows.map(task, items, options)
 
@@ -261,7 +265,8 @@ class Client(Lifecycle, KnowsForeignNames, place="client"):
     def status(self, task_id: str, *, args: bool = False) -> TaskStatus:
         """Return the status of a task, with its arguments if `args` is true.
 
-        Raises nothing: if the status cannot be read, its `state` is `unknown` and its `error` is the reason.
+        The status has the state, the queue, the times and counters, and the records of attempts that failed. Raises
+        nothing: if the status cannot be read, its `state` is `unknown` and its `error` is the reason.
         """
         try:
             return self._driver.follow(status_steps(self._driver.store, task_id, args=args))
@@ -288,6 +293,9 @@ class Client(Lifecycle, KnowsForeignNames, place="client"):
 
     def queues(self) -> list[QueueCounts]:
         """Return all queues that have or had tasks, sorted by name, with the number of tasks in each state.
+
+        Each also has the age of its oldest ready task, and whether it is paused, served by a running fleet, or closed
+        by a condition.
 
         Raises:
             Unavailable: If the server cannot be reached or refused.
@@ -401,46 +409,6 @@ class Client(Lifecycle, KnowsForeignNames, place="client"):
             Uncertain: If the server did not reply in time. The task may have been cancelled; the call may be repeated.
         """
         return self._driver.run(cancel_command(self._driver.store, task_id, kill_after), [task_id])
-
-    def pause(self, queue: str) -> bool:
-        """Pause a queue, so that no worker claims from it, and return False if it was paused already.
-
-        Raises:
-            InvalidName: If the queue is not a valid name.
-            Unavailable, Uncertain: As `cancel` does.
-        """
-        check_queue(queue)
-        return self._driver.run(self._driver.store.pause(queue)) > 0
-
-    def resume(self, queue: str) -> bool:
-        """Resume a queue, so that workers claim from it again, and return False if it was not paused.
-
-        Raises:
-            InvalidName: If the queue is not a valid name.
-            Unavailable, Uncertain: As `cancel` does.
-        """
-        check_queue(queue)
-        return self._driver.run(self._driver.store.resume(queue)) > 0
-
-    def revive(self, task_id: str) -> bool:
-        """Put a dead task back in its lane with its failures reset, and return False if it is not dead.
-
-        Raises:
-            InvalidName: If the id is not a valid name.
-            Unavailable, Uncertain: As `cancel` does.
-        """
-        require_name("id", task_id)
-        return self._driver.run(self._driver.store.revive([task_id]), [task_id]) > 0
-
-    def purge_dead(self, task_id: str) -> bool:
-        """Delete a dead task permanently, and return False if it is not dead.
-
-        Raises:
-            InvalidName: If the id is not a valid name.
-            Unavailable, Uncertain: As `cancel` does.
-        """
-        require_name("id", task_id)
-        return self._driver.run(self._driver.store.purge_dead([task_id]), [task_id]) > 0
 
     # Helpers of the methods above
 

@@ -1,0 +1,60 @@
+# Generated from rota/client/aio/steering.py by `make blocking`: change that, not this.
+"""The methods of a client that steer queues and dead tasks."""
+
+from rota.client.blocking.driver import Lifecycle
+from rota.tasks.options import check_queue, require_name
+
+
+class Steering(Lifecycle):
+    """Pausing and resuming queues, and reviving and deleting dead tasks."""
+
+    def pause(self, queue: str) -> bool:
+        """Pause a queue, so that no worker claims from it, and return False if it was paused already.
+
+        Tasks that run go on, and new tasks are accepted and wait. The pause lasts until `resume`, also if the fleet is
+        restarted.
+
+        Raises:
+            InvalidName: If the queue is not a valid name.
+            Unavailable, Uncertain: As `cancel` does.
+        """
+        check_queue(queue)
+        return self._driver.run(self._driver.store.pause(queue)) > 0
+
+    def resume(self, queue: str) -> bool:
+        """Resume a queue, so that workers claim from it again, and return False if it was not paused.
+
+        If tasks wait in it, a worker wakes at once. A queue that its condition keeps closed stays closed.
+
+        Raises:
+            InvalidName: If the queue is not a valid name.
+            Unavailable, Uncertain: As `cancel` does.
+        """
+        check_queue(queue)
+        return self._driver.run(self._driver.store.resume(queue)) > 0
+
+    def revive(self, task_id: str) -> bool:
+        """Put a dead task back in its lane, and return False if it is not dead.
+
+        The task runs as if it were enqueued now: its failures, crashes and losses are reset to 0, so it has all its
+        retries again. It no longer belongs to its chain or group, and runs alone.
+
+        Raises:
+            InvalidName: If the id is not a valid name.
+            ServerFull: If the server has no memory left. The task is still dead.
+            Unavailable, Uncertain: As `cancel` does.
+        """
+        require_name("id", task_id)
+        return self._driver.run(self._driver.store.revive([task_id]), [task_id]) > 0
+
+    def purge_dead(self, task_id: str) -> bool:
+        """Delete a dead task permanently, and return False if it is not dead.
+
+        Its arguments and the record of its death are deleted with it, and its id may be enqueued again.
+
+        Raises:
+            InvalidName: If the id is not a valid name.
+            Unavailable, Uncertain: As `cancel` does.
+        """
+        require_name("id", task_id)
+        return self._driver.run(self._driver.store.purge_dead([task_id]), [task_id]) > 0
