@@ -249,18 +249,70 @@ def task(
 ) -> Task[..., Any] | Declare:
     """Declare a function as a task: `@rota.task`, or `@rota.task(queue="mail", retries=5)`.
 
-    Without `name`, the task has the function's name. docs/tasks.md has each option with its default and an example;
-    durations are in seconds or a timedelta. Arguments are checked against the signature of the decorated object. If
-    another decorator below this one adds arguments, it must have a signature of its own, since a plain
-    `*args, **kwargs` counts as passing all arguments on.
+    Arguments are checked against the signature of the decorated object. If another decorator below this one adds
+    arguments, it must have a signature of its own, since a plain `*args, **kwargs` counts as passing all arguments on.
 
-    After `soft_time_limit`, `rota.TimeLimit` is raised inside the function, which may catch it and return early; then
-    the task is done. If TimeLimit leaves the function, the task has failed. In a coroutine, the await is cancelled
-    (`asyncio.CancelledError`), and TimeLimit is raised only if that leaves the coroutine. After `time_limit`, the
-    worker is killed. `current_task().beat()` restarts both limits.
+    Options, with durations in seconds or as a timedelta (docs/tasks.md has an example of each):
 
-    `cron="*/5 * * * *"` (in the time zone `timezone`, by default UTC) or `every=30` makes the fleet enqueue the task
-    periodically, without arguments. `schedules=[rota.Cron(...), rota.Every(...)]` can have several, with more options.
+    * `name` is the name of the task in Redis, for other programs and in `rota.toml`.
+      Default: the name of the function.
+    * `queue` is the queue that the task is enqueued on, unless a call names another one.
+      Default: "default".
+    * `retries` is how often a failed task is retried. After that it is set aside as dead. Crashes are counted
+      separately.
+      Default: 10, which allows 11 attempts.
+    * `backoff` is how the delay before a retry grows with the number of failures n: "exponential" is
+      `base * 2 ** (n - 1)`, "linear" is `base * n`, and a function takes n and returns a duration.
+      Default: "exponential".
+    * `base` is the delay from which `backoff` starts. A function does not use it.
+      Default: 2 seconds.
+    * `max_delay` is the longest delay before a retry. It does not limit the delay of `rota.Retry`.
+      Default: an hour.
+    * `jitter` multiplies the delay by a random number from 0 to 1, so that tasks that failed together do not return
+      together. Delays from a function or from `rota.Retry` are used as they are.
+      Default: True.
+    * `retry_on` has the exceptions that are retried. After any other, the task is dead at once.
+      Default: every Exception.
+    * `dead_on` has the exceptions that are not retried, even if `retry_on` has them.
+      Default: none.
+    * `crash_limit` is the number of crashes of its worker after which the task is dead. With 0 the task is started at
+      most once: if that start does not end it, it is dead.
+      Default: None, which is `restarts.crash_limit` of the fleet (3).
+    * `time_limit` is the time after which the worker of an attempt is killed. The attempt has failed, and is retried as
+      after an exception.
+      Default: None, which is `limits.time_limit_seconds` of the fleet (an hour).
+    * `soft_time_limit` is the time after which `rota.TimeLimit` is raised inside the function, which may catch it and
+      return early; then the task is done. If TimeLimit leaves the function, the task has failed. In a coroutine, the
+      await is cancelled (`asyncio.CancelledError`), and TimeLimit is raised only if that leaves the coroutine.
+      `current_task().beat()` restarts both limits.
+      Default: None, no soft limit.
+    * `expires` is how late the task may start. If it would start later, it ends as expired and is not started.
+      Default: None, it never expires.
+    * `unique` allows only one live task with the same arguments, or with the key that a function returns for them. A
+      second one is not enqueued, and its handle has `duplicate` set.
+      Default: False.
+    * `unique_for` is the longest time that the unique key is held, from the enqueue. The end of the task frees it
+      earlier.
+      Default: None, until the task has ended.
+    * `result_ttl` is how long the value that the function returns is stored, for `handle.result()`.
+      Default: 0, it is not stored.
+    * `remember` makes the fleet remember how the task ended, so that `rota.status` can report it.
+      Default: True.
+    * `rate` limits how often the task starts in the whole fleet, for example "100/m". A task that may not start yet is
+      delayed.
+      Default: None, no limit.
+    * `rate_key` counts the rate separately for each value of this text, with arguments filled in, such as "{account}".
+      Default: "", one rate for the whole task.
+    * `pydantic` makes pydantic check and convert all arguments and the result.
+      Default: False, only those whose annotations need it are converted.
+    * `cron` enqueues the task at these times, without arguments, for example "*/5 * * * *".
+      Default: none, the task is not periodic.
+    * `timezone` is the time zone of `cron`.
+      Default: "UTC".
+    * `every` enqueues the task at this interval, without arguments.
+      Default: none.
+    * `schedules` has several schedules, each with its own arguments: `[rota.Cron(...), rota.Every(...)]`.
+      Default: none.
 
     Raises:
         InvalidName: If the name of the task is not valid.
