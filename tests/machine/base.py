@@ -107,7 +107,7 @@ class Worker:
     claims: list[Claim] = field(default_factory=list)
     pending: list[tuple[Claim, Outcome]] = field(default_factory=list)
     tokens: set[str] = field(default_factory=set)
-    alone: bytes = b""
+    quarantined: bytes = b""
 
     @property
     def serving(self) -> Serving:

@@ -7,7 +7,7 @@ from hypothesis.stateful import precondition, rule
 
 from machine.base import ANSWERED, DELIVERIES, LATE, LEASE_US, PACKED, Worker, texts, texts_of
 from machine.working import OUTCOMES, VERBS, Working, modelled
-from model.answers import Reaped as ModelReaped
+from model.results import Reaped as ModelReaped
 from rota.protocol.entry import CrashKind
 from rota.protocol.outcome import Settlement
 from rota.protocol.replies import Reaped, Renewed

@@ -1,4 +1,4 @@
-"""What people ask for, and what they look at."""
+"""The actions of people, and what people inspect."""
 
 from hypothesis import strategies as st
 from hypothesis.stateful import precondition, rule

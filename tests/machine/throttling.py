@@ -13,7 +13,7 @@ PATIENCE = st.sampled_from([None, None, 0, 1_500_000])
 
 
 class Throttling(Working):
-    """Workers ask before they start."""
+    """Rules of tasks with a rate, whose workers send a request before the start."""
 
     @precondition(lambda self: self.workers)
     @rule(data=st.data(), name=st.sampled_from(sorted(RATES_OF_TASKS)), patience=PATIENCE, delivery=DELIVERIES)

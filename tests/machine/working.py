@@ -22,7 +22,7 @@ from machine.base import (
     texts_of,
 )
 from machine.polling import Polling
-from model.claims import Ask
+from model.claims import TurnRequest
 from model.model import Outcome as ModelOutcome
 from rota.protocol.entry import parse_entry
 from rota.protocol.outcome import (
@@ -137,11 +137,21 @@ class Working(Polling):
         settled = [Settlement(claim.entry, outcome, RUN_RECORD) for claim, outcome in worker.pending]
         reported = [one for _, one in sorted(zip(settled, worker.pending, strict=True), key=_is_told_by_itself)]
         turn = turn_of(settled, limit, held, sorted(worker.tokens), pack_limits(limits or {}))
-        alone = worker.alone.decode()
-        ask = Ask(worker.owner, worker.serving, limit, limits or {}, picks=picks, alone=alone, claim_by=claim_by or 0)
-        check = self._turn_check(ask, held, reported)
+        quarantined = worker.quarantined.decode()
+        request = TurnRequest(
+            worker.owner,
+            worker.serving,
+            limit,
+            limits or {},
+            picks=picks,
+            quarantined=quarantined,
+            claim_by=claim_by or 0,
+        )
+        check = self._turn_check(request, held, reported)
         command = self.fleet.store.turn(
-            worker.owner, PACKED[worker.pool], replace(turn, picks=picks, alone=worker.alone, claim_by_us=claim_by or 0)
+            worker.owner,
+            PACKED[worker.pool],
+            replace(turn, picks=picks, quarantined=worker.quarantined, claim_by_us=claim_by or 0),
         )
         reply = self.call(command, check, delivery, worker.owner)
         if reply:
@@ -149,17 +159,17 @@ class Working(Polling):
         return reply
 
     def _turn_check(
-        self, ask: Ask, held: list[str] | None, reported: list[tuple[Claim, Outcome]]
+        self, request: TurnRequest, held: list[str] | None, reported: list[tuple[Claim, Outcome]]
     ) -> Callable[[TurnReply], None]:
         def check(reply: TurnReply) -> None:
-            expected = self.model.turn(self.now, ask, held, modelled(reported))
+            expected = self.model.turn(self.now, request, held, modelled(reported))
             claims = [(claim.entry.text.decode(), claim.body.decode()) for claim in reply.claims]
             assert (reply.status, texts(reply.stale)) == (expected.status, expected.stale)
-            assert reply.alone.decode() == expected.alone
+            assert reply.quarantined.decode() == expected.quarantined
             assert (claims, texts_of(reply.dropped)) == (expected.claims, expected.dropped)
             assert (reply.wait_us, reply.now_us) == (expected.wait, self.now)
             if expected.status == "lost":  # it rings for all it names, whatever was lost before
-                self.unheard -= {share.queue for tier in ask.serving for share in tier}
+                self.unheard -= {share.queue for tier in request.serving for share in tier}
 
         return check
 
@@ -167,7 +177,7 @@ class Working(Polling):
         worker.pending.clear()
         worker.tokens.clear()
         worker.claims += reply.claims
-        worker.alone = reply.alone
+        worker.quarantined = reply.quarantined
         if reply.status is TurnStatus.LOST and worker.owner in self.workers:
             self.zombies.append(self.workers.pop(worker.owner))
 

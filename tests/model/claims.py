@@ -12,30 +12,27 @@ from model.turns import SHUT, Turns, share_in
 
 
 @dataclass(frozen=True)
-class Ask:
-    """What an owner that holds `holding` others asks for: `limit`, or what `limits` say of a queue; or with several
-    `picks` as many turns of one. `alone`: the entry for which it empties its hands. `claim_by`: from when on it claims
-    nothing, 0 for never."""
+class TurnRequest:
+    """The arguments of a turn that claims."""
 
     owner: str
     serving: Serving
-    limit: int
-    limits: Mapping[str, int]
-    holding: int = 0
-    picks: int = 1
-    alone: str = ""
-    claim_by: int = 0
+    limit: int  # most entries to claim
+    limits: Mapping[str, int]  # for queues that have a limit of their own
+    holding: int = 0  # number of entries that the owner holds already
+    picks: int = 1  # if several, one entry is claimed for each
+    quarantined: str = ""  # the entry for which the owner finishes its other tasks
+    claim_by: int = 0  # from this time on nothing is claimed; 0: no such time
 
 
 @dataclass
 class Claimed:
-    """Tasks, what was dropped, and how long until a rate or a condition is to be looked at again. `alone`: the entry
-    that has to run so, and after or before which nothing was claimed."""
+    """The result of a claim."""
 
     tasks: list[Task] = field(default_factory=list)
-    dropped: list[str] = field(default_factory=list)
-    wait: int = 0
-    alone: str = ""
+    dropped: list[str] = field(default_factory=list)  # entries of cancelled tasks
+    wait: int = 0  # time until a rate or a condition must be checked again
+    quarantined: str = ""  # the entry that has to run alone; nothing was claimed beside it
 
     @property
     def claims(self) -> list[tuple[str, str]]:
@@ -46,7 +43,7 @@ class Claimed:
         """Another turn was made."""
         self.tasks += one.tasks
         self.dropped += one.dropped
-        self.wait, self.alone = one.wait, one.alone
+        self.wait, self.quarantined = one.wait, one.quarantined
 
     def look_again(self, after: int) -> None:
         self.wait = min(after, self.wait or after)
@@ -64,38 +61,38 @@ class Claims:
     closed: dict[str, int]
     verdicts: dict[str, Verdict] = field(default_factory=dict)
 
-    def claim(self, ask: Ask) -> Claimed:
-        claimed = self._claim_awaited(ask) if ask.alone else Claimed()
-        one = ask if ask.picks == 1 else replace(ask, limit=1, limits={})
-        while len(claimed.tasks) < ask.picks and not claimed.alone:
+    def claim(self, request: TurnRequest) -> Claimed:
+        claimed = self._claim_awaited(request) if request.quarantined else Claimed()
+        one = request if request.picks == 1 else replace(request, limit=1, limits={})
+        while len(claimed.tasks) < request.picks and not claimed.quarantined:
             before = len(claimed.tasks)
-            claimed.follow(self._claim_once(replace(one, holding=ask.holding + before)))
+            claimed.follow(self._claim_once(replace(one, holding=request.holding + before)))
             if len(claimed.tasks) == before:
                 break
             self.verdicts.clear()
-        if len(claimed.tasks) >= ask.picks or claimed.alone:
+        if len(claimed.tasks) >= request.picks or claimed.quarantined:
             claimed.wait = 0  # a worker that is full, or that has to run an entry alone, waits for nothing else
         for task in claimed.tasks:  # of all at once, behind what came to be known at their claim
-            self.places.news.tell("started", task, ask.owner, begun=1, lag_us=self.places.now - task.due)
+            self.places.news.tell("started", task, request.owner, begun=1, lag_us=self.places.now - task.due)
         return claimed
 
-    def _claim_once(self, ask: Ask) -> Claimed:
+    def _claim_once(self, request: TurnRequest) -> Claimed:
         claimed = Claimed()
-        self._claim_in_order(ask, claimed)
-        if not claimed.tasks and not claimed.alone and self._mark_unmarked(ask.serving):
-            self._claim_in_order(ask, claimed)
+        self._claim_in_order(request, claimed)
+        if not claimed.tasks and not claimed.quarantined and self._mark_unmarked(request.serving):
+            self._claim_in_order(request, claimed)
         return claimed
 
-    def _claim_awaited(self, ask: Ask) -> Claimed:
+    def _claim_awaited(self, request: TurnRequest) -> Claimed:
         """While it is the first of its queue nothing else is claimed."""
-        claimed, queue = Claimed(), ask.alone.split(" ")[1]
+        claimed, queue = Claimed(), request.quarantined.split(" ")[1]
         items = self.places.lanes[queue, "delayed"] or self.places.lanes[queue, "ready"]
-        is_first = bool(items) and isinstance(items[0], Task) and items[0].text == ask.alone
-        for tier in ask.serving:
+        is_first = bool(items) and isinstance(items[0], Task) and items[0].text == request.quarantined
+        for tier in request.serving:
             share = share_in(tier, queue)
             if is_first and share and not self._shut_until(share):
                 domain = frozenset(share.queue for share in tier)
-                self._claim_from(domain, share, replace(ask, limit=1, limits={}), claimed)
+                self._claim_from(domain, share, replace(request, limit=1, limits={}), claimed)
         return claimed
 
     def _mark_unmarked(self, serving: Serving) -> bool:
@@ -106,21 +103,21 @@ class Claims:
             self.places.mark(queue)
         return bool(unmarked)
 
-    def _claim_in_order(self, ask: Ask, claimed: Claimed) -> None:
-        for tier in ask.serving:
+    def _claim_in_order(self, request: TurnRequest, claimed: Claimed) -> None:
+        for tier in request.serving:
             domain = frozenset(share.queue for share in tier)
             if any(map(is_pattern, domain)):
-                if self._claim_in_turn(tier, ask, claimed):
+                if self._claim_in_turn(tier, request, claimed):
                     return
                 continue
             candidates = [share for share in tier if self._may_serve(share, claimed)]
             while candidates:
                 share = self.rotation.first(domain, candidates)
                 candidates.remove(share)
-                if self._claim_from(domain, share, ask, claimed) or claimed.alone:
+                if self._claim_from(domain, share, request, claimed) or claimed.quarantined:
                     return
 
-    def _claim_in_turn(self, tier: tuple[Share, ...], ask: Ask, claimed: Claimed) -> bool:
+    def _claim_in_turn(self, tier: tuple[Share, ...], request: TurnRequest, claimed: Claimed) -> bool:
         """From queues of patterns; one that is found empty loses its place, one that may start nothing is shut."""
         turns = next(each for each in self.places.turns if each.tier == tier)
         turns.open_those_whose_time_has_come(self.places.now)
@@ -131,10 +128,10 @@ class Claims:
             if until := self._shut_until(share):
                 turns.placed[queue] = until
                 continue
-            is_claimed = self._claim_from(turns.domain, share, ask, claimed)
+            is_claimed = self._claim_from(turns.domain, share, request, claimed)
             if not self.places.entries(queue):
                 del turns.placed[queue]
-            if is_claimed or claimed.alone:
+            if is_claimed or claimed.quarantined:
                 return True
         self._note_opening(turns, claimed)
         return False
@@ -183,20 +180,20 @@ class Claims:
             allowed = min(allowed, self.rates.allowed(share, self.places.now))
         return allowed
 
-    def _most(self, share: Share, ask: Ask) -> int:
+    def _most(self, share: Share, request: TurnRequest) -> int:
         """How many to claim. Where starts are bounded, a limit of the queue's own says nothing."""
         if share.cap or share.interval_us or (share.condition and self.verdict(share).by_counts):
-            return int(min(max(1, ask.limit), self.starts(share)))
-        return max(1, ask.limits.get(share.pattern or share.queue, ask.limit))
+            return int(min(max(1, request.limit), self.starts(share)))
+        return max(1, request.limits.get(share.pattern or share.queue, request.limit))
 
-    def _claim_from(self, domain: Domain, share: Share, ask: Ask, claimed: Claimed) -> bool:
-        taken = self._take(share.queue, self._most(share, ask), ask.holding, claimed)
+    def _claim_from(self, domain: Domain, share: Share, request: TurnRequest, claimed: Claimed) -> bool:
+        taken = self._take(share.queue, self._most(share, request), request.holding, claimed)
         if not self.places.entries(share.queue):
             self.places.marked.discard(share.queue)
         if not taken:
             return False
         for task in taken:
-            self.places.hold(ask.owner, task)
+            self.places.hold(request.owner, task)
             claimed.tasks.append(task)
         self.rotation.charge(domain, share, len(taken))
         if share.condition:
@@ -223,7 +220,7 @@ class Claims:
                     self.places.end(item, "cancelled")
                     continue
                 if isinstance(item, Task) and item.suspicious:
-                    claimed.alone = item.text
+                    claimed.quarantined = item.text
                     if taken or holding:
                         return taken
                 items.pop(0)

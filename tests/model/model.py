@@ -7,12 +7,12 @@ A call that is repeated, or comes late, is the same method called again, or late
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from model.answers import Promoted, Reaped, Settled, TurnAnswer
-from model.claims import Ask, Claimed, Claims
+from model.claims import Claimed, Claims, TurnRequest
 from model.ends import NO_RUN, Block, End
 from model.items import UNKNOWN_QUEUE, Bare, New, Serving, Task, marked_text
 from model.news import reason_in
 from model.places import AT_MOST_ONCE, FAILURE
+from model.results import Promoted, Reaped, Settled, TurnResult
 from model.rotation import is_pattern
 from model.schedules import Schedules
 from model.steering import NONCE_US
@@ -119,39 +119,47 @@ class Model(Schedules, Sweeping, Throttling):
     # Working
 
     def turn(
-        self, now: int, ask: Ask, held: Sequence[str] | None, outcomes: Sequence[tuple[str, Outcome]]
-    ) -> TurnAnswer:
+        self, now: int, request: TurnRequest, held: Sequence[str] | None, outcomes: Sequence[tuple[str, Outcome]]
+    ) -> TurnResult:
         self.places.at(now)
-        settled = self._settle(ask.owner, outcomes, ask.serving)
-        self._look_where_there_may_be_room(settled, ask.serving)
-        answer = TurnAnswer("ok", settled.stale)
-        if ask.owner not in self.leases.expires:
+        settled = self._settle(request.owner, outcomes, request.serving)
+        self._look_where_there_may_be_room(settled, request.serving)
+        answer = TurnResult("ok", settled.stale)
+        if request.owner not in self.leases.expires:
             answer.status = "lost"
             return answer
-        holds = self.places.inflight.get(ask.owner, [])
+        holds = self.places.inflight.get(request.owner, [])
         unnamed = [(task.text, task.told_body) for task in holds if held is not None and task.id not in held]
         if unnamed:
             answer.status, answer.claims = "again", unnamed
-        elif ask.limit > 0 and 0 < ask.claim_by <= now:
+        elif request.limit > 0 and 0 < request.claim_by <= now:
             answer.status = "more"
-        elif ask.limit > 0:
-            self._claim(ask, holds, answer)
+        elif request.limit > 0:
+            self._claim(request, holds, answer)
         return answer
 
-    def _claim(self, ask: Ask, holds: list[Task], answer: TurnAnswer) -> None:
+    def _claim(self, request: TurnRequest, holds: list[Task], answer: TurnResult) -> None:
         suspicious = [task.text for task in holds if task.suspicious]
-        claimed = Claimed(alone=suspicious[-1]) if suspicious else self.claims().claim(replace(ask, holding=len(holds)))
+        if suspicious:
+            claimed = Claimed(quarantined=suspicious[-1])
+        else:
+            claimed = self.claims().claim(replace(request, holding=len(holds)))
         answer.claims, answer.dropped, answer.wait = claimed.claims, claimed.dropped, claimed.wait
-        taken = len(claimed.claims) if ask.picks > 1 else min(len(claimed.claims), 1)
-        if claimed.alone and taken < ask.picks:
-            answer.status, answer.alone = "alone", claimed.alone
-        elif ask.picks == 1 and claimed.tasks and not claimed.alone and self._is_plenty(ask, claimed.tasks[0].queue):
-            answer.status = "plenty"
+        taken = len(claimed.claims) if request.picks > 1 else min(len(claimed.claims), 1)
+        if claimed.quarantined and taken < request.picks:
+            answer.status, answer.quarantined = "quarantine", claimed.quarantined
+        elif (
+            request.picks == 1
+            and claimed.tasks
+            and not claimed.quarantined
+            and self._is_backlogged(request, claimed.tasks[0].queue)
+        ):
+            answer.status = "backlogged"
 
-    def _is_plenty(self, ask: Ask, queue: str) -> bool:
+    def _is_backlogged(self, request: TurnRequest, queue: str) -> bool:
         """Whether the lane that was claimed from, or else the one behind it, has four entries for each owner, nothing
         ranks above this queue, and nothing beside it is bounded."""
-        beside = ask.serving[0]
+        beside = request.serving[0]
         is_bounded = any(share.cap or share.interval_us or share.condition for share in beside)
         left = len(self.places.lanes[queue, "delayed"] or self.places.lanes[queue, "ready"])
         return bool(share_in(beside, queue)) and not is_bounded and left >= 4 * len(self.leases.expires)

@@ -66,10 +66,10 @@ def test_a_token_stays_until_a_turn_that_named_it_has_passed_it_on() -> None:
 def test_for_which_entry_hands_are_emptied_is_named_until_an_answer_says_otherwise() -> None:
     ledger = Ledger(2)
     ledger.turn(2, 0)
-    ledger.take_reply(answer(TurnStatus.ALONE, b"the entry"))
-    assert ledger.turn(2, 0).alone == b"the entry"
+    ledger.take_reply(answer(TurnStatus.QUARANTINE, b"the entry"))
+    assert ledger.turn(2, 0).quarantined == b"the entry"
     ledger.take_reply(answer())
-    assert ledger.turn(2, 0).alone == b""
+    assert ledger.turn(2, 0).quarantined == b""
 
 
 def test_what_was_not_started_and_is_still_held_is_asked_for_again() -> None:
@@ -100,7 +100,7 @@ def test_what_is_held_is_named_when_more_may_be_held_and_now_and_then_and_else_n
     ledger.take_reply(answer())
     assert ledger.turn(1, 1).held is None
     assert ledger.turn(0, 2).held == ("a",)  # work was asked for, and no answer has come
-    ledger.take_reply(answer(TurnStatus.ALONE, b"the entry"))
+    ledger.take_reply(answer(TurnStatus.QUARANTINE, b"the entry"))
     assert ledger.turn(1, 3).held == ("a",)
     ledger.take_reply(answer())
     assert ledger.turn(0, 4).held is None

@@ -227,22 +227,22 @@ def test_who_holds_others_claims_nothing_until_its_hands_are_empty_and_then_that
     flood(fleet, 2, "high", "q", "r")
     owner = fleet.register()
 
-    def turn(*held: Claim, settled: Claim | None = None, alone: bytes = b"") -> TurnReply:
+    def turn(*held: Claim, settled: Claim | None = None, quarantined: bytes = b"") -> TurnReply:
         turn = turn_of([Settlement(settled.entry, DONE)] if settled else [], 1, [claim.entry.id for claim in held])
-        return fleet.run(fleet.store.turn(owner, serving, replace(turn, picks=50, alone=alone)))
+        return fleet.run(fleet.store.turn(owner, serving, replace(turn, picks=50, quarantined=quarantined)))
 
     first = turn()
-    assert (first.status, first.alone) == (TurnStatus.ALONE, guilty)
+    assert (first.status, first.quarantined) == (TurnStatus.QUARANTINE, guilty)
     assert [claim.entry.id for claim in first.claims] == ["high.0", "high.1"]
     fleet.push("high.2", queue="high")  # as its turn has come, not even this one is claimed
     one, other = first.claims
-    fewer = turn(other, settled=one, alone=first.alone)
-    assert (fewer.status, fewer.claims, fewer.alone) == (TurnStatus.ALONE, (), guilty)
-    then = turn(settled=other, alone=fewer.alone)
-    assert (then.status, [claim.entry.id for claim in then.claims]) == (TurnStatus.ALONE, ["guilty"])
-    beside = turn(*then.claims, alone=then.alone)
-    assert (beside.status, beside.claims) == (TurnStatus.ALONE, ())
-    last = turn(settled=then.claims[0], alone=beside.alone)
+    fewer = turn(other, settled=one, quarantined=first.quarantined)
+    assert (fewer.status, fewer.claims, fewer.quarantined) == (TurnStatus.QUARANTINE, (), guilty)
+    then = turn(settled=other, quarantined=fewer.quarantined)
+    assert (then.status, [claim.entry.id for claim in then.claims]) == (TurnStatus.QUARANTINE, ["guilty"])
+    beside = turn(*then.claims, quarantined=then.quarantined)
+    assert (beside.status, beside.claims) == (TurnStatus.QUARANTINE, ())
+    last = turn(settled=then.claims[0], quarantined=beside.quarantined)
     assert (last.status, len(last.claims), last.claims[0].entry.id) == (TurnStatus.OK, 5, "high.2")
 
 
@@ -253,7 +253,7 @@ def test_it_is_left_alone_however_many_are_asked_for(fleet: Fleet, held: list[st
     owner = fleet.register()
     assert fleet.claim(owner, Q) == ["guilty"]
     reply = fleet.run(fleet.store.turn(owner, Q, Turn(1, held, picks=50)))
-    assert (reply.status, reply.claims, reply.alone) == (TurnStatus.ALONE, (), guilty)
+    assert (reply.status, reply.claims, reply.quarantined) == (TurnStatus.QUARANTINE, (), guilty)
 
 
 def test_another_worker_takes_it_meanwhile_and_who_waited_goes_on(fleet: Fleet) -> None:
@@ -264,9 +264,9 @@ def test_another_worker_takes_it_meanwhile_and_who_waited_goes_on(fleet: Fleet) 
     fleet.push("b")
     fleet.silence()
     blocked = fleet.run(fleet.store.turn(owner, Q, Turn(1, held, picks=50)))
-    assert (blocked.status, blocked.alone, fleet.bell()) == (TurnStatus.ALONE, guilty, 1)
+    assert (blocked.status, blocked.quarantined, fleet.bell()) == (TurnStatus.QUARANTINE, guilty, 1)
     assert fleet.claim(fleet.register("node:2"), Q) == ["guilty"]
-    reply = fleet.run(fleet.store.turn(owner, Q, Turn(1, held, picks=50, alone=guilty)))
+    reply = fleet.run(fleet.store.turn(owner, Q, Turn(1, held, picks=50, quarantined=guilty)))
     assert (reply.status, [claim.entry.id for claim in reply.claims]) == (TurnStatus.OK, ["b"])
 
 
@@ -278,7 +278,7 @@ def test_a_queue_that_was_closed_meanwhile_is_not_waited_for(fleet: Fleet) -> No
     guilty = crashed(fleet, "guilty")
     fleet.push("b", queue="r")
     fleet.run(fleet.store.pause("q"))
-    reply = fleet.run(fleet.store.turn(owner, serving, Turn(1, held, picks=50, alone=guilty)))
+    reply = fleet.run(fleet.store.turn(owner, serving, Turn(1, held, picks=50, quarantined=guilty)))
     assert (reply.status, [claim.entry.id for claim in reply.claims]) == (TurnStatus.OK, ["b"])
 
 
@@ -292,7 +292,7 @@ def test_a_dead_owner_of_five_hundred_charges_each_that_ran_and_they_go_back_in_
     assert [(entry.id, entry.crashes, entry.releases) for entry in reaped.requeued] == [(id_, 1, 0) for id_ in ids]
     assert fleet.delayed_lane() == ids
     alone = fleet.run(fleet.store.turn(fleet.register(), Q, Turn(1, picks=50)))
-    assert (alone.status, len(alone.claims)) == (TurnStatus.ALONE, 1)
+    assert (alone.status, len(alone.claims)) == (TurnStatus.QUARANTINE, 1)
     audit = fleet.run(fleet.store.audit())
     assert (audit.live, audit.missing) == (500, 0)
 

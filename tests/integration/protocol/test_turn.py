@@ -404,7 +404,7 @@ def test_a_turn_that_comes_later_than_it_may_claim_settles_and_is_to_be_made_aga
     assert [claim.entry.id for claim in fleet.run(fleet.store.turn(owner, Q, in_time)).claims] == ["next"]
 
 
-@pytest.mark.parametrize(("waiting", "status"), [(9, TurnStatus.PLENTY), (8, TurnStatus.OK)])
+@pytest.mark.parametrize(("waiting", "status"), [(9, TurnStatus.BACKLOGGED), (8, TurnStatus.OK)])
 @pytest.mark.parametrize("due", ["", "0"])
 def test_there_is_plenty_where_four_entries_are_left_for_each_owner(
     fleet: Fleet, waiting: int, status: TurnStatus, due: str
@@ -418,7 +418,7 @@ def test_there_is_plenty_where_four_entries_are_left_for_each_owner(
 @pytest.mark.parametrize(
     ("serving", "status"),
     [
-        (tiers([QueueShare("q", weight=2), QueueShare("p")], [QueueShare("low", cap=3)]), TurnStatus.PLENTY),
+        (tiers([QueueShare("q", weight=2), QueueShare("p")], [QueueShare("low", cap=3)]), TurnStatus.BACKLOGGED),
         (tiers([QueueShare("high")], [QueueShare("q")]), TurnStatus.OK),
         (tiers([QueueShare("q", cap=20)]), TurnStatus.OK),
         (tiers([QueueShare("q"), QueueShare("p", cap=3)]), TurnStatus.OK),

@@ -22,19 +22,19 @@
 --          paused progress queue:* queues rates ready replies:* result:* rotation served tasks tickets times:* totals
 --          turns:* unique:* waiters
 -- returns  a status; now, in microseconds; microseconds until a rate or a condition opens a queue (0 for none); stale
---          entries; (entry, body) per claim; entries that were dropped because they were cancelled; with `alone` the
---          entry that has to run alone
---   ok      the claims: up to `limit` entries of one queue. With several picks, the entries that as many turns of one
---           pick would claim. Fewer than `picks` means that nothing else may be claimed now
---   plenty  as `ok` with one pick, and so many tasks are left that this worker may prefetch the next one
---   alone   as `ok`, but nothing else is claimed while this owner holds a task: the entry has to run alone. The owner
---           holds it already, or it is next
---   again   the entries of the in-flight list that the worker did not name, because the reply that returned them was
---           lost
---   lost    the owner is not registered; its outcomes were settled, but it may claim nothing. Or its list has the wrong
---           type; then nothing was settled
---   more    500 entries were examined and picks are left, or `claim_by` has passed. Call again at once with the same
---           tokens
+--          entries; (entry, body) per claim; entries that were dropped because they were cancelled; with `quarantine`
+--          the entry that has to run alone
+--   ok          the claims: up to `limit` entries of one queue. With several picks, the entries that as many turns of
+--               one pick would claim. Fewer than `picks` means that nothing else may be claimed now
+--   backlogged  as `ok` with one pick, and so many tasks are left that this worker may prefetch the next one
+--   quarantine  as `ok`, but nothing else is claimed while this owner holds a task: the entry has to run alone. The
+--               owner holds it already, or it is next
+--   again       the entries of the in-flight list that the worker did not name, because the reply that returned them
+--               was lost
+--   lost        the owner is not registered; its outcomes were settled, but it may claim nothing. Or its list has the
+--               wrong type; then nothing was settled
+--   more        500 entries were examined and picks are left, or `claim_by` has passed. Call again at once with the
+--               same tokens
 -- Invariant: only the list of a registered owner grows. An outcome counts only if its entry is in that list.
 local now = redis_now()
 local owner, limit, picks, awaited = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3]), ARGV[4]
@@ -117,32 +117,32 @@ local function pass_on(queue)
   ring_bells(queue)
 end
 
-local function answer(word, claims, dropped, alone, wait)
-  if word ~= 'more' then
+local function reply(status, claims, dropped, quarantined, wait)
+  if status ~= 'more' then
     for _, queue in ipairs(tokens) do to_ring[queue] = true end
   end
   for queue in pairs(to_ring) do pass_on(queue) end
   write_counts()
-  return { word, now, wait or 0, stale, claims, dropped, alone }
+  return { status, now, wait or 0, stale, claims, dropped, quarantined }
 end
 
 if not registered or not has_list then
   -- The owner may have died while it waited at a doorbell. Only this pipelined turn still knows the token that it took.
   each_queue(domains, function(queue) to_ring[queue] = true end)
-  return answer('lost', {}, {})
+  return reply('lost', {}, {})
 end
 
 -- Check the entries that the list holds and the worker did not name.
-local alone -- the entry that has to run alone
+local quarantined -- the entry that has to run alone
 if holding == 1 and not names_held then
   local text = redis.call('LINDEX', inflight, 0) -- an entry that has to run alone has no neighbours
-  alone = select(2, glance(text)) and text or nil
+  quarantined = select(2, glance(text)) and text or nil
 elseif holding > 0 and names_held then
   local named, claims = {}, {}
   for _, id in ipairs(held) do named[id] = true end
   for _, text in ipairs(redis.call('LRANGE', inflight, 0, -1)) do
     local e = parse_entry(text)
-    if e and e.crashes + e.losses > 0 then alone = text end
+    if e and e.crashes + e.losses > 0 then quarantined = text end
     if not e then
       holding = holding - 1 -- not an entry: `reap` will set it aside
     elseif not named[e.id] then
@@ -151,14 +151,14 @@ elseif holding > 0 and names_held then
       claims[#claims + 1] = not is_former and redis.call('HGET', PREFIX .. 'tasks', e.id) or ''
     end
   end
-  if #claims > 0 then return answer('again', claims, {}) end
+  if #claims > 0 then return reply('again', claims, {}) end
 end
-if limit <= 0 then return answer('ok', {}, {}) end
+if limit <= 0 then return reply('ok', {}, {}) end
 -- The tasks that wait behind a long task may have been returned by its master.
-if claim_by > 0 and now >= claim_by then return answer('more', {}, {}) end
-if alone then return answer('alone', {}, {}, alone) end
+if claim_by > 0 and now >= claim_by then return reply('more', {}, {}) end
+if quarantined then return reply('quarantine', {}, {}, quarantined) end
 
-local texts, claimed, dropped, left, word, next_alone = claim_entries({
+local texts, claimed, dropped, left, status, next_quarantined = claim_entries({
   inflight = inflight, holding = holding, awaited = awaited, picks = picks, limit = limit, limits = limits,
   to_ring = to_ring, has_more = has_more,
 }, domains, bounds, now)
@@ -170,5 +170,5 @@ for i, text in ipairs(tell and texts or {}) do
   tell('started', text, owner, task_in(claimed[2 * i]), 1, 'lag_us', now - parse_entry(text).due)
 end
 -- The worker does not have to wait for a rate or a condition.
-if word == 'alone' then return answer(word, claimed, dropped, next_alone) end
-return answer(word, claimed, dropped, nil, left > 0 and bounds and bounds.wait() or 0)
+if status == 'quarantine' then return reply(status, claimed, dropped, next_quarantined) end
+return reply(status, claimed, dropped, nil, left > 0 and bounds and bounds.wait() or 0)

@@ -154,7 +154,14 @@ class Store(Queries, Operations, Dependents):
         """Settle what ended, and claim up to `turn.limit` entries of one queue, or the number that `turn.limits` has
         for it. With several `turn.picks`, claim one entry for each of them. A `limit` of 0 only settles."""
         held = turn.held or ()
-        args: list[Arg] = [owner, turn.limit, turn.picks, turn.alone, int(turn.held is not None), turn.claim_by_us]
+        args: list[Arg] = [
+            owner,
+            turn.limit,
+            turn.picks,
+            turn.quarantined,
+            int(turn.held is not None),
+            turn.claim_by_us,
+        ]
         args += (len(held), *held, len(turn.tokens), *turn.tokens)
         plain = pack((len(turn.plain), b"".join(turn.plain)))
         packed = pack(args) + turn.limits + plain + _counted(turn.settlements) + tiers

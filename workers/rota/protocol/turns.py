@@ -36,8 +36,8 @@ class Turn:
     plain: Sequence[bytes] = ()  # `outcome.plain_lines` of tasks that have them, instead of their settlements
     # How often a queue is chosen. If it is more than once, each pick takes one entry, as that many turns would.
     picks: int = 1
-    # `alone` of the last reply: the entry for which this worker finishes all others. It then names what it holds.
-    alone: bytes = b""
+    # `quarantined` of the last reply: the entry for which this worker finishes all others. It then names what it holds.
+    quarantined: bytes = b""
     # From this Redis time on nothing is claimed, and the reply is `more`. 0: no such time, or `held` is given.
     claim_by_us: int = 0
 
@@ -46,13 +46,13 @@ class TurnStatus(StrEnum):
     """The status of a turn's reply."""
 
     OK = "ok"  # the claims are all that the worker holds now, perhaps none
-    PLENTY = "plenty"  # likewise, and enough entries are left for the worker to claim ahead
+    BACKLOGGED = "backlogged"  # likewise, and enough entries are left for the worker to prefetch
     AGAIN = "again"  # the claims are entries that the worker holds and did not name
     LOST = "lost"  # the worker is no longer registered
     MORE = "more"  # the work was bounded, or it was too late to claim: call again at once with the same tokens
     # An entry that the worker holds, or the next one, has to run alone. The worker must not wait at a doorbell, and
     # must call again when one of its tasks has ended.
-    ALONE = "alone"
+    QUARANTINE = "quarantine"
 
 
 class Claim(NamedTuple):
@@ -71,7 +71,7 @@ class TurnReply(NamedTuple):
     stale: tuple[bytes, ...]  # texts of settled entries that the worker no longer held
     claims: tuple[Claim, ...]
     dropped: tuple[Entry, ...]  # entries that ended at the claim because they had been cancelled while they waited
-    alone: bytes = b""  # the entry that has to run alone, for the next turn to name
+    quarantined: bytes = b""  # the entry that has to run alone, for the next turn to name
 
 
 _TURN_STATUSES: Final = {status.value.encode(): status for status in TurnStatus}
@@ -80,10 +80,10 @@ _TURN_STATUSES: Final = {status.value.encode(): status for status in TurnStatus}
 def parse_turn(raw: Raw) -> TurnReply:
     """Parse `[status, now, wait, [stale...], [entry, body, ...], [dropped entry...]]`. If an entry has to run alone, it
     follows."""
-    status, now, wait, stale, pairs, dropped, *alone = raw
+    status, now, wait, stale, pairs, dropped, *quarantined = raw
     claims = tuple(map(_claim_of, zip(map(parse_entry, pairs[::2]), pairs[1::2], strict=True)))
     ended = tuple(map(parse_entry, dropped))
-    return TurnReply(_TURN_STATUSES[status], int(now), int(wait), tuple(stale), claims, ended, *alone)
+    return TurnReply(_TURN_STATUSES[status], int(now), int(wait), tuple(stale), claims, ended, *quarantined)
 
 
 _claim_of: Final = partial(tuple.__new__, Claim)  # faster, as for entries: one turn claims up to a hundred

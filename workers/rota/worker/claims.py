@@ -216,13 +216,13 @@ class Ledger(Unconfirmed):
             settlements,
             plain=plain,
             picks=max(picks, 1),
-            alone=self.quarantined,
+            quarantined=self.quarantined,
         )
 
     def take_reply(self, reply: TurnReply) -> None:
         """Take the reply to that turn."""
         self.may_hold_more = self._has_forgotten  # The reply does not cover what was forgotten after the turn was made.
-        self.quarantined = reply.alone
+        self.quarantined = reply.quarantined
         if reply.status is not TurnStatus.MORE:
             del self.tokens[: self._sent_tokens]
         self.outcomes_confirmed()

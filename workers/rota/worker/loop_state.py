@@ -201,7 +201,7 @@ def is_passed_on(name: str, reply: TurnReply, served_as: Callable[[str], str]) -
     pattern if any queue of the pattern has entries. A turn that finds nothing need not ring. So `name` may have entries
     for which no worker was woken only if the turn claimed solely from queues that are served under another name.
     """
-    if reply.status is not TurnStatus.OK and reply.status is not TurnStatus.PLENTY:
+    if reply.status is not TurnStatus.OK and reply.status is not TurnStatus.BACKLOGGED:
         return False
     return not reply.claims or name in [served_as(claim.entry.queue) for claim in reply.claims]
 

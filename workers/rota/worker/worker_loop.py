@@ -159,7 +159,7 @@ class Loop(WorkerLoop):
         self._in_flight.take_reply(reply, anchor, ran_until_ns)
         # If a recall may have taken these claims, they are counted when a later reply returns them.
         self.report.turn(reply, limit, counts_claims=not self._in_flight.may_hold_more)
-        self._is_backlogged = reply.status is TurnStatus.PLENTY
+        self._is_backlogged = reply.status is TurnStatus.BACKLOGGED
         if len(reply.claims) > 1:
             self._request_watch()
         self._take_status(reply, anchor, len(self._in_flight.waiting))

@@ -198,7 +198,7 @@ class Consumer(Iterator[LeasedTask]):
     def _claim(self) -> None:
         reply = self._turn(1)
         self._note_trouble(None)
-        if reply.status is TurnStatus.ALONE:
+        if reply.status is TurnStatus.QUARANTINE:
             self._wakeup.wait(_QUARANTINE_SECONDS)
         elif reply.status is TurnStatus.OK and not reply.claims:
             self._wait_for_work(reply.wait_us)
@@ -207,7 +207,7 @@ class Consumer(Iterator[LeasedTask]):
         registration = self._lease.registration
         held = self._holds.ids_of(registration)
         settled = join_settlements(self._unfit)
-        turn = Turn(limit, held, tuple(self._tokens), settled, alone=self._quarantined)
+        turn = Turn(limit, held, tuple(self._tokens), settled, quarantined=self._quarantined)
         reply = self._connected().run(self._transport.store.turn(registration.owner, registration.tiers, turn))
         self._now_us = reply.now_us
         self._unfit.clear()
@@ -215,7 +215,7 @@ class Consumer(Iterator[LeasedTask]):
             self._tokens.clear()
         registration.lost |= reply.status is TurnStatus.LOST
         self._claims.extend(reply.claims)
-        self._quarantined = reply.alone
+        self._quarantined = reply.quarantined
         return reply
 
     def _hand_out(self, claim: Claim) -> LeasedTask | None:

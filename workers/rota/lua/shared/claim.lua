@@ -18,7 +18,7 @@ local EXAMINE = 500 -- entries and marks per call
 -- the claim ended; and the entry that has to run alone.
 local function claim_entries(ask, domains, bounds, now)
   local left, several = ask.picks, ask.picks > 1
-  local texts, claims, dropped, pushed, examined, word, alone = {}, {}, {}, 0, 0, 'ok', nil
+  local texts, claims, dropped, pushed, examined, status, quarantined = {}, {}, {}, 0, 0, 'ok', nil
 
   -- Read up to `most` entries from the head of a queue: first `delayed` of the `all_delayed` entries in the delayed
   -- lane, then entries of the ready lane. `is_whole`: the queue has no more entries. `passed`: number of entries that
@@ -52,14 +52,14 @@ local function claim_entries(ask, domains, bounds, now)
     local head, passed, before, claimed = share.head, share.head.passed, #texts, #texts
     local found, ids, bodies, suspicious = head.texts, head.ids, head.bodies, head.suspicious
     for i = passed + 1, #found do
-      if claimed == most or alone then break end
+      if claimed == most or quarantined then break end
       local text, body, id = found[i], bodies[i], ids[i]
       if not body or body == '' or id == '' or suspicious[i] or any_former then
         local live = body and id ~= ''
         -- The shell of an earlier task of this id was counted as cancelled when the id was used again.
         local gone = any_former and id ~= '' and is_shell(id, flag_of(text), true)
-        if live and not gone and suspicious[i] and body ~= '' then alone = text end
-        if alone and claimed + ask.holding > 0 then break end
+        if live and not gone and suspicious[i] and body ~= '' then quarantined = text end
+        if quarantined and claimed + ask.holding > 0 then break end
         if gone or live and body == '' then
           if not gone then take_off(id, flag_of(text), 'cancelled') end -- its end was recorded when it was cancelled
           dropped[#dropped + 1] = text
@@ -114,9 +114,9 @@ local function claim_entries(ask, domains, bounds, now)
   -- so many tasks are left that no worker becomes idle because of it, if no queue ranks above, whose tasks would wait
   -- for two tasks instead of one, and if no limit applies, because the prefetched task would use up room while it
   -- waits.
-  local function is_plenty(share)
+  local function is_backlogged(share)
     local first, for_each = domains[1], 4
-    if several or alone or share.rest < for_each or share.domain ~= first.name then return false end
+    if several or quarantined or share.rest < for_each or share.domain ~= first.name then return false end
     for cap, interval, condition in string.gmatch(first.settings, '=%d+ (%d+) (%d+) %d+(:?)') do
       if cap ~= '0' or interval ~= '0' or condition ~= '' then return false end
     end
@@ -132,17 +132,17 @@ local function claim_entries(ask, domains, bounds, now)
       take(share, before + n)
       local is_used_up = share.head.passed == #share.head.texts or share.head.taken == share.room
       if is_used_up or not share.ahead then close(share) end
-    until #texts == before + n or alone or share.rest == 0 or examined >= EXAMINE
+    until #texts == before + n or quarantined or share.rest == 0 or examined >= EXAMINE
     local taken = #texts - before
     if taken > 0 then left = left - (several and taken or 1) end
-    if taken > 0 and is_plenty(share) then word = 'plenty' end
+    if taken > 0 and is_backlogged(share) then status = 'backlogged' end
     return taken
   end
 
   -- Whether this call goes on: picks are left, and nothing prevents the next one.
   local function goes_on()
-    if left > 0 and (alone or examined >= EXAMINE) then word = alone and 'alone' or 'more' end
-    return left > 0 and word == 'ok'
+    if left > 0 and (quarantined or examined >= EXAMINE) then status = quarantined and 'quarantine' or 'more' end
+    return left > 0 and status == 'ok'
   end
 
   -- Return how many entries of this queue to claim at once. If its starts are limited, claim one at a time: entries
@@ -249,5 +249,5 @@ local function claim_entries(ask, domains, bounds, now)
       while share do share, n = next_share(claim_from(share, n)) end
     end
   until not goes_on() or not mark_unmarked(domains)
-  return texts, claims, dropped, left, word, alone
+  return texts, claims, dropped, left, status, quarantined
 end

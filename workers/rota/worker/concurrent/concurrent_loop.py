@@ -242,7 +242,9 @@ class ConcurrentLoop(WorkerLoop):
             self.report.stale(text, sent_before=self._sent_before)
         self._ledger.take_reply(reply)
         self._take_status(reply, anchor, self._ledger.running)
-        self._idle = reply.status is TurnStatus.ALONE or (reply.status is TurnStatus.OK and len(reply.claims) < picks)
+        self._idle = reply.status is TurnStatus.QUARANTINE or (
+            reply.status is TurnStatus.OK and len(reply.claims) < picks
+        )
         if reply.claims:
             self._take_claims(reply.claims, anchor)
 

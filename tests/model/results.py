@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 
 
 @dataclass
-class TurnAnswer:
+class TurnResult:
     """What a turn must answer: texts of entries, claims with their bodies."""
 
     status: str
@@ -13,7 +13,7 @@ class TurnAnswer:
     claims: list[tuple[str, str]] = field(default_factory=list)
     dropped: list[str] = field(default_factory=list)
     wait: int = 0
-    alone: str = ""
+    quarantined: str = ""
 
 
 @dataclass
