@@ -20,7 +20,11 @@ from pathlib import Path
 from typing import Any, Final
 
 # Positions in /proc/PID/stat after the command, whose name may contain spaces and brackets: see proc_pid_stat(5).
-_PARENT, _USER_TICKS, _SYSTEM_TICKS, _STARTED_TICKS, _RESIDENT_PAGES = 1, 11, 12, 19, 21
+_PARENT = 1
+_USER_TICKS = 11
+_SYSTEM_TICKS = 12
+_STARTED_TICKS = 19
+_RESIDENT_PAGES = 21
 _TICKS_A_SECOND: Final = os.sysconf("SC_CLK_TCK")
 _PAGE_BYTES: Final = os.sysconf("SC_PAGE_SIZE")
 _GONE: Final = (FileNotFoundError, ProcessLookupError)

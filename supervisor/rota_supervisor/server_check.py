@@ -96,7 +96,9 @@ def version_of(info: Mapping[str, str]) -> ServerVersion:
 
 def faults_of_server(info: Mapping[str, str]) -> list[str]:
     """Return the reasons why the server is unfit, each with a remedy."""
-    version, policy, faults = version_of(info), eviction_policy_of(info), []
+    version = version_of(info)
+    policy = eviction_policy_of(info)
+    faults = []
     if _numbers(version.release) < (OLDEST_VALKEY if version.product == "Valkey" else OLDEST_REDIS):
         faults.append(f"the server is {version}, too old: Rota needs Redis 7.0 or Valkey 7.2, or newer")
     if policy != SAFE_POLICY:
@@ -137,7 +139,8 @@ def faults_of_adoption(info: Mapping[str, str], namespace: str, adopted: Iterabl
 
 def warnings_of_durability(info: Mapping[str, str], durability: Durability, *, failover: bool) -> list[str]:
     """Return reasons why the server cannot confirm for now, or why its confirmations are not reliable."""
-    version, warnings = version_of(info), []
+    version = version_of(info)
+    warnings = []
     awaited = durability == "wait" or (durability == "waitaof" and failover)
     if awaited and info.get("connected_slaves", "0") == "0":
         has = "and the server has no replica: until one connects, enqueues are uncertain"
@@ -246,7 +249,8 @@ def check_server(config: Config, *, open_namespace: bool) -> CheckedServer:
         ]
         if not faults:  # Checked before any script runs: an old server cannot even read a script's first line.
             needed = needed_commands(config.durability, failover=failover)
-            key, user = Keys(config.namespace).tasks, address.login().user or "default"
+            key = Keys(config.namespace).tasks
+            user = address.login().user or "default"
             faults = faults_of_permissions(
                 forbidden_commands(connection, key, needed), user=user, namespace=config.namespace
             )

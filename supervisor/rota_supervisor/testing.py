@@ -128,7 +128,8 @@ class FleetOfTest:
         except subprocess.TimeoutExpired:
             self._process.kill()  # Its children die with it.
             self._process.wait()
-        code, self._process = self._process.returncode, None
+        code = self._process.returncode
+        self._process = None
         return code
 
     def _spawn(self, log_fd: int, launcher: Sequence[str], *, new_session: bool) -> subprocess.Popen[bytes]:

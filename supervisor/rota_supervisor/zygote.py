@@ -74,7 +74,8 @@ def _configure_log(first: messages.First, raw: Mapping[str, Any]) -> None:
 
 def _load(entered: child_start.EnteredChild, raw: Mapping[str, Any]) -> bool:
     """Import everything and report the result. Returns False if a module failed. `raw` holds the ZygoteSettings."""
-    channel, imports = entered.channel, raw["imports"]
+    channel = entered.channel
+    imports = raw["imports"]
     task_modules.make_importable(raw["path"])
     failure = task_modules.import_all(imports, lambda module: messages.send(channel, messages.Importing(module)))
     if failure is not None:
@@ -99,7 +100,8 @@ def _serve(entered: child_start.EnteredChild) -> bool:
     """Fork on request until the master sends Bye (True) or has died (False)."""
     pools: dict[str, WorkerSettings] = {}
     first = entered.first
-    bell_fd, stack_fd = entered.descriptors.bell, entered.descriptors.stack
+    bell_fd = entered.descriptors.bell
+    stack_fd = entered.descriptors.stack
     forks = Forks(entered.channel, first.node, first.master_pid, pools, bell_fd, stack_fd)
     waiting = select.poll()
     waiting.register(entered.channel, select.POLLIN)

@@ -305,7 +305,8 @@ def _stop(port: ControlPort, request: _Request) -> Awaitable[ControlReply]:
 
 
 def _scale(port: ControlPort, request: _Request) -> Awaitable[ControlReply]:
-    pool, given = request.get("pool"), [key for key in ("workers", "more") if key in request]
+    pool = request.get("pool")
+    given = [key for key in ("workers", "more") if key in request]
     if pool is not None and not isinstance(pool, str):
         raise RequestRefused(f"pool is a name, and not {shown(pool)}")
     if len(given) != 1:

@@ -36,14 +36,16 @@ def owners_registered(state: MasterState, event: master_events.OwnersRegistered,
 
 
 def _request_worker(state: MasterState, child: Child, renewed_ns: int, now: float) -> list[do.Effect]:
-    generation, settings = state.rollout.of(child.generation), state.settings_of(child)
+    generation = state.rollout.of(child.generation)
+    settings = state.settings_of(child)
     zygotes = state.children.of(Role.ZYGOTE, ChildState.READY)
     zygote = next((each for each in zygotes if generation is not None and each.generation == generation.code), None)
     if zygote is None or settings is None:
         why = "its zygote or its pool was gone before it could be requested"
         return child_exit.not_started(state, child, why, now, from_outside=True)
     child.move(ChildState.REQUESTED)
-    child.requested_at, child.zygote_nonce = now, zygote.nonce
+    child.requested_at = now
+    child.zygote_nonce = zygote.nonce
     child.concurrency = settings.settings.concurrency
     child.lease_seconds = settings.settings.lease_seconds
     quiet = state.quiet.is_requested
@@ -213,12 +215,14 @@ def _note_drain(child: Child, reading: master_events.SlotReading, read_before: f
 
 def claim_held_up(state: MasterState, event: master_events.ClaimHeldUp, _now: float) -> list[do.Effect]:
     """Return the prefetched tasks that wait behind a long-running task, once for each such task."""
-    child, held_up = state.children.get(event.slot, event.nonce), event.held_up
+    child = state.children.get(event.slot, event.nonce)
+    held_up = event.held_up
     mark = event.nonce, held_up.task.number
     if child is None or state.returned_for.get(event.slot) == mark:
         return []
     state.returned_for[event.slot] = mark
-    finished, tiers = settlements_in(*held_up.outcomes), child_exit.tiers_of(state, child)
+    finished = settlements_in(*held_up.outcomes)
+    tiers = child_exit.tiers_of(state, child)
     return [do.ReturnPrefetched(child.ref, child.owner, held_up.task, finished, tiers)]
 
 

@@ -98,7 +98,8 @@ def _was_unwanted(child: Child) -> bool:
 
 
 def _end_of(death: Death) -> End:
-    child, event = death.child, death.event
+    child = death.child
+    event = death.event
     return End(
         child.requested_at,
         death.died_at,
@@ -136,12 +137,15 @@ def tiers_of(state: MasterState, child: Child) -> Packed:
 
 
 def _with_its_work(reap: do.ReapOwner, death: Death) -> do.ReapOwner:
-    event, facts = death.event, death.reason.facts
+    event = death.event
+    facts = death.reason.facts
     if event.slot_is_intact:
-        names, ran = {task.id: task.name for task in event.tasks}, _ran(death)
+        names = {task.id: task.name for task in event.tasks}
+        ran = _ran(death)
     else:  # The slot is not readable, so blame the first task held, or all if the worker ran several at once.
         held = FIRST_HELD if death.child.concurrency == 1 else ALL_HELD
-        names, ran = {FIRST_HELD: UNKNOWN_TASK}, ((held, death_record_of(death, None)),)
+        names = {FIRST_HELD: UNKNOWN_TASK}
+        ran = ((held, death_record_of(death, None)),)
     own_limit = 0 if death.task is None else KillPolicy.from_word(death.task.kill_policy).crash_limit
     crash_limit = own_limit or reap.blame.crash_limit
     over_limit = settlements_of(death)
@@ -196,7 +200,8 @@ def _given_back(entry: Entry, request: do.ReapOwner) -> list[do.Effect]:
 
 
 def _set_aside(entry: Entry, request: do.ReapOwner) -> list[do.Effect]:
-    reason, name = AT_MOST_ONCE if entry.is_marked_started else CRASHED, request.name_of(entry.id)
+    reason = AT_MOST_ONCE if entry.is_marked_started else CRASHED
+    name = request.name_of(entry.id)
     return [
         do.AddToCounter(m.TASKS_DEAD, (entry.queue, name, reason)),
         do.AddToCounter(m.TASKS_PROCESSED, (entry.queue, name, "dead")),
@@ -240,8 +245,10 @@ def _settlement_of(death: Death, task: TaskInSlot) -> Settlement | None:
 
 def report_over_limit(settlement: Settlement, request: do.ReapOwner) -> Iterator[do.Effect]:
     """Log and count a failure by the time limit, as a worker does for the failures that it handles itself."""
-    entry, outcome = settlement.entry, settlement.outcome
-    task, queue = request.name_of(entry.id), entry.queue
+    entry = settlement.entry
+    outcome = settlement.outcome
+    task = request.name_of(entry.id)
+    queue = entry.queue
     fields = {"task_id": entry.id, "task": task, "queue": queue, "owner": request.owner, "attempt": entry.attempt}
     if isinstance(outcome, RetryOutcome):
         yield do.AddToCounter(m.TASKS_PROCESSED, (queue, task, "retry"))

@@ -103,7 +103,8 @@ class Death:
     @property
     def blamed_tasks(self) -> tuple[TaskInSlot, ...]:
         """The tasks that may have caused the death: all that ran, unless the child was killed because of some."""
-        tasks, child = self.event.tasks, self.child
+        tasks = self.event.tasks
+        child = self.child
         if child.concurrency > 1 and self.reason is Reason.TIMEOUT:
             return tuple(task for task in tasks if 0 < task.deadline_ns / NANOSECONDS < self.died_at)
         if child.concurrency > 1 and self.reason is Reason.CANCELLED:
@@ -143,7 +144,8 @@ class Death:
 
         Limits of tasks are those of `task`. Returns None if no limit was reached, or if the task is not known.
         """
-        name, why = self.reason.facts.limit, self.child.why
+        name = self.reason.facts.limit
+        why = self.child.why
         if self.is_late:
             name = "drain_seconds" if self.stop.is_requested else "beat_seconds"
         if not name or (self.reason is Reason.BOOT and why is not Reason.BOOT):
@@ -162,7 +164,8 @@ class Death:
     @property
     def text(self) -> str:
         """The death as a text for people, for example `killed by SIGKILL, by its master: it was one too many`."""
-        name, limit = self.event.ending.signal_name, self.limit_of(self.task)
+        name = self.event.ending.signal_name
+        limit = self.limit_of(self.task)
         value = 0.0 if limit is None else limit[1]
         ended = f"killed by {name}" if name else f"left with exit code {self.event.ending.exit_code}"
         reason = "" if name or self.child.ready_at is not None else exit_reason_in(self.event.stack)
@@ -170,7 +173,9 @@ class Death:
 
     @property
     def _why(self) -> str:
-        code, name, why = self.event.ending.exit_code, self.event.ending.signal_name, self.child.why
+        code = self.event.ending.exit_code
+        name = self.event.ending.signal_name
+        why = self.child.why
         special = (
             (Reason.BOOT, code == child_process.EXIT_OTHER_VERSION, _OTHER_VERSION),
             (Reason.BOOT, why is Reason.BOOT, _BOOT_DEADLINE),
@@ -202,7 +207,9 @@ class Death:
 
 def fields_of(death: Death) -> dict[str, Any]:
     """Return the fields of the log event, without those that do not apply."""
-    child, task, ran = death.child, death.task, len(death.event.tasks)
+    child = death.child
+    task = death.task
+    ran = len(death.event.tasks)
     is_worker = child.role is Role.WORKER
     return _without_none(
         {

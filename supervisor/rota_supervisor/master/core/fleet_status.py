@@ -54,7 +54,8 @@ def status(state: MasterState, slots: Sequence[Member], at: Moment) -> ControlRe
 
 def publish_snapshot(state: MasterState) -> list[do.Effect]:
     """Publish the snapshot again if it has changed."""
-    before, state.shown.master_snapshot = state.shown.master_snapshot, master_snapshot_of(state)
+    before = state.shown.master_snapshot
+    state.shown.master_snapshot = master_snapshot_of(state)
     return [do.PublishSnapshot()] if state.shown.master_snapshot != before else []
 
 
@@ -112,8 +113,10 @@ def url_of(listen: str, host: str) -> str | None:
 
 def _pools(state: MasterState) -> tuple[PoolFacts, ...]:
     """Return the facts about each pool. Its numbers of workers are those of the gauges at the last tick."""
-    generation, scaling = state.rollout.in_force, state.wanted.scaling
-    sizes, (_, states) = pool_sizes(generation.config), state.shown.workers or ({}, Counter())
+    generation = state.rollout.in_force
+    scaling = state.wanted.scaling
+    sizes = pool_sizes(generation.config)
+    _, states = state.shown.workers or ({}, Counter())
     workers: dict[str, dict[str, int]] = defaultdict(dict)
     for (pool, label), number in states.items():
         if number:
@@ -284,7 +287,8 @@ def _log(state: MasterState, pools: Sequence[_Pool]) -> list[do.Effect]:
         name = pool.target.role, pool.target.pool if pool.target.role is Role.WORKER else ""
         if name not in worst or _BY_SEVERITY.index(pool.condition) > _BY_SEVERITY.index(worst[name].condition):
             worst[name] = pool
-    known, effects = state.shown.conditions, list[do.Effect]()
+    known = state.shown.conditions
+    effects = list[do.Effect]()
     for name in known.keys() - worst.keys():
         del known[name]  # The pool is not wanted any more.
     for name, (_, backoff, condition) in worst.items():
@@ -313,7 +317,8 @@ def _gauges(state: MasterState, pools: Sequence[_Pool]) -> list[do.Effect]:
     states = _workers_by_state(state.children.of(Role.WORKER), workers)
     if (counts, states) == state.shown.workers:  # This is nearly always so.
         return []
-    state.shown.workers, before = (counts, states), state.shown.gauges
+    state.shown.workers = (counts, states)
+    before = state.shown.gauges
     now: dict[tuple[GaugeDefinition, tuple[str, ...]], float | None] = dict.fromkeys(before)
     now |= {(m.WORKERS_DESIRED, (pool,)): count for pool, count in counts.items()}
     now |= {(m.WORKERS, (pool, label)): states[pool, label] for pool in counts for label in m.WORKER_STATES}

@@ -12,7 +12,7 @@ and keep the number of the generation that last changed the settings of their po
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any, Final
+from typing import Any, Final, TypedDict
 
 from rota.child.child_settings import settings_to_json
 from rota.telemetry.metrics import QueueLabels
@@ -47,7 +47,8 @@ class Change:
 
 def change_between(old: Config, new: Config, *, fresh: bool = False) -> Change:
     """Compare the children's settings in two configurations. `fresh`: the code is loaded again in any case."""
-    before, after = process_settings.worker_settings(old), process_settings.worker_settings(new)
+    before = process_settings.worker_settings(old)
+    after = process_settings.worker_settings(new)
     stale = [pool for pool in after if pool in before and before[pool] != after[pool]]
     code = old.imports != new.imports
     changed = {
@@ -88,12 +89,22 @@ def oversized_pools(config: Config) -> list[Fault]:
 # The keys that differ
 
 
-def differences(before: Config, origins: Mapping[str, str], loaded: Loaded) -> list[dict[str, Any]]:
-    """Return a row for each key whose value differs, in the order of the configuration. None means no value.
+class KeyChange(TypedDict):
+    """A key whose value a new configuration changes, as a preview shows it in JSON."""
+
+    key: str
+    old: Any  # None for no value
+    new: Any
+    origin: str  # the source of the new value
+
+
+def differences(before: Config, origins: Mapping[str, str], loaded: Loaded) -> list[KeyChange]:
+    """Return a row for each key whose value differs, in the order of the configuration.
 
     `origins`: the sources of the values in `before`. Secrets are redacted.
     """
-    old, new = _given(before, origins), _given(loaded.config, loaded.origins)
+    old = _given(before, origins)
+    new = _given(loaded.config, loaded.origins)
     keys = [key for key in {**old, **new} if old.get(key) != new.get(key)]
     if before.redis_url != loaded.config.redis_url and "redis_url" not in keys:  # Only the password differs.
         keys.append("redis_url")
@@ -102,7 +113,7 @@ def differences(before: Config, origins: Mapping[str, str], loaded: Loaded) -> l
     ]
 
 
-def in_lines(rows: Iterable[Mapping[str, Any]]) -> list[str]:
+def in_lines(rows: Iterable[KeyChange]) -> list[str]:
     """Return the rows as lines for people, for example `workers: 2 -> 4 (file rota.toml)`."""
     return [f"{row['key']}: {_shown(row['old'])} -> {_shown(row['new'])} ({row['origin']})" for row in rows]
 
@@ -228,7 +239,8 @@ class Rollout:
         replaces all workers.
         """
         current = self.candidate if self.promoted and proven else self.current
-        before, number = self.latest, self.last + 1
+        before = self.latest
+        number = self.last + 1
         code = number if pools is None else before.code
         since = {} if pools is None else {**before.since, **dict.fromkeys(pools, number)}
         displaced = (self.displaced or self.candidate) if current is None else None

@@ -25,7 +25,8 @@ def notify(state: MasterState, now: float) -> list[do.Effect]:
     """Return the messages that are due."""
     if not state.surroundings.has_manager:
         return []
-    service_state, shown = service_state_of(state), state.shown
+    service_state = service_state_of(state)
+    shown = state.shown
     messages = changes_between(shown.service_state, service_state, state.surroundings.pid)
     shown.service_state = service_state
     if messages:
@@ -64,7 +65,8 @@ def changes_between(before: ServiceState, after: ServiceState, pid: int) -> list
 
 def _regular_messages(state: MasterState, now: float) -> list[do.Effect]:
     """Return the messages that are sent at intervals: watchdog, extended time limits and status."""
-    shown, seconds = state.shown, state.surroundings.watchdog_seconds
+    shown = state.shown
+    seconds = state.surroundings.watchdog_seconds
     messages: list[str] = []
     # The interval is half of the silence that the manager allows, less a tick, because the next check may be a tick
     # late.
@@ -76,7 +78,9 @@ def _regular_messages(state: MasterState, now: float) -> list[do.Effect]:
         shown.extended_at = now
         messages.append(EXTEND)
     if now - shown.status_at >= STATUS_SECONDS:
-        before, shown.status, shown.status_at = shown.status, status_line(state), now
+        before = shown.status
+        shown.status = status_line(state)
+        shown.status_at = now
         messages += [f"STATUS={shown.status}"] if shown.status != before else []
     return [do.NotifyManager(message, can_wait=True) for message in messages]
 

@@ -114,7 +114,8 @@ def _check_deadlines(desired: Desired, all_children: list[Child], now: float) ->
     Both groups of children are by pool.
     """
     actions: list[Action] = []
-    staying, waiting_for_stack = _Pools(list), _Pools(list)
+    staying = _Pools(list)
+    waiting_for_stack = _Pools(list)
     for child in all_children:
         broken_at, reason = deadline(child, desired)
         if now <= broken_at:
@@ -135,7 +136,9 @@ def _check_deadlines(desired: Desired, all_children: list[Child], now: float) ->
 
 def deadline(child: Child, desired: Desired) -> tuple[float, Reason]:
     """Return the time after which the child is killed, and the reason for the kill."""
-    state, awake_since, beat_seconds = child.state, desired.awake_since, desired.beat_seconds
+    state = child.state
+    awake_since = desired.awake_since
+    beat_seconds = desired.beat_seconds
     if state in UNSEEN:
         return math.inf, Reason.STOP
     hung = max(child.heartbeat_at, awake_since) + beat_seconds, Reason.HUNG
@@ -171,7 +174,8 @@ def is_blocked(child: Child, now: float) -> bool:
 
 def next_plan_at(children: Iterable[Child], desired: Desired, now: float) -> float:
     """Return the earliest future time after which a plan may have something to do."""
-    tick, times = TICK_SECONDS, []
+    tick = TICK_SECONDS
+    times = []
     for child in children:
         times.append(deadline(child, desired)[0])
         if child.tasks:

@@ -84,7 +84,8 @@ def exporter_settings(config: Config) -> ExporterSettings:
 
 
 def _queue_settings(config: Config, name: str, tier: int) -> QueueSettings:
-    queue, metrics = config.queues.get(name, QueueConfig()), config.metrics
+    queue = config.queues.get(name, QueueConfig())
+    metrics = config.metrics
     return QueueSettings(
         name,
         tier,
@@ -204,7 +205,8 @@ def _filled(kind: type[Any], config: Config) -> dict[str, Any]:
 
 def keys_of_difference(old: ChildSettings, new: ChildSettings, keys: Sequence[str], pool: str = "") -> list[str]:
     """Return the given keys that explain the differing settings, or a setting's own name if none of them does."""
-    kind, queues = type(new), {queue.name for settings in (old, new) for queue in _queues_in(settings)}
+    kind = type(new)
+    queues = {queue.name for settings in (old, new) for queue in _queues_in(settings)}
     found: list[str] = []
     for field in dataclasses.fields(new):
         if getattr(old, field.name) != getattr(new, field.name):

@@ -43,7 +43,8 @@ class Reason(StrEnum):
 
     def __new__(cls, value: str, facts: Facts) -> Self:
         member = str.__new__(cls, value)
-        member._value_, member.facts = value, facts
+        member._value_ = value
+        member.facts = facts
         return member
 
     CRASH = "crash", Facts(is_explained=False)

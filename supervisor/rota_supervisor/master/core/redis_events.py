@@ -41,23 +41,30 @@ def renew_when_due(state: MasterState, now: float) -> list[do.Effect]:
 
     If this node has something new to declare, the renewal is due at once.
     """
-    leases, lease = state.leases, state.config.lease
+    leases = state.leases
+    lease = state.config.lease
     if note_declarations(state, now):
         leases.hurry()
     if leases.is_renewing or now < leases.due_at:
         return []
     held = tuple(do.HeldLease(child.owner, child.lease_seconds, child.slot, child.nonce) for child in _living(state))
-    leases.is_renewing, leases.is_urgent, leases.started_at = True, False, now
+    leases.is_renewing = True
+    leases.is_urgent = False
+    leases.started_at = now
     leases.seconds = min([lease.renew_seconds, *(each.lease_seconds / _RENEWALS_A_LEASE for each in held)])
-    queues, pools, declared = tuple(state.taken_queues), _served_tiers(state), declared_schedules(state, now)
-    is_settled, report = state.rollout.candidate is None, report_of(state)
+    queues = tuple(state.taken_queues)
+    pools = _served_tiers(state)
+    declared = declared_schedules(state, now)
+    is_settled = state.rollout.candidate is None
+    report = report_of(state)
     announced = (*_announced(state.config), declared, is_settled, report, state.declarations.tasks)
     return [do.RenewLeases(held, queues, pools, lease.seconds, *announced)]
 
 
 def _served_tiers(state: MasterState) -> dict[str, tuple[Domain, ...]]:
     """Return the tiers of each pool whose workers claim."""
-    served, counts = state.rollout.in_force.pools, {} if state.quiet.is_requested else state.wanted.counts
+    served = state.rollout.in_force.pools
+    counts = {} if state.quiet.is_requested else state.wanted.counts
     return {pool: served[pool].settings.tiers for pool, count in counts.items() if count}
 
 
@@ -88,7 +95,8 @@ def leases_renewed(state: MasterState, event: master_events.LeasesRenewed, now: 
     The next round is timed from the start of this one, because a lease runs from the moment when its renewal was sent.
     Over a slow link, the other calls of a round take longer than the time between two rounds.
     """
-    leases, since = state.leases, state.leases.started_at
+    leases = state.leases
+    since = state.leases.started_at
     if event.failed:
         leases.seconds = min(_LONGEST_PAUSE_SECONDS, state.config.lease.renew_seconds / _TRIES_A_PERIOD)
         since = now
@@ -109,7 +117,8 @@ def leases_renewed(state: MasterState, event: master_events.LeasesRenewed, now: 
 
 def note_declarations(state: MasterState, now: float) -> bool:
     """Note the declarations of the generation in force. Returns whether they differ from those before."""
-    generation, before = state.rollout.in_force, state.declarations
+    generation = state.rollout.in_force
+    before = state.declarations
     if before.generation is generation or not state.code_of(generation.code).is_loaded:
         return False
     texts = _declared_texts(state, generation)
@@ -137,13 +146,16 @@ def declared_schedules(state: MasterState, now: float) -> tuple[DeclaredSchedule
 
 def closed_seen(state: MasterState, event: ClosedSeen, now: float) -> list[do.Effect]:
     """Handle a reading of the closed queues: count and report failing conditions, and update how long we are quiet."""
-    known, errors = state.closed_by_fault, _condition_errors(state, event.closed)
+    known = state.closed_by_fault
+    errors = _condition_errors(state, event.closed)
     effects: list[do.Effect] = [do.AddToCounter(m.CONDITION_ERRORS, (queue,)) for queue in errors]
     for queue, row in errors.items():
         if queue not in known or known[queue].error != row.error:
             effects.append(do.error(names.CONDITION_FAILED, queue=queue, condition=row.closed_by, error=row.error))
     unseen = {queue: row for queue, row in known.items() if queue not in errors}
-    state.closed, state.closed_at, state.closed_by_fault = event.closed, now, errors
+    state.closed = event.closed
+    state.closed_at = now
+    state.closed_by_fault = errors
     if len(event.closed) < CLOSED_A_READING:
         effects += [do.info(names.CONDITION_WORKS, queue=queue) for queue in unseen]
     else:  # Only a part of the queues was read.
@@ -160,7 +172,9 @@ def _condition_errors(state: MasterState, closed: tuple[ClosedQueue, ...]) -> Ma
 
 
 def redis_replied(state: MasterState, _event: master_events.RedisReplied, _now: float) -> list[do.Effect]:
-    was_away, state.redis_up, state.redis_refusal = state.redis_up is False, True, ""
+    was_away = state.redis_up is False
+    state.redis_up = True
+    state.redis_refusal = ""
     shown: list[do.Effect] = [do.SetGauge(m.REDIS_UP, (), 1)]
     return [do.info(names.REDIS_BACK, redis=state.surroundings.redis), *shown] if was_away else shown
 
@@ -173,7 +187,9 @@ def redis_failed(state: MasterState, event: master_events.RedisFailed, _now: flo
     if state.redis_up or (state.redis_up is False and bool(refusal) != bool(state.redis_refusal)):
         fields = {"redis": state.surroundings.redis, "reason": event.reason, "error": event.error}
         effects.append(do.error(names.REDIS_LOST, **fields, refused=event.is_reply))
-    state.redis_up, state.redis_refusal, state.redis_round_trip_seconds = False, refusal, None
+    state.redis_up = False
+    state.redis_refusal = refusal
+    state.redis_round_trip_seconds = None
     return [*effects, do.SetGauge(m.REDIS_UP, (), 0), do.SetGauge(m.REDIS_ROUND_TRIP, (), None)]
 
 

@@ -6,14 +6,12 @@
    generation stays.
 """
 
-from collections.abc import Mapping
 from typing import Final
 
 from rota.telemetry import log_events as names
 from rota.telemetry import metrics as m
 from rota_supervisor.config.model import Config, Fault
 from rota_supervisor.config.rules import compared_with_code
-from rota_supervisor.control.port import ControlReply
 from rota_supervisor.exits import ExitCode
 from rota_supervisor.layout import Role
 from rota_supervisor.master.core import effects as do
@@ -24,7 +22,7 @@ from rota_supervisor.master.core.generations import Rollout
 from rota_supervisor.master.core.master_events import ListeningAt
 from rota_supervisor.master.core.reasons import Reason
 from rota_supervisor.master.core.start_backoff import StartBackoff
-from rota_supervisor.master.core.state import Loading, MasterState, Reload
+from rota_supervisor.master.core.state import Loading, MasterState, Reload, ReloadOutcome
 from rota_supervisor.master.core.targets import Versions
 from rota_supervisor.master_snapshot import PoolState
 
@@ -35,7 +33,9 @@ SUPERSEDED: Final = "a later reload replaced it"
 
 def apply_reload(state: MasterState, reload: Reload, now: float) -> list[do.Effect]:
     """Apply the configuration that a reload has read."""
-    loaded, rollout, superseded = reload.read, state.rollout, state.loading
+    loaded = reload.read
+    rollout = state.rollout
+    superseded = state.loading
     reload.differences = changes.in_lines(changes.differences(rollout.latest.config, rollout.latest.origins, loaded))
     change = changes.change_between(rollout.latest.config, loaded.config, fresh=reload.fresh)
     if "workers" not in change.changed_parts:
@@ -69,7 +69,8 @@ def _apply_at_once(state: MasterState, reload: Reload, change: changes.Change, n
 
 def _move_rollout(state: MasterState, rollout: Rollout) -> list[do.Effect]:
     """Move to that rollout: pollers, exporter, log and operators' numbers follow the configuration now in force."""
-    before, wanted = state.config, state.wanted
+    before = state.config
+    wanted = state.wanted
     wanted.rollout = rollout
     state.keep_codes(rollout.generations)
     changed = changes.change_between(before, state.config).changed_parts
@@ -134,7 +135,8 @@ def _commit_or_refuse(state: MasterState, now: float) -> list[do.Effect]:
     if not state.rollout.promoted or not _has_taken_over(state):
         return []
     effects = _move_rollout(state, state.rollout.commit())
-    loading, state.loading = state.loading, Loading()
+    loading = state.loading
+    state.loading = Loading()
     effects += abandoned(state, SUPERSEDED, loading.displaced_reloads, now)
     return [*effects, *_accepted(state, loading, now)] if loading.is_reload else effects
 
@@ -169,10 +171,12 @@ def died_starting(state: MasterState, death: Death, now: float) -> list[do.Effec
     A process that hung would hang as long again, and code that ended its process would end the next one. The first
     generation has nothing to go back to, so it is refused only if its zygote hung.
     """
-    child, rollout = death.child, state.rollout
+    child = death.child
+    rollout = state.rollout
     if child.generation not in rollout.new_numbers or child.why not in (None, Reason.BOOT):
         return []
-    hung, is_zygote = child.why is Reason.BOOT, child.role is Role.ZYGOTE
+    hung = child.why is Reason.BOOT
+    is_zygote = child.role is Role.ZYGOTE
     is_final = (hung or (is_zygote and not death.is_from_outside)) and not rollout.is_first
     if not is_final and not (hung and is_zygote and rollout.is_loading(child.generation)):
         return []
@@ -182,7 +186,8 @@ def died_starting(state: MasterState, death: Death, now: float) -> list[do.Effec
 
 def _fault_of_death(death: Death, importing: str, config: Config) -> Fault:
     """Return the fault for a child that died while starting. `importing`: the module being imported, "" for none."""
-    child, stack = death.child, death.stack(STACK_CHARACTERS)
+    child = death.child
+    stack = death.stack(STACK_CHARACTERS)
     at = f": {stack}" if stack else ""
     late = f"took longer than limits.boot_seconds, {config.limits.boot_seconds:g} s{at}"
     if child.role is not Role.ZYGOTE:
@@ -197,7 +202,8 @@ def _failed_pool(state: MasterState) -> PoolKey | None:
 
     The first generation is tried for longer, and stays if some of its workers work: there is nothing to go back to.
     """
-    new, roles = state.rollout.new_numbers, (Role.ZYGOTE, Role.WORKER)
+    new = state.rollout.new_numbers
+    roles = (Role.ZYGOTE, Role.WORKER)
     own = {key: each for key, each in state.backoffs.items() if key.role in roles and key.generation in new}
     if not state.rollout.is_first:
         return next((key for key, backoff in own.items() if _candidate_has_failed(key, backoff)), None)
@@ -232,7 +238,8 @@ def _refuse(state: MasterState, faults: list[Fault], code: ExitCode, now: float)
         state.has_ended = True
         return [do.Leave(code, tuple(map(str, faults)))]
     effects = [*_move_rollout(state, state.rollout.roll_back()), do.DropPreparedAddress()]
-    refused, state.loading = state.loading, state.loading.displaced or Loading()
+    refused = state.loading
+    state.loading = state.loading.displaced or Loading()
     effects += rejected(state, faults, refused.reloads, now)
     return [*effects, *promote_when_loaded(state, now)]  # The first generation may be the candidate again.
 
@@ -242,7 +249,8 @@ def _refuse(state: MasterState, faults: list[Fault], code: ExitCode, now: float)
 
 def _accepted(state: MasterState, loading: Loading, now: float) -> list[do.Effect]:
     """Report that a reload is in force, and reply to its requests."""
-    in_force, outcome = state.rollout.in_force, {"result": "success", "changes": loading.changes}
+    in_force = state.rollout.in_force
+    outcome = ReloadOutcome(result="success", changes=loading.changes)
     _remember(state, loading.reloads, outcome, now)
     return [
         do.AddToCounter(m.CONFIG_RELOADS, ("success",)),
@@ -272,15 +280,16 @@ def abandoned(state: MasterState, why: str, reloads: list[Reload], now: float) -
 
 def reply_to_pending_reloads(state: MasterState, now: float) -> list[do.Effect]:
     """Reply to all pending reloads, because the fleet leaves."""
-    loading, state.loading = state.loading, Loading(state.loading.changes)
+    loading = state.loading
+    state.loading = Loading(state.loading.changes)
     return abandoned(state, "the fleet is draining", [*loading.displaced_reloads, *loading.reloads], now)
 
 
-def _reply(state: MasterState, reloads: list[Reload], outcome: ControlReply, now: float) -> list[do.Effect]:
+def _reply(state: MasterState, reloads: list[Reload], outcome: ReloadOutcome, now: float) -> list[do.Effect]:
     _remember(state, reloads, outcome, now)
-    return [do.Respond(reload.ticket, outcome) for reload in reloads]
+    return [do.Respond(reload.ticket, dict(outcome)) for reload in reloads]
 
 
-def _remember(state: MasterState, reloads: list[Reload], outcome: Mapping[str, object], now: float) -> None:
+def _remember(state: MasterState, reloads: list[Reload], outcome: ReloadOutcome, now: float) -> None:
     if reloads:
         state.last_reload = {**outcome, "at": now}

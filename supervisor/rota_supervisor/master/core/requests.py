@@ -10,7 +10,7 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import Any, NamedTuple, assert_never
+from typing import NamedTuple, assert_never
 
 from rota.telemetry import log_events as names
 from rota_supervisor.config.model import Config, Fault
@@ -21,7 +21,14 @@ from rota_supervisor.layout import Role
 from rota_supervisor.master.core import effects as do
 from rota_supervisor.master.core import process_settings, reload_steps, targets
 from rota_supervisor.master.core.children import UNSEEN
-from rota_supervisor.master.core.generations import Generation, differences, faults_of_change, in_lines, oversized_pools
+from rota_supervisor.master.core.generations import (
+    Generation,
+    KeyChange,
+    differences,
+    faults_of_change,
+    in_lines,
+    oversized_pools,
+)
 from rota_supervisor.master.core.master_events import AddressPrepared, ConfigurationRead, Requested
 from rota_supervisor.master.core.state import Code, Loading, MasterState, Quiet, Reload
 from rota_supervisor.master.core.targets import Stop
@@ -87,7 +94,8 @@ def _scale(state: MasterState, event: Requested) -> list[do.Effect]:
 
 
 def _set_quiet(state: MasterState, event: Requested, now: float) -> list[do.Effect]:
-    before, wanted = state.quiet, _quiet_after(state.quiet, event)
+    before = state.quiet
+    wanted = _quiet_after(state.quiet, event)
     if wanted is not before:
         _refuse_while_leaving(state)
     state.quiet = wanted
@@ -116,7 +124,8 @@ def _quiet_after(before: Quiet, event: Requested) -> Quiet:
 
 def _stop(state: MasterState, event: Requested, now: float) -> list[do.Effect]:
     """Drain and leave, or leave at once."""
-    at_once, before = event.request is RequestKind.STOP_NOW, state.stop
+    at_once = event.request is RequestKind.STOP_NOW
+    before = state.stop
     drain_seconds = state.config.limits.drain_seconds
     state.stop = before.after_request(now, drain_seconds, at_once=at_once)
     reply = do.Respond(event.ticket, {"at_once": state.stop.stage is targets.Stage.AT_ONCE})
@@ -139,7 +148,8 @@ def _start_reload(state: MasterState, reload: Reload) -> list[do.Effect]:
 
 def configuration_read(state: MasterState, event: ConfigurationRead, now: float) -> list[do.Effect]:
     """Check a configuration that was read for a reload, and then whether its listen address is free."""
-    reload, config = state.reloads[event.ticket], event.loaded.config
+    reload = state.reloads[event.ticket]
+    config = event.loaded.config
     reload.loaded = event.loaded
     if not reload.only_shown:
         state.content = event.loaded.content
@@ -208,7 +218,7 @@ class _Fleet(NamedTuple):
     targets: Mapping[tuple[Role, str], targets.Target]
 
 
-def _try(state: MasterState, reload: Reload, changes: list[dict[str, Any]], now: float) -> tuple[list[str], list[str]]:
+def _try(state: MasterState, reload: Reload, changes: list[KeyChange], now: float) -> tuple[list[str], list[str]]:
     """Return the faults for which the reload would be refused at once, and a line for each step it would take."""
     copy = replace(state.detached(), loading=Loading(), last_reload=None)
     if copy.rollout.candidate is not None:  # A pending candidate would come into force first.
@@ -220,7 +230,8 @@ def _try(state: MasterState, reload: Reload, changes: list[dict[str, Any]], now:
     reload_steps.promote_when_loaded(copy, now)
     if copy.last_reload is not None and "faults" in copy.last_reload:
         return copy.last_reload["faults"], []
-    after, keys = _fleet_of(copy), [row["key"] for row in changes]
+    after = _fleet_of(copy)
+    keys = [row["key"] for row in changes]
     steps = [*_steps_of_workers(before, after, keys), *_steps_of_others(before, after, keys)]
     return [], steps or ["no process is replaced: only the master uses the change" if keys else "nothing changes"]
 
@@ -258,7 +269,8 @@ def _workers(count: int) -> str:
 
 
 def _steps_of_others(before: _Fleet, after: _Fleet, keys: list[str]) -> Iterator[str]:
-    was, will_be = before.generation.config, after.generation.config
+    was = before.generation.config
+    will_be = after.generation.config
     old, new = (fleet.targets[Role.POLLER, targets.POLLERS] for fleet in (before, after))
     if old.count != new.count:
         yield f"pollers: {old.count} -> {new.count}"

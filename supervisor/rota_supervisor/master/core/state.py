@@ -6,7 +6,7 @@ from collections import Counter, deque
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import Enum, auto
-from typing import Any, Final
+from typing import Any, Final, TypedDict
 
 from rota.child.slots import Phase
 from rota.protocol.entry import MICROSECONDS
@@ -75,6 +75,15 @@ class Reload:
         """The configuration that was read for it. It must have been read."""
         assert self.loaded is not None
         return self.loaded
+
+
+class ReloadOutcome(TypedDict, total=False):
+    """The outcome of a reload, as requests and the status show it in JSON."""
+
+    result: str  # success or failure
+    changes: list[str]  # the parts of the configuration that it changed
+    faults: list[str]  # the reasons why it was refused
+    at: float  # when it ended
 
 
 @dataclass(slots=True)
@@ -196,7 +205,7 @@ class MasterState:
     next_plan_at: float = 0.0  # when the next plan may have something to do
 
     # For people
-    last_reload: Mapping[str, Any] | None = None  # the outcome of the last reload, with its time `at`
+    last_reload: ReloadOutcome | None = None
     last_death: Mapping[str, Any] | None = None  # the last death worth a warning, with its time `at`
     held: tuple[PoolInBackoff, ...] = ()  # the pools in back-off
     events: FleetEvents = field(default_factory=FleetEvents)

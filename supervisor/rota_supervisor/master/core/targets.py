@@ -194,7 +194,8 @@ def origin_of_count(pool: str, generation: Generation, scaling: Scaling) -> str:
 
 def ordered(order: ScaleOrder, counts: Mapping[str, int]) -> tuple[str, int]:
     """Return the pool of an order, and the number of workers it is to have. Raises RequestRefused."""
-    pool, pools = order.pool, ", ".join(counts)
+    pool = order.pool
+    pools = ", ".join(counts)
     if pool is None and len(counts) > 1:
         raise RequestRefused(f"there is more than one pool, say which one: {pools}")
     pool = next(iter(counts)) if pool is None else pool
@@ -303,7 +304,8 @@ def zygote_pool(generation: int) -> str:
 
 
 def _targets(wanted: WantedFleet, stop: Stop) -> Iterator[Target]:
-    generation, versions = wanted.rollout.in_force, wanted.versions
+    generation = wanted.rollout.in_force
+    versions = wanted.versions
     config = generation.config
     # The other roles stay until the workers are gone: a zygote kills what its workers leave behind if the master dies.
     rest = stop.stage in (Stage.RUNNING, Stage.WORKERS)
@@ -311,7 +313,8 @@ def _targets(wanted: WantedFleet, stop: Stop) -> Iterator[Target]:
     for code in dict.fromkeys(each.code for each in wanted.rollout.generations):
         yield Target(Role.ZYGOTE, zygote_pool(code), int(rest), code, surge=0, leave_by=by)
     for pool, size in wanted.counts.items():
-        count, number = 0 if stop.is_requested else size, generation.of_pool(pool)
+        count = 0 if stop.is_requested else size
+        number = generation.of_pool(pool)
         yield Target(Role.WORKER, pool, count, number, leave_by=stop.leave_by, zygote=generation.code)
     yield Target(Role.POLLER, POLLERS, config.pollers if rest else 0, versions.pollers, leave_by=by)
     exporters = int(rest and bool(config.http.listen))

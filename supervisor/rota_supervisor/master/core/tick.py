@@ -67,7 +67,8 @@ def _leave_when_stopped(state: MasterState, now: float) -> list[do.Effect]:
 
 
 def _advance_stop(state: MasterState, now: float) -> list[do.Effect]:
-    before, stop = state.stop, state.stop.advance(state.children, now, state.redis_silent_since)
+    before = state.stop
+    stop = state.stop.advance(state.children, now, state.redis_silent_since)
     state.stop = stop
     if stop.stage is not before.stage:
         state.leases.hurry()  # A renewal soon shows whether Redis replies.

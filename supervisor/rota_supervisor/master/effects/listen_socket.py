@@ -116,7 +116,8 @@ class ListenSocket:
         self._used.close()
         self._used = _Bound()
         if wanted:
-            self._used, self._prepared = self._prepared, _Bound()
+            self._used = self._prepared
+            self._prepared = _Bound()
 
     @property
     def fd(self) -> int | None:

@@ -49,7 +49,9 @@ class RenewalPlan:
         """Note a call of the provider. `login` is None if the provider failed."""
         self._not_before = now + self._backoff.next_seconds()
         if login is not None:
-            self.login, self.provider, self.is_refused = login, provider, False
+            self.login = login
+            self.provider = provider
+            self.is_refused = False
 
 
 class LoginKeeper:

@@ -165,7 +165,8 @@ class RedisWatch:
         return not self._has_work(chunk)
 
     def _has_work(self, chunk: Overview) -> bool:
-        ours, label_of = self._state.taken_queues, self._state.label_of_queue
+        ours = self._state.taken_queues
+        label_of = self._state.label_of_queue
         return any(
             queue.ready or queue.inflight or queue.overdue for queue in chunk.queues if label_of(queue.queue) in ours
         )
@@ -199,7 +200,8 @@ class RedisCalls:
     @property
     def handlers(self) -> Mapping[type, Callable[[Any], None]]:
         """The functions that perform each effect."""
-        start, keep = self._background.start, self._background.keep
+        start = self._background.start
+        keep = self._background.keep
         return {
             do.Register: lambda effect: keep(lambda: self._register(effect)),
             do.RenewLeases: lambda effect: start(self._renew(effect)),

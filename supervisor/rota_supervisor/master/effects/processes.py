@@ -216,7 +216,8 @@ class Processes:
         A zygote blocks its signals, so it is sent a Bye instead of TERM. If the pid of a child is not known yet, no
         signal is sent: its report will find it in the state KILLED, and then it is killed.
         """
-        child, order = effect.child, effect.order
+        child = effect.child
+        order = effect.order
         line = self._line_to(child) if order is do.Order.LEAVE else None
         if line is not None:
             line.bye()
@@ -373,7 +374,8 @@ class Stacks:
 
     def request(self, child: ChildRef) -> bool:
         """Have a child write its stacks, which takes about a millisecond. Returns False if it cannot."""
-        fd, slot = self._files.get(child.nonce), self._memory.slot(child.slot)
+        fd = self._files.get(child.nonce)
+        slot = self._memory.slot(child.slot)
         # Before the child has entered its slot, it has no handler, and the signal would end it.
         has_handler = child.pid != 0 and slot.nonce == child.nonce and slot.pid == child.pid
         if fd is None or not has_handler:

@@ -172,7 +172,8 @@ class Orders:
         if child is None:
             return False
         meant = order.task_id, str(order.ready_us)
-        slot, kill_after = self._memory.slot(child.slot), order.kill_after_seconds
+        slot = self._memory.slot(child.slot)
+        kill_after = order.kill_after_seconds
         found = cancelled_in(child, slot, lambda task: (task.id, task.ready) == meant, kill_after)
         for each in found:
             self._happened(each)

@@ -84,7 +84,8 @@ class Inbox:
         self._is_taking = True
         try:
             while self._waiting:
-                event, now = self._waiting.popleft(), boottime_seconds()
+                event = self._waiting.popleft()
+                now = boottime_seconds()
                 effects = take(self.state, event, now)
                 if self._record is not None:
                     self._record(event, now, effects)
@@ -183,7 +184,8 @@ class SlotReader:
         return tuple(reading for child in children if (reading := self._read(child)) is not None)
 
     def _read(self, child: Child) -> SlotReading | None:
-        number, state = child.slot, child.state
+        number = child.slot
+        state = child.state
         slot = self._memory.slot(number)
         if state in UNSEEN or slot.nonce != child.nonce or not slot.is_intact:
             return None
@@ -232,7 +234,8 @@ class MasterPort(ControlPort):
 
         The server's URL contains its password.
         """
-        config, file = self._inbox.state.config, self._inbox.state.surroundings.file
+        config = self._inbox.state.config
+        file = self._inbox.state.surroundings.file
         server = {"redis_url": config.redis_url, "redis_credentials": config.redis_credentials}
         return {**server, "namespace": config.namespace, "file": file}
 

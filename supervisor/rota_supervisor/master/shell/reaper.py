@@ -287,7 +287,8 @@ class OomKills:
     def _note(self, now: float) -> None:
         self._polled_at = now
         count = self._count()
-        new, self._seen = max(0, count - self._seen), count
+        new = max(0, count - self._seen)
+        self._seen = count
         known = [at for at in self._unclaimed if now - at < _KILL_REMEMBERED_SECONDS]
         self._unclaimed = [*known, *([now] * new)]
 

@@ -123,7 +123,8 @@ def run_master(options: RunOptions) -> None:
 
     The signals that the master handles are blocked when this function returns, and stay blocked.
     """
-    config, node = options.loaded.config, node_name()
+    config = options.loaded.config
+    node = node_name()
     master_output.configure_log(config, node)
     master_output.log_everything()
     try:
@@ -172,7 +173,8 @@ class _Master:
         self._options = options
         self._state = state = inbox.state
         happened = inbox.happened
-        memory, node = make_slots(), state.surroundings.node
+        memory = make_slots()
+        node = state.surroundings.node
         self._background = background = Background()
         self._redis = RedisWatch(state, happened)
         self._keeper = self._login_keeper()
@@ -187,7 +189,8 @@ class _Master:
             node=node,
         )
         self._claims = ClaimWatch(state, memory, background, happened)
-        run, store = self._redis.connection.run, self._redis.store
+        run = self._redis.connection.run
+        store = self._redis.store
         self._progress = ProgressCopier(state, memory, lambda reports: run(store.store_progress(reports)))
         declaring = ScheduleDeclarer(self._redis.connection, ScheduleStore(state.config.namespace))
         self._calls = RedisCalls(
@@ -211,7 +214,9 @@ class _Master:
 
     def _register_handlers(self) -> None:
         """Register the function that performs each kind of effect."""
-        processes, listening, display = self._processes, self._listening, self._display
+        processes = self._processes
+        listening = self._listening
+        display = self._display
         self._inbox.handlers |= {
             do.Spawn: processes.spawn,
             do.ForkWorker: processes.fork,
@@ -239,8 +244,10 @@ class _Master:
 
     def start(self) -> None:
         """Listen, let signals in, and start the background work. Raises Failure, with nothing spawned."""
-        state, options = self._state, self._options
-        request, keep = self._port.signalled, self._background.keep
+        state = self._state
+        options = self._options
+        request = self._port.signalled
+        keep = self._background.keep
         self._display.set_all_gauges()
         master_signals.watch_signals(request, self._inbox.wake.set)
         self._listen()
@@ -262,7 +269,8 @@ class _Master:
 
     def _listen(self) -> None:
         """Listen for the exporter, on the first free port if none was configured. Raises Failure."""
-        listening, was_set = self._listening, "http.listen" in self._options.loaded.origins
+        listening = self._listening
+        was_set = "http.listen" in self._options.loaded.origins
         listening.start(self._state.config.http.listen, or_next=not was_set)
         if listening.warning:
             log.logger().warning(log_events.CONFIG_WARNING, path="http.listen", warning=listening.warning)
