@@ -61,7 +61,7 @@ def test_an_option_that_nobody_knows_is_named_and_fields_of_the_producers_own_ar
     assert unfit.error.startswith("unknown options: 'retires'; the options of a body are retries, expires")
     own = _prepare(b'["id","q","resize",[1],{"options":{"retries":2,"expires":5},"retires":1,"trace":"x"}]')
     assert isinstance(own, Runnable)
-    assert own.terms.options.retries == 2
+    assert own.settings.options.retries == 2
 
 
 def test_a_limit_comes_from_the_fleet_then_the_task_then_the_operator() -> None:
@@ -69,7 +69,7 @@ def test_a_limit_comes_from_the_fleet_then_the_task_then_the_operator() -> None:
     fleet = _prepare(body)
     task = _prepare(body, options=own)
     operator = _prepare(body, _settings(resize=TaskOverride(time_limit_seconds=5.0)), own)
-    assert [ready.terms.limit_ns for ready in (fleet, task, operator) if isinstance(ready, Runnable)] == [
+    assert [ready.settings.limit_ns for ready in (fleet, task, operator) if isinstance(ready, Runnable)] == [
         60 * 10**9,
         30 * 10**9,
         5 * 10**9,
@@ -79,18 +79,18 @@ def test_a_limit_comes_from_the_fleet_then_the_task_then_the_operator() -> None:
 def test_a_limit_that_is_written_down_holds_whatever_it_is() -> None:
     ready = _prepare(b'["resize",[1]]', options=check_options({"time_limit": 3600}))
     assert isinstance(ready, Runnable)
-    assert ready.terms.limit_ns == 3600 * 10**9
+    assert ready.settings.limit_ns == 3600 * 10**9
 
 
 @pytest.mark.parametrize(("soft", "in_force"), [(59.0, 59.0), (60.0, None), (70.0, None)])
 def test_a_soft_limit_that_the_hard_one_forestalls_is_none(soft: float, in_force: float | None) -> None:
     ready = _prepare(b'["resize",[1]]', options=TaskOptions(soft_time_limit=soft))
     assert isinstance(ready, Runnable)
-    assert (ready.terms.options.soft_time_limit, ready.terms.soft_limit_ns) == (in_force, (in_force or 0) * 10**9)
+    assert (ready.settings.options.soft_time_limit, ready.settings.soft_limit_ns) == (in_force, (in_force or 0) * 10**9)
 
 
 def test_options_of_any_producer_do_no_harm() -> None:
     expires = b"9" * 400
     ready = _prepare(b'["id","q","resize",[1],{"options":{"expires":%b,"retries":-1}}]' % expires)
     assert isinstance(ready, Runnable)
-    assert ready.terms.options == TaskOptions()
+    assert ready.settings.options == TaskOptions()

@@ -85,11 +85,11 @@ def utc_datetime(unix_us: int) -> datetime:
 
 def in_seconds(values: Mapping[str, Any]) -> dict[str, Any]:
     """Return the values with all microseconds converted to seconds: for example `age_us` becomes `age_seconds`."""
-    told = {}
+    converted = {}
     for key, value in values.items():
         name = key.removesuffix("_us")
-        told[key if name == key else f"{name}_seconds"] = value if name == key else value / MICROSECONDS
-    return told
+        converted[key if name == key else f"{name}_seconds"] = value if name == key else value / MICROSECONDS
+    return converted
 
 
 def in_words(seconds: float, units: int = 2) -> str:

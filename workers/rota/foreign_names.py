@@ -10,7 +10,7 @@ _TIERS: Final = "priorities are tiers of queues, `tiers` in rota.toml: give queu
 _HOOKS: Final = "hooks are for all tasks: @rota.on_failure, @rota.on_dead, @rota.around_task"
 _BY_NAME: Final = 'by name rota.default_client().enqueue("resize", args=[7], queue="images")'
 
-# For each place where a name is written: the advice, and the names that other libraries use for it.
+# For each kind of object on which a name is written: the advice, and the names that other libraries use for it.
 _TABLE: Final[Mapping[str, Mapping[str, str]]] = {
     "declaration": {  # options of `@rota.task`
         "write retries=": "max_retries retry max_tries attempts",
@@ -157,34 +157,34 @@ _TABLE: Final[Mapping[str, Mapping[str, str]]] = {
 }
 
 
-def _by_name(place: str) -> dict[str, str]:
-    return {name: advice for advice, names in _TABLE[place].items() for name in names.split()}
+def _by_name(kind: str) -> dict[str, str]:
+    return {name: advice for advice, names in _TABLE[kind].items() for name in names.split()}
 
 
-FOREIGN_NAMES: Final = {place: _by_name(place) for place in _TABLE}
-"""The advice for each foreign name, by place and name."""
+FOREIGN_NAMES: Final = {kind: _by_name(kind) for kind in _TABLE}
+"""The advice for each foreign name, by kind and name."""
 FOREIGN_NAMES["using"] = FOREIGN_NAMES["task"] | FOREIGN_NAMES["using"]
 
 
-def fault_in_option(word: str, owner: str, names: Mapping[str, str], options: Iterable[str]) -> str:
+def fault_in_option(name: str, owner: str, names: Mapping[str, str], options: Iterable[str]) -> str:
     """Return the message for an option that does not exist."""
-    if advice := names.get(word):
-        return f"{owner} has no option {word!r}: {advice}"
+    if advice := names.get(name):
+        return f"{owner} has no option {name!r}: {advice}"
     known = list(options)
-    return f"{owner} has no option {word!r}{nearest(word, known) or ';'} its options are {', '.join(known)}"
+    return f"{owner} has no option {name!r}{nearest(name, known) or ';'} its options are {', '.join(known)}"
 
 
-def fault_in_attribute(word: str, owner: str, names: Mapping[str, str]) -> str:
+def fault_in_attribute(name: str, owner: str, names: Mapping[str, str]) -> str:
     """Return the message for an attribute that does not exist. Python itself adds names of similar spelling."""
-    advice = names.get(word)
-    return f"{owner} has no attribute {word!r}" + (f": {advice}" if advice else "")
+    advice = names.get(name)
+    return f"{owner} has no attribute {name!r}" + (f": {advice}" if advice else "")
 
 
-def nearest(word: str, known: Iterable[str]) -> str:
-    """Return `, did you mean 'x'?` for the nearest known word, "" if there is none."""
+def nearest(name: str, known: Iterable[str]) -> str:
+    """Return `, did you mean 'x'?` for the nearest known name, "" if there is none."""
     import difflib  # noqa: PLC0415 - needed only for messages
 
-    near = difflib.get_close_matches(word, list(known), n=1)
+    near = difflib.get_close_matches(name, list(known), n=1)
     return f", did you mean {near[0]!r}?" if near else ""
 
 
@@ -196,15 +196,15 @@ class KnowsForeignNames:
 
     __slots__ = ()
 
-    def __init_subclass__(cls, place: str = "", **more: Any) -> None:
+    def __init_subclass__(cls, kind: str = "", **more: Any) -> None:
         super().__init_subclass__(**more)
-        for name, advice in FOREIGN_NAMES[place].items() if place else ():
+        for name, advice in FOREIGN_NAMES[kind].items() if kind else ():
             if not hasattr(cls, name):
                 setattr(cls, name, _Foreign(name, advice))
 
     def __dir__(self) -> list[str]:
         foreign = {
-            word for base in type(self).__mro__ for word, value in vars(base).items() if isinstance(value, _Foreign)
+            name for base in type(self).__mro__ for name, value in vars(base).items() if isinstance(value, _Foreign)
         }
         return sorted(set(super().__dir__()) - foreign)
 
@@ -212,14 +212,14 @@ class KnowsForeignNames:
 class _Foreign:
     """An attribute with a foreign name. Reading it raises AttributeError."""
 
-    __slots__ = ("_advice", "_word")
+    __slots__ = ("_advice", "_name")
 
-    def __init__(self, word: str, advice: str) -> None:
-        self._word = word
+    def __init__(self, name: str, advice: str) -> None:
+        self._name = name
         self._advice = advice
 
     def __repr__(self) -> str:
         return f"<none: {self._advice}>"
 
     def __get__(self, _instance: object, owner: type) -> NoReturn:
-        raise AttributeError(fault_in_attribute(self._word, f"{owner.__name__!r} object", {self._word: self._advice}))
+        raise AttributeError(fault_in_attribute(self._name, f"{owner.__name__!r} object", {self._name: self._advice}))

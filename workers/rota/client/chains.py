@@ -25,7 +25,7 @@ _BLOCKING: Final = "... .enqueue(client=...)"
 
 
 @dataclass(frozen=True)
-class Chain(CallChain, KnowsForeignNames, place="flow"):
+class Chain(CallChain, KnowsForeignNames, kind="flow"):
     """Calls that run one after the other, made by `rota.chain`.
 
     Each call is enqueued when the one before is done, in the same step on the server. If a task ends otherwise (dead,
@@ -48,7 +48,7 @@ class Chain(CallChain, KnowsForeignNames, place="flow"):
 
 
 @dataclass(frozen=True)
-class Group(CallGroup, KnowsForeignNames, place="flow"):
+class Group(CallGroup, KnowsForeignNames, kind="flow"):
     """Calls and chains that run in any order, with a task that follows when all have ended. Made by `rota.group`.
 
     In the step that ends the last member, the server enqueues `on_dead` if it is given and a member is dead, and

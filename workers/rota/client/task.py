@@ -27,7 +27,7 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 
-class Task(TaskDefinition[P, R], KnowsForeignNames, place="task"):
+class Task(TaskDefinition[P, R], KnowsForeignNames, kind="task"):
     """A function with a name and options, which workers run. Calling the task calls the function."""
 
     def __reduce__(self) -> tuple[Callable[[str, str], "Task[..., Any]"], tuple[str, str]]:
@@ -129,7 +129,7 @@ class Task(TaskDefinition[P, R], KnowsForeignNames, place="task"):
         return Using(self, options, client, on_commit)
 
 
-class Using(KnowsForeignNames, Generic[P, R], place="using"):
+class Using(KnowsForeignNames, Generic[P, R], kind="using"):
     """A task with options for a call. The options are not among the arguments, so their names never collide."""
 
     def __init__(

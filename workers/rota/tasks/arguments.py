@@ -38,8 +38,8 @@ _AS_A_LIST: Final = "pass a list: it would arrive as one"
 class DescribesArguments(Protocol):
     """A declared task, as far as messages about its arguments need it."""
 
-    def described(self, place: int | str) -> tuple[str, str]:
-        """Return the name of the argument at a place (its number or keyword), and its valid values."""
+    def described(self, argument: int | str) -> tuple[str, str]:
+        """Return the name of an argument (given by number or keyword), and its valid values."""
 
 
 class DumpsResult(Protocol):
@@ -81,12 +81,12 @@ def check_arguments(
     if type(args) in _ARRAYS and type(kwargs) is dict and _are_plain(args) and (not kwargs or _is_plain_object(kwargs)):
         return
     require_collections(name, args, kwargs)
-    places: list[tuple[int | str, Any]] = [*enumerate(args), *kwargs.items()]
-    for place, value in places:
-        if isinstance(place, str) and (fault := _fault_in_key(place)):
-            raise InvalidArguments(f"{name}: kwargs has a key {place!r} that {fault}; arguments must be JSON")
+    arguments: list[tuple[int | str, Any]] = [*enumerate(args), *kwargs.items()]
+    for argument, value in arguments:
+        if isinstance(argument, str) and (fault := _fault_in_key(argument)):
+            raise InvalidArguments(f"{name}: kwargs has a key {argument!r} that {fault}; arguments must be JSON")
         for where, fault in _faults("", value, _OUTER_LEVELS + 1):
-            path, what_may_be = _undeclared(place) if task is None else task.described(place)
+            path, what_may_be = _undeclared(argument) if task is None else task.described(argument)
             raise InvalidArguments(f"{name}: {path}{where} {fault}; {what_may_be}")
 
 
@@ -98,8 +98,8 @@ def require_collections(name: str, args: Any, kwargs: Any) -> None:
         raise InvalidArguments(f"{name}: kwargs must be a dict whose keys are str")
 
 
-def _undeclared(place: int | str) -> tuple[str, str]:
-    return f"{'kwargs' if isinstance(place, str) else 'args'}{step(place)}", "arguments must be JSON"
+def _undeclared(argument: int | str) -> tuple[str, str]:
+    return f"{'kwargs' if isinstance(argument, str) else 'args'}{step(argument)}", "arguments must be JSON"
 
 
 def check_key(name: str, key: Any) -> None:

@@ -167,10 +167,10 @@ def fault_in_call_options(given: Iterable[str], owner: str) -> str:
     )
 
 
-def advice_on_options(name: str, words: Collection[str]) -> str:
+def advice_on_options(name: str, names: Collection[str]) -> str:
     """Return the advice for keyword arguments that the task does not have, but that are options of a call, in Rota or
     in another library."""
-    meant = next((word for word in sorted(words) if word in CALL_OPTIONS or word in FOREIGN_NAMES["call"]), "")
+    meant = next((each for each in sorted(names) if each in CALL_OPTIONS or each in FOREIGN_NAMES["call"]), "")
     if not meant:
         return ""
     option = f"{meant}=" if meant in CALL_OPTIONS else ""

@@ -48,7 +48,7 @@ _UNDECLARED: Final = (
 
 
 @dataclass(frozen=True, slots=True)
-class CallTerms:
+class CallSettings:
     """The settings that are the same for all calls of a task, unless a call was enqueued with options of its own."""
 
     options: TaskOptions  # the options in force
@@ -67,7 +67,7 @@ class Runnable(NamedTuple):
     args: tuple[Any, ...]
     kwargs: dict[str, Any]
     extra: dict[str, Any]
-    terms: CallTerms
+    settings: CallSettings
 
     @property
     def name(self) -> str:
@@ -87,7 +87,7 @@ class Unfit:
     name: str = UNKNOWN_TASK
 
 
-class TaskTerms(Protocol):
+class RunSettings(Protocol):
     """The settings of a worker that concern the tasks it runs."""
 
     @property
@@ -99,7 +99,7 @@ class TaskTerms(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class DefaultTerms:
+class DefaultRunSettings:
     """The settings of a process without a configuration: the defaults. A `max_payload_kb` of 0 means any size."""
 
     max_payload_kb: int = 0
@@ -116,12 +116,12 @@ class KnownTasks(Protocol):
 class Preparer:
     """A converter of bodies into calls, based on the tasks and the settings of one process."""
 
-    def __init__(self, tasks: KnownTasks, settings: TaskTerms) -> None:
+    def __init__(self, tasks: KnownTasks, settings: RunSettings) -> None:
         self._tasks = tasks
         self._settings = settings
         self._most_bytes = settings.max_payload_kb * _KIBIBYTE
         self._pid = os.getpid()
-        self._declared: dict[AnyTask, CallTerms] = {}
+        self._declared: dict[AnyTask, CallSettings] = {}
         self._kill_policies: dict[tuple[str, int], dict[int, int]] = {}
 
     def prepare(self, raw: bytes) -> Runnable | Unfit:
@@ -138,8 +138,8 @@ class Preparer:
             enqueued = body.options
             if enqueued and (fault := fault_in_options(enqueued)):
                 return Unfit(NotRunnable.OPTIONS, fault, name)
-            terms = None if enqueued else self._declared.get(task)
-            return _runnable((task, args, kwargs, body.extra, terms or self._terms(task, enqueued)))
+            settings = None if enqueued else self._declared.get(task)
+            return _runnable((task, args, kwargs, body.extra, settings or self._call_settings(task, enqueued)))
         except BodyError as error:
             return Unfit(NotRunnable.GARBAGE, str(error))
         except InvalidArguments as error:
@@ -147,7 +147,7 @@ class Preparer:
         except Exception as error:  # noqa: BLE001 - the task boundary: an unforeseen body must not end the process
             return Unfit(NotRunnable.GARBAGE, f"it cannot be prepared: {error_line(error)}")
 
-    def _terms(self, task: AnyTask, enqueued: dict[str, Any]) -> CallTerms:
+    def _call_settings(self, task: AnyTask, enqueued: dict[str, Any]) -> CallSettings:
         """Determine the settings of a task. A task without a time limit of its own has the fleet's."""
         fleets_limit = self._settings.time_limit_seconds
         options = effective_options(task.options, self._settings.overrides.get(task.name), enqueued)
@@ -158,17 +158,17 @@ class Preparer:
         # never pass.
         if soft_limit >= time_limit:
             options, soft_limit = replace(options, soft_time_limit=None), 0.0
-        who = ran_by(self._pid, task.name) if options.remember else b""
+        run_by = ran_by(self._pid, task.name) if options.remember else b""
         kill_policies = self._kill_policies_of(task.name, options.retries)
         needs_permission = options.is_started_once or options.rate is not None
         are_plain = time_limit == fleets_limit and not (soft_limit or needs_permission or options.expires is not None)
         limits = round(time_limit * NANOSECONDS), math.ceil(soft_limit * NANOSECONDS)
-        terms = CallTerms(options, *limits, who, kill_policies, needs_permission, are_plain)
+        settings = CallSettings(options, *limits, run_by, kill_policies, needs_permission, are_plain)
         if not enqueued:
             if len(self._declared) >= _MOST_REMEMBERED:
                 self._declared.clear()
-            self._declared[task] = terms
-        return terms
+            self._declared[task] = settings
+        return settings
 
     def _kill_policies_of(self, name: str, retries: int) -> dict[int, int]:
         # A producer may request any number of retries, so the number of these dictionaries is limited.
@@ -190,7 +190,7 @@ class MayStart(NamedTuple):
         return ThrottleStatus.THROTTLED if self.status is ThrottleStatus.THROTTLED else None
 
 
-Steps = Generator[Command[Any] | float, Any, MayStart]
+StartGenerator = Generator[Command[Any] | float, Any, MayStart]
 """Yields commands to run, and is sent the reply to each, or None if there was none. Also yields seconds to wait."""
 
 
@@ -203,9 +203,9 @@ class StartSteps:
     may_start: Callable[[], bool]  # whether the owner may still start anything
     throttled: Callable[[str, str], None]  # called with queue and name of each task that may not start yet
 
-    def steps(self, entry: Entry, ready: Runnable) -> Steps:
+    def steps(self, entry: Entry, ready: Runnable) -> StartGenerator:
         """Yield the steps to the start of a call whose settings require a query to Redis first."""
-        options, status = ready.terms.options, ThrottleStatus.START
+        options, status = ready.settings.options, ThrottleStatus.START
         if options.rate is not None:
             status = yield from self._throttle(entry, ready)
         if status is ThrottleStatus.START and options.is_started_once:
@@ -213,9 +213,9 @@ class StartSteps:
         return MayStart(entry if status in _MAY_END else None, status)
 
     def _throttle(self, entry: Entry, ready: Runnable) -> Generator[Command[Any] | float, Any, ThrottleStatus]:
-        asked = ready.task.rate_request(entry, ready.terms.options, ready.args, ready.kwargs)
-        assert asked is not None
-        status, us = (yield self.store.throttle(self.owner, asked)) or (ThrottleStatus.GONE, 0)
+        request = ready.task.rate_request(entry, ready.settings.options, ready.args, ready.kwargs)
+        assert request is not None
+        status, us = (yield self.store.throttle(self.owner, request)) or (ThrottleStatus.GONE, 0)
         if status is ThrottleStatus.THROTTLED:
             self.throttled(entry.queue, ready.name)
         elif status is ThrottleStatus.START:
@@ -228,11 +228,11 @@ class StartSteps:
         return parse_entry(marked) if marked and self.may_start() else None
 
 
-def take_steps(steps: Steps, take: Callable[[Command[Any] | float], Any]) -> MayStart:
+def take_steps(steps: StartGenerator, take: Callable[[Command[Any] | float], Any]) -> MayStart:
     """Take the steps to a start, each with a blocking call of `take`. Raises the errors of `take`."""
-    answer = None
+    reply = None
     try:
         while True:
-            answer = take(steps.send(answer))
+            reply = take(steps.send(reply))
     except StopIteration as end:
         return end.value  # type: ignore[no-any-return]  # it is what the generator returns

@@ -17,7 +17,7 @@ from rota.foreign_names import KnowsForeignNames
 
 
 @dataclass(slots=True)
-class CurrentTask(KnowsForeignNames, place="current task"):
+class CurrentTask(KnowsForeignNames, kind="current task"):
     """One attempt of a task, while it runs.
 
     * `kind`: immediate, delayed, retry, periodic, throttled or recovered.
@@ -207,13 +207,13 @@ def _require_takes(function: Callable[..., Any], given: Sequence[str]) -> None:
 
 
 def _add(hooks: list[Any], function: AnyHook) -> AnyHook:
-    place = _place(function)
-    hooks[:] = [hook for hook in hooks if _place(hook) != place]
+    location = _location(function)
+    hooks[:] = [hook for hook in hooks if _location(hook) != location]
     hooks.append(function)
     return function
 
 
-def _place(function: Callable[..., Any]) -> object:
+def _location(function: Callable[..., Any]) -> object:
     # Lambdas in one function share a qualified name, so a lambda is identified by itself.
     name = function.__qualname__
     return function if name.endswith("<lambda>") else (function.__module__, name)

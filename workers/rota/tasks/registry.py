@@ -43,11 +43,11 @@ class TaskDefinition(Generic[P, R]):
         return self.function(*args, **kwargs)
 
     def __repr__(self) -> str:
-        return f"<rota task {self.name} on queue {self.options.queue}: {self.place}>"
+        return f"<rota task {self.name} on queue {self.options.queue}: {self.location}>"
 
     @property
-    def place(self) -> str:
-        """The place of the function: its module and qualified name."""
+    def location(self) -> str:
+        """The location of the function: its module and qualified name."""
         return f"{self.function.__module__}.{self.function.__qualname__}"
 
     @property
@@ -101,11 +101,11 @@ class TaskDefinition(Generic[P, R]):
 
             return typed_arguments(self.name, self.function, self._signature, with_pydantic=self.options.pydantic)
 
-    def described(self, place: int | str) -> tuple[str, str]:
-        """Return, for messages, the name of the argument at a place (its number or keyword), and its valid values."""
+    def described(self, argument: int | str) -> tuple[str, str]:
+        """Return, for messages, the name of an argument (given by number or keyword), and its valid values."""
         from rota.tasks.typed_arguments import described  # noqa: PLC0415 - needed only for messages
 
-        return described(self.function, self._signature, place)
+        return described(self.function, self._signature, argument)
 
     def rate_request(
         self, entry: Entry, options: TaskOptions, args: Sequence[Any], kwargs: Mapping[str, Any]
@@ -199,10 +199,10 @@ class Registry:
         if another task has a schedule of the same name.
         """
         known = self._tasks.get(task.name)
-        if known is not None and (known.place != task.place or _is_second(known.function, task.function)):
-            places = " and ".join(f"{each.place} ({written_at(each.function)})" for each in (known, task))
+        if known is not None and (known.location != task.location or _is_second(known.function, task.function)):
+            locations = " and ".join(f"{each.location} ({written_at(each.function)})" for each in (known, task))
             raise DuplicateTask(
-                f"two tasks are named {task.name!r}: {places}; "
+                f"two tasks are named {task.name!r}: {locations}; "
                 f'give one of them another name, as in @rota.task(name="...")'
             )
         for schedule in task.schedules:

@@ -27,7 +27,7 @@ class DeadReason(StrEnum):
     RETRIES = "retries"  # the last attempt failed
     DEAD_ON = "dead_on"  # the exception is one of the task's dead_on
     NOT_RETRIED = "not_retried"  # the exception is not in the task's retry_on
-    ASKED = "asked"  # the task raised rota.Dead
+    REQUESTED = "asked"  # the task raised rota.Dead
     BACKOFF = "backoff"  # the task's own backoff function failed or did not return a duration
 
 
@@ -64,8 +64,8 @@ def decide(
 def _end(options: TaskOptions, failures: int, exception: BaseException) -> GiveUp | None:
     if isinstance(exception, Dead):
         why: object = exception.why
-        said = why if isinstance(why, str) else error_line(exception)  # it may be an exception
-        return GiveUp(DeadReason.ASKED, said or "the task asked for it")
+        text = why if isinstance(why, str) else error_line(exception)  # it may be an exception
+        return GiveUp(DeadReason.REQUESTED, text or "the task asked for it")
     if _is_of_debugger(exception):
         return GiveUp(DeadReason.NOT_RETRIED, _NO_TERMINAL)
     if isinstance(exception, options.dead_on):
@@ -91,8 +91,8 @@ def _is_retried(options: TaskOptions, exception: BaseException) -> bool:
 
 def _backoff(options: TaskOptions, failures: int, random: Callable[[], float]) -> float:
     if callable(options.backoff):
-        answer: Duration = options.backoff(failures)
-        return min(seconds(answer, "the answer of backoff"), options.max_delay)
+        delay: Duration = options.backoff(failures)
+        return min(seconds(delay, "the answer of backoff"), options.max_delay)
     if options.backoff == "linear":
         bounded = min(options.base * failures, options.max_delay)
     else:

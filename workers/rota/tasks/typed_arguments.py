@@ -57,15 +57,17 @@ class Parameters(NamedTuple):
     rest: str = ""  # takes further positional arguments; "" if the function has no such parameter
     others: str = ""  # takes further keyword arguments; "" if the function has no such parameter
 
-    def of(self, place: int | str) -> tuple[str, str]:
+    def of(self, argument: int | str) -> tuple[str, str]:
         """Return the parameter of an argument, given by number or keyword, and the name of the argument in messages."""
-        if isinstance(place, str):
+        if isinstance(argument, str):
             return (
-                (place, place) if place in self.keywords else (self.others, f"{self.others or 'kwargs'}{step(place)}")
+                (argument, argument)
+                if argument in self.keywords
+                else (self.others, f"{self.others or 'kwargs'}{step(argument)}")
             )
-        if place < len(self.positional):
-            return self.positional[place], self.positional[place]
-        return self.rest, f"{self.rest or 'args'}[{place - len(self.positional)}]"
+        if argument < len(self.positional):
+            return self.positional[argument], self.positional[argument]
+        return self.rest, f"{self.rest or 'args'}[{argument - len(self.positional)}]"
 
 
 def parameters_of(signature: inspect.Signature | None) -> Parameters:
@@ -200,11 +202,11 @@ class TypedArguments:
         return self.converters[RESULT].load(wire) if RESULT in self.converters else wire
 
     def _each(self, args: Sequence[Any], kwargs: Mapping[str, Any], *, dumps: bool) -> tuple[list[Any], dict[str, Any]]:
-        listed = [self._convert(place, value, dumps=dumps) for place, value in enumerate(args)]
-        return listed, {place: self._convert(place, value, dumps=dumps) for place, value in kwargs.items()}
+        listed = [self._convert(argument, value, dumps=dumps) for argument, value in enumerate(args)]
+        return listed, {argument: self._convert(argument, value, dumps=dumps) for argument, value in kwargs.items()}
 
-    def _convert(self, place: int | str, value: Any, *, dumps: bool) -> Any:
-        parameter, path = self.parameters.of(place)
+    def _convert(self, argument: int | str, value: Any, *, dumps: bool) -> Any:
+        parameter, path = self.parameters.of(argument)
         converter = self.converters.get(parameter)
         if converter is None:
             return value
@@ -235,10 +237,12 @@ def typed_arguments(
     return TypedArguments(name, parameters_of(signature), made, {each: written[each].shown for each in made})
 
 
-def described(function: Callable[..., Any], signature: inspect.Signature | None, place: int | str) -> tuple[str, str]:
+def described(
+    function: Callable[..., Any], signature: inspect.Signature | None, argument: int | str
+) -> tuple[str, str]:
     """Return, for messages, the name of an argument that is not JSON, and its valid values, or why its annotation is
     not used."""
-    parameter, path = parameters_of(signature).of(place)
+    parameter, path = parameters_of(signature).of(argument)
     annotation = annotations_of(signature).get(parameter)
     found = None if annotation is None else _converter_or_why(function, annotation)
     if annotation is None or not isinstance(found, str):

@@ -104,7 +104,7 @@ def read(body: bytes) -> Reading:
     """Return a body as a worker reads it, or its raw content if a worker could not call it."""
     ready = Preparer(default_registry, IN_TESTS).prepare(body)
     if isinstance(ready, Runnable):
-        return Reading(ready.args, ready.kwargs, ready.terms.options)
+        return Reading(ready.args, ready.kwargs, ready.settings.options)
     raw = decode_body(body)
     return Reading(raw.args, raw.kwargs, TaskOptions())
 

@@ -27,7 +27,7 @@ from rota.protocol.outcome import CancelledOutcome, DeadOutcome, Done, Expired, 
 from rota.protocol.task_states import State
 from rota.protocol.turns import ThrottleStatus
 from rota.soft_limit import SoftLimit, soft_limit
-from rota.tasks.claimed_call import DefaultTerms, MayStart, Preparer
+from rota.tasks.claimed_call import DefaultRunSettings, MayStart, Preparer
 from rota.tasks.fleet_settings import DEFAULT_MAX_RESULT_KB, DEFAULT_TIME_LIMIT_SECONDS
 from rota.tasks.hooks import default_hooks
 from rota.tasks.registry import default_registry
@@ -42,7 +42,7 @@ from rota.worker.redis_times import Anchor
 
 _POLL_SECONDS: Final = 0.005
 _limited: Final[list[TaskRecord]] = []  # the tasks that run under a soft limit
-IN_TESTS: Final = DefaultTerms()
+IN_TESTS: Final = DefaultRunSettings()
 
 
 def is_in_main_thread() -> bool:

@@ -39,7 +39,7 @@ from rota.protocol.progress import progress_text
 from rota.protocol.turns import ThrottleStatus
 from rota.soft_limit import soft_limit
 from rota.tasks.arguments import kept_result
-from rota.tasks.claimed_call import CallTerms, MayStart, Preparer, Runnable, StartSteps, Steps, Unfit
+from rota.tasks.claimed_call import CallSettings, MayStart, Preparer, Runnable, StartGenerator, StartSteps, Unfit
 from rota.tasks.hooks import AttemptFailure, CurrentTask, Hooks
 from rota.tasks.options import TaskOptions
 from rota.tasks.retry_rules import GiveUp, decide
@@ -100,7 +100,7 @@ class Attempt:
         """The id of the trace that the attempt is part of, or ""."""
         return "" if self._current is None else self._current.trace_id
 
-    def steps_to_start(self, starts: StartSteps) -> Steps:
+    def steps_to_start(self, starts: StartSteps) -> StartGenerator:
         """Return the steps that Redis needs to permit the start of a task that `needs_permission`."""
         assert isinstance(self.prepared, Runnable)
         return starts.steps(self.entry, self.prepared)
@@ -244,10 +244,12 @@ class AttemptMaker:
         prepared = self.preparer.prepare(claimed.body) if claimed.body else None
         if not isinstance(prepared, Runnable):
             return self._open_unfit(record, number, entry, prepared)
-        name, terms = prepared.task.name, prepared.terms
-        kill_policy = terms.kill_policies.get(entry.failures)
-        record.name(name, self._decide(terms, entry.failures) if kill_policy is None else kill_policy)
-        return Attempt(entry, name, terms.limit_ns, record, number, prepared, terms.needs_permission, terms.ran_by)
+        name, settings = prepared.task.name, prepared.settings
+        kill_policy = settings.kill_policies.get(entry.failures)
+        record.name(name, self._decide(settings, entry.failures) if kill_policy is None else kill_policy)
+        return Attempt(
+            entry, name, settings.limit_ns, record, number, prepared, settings.needs_permission, settings.ran_by
+        )
 
     def _open_unfit(self, record: TaskRecord, number: int, entry: Entry, unfit: Unfit | None) -> Attempt:
         name, who = (NO_TASK, ran_by(os.getpid(), NO_TASK)) if unfit is None else (unfit.name, b"")
@@ -260,7 +262,7 @@ class AttemptMaker:
         attempt.times = times_of(attempt.entry, anchor, start_ns)
         ready = attempt.prepared
         if isinstance(ready, Runnable):
-            if ready.terms.are_plain or self._start_limited(attempt, ready.terms, at_ns):
+            if ready.settings.are_plain or self._start_limited(attempt, ready.settings, at_ns):
                 return ready
             attempt.outcome = Expired()
         elif ready is None:
@@ -269,18 +271,18 @@ class AttemptMaker:
             attempt.die(ready.fault, ready.error, self.owner)
         return None
 
-    def _start_limited(self, attempt: Attempt, terms: CallTerms, at_ns: int) -> bool:
+    def _start_limited(self, attempt: Attempt, settings: CallSettings, at_ns: int) -> bool:
         """Show the limits in the slot. Returns False if the task has expired, or was late when Redis was queried."""
-        if terms.soft_limit_ns:
-            attempt.soft_limit_ns, attempt.soft_deadline_ns = terms.soft_limit_ns, at_ns + terms.soft_limit_ns
-            self.short_limits.met(terms.soft_limit_ns, at_ns)
-        attempt.record.extend(at_ns + terms.limit_ns, attempt.soft_deadline_ns)
-        expires = terms.options.expires
+        if settings.soft_limit_ns:
+            attempt.soft_limit_ns, attempt.soft_deadline_ns = settings.soft_limit_ns, at_ns + settings.soft_limit_ns
+            self.short_limits.met(settings.soft_limit_ns, at_ns)
+        attempt.record.extend(at_ns + settings.limit_ns, attempt.soft_deadline_ns)
+        expires = settings.options.expires
         return attempt.outcome is DONE and (expires is None or attempt.times.lag_seconds <= expires)
 
     def keep_result(self, attempt: Attempt, ready: Runnable, value: Any) -> None:
         """Keep the function's return value as the task's result."""
-        attempt.outcome = kept_result(value, ready.terms.options.result_ttl, self.max_result_kb, ready.task.typed)
+        attempt.outcome = kept_result(value, ready.settings.options.result_ttl, self.max_result_kb, ready.task.typed)
 
     def failed(self, attempt: Attempt, ready: Runnable, exception: BaseException) -> None:
         """Decide the outcome of an attempt whose function raised an exception."""
@@ -289,7 +291,7 @@ class AttemptMaker:
             attempt.outcome, attempt.error = CancelledOutcome(), error_line(exception)
             return
         with self.no_copies:  # The back-off may be a function of the application.
-            decided = decide(ready.terms.options, attempt.entry.failures + 1, exception, self.random)
+            decided = decide(ready.settings.options, attempt.entry.failures + 1, exception, self.random)
         match decided:
             case RetryOutcome(delay_us):
                 attempt.fail(delay_us, exception, self.owner)
@@ -309,8 +311,8 @@ class AttemptMaker:
         for hook in self.hooks.dead if failure.is_dead else ():
             call_hook(hook, attempt.current(), attempt.error)
 
-    def _decide(self, terms: CallTerms, failures: int) -> int:
+    def _decide(self, settings: CallSettings, failures: int) -> int:
         """Decide what the master does if it has to end this attempt: once for each number of failures."""
         with self.no_copies:  # The back-off may be a function of the application.
-            word = terms.kill_policies[failures] = kill_policy_of(terms.options, failures, self.random).to_word()
+            word = settings.kill_policies[failures] = kill_policy_of(settings.options, failures, self.random).to_word()
         return word

@@ -78,7 +78,7 @@ class Executor:
             value = self.runner.call(ready.task, ready.args, ready.kwargs, attempt.soft_deadline_ns)
         finally:
             attempt.runtime_seconds = monotonic() - started
-        if ready.terms.options.result_ttl:
+        if ready.settings.options.result_ttl:
             self.maker.keep_result(attempt, ready, value)
 
 

@@ -63,7 +63,7 @@ if TYPE_CHECKING:
 R = TypeVar("R")
 
 
-class AsyncClient(AsyncSteering, KnowsForeignNames, place="client"):
+class AsyncClient(AsyncSteering, KnowsForeignNames, kind="client"):
     """A client for asyncio, for one namespace of one server.
 
     The arguments are those of `Client`, except that `redis` is a client for asyncio, such as `redis.asyncio.Redis`. All

@@ -25,7 +25,7 @@ class AsyncTaskAccess(Protocol):
 
 
 @dataclass(frozen=True, init=False)
-class AsyncHandle(KnowsForeignNames, Generic[R_co], place="handle"):
+class AsyncHandle(KnowsForeignNames, Generic[R_co], kind="handle"):
     """An enqueued task. `R_co` is the type that its function returns.
 
     The call added nothing if `duplicate` is true: a task with this id existed, or another one held the unique key. Then
@@ -93,7 +93,7 @@ PASSED: Final = (State.DONE, State.UNKNOWN)
 
 
 @dataclass(frozen=True)
-class AsyncChainHandle(KnowsForeignNames, place="handle"):
+class AsyncChainHandle(KnowsForeignNames, kind="handle"):
     """An enqueued chain. `ids` are the ids of its tasks, in order.
 
     The call added nothing if `duplicate` is true: a task with the first id existed, or another one held its unique key.
@@ -164,7 +164,7 @@ class AsyncGroupAccess(Protocol):
 
 
 @dataclass(frozen=True)
-class AsyncGroupHandle(KnowsForeignNames, place="handle"):
+class AsyncGroupHandle(KnowsForeignNames, kind="handle"):
     """A group of tasks and chains.
 
     The call added nothing if `duplicate` is true: a group of this id had all its members already, or has ended.

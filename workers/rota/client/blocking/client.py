@@ -64,7 +64,7 @@ if TYPE_CHECKING:
 R = TypeVar("R")
 
 
-class Client(Steering, KnowsForeignNames, place="client"):
+class Client(Steering, KnowsForeignNames, kind="client"):
     """A client for one namespace of one server. Thread-safe, and safe to use after a fork.
 
     `redis_url` names the server. Instead, `redis` can be a client of the application, of redis-py or valkey-py: a

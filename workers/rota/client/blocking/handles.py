@@ -26,7 +26,7 @@ class TaskAccess(Protocol):
 
 
 @dataclass(frozen=True, init=False)
-class Handle(KnowsForeignNames, Generic[R_co], place="handle"):
+class Handle(KnowsForeignNames, Generic[R_co], kind="handle"):
     """An enqueued task. `R_co` is the type that its function returns.
 
     The call added nothing if `duplicate` is true: a task with this id existed, or another one held the unique key. Then
@@ -94,7 +94,7 @@ PASSED: Final = (State.DONE, State.UNKNOWN)
 
 
 @dataclass(frozen=True)
-class ChainHandle(KnowsForeignNames, place="handle"):
+class ChainHandle(KnowsForeignNames, kind="handle"):
     """An enqueued chain. `ids` are the ids of its tasks, in order.
 
     The call added nothing if `duplicate` is true: a task with the first id existed, or another one held its unique key.
@@ -163,7 +163,7 @@ class GroupAccess(Protocol):
 
 
 @dataclass(frozen=True)
-class GroupHandle(KnowsForeignNames, place="handle"):
+class GroupHandle(KnowsForeignNames, kind="handle"):
     """A group of tasks and chains.
 
     The call added nothing if `duplicate` is true: a group of this id had all its members already, or has ended.

@@ -40,7 +40,7 @@ from rota.server.connection import (
 )
 from rota.server.server_errors import ServerError
 from rota.server.session import NO_REPLY
-from rota.tasks.claimed_call import DefaultTerms, MayStart, Preparer, Runnable, StartSteps, take_steps
+from rota.tasks.claimed_call import DefaultRunSettings, MayStart, Preparer, Runnable, StartSteps, take_steps
 from rota.tasks.registry import default_registry
 
 T = TypeVar("T")
@@ -101,7 +101,7 @@ class Consumer(Iterator[LeasedTask]):
         self._options = options
         self._wakeup = Wakeup()
         self._bells = Doorbells(transport.store.keys, options.queues)
-        self._preparer = Preparer(TakenTasks(default_registry), DefaultTerms(options.max_payload_kb))
+        self._preparer = Preparer(TakenTasks(default_registry), DefaultRunSettings(options.max_payload_kb))
         self._holds = Holds(transport.store, self._run, options.lease_seconds, self._wakeup.ring)
         self._claiming = threading.Lock()  # Only one thread at a time claims and listens.
         self._connection: Connection | None = None
@@ -227,7 +227,7 @@ class Consumer(Iterator[LeasedTask]):
         found = callable_or_end(claim, prepared, self._now_us)
         entry = claim.entry
         may_start = MayStart(entry, ThrottleStatus.START)
-        if isinstance(found, Runnable) and found.terms.needs_permission:
+        if isinstance(found, Runnable) and found.settings.needs_permission:
             may_start = self._request_start(entry, found)
             if may_start.status is ThrottleStatus.LATE:
                 found = expired(entry, found)

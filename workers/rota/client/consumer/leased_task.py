@@ -34,7 +34,7 @@ from rota.protocol.outcome import (
 )
 from rota.protocol.turns import Claim
 from rota.tasks.arguments import kept_result
-from rota.tasks.claimed_call import CallTerms, Runnable, Unfit
+from rota.tasks.claimed_call import CallSettings, Runnable, Unfit
 from rota.tasks.fleet_settings import DEFAULT_MAX_RESULT_KB
 from rota.tasks.options import TaskOptions
 from rota.tasks.registry import AnyTask, Registry, TaskDefinition
@@ -65,7 +65,7 @@ class ClaimedTask:
     at_most_once: bool  # Whether the task was declared with `crash_limit=0`.
     carried: Mapping[str, str]  # Texts that came with the task besides its arguments, for example `traceparent`.
     _entry: Entry = field(repr=False)
-    _terms: CallTerms = field(repr=False)
+    _call_settings: CallSettings = field(repr=False)
     _typed: "TypedArguments | None" = field(repr=False)
     _hold: HeldTask = field(repr=False)
     _claimed_us: int = field(repr=False)
@@ -80,7 +80,7 @@ class ClaimedTask:
         return self._hold.cancelled
 
     def _when_done(self, result: object) -> Outcome:
-        seconds = self._terms.options.result_ttl
+        seconds = self._call_settings.options.result_ttl
         return kept_result(result, seconds, DEFAULT_MAX_RESULT_KB, self._typed) if seconds else DONE
 
     def _when_retried(self, delay: Duration | None) -> Outcome:
@@ -88,7 +88,7 @@ class ClaimedTask:
 
     def _when_failed(self, error: Exception) -> Outcome:
         """Return the outcome of a failed attempt, by the same rule as in workers."""
-        decided = decide(self._terms.options, self._entry.failures + 1, error, random)
+        decided = decide(self._call_settings.options, self._entry.failures + 1, error, random)
         match decided:
             case RetryOutcome(delay_us):
                 return RetryOutcome(delay_us, self._failure_record(FAILED, error_line(error)))
@@ -116,9 +116,9 @@ class ClaimedTask:
 
     def _settlement(self, outcome: Outcome) -> Settlement:
         run = b""
-        if self._terms.ran_by:
+        if self._call_settings.ran_by:
             refused = outcome.refused if isinstance(outcome, Done) else ""
-            run = run_record_of(self._claimed_us, self._run_seconds * MICROSECONDS, self._terms.ran_by, refused)
+            run = run_record_of(self._claimed_us, self._run_seconds * MICROSECONDS, self._call_settings.ran_by, refused)
         return Settlement(self._entry, outcome, run)
 
     def _failure_record(self, reason: str, error: str, trace: str = "") -> bytes:
@@ -240,10 +240,10 @@ def leased_task(hold: HeldTask, ready: Runnable, now_us: int) -> LeasedTask:
         losses=entry.losses,
         due_at=utc_datetime(entry.due_us),
         lag_seconds=_lag_seconds(entry, now_us),
-        at_most_once=ready.terms.options.is_started_once,
+        at_most_once=ready.settings.options.is_started_once,
         carried=texts_in(ready.extra),
         _entry=entry,
-        _terms=ready.terms,
+        _call_settings=ready.settings,
         _typed=ready.task.typed,
         _hold=hold,
         _claimed_us=now_us,
@@ -258,7 +258,7 @@ def callable_or_end(claim: Claim, prepared: Runnable | Unfit | None, now_us: int
     if isinstance(prepared, Unfit):
         record = FailureRecord(prepared.fault, prepared.error, claim.entry.attempt)
         return _unrun(claim.entry, DeadOutcome(record.to_json(datetime.now(UTC))), prepared.name)
-    expires = prepared.terms.options.expires
+    expires = prepared.settings.options.expires
     is_late = expires is not None and _lag_seconds(claim.entry, now_us) > expires
     return expired(claim.entry, prepared) if is_late else prepared
 

@@ -149,7 +149,7 @@ class ConcurrentExecutor:
                 value = await running.wait_for(value)
         finally:
             attempt.runtime_seconds = time.monotonic() - started
-        if ready.terms.options.result_ttl:
+        if ready.settings.options.result_ttl:
             self.maker.keep_result(attempt, ready, value)
 
 
