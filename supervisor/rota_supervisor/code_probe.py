@@ -87,7 +87,7 @@ def fetch_login(provider: str, folder: str, seconds: float = PROVIDER_SECONDS) -
     try:
         reply = query_code(folder, (), {"provider": provider}, seconds)
     except (ProbeFailed, OSError) as error:
-        raise LoginUnknown(f"the provider {provider!r} cannot be asked: it {error}") from None
+        raise LoginUnknown(f"the provider {provider!r} cannot be queried: it {error}") from None
     if "error" in reply:
         raise (ProviderFault if reply["is_fault"] else LoginUnknown)(reply["error"])
     return Login(**reply)

@@ -83,9 +83,9 @@ def check_address(address: Address) -> None:
             ExitCode.CONFIG, "--embedded starts one server and no sentinels: use redis:// or unix:// in redis_url"
         )
     if address.tls:
-        raise Failure(ExitCode.CONFIG, "--embedded speaks no TLS: use redis:// or unix:// in redis_url")
+        raise Failure(ExitCode.CONFIG, "--embedded supports no TLS: use redis:// or unix:// in redis_url")
     if address.username not in ("", "default"):
-        raise Failure(ExitCode.CONFIG, "--embedded knows no users: leave the user name out of redis_url")
+        raise Failure(ExitCode.CONFIG, "--embedded supports no users: remove the user name from redis_url")
     if not address.path and not _is_loopback(address.host):
         raise Failure(
             ExitCode.CONFIG,
@@ -184,7 +184,7 @@ class _Supervised:
         if not process.wait_until_ready(self._recipe.address):
             process.end()
             log_file = self._recipe.config_file.with_name("valkey.log")
-            raise Failure(ExitCode.UNREACHABLE, f"the embedded server does not answer; its log is {log_file}")
+            raise Failure(ExitCode.UNREACHABLE, f"the embedded server does not reply; its log is {log_file}")
         self._process = process
         self._thread.start()
 

@@ -22,13 +22,13 @@ class ExitCode(IntEnum):
 
 MEANINGS = {
     ExitCode.CLEAN: "clean",
-    ExitCode.NO: "the answer is no: unhealthy, the audit is short, the id is unknown",
+    ExitCode.NO: "the result is negative: unhealthy, the audit is short, the id is unknown",
     ExitCode.USAGE: "usage",
     ExitCode.UNREACHABLE: "Redis or the master is not reachable",
     ExitCode.GAVE_UP: "a crash loop was given up",
     ExitCode.TAKEN: "the pid file, the socket, the port or a file to write is taken",
-    ExitCode.OUTPUT: "the output cannot be written, as to a full disk",
-    ExitCode.CONFIG: "configuration; or a package that the command takes is not installed",
+    ExitCode.OUTPUT: "the output cannot be written, for example because the disk is full",
+    ExitCode.CONFIG: "configuration; or a package that the command needs is not installed",
 }
 
 

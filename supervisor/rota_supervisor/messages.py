@@ -244,10 +244,10 @@ def receive_first(channel: socket.socket) -> tuple[First, Descriptors]:
     """Wait for a child's first packet. Raises WrongAbi if the master has another version, EOFError if it has died."""
     packet, ancillary, _, _ = channel.recvmsg(MAX_PACKET, _ROOM_FOR_ALL, socket.MSG_CMSG_CLOEXEC)
     if not packet:
-        raise EOFError("the master left before it said anything")
+        raise EOFError("the master exited before it sent anything")
     raw = json.loads(packet)
     if raw.get("abi") != ABI:
-        raise WrongAbi(f"the master speaks abi {raw.get('abi')}, this package {ABI}: restart the master")
+        raise WrongAbi(f"the master has abi {raw.get('abi')}, this package {ABI}: restart the master")
     first = decode(packet)
     assert isinstance(first, First)
     fds = array.array("i", b"".join(data for _, _, data in ancillary))

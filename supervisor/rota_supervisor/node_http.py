@@ -57,7 +57,7 @@ class NodeHttp(NamedTuple):
                 return NodeResponse(response.status, text, response.getheader("Content-Type", ""))
             except (OSError, http.client.HTTPException) as error:
                 what = getattr(error, "strerror", None) or error
-                raise NodeUnreachable(f"nothing answers at {self.url}{path}: {what}{_what_to_do(error)}") from None
+                raise NodeUnreachable(f"no server responds at {self.url}{path}: {what}{_what_to_do(error)}") from None
 
     def _connection(self, seconds: float) -> http.client.HTTPConnection:
         if self.scheme == "http":
@@ -85,9 +85,9 @@ def _what_to_do(error: Exception) -> str:
     if getattr(error, "verify_code", None) in _UNKNOWN_ISSUER:
         return ": name the file with its certificate, or with that of its authority, in SSL_CERT_FILE"
     if getattr(error, "reason", None) == "WRONG_VERSION_NUMBER":
-        return ": it has no TLS, ask it by http://"
+        return ": it has no TLS, use http://"
     if isinstance(error, http.client.RemoteDisconnected):
-        return ": is it to be asked by https://?"
+        return ": does it need https://?"
     return ""
 
 
@@ -103,5 +103,5 @@ def node_of_url(url: str, token: str = "") -> NodeHttp:
     """Return the address of the node at this URL. Raises ValueError if the URL is not valid."""
     parts = urlsplit(url)
     if parts.scheme not in ("http", "https") or not parts.hostname:
-        raise ValueError(f"expected a URL as http://host:9477, got {url!r}")
+        raise ValueError(f"expected a URL such as http://host:9477, got {url!r}")
     return NodeHttp(parts.scheme, parts.hostname, parts.port or (443 if parts.scheme == "https" else 80), token)

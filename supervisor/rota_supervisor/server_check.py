@@ -171,8 +171,8 @@ def fault_of_protocol(version: str, namespace: str) -> str | None:
     if version == str(PROTOCOL_VERSION):
         return None
     return (
-        f"the namespace {namespace!r} is used with protocol {version}, this version of Rota speaks {PROTOCOL_VERSION}: "
-        "run the version of Rota that made it, or choose another namespace"
+        f"the namespace {namespace!r} is used with protocol {version}, this version of Rota uses {PROTOCOL_VERSION}: "
+        "run the version of Rota that created it, or choose another namespace"
     )
 
 
@@ -207,11 +207,11 @@ _SET_ADDRESS: Final = "set redis_url (or ROTA_REDIS_URL) to the right address"
 # Texts by the reason of an error: what is wrong with the server, and what to do.
 _WHAT_IS_WRONG: Final = {
     REASON_SENTINEL: "cannot be found: {error}: check that sentinels and servers run, and their names in redis_url",
-    REASON_PROTOCOL: f"does not answer as Redis does: {{error}}: {_SET_ADDRESS}",
-    "readonly": "is a replica and takes no writes: set redis_url (or ROTA_REDIS_URL) to its primary",
-    "misconf": "refuses writes: {error}: mend what its log reports, such as a full disk or a missing folder",
+    REASON_PROTOCOL: f"does not reply like a Redis server: {{error}}: {_SET_ADDRESS}",
+    "readonly": "is a replica and accepts no writes: set redis_url (or ROTA_REDIS_URL) to its primary",
+    "misconf": "refuses writes: {error}: fix the cause in its log, such as a full disk or a missing folder",
     "noauth": (
-        "wants a password, and redis_url has none: write it as redis://:PASSWORD@HOST:PORT/0, with the user before the "
+        "needs a password, and redis_url has none: write it as redis://:PASSWORD@HOST:PORT/0, with the user before the "
         "colon if there is one, or have redis_url_file name a file with such a URL"
     ),
     **dict.fromkeys(

@@ -75,7 +75,7 @@ def _advice(error: BaseException, module: str) -> str:
     # Only for a module that `imports` names, not for one that a module of the application imports.
     if not isinstance(error, ModuleNotFoundError) or not f"{module}.".startswith(f"{error.name}."):
         return ""
-    return f"; modules are looked for in the folder where rota is started ({Path.cwd()}), and among what is installed"
+    return f"; modules are searched for in the folder where rota is started ({Path.cwd()}), and in installed packages"
 
 
 def _location_of(error: BaseException) -> str:

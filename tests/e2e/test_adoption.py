@@ -62,7 +62,7 @@ def test_what_waits_in_a_source_is_shown_to_people_and_to_prometheus(
     assert (listed["key"], listed["queue"], listed["waiting"]) == (list_of(fleet.namespace), "default", 0)
     assert (scheduled["type"], scheduled["waiting"]) == ("sorted set", 1)
     assert scheduled["next_due_at"] == pytest.approx(later)
-    assert "as each item says" in fleet.rota("status").stdout
+    assert "named by each item" in fleet.rota("status").stdout
 
 
 def test_a_reload_adds_and_removes_what_is_adopted(fleet: RunningFleet, redis_client: "redis.Redis") -> None:
@@ -96,6 +96,6 @@ def test_a_source_that_cannot_be_adopted_from_is_refused_with_what_to_do(fleet: 
     )
     done = fleet.rota("check", "--no-imports")
     assert done.returncode == 78
-    assert 'adopt.queue:emial: queue "emial" stands in no tier' in done.stderr
+    assert 'adopt.queue:emial: queue "emial" is in no tier' in done.stderr
     assert "the fleet's own" in done.stderr
-    assert "name no queue: say where they go" in done.stderr
+    assert "name no queue: set one" in done.stderr

@@ -32,7 +32,7 @@ OLD_INFO = b"# Server\r\nredis_version:6.2.14\r\nredis_mode:standalone\r\n"
         ("workerz = 3", 'workerz: unknown key, did you mean "workers"?'),
         ('workers = "many"', 'workers: expected a whole number >= 0, got "many"'),
         ("workers = -1", "workers: expected a whole number >= 0, got -1"),
-        ('tiers = [["a"], ["b", "a"]]', 'tiers[1][1]: queue "a" stands in tiers[0][0] already'),
+        ('tiers = [["a"], ["b", "a"]]', 'tiers[1][1]: queue "a" is in tiers[0][0] already'),
         ('tiers = [["a b"]]', "tiers[0][0]: queue name 'a b' is not usable"),
         ('tiers = [["{a}"]]', "tiers[0][0]: queue name '{a}' is not usable"),
         ('namespace = "my {shop}"', "namespace 'my {shop}' is not usable"),
@@ -98,7 +98,7 @@ def test_a_server_that_wants_a_password_is_69_with_where_to_give_it(
 ) -> None:
     done = RunningFleet(locked.url, namespace, tmp_path).rota(*command)
     assert done.returncode == 69
-    assert f"rota: error: Redis at {locked.url} wants a password, and redis_url has none" in done.stderr
+    assert f"rota: error: Redis at {locked.url} needs a password, and redis_url has none" in done.stderr
     assert "redis://:PASSWORD@HOST:PORT/0" in done.stderr
 
 

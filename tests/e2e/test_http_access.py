@@ -55,9 +55,9 @@ def test_a_pool_is_scaled_and_a_task_revived_by_who_bears_the_token(fleets: Flee
     assert json.loads(shown.stdout)["actions"] is True, shown.stderr
     (tmp_path / "other").write_text("a-token-of-somebody-else")
     refused_top = fleet.rota("top", "--once", "--token-file", "other")
-    assert (refused_top.returncode, "has another token: say --token-file" in refused_top.stderr) == (69, True)
+    assert (refused_top.returncode, "has another token: name the file" in refused_top.stderr) == (69, True)
     untold = fleet.rota("top", "--once", "--url", f"http://{fleet.status()['listen']}")
-    assert (untold.returncode, "asks for a token: say --token-file" in untold.stderr) == (69, True), untold.stderr
+    assert (untold.returncode, "requires a token: name a file" in untold.stderr) == (69, True), untold.stderr
 
 
 def test_a_fleet_open_to_other_machines_without_a_token_says_what_they_may_read(fleets: Fleets, tmp_path: Path) -> None:
@@ -122,11 +122,11 @@ def answers(ask: Callable[[str], NodeResponse], path: str) -> int:
 @pytest.mark.parametrize(
     ("http", "message"),
     [
-        ({"actions": True}, "http.actions: who may do more than look has to bear a token: set http.token_file"),
+        ({"actions": True}, "http.actions: actions need a token: set http.token_file"),
         ({"allowed_hosts": ["rota.example.com:80"]}, "http.allowed_hosts[0]: expected a host name without a port"),
         ({"token_file": "nothing"}, "nothing cannot be read: No such file or directory"),
-        ({"token_file": "short"}, "short holds no token"),
-        ({"tls_cert": "fleet.pem"}, "http.tls_key: TLS takes both, tls_cert and tls_key"),
+        ({"token_file": "short"}, "short contains no token"),
+        ({"tls_cert": "fleet.pem"}, "http.tls_key: TLS needs both tls_cert and tls_key"),
         ({"tls_cert": "fleet.pem", "tls_key": "other.key"}, "expected a certificate and its key in PEM format"),
     ],
 )

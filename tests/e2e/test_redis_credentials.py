@@ -132,7 +132,7 @@ def test_a_reload_takes_another_provider_and_refuses_one_that_gives_no_login(fle
 
 
 def test_a_provider_that_hangs_holds_nobody_up(vault: Vault, fleet: RunningFleet, tmp_path: Path) -> None:
-    with pytest.raises(LoginUnknown, match=r"'auth:hanging' cannot be asked: it took longer than 0\.5 s"):
+    with pytest.raises(LoginUnknown, match=r"'auth:hanging' cannot be queried: it took longer than 0\.5 s"):
         fetch_login("auth:hanging", str(tmp_path), 0.5)
     fleet.start()
     (tmp_path / "auth.py").write_text((tmp_path / "auth.py").read_text() + "\nlogin = hanging\n")
@@ -182,5 +182,5 @@ def test_a_url_with_a_password_beside_a_provider_is_a_fault(namespace: str, tmp_
     )
     checked = rota(tmp_path, "check", "--no-imports")
     assert checked.returncode == 78
-    assert "redis_credentials: redis_url has a user or a password: leave them out there" in checked.stderr
+    assert "redis_credentials: redis_url has a user or a password: remove them from it" in checked.stderr
     assert "hunter2" not in checked.stderr

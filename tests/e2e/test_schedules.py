@@ -81,7 +81,7 @@ def test_schedules_of_code_file_and_client_run_side_by_side_and_a_reload_changes
     fleet.wait_for("start", 2, label="changed")
     assert [line["changes"] for line in fleet.log("config.reloaded")] == [["schedules"]]
     assert fleet.workers() == workers
-    is_refused(fleet, filed("broken", queue="nowhere"), 'schedules.filed.queue: queue "nowhere" stands in no tier')
+    is_refused(fleet, filed("broken", queue="nowhere"), 'schedules.filed.queue: queue "nowhere" is in no tier')
     is_refused(fleet, filed("broken", task="nothing"), "schedules.filed.task: no imported module defines the task")
     assert fleet.client.schedules.remove("put")
     assert {each.name: each.args for each in fleet.client.schedules.list()} == {"tick": (), "filed": ("changed",)}

@@ -187,7 +187,7 @@ def test_a_node_that_does_not_answer_is_said_so_and_what_was_known_stays(fleet: 
 
     async def run() -> None:
         async with view.run_test(size=(80, 24)) as pilot:
-            await shown(pilot, "queues 3", "nothing answers at http://127.0.0.1:1/status.json")
+            await shown(pilot, "queues 3", "no server responds at http://127.0.0.1:1/status.json")
 
     asyncio.run(run())
 

@@ -68,7 +68,10 @@ def test_cancel_ends_what_waits_and_nothing_follows(group: Rota, groups: Groupin
     groups.claim()
 
     done = group("cancel", "nightly")
-    assert (done.code, done.err) == (0, "rota: cancelled group nightly; still running, and told to end: 1 member\n")
+    assert (done.code, done.err) == (
+        0,
+        "rota: cancelled group nightly; still running, and requested to end: 1 member\n",
+    )
     assert "then" not in group("show", "nightly", "--json").json
     assert group("close", "nightly").err == "rota: group nightly was cancelled already: 2/3 (67 %) ended\n"
     assert group("cancel", "nightly", "--json").json["cancelled"] == 2

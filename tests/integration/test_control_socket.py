@@ -161,7 +161,7 @@ def test_whoever_listens_in_a_folder_of_others_is_not_asked(tmp_path: Path) -> N
     folder.chmod(0o755)
 
     with (
-        pytest.raises(Failure, match="no master answers"),
+        pytest.raises(Failure, match="no master is listening"),
         master_of(Config(control=Control(socket=str(control_socket.path)))),
     ):
         pass
@@ -180,7 +180,7 @@ def test_a_master_that_one_may_not_ask_is_not_said_to_be_missing(tmp_path: Path)
         os.seteuid(65534)
     try:
         with (
-            pytest.raises(Failure, match="is another user's: ask as the user of the master") as caught,
+            pytest.raises(Failure, match="belongs to another user: run this as the user of the master") as caught,
             master_of(others),
         ):
             pass

@@ -129,4 +129,4 @@ def test_without_a_master_each_ends_with_69(
 ) -> None:
     control_socket.listening.close()
     assert rota(*words) == 69
-    assert "no master answers at" in capsys.readouterr().err
+    assert "no master is listening at" in capsys.readouterr().err

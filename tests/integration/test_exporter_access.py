@@ -197,7 +197,7 @@ def test_an_action_while_redis_is_away_says_so(namespace: str, token_file: Path)
     exporter = Exporter(settings_for(NO_SERVER, namespace, token_file=str(token_file), actions=True)).start()
     with closing(exporter):
         status, answer = act(exporter, verb="pause", queue="mail")
-    assert (status, "Redis did not answer" in str(answer["error"])) == (503, True)
+    assert (status, "Redis did not reply" in str(answer["error"])) == (503, True)
 
 
 @pytest.mark.parametrize("path", ["/metrics", "/status.json", "/metrics?name[]=rota_workers"])

@@ -38,7 +38,7 @@ def test_a_replica_is_named_as_one(own_server: Server) -> None:
     with pytest.raises(Failure) as caught:
         _checked(own_server)
     assert caught.value.code == ExitCode.UNREACHABLE
-    assert "is a replica and takes no writes: set redis_url" in caught.value.messages[0]
+    assert "is a replica and accepts no writes: set redis_url" in caught.value.messages[0]
 
 
 def test_a_server_that_takes_no_writes_is_not_ready(own_server: Server, tmp_path: Path) -> None:
@@ -55,7 +55,7 @@ def test_a_server_that_takes_no_writes_is_not_ready(own_server: Server, tmp_path
     own_server.stop()
     assert code == ExitCode.UNREACHABLE
     assert "refuses writes: MISCONF" in message
-    assert message.endswith(": mend what its log reports, such as a full disk or a missing folder")
+    assert message.endswith(": fix the cause in its log, such as a full disk or a missing folder")
 
 
 def test_a_server_whose_memory_is_full_is_warned_of(own_server: Server) -> None:

@@ -112,10 +112,10 @@ def process(folder: Path, at_server: dict[str, str]) -> Rota:
         (["task", "ls", "--task", "{x}"], "task name '{x}' is not usable"),
         (["events", "--queue", "{x}"], "queue name '{x}' is not usable"),
         (["events", "--after", "then"], '--after must be the id of an event, "0" for all that are kept, or "now", got'),
-        (["dead", "revive"], "name the ids, or say --all (with --queue, --task, --reason to choose)"),
-        (["dead", "purge", "x", "--all"], "give ids, or --all with options that choose, not both"),
-        (["run", "-w", "many"], "-w takes a number, or POOL=NUMBER, and not 'many'"),
-        (["run", "-w", "9" * 5000], "-w takes a number, or POOL=NUMBER, and not '9999"),
+        (["dead", "revive"], "name the ids, or use --all (with --queue, --task, --reason to select)"),
+        (["dead", "purge", "x", "--all"], "give ids, or --all with options that select, not both"),
+        (["run", "-w", "many"], "-w must be a number, or POOL=NUMBER, not 'many'"),
+        (["run", "-w", "9" * 5000], "-w must be a number, or POOL=NUMBER, not '9999"),
         (["status", "--fast"], "No such option '--fast' (see `rota status --help`)"),
     ],
 )
@@ -147,7 +147,7 @@ def test_a_faulty_file_is_78_with_every_fault(inside: Rota, folder: Path) -> Non
     assert done.err.splitlines() == [
         "rota: error: rota.toml: workers: expected a whole number >= 0, got -1",
         'rota: error: rota.toml: workerz: unknown key, did you mean "workers"?',
-        'rota: error: rota.toml: tiers[1][0]: queue "a" stands in tiers[0][0] already: two queues of one name',
+        'rota: error: rota.toml: tiers[1][0]: queue "a" is in tiers[0][0] already: two queues of one name',
     ]
 
 
@@ -197,7 +197,7 @@ def test_an_unknown_variable_is_a_warning(inside: Rota) -> None:
     done = inside("config", "print", ROTA_PORT_80_TCP="tcp://10.0.0.1:80")
 
     assert done.code == 0
-    assert done.err == "rota: warning: ROTA_PORT_80_TCP in the environment is no setting of Rota and is ignored\n"
+    assert done.err == "rota: warning: ROTA_PORT_80_TCP in the environment is not a setting of Rota and is ignored\n"
 
 
 # Nobody there
@@ -227,10 +227,10 @@ def test_no_master_is_69_with_where_it_was_looked_for(inside: Rota, folder: Path
     done = inside(command)
 
     assert (done.code, done.out) == (69, "")
-    assert f"no master answers at {folder}/rota/rota.sock" in done.err
+    assert f"no master is listening at {folder}/rota/rota.sock" in done.err
     assert "there is no rota.toml" not in done.err
     (folder / "rota.toml").unlink()
-    assert "there is no rota.toml in this folder: say -c FILE if it is elsewhere" in inside(command).err
+    assert "there is no rota.toml in this folder: name it with -c FILE if it is elsewhere" in inside(command).err
 
 
 def test_no_fleet_is_unhealthy_with_69(inside: Rota) -> None:
@@ -466,7 +466,7 @@ def test_what_is_claimed_next_is_explained(rota: Rota, server: Server, namespace
         connection.run(Store(namespace).announce("web-1", heartbeat_of(7, pools), 60_000, ["default", "bulk"]))
     unserved = rota("queue", "explain", "defalt")
     assert unserved.out == "queue defalt: no pool of a running fleet serves it: add it to `tiers`\n\n"
-    assert 'nobody knows a queue "defalt", did you mean "default"?' in unserved.err
+    assert 'the queue "defalt" is not known, did you mean "default"?' in unserved.err
     shown = rota("queue", "explain", "-n", "5").out.splitlines()
     assert shown[0] == "pool all on web-1: the next 2 claims"
     assert shown[1].split() == ["#", "QUEUE", "TASK", "ID", "TIER", "LANE", "ATTEMPT", "WHY"]
@@ -495,7 +495,7 @@ def test_an_audit_that_is_short_is_1(rota: Rota, process: Rota, redis_client: "r
 
     assert done.code == 1
     assert json.loads(done.out)["missing"] == 1
-    assert "the books are off by 1 task" in done.err
+    assert "the counters are off by 1 task" in done.err
 
 
 def test_lists_that_look_like_queues_and_are_none_are_named(
@@ -647,7 +647,7 @@ def test_garbage_without_a_queue_is_not_revived(
 def test_the_dead_are_purged_after_a_yes_only(rota: Rota, process: Rota, dead_task: str) -> None:
     refused = process("dead", "purge", "--all", "--reason", "SMTP")
     assert refused.code == 2
-    assert "this would forget 1 dead task for good: confirm it with --yes" in refused.err
+    assert "this would forget 1 dead task permanently: confirm it with --yes" in refused.err
 
     assert rota("dead", "purge", dead_task, "--yes").err == "rota: purged 1 task\n"
     assert rota("dead", "show", dead_task).code == 1

@@ -288,7 +288,7 @@ def test_warnings_of_a_reloaded_file_are_in_the_log(fleet: Mastered) -> None:
     pools = "[pools.all]\nworkers = 2\nqueues = ['default']\n[pools.none]\nworkers = 0\nqueues = ['q']"
     fleet.configure(f"tiers = [['default', 'q']]\n{pools}")
     assert fleet.reload()["result"] == "success"
-    assert 'nobody takes queue "q"' in fleet.log("config.warning")[0]["warning"]
+    assert 'no worker takes queue "q"' in fleet.log("config.warning")[0]["warning"]
 
 
 def test_code_that_is_loaded_is_compared_with_the_arguments_of_schedules(fleet: Mastered) -> None:

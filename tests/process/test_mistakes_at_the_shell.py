@@ -37,7 +37,7 @@ TYPED: list[Row] = [
     ("run -A tasks", 2, "'-A'", "Name the modules by themselves"),
     ("run --concurrency 4", 2, "'--concurrency'", "-w 4"),
     ("run --loglevel info", 2, "'--loglevel'", "[log] level"),
-    ("check", 69, "is not reachable", "rota: all else can be used: 2 queues, 1 task\n"),
+    ("check", 69, "is not reachable", "rota: everything else is usable: 2 queues, 1 task\n"),
     ("init --force", 2, "'--force'. `rota init` overwrites nothing: move the files away first"),
     ("stop --force", 2, "'--force'. Write --now (see `rota stop --help`)"),
     ("queue purge mail --force", 2, "'--force'. Write --yes"),
@@ -61,7 +61,7 @@ TYPED: list[Row] = [
     ("task show {x}", 2, "id '{x}'", "characters"),
     ("task enqueue great you", 2, '"great"', 'did you mean "greet"?', "--queue"),
     ("task enqueue greet", 2, "greet(name)", "'name'"),
-    ("task enqueue grete you", 2, 'did you mean "greet"? To enqueue it for another fleet, say --queue QUEUE'),
+    ("task enqueue grete you", 2, 'did you mean "greet"? To enqueue it for another fleet, use --queue QUEUE'),
     ("task enqueue greet you --dely 5", 2, "'--dely'", 'did you mean "--delay"?'),
     ("task enqueue greet you --delay 1x", 2, "--delay", "'1x'", "s, m, h or d"),
     ("task enqueue greet you --delay -5", 2, "--delay", "'-5'", "90 or 1.5h; it cannot be negative"),
@@ -76,7 +76,7 @@ TYPED: list[Row] = [
     ("task enqueue greet you", 69, "Redis at redis://127.0.0.1:1/0 is not reachable: Connection refused: start it"),
     ("queue ls", 69, "is not reachable", "redis_url"),
     ("status", 69, "rota run"),
-    ("dead revive", 2, "name the ids, or say --all"),
+    ("dead revive", 2, "name the ids, or use --all"),
     ("completion csh", 2, "'csh'", "'bash'"),
 ]
 
@@ -170,7 +170,7 @@ def test_a_web_server_that_is_no_node_is_named_without_its_page(told: Rota) -> N
         url = f"http://127.0.0.1:{other.server_port}"
         code, _, err = told("top", "--once", "--url", url)
         thread.join()
-    said = f"rota: error: {url}/status.json answers 404: the server there is not a node of Rota\n"
+    said = f"rota: error: {url}/status.json returned 404: this server is not a node of Rota\n"
     assert (code, err) == (69, said)
 
 
@@ -178,7 +178,7 @@ def test_a_folder_without_a_configuration_is_said(told: Rota) -> None:
     Path("rota.toml").unlink()
     code, _, err = told("task", "enqueue", "greet", "you")
     assert code == 2
-    assert "there is no rota.toml in this folder, so no task is known: say -c FILE, or --queue QUEUE to enqueue" in err
+    assert "there is no rota.toml in this folder, so no task is known: use -c FILE, or --queue QUEUE to enqueue" in err
 
 
 def test_an_enqueue_without_a_server_says_that_there_is_no_configuration(
@@ -188,7 +188,10 @@ def test_an_enqueue_without_a_server_says_that_there_is_no_configuration(
     enqueue = ("task", "enqueue", "greet", "you", "--queue", "mail")
     code, _, err = told(*enqueue, ROTA_REDIS_URL="redis://127.0.0.1:1/0")
     assert code == 69
-    assert err.splitlines()[-1] == "rota: error: there is no rota.toml in this folder: say -c FILE if it is elsewhere"
+    assert (
+        err.splitlines()[-1]
+        == "rota: error: there is no rota.toml in this folder: name it with -c FILE if it is elsewhere"
+    )
 
 
 @pytest.mark.parametrize(
@@ -226,7 +229,7 @@ def test_the_shell_and_man_know_every_command(told: Rota) -> None:
 def test_what_nobody_knows_is_said(told: Rota, server: Server, namespace: str) -> None:
     config = CONFIG.replace("redis://127.0.0.1:1/0", server.url).replace("high", "mail")
     Path("rota.toml").write_text(f'namespace = "{namespace}"\n{config}')
-    unknown = 'nobody knows a queue "mial", did you mean "mail"?'
+    unknown = 'the queue "mial" is not known, did you mean "mail"?'
 
     code, _, err = told("queue", "pause", "mial")
     assert code == 0
@@ -235,7 +238,7 @@ def test_what_nobody_knows_is_said(told: Rota, server: Server, namespace: str) -
     for typed in (["queue", "ls", "mial"], ["task", "ls", "mial"], ["queue", "resume", "mial"]):
         assert unknown in told(*typed)[2]
     assert 'no task is ready in queue "mail"' in told("task", "ls", "mail")[2]
-    assert "nobody knows" not in told("queue", "pause", "mail")[2]
+    assert "is not known" not in told("queue", "pause", "mail")[2]
 
     Path("tasks.py").write_text("def greet(): ...")
     code, _, err = told("check")

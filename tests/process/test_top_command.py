@@ -10,11 +10,16 @@ from support.fleet_process import rota
 @pytest.mark.parametrize(
     ("arguments", "settings", "code", "told"),
     [
-        (["--once"], {"http": {"listen": ""}}, 78, "HTTP, which is turned off: set [http] listen, or say --url"),
-        (["--once"], {"http": {"listen": "127.0.0.1:1"}}, 69, "nothing answers at http://127.0.0.1:1/status.json"),
-        ([], {}, 2, "there is none: say --once or --json"),
+        (
+            ["--once"],
+            {"http": {"listen": ""}},
+            78,
+            "HTTP, which is turned off: set [http] listen, or name another node with --url",
+        ),
+        (["--once"], {"http": {"listen": "127.0.0.1:1"}}, 69, "no server responds at http://127.0.0.1:1/status.json"),
+        ([], {}, 2, "there is none: use --once or --json"),
         (["--once", "--token-file", "rota.toml"], {}, 2, "rota.toml cannot be used: expected one word of ASCII"),
-        (["--once", "--url", "ftp://x"], {}, 2, "expected a URL as http://host:9477"),
+        (["--once", "--url", "ftp://x"], {}, 2, "expected a URL such as http://host:9477"),
     ],
 )
 def test_without_a_fleet_to_ask_it_says_what_to_do(

@@ -77,7 +77,7 @@ def test_the_url_may_stand_in_a_file_of_its_own(tmp_path: Path) -> None:
 def test_a_file_that_holds_no_url_is_named_and_not_quoted(tmp_path: Path) -> None:
     (tmp_path / "secret").write_text("hunter2\n")
     (tmp_path / "rota.toml").write_text('redis_url_file = "secret"')
-    with pytest.raises(rota.NotConfigured, match=r"secret, which holds no Redis URL$"):
+    with pytest.raises(rota.NotConfigured, match=r"secret, which contains no Redis URL$"):
         resolve(NOTHING, {}, tmp_path)
 
 

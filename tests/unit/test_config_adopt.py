@@ -47,9 +47,9 @@ def test_sources_of_queues_that_dash_q_leaves_out_are_left_out_too(tmp_path: Pat
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ('[adopt."queue:emial"]', 'adopt.queue:emial: queue "emial" stands in no tier, did you mean "email"?'),
-        ('[adopt."queue:zzz"]', 'adopt.queue:zzz: queue "zzz" stands in no tier: add it to tiers, or set queue to one'),
-        ('[adopt.jobs]\nqueue = "low"', 'adopt.jobs.queue: queue "low" stands in no tier: add it to tiers'),
+        ('[adopt."queue:emial"]', 'adopt.queue:emial: queue "emial" is in no tier, did you mean "email"?'),
+        ('[adopt."queue:zzz"]', 'adopt.queue:zzz: queue "zzz" is in no tier: add it to tiers, or set queue to one'),
+        ('[adopt.jobs]\nqueue = "low"', 'adopt.jobs.queue: queue "low" is in no tier: add it to tiers'),
         ('[adopt."queue:x y"]', "adopt.queue:x y: queue name 'x y' is not usable"),
         ('[adopt.jobs]\ntask = "send"', "adopt.jobs.queue: items that are arguments of a task name no queue"),
         ('[adopt.jobs]\nqueue = "email"\ntask = "a b"', "adopt.jobs.task: task name 'a b' is not usable"),

@@ -82,10 +82,10 @@ FAULTS = {
     'durability = "some"': 'durability: expected one of "none", "wait", "waitaof", got "some"',
     "watch_config = 1": "watch_config: expected true or false, got 1",
     "tiers = []": 'tiers: expected at least one tier, as in [["default"]]',
-    "tiers = [[]]": "tiers[0]: a tier without a queue: take it out or name a queue",
+    "tiers = [[]]": "tiers[0]: a tier without a queue: remove it or name a queue",
     'tiers = ["a"]': 'tiers[0]: expected a list of texts, as in ["default"], got "a"',
-    'tiers = [["a"], ["b", "a"]]': 'tiers[1][1]: queue "a" stands in tiers[0][0] already: two queues of one name',
-    'tiers = [["a", "a"]]': 'tiers[0][1]: queue "a" stands in tiers[0][0] already: two queues of one name',
+    'tiers = [["a"], ["b", "a"]]': 'tiers[1][1]: queue "a" is in tiers[0][0] already: two queues of one name',
+    'tiers = [["a", "a"]]': 'tiers[0][1]: queue "a" is in tiers[0][0] already: two queues of one name',
     'tiers = [["a b"]]': (
         "tiers[0][0]: queue name 'a b' is not usable: names are 1 to 128 of the characters A-Z a-z 0-9 _ . : -"
     ),
@@ -99,25 +99,21 @@ FAULTS = {
     'namespace = "a{b}"': (
         "namespace: namespace 'a{b}' is not usable: names are 1 to 128 of the characters A-Z a-z 0-9 _ . : -"
     ),
-    'tiers = [["mail"]]\n[queues.mial]\nweight = 2': 'queues.mial: this queue stands in no tier, did you mean "mail"?',
-    "[queues.other]\nweight = 2": "queues.other: this queue stands in no tier: add it to tiers",
-    'tiers = [["*"]]': (
-        'tiers[0][0]: "*" alone would take every queue of the namespace: say how they begin, as in "tenant-*"'
-    ),
+    'tiers = [["mail"]]\n[queues.mial]\nweight = 2': 'queues.mial: this queue is in no tier, did you mean "mail"?',
+    "[queues.other]\nweight = 2": "queues.other: this queue is in no tier: add it to tiers",
+    'tiers = [["*"]]': ('tiers[0][0]: "*" would take every queue of the namespace: give a prefix, as in "tenant-*"'),
     'tiers = [["*-tenant"]]': "tiers[0][0]: pattern '*-tenant' is not usable: * may only stand at its end",
     'tiers = [["tenant-**"]]': "tiers[0][0]: pattern 'tenant-**' is not usable: * may only stand at its end",
     'tiers = [["a b*"]]': (
         "tiers[0][0]: pattern 'a b' is not usable: names are 1 to 128 of the characters A-Z a-z 0-9 _ . : -"
     ),
-    'tiers = [["t-*"], ["t-*"]]': 'tiers[1][0]: queue "t-*" stands in tiers[0][0] already: two queues of one name',
+    'tiers = [["t-*"], ["t-*"]]': 'tiers[1][0]: queue "t-*" is in tiers[0][0] already: two queues of one name',
     'tiers = [["t-*"]]\n[queues.t-7]\nweight = 2': (
-        'queues.t-7: this queue stands in no tier by itself: name "t-*", by which it is served, or give it a place of '
-        "its own in tiers"
+        'queues.t-7: this queue is in no tier itself: name "t-*", which includes it, or add it to tiers'
     ),
-    'tiers = [["t-*"]]\n[queues."s-*"]\nweight = 2': 'queues.s-*: this queue stands in no tier, did you mean "t-*"?',
+    'tiers = [["t-*"]]\n[queues."s-*"]\nweight = 2': 'queues.s-*: this queue is in no tier, did you mean "t-*"?',
     'tiers = [["t-*"], ["a"]]\n[pools.all]\n[pools.one]\nqueues = ["t-7"]': (
-        'pools.one.queues[0]: queue "t-7" stands in no tier by itself: name "t-*", by which it is served, or give it a '
-        "place of its own in tiers"
+        'pools.one.queues[0]: queue "t-7" is in no tier itself: name "t-*", which includes it, or add it to tiers'
     ),
     'tiers = [["t-*"], ["a"]]\n[pools.one]\nqueues = ["a"]': (
         'pools: no pool takes queue "t-*": add it to the queues of one, or "*" for every queue'
@@ -141,10 +137,10 @@ FAULTS = {
         'queues.default.rate: expected a rate such as "100/m" (a whole number > 0, then /s, /m or /h), got "1e400/s"'
     ),
     "workers = 2\n[pools.mail]": (
-        "workers: give workers or [pools], not both: with pools, each says how many workers it has"
+        "workers: give workers or [pools], not both: with pools, each one sets its number of workers"
     ),
     '[pools.mail]\nqueues = ["defualt"]\n[pools.rest]': (
-        'pools.mail.queues[0]: queue "defualt" stands in no tier, did you mean "default"?'
+        'pools.mail.queues[0]: queue "defualt" is in no tier, did you mean "default"?'
     ),
     '[pools.mail]\nqueues = ["default", "default"]': 'pools.mail.queues[1]: queue "default" is named twice',
     "[pools.mail]\nqueues = []\n[pools.rest]": (
@@ -369,7 +365,7 @@ def test_an_unknown_variable_is_a_warning(tmp_path: Path) -> None:
     assert "ROTA_SERVICE_HOST" in found.warnings[0]
     assert "did you mean" not in found.warnings[0]
     assert (
-        'ROTA_WORKER in the environment is no setting of Rota and is ignored, did you mean "ROTA_WORKERS"?'
+        'ROTA_WORKER in the environment is not a setting of Rota and is ignored, did you mean "ROTA_WORKERS"?'
         in (found.warnings[1])
     )
 
@@ -424,7 +420,7 @@ def test_a_secret_file_without_a_url_is_a_fault_that_does_not_quote_it(tmp_path:
 
     [fault] = faults(tmp_path, 'redis_url_file = "secret"')
 
-    assert fault == f"redis_url_file: {tmp_path / 'secret'} holds no Redis URL"
+    assert fault == f"redis_url_file: {tmp_path / 'secret'} contains no Redis URL"
 
 
 @pytest.mark.parametrize(
@@ -582,7 +578,7 @@ def test_what_is_printed_of_a_pattern_can_be_read_again(tmp_path: Path) -> None:
         ('redis_url = "redis://host/-1"', "a port is a number from 1 to 65535 and a database one from 0"),
         ('redis_url = "unix://"', "redis_url: 'unix://' names no socket: write its path"),
         ('redis_tls_ca = "rota.toml"', "redis_tls_ca: redis_tls_ca is for TLS: write redis_url with rediss://"),
-        ('[pools.a]\nqueues = ["zzz"]', 'pools.a.queues[0]: queue "zzz" stands in no tier: add it to tiers'),
+        ('[pools.a]\nqueues = ["zzz"]', 'pools.a.queues[0]: queue "zzz" is in no tier: add it to tiers'),
     ],
 )
 def test_a_mistake_in_the_file_is_named_with_what_to_write(tmp_path: Path, content: str, what: str) -> None:

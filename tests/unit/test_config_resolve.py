@@ -118,7 +118,7 @@ def test_taken_are_the_queues_of_pools_that_have_workers_now() -> None:
 def test_whoever_leaves_queues_without_workers_is_warned() -> None:
     pools = {"mail": PoolConfig(workers=0, queues=("a",)), "rest": PoolConfig(queues=("b",))}
     told = warnings_of_pools(Config(tiers=(("a", "b"),), pools=pools))
-    assert told == ['nobody takes queue "a": its pools have no workers (mail)']
+    assert told == ['no worker takes queue "a": its pools have no workers (mail)']
     assert warnings_of_pools(Config(workers=0)) == ["no pool has workers: this node will run no task"]
     assert warnings_of_pools(Config(workers=1)) == []
 
@@ -143,7 +143,7 @@ def test_pools_take_patterns_by_their_names() -> None:
 
     assert [tier.name for tier in worker_settings(config)["own"].tiers] == ["tenant-*"]
     assert taken_queues(config, pool_sizes(config)) == ["tenant-*"]
-    assert warnings_of_pools(config) == ['nobody takes queue "default": its pools have no workers (all)']
+    assert warnings_of_pools(config) == ['no worker takes queue "default": its pools have no workers (all)']
     assert len(pattern_domains(config)) == 1
 
 

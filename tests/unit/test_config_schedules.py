@@ -106,7 +106,7 @@ FAULTS = {
     'task = "t"\nevery = 3\nstart = 2027-01-01T00:00:00Z\nend = 2026-01-01T00:00:00Z': (
         "schedules.n.end: end must be after start"
     ),
-    'task = "t"\nevery = 3\nqueue = "defalt"': 'schedules.n.queue: queue "defalt" stands in no tier, did you mean "de',
+    'task = "t"\nevery = 3\nqueue = "defalt"': 'schedules.n.queue: queue "defalt" is in no tier, did you mean "de',
     'task = "t"\nevery = 3\nargs = ["redis://u:secret@h"]': "schedules.n.args[0]: looks like a URL or like credentials",
     'task = "t"\nevery = 3\nkwargs = {a = [{b = "redis://u:secret@h"}]}': "schedules.n.kwargs.a[0].b: looks like a URL",
 }

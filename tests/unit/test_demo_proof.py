@@ -60,7 +60,7 @@ def test_a_run_with_a_retry_and_a_killed_worker_holds() -> None:
         ({"killed": ()}, "none ran twice", "build three"),
         ({"runs": (*RUNS, EARLY)}, "none started early", "send two"),
         ({"runs": (*RUNS, EARLIER_THAN_DUE)}, "none started early", "send two"),
-        ({"runs": (*RUNS, *STRANGER)}, "none from nowhere", "send x"),
+        ({"runs": (*RUNS, *STRANGER)}, "none unknown", "send x"),
         ({"early_starts": 1}, "audit", "1 counted as early"),
         ({"missing_tasks": 1}, "audit", "1 missing"),
         ({"missing_tasks": None}, "audit", "None missing"),

@@ -181,7 +181,7 @@ def test_a_mistyped_url_in_the_place_of_a_name_is_not_quoted(tmp_path: Path, url
 def test_a_url_in_the_place_of_the_files_path_is_not_quoted() -> None:
     with pytest.raises(ConfigError) as error:
         load_config(Sources(Path("redis://u:S3cr-et@h:6379/0"), required=True))
-    assert str(error.value) == "-c, ROTA_CONFIG: expected the path of a file, got what looks like a URL"
+    assert str(error.value) == "-c, ROTA_CONFIG: expected the path of a file, got a URL"
 
 
 def _quoted(text: str) -> str:

@@ -63,10 +63,10 @@ _FOREIGN_COMMANDS = {
 }
 # The same for options: the command that they are passed to ("" for any), the options, and what to write instead.
 _FOREIGN_OPTIONS = (
-    ("run", "-A --app", "Name the modules by themselves, as in `rota run shop.tasks`"),
+    ("run", "-A --app", "Name only the modules, as in `rota run shop.tasks`"),
     ("run", "--concurrency --processes --workers --num-workers", "The number of workers is -w 4"),
-    ("run", "-B --beat", "`rota run` takes schedules along"),
-    ("health", "--url", "It asks the address in [http] listen; `rota top --once --url URL` asks another node"),
+    ("run", "-B --beat", "`rota run` also runs the schedules"),
+    ("health", "--url", "It queries the address in [http] listen; `rota top --once --url URL` queries another node"),
     ("task enqueue", "--countdown", "Write --delay"),
     ("stop", "--force", "Write --now"),
     ("init", "--force", "`rota init` overwrites nothing: move the files away first"),

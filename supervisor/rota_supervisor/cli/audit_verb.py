@@ -41,7 +41,7 @@ class StrayKey:
 @click.option(
     "--heal",
     is_flag=True,
-    help="First put back live tasks that are in no such place, and recount all queues and groups.",
+    help="First put back live tasks that no worker can find, and recount all queues and groups.",
 )
 def audit(heal: bool) -> None:
     """Check that every accepted task is accounted for and can be found. Exit with 1 if not.
@@ -64,7 +64,7 @@ def audit(heal: bool) -> None:
     warn_of_strays(strays)
     facts = {**figures, "unplaced": unplaced, "strays": list(map(dataclasses.asdict, strays))}
     state.table(facts, ("TASKS", "COUNT"), rows)
-    faults = [f"the books are off by {output.counted(abs(counters.missing), 'task')}"] if counters.missing else []
+    faults = [f"the counters are off by {output.counted(abs(counters.missing), 'task')}"] if counters.missing else []
     if unplaced:
         faults.append(_where_to(unplaced))
     if faults:
@@ -92,7 +92,7 @@ def _put_back(store: Store, connection: Connection, ids: Sequence[str]) -> None:
     texts = {
         RestoreStatus.RESTORED: "put back {}, at the end of the lane",
         RestoreStatus.ENDED: "ended {} that had been cancelled",
-        RestoreStatus.DEAD: "set {} aside as dead, as nothing tells the queue: see `rota dead ls`",
+        RestoreStatus.DEAD: "set {} aside as dead, because its queue is not known: see `rota dead ls`",
     }
     for status, sentence in texts.items():
         if counts[status]:
@@ -112,18 +112,13 @@ def _end_members(store: Store, connection: Connection) -> None:
         cursor, found = connection.run(store.heal_members(cursor))
         ended += found
     if ended:
-        output.print_message(
-            f"took {output.counted(ended, 'member')} of groups and chains that had ended off their books"
-        )
+        output.print_message(f"removed {output.counted(ended, 'member')} that had ended from groups and chains")
 
 
 def _where_to(unplaced: Sequence[str]) -> str:
     named = ", ".join(unplaced[:NAMED_IDS]) + (", ..." if len(unplaced) > NAMED_IDS else "")
-    verb = "stands" if len(unplaced) == 1 else "stand"
-    return (
-        f"{output.counted(len(unplaced), 'live task')} {verb} nowhere, so that nobody will run what was enqueued: "
-        f"{named}; `rota audit --heal` puts back what somebody took away"
-    )
+    tasks = output.counted(len(unplaced), "live task")
+    return f"{tasks} in no lane or set, which no worker will run: {named}; `rota audit --heal` repairs this"
 
 
 def _items_of(strays: Sequence[StrayKey]) -> int | str:
@@ -166,6 +161,6 @@ def warn_of_strays(strays: Iterable[StrayKey]) -> None:
     for stray in strays:
         waiting = "an unknown number of items" if stray.items is None else output.counted(stray.items, "item")
         output.print_warning(
-            f'nobody takes {waiting} from the list "{stray.key}": {stray.fault}; nothing there is lost: rename it '
+            f'no worker takes {waiting} from the list "{stray.key}": {stray.fault}; nothing there is lost: rename it '
             "(RENAMENX) to the key of a queue"
         )

@@ -51,7 +51,7 @@ class CliState:
         """Return hints for a message that nothing was reached: whether this folder lacks a configuration file."""
         if sources_of(self.config_file).file.exists():
             return []
-        return [f"there is no {DEFAULT_FILE} in this folder: say -c FILE if it is elsewhere"]
+        return [f"there is no {DEFAULT_FILE} in this folder: name it with -c FILE if it is elsewhere"]
 
     def load(self, flags: Flags = NO_FLAGS) -> Loaded:
         """Load the configuration. Raises Failure 78 with every fault."""
@@ -319,7 +319,7 @@ class _Moment(click.ParamType):  # type: ignore[type-arg]  # older versions of c
             unix_microseconds(when, str(value))
         except ValueError as error:
             zoned = "has no time zone" in str(error)
-            lack = "has no time zone" if zoned else "is no time"
+            lack = "has no time zone" if zoned else "is not a time"
             self.fail(f"{value!r} {lack}: write it as 2027-01-31T09:00+01:00, or with Z for UTC", param, ctx)
         return when
 

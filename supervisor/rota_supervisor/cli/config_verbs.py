@@ -23,7 +23,7 @@ from rota_supervisor.server_check import check_server
 CONFIG_TEXT = """\
 # The configuration of a Rota fleet. Every key: docs/configuration.md. Check it with `rota check`.
 
-namespace = "rota"                        # everything of this fleet in Redis stands under it
+namespace = "rota"                        # the prefix of all keys of this fleet in Redis
 redis_url = "redis://127.0.0.1:6379/0"    # Redis >= 7.0 or Valkey >= 7.2; a secret: redis_url_file
 imports   = ["tasks"]                     # the modules that define the tasks
 workers   = 4                             # edit, then `rota reload`: the pool grows or shrinks
@@ -142,7 +142,7 @@ def _checked_server(config: Config, counts: str) -> str:
         checked = check_server(config, open_namespace=False)
     except Failure as failure:
         if failure.code == ExitCode.UNREACHABLE:
-            output.print_message(f"all else can be used: {counts}")
+            output.print_message(f"everything else is usable: {counts}")
         raise
     for warning in checked.warnings:
         output.print_warning(warning)

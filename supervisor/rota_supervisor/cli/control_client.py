@@ -41,11 +41,11 @@ class ControlClient:
         except OSError as error:
             raise self._no_reply(str(error)) from error
         if not reply.get("ok"):
-            raise Failure(ExitCode.NO, f"the master refused: {reply.get('error', 'it did not say why')}")
+            raise Failure(ExitCode.NO, f"the master refused: {reply.get('error', 'it gave no reason')}")
         return reply
 
     def _no_reply(self, reason: str) -> Failure:
-        return Failure(ExitCode.UNREACHABLE, f"the master at {self._path} did not answer: {reason}")
+        return Failure(ExitCode.UNREACHABLE, f"the master at {self._path} did not reply: {reason}")
 
     def wait_for_exit(self, seconds: float) -> bool:
         """Wait until the master has ended. Returns False if it has not ended in time."""
@@ -76,9 +76,9 @@ def master_of(config: Config) -> Iterator[ControlClient]:
                 yield ControlClient(connected, path)
             return
     if refused:
-        why = f"{refused[0]} is another user's: ask as the user of the master, or as root"
+        why = f"{refused[0]} belongs to another user: run this as the user of the master, or as root"
     else:
-        why = f"no master answers at {' or '.join(map(str, paths))}: start one with `rota run`, or see [control]"
+        why = f"no master is listening at {' or '.join(map(str, paths))}: start one with `rota run`, or see [control]"
     raise Failure(ExitCode.UNREACHABLE, why)
 
 

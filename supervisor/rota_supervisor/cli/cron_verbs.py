@@ -20,7 +20,7 @@ from rota_supervisor.facts import facts_of
 
 _SHOWN_TIMES: Final = 5
 _MOST_TIMES: Final = 1000
-_HEADER: Final = ("NAME", "TASK", "QUEUE", "WHEN", "NEXT", "LAST", "SAID BY")
+_HEADER: Final = ("NAME", "TASK", "QUEUE", "WHEN", "NEXT", "LAST", "SOURCE")
 _FAILURES: Final = {UnknownSchedule: ExitCode.NO, Unavailable: ExitCode.UNREACHABLE}
 _NAME: Final = click.argument("name")
 _NAMES: Final = click.argument("names", nargs=-1, required=True, metavar="NAME...")

@@ -165,7 +165,7 @@ def purge(*, ids: tuple[str, ...], everything: bool, yes: bool, **filters: str) 
     with state.redis(config) as (_, store, connection):
         chosen = _choose(wanted, store, connection)
         if chosen:
-            output.confirm(f"forget {output.counted(len(chosen), 'dead task')} for good", yes=yes)
+            output.confirm(f"forget {output.counted(len(chosen), 'dead task')} permanently", yes=yes)
         batches = _batches([task_id for task_id, _ in chosen])
         purged = sum(connection.run(store.purge_dead(batch)) for batch in batches)
     state.report({"purged": purged}, f"purged {output.counted(purged, 'task')}")
@@ -175,9 +175,9 @@ def purge(*, ids: tuple[str, ...], everything: bool, yes: bool, **filters: str) 
 def _wanted(wanted: Wanted, everything: bool) -> Wanted:
     """Check that the command line selects tasks. Raises Failure 2 if it does not."""
     if wanted.ids and (everything or wanted.queue or wanted.task or wanted.reason):
-        raise Failure(ExitCode.USAGE, "give ids, or --all with options that choose, not both")
+        raise Failure(ExitCode.USAGE, "give ids, or --all with options that select, not both")
     if not wanted.ids and not everything:
-        raise Failure(ExitCode.USAGE, "name the ids, or say --all (with --queue, --task, --reason to choose)")
+        raise Failure(ExitCode.USAGE, "name the ids, or use --all (with --queue, --task, --reason to select)")
     return wanted
 
 
@@ -199,8 +199,8 @@ def _raise_for_rest(wanted: Wanted, chosen: Sequence[tuple[str, str]], garbage: 
     if garbage:
         items = ", ".join(garbage) if wanted.ids else output.counted(len(garbage), "dead task")
         faults.append(
-            f"not revived: {items}: garbage that names no queue, so that nobody would ever run it: look at it with "
-            f"`rota dead show ID`, enqueue what was meant, then `rota dead purge ID` (all of it: `--queue {NO_QUEUE}`)"
+            f"not revived: {items}: the item names no queue, so no worker would ever run it: inspect it with "
+            f"`rota dead show ID`, enqueue the intended task, then `rota dead purge ID` (all: `--queue {NO_QUEUE}`)"
         )
     if faults:
         raise Failure(ExitCode.NO, *faults)

@@ -37,7 +37,7 @@ The fleet stays up. Ctrl-C ends it.
   status page  http://{settings[http][listen]}/
   metrics      http://{settings[http][listen]}/metrics
   Redis        {settings[redis_url]}, namespace {settings[namespace]}
-  look at it   rota status -c {folder}/rota.toml"""
+  inspect it   rota status -c {folder}/rota.toml"""
 
 
 @click.command(cls=command.RotaCommand)
@@ -55,7 +55,7 @@ def demo(*, seconds: float, keep: bool) -> int:
     The fleet has four workers and a server of its own. Its pool is also resized.
     """
     if not seconds < float("inf"):  # NaN passes the range check.
-        raise click.BadParameter("--seconds takes a number")
+        raise click.BadParameter("--seconds must be a number")
     screen = Screen(command.current_state())
     with _folder() as folder:
         settings = {**SETTINGS, **_addresses()}
@@ -90,7 +90,7 @@ def _folder() -> Iterator[Path]:
     try:
         yield folder
     except Exception:
-        output.print_message(f"kept for you to look at: {folder}, with the journals, rota.toml and fleet.log")
+        output.print_message(f"kept for inspection: {folder}, with the journals, rota.toml and fleet.log")
         raise
     except KeyboardInterrupt:
         shutil.rmtree(folder)
@@ -171,7 +171,7 @@ class Screen:
         if code == 0:
             raise KeyboardInterrupt
         if code is not None:
-            raise Failure(ExitCode.NO, "the picture of the demo failed: with TERM=dumb it is told in lines")
+            raise Failure(ExitCode.NO, "the display of the demo failed: with TERM=dumb it writes lines instead")
 
     @contextlib.contextmanager
     def picture(self, folder: Path) -> Iterator[None]:

@@ -107,7 +107,7 @@ def cancel(group_id: str) -> None:
         _require_open(group_id, store, connection)
         follow(connection.run, cancel_group_steps(store, group_id))
         found = follow(connection.run, group_status_steps(store, group_id))
-    running = f"; still running, and told to end: {output.counted(found.left, 'member')}" if found.left else ""
+    running = f"; still running, and requested to end: {output.counted(found.left, 'member')}" if found.left else ""
     state.report(facts_of(found), f"cancelled group {group_id}{running}")
 
 

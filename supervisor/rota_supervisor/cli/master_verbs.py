@@ -70,7 +70,7 @@ def _pool_and_number(arguments: tuple[str, ...]) -> tuple[str | None, str]:
         case (pool, number) if _NUMBER.fullmatch(number):
             return pool, number
         case ():
-            raise click.UsageError("how many? Say `rota scale 8`, `rota scale +2` or `rota scale POOL 8`")
+            raise click.UsageError("how many? Use `rota scale 8`, `rota scale +2` or `rota scale POOL 8`")
         case (argument,) | (_, argument):
             raise click.UsageError(f"how many? Expected a number as in 8, +2 or -2, got {argument!r}")
     raise click.UsageError("expected one pool and one number")
@@ -146,5 +146,7 @@ def stop(now: bool) -> None:
         pid = master.master_pid
         reply = master.request("stop", now=now)["stop"]
         if not master.wait_for_exit(config.limits.drain_seconds + STOP_MARGIN_SECONDS):
-            raise Failure(ExitCode.NO, f"the master, pid {pid}, is asked to stop and still runs: see its log")
+            raise Failure(
+                ExitCode.NO, f"the master, pid {pid}, was requested to stop and is still running: see its log"
+            )
     command.current_state().report({**reply, "pid": pid, "stopped": True}, "stopped")

@@ -24,13 +24,13 @@ from rota_supervisor.fleet_snapshot import one_line
 from rota_supervisor.node_http import NodeHttp, NodeUnreachable, node_at, node_of_url, token_in
 
 STATUS: Final = "/status.json"
-_NO_TEXTUAL: Final = "rota top draws with Textual, which is not installed: pip install 'rota[top]', or say --once"
+_NO_TEXTUAL: Final = "rota top needs Textual, which is not installed: pip install 'rota[top]', or use --once"
 _NO_HTTP: Final = (
-    "rota top asks the fleet's HTTP, which is turned off: set [http] listen, or say --url of a node that has it; "
-    "rota status asks the master itself"
+    "rota top queries the HTTP server, which is turned off: set [http] listen, or name another node with --url; "
+    "rota status queries the master itself"
 )
-_UNAUTHENTICATED: Final = "{} asks for a token: say --token-file with a file that holds it, and that you may read"
-_REJECTED: Final = "{} has another token: say --token-file with the file that its [http] token_file names"
+_UNAUTHENTICATED: Final = "{} requires a token: name a file that contains it, and that you may read, with --token-file"
+_REJECTED: Final = "{} has another token: name the file of its [http] token_file with --token-file"
 _COLUMNS: Final = 160  # width of text that is not written to a terminal
 
 LIVE = "/livez"
@@ -87,12 +87,12 @@ def status_of(node: NodeHttp) -> dict[str, Any]:
     if response.status == HTTPStatus.UNAUTHORIZED:
         raise NodeUnreachable(_REJECTED.format(node.url) if node.token else _UNAUTHENTICATED.format(node.url))
     if response.status != HTTPStatus.OK:
-        why = "the server there is not a node of Rota" if response.status == HTTPStatus.NOT_FOUND else response.line
-        raise NodeUnreachable(f"{node.url}{STATUS} answers {response.status}: {why or 'is it a node of Rota?'}")
+        why = "this server is not a node of Rota" if response.status == HTTPStatus.NOT_FOUND else response.line
+        raise NodeUnreachable(f"{node.url}{STATUS} returned {response.status}: {why or 'is it a node of Rota?'}")
     try:
         status: dict[str, Any] = json.loads(response.text)
     except ValueError:
-        raise NodeUnreachable(f"{node.url}{STATUS} answers what is no JSON: is it a node of Rota?") from None
+        raise NodeUnreachable(f"{node.url}{STATUS} did not return JSON: is it a node of Rota?") from None
     return status
 
 
@@ -107,7 +107,7 @@ def _watch(state: command.CliState, config: Config, node: NodeHttp) -> int:
     """Show the picture until the user quits, and return the exit code. Raises Failure: 78 without Textual, 2 without a
     terminal; and NodeUnreachable if the node does not reply at the start."""
     if not (sys.stdin.isatty() and sys.stdout.isatty()):
-        raise Failure(ExitCode.USAGE, "rota top draws on a terminal, and there is none: say --once or --json")
+        raise Failure(ExitCode.USAGE, "rota top needs a terminal, and there is none: use --once or --json")
     try:
         from rota_supervisor.top.top_app import Top  # noqa: PLC0415 - Textual may be missing, and its import is slow
     except ModuleNotFoundError:

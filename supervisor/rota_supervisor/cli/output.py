@@ -136,7 +136,7 @@ def confirm(action: str, *, yes: bool) -> None:
     if yes:
         return
     if not sys.stdin.isatty():
-        confirmed = "confirm it with --yes, as there is no terminal to ask on"
+        confirmed = "confirm it with --yes, as there is no terminal for a prompt"
         raise Failure(ExitCode.USAGE, f"this would {action}: {confirmed}")
     if not click.confirm(f"{action[0].upper()}{action[1:]}?", err=True):
         raise Failure(ExitCode.NO, "nothing was changed")

@@ -156,7 +156,9 @@ def warn_of_unknown(names: Iterable[str], config: Config, store: Store, connecti
     known = [*tiers, *_known_queues(store, connection)] if unknown else []
     for name in unknown:
         near = suggestion(name, (each for each in known if each != name and not is_pattern(each))) or ":"
-        output.print_warning(f'nobody knows a queue "{name}"{near} no tier has it, and no task was ever put into it')
+        output.print_warning(
+            f'the queue "{name}" is not known{near} no tier contains it, and no task was ever enqueued into it'
+        )
 
 
 def _known_queues(store: Store, connection: Connection) -> Iterator[str]:
@@ -236,7 +238,7 @@ def _pools_of(found: Explanation) -> Sequence[PoolOutlook]:
 
 def _heading(pool: PoolOutlook) -> str:
     claims = output.counted(len(pool.claims), "claim")
-    more = "" if pool.is_whole else ": looking further would keep the server too long"
+    more = "" if pool.is_whole else ": a longer search would block the server"
     return f"pool {pool.pool} on {', '.join(pool.nodes)}: the next {claims}{more}"
 
 

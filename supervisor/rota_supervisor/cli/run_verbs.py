@@ -99,7 +99,7 @@ def _flags_of(*, workers: Sequence[str], tiers: Sequence[str], **others: Any) ->
     for text in workers:
         pool, equals, count = text.rpartition("=")
         if not _COUNT.fullmatch(count) or (equals and not pool):
-            raise click.BadParameter(f"-w takes a number, or POOL=NUMBER, and not {text!r}")
+            raise click.BadParameter(f"-w must be a number, or POOL=NUMBER, not {text!r}")
         if equals:
             by_pool.append((pool, int(count)))
         else:
@@ -135,9 +135,9 @@ def _server(config: Config, beside: Path, *, embedded: bool) -> Iterator[None]:
         yield
         return
     if config.durability == "wait":
-        raise Failure(ExitCode.CONFIG, 'durability = "wait" wants a replica, and --embedded has none: use "waitaof"')
+        raise Failure(ExitCode.CONFIG, 'durability = "wait" needs a replica, and --embedded has none: use "waitaof"')
     if config.redis_credentials:
-        raise Failure(ExitCode.CONFIG, "--embedded knows no users: leave redis_credentials out")
+        raise Failure(ExitCode.CONFIG, "--embedded supports no users: leave redis_credentials out")
     # Imported here, because finding the wheel takes importlib.metadata, 1.9 MB that the master would keep needlessly.
     from rota_supervisor.embedded import embedded_server  # noqa: PLC0415
 
@@ -161,7 +161,7 @@ def exporter() -> int:
 
     config = command.current_state().load_with_warnings().config
     if not config.http.listen:
-        raise Failure(ExitCode.CONFIG, 'http.listen is "", which turns HTTP off: say where to listen')
+        raise Failure(ExitCode.CONFIG, 'http.listen is "", which turns HTTP off: set the address to listen at')
     settings = exporter_settings(config)
     try:
         access = AccessRules(settings)

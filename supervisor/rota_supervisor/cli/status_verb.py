@@ -141,7 +141,7 @@ def _ago(event: Row) -> str:
 
 
 def _pools(rows: Sequence[Row]) -> Table:
-    header = ["POOL", "STATE", "WORKERS", "SAYS", "READY", "BUSY", "QUIET"]
+    header = ["POOL", "STATE", "WORKERS", "SET BY", "READY", "BUSY", "QUIET"]
     cells: list[list[object]] = []
     for row in rows:
         origin = row["origin"]
@@ -199,10 +199,10 @@ def _consumers(rows: Sequence[Row]) -> Table:
 
 def _adopts(rows: Sequence[Row]) -> Table:
     """Return the table of classic queues whose items become tasks of this fleet."""
-    header = ["ADOPTS FROM", "IS A", "WAITING", "GOES TO", "NEXT DUE"]
+    header = ["ADOPTS FROM", "IS A", "WAITING", "QUEUE", "NEXT DUE"]
     cells: list[list[object]] = []
     for row in rows:
-        goes_to = (row["queue"] or "as each item says") + (f", to {row['task']}" if row["task"] else "")
+        goes_to = (row["queue"] or "named by each item") + (f", to {row['task']}" if row["task"] else "")
         due_at, waiting = row["next_due_at"], str(row.get("error") or row["waiting"])
         due = _NONE if due_at is None else f"in {max(0.0, due_at - time.time()):.1f} s"
         kind = row["type"] or _NONE

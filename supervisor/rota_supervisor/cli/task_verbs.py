@@ -102,7 +102,7 @@ def enqueue(
     config, keywords = loaded.config, _keywords(kwargs)
     _check_times(options)
     if timeout is not None and not wait:
-        raise Failure(ExitCode.USAGE, "--timeout says how long to wait: add --wait")
+        raise Failure(ExitCode.USAGE, "--timeout limits the wait: add --wait")
     if options["queue"] is None:
         _import_tasks(loaded, name)
     with _client(config) as client:
@@ -174,12 +174,12 @@ def _not_imported(name: str, near: str, loaded: Loaded) -> str:
     imports = loaded.config.imports
     if imports:
         named = f'no task is named "{name}" in the imports ({", ".join(imports)})'
-        return f"{named}{near or ':'} {'T' if near else 't'}o enqueue it for another fleet, say --queue QUEUE"
+        return f"{named}{near or ':'} {'T' if near else 't'}o enqueue it for another fleet, use --queue QUEUE"
     if loaded.content is None:
-        why, advice = f"there is no {DEFAULT_FILE} in this folder", "say -c FILE, or --queue QUEUE"
+        why, advice = f"there is no {DEFAULT_FILE} in this folder", "use -c FILE, or --queue QUEUE"
     else:
-        why, advice = "imports names no module", "say --queue QUEUE"
-    return f'{why}, so no task is known: {advice} to enqueue "{name}" for a fleet that knows it'
+        why, advice = "imports names no module", "use --queue QUEUE"
+    return f'{why}, so no task is known: {advice} to enqueue "{name}" for a fleet that has it'
 
 
 def _client(config: Config) -> "Client":
@@ -230,8 +230,8 @@ def cancel(task_id: str, kill_after: float | None) -> None:
         case CancelStatus.CANCELLED:
             output.print_message(f"cancelled {task_id}")
         case CancelStatus.RUNNING:
-            killed = "" if kill_after is None else f", and killed if it has not ended {kill_after:g} s later"
-            output.print_message(f"{task_id} runs; it is told to end{killed}")
+            killed = "" if kill_after is None else f", and it is killed if it has not ended {kill_after:g} s later"
+            output.print_message(f"{task_id} is running; its cancellation was requested{killed}")
         case CancelStatus.DEAD:
             raise Failure(ExitCode.NO, f"{task_id} is dead already: see `rota dead show {task_id}`")
         case CancelStatus.UNKNOWN:

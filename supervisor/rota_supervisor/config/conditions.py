@@ -117,7 +117,7 @@ def _minutes(word: _Word) -> tuple[int, int]:
     if max(minute, last_minute) >= 60 or start >= _DAY_MINUTES or end > _DAY_MINUTES:  # noqa: PLR2004 - an hour
         raise word.fault(f"there is no such time, from 00:00 to 24:00: {word.shown}")
     if start == end:
-        raise word.fault(f'{word.text} is no time at all; a whole day is "00:00-24:00"')
+        raise word.fault(f'{word.text} is an empty time; a whole day is "00:00-24:00"')
     return start, end if end > start else end + _DAY_MINUTES
 
 
@@ -129,7 +129,7 @@ def _check_zone(zone: _Word) -> None:
         from zoneinfo import available_timezones  # noqa: PLC0415 - see `_zone`
 
         hint = suggestion(zone.text, available_timezones()) or ", as in Europe/Zurich or UTC"
-        raise zone.fault(f"this machine knows no time zone {zone.shown}{hint}") from None
+        raise zone.fault(f"this machine has no time zone {zone.shown}{hint}") from None
 
 
 def _zone(name: str) -> "ZoneInfo":
@@ -424,5 +424,5 @@ class _Parser:
         if token.text in _REFUSED:
             return f"{token.shown} {_NOT_ALLOWED}"
         if token.kind == "name" and token.text not in _WORDS:
-            return f"{token.shown} is not known here: a condition knows {', '.join(GIVEN)}, math, and its own locals"
+            return f"{token.shown} is not known here: a condition can use {', '.join(GIVEN)}, math, and its own locals"
         return ""

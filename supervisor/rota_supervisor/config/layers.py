@@ -106,7 +106,7 @@ def _inside(value: Any) -> Iterable[Any]:
 def read_file(file: Path, *, required: bool) -> tuple[bytes | None, Layer]:
     """Return the content of the file and its values. If the file as a whole has a fault, there are no values."""
     if may_hold_credentials(str(file)):
-        return None, Layer(faults=[Fault("-c, ROTA_CONFIG", "expected the path of a file, got what looks like a URL")])
+        return None, Layer(faults=[Fault("-c, ROTA_CONFIG", "expected the path of a file, got a URL")])
     content = None
     try:
         content = read_settings_file(file)
@@ -187,7 +187,7 @@ def _read_variable(layer: Layer, variable: str, text: str, names: Mapping[str, I
     found = _find(variable.removeprefix(_PREFIX).split("__"), names)
     if found is None:
         hint = suggestion(variable, (_PREFIX + key.upper() for key in fields_of(schema())), LIKENESS)
-        layer.warnings.append(f"{variable} in the environment is no setting of Rota and is ignored{hint}")
+        layer.warnings.append(f"{variable} in the environment is not a setting of Rota and is ignored{hint}")
         return
     keys, kind = found
     path = ".".join(keys)
@@ -280,7 +280,7 @@ def _read_url(merged: Layer, file: Path) -> list[Fault]:
     if fault:
         return [Fault(_URL_FILE, fault)]
     if "://" not in text or len(text) > MAX_URL_CHARACTERS:  # It may be a bare password, which must not be quoted.
-        return [Fault(_URL_FILE, f"{file} holds no Redis URL")]
+        return [Fault(_URL_FILE, f"{file} contains no Redis URL")]
     merged.values[_URL] = text
     merged.origins[_URL] = f"contents of {file}"
     return []
@@ -347,7 +347,6 @@ def _faults_of(file: Path, key: str) -> list[str]:
     except OSError as error:
         return [f"{file} cannot be read: {error.strerror}"]
     if key == "token_file" and not (len(content.split()) == 1 and len(content.strip()) >= LEAST_TOKEN_BYTES):
-        return [
-            f"{file} holds no token: one word of at least {LEAST_TOKEN_BYTES} characters, as of `openssl rand -hex 32`"
-        ]
+        expected = f"expected one word of at least {LEAST_TOKEN_BYTES} characters, as from `openssl rand -hex 32`"
+        return [f"{file} contains no token: {expected}"]
     return []

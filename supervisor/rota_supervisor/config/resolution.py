@@ -76,7 +76,7 @@ def warnings_of_pools(config: Config) -> list[str]:
     for queue in served_queues(config):
         if queue not in taken:
             pools = ", ".join(name for name, pool in config.pools.items() if _takes(pool, queue))
-            warnings.append(f'nobody takes queue "{queue}": its pools have no workers ({pools})')
+            warnings.append(f'no worker takes queue "{queue}": its pools have no workers ({pools})')
     return warnings
 
 

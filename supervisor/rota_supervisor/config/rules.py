@@ -71,7 +71,7 @@ def _redis_credentials(config: Config) -> Iterator[Fault]:
         yield Fault("redis_credentials", 'expected "module:name", such as "shop.auth:login"')
     address = parse_address(config.redis_url)
     if address.username or address.password:
-        yield Fault("redis_credentials", "redis_url has a user or a password: leave them out there")
+        yield Fault("redis_credentials", "redis_url has a user or a password: remove them from it")
 
 
 def _tls_key_at_fault(config: Config) -> str:
@@ -96,19 +96,19 @@ def _tiers(config: Config) -> Iterator[Fault]:
     seen: dict[str, str] = {}
     for number, tier in enumerate(config.tiers):
         if not tier:
-            yield Fault(f"tiers[{number}]", "a tier without a queue: take it out or name a queue")
+            yield Fault(f"tiers[{number}]", "a tier without a queue: remove it or name a queue")
         for index, queue in enumerate(tier):
             path = f"tiers[{number}][{index}]"
             if fault := _fault_in_tier(queue):
                 yield Fault(path, fault)
             elif queue in seen:
-                yield Fault(path, f'queue "{queue}" stands in {seen[queue]} already: two queues of one name')
+                yield Fault(path, f'queue "{queue}" is in {seen[queue]} already: two queues of one name')
             seen.setdefault(queue, path)
 
 
 def _fault_in_tier(queue: str) -> str | None:
     if queue == EVERY_QUEUE:
-        return f'"{queue}" alone would take every queue of the namespace: say how they begin, as in "tenant-{STAR}"'
+        return f'"{queue}" would take every queue of the namespace: give a prefix, as in "tenant-{STAR}"'
     return fault_in_pattern(queue) if STAR in queue else fault_in_queue_name(queue)
 
 
@@ -116,7 +116,7 @@ def _queues_in_tiers(config: Config) -> Iterator[Fault]:
     served = served_queues(config)
     for queue in config.queues:
         if queue not in served:
-            yield Fault(f"queues.{queue}", f"this queue stands in no tier{_hint(queue, served) or _ADD_IT}")
+            yield Fault(f"queues.{queue}", f"this queue is in no tier{_hint(queue, served) or _ADD_IT}")
 
 
 def _hint(queue: str, served: Iterable[str]) -> str:
@@ -124,7 +124,7 @@ def _hint(queue: str, served: Iterable[str]) -> str:
     pattern = None if STAR in queue else served_as(queue, served)
     if pattern is None:
         return suggestion(queue, served)
-    return f' by itself: name "{pattern}", by which it is served, or give it a place of its own in tiers'
+    return f' itself: name "{pattern}", which includes it, or add it to tiers'
 
 
 def _rates(config: Config) -> Iterator[Fault]:
@@ -168,7 +168,7 @@ def warnings_of_conditions(config: Config) -> list[str]:
     }
     return [
         f"conditions.{name}.hours: closed for up to {longest.total_seconds() / 3600:g} hours, and after "
-        f"alerts.forgotten_seconds ({forgotten:g}) an alert tells that a queue was forgotten: give it more"
+        f"alerts.forgotten_seconds ({forgotten:g}) an alert fires for a forgotten queue: set it higher"
         for name, longest in closed.items()
         if longest.total_seconds() > forgotten
     ]
@@ -186,7 +186,7 @@ def _tasks(config: Config) -> Iterator[Fault]:
 
 def _workers(config: Config) -> Iterator[Fault]:
     if config.pools and config.workers is not None:
-        yield Fault("workers", "give workers or [pools], not both: with pools, each says how many workers it has")
+        yield Fault("workers", "give workers or [pools], not both: with pools, each one sets its number of workers")
     total = sum(pool.workers for pool in config.pools.values()) or config.workers or 0
     if total > MAX_WORKERS:
         message = f"expected at most {MAX_WORKERS} workers on a node, got {total}: start a master on another node"
@@ -202,7 +202,7 @@ def _pool_queues(config: Config) -> Iterator[Fault]:
             yield Fault(f"pools.{name}.queues", 'expected at least one queue, or "*" for every queue')
         for number, queue in enumerate(pool.queues):
             if queue != EVERY_QUEUE and queue not in served:
-                message = f'queue "{queue}" stands in no tier{_hint(queue, served) or _ADD_IT}'
+                message = f'queue "{queue}" is in no tier{_hint(queue, served) or _ADD_IT}'
                 yield Fault(f"pools.{name}.queues[{number}]", message)
             elif queue in pool.queues[:number]:
                 yield Fault(f"pools.{name}.queues[{number}]", f'queue "{queue}" is named twice')
@@ -222,12 +222,12 @@ def _adopt(config: Config) -> Iterator[Fault]:
         if not key or len(key) > MAX_LABEL:
             yield Fault(f"adopt.{key}", f"a key of the server has 1 to {MAX_LABEL} characters here")
         if key.startswith(f"{{{config.namespace}}}:"):
-            message = "this key is the fleet's own: what is pushed there needs no adoption"
+            message = "this key belongs to the fleet itself: items that are pushed there need no adoption"
             yield Fault(f"adopt.{key}", message)
         if adopt.task and (fault := fault_in_name("task name", adopt.task)):
             yield Fault(f"adopt.{key}.task", fault)
         if adopt.task and not (adopt.queue or queue_in_key(key)):
-            yield Fault(f"adopt.{key}.queue", "items that are arguments of a task name no queue: say where they go")
+            yield Fault(f"adopt.{key}.queue", "items that are arguments of a task name no queue: set one")
 
 
 def _queues_of_adopted(config: Config) -> Iterator[Fault]:
@@ -240,7 +240,7 @@ def _queues_of_adopted(config: Config) -> Iterator[Fault]:
         elif queue and queue not in served:
             other = ", or name one that is in them" if adopt.queue else ", or set queue to one that is in them"
             hint = suggestion(queue, served) or _ADD_IT + other
-            yield Fault(path, f'queue "{queue}" stands in no tier{hint}')
+            yield Fault(path, f'queue "{queue}" is in no tier{hint}')
 
 
 def _lease(config: Config) -> Iterator[Fault]:
@@ -269,9 +269,9 @@ def _listen(config: Config) -> Iterator[Fault]:
 def _access(config: Config) -> Iterator[Fault]:
     http = config.http
     if bool(http.tls_cert) != bool(http.tls_key):
-        yield Fault(f"http.{'tls_cert' if http.tls_key else 'tls_key'}", "TLS takes both, tls_cert and tls_key")
+        yield Fault(f"http.{'tls_cert' if http.tls_key else 'tls_key'}", "TLS needs both tls_cert and tls_key")
     if http.actions and not http.token_file:
-        yield Fault("http.actions", "who may do more than look has to bear a token: set http.token_file")
+        yield Fault("http.actions", "actions need a token: set http.token_file")
     for number, name in enumerate(http.allowed_hosts):
         if not _HOST_NAME.fullmatch(name):
             message = f'expected a host name without a port, as in "rota.example.com", got {shown(name)}'
@@ -285,7 +285,7 @@ def warnings_of_http(config: Config) -> list[str]:
         return []
     warning = (
         f"http.listen = {shown(config.http.listen)} without http.token_file: other machines may read /metrics, /livez "
-        "and /readyz only; the status page and its data answer on this machine alone"
+        "and /readyz only; the status page and its data are available on this machine only"
     )
     return [warning]
 
@@ -317,7 +317,7 @@ def _faults_of_schedule_keys(given: ScheduleConfig) -> Iterator[tuple[str, str]]
     if not given.cron and given.every is None:
         yield "", 'give cron, as in "0 3 * * *", or every, in seconds'
     if given.timezone and not given.cron:
-        yield "timezone", "is the time zone of cron: give cron, or leave it out"
+        yield "timezone", "applies only to cron: give cron, or leave it out"
 
 
 def _faults_of_schedule(name: str, given: ScheduleConfig) -> Iterator[tuple[str, str]]:
@@ -334,7 +334,7 @@ def _faults_of_schedule(name: str, given: ScheduleConfig) -> Iterator[tuple[str,
 def _faults_of_schedule_queue(config: Config, path: str, queue: str) -> Iterator[Fault]:
     served = served_queues(config)
     if queue and served_as(queue, served) is None and config.unserved_queues == "error":
-        yield Fault(path, f'queue "{queue}" stands in no tier{suggestion(queue, served) or _ADD_IT}')
+        yield Fault(path, f'queue "{queue}" is in no tier{suggestion(queue, served) or _ADD_IT}')
 
 
 # Each rule, with the top-level keys that it compares
@@ -400,7 +400,7 @@ def schedules_without_queue(config: Config, tasks: Collection[str]) -> list[Faul
     """Return the schedules that set no queue and whose task no imported module defines: their queue is unknown."""
     unknown = _of_unknown_tasks(config, tasks)
     return [
-        Fault(path, f"{fault}; if another fleet has it, say its queue")
+        Fault(path, f"{fault}; if another fleet has it, set its queue")
         for path, fault, given in unknown
         if not given.queue
     ]

@@ -56,7 +56,7 @@ _INDEX: Final = re.compile(r"\[\d+\]$")
 _MISSPELT: Final = 0.8  # the likeness of a misspelt key; a less similar key may belong to another table
 _FAILED: Final = object()
 _MISPLACED: Final = (
-    "looks like a URL or like credentials, and is not shown: the server's URL belongs into redis_url, or into a file "
+    "looks like a URL or like credentials, and is not shown: the server's URL belongs in redis_url, or in a file "
     "that redis_url_file names"
 )
 

@@ -67,7 +67,7 @@ def prove(
         ),
         Check("none ran twice", not repeated, f"more often than they should: {named(repeated)}" if repeated else again),
         Check("none started early", not early, f"before they were due: {named(early) or 'none'}"),
-        Check("none from nowhere", not unknown, f"runs of a task that nobody sent: {named(unknown) or 'none'}"),
+        Check("none unknown", not unknown, f"runs of a task that was not sent: {named(unknown) or 'none'}"),
         *_counted(len(accepted), done.total(), len(killed), status),
     ]
 

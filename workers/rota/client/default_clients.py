@@ -399,7 +399,7 @@ def _read(path: Path, what: str) -> str:
 def _read_url(path: Path, what: str) -> str:
     text = _read(path, what)
     if "://" not in text:  # It may be a bare password, which the error about a URL would show.
-        raise NotConfigured(f"{what} names {path}, which holds no Redis URL")
+        raise NotConfigured(f"{what} names {path}, which contains no Redis URL")
     return text
 
 
