@@ -111,8 +111,8 @@ def test_a_producer_without_the_password_is_told_that_it_needs_one(
     done = fleet.rota("task", "enqueue", "note", "--queue", "default")
     assert done.returncode == 69
     assert url in done.stderr
-    assert "wants a password: write it in redis_url (or ROTA_REDIS_URL) as redis://:PASSWORD@HOST:PORT/0" in done.stderr
-    with pytest.raises(Unavailable, match="wants a password"):
+    assert "needs a password: write it in redis_url (or ROTA_REDIS_URL) as redis://:PASSWORD@HOST:PORT/0" in done.stderr
+    with pytest.raises(Unavailable, match="needs a password"):
         fleet.client.enqueue("note", queue="default")
 
 

@@ -82,7 +82,7 @@ REFUSALS = {
     "MISCONF Redis is configured to save RDB snapshots, but it's unable to persist to disk": "unable to persist",
     "READONLY You can't write against a read only replica": "read only replica",
     "NOPERM this user has no permissions to run the 'evalsha' command": "no permissions to run",
-    "NOAUTH Authentication required": "it wants a password: write it in redis_url (or ROTA_REDIS_URL) as redis://:PASSWORD@HOST:PORT/0",
+    "NOAUTH Authentication required": "it needs a password: write it in redis_url (or ROTA_REDIS_URL) as redis://:PASSWORD@HOST:PORT/0",
 }
 
 

@@ -213,7 +213,7 @@ class TestGroups:
             with pytest.raises(rota.Uncertain) as caught:
                 client.enqueue(group)
             assert len(caught.value.ids) == 100
-            assert "with id='g' it goes on exactly where it is" in caught.value.__notes__[0]
+            assert "with id='g', it continues exactly there" in caught.value.__notes__[0]
             [repeated] = caught.value.repeat()
             status = client.group(repeated.id).status()
             assert (repeated.id, status.total, status.state) == ("g", ROUND_MEMBERS + 100, "closed")
@@ -432,7 +432,7 @@ def test_awaited_where_a_transaction_is_open_they_are_refused(server: Server, na
 def test_a_map_where_a_transaction_is_open_is_refused(server: Server, namespace: str, fleet: Fleet) -> None:
     with (
         Client(server.url, namespace, on_commit=lambda _callback: None) as client,
-        pytest.raises(RuntimeError, match=r"a transaction is open, and map\(\) begins at once"),
+        pytest.raises(RuntimeError, match=r"a transaction is open, and map\(\) starts at once"),
     ):
         client.map(work, range(3))
     assert fleet.lane("default") == []

@@ -93,7 +93,7 @@ def test_what_takes_no_callback_is_refused_at_the_call(resize: Resize, wrong: An
 def test_a_coroutine_function_is_refused_as_nobody_would_await_it(resize: Resize) -> None:
     async def on_commit(_: Callable[[], None]) -> None: ...
 
-    with pytest.raises(TypeError, match="nobody would await it"):
+    with pytest.raises(TypeError, match="which would not be awaited"):
         resize.using(on_commit=on_commit).enqueue(7)
 
 

@@ -23,8 +23,8 @@ _TABLE: Final[Mapping[str, Mapping[str, str]]] = {
         "write dead_on=, with the exceptions that no retry helps against": "throws dont_autoretry_for",
         "a task gets no self: call rota.current_task() in it, and raise rota.Retry(delay=60) to try again": "bind",
         _TIERS: "priority",
-        "say it at each call, .enqueue_in(60, ...) or .using(delay=60).enqueue(...)": "countdown delay defer",
-        "say it at each call, .enqueue_at(when, ...) or .using(at=when).enqueue(...)": "eta at run_at",
+        "give it at each call, .enqueue_in(60, ...) or .using(delay=60).enqueue(...)": "countdown delay defer",
+        "give it at each call, .enqueue_at(when, ...) or .using(at=when).enqueue(...)": "eta at run_at",
         "every task is handled so: leave it out": "acks_late reject_on_worker_lost track_started",
         "write time_limit=, in seconds": "timeout job_timeout hard_time_limit",
         "write result_ttl=, in seconds": "ignore_result store_results store_result keep_result",
@@ -57,7 +57,7 @@ _TABLE: Final[Mapping[str, Mapping[str, str]]] = {
         "write time_limit= where the task is declared, in @rota.task(...)": "job_timeout timeout",
     },
     "schedule": {  # options of `rota.Cron` and `rota.Every`
-        'the five stand in one string, rota.Cron("5 0 * * *")': (
+        'write all five in one string, rota.Cron("5 0 * * *")': (
             "minute hour day day_of_month month month_of_year day_of_week weekday second"
         ),
         "an interval is seconds or timedelta, rota.Every(60), rota.Every(timedelta(minutes=5))": (
@@ -70,7 +70,7 @@ _TABLE: Final[Mapping[str, Mapping[str, str]]] = {
         'write redis_url="redis://localhost:6379/0"': "url broker broker_url redis host backend result_backend dsn",
         "write timeout_seconds=": "timeout socket_timeout",
         "write namespace=": "prefix name key_prefix",
-        "those of the fleet stand in rota.toml": "tiers queues workers concurrency imports include",
+        "those of the fleet are in rota.toml": "tiers queues workers concurrency imports include",
     },
     "task": {  # attributes of a task
         "write .enqueue(...)": "delay send perform_async kiq defer submit",
@@ -98,7 +98,7 @@ _TABLE: Final[Mapping[str, Mapping[str, str]]] = {
         "write .status().state": "ready successful failed state get_status is_finished is_failed refresh",
         "write .id": "task_id job_id message_id get_id",
         "write .cancel()": "revoke abort delete kill",
-        "write .status(): its death says why a task is dead": "traceback exc_info info",
+        "write .status(): its `death` has the reason why a task is dead": "traceback exc_info info",
     },
     "flow": {  # attributes of a chain and of a group
         "write .enqueue()": "delay apply_async send run kiq submit defer",
@@ -111,7 +111,7 @@ _TABLE: Final[Mapping[str, Mapping[str, str]]] = {
         "write id=": "group_id batch_id",
         "write then=": "callback on_success on_complete",
         "write on_dead=": "error_callback on_error on_failure",
-        "options of the calls stand in the task: rota.map(resize.using(queue=...), items)": "queue retries delay",
+        "give options of the calls with the task: rota.map(resize.using(queue=...), items)": "queue retries delay",
     },
     "client": {  # attributes of a client
         'write .enqueue("resize", args=[7], queue="images")': "send_task add_task push send submit enqueue_call delay",
@@ -134,7 +134,7 @@ _TABLE: Final[Mapping[str, Mapping[str, str]]] = {
     "package": {  # names of the package
         f"write resize.enqueue(7); {_BY_NAME}": "enqueue delay send send_task apply_async",
         "write resize.enqueue_in(60, 7) or resize.enqueue_at(when, 7)": "enqueue_in enqueue_at",
-        "write rota.configure(redis_url=...), or nothing where rota.toml or ROTA_REDIS_URL says it": (
+        "write rota.configure(redis_url=...), or nothing if rota.toml or ROTA_REDIS_URL has it": (
             "Celery Rota Huey RedisHuey App Broker RedisBroker set_broker Queue Redis connect"
         ),
         "write @rota.task": "actor job shared_task periodic_task broker",
@@ -151,7 +151,7 @@ _TABLE: Final[Mapping[str, Mapping[str, str]]] = {
         "hooks are @rota.on_worker_start, on_worker_stop, on_failure, on_dead and around_task": (
             "on_success signals before_task after_task middleware"
         ),
-        "write rota.configure(redis_url=...); what a fleet needs stands in rota.toml": "conf config app",
+        "write rota.configure(redis_url=...); the settings of a fleet are in rota.toml": "conf config app",
         "write handle.wait(timeout=5), of what an enqueue returned": "wait join",
     },
 }

@@ -312,7 +312,7 @@ class ReplyReader:
     def confirmed(self, replies: list[Reply[T]], wanted: Confirmation, raw: object) -> list[Reply[T]]:
         """Return the replies, given the raw reply to the command that waits for their confirmation."""
         if isinstance(raw, ServerError) and not raw.is_reply:  # If sent again, they may still be confirmed.
-            lost = NoReply(f"{self._shown} confirmed nothing: {raw}")
+            lost = NoReply(f"{self._shown} did not confirm: {raw}")
             return [lost if isinstance(reply, Replied) else reply for reply in replies]
         lack = f"the server reported {self._why(raw)}" if isinstance(raw, ServerError) else wanted.lack(raw)
         if not lack:
@@ -356,7 +356,7 @@ class ReplyReader:
     def _why(self, error: Exception) -> str:
         text = str(error).removeprefix("ERR ")
         if wants_password(text):
-            return f"it wants a password: {_IN_URL if self._credentials_in == URL_SETTING else self._in_client()}"
+            return f"it needs a password: {_IN_URL if self._credentials_in == URL_SETTING else self._in_client()}"
         if is_denial(error):
             return f"{text.rstrip('.')}: check user, password and its permissions (ACL) in {self._credentials_in}"
         return text

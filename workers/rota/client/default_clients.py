@@ -209,7 +209,7 @@ def async_client(given: "Client | AsyncClient | None", instead: str) -> "AsyncCl
     """
     client = default_async_client() if given is None else given
     if not client.is_async:
-        raise TypeError(f"this client is no AsyncClient: write `{instead}`")
+        raise TypeError(f"this client is not an AsyncClient: write `{instead}`")
     return cast("AsyncClient", client)
 
 

@@ -31,14 +31,14 @@ def check_on_commit(value: OnCommit) -> OnCommit:
         )
     if inspect.iscoroutinefunction(value):
         raise TypeError(
-            f"on_commit must be a plain function, got the coroutine function {value!r}: nobody would await it"
+            f"on_commit must be a plain function, got the coroutine function {value!r}, which would not be awaited"
         )
     return value
 
 
 AWAITED_NOW: Final = (
-    "nobody awaits what its commit calls back: what is enqueued by a rota.Client waits for the commit, and what is "
-    "awaited with on_commit=None waits for none"
+    "an enqueue that is awaited cannot wait for its commit: enqueue with a rota.Client to wait for it, or give "
+    "on_commit=None to enqueue now"
 )
 MAP_WAITS_NOT: Final = "map() starts at once: call it after the commit, or on a rota.Client without on_commit"
 

@@ -35,7 +35,7 @@ _OFF: Final = (
     "until its next heartbeat"
 )
 _TRIMMED: Final = (
-    "the event to go on from is no longer kept, and those behind it may be gone: see `max_length` of [events]"
+    "the event to continue after is no longer kept, and later ones may be gone: see `max_length` of [events]"
 )
 _SERVER_LOST: Final = "the server has lost its last writes, and with them events that were read before"
 

@@ -214,7 +214,7 @@ def noting_how_to_continue(filling: Filling, done_again: str) -> Iterator[None]:
         if filling.cursor or not isinstance(error, Unavailable):  # Otherwise the group does not exist.
             error.add_note(
                 f"group {filling.group_id} has {filling.cursor:,} items for certain, and is not complete: {done_again} "
-                f"again with id={filling.group_id!r} it goes on exactly where it is"
+                f"again with id={filling.group_id!r}, it continues exactly there"
             )
         raise
 

@@ -186,7 +186,7 @@ def _unique(
     unique = options.unique if call.unique is None else check_unique(call.unique)
     if not unique:
         if call.unique_for is not None:
-            raise ValueError(f"{call.name}: unique_for says how long a task stays unique: give unique=True with it")
+            raise ValueError(f"{call.name}: unique_for sets how long a task stays unique: give unique=True with it")
         return "", 0
     unique_for = options.unique_for if call.unique_for is None else positive_seconds(call.unique_for, "unique_for")
     hold_ms = 0 if unique_for is None else max(1, round(unique_for * 1000))

@@ -152,7 +152,7 @@ class Using(KnowsForeignNames, Generic[P, R], kind="using"):
                 sent, and is not a part of the call.
         """
         if self._on_commit is not ...:
-            raise TypeError("a call does not say when it is sent: give on_commit to enqueue_many, or to Client.enqueue")
+            raise TypeError("a call cannot decide when it is sent: give on_commit to enqueue_many or Client.enqueue")
         return Call(self._task.name, args, kwargs, **self._options)
 
     def enqueue(self, *args: P.args, **kwargs: P.kwargs) -> "Handle[R]":

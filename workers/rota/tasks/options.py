@@ -325,7 +325,7 @@ def check_options(given: TaskArguments) -> TaskOptions:
     if soft is not None and hard is not None and soft >= hard:
         raise ValueError(f"soft_time_limit ({soft:g} s) must be shorter than time_limit ({hard:g} s)")
     if options.unique_for is not None and not options.unique:
-        raise ValueError("unique_for says how long a task stays unique: give unique=True with it")
+        raise ValueError("unique_for sets how long a task stays unique: give unique=True with it")
     if options.rate_key and options.rate is None:
         raise ValueError('rate_key says whose starts are counted: give a rate with it, as in rate="10/s"')
     return options

@@ -136,6 +136,6 @@ async def _replies(stream: AioStream, commands: Iterable[bytes], deadline: float
             reply.cancel()  # This changes only those without a reply, for which nothing waits any more.
     if any(reply.cancelled() for reply in replies):
         stream.retire()
-    silent = ConnectionLost("nothing came in time", REASON_SILENT)
+    silent = ConnectionLost("no reply came in time", REASON_SILENT)
     found = [silent if reply.cancelled() else reply.result() for reply in replies]
     return found + [silent for _ in coming]
