@@ -128,7 +128,7 @@ def faults_of_durability(info: Mapping[str, str], durability: Durability) -> lis
 
 
 def faults_of_adoption(info: Mapping[str, str], namespace: str, adopted: Iterable[str]) -> list[str]:
-    """Return faults for classic queues that a cluster may keep on another shard than the fleet. No script can access
+    """Return faults for legacy lists that a cluster may keep on another shard than the fleet. No script can access
     both."""
     if info.get("redis_mode", info.get("server_mode")) != "cluster":
         return []
@@ -320,8 +320,8 @@ def forbidden_commands(connection: Connection, key: str, needed: list[str]) -> l
 
 
 def commands_of_adoption() -> list[str]:
-    """Return the commands that pollers run on the keys of classic queues."""
-    return sorted({word.decode() for word in _COMMANDS_OF_SOURCES.findall(read_script("adopt_classic").text)})
+    """Return the commands that pollers run on the keys of legacy lists."""
+    return sorted({word.decode() for word in _COMMANDS_OF_SOURCES.findall(read_script("adopt_legacy").text)})
 
 
 def _faults_of_adoption(connection: Connection, config: Config) -> list[str]:
@@ -335,7 +335,7 @@ def faults_of_permissions(
 ) -> list[str]:
     """Return the missing permissions with the command that grants them, or [] if none are missing.
 
-    `source` is the key of a classic queue that the commands are for. Without it they are for the keys of `namespace`.
+    `source` is the key of a legacy list that the commands are for. Without it they are for the keys of `namespace`.
     """
     if not forbidden:
         return []

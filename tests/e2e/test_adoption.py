@@ -1,4 +1,4 @@
-"""Classic queues that a running fleet adopts from: as its file says at each moment, on time, and for people to see."""
+"""Legacy lists that a running fleet adopts from: as its file says at each moment, on time, and for people to see."""
 
 import json
 import time
@@ -43,7 +43,7 @@ def test_an_adopted_item_starts_soon_after_it_was_pushed_or_is_due(
         member = json.dumps([f"id-{number}", "default", "note", [label]])
         redis_client.zadd(f"delayed:{fleet.namespace}", {member: dues[label]})
     lags = [fleet.wait_for("start", label=label)[0].at - due_at for label, due_at in dues.items()]
-    measured("seconds from RPUSH into a classic list to start, longest", max(waits))
+    measured("seconds from RPUSH into a legacy list to start, longest", max(waits))
     measured("seconds from due in a classic sorted set to start, longest", max(lags))
     assert min(lags) >= 0
     assert max(*waits, *lags) < 1

@@ -115,7 +115,7 @@ def test_a_check_names_all_commands_that_are_missing_even_those_it_asks_by(
     redis_client.acl_deluser("fleet")
 
 
-def test_a_classic_queue_that_the_user_may_not_take_from_is_named_with_what_to_grant(
+def test_a_legacy_list_that_the_user_may_not_take_from_is_named_with_what_to_grant(
     connection: Connection, redis_client: "redis.Redis"
 ) -> None:
     needed = commands_of_adoption()

@@ -22,7 +22,7 @@ from rota.server.server_errors import ConnectionLost, Refused
 if TYPE_CHECKING:
     from rota.child.child_process import Fence
     from rota.client.sender import Batch, Sender
-    from rota.poller.rounds import ClassicAdoption
+    from rota.poller.rounds import LegacyAdoption
     from rota.protocol.entry import Entry
     from rota.protocol.schedule_store import DeclaredSchedule
     from rota.server.connection import Connection
@@ -122,7 +122,7 @@ def charge_all(_: Callable[..., Any], death: "Death") -> tuple[tuple[str, bytes]
 
 
 def adopt_in_two_steps(
-    original: Callable[..., None], self: "ClassicAdoption", connection: "Connection", now: float
+    original: Callable[..., None], self: "LegacyAdoption", connection: "Connection", now: float
 ) -> None:
     """An item leaves its list in one step, and becomes a task in another."""
     for source in self._sources:

@@ -263,24 +263,24 @@ MUTATIONS: Final = (
         Tests("tests/e2e/test_claims_of_several.py", "no_finished_task_of_a_killed_worker", r"assert .*"),
     ),
     Mutation(
-        "what is adopted from a classic list stays there too",
+        "what is adopted from a legacy list stays there too",
         LuaFunction(
-            "adopt_classic",
+            "adopt_legacy",
             "ask",
             "source, command, ...",
             "if command == 'LPOP' then return original(source, 'LRANGE', 0, (...) - 1) end "
             "return original(source, command, ...)",
         ),
-        Tests("tests/integration/protocol/test_adopt_classic.py", "valkey and in_their_order", r"assert .*"),
+        Tests("tests/integration/protocol/test_adopt_legacy.py", "valkey and in_their_order", r"assert .*"),
     ),
     Mutation(
-        "an item of a classic list is popped first and becomes a task then: a kill in between takes it along",
-        PythonFunction("rota.poller.rounds", "ClassicAdoption.step", bugs.adopt_in_two_steps),
+        "an item of a legacy list is popped first and becomes a task then: a kill in between takes it along",
+        PythonFunction("rota.poller.rounds", "LegacyAdoption.step", bugs.adopt_in_two_steps),
         Tests("tests/faults/test_adoption.py", "valkey", r"the start of every item|assert .*"),
     ),
     Mutation(
         "what waits in a classic sorted set is adopted 50 ms early",
-        LuaFunction("adopt_classic", "redis_now", "", "return original() + 50000"),
+        LuaFunction("adopt_legacy", "redis_now", "", "return original() + 50000"),
         Tests("tests/e2e/test_adoption.py", "valkey and soon_after", r"assert .*"),
     ),
     Mutation(

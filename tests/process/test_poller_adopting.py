@@ -1,4 +1,4 @@
-"""A poller takes from classic queues: it is told of what is pushed, knows what is due, and another follows it."""
+"""A poller takes from legacy lists: it is told of what is pushed, knows what is due, and another follows it."""
 
 import json
 import re
@@ -9,7 +9,7 @@ import redis
 
 from rota.child.child_settings import ServerSettings
 from rota.child.slots import Phase
-from rota.protocol.replies import ClassicSource
+from rota.protocol.replies import LegacySource
 from support.child_harness import ChildHarness
 from support.masters import ON_ONE_SERVER
 from support.waiting import until
@@ -19,20 +19,20 @@ LATE_SECONDS = 2.0  # generous: one of them means that nobody listened
 
 
 @pytest.fixture
-def sources(harness: ChildHarness) -> tuple[ClassicSource, ClassicSource]:
+def sources(harness: ChildHarness) -> tuple[LegacySource, LegacySource]:
     """A list and a sorted set that only this test knows."""
-    return ClassicSource(f"queue:{harness.namespace}", "default"), ClassicSource(f"delayed:{harness.namespace}")
+    return LegacySource(f"queue:{harness.namespace}", "default"), LegacySource(f"delayed:{harness.namespace}")
 
 
 def item(label: str) -> str:
     return json.dumps([label, "default", "note", [label]])
 
 
-def push(harness: ChildHarness, source: ClassicSource, label: str) -> None:
+def push(harness: ChildHarness, source: LegacySource, label: str) -> None:
     harness.connection.execute("RPUSH", source.key, item(label))
 
 
-def schedule(harness: ChildHarness, source: ClassicSource, label: str, seconds: float) -> float:
+def schedule(harness: ChildHarness, source: LegacySource, label: str, seconds: float) -> float:
     """ZADD; returns when it is due."""
     due_at = round(time.time() + seconds, 6)
     harness.connection.execute("ZADD", source.key, repr(due_at), item(label))
@@ -56,7 +56,7 @@ def until_ready(harness: ChildHarness, label: str) -> float:
 
 
 def test_what_is_pushed_is_heard_and_what_is_due_is_taken_on_time(
-    harness: ChildHarness, sources: tuple[ClassicSource, ClassicSource]
+    harness: ChildHarness, sources: tuple[LegacySource, LegacySource]
 ) -> None:
     harness.start_poller(adopts=sources)
     until_heard(harness)
@@ -75,7 +75,7 @@ def test_what_is_pushed_is_heard_and_what_is_due_is_taken_on_time(
 
 @ON_ONE_SERVER
 def test_one_poller_listens_and_when_it_is_killed_the_other_does(
-    harness: ChildHarness, sources: tuple[ClassicSource, ClassicSource]
+    harness: ChildHarness, sources: tuple[LegacySource, LegacySource]
 ) -> None:
     first = harness.start_poller(adopts=sources)
     until_heard(harness)
@@ -89,7 +89,7 @@ def test_one_poller_listens_and_when_it_is_killed_the_other_does(
 
 
 def test_where_the_server_tells_nobody_of_changes_the_poller_looks_itself(
-    harness: ChildHarness, sources: tuple[ClassicSource, ClassicSource], redis_client: "redis.Redis"
+    harness: ChildHarness, sources: tuple[LegacySource, LegacySource], redis_client: "redis.Redis"
 ) -> None:
     redis_client.acl_setuser(
         "deaf",
@@ -116,7 +116,7 @@ def test_where_the_server_tells_nobody_of_changes_the_poller_looks_itself(
 
 @ON_ONE_SERVER
 def test_a_source_of_another_type_is_told_once_and_keeps_nothing_from_the_others(
-    harness: ChildHarness, sources: tuple[ClassicSource, ClassicSource]
+    harness: ChildHarness, sources: tuple[LegacySource, LegacySource]
 ) -> None:
     harness.connection.execute("SET", sources[1].key, "no set")
     harness.start_poller(adopts=sources)

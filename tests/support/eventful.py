@@ -20,7 +20,7 @@ from support.waiting import repeating, until
 from troubles.bench import Bench
 from troubles.scene import Scene, coming, trouble
 
-CLASSIC_QUEUE: Final = "classic:old"
+LEGACY_LIST: Final = "classic:old"
 NO_QUEUE: Final = "classic:none"
 _TASKS: Final = """
 import time
@@ -55,7 +55,7 @@ def _write_tasks(scene: Scene) -> None:
     },
     conditions={"broken": {"lua": "return queue < ready"}},
     queues={"shut": {"condition": "broken"}},
-    adopt={key: {"queue": "default", "task": "note"} for key in (CLASSIC_QUEUE, NO_QUEUE)},
+    adopt={key: {"queue": "default", "task": "note"} for key in (LEGACY_LIST, NO_QUEUE)},
 )
 def eventful(scene: Scene) -> Iterator[None]:
     """Cause everything that no trouble causes."""
@@ -79,7 +79,7 @@ def _leave_to_others(scene: Scene) -> None:
     """Run producers, consumers and groups."""
     client = scene.fleet.client
     with redis.Redis.from_url(scene.server.url) as plain:
-        plain.lpush(CLASSIC_QUEUE, '"old"')
+        plain.lpush(LEGACY_LIST, '"old"')
         plain.set(NO_QUEUE, "neither a list nor a sorted set")
         plain.config_set("maxmemory-policy", "allkeys-lru")
     client.enqueue(rota.group([Call("note", ["one"], queue="default")], then=Call("note", ["all"], queue="default")))

@@ -72,7 +72,7 @@ def _domain(shares: Sequence[QueueShare]) -> Domain:
 
 
 def body_of(task_id: str, queue: str = "q") -> bytes:
-    """Return the classic item with four elements."""
+    """Return the legacy item with four elements."""
     return f'["{task_id}","{queue}","work",[]]'.encode()
 
 

@@ -1,4 +1,4 @@
-"""The body codec: the classic forms, the full form, and garbage."""
+"""The body codec: the legacy forms, the full form, and garbage."""
 
 import contextlib
 import json

@@ -5,16 +5,16 @@ from pathlib import Path
 import pytest
 
 from rota.child.child_settings import poller_settings_from_json, settings_to_json
-from rota.protocol.replies import ClassicSource
+from rota.protocol.replies import LegacySource
 from rota_supervisor.config.loader import Flags, Sources, as_toml, load_config
 from rota_supervisor.config.model import Config, ConfigError
-from rota_supervisor.config.resolution import classic_sources
+from rota_supervisor.config.resolution import legacy_sources
 from rota_supervisor.config.rules import MOST_SOURCES
 from rota_supervisor.master.core.process_settings import poller_settings
 
 TIERS = 'namespace = "shop"\ntiers = [["email"], ["default"]]\n'
 WHOLE = TIERS + '[adopt."queue:email"]\n[adopt.jobs]\nqueue = "default"\ntask = "send"\n[adopt."delayed:"]\n'
-SOURCES = (ClassicSource("queue:email", "email"), ClassicSource("jobs", "default", "send"), ClassicSource("delayed:"))
+SOURCES = (LegacySource("queue:email", "email"), LegacySource("jobs", "default", "send"), LegacySource("delayed:"))
 
 
 def loaded(folder: Path, text: str, tiers: tuple[tuple[str, ...], ...] = ()) -> Config:
@@ -24,7 +24,7 @@ def loaded(folder: Path, text: str, tiers: tuple[tuple[str, ...], ...] = ()) -> 
 
 
 def test_a_list_feeds_the_queue_of_its_name_or_the_one_that_is_named(tmp_path: Path) -> None:
-    assert classic_sources(loaded(tmp_path, WHOLE)) == SOURCES
+    assert legacy_sources(loaded(tmp_path, WHOLE)) == SOURCES
 
 
 def test_pollers_are_told_of_them_as_they_are(tmp_path: Path) -> None:
@@ -40,7 +40,7 @@ def test_what_is_printed_can_be_read_again(tmp_path: Path) -> None:
 
 
 def test_sources_of_queues_that_dash_q_leaves_out_are_left_out_too(tmp_path: Path) -> None:
-    kept = classic_sources(loaded(tmp_path, WHOLE, (("default",),)))
+    kept = legacy_sources(loaded(tmp_path, WHOLE, (("default",),)))
     assert [source.key for source in kept] == ["jobs", "delayed:"]
 
 

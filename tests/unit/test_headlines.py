@@ -254,7 +254,7 @@ CASES: list[tuple[Callable[[Status], None], str, str, str]] = [
     (
         with_(adopt_errors={"old": 2}),
         "bad",
-        "adoption from the classic queue old failed 2 times in 15 m",
+        "adoption from the legacy list old failed 2 times in 15 m",
         "fleet",
     ),
     (

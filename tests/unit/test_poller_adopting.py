@@ -1,4 +1,4 @@
-"""When a poller looks at classic queues, and what it asks the server to tell it of."""
+"""When a poller looks at legacy lists, and what it asks the server to tell it of."""
 
 import math
 from typing import Any, cast
@@ -9,16 +9,16 @@ from rota.child.slot_memory import SharedText, SlotMemory
 from rota.poller.poller_bell import BellState, prefixes_of
 from rota.poller.poller_report import PollerReport
 from rota.poller.rounds import (
-    CLASSIC_LOOK_SECONDS,
     DEAF_SECONDS,
+    LEGACY_POLL_SECONDS,
     PAUSE_SECONDS,
     REFUSED_SECONDS,
-    ClassicAdoption,
     Duty,
+    LegacyAdoption,
     seconds_to_next,
 )
 from rota.protocol.command import Command
-from rota.protocol.replies import AdoptedClassic, ClassicSource, FromSource
+from rota.protocol.replies import AdoptedLegacy, FromSource, LegacySource
 from rota.protocol.store import Store
 from rota.server.connection import Connection
 from rota.server.server_errors import ConnectionLost, Refused
@@ -28,27 +28,27 @@ from support.child_settings import poller_settings
 from support.region_reading import read_region
 
 NOW_US = 1_000_000_000
-SOURCE = ClassicSource("queue:mail", "mail")
+SOURCE = LegacySource("queue:mail", "mail")
 
 
 def adopted(
     *, on_duty: bool = True, due_in_seconds: float | None = None, more: bool = False, taken: int = 0
-) -> AdoptedClassic:
+) -> AdoptedLegacy:
     due_us = None if due_in_seconds is None else NOW_US + round(due_in_seconds * 1_000_000)
-    return AdoptedClassic(NOW_US, on_duty, due_us, more, (FromSource(taken, 7, ""),), ())
+    return AdoptedLegacy(NOW_US, on_duty, due_us, more, (FromSource(taken, 7, ""),), ())
 
 
 def test_the_next_call_comes_when_something_is_due_or_rings_and_else_after_a_look() -> None:
-    assert seconds_to_next(adopted(), hears=True) == CLASSIC_LOOK_SECONDS
+    assert seconds_to_next(adopted(), hears=True) == LEGACY_POLL_SECONDS
     assert seconds_to_next(adopted(), hears=False) == DEAF_SECONDS
     assert seconds_to_next(adopted(due_in_seconds=0.02), hears=True) == pytest.approx(0.02)
     assert seconds_to_next(adopted(due_in_seconds=-1), hears=True) == 0
-    assert seconds_to_next(adopted(due_in_seconds=60), hears=True) == CLASSIC_LOOK_SECONDS
+    assert seconds_to_next(adopted(due_in_seconds=60), hears=True) == LEGACY_POLL_SECONDS
     assert seconds_to_next(adopted(more=True), hears=True) == PAUSE_SECONDS
 
 
 def test_whoever_has_not_the_duty_only_looks() -> None:
-    assert seconds_to_next(adopted(on_duty=False, due_in_seconds=0.02), hears=False) == CLASSIC_LOOK_SECONDS
+    assert seconds_to_next(adopted(on_duty=False, due_in_seconds=0.02), hears=False) == LEGACY_POLL_SECONDS
 
 
 def test_nothing_is_late_by_more_than_50_ms_while_a_poller_listens_or_looks() -> None:
@@ -63,7 +63,7 @@ def test_prefixes_do_not_overlap() -> None:
 class FakeServer:
     """Plays a connection: what `run` answers or raises, and the commands it was sent."""
 
-    def __init__(self, *answers: AdoptedClassic | Exception, refuses: str = "") -> None:
+    def __init__(self, *answers: AdoptedLegacy | Exception, refuses: str = "") -> None:
         self.answers = list(answers)
         self.refuses = refuses
         self.sent: list[tuple[Any, ...]] = []
@@ -88,7 +88,7 @@ def connection(server: FakeServer) -> Connection:
 class Adopter:
     """The round, and what it recorded."""
 
-    def __init__(self, *sources: ClassicSource) -> None:
+    def __init__(self, *sources: LegacySource) -> None:
         self.listening = BellState()
         self.region = SlotMemory.create(1).slot(0).metrics
         self.recorder = Recorder(self.region)
@@ -96,7 +96,7 @@ class Adopter:
             poller_settings(adopts=sources),
             PollerReport(self.recorder, 4, SharedText(memoryview(bytearray(4096)))),
         )
-        self.round = ClassicAdoption(settings, Store("n"), report, Duty(self.listening), 0.0)
+        self.round = LegacyAdoption(settings, Store("n"), report, Duty(self.listening), 0.0)
 
 
 def test_a_fleet_that_adopts_nothing_never_calls() -> None:
@@ -104,9 +104,9 @@ def test_a_fleet_that_adopts_nothing_never_calls() -> None:
 
 
 def test_the_one_on_duty_wants_to_hear_of_all_sources_and_one_that_lost_it_of_none() -> None:
-    adopter = Adopter(SOURCE, ClassicSource("delayed:"))
+    adopter = Adopter(SOURCE, LegacySource("delayed:"))
     two = (FromSource(0, 0, ""),) * 2
-    server = FakeServer(*(AdoptedClassic(0, on_duty, None, False, two, ()) for on_duty in (True, False)))
+    server = FakeServer(*(AdoptedLegacy(0, on_duty, None, False, two, ()) for on_duty in (True, False)))
     adopter.round.step(connection(server), 0.0)
     assert adopter.listening.wanted == ("queue:mail", "delayed:")
     adopter.round.step(connection(server), 1.0)
@@ -130,7 +130,7 @@ def test_each_look_at_a_source_that_cannot_be_read_is_counted_from_nought() -> N
     adopter = Adopter(SOURCE)
     counted = []
     for fault in ("", "it is a hash", "it is a hash"):
-        answer = AdoptedClassic(0, True, None, False, (FromSource(0, 0, fault),), ())
+        answer = AdoptedLegacy(0, True, None, False, (FromSource(0, 0, fault),), ())
         adopter.round.step(connection(FakeServer(answer)), 0.0)
         found = read_region(adopter.region)
         counted += [numbers for definition, _, numbers in found if definition is metrics.ADOPT_ERRORS]

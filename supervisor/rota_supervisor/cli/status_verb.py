@@ -55,7 +55,7 @@ Table = tuple[list[str], list[list[object]]]
 def status() -> None:
     """Show the pools and processes of this node's master.
 
-    Also show the items that wait in adopted classic queues, and the consumers and next schedules of the whole fleet.
+    Also show the items that wait in adopted legacy lists, and the consumers and next schedules of the whole fleet.
     """
     state = command.current_state()
     found = master_verbs.request("status")
@@ -69,7 +69,7 @@ def status() -> None:
 
 
 def _of_fleet(state: command.CliState, found: Row) -> Mapping[str, Any]:
-    """Return the consumers of the whole fleet, what waits in classic queues, and the next schedules; each is None if
+    """Return the consumers of the whole fleet, what waits in legacy lists, and the next schedules; each is None if
     the server does not reply."""
     namespace = found["fleet"]
     try:
@@ -198,7 +198,7 @@ def _consumers(rows: Sequence[Row]) -> Table:
 
 
 def _adopts(rows: Sequence[Row]) -> Table:
-    """Return the table of classic queues whose items become tasks of this fleet."""
+    """Return the table of legacy lists whose items become tasks of this fleet."""
     header = ["ADOPTS FROM", "IS A", "WAITING", "QUEUE", "NEXT DUE"]
     cells: list[list[object]] = []
     for row in rows:
@@ -237,11 +237,11 @@ def _cut(text: str, most: int) -> str:
     return output.cut(printable(text), most)
 
 
-# Classic queues
+# Legacy lists
 
 
 def _with_what_waits(sources: Sequence[Row], connection: Connection) -> list[dict[str, Any]]:
-    """Return the master's rows of classic queues, with `type`, `waiting` and `next_due_at` added (Unix seconds, None if
+    """Return the master's rows of legacy lists, with `type`, `waiting` and `next_due_at` added (Unix seconds, None if
     no item waits for its time), or `error` if the server refuses. Raises ServerError."""
     return [{**source, **_source_found(source["key"], connection)} for source in sources]
 

@@ -10,7 +10,7 @@ from msgspec import Struct
 
 from rota.child.child_settings import LogSettings, ServerSettings
 from rota.durations import microseconds, unix_microseconds
-from rota.protocol.replies import ClassicSource
+from rota.protocol.replies import LegacySource
 from rota.protocol.tiers import Domain, QueueCondition, QueueShare, domain_of, text_of_hours
 from rota.schedules.schedule import CronRule, EveryRule, Rule, Schedule
 from rota.server.connection import LONG_PARK_SECONDS, PARK_SECONDS
@@ -27,7 +27,7 @@ from rota_supervisor.config.model import (
 EVERY_QUEUE = "*"
 DEFAULT_POOL = "default"
 SHARE_KEYS = ("weight", "cap", "rate", "condition")  # the keys of [queues.NAME] that make a share
-CLASSIC_LIST = "queue:"  # the prefix of the lists of classic queues
+LEGACY_LIST_PREFIX = "queue:"  # the prefix of the lists of legacy lists
 
 
 def served_queues(config: Config) -> tuple[str, ...]:
@@ -117,11 +117,9 @@ def _condition(name: str, condition: ConditionConfig, now_us: int) -> QueueCondi
     return QueueCondition(name, "hours", text_of_hours(*intervals(parse_hours(condition.hours), now_us)))
 
 
-def classic_sources(config: Config) -> tuple[ClassicSource, ...]:
+def legacy_sources(config: Config) -> tuple[LegacySource, ...]:
     """Return the keys from which pollers adopt tasks."""
-    return tuple(
-        ClassicSource(key, adopt.queue or queue_in_key(key), adopt.task) for key, adopt in config.adopt.items()
-    )
+    return tuple(LegacySource(key, adopt.queue or queue_in_key(key), adopt.task) for key, adopt in config.adopt.items())
 
 
 def server_settings(config: Config) -> ServerSettings:
@@ -160,8 +158,8 @@ def by_name(settings: type[Any], *sections: Struct) -> dict[str, Any]:
 
 
 def queue_in_key(key: str) -> str:
-    """Return the queue that a classic list is named after, or "" for any other key."""
-    return key.removeprefix(CLASSIC_LIST) if key.startswith(CLASSIC_LIST) else ""
+    """Return the queue that a legacy list is named after, or "" for any other key."""
+    return key.removeprefix(LEGACY_LIST_PREFIX) if key.startswith(LEGACY_LIST_PREFIX) else ""
 
 
 # Schedules

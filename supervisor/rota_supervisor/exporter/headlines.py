@@ -133,7 +133,7 @@ def _dropped_series(status: Row) -> Iterator[Headline]:
 
 def _adopt_errors(status: Row) -> Iterator[Headline]:
     for source, errors in (status.get("adopt_errors") or {}).items():
-        text = f"adoption from the classic queue {source} failed {count(errors, 'time')} in 15 m"
+        text = f"adoption from the legacy list {source} failed {count(errors, 'time')} in 15 m"
         yield Headline(BAD, text, "fleet")
 
 

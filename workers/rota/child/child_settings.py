@@ -10,7 +10,7 @@ import json
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from rota.protocol.replies import ClassicSource
+from rota.protocol.replies import LegacySource
 from rota.protocol.tiers import Domain, QueueShare
 
 
@@ -93,7 +93,7 @@ class PollerSettings:
     dead_max_count: int  # the oldest dead tasks beyond this number are removed
     forget_queue_seconds: float  # how long a pattern's queue may be empty before it is forgotten
     queues: tuple[str, ...]  # queues and patterns of all tiers, to find the name under which a queue is counted
-    adopts: tuple[ClassicSource, ...]  # the classic queues that the poller takes items from
+    adopts: tuple[LegacySource, ...]  # the legacy lists that the poller takes items from
     log: LogSettings
 
 
@@ -119,6 +119,6 @@ def poller_settings_from_json(text: str) -> PollerSettings:
     """Return the settings that `settings_to_json` wrote. Raises KeyError or TypeError for any other shape."""
     raw: dict[str, Any] = json.loads(text)
     raw["server"] = ServerSettings(**raw["server"])
-    raw["adopts"] = tuple(ClassicSource(*source) for source in raw["adopts"])
+    raw["adopts"] = tuple(LegacySource(*source) for source in raw["adopts"])
     raw["log"] = LogSettings(**raw["log"])
     return PollerSettings(**{**raw, "queues": tuple(raw["queues"])})

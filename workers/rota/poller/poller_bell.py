@@ -3,7 +3,7 @@
 The wait uses select() with a timeout in microseconds, which ended 0.4 ms late at most. BLPOP's own timeout came 50 to
 100 ms late on an idle server, and poll() counts in milliseconds.
 
-The same connection receives notifications of changed keys (`CLIENT TRACKING`). Classic queues are tracked in
+The same connection receives notifications of changed keys (`CLIENT TRACKING`). Legacy lists are tracked in
 broadcasting mode: the server reports each change of a key with one of the prefixes, whatever its type. The fleet's own
 lanes are tracked in the default mode: the server reports only the next change of each key that `EXISTS` has read, so a
 busy fleet gets few notifications. Neither mode takes anything from a list, so a killed poller loses nothing.
@@ -29,9 +29,9 @@ from rota.telemetry import log, log_events
 class BellState:
     """State shared by the rounds of a poller and its bell."""
 
-    wanted: tuple[str, ...] = ()  # prefixes of classic queues to track
+    wanted: tuple[str, ...] = ()  # prefixes of legacy lists to track
     hears: bool = False  # whether the server tracks them
-    rang: bool = False  # a classic queue has changed, or may have
+    rang: bool = False  # a legacy list has changed, or may have
     client_id: int = 0  # CLIENT ID of the bell's connection, 0 for none
     changed_at: float = math.inf  # when the first key of the fleet changed since the last check (monotonic)
     _asked_for: tuple[str, ...] = field(default=(), init=False)  # prefixes that the connection has been set up for

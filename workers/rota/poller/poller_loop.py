@@ -19,7 +19,7 @@ from rota.child.slots import Phase
 from rota.poller.fleet_walks import AuditWalk, KeyWalk, ScheduledAdoption
 from rota.poller.poller_bell import BellState, PollerBell
 from rota.poller.poller_report import PollerReport
-from rota.poller.rounds import UNKNOWN_DUE, ClassicAdoption, Duty, NextDue, Round, ScheduleRound, SweepRound, TrimRound
+from rota.poller.rounds import UNKNOWN_DUE, Duty, LegacyAdoption, NextDue, Round, ScheduleRound, SweepRound, TrimRound
 from rota.protocol.entry import MICROSECONDS
 from rota.protocol.store import Store
 from rota.server.address import address_of
@@ -158,7 +158,7 @@ class Promotion:
 
 class Rounds:
     """The rounds of a poller. They sweep and reap within each second or more often, enqueue the occurrences of
-    schedules, take items from classic queues, trim each minute, and scan if that is this poller's duty. The first round
+    schedules, take items from legacy lists, trim each minute, and scan if that is this poller's duty. The first round
     that is due takes a step."""
 
     def __init__(
@@ -171,7 +171,7 @@ class Rounds:
     ) -> None:
         self._clock = clock
         now, duty = clock(), Duty(listening)
-        kinds = SweepRound, ScheduleRound, ClassicAdoption, ScheduledAdoption, KeyWalk, TrimRound, AuditWalk
+        kinds = SweepRound, ScheduleRound, LegacyAdoption, ScheduledAdoption, KeyWalk, TrimRound, AuditWalk
         self._rounds: tuple[Round, ...] = tuple(kind(settings, store, report, duty, now) for kind in kinds)
 
     def step(self, connection: Connection) -> NextDue | None:

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from rota.child.slot_memory import SharedText
 from rota.protocol.entry import MICROSECONDS
 from rota.protocol.outcome import AT_MOST_ONCE
-from rota.protocol.replies import AdoptedClassic, AdoptedScheduled, ClassicSource, Promoted, Reaped, Swept
+from rota.protocol.replies import AdoptedLegacy, AdoptedScheduled, LegacySource, Promoted, Reaped, Swept
 from rota.protocol.wire import shown
 from rota.server.server_errors import PushedBack, Refused
 from rota.telemetry import log, log_events, metrics
@@ -96,13 +96,13 @@ class PollerReport:
             self._recorder.counter(metrics.TASKS_DEAD, queue, _NO_TASK, reason).add()
             log.logger().error(log_events.TASK_DEAD, queue=queue, reason=reason)
 
-    def adopted_classic(self, sources: Sequence[ClassicSource], adopted: AdoptedClassic) -> None:
-        """Report a chunk that was taken from classic queues, which may be empty."""
+    def adopted_legacy(self, sources: Sequence[LegacySource], adopted: AdoptedLegacy) -> None:
+        """Report a chunk that was taken from legacy lists, which may be empty."""
         for source, found in zip(sources, adopted.sources, strict=True):
             self._recorder.gauge(metrics.ADOPT_WAITING, source.key).set(found.left)
             self._recorder.counter(metrics.ADOPTED, source.key).add(found.taken)
             self._recorder.counter(metrics.ADOPT_ERRORS, source.key).add(bool(found.fault))
-            if found.fault and self._rarely.is_due("adopt_classic", source.key):
+            if found.fault and self._rarely.is_due("adopt_legacy", source.key):
                 log.logger().error(log_events.ADOPT_FAILED, source=shown(source.key), error=shown(found.fault))
         self._dead_at_once(adopted.dead)
 

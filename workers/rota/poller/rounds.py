@@ -3,7 +3,7 @@
 Each round has its own interval. A step that failed is due again at once. A call that the server refused is reported and
 skipped until its next time, so that it holds up no other round. Times are monotonic.
 
-The round of classic queues takes all items from lists, and due items from sorted sets. Every poller of the fleet checks
+The round of legacy lists takes all items from lists, and due items from sorted sets. Every poller of the fleet checks
 them from time to time, and one poller has the duty to listen: the server notifies it of each change, and it takes an
 item when the item is due. The reply to each call decides which poller has the duty. If that poller dies, another one
 gets it within a second.
@@ -27,7 +27,7 @@ from rota.poller.poller_bell import BellState, KeyTracking
 from rota.poller.poller_report import PollerReport
 from rota.protocol.entry import MICROSECONDS
 from rota.protocol.outcome import LOST, FailureRecord
-from rota.protocol.replies import AdoptedClassic, Swept
+from rota.protocol.replies import AdoptedLegacy, Swept
 from rota.protocol.schedule_store import (
     SCHEDULES_A_PAGE,
     RemoveStatus,
@@ -77,7 +77,7 @@ UNKNOWN_DUE: Final = NextDue(None, 0, -math.inf)
 class Duty:
     """The duties of this poller, according to the last sweep."""
 
-    listening: BellState  # for classic queues, which is a separate duty
+    listening: BellState  # for legacy lists, which is a separate duty
     walks: bool = False  # whether this poller scans for the fleet
     untold: int = 0  # number of items of the delayed set without a ticket
     left: int = 0  # number of those that a search did not find: tasks of ours whose ticket was lost
@@ -127,7 +127,7 @@ class Round:
 
 CHUNK: Final = 125  # an item costs the server 11 us, so turns are delayed by 1.4 ms, as by a chunk of promotions
 PAUSE_SECONDS: Final = 0.003  # the shortest time between two calls, so that a flood leaves time for the other rounds
-CLASSIC_LOOK_SECONDS: Final = 0.25  # for every poller: this finds items that a killed poller was notified of
+LEGACY_POLL_SECONDS: Final = 0.25  # for every poller: this finds items that a killed poller was notified of
 DEAF_SECONDS: Final = 0.04  # for the listening poller, if the server does not notify it
 REFUSED_SECONDS: Final = 1.0
 
@@ -262,8 +262,8 @@ class TrimRound(Round):
             self._next_at = now + TRIM_SECONDS
 
 
-class ClassicAdoption(Round):
-    """Takes items from classic queues. It is never due if none are configured."""
+class LegacyAdoption(Round):
+    """Takes items from legacy lists. It is never due if none are configured."""
 
     def __init__(self, settings: PollerSettings, store: Store, report: PollerReport, duty: Duty, now: float) -> None:
         super().__init__(settings, store, report, duty, now if settings.adopts else math.inf)
@@ -271,7 +271,7 @@ class ClassicAdoption(Round):
         self._keys = tuple(source.key for source in self._sources)
         self._listening = duty.listening
         self._not_before = now
-        self._call = store.adopt_classic(os.urandom(_NAME_BYTES).hex(), CHUNK, self._sources)
+        self._call = store.adopt_legacy(os.urandom(_NAME_BYTES).hex(), CHUNK, self._sources)
 
     @property
     def due_at(self) -> float:
@@ -280,22 +280,22 @@ class ClassicAdoption(Round):
     def step(self, connection: Connection, now: float) -> None:
         """Take a chunk of items. Raises ServerError."""
         self._listening.rang, self._not_before = False, now + PAUSE_SECONDS
-        adopted = self._unless_refused("adopt_classic", lambda: connection.run(self._call))
+        adopted = self._unless_refused("adopt_legacy", lambda: connection.run(self._call))
         if adopted is None:
             self._next_at = now + REFUSED_SECONDS
             return
-        self._report.adopted_classic(self._sources, adopted)
+        self._report.adopted_legacy(self._sources, adopted)
         self._listening.wanted = self._keys if adopted.on_duty else ()
         self._next_at = now + seconds_to_next(adopted, hears=self._listening.hears)
 
 
-def seconds_to_next(adopted: AdoptedClassic, *, hears: bool) -> float:
+def seconds_to_next(adopted: AdoptedLegacy, *, hears: bool) -> float:
     """Return how many seconds after a call the next one is made, if there is no notification."""
     if adopted.more:
         return PAUSE_SECONDS
     if not adopted.on_duty:
-        return CLASSIC_LOOK_SECONDS
-    look = CLASSIC_LOOK_SECONDS if hears else DEAF_SECONDS
+        return LEGACY_POLL_SECONDS
+    look = LEGACY_POLL_SECONDS if hears else DEAF_SECONDS
     if adopted.next_due_us is None:
         return look
     return min(look, max(0.0, (adopted.next_due_us - adopted.now_us) / MICROSECONDS))

@@ -1,7 +1,7 @@
 """The body of a task: the JSON text that Redis stores under the task's id. Any language can write it.
 
 A body is `[id, queue, name, args]`, optionally with a fifth element: an object with `kwargs` and `options`. Other
-fields of that object are kept as `extra`. The classic form with two elements, `[name, args]`, is read as well.
+fields of that object are kept as `extra`. The legacy form with two elements, `[name, args]`, is read as well.
 """
 
 import json
@@ -60,7 +60,7 @@ def encode_json(value: Any) -> bytes:
 
 
 def decode_body(raw: bytes, max_bytes: int = 0) -> Body:
-    """Read a body of the classic or the full form, of at most `max_bytes` (0: any size).
+    """Read a body of the legacy or the full form, of at most `max_bytes` (0: any size).
 
     Raises BodyError with the reason if the body cannot be read.
     """

@@ -167,7 +167,7 @@ class Attended:
     shares: tuple[QueueShare, ...]  # how the fleet's masters serve its queues; plain ones if no master does
 
 
-class ClassicSource(NamedTuple):
+class LegacySource(NamedTuple):
     """A key from which items are taken."""
 
     key: str
@@ -185,8 +185,8 @@ class FromSource(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class AdoptedClassic:
-    """The result of adopting items from classic sources."""
+class AdoptedLegacy:
+    """The result of adopting items from legacy sources."""
 
     now_us: int
     on_duty: bool  # whether this poller is the one that listens for the fleet
@@ -201,4 +201,4 @@ def _of_sources(raw: Raw) -> tuple[FromSource, ...]:
     return tuple(FromSource(int(taken), int(left), text_of(fault)) for taken, left, fault in thirds)
 
 
-parse_adopted_classic = reply(AdoptedClassic, int, bool, time_or_none, bool, _of_sources, pairs_of_texts)
+parse_adopted_legacy = reply(AdoptedLegacy, int, bool, time_or_none, bool, _of_sources, pairs_of_texts)

@@ -18,18 +18,18 @@ from rota.protocol.new_tasks import Enqueued, NewTask, parse_enqueued
 from rota.protocol.nodes import NOTHING_ANNOUNCED, Announced, AnnounceReply, parse_announce
 from rota.protocol.outcome import ARGS_PER_SETTLEMENT
 from rota.protocol.replies import (
-    AdoptedClassic,
+    AdoptedLegacy,
     AdoptedScheduled,
     Attended,
     Bounded,
     CancelStatus,
-    ClassicSource,
+    LegacySource,
     Promoted,
     Reaped,
     Renewed,
     RestoreStatus,
     Swept,
-    parse_adopted_classic,
+    parse_adopted_legacy,
     parse_adopted_scheduled,
     parse_bounded,
     parse_cancel,
@@ -243,10 +243,10 @@ class Store(Queries, Operations, Dependents):
         """Adopt up to BATCH legacy items of the delayed set, which other programs have pushed."""
         return self._command("adopt_scheduled", pack(members), parse_adopted_scheduled)
 
-    def adopt_classic(self, poller: str, limit: int, sources: Sequence[ClassicSource]) -> Command[AdoptedClassic]:
+    def adopt_legacy(self, poller: str, limit: int, sources: Sequence[LegacySource]) -> Command[AdoptedLegacy]:
         """Make tasks of up to `limit` items that are ready or due in these sources; `poller` is the caller's name."""
         args = (arg for source in sources for arg in source)
-        return self._command("adopt_classic", pack((poller, limit, *args)), parse_adopted_classic)
+        return self._command("adopt_legacy", pack((poller, limit, *args)), parse_adopted_legacy)
 
     def list_queues(self, queues: Sequence[str]) -> Command[int]:
         """Register up to BATCH queues whose lanes were found; returns how many were not known."""

@@ -380,10 +380,10 @@ INFLIGHT_ORPHANS = _gauge(
     "In-flight lists whose owner nobody registered, at the last scan. Expected 0.",
     highest=True,
 )
-ADOPTED = _counter("rota_adopted_total", _POLLER, "Items of classic queues that became tasks.", "source")
-ADOPT_WAITING = _gauge("rota_adopt_waiting_items", _POLLER, "Items in a classic queue.", "source", highest=True)
+ADOPTED = _counter("rota_adopted_total", _POLLER, "Items of legacy lists that became tasks.", "source")
+ADOPT_WAITING = _gauge("rota_adopt_waiting_items", _POLLER, "Items in a legacy list.", "source", highest=True)
 ADOPT_ERRORS = _counter(
-    "rota_adopt_errors_total", _POLLER, "Looks at which nothing could be taken from a classic queue.", "source"
+    "rota_adopt_errors_total", _POLLER, "Looks at which nothing could be taken from a legacy list.", "source"
 )
 LEASES_LOST = _counter("rota_leases_lost_total", _MASTER, "Owners of this node whose lease was lost while they lived.")
 

@@ -14,7 +14,7 @@ from rota.protocol.nodes import NodeReport
 from rota.telemetry import log_events as names
 from rota.telemetry import metrics as m
 from rota.telemetry.metrics import GaugeDefinition
-from rota_supervisor.config.resolution import classic_sources, pool_sizes
+from rota_supervisor.config.resolution import legacy_sources, pool_sizes
 from rota_supervisor.control.port import ControlReply
 from rota_supervisor.fleet_snapshot import HeartbeatLimits, Member, Moment, WorkerLoad, node_report, snapshot
 from rota_supervisor.layout import TICK_SECONDS, Role
@@ -48,7 +48,7 @@ def status(state: MasterState, slots: Sequence[Member], at: Moment) -> ControlRe
         **seen.to_json(),
         "redis": state.surroundings.redis,
         "listen": state.listen_address,
-        "adopts": [source._asdict() for source in classic_sources(state.config)],
+        "adopts": [source._asdict() for source in legacy_sources(state.config)],
     }
 
 

@@ -144,7 +144,7 @@ def poller_settings(config: Config, rank: int) -> PollerSettings:
         lease_seconds=config.lease.seconds,
         dead_max_age_seconds=config.dead.max_age_seconds,
         dead_max_count=config.dead.max_count,
-        adopts=resolution.classic_sources(config),
+        adopts=resolution.legacy_sources(config),
         queues=served_queues(config) if any(map(is_pattern, served_queues(config))) else (),
         log=resolution.log_settings(config),
         **_filled(PollerSettings, config),

@@ -201,7 +201,7 @@ class Client(Steering, KnowsForeignNames, kind="client"):
     def execute_later(self, queue: str, name: str, args: Sequence[Any], delay: float = 0) -> str:
         """Enqueue a task by its name, due `delay` seconds from now, and return its id.
 
-        The signature is that of the classic producers; new code calls `enqueue`. Raises the errors of `enqueue`.
+        The signature is that of the legacy producers; new code calls `enqueue`. Raises the errors of `enqueue`.
         """
         return (self.enqueue(name, args=args, queue=queue, delay=delay)).id
 

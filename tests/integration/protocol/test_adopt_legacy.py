@@ -1,4 +1,4 @@
-"""Claims about classic queues: what producers left in lists and sorted sets of their own becomes tasks, as it is."""
+"""Claims about legacy lists: what producers left in lists and sorted sets of their own becomes tasks, as it is."""
 
 import json
 from collections.abc import Callable, Iterator
@@ -6,7 +6,7 @@ from typing import Final
 
 import pytest
 
-from rota.protocol.replies import AdoptedClassic, ClassicSource
+from rota.protocol.replies import AdoptedLegacy, LegacySource
 from support.protocol import SECOND_US, Fleet, body_of, one_tier
 
 YEAR_SECONDS: Final = 365 * 86_400
@@ -27,8 +27,8 @@ def named(fleet: Fleet, namespace: str) -> Iterator[Named]:
         fleet.redis.delete(name)
 
 
-def adopt(fleet: Fleet, *sources: ClassicSource, limit: int = 100, poller: str = "one") -> AdoptedClassic:
-    return fleet.run(fleet.store.adopt_classic(poller, limit, sources))
+def adopt(fleet: Fleet, *sources: LegacySource, limit: int = 100, poller: str = "one") -> AdoptedLegacy:
+    return fleet.run(fleet.store.adopt_legacy(poller, limit, sources))
 
 
 def schedule(fleet: Fleet, key: str, seconds: float, member: str | bytes) -> float:
@@ -43,7 +43,7 @@ def balanced(fleet: Fleet) -> bool:
 
 
 def test_items_of_a_list_become_tasks_in_their_order_by_their_own_ids(fleet: Fleet, named: Named) -> None:
-    source = ClassicSource(named("queue:mail"), "q")
+    source = LegacySource(named("queue:mail"), "q")
     fleet.redis.rpush(source.key, body_of("a"), body_of("b", "mail"), '["work",[1]]')
     adopted = adopt(fleet, source)
     assert [tuple(found) for found in adopted.sources] == [(3, 0, "")]
@@ -56,7 +56,7 @@ def test_items_of_a_list_become_tasks_in_their_order_by_their_own_ids(fleet: Fle
 
 
 def test_an_adopted_item_wakes_who_waits_for_its_queue_and_lists_the_queue(fleet: Fleet, named: Named) -> None:
-    source = ClassicSource(named("queue:mail"), "q")
+    source = LegacySource(named("queue:mail"), "q")
     fleet.redis.rpush(source.key, body_of("a"))
     adopt(fleet, source)
     assert fleet.bell() == 1
@@ -64,7 +64,7 @@ def test_an_adopted_item_wakes_who_waits_for_its_queue_and_lists_the_queue(fleet
 
 
 def test_items_of_a_sorted_set_are_taken_when_they_are_due_in_order_of_due(fleet: Fleet, named: Named) -> None:
-    source = ClassicSource(named("delayed:"))
+    source = LegacySource(named("delayed:"))
     late = schedule(fleet, source.key, -1, body_of("late"))
     later = schedule(fleet, source.key, -2, body_of("later"))
     due_us = round(schedule(fleet, source.key, 60, body_of("waits")) * SECOND_US)
@@ -79,7 +79,7 @@ def test_items_of_a_sorted_set_are_taken_when_they_are_due_in_order_of_due(fleet
 
 
 def test_what_is_not_due_stays_its_producers_to_move_and_to_take_back(fleet: Fleet, named: Named) -> None:
-    source = ClassicSource(named("delayed:"))
+    source = LegacySource(named("delayed:"))
     schedule(fleet, source.key, 60, body_of("a"))
     adopt(fleet, source)
     schedule(fleet, source.key, -1, body_of("a"))
@@ -90,7 +90,7 @@ def test_what_is_not_due_stays_its_producers_to_move_and_to_take_back(fleet: Fle
 
 
 def test_an_item_may_be_the_argument_of_a_task(fleet: Fleet, named: Named) -> None:
-    source = ClassicSource(named("queue:email"), "q", "send")
+    source = LegacySource(named("queue:email"), "q", "send")
     mail = '{"to": 17, "time": 1.5}'
     fleet.redis.rpush(source.key, mail)
     adopt(fleet, source)
@@ -100,14 +100,14 @@ def test_an_item_may_be_the_argument_of_a_task(fleet: Fleet, named: Named) -> No
 
 def test_what_is_scheduled_for_a_list_that_feeds_another_queue_goes_there_too(fleet: Fleet, named: Named) -> None:
     name = named("queue:mail").removeprefix("queue:").replace("@", "-")
-    sources = ClassicSource(f"queue:{name}", "q"), ClassicSource(named("delayed:"))
+    sources = LegacySource(f"queue:{name}", "q"), LegacySource(named("delayed:"))
     schedule(fleet, sources[1].key, -1, body_of("a", name))
     adopt(fleet, *sources)
     assert fleet.claim(fleet.register(), one_tier("q")) == ["a"]
 
 
 def test_an_item_whose_id_is_live_runs_under_another_one(fleet: Fleet, named: Named) -> None:
-    source = ClassicSource(named("queue:mail"), "q")
+    source = LegacySource(named("queue:mail"), "q")
     fleet.redis.rpush(source.key, body_of("a"), body_of("a"))
     adopt(fleet, source)
     first, second = fleet.lane()
@@ -119,7 +119,7 @@ def test_an_item_whose_id_is_live_runs_under_another_one(fleet: Fleet, named: Na
 def test_what_names_no_queue_or_is_due_in_milliseconds_is_dead_with_its_bytes_and_in_nobodys_way(
     fleet: Fleet, named: Named
 ) -> None:
-    jobs, delayed = ClassicSource(named("jobs")), ClassicSource(named("delayed:"))
+    jobs, delayed = LegacySource(named("jobs")), LegacySource(named("delayed:"))
     fleet.redis.rpush(jobs.key, b"\xff not json", '["work",[]]', body_of("good"))
     fleet.raw("ZADD", delayed.key, 1_795_252_610_250, body_of("far"))
     adopted = adopt(fleet, jobs, delayed)
@@ -135,7 +135,7 @@ def test_what_names_no_queue_or_is_due_in_milliseconds_is_dead_with_its_bytes_an
 
 
 def test_a_source_that_cannot_be_read_is_told_and_keeps_nothing_from_the_others(fleet: Fleet, named: Named) -> None:
-    broken, good = ClassicSource(named("queue:hash"), "q"), ClassicSource(named("queue:good"), "q")
+    broken, good = LegacySource(named("queue:hash"), "q"), LegacySource(named("queue:good"), "q")
     fleet.redis.hset(broken.key, "a", "b")
     fleet.redis.rpush(good.key, body_of("a"))
     of_broken, of_good = adopt(fleet, broken, good).sources
@@ -145,7 +145,7 @@ def test_a_source_that_cannot_be_read_is_told_and_keeps_nothing_from_the_others(
 
 
 def test_a_long_source_leaves_room_for_the_others_and_all_of_it_comes_in_order(fleet: Fleet, named: Named) -> None:
-    long, short = ClassicSource(named("queue:long"), "q"), ClassicSource(named("queue:short"), "short")
+    long, short = LegacySource(named("queue:long"), "q"), LegacySource(named("queue:short"), "short")
     fleet.redis.rpush(long.key, *(body_of(f"t{number}") for number in range(25)))
     fleet.redis.rpush(short.key, *(body_of(f"s{number}") for number in range(3)))
     adopted = adopt(fleet, long, short, limit=10)
@@ -160,7 +160,7 @@ def test_a_long_source_leaves_room_for_the_others_and_all_of_it_comes_in_order(f
 def test_a_key_of_ours_that_was_overwritten_refuses_the_call_and_nothing_is_taken(
     fleet: Fleet, named: Named, key: str
 ) -> None:
-    source = ClassicSource(named("queue:mail"), "q")
+    source = LegacySource(named("queue:mail"), "q")
     fleet.redis.rpush(source.key, body_of("a"))
     fleet.redis.set(getattr(fleet.keys, key), "something else")
     before = fleet.snapshot()
@@ -171,7 +171,7 @@ def test_a_key_of_ours_that_was_overwritten_refuses_the_call_and_nothing_is_take
 
 
 def test_items_for_a_lane_that_is_none_are_set_aside(fleet: Fleet, named: Named) -> None:
-    source = ClassicSource(named("queue:mail"), "q")
+    source = LegacySource(named("queue:mail"), "q")
     fleet.redis.rpush(source.key, body_of("a"))
     fleet.redis.set(fleet.keys.ready_lane("q"), "no list")
     assert adopt(fleet, source).dead == (("q", "unusable_lane"),)

@@ -1,5 +1,5 @@
 #!lua flags=allow-oom
--- Turn the items of classic queues into tasks. Producers push these items to keys outside the namespace. Items of a
+-- Turn the items of legacy lists into tasks. Producers push these items to keys outside the namespace. Items of a
 -- list become ready at once; items of a sorted set become ready when their score says that they are due.
 -- with: prefix clock numbers entry doorbell books in_use former bare news waiters otherwise following adopt leases
 -- KEYS[1]  tasks
