@@ -10,7 +10,7 @@ import time
 from collections.abc import Awaitable, Callable, Collection, Generator, Sequence
 from contextlib import suppress
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from rota.protocol.command import Command, Script, sha1_of
 from rota.protocol.store import Blame, Store
@@ -21,7 +21,7 @@ from rota.server.server_errors import ConnectionLost, Refused
 
 if TYPE_CHECKING:
     from rota.child.child_process import Fence
-    from rota.client.sender import Batch, Sender
+    from rota.client.sender import Batch, Nonce, Sender
     from rota.poller.rounds import LegacyAdoption
     from rota.protocol.entry import Entry
     from rota.protocol.schedule_store import DeclaredSchedule
@@ -87,7 +87,7 @@ def send_again_under_another_nonce(
     original: Callable[..., Any], self: "Sender[Any, Any, Any]", batches: "Sequence[Batch[Any]]", deadline: float
 ) -> Any:
     """What got no answer is sent again, and the server cannot know that it saw it before."""
-    return original(self, [batch._replace(nonce=os.urandom(16).hex()) for batch in batches], deadline)
+    return original(self, [batch._replace(nonce=cast("Nonce", os.urandom(16).hex())) for batch in batches], deadline)
 
 
 def died_without_outcomes(

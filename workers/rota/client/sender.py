@@ -10,7 +10,7 @@ import os
 import time
 from collections.abc import Callable, Generator, Sequence
 from functools import partial
-from typing import Any, Final, Generic, NamedTuple, Protocol, TypeVar
+from typing import Any, Final, Generic, NamedTuple, NewType, Protocol, TypeVar
 
 from rota.client.command_replies import WHOLE, Exchange, NoReply, NotAccepted, Replied, Reply, Uncertain, Unconfirmed
 from rota.client.enqueue_options import Interceptor
@@ -71,12 +71,16 @@ class Cut(Exception):
         self.is_sent = is_sent
 
 
+Nonce = NewType("Nonce", str)
+"""The text `NAME NUMBER` by which the server recognizes a call that is sent again."""
+
+
 class Batch(NamedTuple, Generic[S]):
     """The things that one call sends, with its nonce."""
 
     items: Sequence[S]
     at: int  # The number of things in the batches before this one.
-    nonce: str
+    nonce: Nonce
 
 
 Pieces = Sequence[tuple[Sequence[S], int]]
@@ -85,7 +89,7 @@ sent, so that an enqueue of many rounds takes few."""
 
 
 class Nonces:
-    """The nonces of calls, in the form `NAME NUMBER`. Thread-safe; a forked child has its own names.
+    """The nonces of calls. Thread-safe; a forked child has its own names.
 
     After a call with a reply, the next call uses the same name and the next number, so that the server keeps one record
     for the name, not one for each call. The name of any other call is never used again, because that call may be
@@ -94,9 +98,9 @@ class Nonces:
 
     def __init__(self) -> None:
         self._pid = os.getpid()
-        self._next: list[str] = []
+        self._next: list[Nonce] = []
 
-    def take(self) -> str:
+    def take(self) -> Nonce:
         """Return the nonce for a call."""
         if self._pid != os.getpid():
             self._next = []  # Before the pid is set, since another thread may run in between.
@@ -104,12 +108,12 @@ class Nonces:
         try:
             return self._next.pop()
         except IndexError:
-            return f"{os.urandom(16).hex()} 1"
+            return Nonce(f"{os.urandom(16).hex()} 1")
 
-    def mark_replied(self, nonce: str) -> None:
+    def mark_replied(self, nonce: Nonce) -> None:
         """Note that the call got a reply the first time it was sent, so it will not be repeated."""
         name, _, number = nonce.partition(" ")
-        self._next.append(f"{name} {int(number) + 1}")
+        self._next.append(Nonce(f"{name} {int(number) + 1}"))
 
 
 class Sender(Generic[S, V, H]):
