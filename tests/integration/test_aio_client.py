@@ -14,7 +14,7 @@ import redis
 import rota
 from rota.client import default_clients
 from rota.client.aio.pool import AioPool
-from rota.client.command_replies import Exchange, NoReply
+from rota.client.command_replies import Exchange, NotReplied
 from rota.protocol.command import Command
 from rota.protocol.store import BATCH, Store
 from rota.protocol.views import TaskState
@@ -187,7 +187,7 @@ def test_commands_whose_packing_takes_all_the_time_have_an_answer_each(link: Fau
         link.silence(replies=True)
         answers = await pool.exchange(line, Exchange(slow(), None, time.monotonic() + 0.1))
         pool.close()
-        assert [type(answer) for answer in answers] == [NoReply] * 3
+        assert [type(answer) for answer in answers] == [NotReplied] * 3
 
     asyncio.run(program())
 

@@ -13,7 +13,7 @@ import redis
 
 import rota
 from rota.client.blocking.client import Client
-from rota.client.command_replies import Exchange, NoReply, Replied, Reply
+from rota.client.command_replies import Exchange, NotReplied, Replied, Reply
 from rota.client.timed_connections import ClientPool, TimedConnection
 from rota.protocol.command import Command
 from rota.protocol.new_tasks import NewTask
@@ -183,7 +183,7 @@ def test_a_connection_that_breaks_between_two_commands_leaves_all_of_them_unansw
         yield third
 
     answers = exchange(client, cut_after_the_first())
-    assert [type(answer) for answer in answers] == [NoReply] * 3
+    assert [type(answer) for answer in answers] == [NotReplied] * 3
     assert [type(answer) for answer in exchange(client, [first, second, third])] == [Replied] * 3
     assert sorted(fleet.lane()) == ["a", "b", "before", "c"]
 
@@ -210,7 +210,7 @@ def test_a_late_answer_is_not_taken_for_that_of_a_script_the_server_had_to_learn
 
     monkeypatch.setattr(connection, "send", sent_when_the_late_answer_is_there)
     short = Exchange(late_after_the_first(), None, time.monotonic() + PAUSE_MS / 3000)
-    assert [type(answer) for answer in client._driver.pool.exchange(short)] == [NoReply] * 2
+    assert [type(answer) for answer in client._driver.pool.exchange(short)] == [NotReplied] * 2
     assert [type(answer) for answer in exchange(client, [first, second])] == [Replied] * 2
     assert fleet.lane() == ["before", "a", "b"]
 
@@ -226,7 +226,7 @@ def test_a_client_closed_between_two_commands_mixes_up_no_answers(client: Client
         yield third
 
     answers = exchange(client, closed_after_the_first())
-    assert [type(answer) for answer in answers] == [NoReply] * 3
+    assert [type(answer) for answer in answers] == [NotReplied] * 3
     assert [type(answer) for answer in exchange(client, [first, second, third])] == [Replied] * 3
     assert sorted(fleet.lane()) == ["a", "b", "before", "c"]
 

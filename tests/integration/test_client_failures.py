@@ -15,7 +15,7 @@ import redis
 
 import rota
 from rota.client.blocking.client import Client
-from rota.client.command_replies import Exchange, NoReply, Reply
+from rota.client.command_replies import Exchange, NotReplied, Reply
 from rota.protocol.store import BATCH
 from support.faulty_link import FaultyLink
 from support.protocol import Fleet
@@ -261,7 +261,7 @@ def test_repeat_adds_nothing_even_when_the_first_copy_has_ended(client: Client, 
 
 def test_repeat_enqueues_what_never_arrived(client: Client, fleet: Fleet, monkeypatch: pytest.MonkeyPatch) -> None:
     def lose(asked: Exchange[T]) -> list[Reply[T]]:
-        return [NoReply("the way there was cut") for _ in asked.commands]
+        return [NotReplied("the way there was cut") for _ in asked.commands]
 
     monkeypatch.setattr(client._driver.pool, "exchange", lose)
     with pytest.raises(rota.Uncertain) as caught:

@@ -12,7 +12,7 @@ import pytest
 
 import rota
 from rota.client.blocking.client import Client
-from rota.client.command_replies import Exchange, NoReply, Reply
+from rota.client.command_replies import Exchange, NotReplied, Reply
 from rota.client.flow_sending import ROUND_MEMBERS
 from rota.tasks.registry import default_registry
 from support.faulty_link import FaultyLink
@@ -225,7 +225,7 @@ class TestGroups:
     ) -> None:
         handle = client.enqueue(rota.group([call("a")], id="g"))
         with Client(server.url, namespace) as other, monkeypatch.context() as cut_off:
-            unanswered: list[Reply[Any]] = [NoReply("it was cut off")]
+            unanswered: list[Reply[Any]] = [NotReplied("it was cut off")]
             cut_off.setattr(other._driver.pool, "exchange", lambda _asked: unanswered)
             with pytest.raises(rota.Uncertain) as caught:
                 other.group("g").add([call("b")])
@@ -348,7 +348,7 @@ class TestMap:
             commands = list(asked.commands)
             sent.append(len(commands))
             if len(commands) == 4:  # the chunk, of which the first 125 are answered
-                return [*exchange(asked._replace(commands=commands[:1])), *[NoReply("it was cut off")] * 3]
+                return [*exchange(asked._replace(commands=commands[:1])), *[NotReplied("it was cut off")] * 3]
             if len(commands) == 3 and sent.count(3) == 1:  # what got no answer, once more
                 raise rota.Unavailable("the server is away")
             return exchange(asked._replace(commands=commands))

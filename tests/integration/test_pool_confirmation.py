@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from rota.client.command_replies import Exchange, NoReply, Replied
+from rota.client.command_replies import Exchange, NotReplied, Replied
 from rota.client.timed_connections import ClientPool
 from rota.protocol.store import Store
 from rota.server.endpoint import UrlEndpoint
@@ -60,7 +60,7 @@ def _scripted() -> Iterator[_ScriptedServer]:
         thread.join()
 
 
-@pytest.mark.parametrize(("ends", "expected"), [(False, Replied), (True, NoReply)])
+@pytest.mark.parametrize(("ends", "expected"), [(False, Replied), (True, NotReplied)])
 def test_the_confirmation_of_one_connection_is_none_for_what_went_by_another(
     scripted: _ScriptedServer, ends: bool, expected: type
 ) -> None:

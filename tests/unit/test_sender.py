@@ -6,7 +6,7 @@ from typing import Any, cast
 
 import pytest
 
-from rota.client.command_replies import NoReply, NotAccepted, Replied, Reply, Uncertain, Unconfirmed
+from rota.client.command_replies import NotAccepted, NotConfirmed, NotReplied, Replied, Reply, Uncertain
 from rota.client.sender import Batch, Cut, Sender, Sending
 from rota.errors import Unavailable
 from rota.protocol.command import Command
@@ -49,7 +49,7 @@ def a_call(sender: Sender[NewTask, Any, NewTask], *replies: Sequence[Reply[Any]]
 
 
 REPLIED: list[Reply[Any]] = [Replied([])]
-SILENT: list[Reply[Any]] = [NoReply("silent")]
+SILENT: list[Reply[Any]] = [NotReplied("silent")]
 
 
 def test_calls_that_have_a_reply_have_one_name_and_count_on() -> None:
@@ -74,7 +74,7 @@ def test_what_is_sent_besides_goes_on_with_the_same_name() -> None:
     [
         [SILENT, REPLIED],
         [SILENT, SILENT],
-        [[Unconfirmed("no replica")]],
+        [[NotConfirmed("no replica")]],
         [[NotAccepted(Unavailable("full"))]],
         [Cut(is_sent=True)],
         [Unavailable("no connection")],

@@ -244,20 +244,20 @@ class NotAccepted:
 
 
 @dataclass(frozen=True, slots=True)
-class NoReply:
+class NotReplied:
     """The connection was lost, or silent for too long, after the command was sent."""
 
     why: str
 
 
 @dataclass(frozen=True, slots=True)
-class Unconfirmed:
+class NotConfirmed:
     """The command was carried out, but its durability was not confirmed in time."""
 
     why: str
 
 
-Reply = Replied[T] | NotAccepted | NoReply | Unconfirmed
+Reply = Replied[T] | NotAccepted | NotReplied | NotConfirmed
 WHOLE: Final = 1.0
 
 
@@ -281,7 +281,7 @@ def value_of(reply: Reply[T], ids: Sequence[str] = ()) -> T:
             return value
         case NotAccepted(error):
             raise error
-        case NoReply(why) | Unconfirmed(why):
+        case NotReplied(why) | NotConfirmed(why):
             raise Uncertain(f"{why}; it may have been carried out", ids)
         case _:
             assert_never(reply)
@@ -301,18 +301,18 @@ class ReplyReader:
             try:
                 return Replied(read_reply(command, raw))
             except Refused as error:
-                return NoReply(f"{self._shown} sent an unexpected reply: {error}")
+                return NotReplied(f"{self._shown} sent an unexpected reply: {error}")
         if raw.reason == "oom":
             full = f"{self._shown} takes no more tasks, its memory is full ({raw})"
             return NotAccepted(ServerFull(f"{full}: raise its maxmemory, or let the fleet work off what waits"))
         if raw.is_reply:
             return NotAccepted(unavailable(f"{self._shown} refused: {self._why(raw)}", raw))
-        return NoReply(f"{self._shown} did not reply: {raw}")
+        return NotReplied(f"{self._shown} did not reply: {raw}")
 
     def confirmed(self, replies: list[Reply[T]], wanted: Confirmation, raw: object) -> list[Reply[T]]:
         """Return the replies, given the raw reply to the command that waits for their confirmation."""
         if isinstance(raw, ServerError) and not raw.is_reply:  # If sent again, they may still be confirmed.
-            lost = NoReply(f"{self._shown} did not confirm: {raw}")
+            lost = NotReplied(f"{self._shown} did not confirm: {raw}")
             return [lost if isinstance(reply, Replied) else reply for reply in replies]
         lack = f"the server reported {self._why(raw)}" if isinstance(raw, ServerError) else wanted.lack(raw)
         if not lack:
@@ -321,7 +321,7 @@ class ReplyReader:
             f"{self._shown} has accepted the tasks and not confirmed them: within {wanted.seconds:g} s, {lack} "
             f"(durability = {wanted.durability!r})"
         )
-        return [Unconfirmed(why) if isinstance(reply, Replied) else reply for reply in replies]
+        return [NotConfirmed(why) if isinstance(reply, Replied) else reply for reply in replies]
 
     def no_connection(self, error: Exception) -> Unavailable:
         """Return the error of a call that was not sent because there was no connection."""

@@ -12,7 +12,16 @@ from collections.abc import Callable, Generator, Sequence
 from functools import partial
 from typing import Any, Final, Generic, NamedTuple, NewType, Protocol, TypeVar
 
-from rota.client.command_replies import WHOLE, Exchange, NoReply, NotAccepted, Replied, Reply, Uncertain, Unconfirmed
+from rota.client.command_replies import (
+    WHOLE,
+    Exchange,
+    NotAccepted,
+    NotConfirmed,
+    NotReplied,
+    Replied,
+    Reply,
+    Uncertain,
+)
 from rota.client.enqueue_options import Interceptor
 from rota.errors import Unavailable
 from rota.protocol.command import Command
@@ -193,14 +202,14 @@ class Sender(Generic[S, V, H]):
         share = _FIRST_SHARE if self._confirmation is None else WHOLE
         try:
             replies = yield self._exchange(batches, sent_at + self._seconds, share)
-            without_reply = [n for n, reply in enumerate(replies) if isinstance(reply, NoReply)]
+            without_reply = [n for n, reply in enumerate(replies) if isinstance(reply, NotReplied)]
             if all(isinstance(reply, Replied) for reply in replies):
                 for batch in batches:
                     self._nonces.mark_replied(batch.nonce)
             if without_reply and self._may_repeat(sent_at):
                 repeated = yield from self._again([batches[n] for n in without_reply], sent_at + self._seconds)
                 for n, reply in zip(without_reply, repeated, strict=True):
-                    if isinstance(reply, Replied | Unconfirmed):  # Otherwise the first failure says more.
+                    if isinstance(reply, Replied | NotConfirmed):  # Otherwise the first failure says more.
                         replies[n] = reply
         except Cut as cut:
             raise self._cut(cut, batches, sent_at) from None
@@ -217,14 +226,14 @@ class Sender(Generic[S, V, H]):
     def _again(
         self, batches: Sequence[Batch[S]], deadline: float
     ) -> Generator[Exchange[Any], list[Reply[Any]], list[Reply[V]]]:
-        # If the second try is refused or cannot be sent, the first may still have counted: the result stays NoReply.
+        # If the second try is refused or cannot be sent, the first may still have counted: the result stays NotReplied.
         try:
             replies = yield self._exchange(batches, deadline)
         except Unavailable as error:
-            return [NoReply(str(error)) for _ in batches]
+            return [NotReplied(str(error)) for _ in batches]
         except Cut:
             raise Cut(is_sent=True) from None  # The first try was sent.
-        return [NoReply(str(reply.error)) if isinstance(reply, NotAccepted) else reply for reply in replies]
+        return [NotReplied(str(reply.error)) if isinstance(reply, NotAccepted) else reply for reply in replies]
 
     def _handles(self, batches: Sequence[Batch[S]], replies: Sequence[Reply[V]], sent_at: float) -> list[H]:
         # Raises if a batch was not accepted. Uncertain has precedence over an error of a batch that was refused.
@@ -237,7 +246,7 @@ class Sender(Generic[S, V, H]):
             elif isinstance(reply, NotAccepted):
                 refused.append(reply.error)
             else:
-                doubts.append((batch, reply.why if isinstance(reply, Unconfirmed) else f"{reply.why}; {_PERHAPS}"))
+                doubts.append((batch, reply.why if isinstance(reply, NotConfirmed) else f"{reply.why}; {_PERHAPS}"))
         if not doubts and not refused:
             return handles
         failure = self._uncertain(doubts[0][1], [batch for batch, _ in doubts], sent_at) if doubts else refused[0]
