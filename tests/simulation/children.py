@@ -9,7 +9,7 @@ from rota.child.child_process import EXIT_DRAINED
 from rota.child.child_settings import poller_settings_from_json
 from rota.durations import Backoff
 from rota.poller.poller_bell import BellState
-from rota.poller.rounds import Duty, SweepRound
+from rota.poller.rounds import Leadership, SweepRound
 from rota.server.server_errors import ConnectionLost, ServerError
 from rota_supervisor import messages
 from rota_supervisor.layout import Role
@@ -45,7 +45,9 @@ class Poller(Process):
 
     def _boot(self) -> None:
         if self.enter_slot():
-            self._sweeping = SweepRound(self._settings, CALLS, SilentReport(), Duty(BellState()), self.node.boottime())
+            self._sweeping = SweepRound(
+                self._settings, CALLS, SilentReport(), Leadership(BellState()), self.node.boottime()
+            )
             self._look()
 
     def _look(self) -> None:

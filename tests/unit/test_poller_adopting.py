@@ -9,11 +9,11 @@ from rota.child.slot_memory import SharedText, SlotMemory
 from rota.poller.poller_bell import BellState, prefixes_of
 from rota.poller.poller_report import PollerReport
 from rota.poller.rounds import (
-    DEAF_SECONDS,
     LEGACY_POLL_SECONDS,
     PAUSE_SECONDS,
     REFUSED_SECONDS,
-    Duty,
+    UNNOTIFIED_SECONDS,
+    Leadership,
     LegacyAdoption,
     seconds_to_next,
 )
@@ -39,20 +39,20 @@ def adopted(
 
 
 def test_the_next_call_comes_when_something_is_due_or_rings_and_else_after_a_look() -> None:
-    assert seconds_to_next(adopted(), hears=True) == LEGACY_POLL_SECONDS
-    assert seconds_to_next(adopted(), hears=False) == DEAF_SECONDS
-    assert seconds_to_next(adopted(due_in_seconds=0.02), hears=True) == pytest.approx(0.02)
-    assert seconds_to_next(adopted(due_in_seconds=-1), hears=True) == 0
-    assert seconds_to_next(adopted(due_in_seconds=60), hears=True) == LEGACY_POLL_SECONDS
-    assert seconds_to_next(adopted(more=True), hears=True) == PAUSE_SECONDS
+    assert seconds_to_next(adopted(), is_notified=True) == LEGACY_POLL_SECONDS
+    assert seconds_to_next(adopted(), is_notified=False) == UNNOTIFIED_SECONDS
+    assert seconds_to_next(adopted(due_in_seconds=0.02), is_notified=True) == pytest.approx(0.02)
+    assert seconds_to_next(adopted(due_in_seconds=-1), is_notified=True) == 0
+    assert seconds_to_next(adopted(due_in_seconds=60), is_notified=True) == LEGACY_POLL_SECONDS
+    assert seconds_to_next(adopted(more=True), is_notified=True) == PAUSE_SECONDS
 
 
 def test_whoever_has_not_the_duty_only_looks() -> None:
-    assert seconds_to_next(adopted(on_duty=False, due_in_seconds=0.02), hears=False) == LEGACY_POLL_SECONDS
+    assert seconds_to_next(adopted(on_duty=False, due_in_seconds=0.02), is_notified=False) == LEGACY_POLL_SECONDS
 
 
 def test_nothing_is_late_by_more_than_50_ms_while_a_poller_listens_or_looks() -> None:
-    assert DEAF_SECONDS < 0.05
+    assert UNNOTIFIED_SECONDS < 0.05
 
 
 def test_prefixes_do_not_overlap() -> None:
@@ -96,7 +96,7 @@ class Adopter:
             poller_settings(adopts=sources),
             PollerReport(self.recorder, 4, SharedText(memoryview(bytearray(4096)))),
         )
-        self.round = LegacyAdoption(settings, Store("n"), report, Duty(self.listening), 0.0)
+        self.round = LegacyAdoption(settings, Store("n"), report, Leadership(self.listening), 0.0)
 
 
 def test_a_fleet_that_adopts_nothing_never_calls() -> None:
@@ -156,24 +156,24 @@ def test_what_was_refused_is_tried_again_and_a_lost_connection_is_for_the_loop()
 def test_a_connection_is_told_what_to_listen_for_and_once_it_hears_there_is_a_look_at_what_came_before() -> None:
     listening, server = BellState(wanted=("queue:mail",)), FakeServer()
     assert listening.is_outdated
-    listening.begin(connection(server))
+    listening.set_up(connection(server))
     tracking = "CLIENT", "TRACKING", "ON", "BCAST", "PREFIX", "queue:mail"
     assert server.sent == [("HELLO", 3), tracking, ("CLIENT", "ID")]
-    assert (listening.hears, listening.rang, listening.is_outdated) == (True, True, False)
+    assert (listening.is_notified, listening.rang, listening.is_outdated) == (True, True, False)
 
 
 @pytest.mark.parametrize("command", ["HELLO", "CLIENT"])
 def test_where_a_server_has_no_such_thing_the_bell_goes_on_without(command: str) -> None:
     listening, server = BellState(wanted=("queue:mail",)), FakeServer(refuses=command)
-    listening.begin(connection(server))
-    assert (listening.hears, listening.is_outdated, listening.client_id) == (False, False, 0)
+    listening.set_up(connection(server))
+    assert (listening.is_notified, listening.is_outdated, listening.client_id) == (False, False, 0)
 
 
 def test_nobody_is_asked_to_tell_of_nothing() -> None:
     listening, server = BellState(), FakeServer()
-    listening.begin(connection(server))
+    listening.set_up(connection(server))
     assert server.sent == [("HELLO", 3), ("CLIENT", "ID")]
-    assert not listening.hears
+    assert not listening.is_notified
 
 
 def test_a_notification_is_sorted_by_its_key() -> None:

@@ -161,7 +161,7 @@ def test_who_is_to_listen_for_something_else_parks_anew(bell: PollerBell, connec
     assert bell.rest(LONG_SECONDS), "a token may have been lost"
     assert not bell.rest(LONG_SECONDS)
     tracked = [args for args in connection.executed if "BCAST" in args]
-    assert (bell._listening.hears, connection.parked, len(tracked)) == (True, 2, 1)
+    assert (bell._listening.is_notified, connection.parked, len(tracked)) == (True, 2, 1)
 
 
 def test_a_bell_nobody_rings_is_parked_once(bell: PollerBell, connection: FakeConnection) -> None:
@@ -184,6 +184,6 @@ def test_a_connection_whose_password_expires_is_replaced_between_two_parked_comm
 
 def test_a_bell_that_was_let_go_parks_anew(bell: PollerBell, connection: FakeConnection) -> None:
     bell.rest(0)
-    bell.let_go()
+    bell.disconnect()
     bell.rest(0)
     assert connection.parked == 2

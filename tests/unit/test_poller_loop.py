@@ -64,7 +64,7 @@ class FakeServer:
         self.now += seconds
         return False
 
-    def let_go(self) -> None:
+    def disconnect(self) -> None:
         self.let_go_at.append(len(self.calls))
 
     def failed(self, _error: ServerError) -> float:

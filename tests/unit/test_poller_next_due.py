@@ -19,8 +19,8 @@ def test_a_due_time_is_reckoned_from_when_the_last_call_was_sent() -> None:
 
 
 def test_an_outlook_is_old_after_a_second_and_none_is_older() -> None:
-    assert NextDue(None, 0, 50.0).look_again_at == 51.0
-    assert UNKNOWN_DUE.look_again_at == -math.inf
+    assert NextDue(None, 0, 50.0).stale_at == 51.0
+    assert UNKNOWN_DUE.stale_at == -math.inf
 
 
 def test_a_stand_by_goes_later_by_its_rank() -> None:
@@ -30,7 +30,7 @@ def test_a_stand_by_goes_later_by_its_rank() -> None:
 
 def test_a_stand_by_that_heard_the_bell_goes_first_for_what_was_due_then() -> None:
     standby = Standby(1)
-    standby.heard_due_us = 300_000
+    standby.woken_due_us = 300_000
     assert standby.seconds(300_000) == 0.0
     assert standby.seconds(400_000) == pytest.approx(3 * MILLISECOND)
 

@@ -6,7 +6,7 @@ from typing import Any, cast
 import pytest
 
 from rota.child.slot_memory import SharedText, SlotMemory
-from rota.poller.poller_loop import LOOK_SECONDS, MARGIN_SECONDS, STANDBY_SECONDS, Promotion, Standby
+from rota.poller.poller_loop import EARLY_CALL_SECONDS, MARGIN_SECONDS, STANDBY_SECONDS, Promotion, Standby
 from rota.poller.poller_report import PollerReport
 from rota.poller.rounds import LONGEST_SECONDS, NextDue
 from rota.protocol.command import Command
@@ -20,7 +20,7 @@ SECOND_US = 1_000_000
 ROUND_TRIP = 0.0004
 WAY_THERE = 0.0003
 TIMER_LATE = 0.0002
-AHEAD = LOOK_SECONDS + MARGIN_SECONDS
+AHEAD = EARLY_CALL_SECONDS + MARGIN_SECONDS
 
 
 class Server:
@@ -118,7 +118,7 @@ def test_what_a_sweep_learned_saves_a_look(server: Server) -> None:
 def test_a_bell_has_it_look_at_once_and_once(server: Server) -> None:
     promoting = promoting_at(server)
     step(promoting, server)
-    promoting.heard()
+    promoting.bell_rang()
     assert promoting.due_at() == -math.inf
     step(promoting, server)
     assert promoting.due_at() > server.now
@@ -127,11 +127,11 @@ def test_a_bell_has_it_look_at_once_and_once(server: Server) -> None:
 def test_a_bell_heard_before_the_connection_was_lost_is_not_forgotten(server: Server) -> None:
     promoting = promoting_at(server, rank=1)
     step(promoting, server)
-    promoting.heard()
+    promoting.bell_rang()
     server.fail = ConnectionLost("gone", "network")
     with pytest.raises(ConnectionLost):
         step(promoting, server)
-    promoting.lost()
+    promoting.connection_lost()
     server.dues_us = [server.at_us(0.5)]
     sent_at = server.now
     step(promoting, server)

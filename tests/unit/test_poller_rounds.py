@@ -8,7 +8,7 @@ from typing import Any, cast
 import pytest
 
 from rota.child.slot_memory import SharedText, SlotMemory
-from rota.poller.fleet_walks import (
+from rota.poller.fleet_scans import (
     AUDIT_SECONDS,
     KEYS_SECONDS,
     MOST_STRAYS,

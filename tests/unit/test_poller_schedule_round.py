@@ -9,7 +9,7 @@ import pytest
 from rota.child.slot_memory import SharedText, SlotMemory
 from rota.poller.poller_bell import BellState
 from rota.poller.poller_report import PollerReport
-from rota.poller.rounds import STANDBY_UPCOMING_SECONDS, UPCOMING_SECONDS, Duty, ScheduleRound
+from rota.poller.rounds import STANDBY_UPCOMING_SECONDS, UPCOMING_SECONDS, Leadership, ScheduleRound
 from rota.protocol.command import Command
 from rota.protocol.replies import Swept
 from rota.protocol.schedule_store import SCHEDULES_A_PAGE, RemoveStatus, ScheduleRecord, StoredSchedule
@@ -43,14 +43,14 @@ class Poller:
         self.calls: list[str] = []
         self.advanced: list[str] = []
         self.fail: dict[str, Exception] = {}
-        self.duty = Duty(BellState(), walks=True)
+        self.leadership = Leadership(BellState(), is_leader=True)
         self.region = SlotMemory.create(1).slot(0).metrics
         self.recorder = Recorder(self.region)
         report = PollerReport(self.recorder, 4, SharedText(memoryview(bytearray(4096))))
-        self.round = ScheduleRound(poller_settings(), Store("n"), report, self.duty, NOW)
+        self.round = ScheduleRound(poller_settings(), Store("n"), report, self.leadership, NOW)
 
     def sweep(self, next_us: int | None, *undeclared: str, walks: bool = True) -> None:
-        self.duty.told(Swept(NOW_US, 0, 0, (), None, walks, 0, next_us, undeclared), NOW)
+        self.leadership.take_sweep(Swept(NOW_US, 0, 0, (), None, walks, 0, next_us, undeclared), NOW)
 
     def run(self, call: Command[Any]) -> Any:
         name = call.script.name

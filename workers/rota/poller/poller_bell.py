@@ -30,30 +30,32 @@ class BellState:
     """State shared by the rounds of a poller and its bell."""
 
     wanted: tuple[str, ...] = ()  # prefixes of legacy lists to track
-    hears: bool = False  # whether the server tracks them
+    is_notified: bool = False  # whether the server tracks them
     rang: bool = False  # a legacy list has changed, or may have
     client_id: int = 0  # CLIENT ID of the bell's connection, 0 for none
     changed_at: float = math.inf  # when the first key of the fleet changed since the last check (monotonic)
-    _asked_for: tuple[str, ...] = field(default=(), init=False)  # prefixes that the connection has been set up for
+    _tracked_prefixes: tuple[str, ...] = field(
+        default=(), init=False
+    )  # prefixes that the connection has been set up for
 
     @property
     def is_outdated(self) -> bool:
         """Whether the bell's connection listens for other keys than wanted. While it is parked this cannot change."""
-        return self.wanted != self._asked_for
+        return self.wanted != self._tracked_prefixes
 
-    def begin(self, connection: Connection) -> None:
-        """Have a new connection receive notifications. `hears` stays False if the server refuses. Raises
+    def set_up(self, connection: Connection) -> None:
+        """Have a new connection receive notifications. `is_notified` stays False if the server refuses. Raises
         ServerError."""
-        self._asked_for, self.hears, self.client_id = self.wanted, False, 0
+        self._tracked_prefixes, self.is_notified, self.client_id = self.wanted, False, 0
         try:
             connection.execute("HELLO", 3)
             if self.wanted:
                 prefixes = [word for key in prefixes_of(self.wanted) for word in ("PREFIX", key)]
                 connection.execute("CLIENT", "TRACKING", "ON", "BCAST", *prefixes)
-                self.hears = self.rang = True  # Check once: there were no notifications of earlier changes.
+                self.is_notified = self.rang = True  # Check once: there were no notifications of earlier changes.
             self.client_id = connection.execute("CLIENT", "ID")
         except Refused as error:  # An ACL or a proxy may forbid it.
-            if self.wanted and not self.hears:
+            if self.wanted and not self.is_notified:
                 log.logger().warning(log_events.ADOPT_DEAF, error=str(error))
 
     def invalidated(self, keys: Sequence[bytes] | None) -> None:
@@ -138,7 +140,7 @@ class PollerBell:
         stop signal, or if a key has changed. Raises Orphaned if the master dies."""
         deadline, known = time.monotonic() + seconds, self._changes()
         if self._listening.is_outdated and self._parked_at is not None:
-            self.let_go()
+            self.disconnect()
             return True  # A token may have been lost with the connection.
         while True:
             if self._rang():
@@ -152,27 +154,27 @@ class PollerBell:
 
     def _rang(self) -> bool:
         try:
-            return self._answered()
+            return self._poll()
         except ServerError as error:
             may_have_rung = self._parked_at is not None  # A token may have been lost with the connection.
             self._not_before = time.monotonic() + self._link.failed(error)
-            self.let_go()
+            self.disconnect()
             return may_have_rung
 
-    def let_go(self) -> None:
+    def disconnect(self) -> None:
         """Drop the connection, because it is lost, or may be as another one to the same server is."""
         self._link.close()
         self._parked_at = None
-        self._listening.hears, self._listening.client_id = False, 0
+        self._listening.is_notified, self._listening.client_id = False, 0
 
-    def _answered(self) -> bool:
+    def _poll(self) -> bool:
         """Whether the parked command took a token. Parks first, and again after each reply."""
         now = time.monotonic()
         if self._parked_at is None and now < self._not_before:
             return False
         connection = self._link.connection(is_parked=self._parked_at is not None)
         if self._parked_at is None:
-            self._listening.begin(connection)
+            self._listening.set_up(connection)
             self._park(connection)
         reply = connection.try_receive()
         while isinstance(reply, PushMessage):
@@ -184,7 +186,7 @@ class PollerBell:
             return False
         self._link.worked()
         if connection.is_to_renew:
-            self.let_go()
+            self.disconnect()
         else:
             self._park(connection)
         return reply is not None

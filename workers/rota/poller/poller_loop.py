@@ -16,10 +16,19 @@ from rota.child.child_process import Orphaned, StopSignals, Waiter
 from rota.child.child_settings import PollerSettings
 from rota.child.slot_memory import SharedText
 from rota.child.slots import Phase
-from rota.poller.fleet_walks import AuditWalk, KeyWalk, ScheduledAdoption
+from rota.poller.fleet_scans import AuditScan, KeyScan, ScheduledAdoption
 from rota.poller.poller_bell import BellState, PollerBell
 from rota.poller.poller_report import PollerReport
-from rota.poller.rounds import UNKNOWN_DUE, Duty, LegacyAdoption, NextDue, Round, ScheduleRound, SweepRound, TrimRound
+from rota.poller.rounds import (
+    UNKNOWN_DUE,
+    Leadership,
+    LegacyAdoption,
+    NextDue,
+    Round,
+    ScheduleRound,
+    SweepRound,
+    TrimRound,
+)
 from rota.protocol.entry import MICROSECONDS
 from rota.protocol.store import Store
 from rota.server.address import address_of
@@ -39,8 +48,8 @@ _AIM_SECONDS: Final = 0.00005
 _MOST_LATENCY_SECONDS: Final = 0.001
 _OUTLIER_SECONDS: Final = 0.0005
 _LEARNED_SHARE: Final = 1 / 8
-LOOK_SECONDS: Final = 0.0005  # assumed duration of an early call, before the first was measured
-_MOST_LOOK_SECONDS: Final = 0.01  # a call that took longer met a busy server
+EARLY_CALL_SECONDS: Final = 0.0005  # assumed duration of an early call, before the first was measured
+_MOST_EARLY_CALL_SECONDS: Final = 0.01  # a call that took longer met a busy server
 MARGIN_SECONDS: Final = 0.0004  # a timer takes 0.1 to 0.2 ms of it, and processing a reply 0.1 ms
 
 
@@ -48,16 +57,16 @@ MARGIN_SECONDS: Final = 0.0004  # a timer takes 0.1 to 0.2 ms of it, and process
 class Standby:
     """The delay by which stand-by pollers run after the first one: `rank` x 3 ms. Usually they find the work done.
 
-    A doorbell token wakes only one poller. That poller promotes without the delay the tasks due at `heard_due_us`, the
+    A doorbell token wakes only one poller. That poller promotes without the delay the tasks due at `woken_due_us`, the
     next due time that it saw when it was woken.
     """
 
     rank: int
-    heard_due_us: int | None = None
+    woken_due_us: int | None = None
 
     def seconds(self, next_due_us: int | None) -> float:
         """Return how many seconds after the due time to promote."""
-        if next_due_us is not None and next_due_us == self.heard_due_us:
+        if next_due_us is not None and next_due_us == self.woken_due_us:
             return 0.0
         return self.rank * STANDBY_SECONDS
 
@@ -86,7 +95,7 @@ class Promotion:
 
     A server that slept takes three times as long for the script as one that was just active. So after a rest the same
     call is made once ahead of the due time. It moves nothing, and its reply has arrived when the promotion is to be
-    sent. The duration of such an early call is learned (`_look_seconds`).
+    sent. The duration of such an early call is learned (`_early_call_seconds`).
 
     `next_due` may be set by any caller that has learned the next due time.
     """
@@ -98,18 +107,18 @@ class Promotion:
         self._clock = clock
         self._call = store.promote(CHUNK)
         self._latency = WakeLatency()
-        self._look_seconds = LOOK_SECONDS
+        self._early_call_seconds = EARLY_CALL_SECONDS
         self._rang = False
 
     def due_at(self) -> float:
         """Return when the next call is due (monotonic), in the past if one is due now."""
-        return -math.inf if self._rang else min(self._set_out_at(), self.next_due.look_again_at)
+        return -math.inf if self._rang else min(self._send_at(), self.next_due.stale_at)
 
-    def heard(self) -> None:
+    def bell_rang(self) -> None:
         """Note that the bell rang, or may have: something is due earlier than known."""
         self._rang = True
 
-    def lost(self) -> None:
+    def connection_lost(self) -> None:
         """Note that the connection was lost, and that the known due time is outdated."""
         self.next_due = UNKNOWN_DUE
 
@@ -124,12 +133,12 @@ class Promotion:
             self._rang, self.next_due = False, NextDue(None, 0, sent_at)
             return False
         seen_at, late_seconds, is_ahead = self._clock(), self._late_seconds(promoted.now_us), self._is_ahead()
-        if rested and self._set_out_at() <= sent_at:
+        if rested and self._send_at() <= sent_at:
             self._learn(late_seconds, seen_at - sent_at)
         self.next_due = NextDue(promoted.next_due_us, promoted.now_us, sent_at)
         if self._rang:
             self._rang = False
-            self._standby.heard_due_us = promoted.next_due_us
+            self._standby.woken_due_us = promoted.next_due_us
         self._report.promoted(promoted, seen_at - sent_at)
         return is_ahead and late_seconds < 0
 
@@ -139,8 +148,8 @@ class Promotion:
 
     def _learn(self, late_seconds: float, took_seconds: float) -> None:
         if self._is_ahead():
-            more = min(took_seconds, _MOST_LOOK_SECONDS) - self._look_seconds
-            self._look_seconds += more * _LEARNED_SHARE
+            more = min(took_seconds, _MOST_EARLY_CALL_SECONDS) - self._early_call_seconds
+            self._early_call_seconds += more * _LEARNED_SHARE
         else:
             self._latency.arrived(late_seconds)
 
@@ -149,16 +158,16 @@ class Promotion:
 
     def _is_ahead(self) -> bool:
         """Whether the next call is an early one, because the last call was long ago."""
-        return self._planned_at() - self.next_due.sent_at > 2 * (self._look_seconds + MARGIN_SECONDS)
+        return self._planned_at() - self.next_due.sent_at > 2 * (self._early_call_seconds + MARGIN_SECONDS)
 
-    def _set_out_at(self) -> float:
-        look_seconds = self._look_seconds + MARGIN_SECONDS if self._is_ahead() else 0.0
-        return self._planned_at() - self._latency.seconds - look_seconds
+    def _send_at(self) -> float:
+        early_call_seconds = self._early_call_seconds + MARGIN_SECONDS if self._is_ahead() else 0.0
+        return self._planned_at() - self._latency.seconds - early_call_seconds
 
 
 class Rounds:
     """The rounds of a poller. They sweep and reap within each second or more often, enqueue the occurrences of
-    schedules, take items from legacy lists, trim each minute, and scan if that is this poller's duty. The first round
+    schedules, take items from legacy lists, trim each minute, and scan if this poller is the leader. The first round
     that is due takes a step."""
 
     def __init__(
@@ -170,9 +179,9 @@ class Rounds:
         listening: BellState,
     ) -> None:
         self._clock = clock
-        now, duty = clock(), Duty(listening)
-        kinds = SweepRound, ScheduleRound, LegacyAdoption, ScheduledAdoption, KeyWalk, TrimRound, AuditWalk
-        self._rounds: tuple[Round, ...] = tuple(kind(settings, store, report, duty, now) for kind in kinds)
+        now, leadership = clock(), Leadership(listening)
+        kinds = SweepRound, ScheduleRound, LegacyAdoption, ScheduledAdoption, KeyScan, TrimRound, AuditScan
+        self._rounds: tuple[Round, ...] = tuple(kind(settings, store, report, leadership, now) for kind in kinds)
 
     def step(self, connection: Connection) -> NextDue | None:
         """Take a step of a round, if one is due. Returns what it learned of due times. Raises ServerError."""
@@ -247,8 +256,8 @@ class PollerLoop:
             try:
                 self._work()
             except ServerError as error:
-                self.promoting.lost()
-                self.bell.let_go()
+                self.promoting.connection_lost()
+                self.bell.disconnect()
                 self.waiter.pause(self.link.failed(error))
                 continue
             self.link.worked()
@@ -280,7 +289,7 @@ class PollerLoop:
         due_at = self.promoting.due_at()
         seconds = (due_at if self._is_due_soon() else min(due_at, self.rounds.next_at)) - self.clock()
         if self.bell.rest(max(0.0, seconds)):
-            self.promoting.heard()
+            self.promoting.bell_rang()
         else:
             self._rested = seconds > 0
 

@@ -53,14 +53,14 @@ class PollerReport:
             log.logger().info(log_events.SCHEDULE_SKIPPED, schedule=shown(name))
         self._last_success.set(time.time())
 
-    def looked(self) -> None:
+    def checked(self) -> None:
         """Note that the server replied about pending work."""
         self._log_lines.record()
         self._last_success.set(time.time())
 
     def swept(self, swept: Swept) -> None:
         """Report a sweep."""
-        self.looked()
+        self.checked()
         if swept.rescues:
             self._rescues.add(swept.rescues)
             log.logger().info(log_events.POLLER_RESCUED, doorbells=swept.rescues)

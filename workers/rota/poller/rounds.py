@@ -4,9 +4,9 @@ Each round has its own interval. A step that failed is due again at once. A call
 skipped until its next time, so that it holds up no other round. Times are monotonic.
 
 The round of legacy lists takes all items from lists, and due items from sorted sets. Every poller of the fleet checks
-them from time to time, and one poller has the duty to listen: the server notifies it of each change, and it takes an
-item when the item is due. The reply to each call decides which poller has the duty. If that poller dies, another one
-gets it within a second.
+them from time to time, and one poller listens: the server notifies it of each change, and it takes an item when the
+item is due. The reply to each call decides which poller listens. If that poller dies, another one gets it within a
+second.
 
 The round of schedules puts occurrences into the delayed set, a little ahead of their time. From there they start like
 any other delayed task, however late the pollers are by then. Any poller may do it: the script accepts the occurrences
@@ -64,7 +64,7 @@ class NextDue:
         return self.sent_at + (self.next_due_us - self.now_us) / MICROSECONDS
 
     @property
-    def look_again_at(self) -> float:
+    def stale_at(self) -> float:
         """The time when this knowledge becomes too old (monotonic)."""
         return self.sent_at + LONGEST_SECONDS
 
@@ -74,38 +74,41 @@ UNKNOWN_DUE: Final = NextDue(None, 0, -math.inf)
 
 
 @dataclass(slots=True)
-class Duty:
-    """The duties of this poller, according to the last sweep."""
+class Leadership:
+    """The role of this poller in the fleet, according to the last sweep."""
 
-    listening: BellState  # for legacy lists, which is a separate duty
-    walks: bool = False  # whether this poller scans for the fleet
-    untold: int = 0  # number of items of the delayed set without a ticket
+    listening: BellState  # for legacy lists, which another poller may listen for
+    is_leader: bool = False  # whether this poller scans for the fleet
+    legacy_items: int = 0  # number of items of the delayed set without a ticket
     left: int = 0  # number of those that a search did not find: tasks of ours whose ticket was lost
     # When a schedule has an occurrence that is not enqueued yet (monotonic); `inf` if there is none or it is unknown.
     schedule_at: float = math.inf
     undeclared: list[str] = field(default_factory=list)  # schedules to be removed
 
-    def told(self, swept: Swept, sent_at: float) -> None:
-        self.walks, self.untold = swept.walks, swept.untold
-        self.left = min(self.left, self.untold)
+    def take_sweep(self, swept: Swept, sent_at: float) -> None:
+        self.is_leader = swept.walks
+        self.legacy_items = swept.untold
+        self.left = min(self.left, self.legacy_items)
         following = swept.next_schedule_us
         self.schedule_at = math.inf if following is None else sent_at + (following - swept.now_us) / MICROSECONDS
         self.undeclared = list(swept.undeclared)
 
-    def searched(self, begun_with: int, found: int) -> None:
+    def searched(self, legacy_at_start: int, found: int) -> None:
         """Note the end of a search through the delayed set."""
-        self.untold = self.left = max(0, begun_with - found)
+        self.legacy_items = self.left = max(0, legacy_at_start - found)
 
 
 class Round:
     """A recurring piece of work that makes one call per step."""
 
-    def __init__(self, settings: PollerSettings, store: Store, report: PollerReport, duty: Duty, now: float) -> None:
+    def __init__(
+        self, settings: PollerSettings, store: Store, report: PollerReport, leadership: Leadership, now: float
+    ) -> None:
         self._settings = settings
         self._lease_ms = round(settings.lease_seconds * 1000)
         self._store = store
         self._report = report
-        self._duty = duty
+        self._leadership = leadership
         self._next_at = now
 
     @property
@@ -128,14 +131,14 @@ class Round:
 CHUNK: Final = 125  # an item costs the server 11 us, so turns are delayed by 1.4 ms, as by a chunk of promotions
 PAUSE_SECONDS: Final = 0.003  # the shortest time between two calls, so that a flood leaves time for the other rounds
 LEGACY_POLL_SECONDS: Final = 0.25  # for every poller: this finds items that a killed poller was notified of
-DEAF_SECONDS: Final = 0.04  # for the listening poller, if the server does not notify it
+UNNOTIFIED_SECONDS: Final = 0.04  # for the listening poller, if the server does not notify it
 REFUSED_SECONDS: Final = 1.0
 
 SWEEP_SECONDS: Final = 0.9  # so that a task that was pushed without ringing starts within a second
 SETTLE_SECONDS: Final = 0.01  # between a change and its sweep; meanwhile a worker claims what an `enqueue` added
 REARM_SECONDS: Final = 0.05  # between such a sweep and the next check; doubled each time it finds no bare push
 _SWEEPS_A_LEASE: Final = 4  # at least: after half a lease without a sweep, the whole fleet gets a lease of grace
-QUIET_SECONDS: Final = 4.0  # between sweeps while idle; a poller that has not swept for 5 s loses the duty to scan
+QUIET_SECONDS: Final = 4.0  # between sweeps while idle; a poller that has not swept for 5 s is no longer the leader
 _LOSS: Final = "the lease of its worker ran out: its node was lost, or cut off from Redis"
 _NAME_BYTES: Final = 8
 
@@ -151,10 +154,12 @@ class SweepRound(Round):
     these keys, and a change of one triggers the next sweep.
     """
 
-    def __init__(self, settings: PollerSettings, store: Store, report: PollerReport, duty: Duty, now: float) -> None:
-        super().__init__(settings, store, report, duty, now)
+    def __init__(
+        self, settings: PollerSettings, store: Store, report: PollerReport, leadership: Leadership, now: float
+    ) -> None:
+        super().__init__(settings, store, report, leadership, now)
         self._call = store.sweep(self._lease_ms, os.urandom(_NAME_BYTES).hex(), settings.forget_queue_seconds)
-        self._tracking = KeyTracking(duty.listening)
+        self._tracking = KeyTracking(leadership.listening)
         self._next_sweep, self._quiet_until = now, -math.inf
         self._watched: tuple[str, ...] = ()
         self._rearm_seconds = REARM_SECONDS
@@ -167,7 +172,7 @@ class SweepRound(Round):
     def step(self, connection: Connection, now: float) -> NextDue | None:
         next_due = None
         if now >= min(self._next_sweep, self._tracking.changed_at + SETTLE_SECONDS):
-            next_due = self._look_or_sweep(connection, now)
+            next_due = self._check_or_sweep(connection, now)
         else:
             self._reap(connection, self._expired[0])
             self._expired.popleft()
@@ -177,7 +182,7 @@ class SweepRound(Round):
     def _at_most(self, seconds: float) -> float:
         return min(seconds, self._settings.lease_seconds / _SWEEPS_A_LEASE)
 
-    def _look_or_sweep(self, connection: Connection, now: float) -> NextDue | None:
+    def _check_or_sweep(self, connection: Connection, now: float) -> NextDue | None:
         next_at, has_changed = now + self._at_most(SWEEP_SECONDS), math.isfinite(self._tracking.changed_at)
         if has_changed:
             self._tracking.disarm()
@@ -199,8 +204,8 @@ class SweepRound(Round):
         After a bare push the interval is short, because another push may follow. If workers were rung for every change,
         the interval doubles, up to one such sweep every SWEEP_SECONDS.
         """
-        is_bare = swept.rescues > 0 or swept.untold > self._duty.left
-        seconds = REARM_SECONDS if is_bare else self._rearm_seconds
+        has_legacy_items = swept.rescues > 0 or swept.untold > self._leadership.left
+        seconds = REARM_SECONDS if has_legacy_items else self._rearm_seconds
         self._rearm_seconds = 2 * seconds
         return self._at_most(min(seconds, SWEEP_SECONDS))
 
@@ -217,7 +222,7 @@ class SweepRound(Round):
         if found != 0 or not is_in_time:
             return False
         self._watched = watched
-        self._report.looked()
+        self._report.checked()
         return True
 
     def _sweep(self, connection: Connection, now: float) -> Swept | None:
@@ -225,7 +230,7 @@ class SweepRound(Round):
         if swept is None:
             return None
         self._report.swept(swept)
-        self._duty.told(swept, now)
+        self._leadership.take_sweep(swept, now)
         self._watched = swept.watched
         self._quiet_until = now + self._at_most(QUIET_SECONDS) if swept.is_quiet else -math.inf
         if swept.lease_ends_us is not None:
@@ -248,8 +253,10 @@ class TrimRound(Round):
     """Keeps the dead set within its maximum age and size. It makes up to 20 calls each minute, while there is more to
     remove."""
 
-    def __init__(self, settings: PollerSettings, store: Store, report: PollerReport, duty: Duty, now: float) -> None:
-        super().__init__(settings, store, report, duty, now + TRIM_SECONDS)
+    def __init__(
+        self, settings: PollerSettings, store: Store, report: PollerReport, leadership: Leadership, now: float
+    ) -> None:
+        super().__init__(settings, store, report, leadership, now + TRIM_SECONDS)
         self._trim = store.trim(round(settings.dead_max_age_seconds * MICROSECONDS), settings.dead_max_count)
         self._calls = 0
 
@@ -265,11 +272,13 @@ class TrimRound(Round):
 class LegacyAdoption(Round):
     """Takes items from legacy lists. It is never due if none are configured."""
 
-    def __init__(self, settings: PollerSettings, store: Store, report: PollerReport, duty: Duty, now: float) -> None:
-        super().__init__(settings, store, report, duty, now if settings.adopts else math.inf)
+    def __init__(
+        self, settings: PollerSettings, store: Store, report: PollerReport, leadership: Leadership, now: float
+    ) -> None:
+        super().__init__(settings, store, report, leadership, now if settings.adopts else math.inf)
         self._sources = settings.adopts
         self._keys = tuple(source.key for source in self._sources)
-        self._listening = duty.listening
+        self._listening = leadership.listening
         self._not_before = now
         self._call = store.adopt_legacy(os.urandom(_NAME_BYTES).hex(), CHUNK, self._sources)
 
@@ -286,19 +295,19 @@ class LegacyAdoption(Round):
             return
         self._report.adopted_legacy(self._sources, adopted)
         self._listening.wanted = self._keys if adopted.on_duty else ()
-        self._next_at = now + seconds_to_next(adopted, hears=self._listening.hears)
+        self._next_at = now + seconds_to_next(adopted, is_notified=self._listening.is_notified)
 
 
-def seconds_to_next(adopted: AdoptedLegacy, *, hears: bool) -> float:
+def seconds_to_next(adopted: AdoptedLegacy, *, is_notified: bool) -> float:
     """Return how many seconds after a call the next one is made, if there is no notification."""
     if adopted.more:
         return PAUSE_SECONDS
     if not adopted.on_duty:
         return LEGACY_POLL_SECONDS
-    look = LEGACY_POLL_SECONDS if hears else DEAF_SECONDS
+    interval = LEGACY_POLL_SECONDS if is_notified else UNNOTIFIED_SECONDS
     if adopted.next_due_us is None:
-        return look
-    return min(look, max(0.0, (adopted.next_due_us - adopted.now_us) / MICROSECONDS))
+        return interval
+    return min(interval, max(0.0, (adopted.next_due_us - adopted.now_us) / MICROSECONDS))
 
 
 AHEAD_SECONDS: Final = 8.0  # how far ahead occurrences are enqueued: all pollers may be away for 5 s without delays
@@ -311,47 +320,49 @@ class ScheduleRound(Round):
     """Removes the schedules that no node declares, and enqueues the occurrences that are near, for one schedule per
     step. A sweep reports both."""
 
-    def __init__(self, settings: PollerSettings, store: Store, report: PollerReport, duty: Duty, now: float) -> None:
-        super().__init__(settings, store, report, duty, now)
+    def __init__(
+        self, settings: PollerSettings, store: Store, report: PollerReport, leadership: Leadership, now: float
+    ) -> None:
+        super().__init__(settings, store, report, leadership, now)
         self._schedules = ScheduleStore(store.keys.namespace)
         self._upcoming: deque[StoredSchedule] = deque()
-        self._looked_at_us = 0
+        self._listed_at_us = 0
         self._has_more = False
 
     @property
     def due_at(self) -> float:
-        if self._upcoming or self._duty.undeclared:
+        if self._upcoming or self._leadership.undeclared:
             return -math.inf
-        return self._duty.schedule_at - self._look_seconds
+        return self._leadership.schedule_at - self._upcoming_seconds
 
     @property
-    def _look_seconds(self) -> float:
-        return UPCOMING_SECONDS if self._duty.walks else STANDBY_UPCOMING_SECONDS
+    def _upcoming_seconds(self) -> float:
+        return UPCOMING_SECONDS if self._leadership.is_leader else STANDBY_UPCOMING_SECONDS
 
     def step(self, connection: Connection, now: float) -> None:  # noqa: ARG002 - the signature of all rounds
         """Remove a schedule, or enqueue occurrences of one, or list the schedules that are due. Raises ServerError."""
-        if self._duty.undeclared:
-            self._forget(connection, self._duty.undeclared[0])
-            del self._duty.undeclared[0]
+        if self._leadership.undeclared:
+            self._forget(connection, self._leadership.undeclared[0])
+            del self._leadership.undeclared[0]
         elif self._upcoming:
             kept = self._upcoming[0]
             self._advance(connection, kept)
             if self._upcoming:
                 self._upcoming.popleft()
         else:
-            self._look(connection)
+            self._list_upcoming(connection)
 
     def _forget(self, connection: Connection, name: str) -> None:
         call = self._schedules.forget(name, self._lease_ms * 1000)
         if self._unless_refused("forget", lambda: connection.run(call), name) is RemoveStatus.REMOVED:
             self._report.schedule_removed(name)
 
-    def _look(self, connection: Connection) -> None:
-        call = self._schedules.upcoming(round(self._look_seconds * MICROSECONDS), SCHEDULES_A_PAGE)
-        self._duty.schedule_at = math.inf  # until the next sweep
-        answer = self._unless_refused("upcoming", lambda: connection.run(call))
-        if answer is not None:
-            self._looked_at_us, found = answer
+    def _list_upcoming(self, connection: Connection) -> None:
+        call = self._schedules.upcoming(round(self._upcoming_seconds * MICROSECONDS), SCHEDULES_A_PAGE)
+        self._leadership.schedule_at = math.inf  # until the next sweep
+        reply = self._unless_refused("upcoming", lambda: connection.run(call))
+        if reply is not None:
+            self._listed_at_us, found = reply
             self._upcoming.extend(found)
             self._has_more = len(found) == SCHEDULES_A_PAGE
 
@@ -366,7 +377,7 @@ class ScheduleRound(Round):
         except ValueError as error:
             self._report.schedule_unreadable(kept.name, str(error))
             return
-        planned = advance(schedule, record, self._looked_at_us, round(AHEAD_SECONDS * MICROSECONDS))
+        planned = advance(schedule, record, self._listed_at_us, round(AHEAD_SECONDS * MICROSECONDS))
         may_overlap = schedule.overlap == "queue"
         call = self._schedules.advance(
             kept, planned.record, schedule.queue, planned.occurrences, may_overlap=may_overlap
@@ -374,7 +385,7 @@ class ScheduleRound(Round):
         if self._unless_full(lambda: self._unless_refused("advance", lambda: connection.run(call), kept.name)):
             self._report.schedule_advanced(kept.name, len(planned.occurrences), planned.missed)
             if self._has_more:  # For example at midnight: take the next page at once, instead of 500 per sweep.
-                self._duty.schedule_at = -math.inf
+                self._leadership.schedule_at = -math.inf
 
     def _unless_full(self, call: Callable[[], bool | None]) -> bool | None:
         """Return the call's result, or None if the server is full. Then nothing new can be enqueued, and this round

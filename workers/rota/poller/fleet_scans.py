@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from rota.child.child_settings import PollerSettings
 from rota.poller.poller_report import PollerReport
-from rota.poller.rounds import Duty, Round
+from rota.poller.rounds import Leadership, Round
 from rota.protocol.command import Command
 from rota.protocol.keys import DELAYED_SUFFIX, fault_of_lane, pattern_of_lists
 from rota.protocol.scans import BloomFilter, UnplacedScan, find_unplaced
@@ -34,30 +34,32 @@ _NO_NAME: Final = "[^-A-Za-z0-9_.:]*"  # matches members that begin with a chara
 
 AUDIT_SECONDS: Final = 60.0
 AUDIT_PACE_SECONDS: Final = 0.01  # 100 calls a second, each of up to 500 ids
-_REST_A_WALK: Final = 2  # the pause after a scan, as a multiple of its duration, if that exceeds AUDIT_SECONDS
+_REST_PER_SCAN: Final = 2  # the pause after a scan, as a multiple of its duration, if that exceeds AUDIT_SECONDS
 MOST_SUSPECTS: Final = 10_000
 
 
-class WalkingRound(Round):
+class FleetRound(Round):
     """A round that only one poller of the fleet has to make."""
 
     @property
     def due_at(self) -> float:
-        return self._next_at if self._duty.walks else math.inf
+        return self._next_at if self._leadership.is_leader else math.inf
 
 
-class KeyWalk(WalkingRound):
+class KeyScan(FleetRound):
     """The scan for lists that are not registered anywhere: in-flight lists whose owner is unknown, lanes of queues that
     no worker serves and that only a bare push has created, and lists that look like lanes but are not. It covers all
     keys of the server once per lease, or more often."""
 
-    def __init__(self, settings: PollerSettings, store: Store, report: PollerReport, duty: Duty, now: float) -> None:
-        super().__init__(settings, store, report, duty, now)
+    def __init__(
+        self, settings: PollerSettings, store: Store, report: PollerReport, leadership: Leadership, now: float
+    ) -> None:
+        super().__init__(settings, store, report, leadership, now)
         self._pattern = pattern_of_lists(store.keys)
         self._inflight, self._lane = store.keys.inflight(""), store.keys.ready_lane("")
         self._cursor = _START
         self._scans = 0
-        self._begun_at = self._next_scan = now
+        self._started_at = self._next_scan = now
         self._owners: list[str] = []
         self._queues: list[str] = []
         self._orphans = 0
@@ -84,7 +86,7 @@ class KeyWalk(WalkingRound):
 
     def _scan(self, connection: Connection, now: float) -> None:
         if self._cursor == _START:
-            self._begun_at, self._scans, self._orphans, self._strays = now, 0, 0, {}
+            self._started_at, self._scans, self._orphans, self._strays = now, 0, 0, {}
         args = ("SCAN", self._cursor, "MATCH", self._pattern, "COUNT", SCAN_COUNT, "TYPE", "list")
         self._cursor, keys = self._unless_refused("scan", lambda: connection.execute(*args)) or (_START, [])
         names = list(map(text_of, keys))
@@ -94,7 +96,7 @@ class KeyWalk(WalkingRound):
         self._note_strays(names)
         self._scans += 1
         if self._cursor == _START:
-            self._next_scan = self._begun_at + min(self._settings.lease_seconds, KEYS_SECONDS)
+            self._next_scan = self._started_at + min(self._settings.lease_seconds, KEYS_SECONDS)
         else:
             self._next_scan = now if self._scans % SCANS_A_BURST else now + BURST_SECONDS
 
@@ -105,24 +107,26 @@ class KeyWalk(WalkingRound):
                 self._strays[name] = fault
 
 
-class ScheduledAdoption(WalkingRound):
+class ScheduledAdoption(FleetRound):
     """The search for items that producers in other languages have scheduled, so that each gets its ticket long before
     it is due. It runs if a sweep reports that there are any."""
 
-    def __init__(self, settings: PollerSettings, store: Store, report: PollerReport, duty: Duty, now: float) -> None:
-        super().__init__(settings, store, report, duty, now)
+    def __init__(
+        self, settings: PollerSettings, store: Store, report: PollerReport, leadership: Leadership, now: float
+    ) -> None:
+        super().__init__(settings, store, report, leadership, now)
         self._cursor = _START
-        self._scans = self._begun_with = self._taken = 0
+        self._scans = self._legacy_at_start = self._taken = 0
         self._members: list[bytes] = []
         self._again_at = now
 
     @property
     def due_at(self) -> float:
-        if not self._duty.walks:
+        if not self._leadership.is_leader:
             return math.inf
-        if self._members or self._cursor != _START or self._duty.untold > self._duty.left:
+        if self._members or self._cursor != _START or self._leadership.legacy_items > self._leadership.left:
             return self._next_at
-        return self._again_at if self._duty.untold else math.inf
+        return self._again_at if self._leadership.legacy_items else math.inf
 
     def step(self, connection: Connection, now: float) -> None:
         """Adopt some of the items found, or scan some more members. Raises ServerError."""
@@ -136,12 +140,12 @@ class ScheduledAdoption(WalkingRound):
         else:
             self._scan(connection, now)
         if self._cursor == _START and not self._members:
-            self._duty.searched(self._begun_with, self._taken)
+            self._leadership.searched(self._legacy_at_start, self._taken)
             self._again_at = now + SEARCH_AGAIN_SECONDS
 
     def _scan(self, connection: Connection, now: float) -> None:
         if self._cursor == _START:
-            self._begun_with, self._taken, self._scans = self._duty.untold, 0, 0
+            self._legacy_at_start, self._taken, self._scans = self._leadership.legacy_items, 0, 0
         args = ("ZSCAN", self._store.keys.delayed, self._cursor, "MATCH", _NO_NAME, "COUNT", SCAN_COUNT)
         self._cursor, found = self._unless_refused("zscan", lambda: connection.execute(*args)) or (_START, [])
         self._members = found[::2]  # the odd ones are the scores
@@ -149,31 +153,33 @@ class ScheduledAdoption(WalkingRound):
         self._next_at = now if self._scans % SEARCHES_A_BURST else now + BURST_SECONDS
 
 
-class AuditWalk(WalkingRound):
+class AuditScan(FleetRound):
     """The scan of the audit, each minute: see `rota.protocol.scans`. It uses no more than a third of the time."""
 
-    def __init__(self, settings: PollerSettings, store: Store, report: PollerReport, duty: Duty, now: float) -> None:
-        super().__init__(settings, store, report, duty, now)
-        self._begin(now)
+    def __init__(
+        self, settings: PollerSettings, store: Store, report: PollerReport, leadership: Leadership, now: float
+    ) -> None:
+        super().__init__(settings, store, report, leadership, now)
+        self._start(now)
 
-    def _begin(self, now: float) -> None:
-        self._begun_at = now
-        self._walk: UnplacedScan = find_unplaced(self._store, BloomFilter, MOST_SUSPECTS)
-        self._call: Command[Any] = next(self._walk)
+    def _start(self, now: float) -> None:
+        self._started_at = now
+        self._scan: UnplacedScan = find_unplaced(self._store, BloomFilter, MOST_SUSPECTS)
+        self._call: Command[Any] = next(self._scan)
 
     def step(self, connection: Connection, now: float) -> None:
         """Make the next call of the scan. Raises ServerError."""
-        answer = self._unless_refused("audit", lambda: connection.run(self._call))
-        if answer is None:
+        reply = self._unless_refused("audit", lambda: connection.run(self._call))
+        if reply is None:
             self._end(now)
             return
         try:
-            self._call = self._walk.send(answer)
+            self._call = self._scan.send(reply)
             self._next_at = now + AUDIT_PACE_SECONDS
         except StopIteration as over:
             self._report.unplaced(list(map(text_of, over.value)))
             self._end(now)
 
     def _end(self, now: float) -> None:
-        self._next_at = now + max(AUDIT_SECONDS, _REST_A_WALK * (now - self._begun_at))
-        self._begin(self._next_at)
+        self._next_at = now + max(AUDIT_SECONDS, _REST_PER_SCAN * (now - self._started_at))
+        self._start(self._next_at)
