@@ -67,8 +67,8 @@ def test_an_unknown_verb_is_refused_in_words(control_socket: ControlSocket) -> N
 @pytest.mark.parametrize(
     ("verb", "fields", "error"),
     [
-        ("scale", {}, "scale takes either workers, how many there are to be, or more, how many more"),
-        ("scale", {"workers": 1, "more": 1}, "scale takes either workers, how many there are to be, or more"),
+        ("scale", {}, "scale takes either workers, the new number, or more, the number to add"),
+        ("scale", {"workers": 1, "more": 1}, "scale takes either workers, the new number, or more"),
         ("scale", {"workers": "8"}, 'workers is a whole number, and not "8"'),
         ("scale", {"workers": True}, "workers is a whole number, and not true"),
         ("scale", {"more": 1.5}, "more is a whole number, and not 1.5"),
@@ -76,7 +76,7 @@ def test_an_unknown_verb_is_refused_in_words(control_socket: ControlSocket) -> N
         ("reload", {"dryrun": True}, 'reload has no field "dryrun", did you mean "dry_run"?'),
         ("reload", {"dry_run": "yes"}, 'dry_run is true or false, and not "yes"'),
         ("stop", {"now": 1}, "now is true or false, and not 1"),
-        ("quiet", {"pool": "mail"}, 'quiet has no field "pool": it takes none'),
+        ("quiet", {"pool": "mail"}, 'quiet has no field "pool": it takes no fields'),
     ],
 )
 def test_what_a_person_got_wrong_is_refused_in_words_and_nothing_is_done(

@@ -29,11 +29,11 @@ class Announcements:
     conditions: dict[str, tuple[int, str]] = field(default_factory=dict)  # the Lua chunk of each condition, by name
     closed: dict[str, int] = field(default_factory=dict)  # the time since which each queue is closed
 
-    def announce(self, now: int, node: str, until: int, said: Announced) -> int:
+    def announce(self, now: int, node: str, until: int, announced: Announced) -> int:
         """Store the announcements of a node, and return the number of nodes."""
         self.nodes = {name: ends for name, ends in self.nodes.items() if ends > now} | {node: until}
-        self.shares |= {share.name: (until, share.condition) for share in said.shares}
-        self.domains |= {domain.name: until for domain in said.domains}
+        self.shares |= {share.name: (until, share.condition) for share in announced.shares}
+        self.domains |= {domain.name: until for domain in announced.domains}
         self.domains = {name: ends for name, ends in self.domains.items() if ends > now}
         return len(self.nodes)
 
@@ -41,11 +41,11 @@ class Announcements:
         """Define these conditions, and return the queues from which no worker may claim."""
         self.conditions |= {each.name: (until, each.text) for each in conditions}
         self.conditions = {name: known for name, known in self.conditions.items() if known[0] >= now}
-        rows = [row for queue in self.shares if (row := self._look_at(queue, now))]
+        rows = [row for queue in self.shares if (row := self._closed_row(queue, now))]
         self.closed = {row.queue: now - row.closed_age_us for row in rows}
         return tuple(rows)
 
-    def _look_at(self, queue: str, now: int) -> ClosedQueue | None:
+    def _closed_row(self, queue: str, now: int) -> ClosedQueue | None:
         until, name = self.shares[queue]
         fault = fault_of(self.conditions.get(name, (0, ""))[1]) if name and until > now else None
         since = min(self.closed.get(queue, now), now)

@@ -52,8 +52,8 @@ def _outcomes_in(settlements: Packed) -> dict[str, str]:
 class Calls(Store):
     """The transitions that master and poller make."""
 
-    def register(self, lease_ms: int, places: Sequence[str]) -> Command[tuple[str, ...]]:
-        return _call(lambda server: tuple(server.register(lease_ms, list(places))))
+    def register(self, lease_ms: int, node_slots: Sequence[str]) -> Command[tuple[str, ...]]:
+        return _call(lambda server: tuple(server.register(lease_ms, list(node_slots))))
 
     def renew(self, lease_ms: int, owners: Sequence[str]) -> Command[Renewed]:
         return _call(lambda server: Renewed(*server.renew(lease_ms, owners)))
@@ -66,7 +66,7 @@ class Calls(Store):
         tiers: Packed = NO_TIERS,  # noqa: ARG002 - the signature is the product's
     ) -> Command[Reaped]:
         def execute(server: Server) -> Reaped:
-            blamed = {task_id: said for task_id, said in blame.ran if said and blame.crash is not None}
+            blamed = {task_id: record for task_id, record in blame.ran if record and blame.crash is not None}
             server.reap_exited(owner, blamed, blame.crash_limit, _outcomes_in(settlements))
             return GIVEN_BACK
 
@@ -136,35 +136,35 @@ class MasterConnection(AioConnection):
 
     async def run(self, command: Command[T]) -> T:
         assert isinstance(command, Call)
-        answer: asyncio.Future[T] = asyncio.get_running_loop().create_future()
+        future: asyncio.Future[T] = asyncio.get_running_loop().create_future()
 
-        def hear(heard: T | ServerError) -> None:
-            if answer.cancelled():
+        def receive(reply: T | ServerError) -> None:
+            if future.cancelled():
                 return
-            if isinstance(heard, ServerError):
-                answer.set_exception(heard)
+            if isinstance(reply, ServerError):
+                future.set_exception(reply)
             else:
                 self.silent_since = math.inf
-                answer.set_result(heard)
+                future.set_result(reply)
 
         self.silent_since = min(self.silent_since, boottime_seconds())
-        self._network.call(self._caller, lambda _: command.execute(self._server), hear)
-        return await answer
+        self._network.call(self._caller, lambda _: command.execute(self._server), receive)
+        return await future
 
 
 class PollerConnection(Connection):
-    """A call of a poller, when it reaches the server. `heard` is whether the reply reaches the poller."""
+    """A call of a poller, when it reaches the server. `reply_arrives` is whether the reply reaches the poller."""
 
-    def __init__(self, server: Server, *, heard: bool) -> None:
+    def __init__(self, server: Server, *, reply_arrives: bool) -> None:
         self._server = server
-        self._heard = heard
+        self._reply_arrives = reply_arrives
 
     def run(self, command: Command[T], seconds: float = 0.0) -> T:  # noqa: ARG002 - the signature is the product's
         assert isinstance(command, Call)
-        answer: T = command.execute(self._server)
-        if not self._heard:
-            raise ConnectionLost("the answer is lost", "silent")
-        return answer
+        reply: T = command.execute(self._server)
+        if not self._reply_arrives:
+            raise ConnectionLost("the reply is lost", "silent")
+        return reply
 
 
 class SilentReport(PollerReport):

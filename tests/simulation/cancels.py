@@ -21,32 +21,32 @@ class OrdersLine(AioConnection):
         self._server = server
 
     async def execute(self, *args: Arg) -> Any:
-        answer: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+        future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
 
-        def hear(heard: bytes | ServerError | None) -> None:
-            if answer.done():
+        def receive(reply: bytes | ServerError | None) -> None:
+            if future.done():
                 return
-            if isinstance(heard, ServerError):
-                answer.set_exception(heard)
+            if isinstance(reply, ServerError):
+                future.set_exception(reply)
             else:
-                answer.set_result(heard)
+                future.set_result(reply)
 
         if args[0] == "LREM":
-            self._network.call(self._caller, lambda _: self._server.take_off(self._caller.place, args[-1]), hear)
+            self._network.call(self._caller, lambda _: self._server.take_off(self._caller.location, args[-1]), receive)
         else:
-            self._park(hear)
-        return await answer
+            self._park(receive)
+        return await future
 
-    def _park(self, hear: Callable[[bytes | ServerError | None], None]) -> None:
+    def _park(self, receive: Callable[[bytes | ServerError | None], None]) -> None:
         caller, network, server = self._caller, self._network, self._server
 
         def serve(order: bytes) -> None:
-            network.answer(caller, lambda: hear(order))
+            network.reply(caller, lambda: receive(order))
 
         def end() -> None:
-            waits = server.is_waiting(caller.place, serve)
-            hear(None if waits else ConnectionLost("silence", "silent"))
+            waits = server.is_waiting(caller.location, serve)
+            receive(None if waits else ConnectionLost("silence", "silent"))
 
-        if network.up is Up.UP and caller.place not in network.cut:
-            server.wait_for_order(caller.place, serve)
+        if network.up is Up.UP and caller.location not in network.cut:
+            server.wait_for_order(caller.location, serve)
         network.timeline.after(LONG_PARK_SECONDS, end)

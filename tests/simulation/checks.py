@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 ROUNDING_SECONDS: Final = 0.001
 SLACK_SECONDS: Final = 0.1  # tolerance, for example from a wake of the master to its step
-_SAID: Final = {Order.LEAVE: "Drain", Order.INTERRUPT: "Interrupt", Order.WRITE_STACK: "Dump", Order.KILL: "Kill"}
+_NOTED: Final = {Order.LEAVE: "Drain", Order.INTERRUPT: "Interrupt", Order.WRITE_STACK: "Dump", Order.KILL: "Kill"}
 
 
 class Checks:
@@ -44,10 +44,10 @@ class Checks:
     def __init__(self, node: "Node") -> None:
         self._node = node
         self.capacity = Capacity(node)
-        self._told_at: dict[int, float] = {}
+        self._signalled_at: dict[int, float] = {}
         self._registering: set[tuple[int, int]] = set()
         self._reaped: dict[int, str] = {}
-        self._said: dict[str, bytes] = {}
+        self._declared: dict[str, bytes] = {}
 
     # Effects
 
@@ -61,7 +61,7 @@ class Checks:
                 case Spawn(child):
                     self._check_start(child.slot, child.nonce)
                 case SignalChild():
-                    self._check_told(effect, effects[number + 1 :])
+                    self._check_signal(effect, effects[number + 1 :])
                 case ReapOwner(slot, _, owner):
                     self._reaped[slot] = owner
                 case FreeSlot(slot):
@@ -76,7 +76,7 @@ class Checks:
         node = self._node
         child = node.state.children.get(slot, nonce)
         assert child is not None, "what is started has a record"
-        self._say("Start", child)
+        self._note("Start", child)
         require(slot in RANGES[child.role], f"slot {slot} is not for a {child.role}")
         if child.role is Role.WORKER:
             generation = node.state.rollout.of(child.generation)
@@ -86,17 +86,17 @@ class Checks:
         lived_in = node.memory.slot(slot).is_lived_in
         require(not lived_in, f"slot {slot} is given away while its process lives")
 
-    def _check_told(self, effect: SignalChild, later: list[Effect]) -> None:
+    def _check_signal(self, effect: SignalChild, later: list[Effect]) -> None:
         child = self._node.state.children.get(effect.child.slot, effect.child.nonce)
         assert child is not None, "who is told something has a record"
-        self._say(_SAID[effect.order], child)
+        self._note(_NOTED[effect.order], child)
         if effect.order is Order.LEAVE:
             self._check_drain(child, later)
         if effect.order is Order.KILL:
             self._check_kill(child)
 
     def _check_drain(self, child: Child, later: list[Effect]) -> None:
-        self._told_at[child.nonce] = self._node.boottime()
+        self._signalled_at[child.nonce] = self._node.boottime()
         if child.role is Role.WORKER and child.ready_at is not None:
             self.capacity.drained(child, still_there=self._drained_later(child.pool, later))
         if child.role in (Role.POLLER, Role.EXPORTER):
@@ -117,10 +117,10 @@ class Checks:
         require(not registered, f"slot {slot} is free, and its owner {owner} is not reaped")
 
     def _check_declared(self, effect: RenewLeases) -> None:
-        self._note_said()
+        self._note_declared()
         self._check_announced(effect)
         declared = {each.name: each.text for each in effect.schedules}
-        require(declared == self._said, f"{declared} is declared instead of {self._said}")
+        require(declared == self._declared, f"{declared} is declared instead of {self._declared}")
         require(all(each.age_seconds >= 0 for each in effect.schedules), "a schedule is declared before its time")
 
     def _check_announced(self, effect: RenewLeases) -> None:
@@ -131,25 +131,25 @@ class Checks:
         require(told == wanted, f"{told} is announced instead of {wanted}")
         require(effect.conditions == config.conditions, f"{effect.conditions} are told instead of {config.conditions}")
 
-    def _note_said(self) -> None:
+    def _note_declared(self) -> None:
         """Record the schedules of the code in force. Until that is loaded, the previous ones are still declared."""
         state = self._node.state
         if state.code_of(state.rollout.in_force.code).is_loaded:
-            self._said = schedules_of(state.config)
+            self._declared = schedules_of(state.config)
 
     def _note_abandoned(self) -> None:
         now = {(child.slot, child.nonce) for child in self._node.state.children.of(Role.WORKER, ChildState.REGISTERING)}
         for slot, nonce in self._registering - now:
             if self._node.state.children.get(slot, nonce) is None:
-                self._node.world.say(self._node.name, "Abandon", f"worker {slot}.{nonce}")
+                self._node.world.note(self._node.name, "Abandon", f"worker {slot}.{nonce}")
         self._registering = now
 
-    def _say(self, what: str, child: Child) -> None:
-        self._node.world.say(self._node.name, what, f"{child.role} {child.slot}.{child.nonce} {child.why or ''}")
+    def _note(self, what: str, child: Child) -> None:
+        self._node.world.note(self._node.name, what, f"{child.role} {child.slot}.{child.nonce} {child.why or ''}")
 
-    def told_at(self, child: Child) -> float:
+    def signalled_at(self, child: Child) -> float:
         """Return the time of the order to leave that the child got; `inf` if it got none."""
-        return self._told_at.get(child.nonce, math.inf)
+        return self._signalled_at.get(child.nonce, math.inf)
 
     def _check_kill(self, child: Child) -> None:
         process = self._node.processes.get(child.pid)
@@ -158,7 +158,7 @@ class Checks:
             case Reason.HUNG if process is not None:
                 self._check_silence(child, process, now)
             case Reason.TIMEOUT if isinstance(process, Worker):
-                over_at = process.looked_at + process.settings.time_limit_seconds + HARD_LIMIT_GRACE_SECONDS
+                over_at = process.read_at + process.settings.time_limit_seconds + HARD_LIMIT_GRACE_SECONDS
                 require(now > over_at, f"slot {child.slot} is killed before its deadline")
                 late = now - max(over_at, self._node.awake_since)
                 require(late <= DUMP_SECONDS + SLACK_SECONDS, f"slot {child.slot} is killed {late:.2f} s too late")
@@ -172,7 +172,9 @@ class Checks:
                 stop = self._node.state.stop
                 leave_by = stop.leave_by if child.has_work else min(stop.leave_by, stop.idle_leave_by)
                 late_to_leave = stop.stage is Stage.AT_ONCE or now > leave_by
-                require(late_to_leave or self._is_deaf(child, process, now), f"slot {child.slot} is killed too soon")
+                require(
+                    late_to_leave or self._is_unresponsive(child, process, now), f"slot {child.slot} is killed too soon"
+                )
             case _:
                 pass
         if can_be_dumped(child, child.why or Reason.STOP):
@@ -184,18 +186,18 @@ class Checks:
     def _check_silence(self, child: Child, process: Process, now: float) -> None:
         silent = now - process.silent_since if process.silent_since is not None else 0.0
         beat_seconds = self._node.state.config.limits.beat_seconds
-        allowed = child.patience(beat_seconds) if child.stopped_at is not None else beat_seconds
+        allowed = child.stop_timeout(beat_seconds) if child.stopped_at is not None else beat_seconds
         require(silent > allowed, f"slot {child.slot} is killed after {silent:.2f} s of silence")
         if process.was_ready and not runs_a_task(process):
             late = min(silent, now - self._node.awake_since) - allowed
             require(late <= DUMP_SECONDS + SLACK_SECONDS, f"slot {child.slot} is killed {late:.2f} s too late")
 
-    def _is_deaf(self, child: Child, process: Process | None, now: float) -> bool:
+    def _is_unresponsive(self, child: Child, process: Process | None, now: float) -> bool:
         """Whether the child had enough time to begin to leave, outside of the task during which the order arrived."""
-        told_at = self.told_at(child)
-        if isinstance(process, Worker) and process.running and process.began_at <= told_at:
+        signalled_at = self.signalled_at(child)
+        if isinstance(process, Worker) and process.running and process.began_at <= signalled_at:
             return False
-        return now - told_at > self._node.state.config.limits.beat_seconds
+        return now - signalled_at > self._node.state.config.limits.beat_seconds
 
     # The state
 
@@ -205,7 +207,7 @@ class Checks:
         state = node.state
         again = take(state, Ticked(node.connection.silent_since), now)
         require(not again, f"a second tick at the same time is not without effect: {again}")
-        self._note_said()
+        self._note_declared()
         _check_counts(node)
         self.capacity.check()
         if state.stop.stage is Stage.REST:
@@ -236,7 +238,7 @@ def _check_overdue(node: "Node", child: Child, process: Process, now: float) -> 
     spare = DUMP_SECONDS + SLACK_SECONDS
     if process.stopped_since is not None:
         silent = now - max(process.stopped_since, node.awake_since)
-        allowed = child.patience(node.state.config.limits.beat_seconds) + SLACK_SECONDS
+        allowed = child.stop_timeout(node.state.config.limits.beat_seconds) + SLACK_SECONDS
         require(silent <= allowed, f"slot {number} is stopped for {silent:.2f} s")
         return
     if process.hung and process.was_ready and process.silent_since is not None and not runs_a_task(process):
@@ -244,13 +246,18 @@ def _check_overdue(node: "Node", child: Child, process: Process, now: float) -> 
         allowed = node.state.config.limits.beat_seconds + spare
         require(silent <= allowed, f"slot {number} is silent for {silent:.2f} s")
     elif isinstance(process, Worker) and process.running:
-        ran = now - max(process.looked_at, node.awake_since)
+        ran = now - max(process.read_at, node.awake_since)
         allowed = process.settings.time_limit_seconds + HARD_LIMIT_GRACE_SECONDS + spare
         require(ran <= allowed, f"slot {number} runs its task for {ran:.2f} s")
         if process.runs_cancelled:
             stays = now - max(child.kill_at, node.awake_since)
             require(stays <= spare, f"slot {number} runs on for {stays:.2f} s after the time that was given")
-    if isinstance(process, Worker) and process.deaf and not process.asked and child.state is ChildState.DRAINING:
-        stays = now - max(node.checks.told_at(child), node.awake_since)
+    if (
+        isinstance(process, Worker)
+        and process.unresponsive
+        and not process.stop_requested
+        and child.state is ChildState.DRAINING
+    ):
+        stays = now - max(node.checks.signalled_at(child), node.awake_since)
         allowed = 2 * process.settings.time_limit_seconds + node.state.config.limits.beat_seconds + 1.0 + spare
         require(stays <= allowed, f"slot {number} was told to leave {stays:.2f} s ago, and hears nothing")

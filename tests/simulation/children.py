@@ -48,30 +48,30 @@ class Poller(Process):
             self._sweeping = SweepRound(
                 self._settings, CALLS, SilentReport(), Leadership(BellState()), self.node.boottime()
             )
-            self._look()
+            self._sweep()
 
-    def _look(self) -> None:
+    def _sweep(self) -> None:
         now = self.node.boottime()
         wait = self._sweeping.due_at - now
         if wait > 0:
-            self.later(wait + MICROSECOND, self._look)
-        elif self.asked:
+            self.later(wait + MICROSECOND, self._sweep)
+        elif self.stop_requested:
             self.exit(EXIT_DRAINED)
         else:
-            self.world.network.call(self, lambda heard: self._step(heard=heard, looked_at=now), self._answered)
+            self.world.network.call(self, lambda arrives: self._step(reply_arrives=arrives, read_at=now), self._swept)
 
-    def _step(self, *, heard: bool, looked_at: float) -> None:
+    def _step(self, *, reply_arrives: bool, read_at: float) -> None:
         with contextlib.suppress(ConnectionLost):
-            self._sweeping.step(PollerConnection(self.world.server, heard=heard), looked_at)
+            self._sweeping.step(PollerConnection(self.world.server, reply_arrives=reply_arrives), read_at)
 
-    def _answered(self, answer: ServerError | None) -> None:
-        if isinstance(answer, ServerError):
-            self.later(self._backoff.next_seconds(), self._look)
+    def _swept(self, reply: ServerError | None) -> None:
+        if isinstance(reply, ServerError):
+            self.later(self._backoff.next_seconds(), self._sweep)
             return
         self._backoff.reset()
         if not self.was_ready:
             self.show_ready()
-        self._look()
+        self._sweep()
 
 
 class Zygote(Process):
@@ -97,23 +97,23 @@ class Zygote(Process):
         if self.code is Code.DIES:
             self.exit(1)
         elif self.code is Code.RAISES:
-            self.line.say(messages.ImportFailed(self._module, "ImportError: no", ""))
+            self.line.send(messages.ImportFailed(self._module, "ImportError: no", ""))
             self.exit(1)
         else:
             queue = "nowhere" if self.code is Code.UNSERVED else "default"
-            self.line.say(messages.Imported((("work", queue),)))
-            self.line.say(messages.Scheduled("tick", tick_of(self._module)))
-            self.line.say(messages.Ready(1, 1))
+            self.line.send(messages.Imported((("work", queue),)))
+            self.line.send(messages.Scheduled("tick", tick_of(self._module)))
+            self.line.send(messages.Ready(1, 1))
             self.show_ready()
             self._serve()
 
-    def ask(self, child: Child, owner: str, settings: str) -> None:
+    def request_worker(self, child: Child, owner: str, settings: str) -> None:
         """Send the zygote a packet that requests a worker."""
         self._requests.append((child, owner, settings))
         if self.was_ready:
             self.later(0.0, self._serve)
 
-    def heard_term(self) -> None:
+    def receive_term(self) -> None:
         """Leave after a Bye, when the workers that were requested before are forked."""
         if self.was_ready:
             self.later(self.world.random.uniform(0.001, 0.01), self._leave)
@@ -129,15 +129,15 @@ class Zygote(Process):
     def _fork(self, child: Child, owner: str, settings: str) -> None:
         draw = self.world.random.random()
         if draw < self.world.trouble.fork_fails:
-            self.line.say(messages.ForkFailed(child.slot, child.nonce, "EAGAIN"))
+            self.line.send(messages.ForkFailed(child.slot, child.nonce, "EAGAIN"))
             return
         worker = Worker(self.node, child)
         worker.start(owner, settings_of(settings), self.code)
         if draw < self.world.trouble.fork_fails + self.world.trouble.reports_lost:
             reason = "the intermediate ended with wait status 9"
-            self.line.say(messages.ForkFailed(child.slot, child.nonce, reason))
+            self.line.send(messages.ForkFailed(child.slot, child.nonce, reason))
         else:
-            self.line.say(messages.Spawned(child.slot, child.nonce, worker.pid))
+            self.line.send(messages.Spawned(child.slot, child.nonce, worker.pid))
 
 
 class Line:
@@ -148,7 +148,7 @@ class Line:
         self.is_open = True
         self._waiting: deque[messages.Message | None] = deque()
 
-    def say(self, message: messages.Message | None) -> None:
+    def send(self, message: messages.Message | None) -> None:
         """Send the master a packet; None for the end."""
         self._waiting.append(message)
         self.zygote.node.ring()

@@ -83,11 +83,11 @@ def hang_one(nemesis: Nemesis) -> None:
         process.hang()
 
 
-def deafen_one(nemesis: Nemesis) -> None:
+def block_signals_of_one(nemesis: Nemesis) -> None:
     """Make a worker ignore signals, as if a task had replaced the worker's handler."""
     process = nemesis.process(nemesis.node(), Role.WORKER)
     if isinstance(process, Worker):
-        process.deaf = True
+        process.unresponsive = True
 
 
 def have_one_wish_to_go(nemesis: Nemesis) -> None:
@@ -132,11 +132,11 @@ def lose_a_node(nemesis: Nemesis) -> None:
     config = node.state.config
     node.lose()
     if nemesis.random.random() < 0.7 or not nemesis.world.living:
-        nemesis.after(nemesis.spell(), lambda: _begin_again(nemesis, node.name, config))
+        nemesis.after(nemesis.spell(), lambda: _start_again(nemesis, node.name, config))
 
 
-def _begin_again(nemesis: Nemesis, name: str, config: Config) -> None:
-    nemesis.world.begin(name, config)
+def _start_again(nemesis: Nemesis, name: str, config: Config) -> None:
+    nemesis.world.start(name, config)
 
 
 def _for_a_while(nemesis: Nemesis, **odds: float) -> None:
@@ -235,7 +235,7 @@ PROCESSES: Final[tuple[Fault, ...]] = (
     stop_one,
     stop_one,
     hang_one,
-    deafen_one,
+    block_signals_of_one,
     have_one_wish_to_go,
     have_all_wish_to_go,
     stop_a_zygote_that_is_asked,
@@ -259,7 +259,7 @@ NETWORK: Final[tuple[Fault, ...]] = (
     move_the_clock,
     start_slowly,
 )
-FILES: Final[tuple[Fault, ...]] = (*ORDERS, deafen_one, have_one_wish_to_go, have_all_wish_to_go)
+FILES: Final[tuple[Fault, ...]] = (*ORDERS, block_signals_of_one, have_one_wish_to_go, have_all_wish_to_go)
 AT_STAKE: Final[tuple[Fault, ...]] = (  # faults that endanger leases, and the fences before their end
     cut_off,
     cut_off,

@@ -42,7 +42,7 @@ class SimulatedKernel:
     def __init__(self, node: "Node") -> None:
         self._node = node
         self._lines: list[tuple[ChildRef, int, Line]] = []
-        self.news: deque[tuple[int, int | bool]] = deque()
+        self.reports: deque[tuple[int, int | bool]] = deque()
 
     @property
     def handlers(self) -> Mapping[type, Callable[[Any], None]]:
@@ -50,9 +50,9 @@ class SimulatedKernel:
         return {
             Spawn: self._spawn,
             ForkWorker: self._fork,
-            SignalChild: self._tell,
+            SignalChild: self._signal,
             SetQuiet: self._set_quiet,
-            NotifyCancelled: self._tell_cancelled,
+            NotifyCancelled: self._notify_cancelled,
             FreeSlot: lambda effect: self._node.memory.slot(effect.slot).assign(0),
             CloseChannels: lambda _: None,
         }
@@ -89,13 +89,13 @@ class SimulatedKernel:
         slot.renewed_ns, slot.quiet_requested = effect.renewed_ns, effect.quiet
         self._make_stack(effect.child)
         line = next(line for ref, _, line in self._lines if ref.nonce == effect.zygote.nonce)
-        line.zygote.ask(self._record_of(effect.child), effect.owner, effect.settings)
+        line.zygote.request_worker(self._record_of(effect.child), effect.owner, effect.settings)
 
     def _make_stack(self, child: ChildRef) -> None:
         if self._node.world.random.random() < self._node.world.trouble.stacks:
             self._node.inbox.happened(StackFileMade(child.slot, child.nonce))
 
-    def _tell(self, effect: SignalChild) -> None:
+    def _signal(self, effect: SignalChild) -> None:
         process = self._node.processes.get(effect.child.pid)
         if process is None:
             return
@@ -115,13 +115,13 @@ class SimulatedKernel:
                 if isinstance(process, Worker):
                     process.later(0.0, process.look_up)
 
-    def _tell_cancelled(self, effect: NotifyCancelled) -> None:
+    def _notify_cancelled(self, effect: NotifyCancelled) -> None:
         child = effect.child
         slot, process = self._node.memory.slot(child.slot), self._node.processes.get(child.pid)
         if slot.nonce == child.nonce:
             slot.record(effect.task_index).cancelled = effect.number
             if isinstance(process, Worker):
-                process.later(0.0, process.told_of_cancel)
+                process.later(0.0, process.receive_cancel)
 
     def _record_of(self, ref: ChildRef) -> Child:
         child = self._node.state.children.get(ref.slot, ref.nonce)
@@ -134,29 +134,29 @@ class SimulatedKernel:
         """Yield the messages of zygotes and intermediates, and the ends of channels, as events."""
         for ref, generation, line in list(self._lines):
             for message in line.read():
-                yield from self._heard(ref, generation, message)
+                yield from self._events_of(ref, generation, message)
         self._lines = [each for each in self._lines if each[2].is_open]
 
-    def _heard(self, ref: ChildRef, generation: int, message: messages.Message | None) -> Iterator[Event]:
+    def _events_of(self, ref: ChildRef, generation: int, message: messages.Message | None) -> Iterator[Event]:
         if message is None:
             for child in self._node.state.children.of(Role.WORKER):
                 if child.zygote_nonce == ref.nonce:
-                    yield from self._who_came(child.slot, child.nonce)
+                    yield from self._unreported_worker(child.slot, child.nonce)
             yield ZygoteGone(ref.slot, ref.nonce)
             return
         if isinstance(message, messages.ForkFailed):
-            yield from self._who_came(message.slot, message.nonce)
+            yield from self._unreported_worker(message.slot, message.nonce)
         yield ZygoteReported(generation, message)
 
-    def _who_came(self, number: int, nonce: int) -> Iterator[Event]:
+    def _unreported_worker(self, number: int, nonce: int) -> Iterator[Event]:
         slot = self._node.memory.slot(number)
         if slot.nonce == nonce and slot.pid > 1:
             yield ZygoteReported(0, messages.Spawned(number, nonce, slot.pid))
 
     def reap(self, _now: float, listen: Callable[[Child | None], None]) -> None:
         """Process stops and deaths."""
-        while self.news:
-            pid, status = self.news.popleft()
+        while self.reports:
+            pid, status = self.reports.popleft()
             if isinstance(status, bool):
                 child = self._node.state.children.by_pid(pid)
                 if child is not None:
@@ -166,9 +166,9 @@ class SimulatedKernel:
             child = self._node.state.children.by_pid(pid)
             if child is not None:
                 listen(child)
-                self._bury(child, status)
+                self._reap_child(child, status)
 
-    def _bury(self, child: Child, status: int) -> None:
+    def _reap_child(self, child: Child, status: int) -> None:
         slot = self._node.memory.slot(child.slot)
         slot.vacate()
         outcomes = Packed(*slot.outcomes())

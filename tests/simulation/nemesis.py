@@ -67,7 +67,7 @@ class Nemesis:
     def strike(self, fault: Fault) -> None:
         """Cause the fault now."""
         if self.world.living:
-            self.world.say("faults", fault.__name__)
+            self.world.note("faults", fault.__name__)
             fault(self)
 
     def later(self, seconds: float, fault: Fault) -> None:

@@ -28,7 +28,7 @@ class Caller(Protocol):
     """A process that calls the server. It receives replies only while it runs."""
 
     @property
-    def place(self) -> str:
+    def location(self) -> str:
         """The name of its node."""
 
     def later(self, seconds: float, action: Action) -> None:
@@ -41,13 +41,13 @@ class _Question(Generic[T]):
     until: float
     execute: Callable[[bool], T]
     done: Callable[[T | ServerError], None]
-    heard: bool = False
+    is_done: bool = False
 
-    def hear(self, answer: T | ServerError) -> None:
+    def receive(self, reply: T | ServerError) -> None:
         """Accept the reply or the timeout, whichever is first."""
-        if not self.heard:
-            self.heard = True
-            self.done(answer)
+        if not self.is_done:
+            self.is_done = True
+            self.done(reply)
 
 
 @dataclass(slots=True)
@@ -83,11 +83,11 @@ class Network:
             caller.later(REFUSED_SECONDS, lambda: done(ConnectionLost("refused", "network")))
             return
         question = _Question(caller, self.timeline.now + PATIENCE_SECONDS, execute, done)
-        caller.later(PATIENCE_SECONDS, lambda: question.hear(ConnectionLost("silence", "silent")))
-        if caller.place not in self.cut:
+        caller.later(PATIENCE_SECONDS, lambda: question.receive(ConnectionLost("silence", "silent")))
+        if caller.location not in self.cut:
             self.timeline.after(self._seconds(caller), lambda: self._arrive(question))
 
-    def answer(self, caller: Caller, action: Action) -> None:
+    def reply(self, caller: Caller, action: Action) -> None:
         """Deliver a reply to the caller, unless it is lost."""
         seconds = self._seconds_home(caller)
         if seconds is not None:
@@ -95,7 +95,7 @@ class Network:
 
     def _arrive(self, question: "_Question[T]") -> None:
         if self.up is Up.DOWN:  # the kernel of the server refuses the connection
-            question.caller.later(REFUSED_SECONDS, lambda: question.hear(ConnectionLost("reset", "network")))
+            question.caller.later(REFUSED_SECONDS, lambda: question.receive(ConnectionLost("reset", "network")))
             return
         if self.up is Up.STALLED:
             self._stalled.append(lambda: self._arrive(question))
@@ -104,14 +104,14 @@ class Network:
         if seconds is None or self.timeline.now + seconds >= question.until:
             question.execute(False)
             return
-        answer = question.execute(True)
-        question.caller.later(seconds, lambda: question.hear(answer))
+        reply = question.execute(True)
+        question.caller.later(seconds, lambda: question.receive(reply))
 
     def _seconds_home(self, caller: Caller) -> float | None:
-        if caller.place in self.cut or self.random.random() < self.losing:
+        if caller.location in self.cut or self.random.random() < self.losing:
             return None
         return self._seconds(caller) + (self.random.uniform(0, self.late) if self.late else 0.0)
 
     def _seconds(self, caller: Caller) -> float:
-        most = SLOW_SECONDS if caller.place in self.slow else USUAL_SECONDS
+        most = SLOW_SECONDS if caller.location in self.slow else USUAL_SECONDS
         return self.random.uniform(most / 10, most)

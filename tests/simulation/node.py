@@ -59,12 +59,12 @@ class CheckedInbox(Inbox):
         super().__init__(state)
         self._node = node
 
-    def _carry_out(self, effects: list[Effect]) -> None:
+    def _perform(self, effects: list[Effect]) -> None:
         self._node.checks.check(effects)
-        super()._carry_out(effects)
+        super()._perform(effects)
 
 
-class Asked:
+class ReloadRequest:
     """A requested reload, and its result."""
 
     def __init__(self, config: Config | None) -> None:
@@ -83,10 +83,10 @@ class Node:
         self.booted_at = world.timeline.now - world.random.uniform(1, 1000)
         self.alive, self.frozen, self.master_stopped = True, False, False
         self.failure: Failure | None = None
-        self.asked: list[Asked] = []
+        self.reload_requests: list[ReloadRequest] = []
         self.processes: dict[int, Process] = {}
         self._tickets = count(1)
-        self._asked: dict[int, Asked] = {}
+        self._reload_requests: dict[int, ReloadRequest] = {}
         self._turn_at: float | None = None
         self._pids = 1
         self.awake_since = 0.0
@@ -139,9 +139,9 @@ class Node:
         return ConfigurationRead(effect.ticket, Loaded(self.file, {}, ()))
 
     def _respond(self, effect: Respond) -> None:
-        if effect.ticket in self._asked:
+        if effect.ticket in self._reload_requests:
             assert effect.reply is not None, "no reload is refused here"
-            self._asked.pop(effect.ticket).result = str(effect.reply["result"])
+            self._reload_requests.pop(effect.ticket).result = str(effect.reply["result"])
 
     @property
     def ready_workers(self) -> list[Child]:
@@ -176,7 +176,7 @@ class Node:
         self.loop.turn()
         if self.inbox.wake.is_set() or self.boottime() >= self._tick_at:
             self.loop.run(self.master.step)
-            self._look_at_step()
+            self._check_step()
             self.loop.turn()  # run what the event has started
         if self.loop.errors:
             raise AssertionError(f"an exception nobody took: {self.loop.errors}")
@@ -184,7 +184,7 @@ class Node:
             next_at = min(self._tick_at, math.inf if self.loop.next_at is None else self.loop.next_at)
             self.nudge(0.0 if self.inbox.wake.is_set() else next_at - self.boottime() + MICROSECOND)
 
-    def _look_at_step(self) -> None:
+    def _check_step(self) -> None:
         if self.inbox.failure is not None or self.inbox.has_left:
             self._end()
             return
@@ -194,7 +194,7 @@ class Node:
     def _end(self) -> None:
         self.failure = self.inbox.failure
         if self.failure is not None:
-            self.world.say(self.name, "gave up", str(self.failure))
+            self.world.note(self.name, "gave up", str(self.failure))
         self.lose()
 
     def later(self, seconds: float, action: Action) -> None:
@@ -208,7 +208,7 @@ class Node:
             self.nudge()
 
     @property
-    def place(self) -> str:
+    def location(self) -> str:
         """The name of the node, as a caller."""
         return self.name
 
@@ -230,19 +230,19 @@ class Node:
         elif (
             self.world.random.random() < self.world.trouble.channel_ends_first
         ):  # the kernel closes its files before the process can be reaped
-            process.line.say(None)
+            process.line.send(None)
             self.world.timeline.after(lingers, lambda: self._zombie(process.pid, status))
         else:  # an intermediate or a new worker still has a copy of the channel
             self._zombie(process.pid, status)
-            self.world.timeline.after(lingers, lambda: process.line.say(None))
+            self.world.timeline.after(lingers, lambda: process.line.send(None))
 
     def _zombie(self, pid: int, status: int) -> None:
-        self.kernel.news.append((pid, status))
+        self.kernel.reports.append((pid, status))
         self.ring()
 
     def note_stop(self, pid: int, *, stopped: bool) -> None:
         """Record a stop or a continuation, which SIGCHLD reports too."""
-        self.kernel.news.append((pid, stopped))
+        self.kernel.reports.append((pid, stopped))
         self.ring()
 
     def ring(self) -> None:
@@ -258,26 +258,26 @@ class Node:
         self.file = config
         if self.state.stop.is_requested:
             return
-        asked = Asked(config)
-        self.asked.append(asked)
-        self._tell(RequestKind.RESTART if fresh else RequestKind.RELOAD, asked)
+        reload_request = ReloadRequest(config)
+        self.reload_requests.append(reload_request)
+        self._request(RequestKind.RESTART if fresh else RequestKind.RELOAD, reload_request)
 
     def adjust(self, more: int) -> None:
         """Send TTIN or TTOU."""
-        self._tell(RequestKind.MORE if more > 0 else RequestKind.LESS)
+        self._request(RequestKind.MORE if more > 0 else RequestKind.LESS)
 
     def quiet(self, *, on: bool) -> None:
         """Send TSTP or CONT."""
-        self._tell(RequestKind.QUIET if on else RequestKind.RESUME)
+        self._request(RequestKind.QUIET if on else RequestKind.RESUME)
 
     def stop(self, *, at_once: bool = False) -> None:
         """Send TERM or QUIT."""
-        self._tell(RequestKind.STOP_NOW if at_once else RequestKind.DRAIN)
+        self._request(RequestKind.STOP_NOW if at_once else RequestKind.DRAIN)
 
-    def _tell(self, request: RequestKind, asked: Asked | None = None) -> None:
+    def _request(self, request: RequestKind, reload_request: ReloadRequest | None = None) -> None:
         ticket = next(self._tickets)
-        if asked is not None:
-            self._asked[ticket] = asked
+        if reload_request is not None:
+            self._reload_requests[ticket] = reload_request
         self.loop.call_soon(lambda: self.inbox.happened(Requested(request, ticket, by_signal=True)))
         self.nudge()
 

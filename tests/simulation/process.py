@@ -57,12 +57,12 @@ class Process:
         self.silent_since: float | None = None
         self.silent_until = 0.0
         self.hung = False
-        self.asked = False
+        self.stop_requested = False
         self.has_moved_in = self.was_ready = False
         self._held_up: deque[Action] = deque()
 
     @property
-    def place(self) -> str:
+    def location(self) -> str:
         """The name of its node."""
         return self.node.name
 
@@ -102,11 +102,11 @@ class Process:
 
     def term(self) -> None:
         """Receive SIGTERM."""
-        if self.alive and not self.asked:
-            self.asked = True
-            self.later(0.0, self.heard_term)
+        if self.alive and not self.stop_requested:
+            self.stop_requested = True
+            self.later(0.0, self.receive_term)
 
-    def heard_term(self) -> None:
+    def receive_term(self) -> None:
         """Leave at once, as a child does that waits."""
         self.later(0.001, lambda: self.exit(EXIT_DRAINED))
 

@@ -21,7 +21,7 @@ from simulation.nemesis import LEASES, SPELLS, Fault, Nemesis, draw_config
 from simulation.network import PATIENCE_SECONDS, Up
 from simulation.orders import BAD_CODES
 from simulation.process import Code
-from simulation.serving import check_schedules, check_serving, longest_word, schedules_said
+from simulation.serving import check_schedules, check_serving, longest_declaration, schedules_declared
 from simulation.violation import Violation, require
 from simulation.world import World
 
@@ -63,8 +63,8 @@ class _Log(log.Logger):
     def _tell(self, event: str, fields: dict[str, Any]) -> None:
         if event == log_events.FLEET_CALL_FAILED and "exc_info" in fields:
             raise Violation(f"a coroutine of the master failed: {fields['exc_info']!r}")
-        said = " ".join(f"{name}={value}" for name, value in fields.items())
-        self._world.say("log", event, said)
+        text = " ".join(f"{name}={value}" for name, value in fields.items())
+        self._world.note("log", event, text)
 
     def debug(self, event: str, /, **fields: Any) -> None:
         self._tell(event, fields)
@@ -94,7 +94,7 @@ def simulate(seed: int) -> Run:
     fault = ""
     with in_place_of_the_real(world, seed):
         try:
-            _Story(world).tell()
+            _Story(world).write()
         except Exception as error:  # noqa: BLE001 - every failure is reported with its seed
             fault = str(error) if isinstance(error, AssertionError) else repr(error)
         finally:
@@ -115,7 +115,7 @@ class _Story:
         if self._profile is KILLS:  # draining processes take their time
             world.trouble.life_length = 0
 
-    def tell(self) -> None:
+    def write(self) -> None:
         """Run from the first start to the last stop."""
         draw = self._random.random()
         if draw < FIRST_BOOT_FAILS:
@@ -130,7 +130,7 @@ class _Story:
             : self._random.choice([2, 2, 2, 3] if self._profile in (AT_STAKE, CHANGES) else [1, 1, 1, 1, 2, 2])
         ]
         for name in names:
-            self._world.begin(name, self._config)
+            self._world.start(name, self._config)
         self._give_work()
         self._suffer()
         self._recover()
@@ -163,21 +163,21 @@ class _Story:
         world = self._world
         world.timeline.run(max(world.timeline.now, self._nemesis.busy_until))
         self._nemesis.heal()
-        world.say("faults", "over")
-        self._begin_what_is_missing()
+        world.note("faults", "over")
+        self._start_missing_nodes()
         self._run(SIGNAL_HEARD_WITHIN)
         bound, since = self._whole_within(), world.timeline.now
         while (why := world.not_whole()) or not world.living:
             require(world.timeline.now - since <= bound, f"not whole {bound:.1f} s after the last fault: {why}")
             self._run(LOOK_SECONDS)
-            self._begin_what_is_missing()
-        world.say("faults", "whole", f"after {world.timeline.now - since:.2f} s")
+            self._start_missing_nodes()
+        world.note("faults", "whole", f"after {world.timeline.now - since:.2f} s")
 
-    def _begin_what_is_missing(self) -> None:
+    def _start_missing_nodes(self) -> None:
         """Start the masters again that gave up because they were killed too often during their start."""
         for node in list(self._world.nodes.values()):
             if node.failure is not None or not self._world.living:
-                self._world.begin(node.name, self._config)
+                self._world.start(node.name, self._config)
 
     def _fail_once_more(self) -> None:
         """Check that a single failure after success is repaired at once, because earlier failures are forgotten."""
@@ -210,7 +210,7 @@ class _Story:
         while self._can_work and (left := world.unfinished()):
             require(world.timeline.now - since <= TASKS_ENDED_WITHIN, f"{len(left)} tasks never end: {left[:3]}")
             self._run(4 * LOOK_SECONDS)
-        world.check_books()
+        world.check_counters()
 
     @property
     def _can_work(self) -> bool:
@@ -219,12 +219,16 @@ class _Story:
     def _check_reloads(self) -> None:
         self._check_what_is_announced()
         for node in self._world.living:
-            require(all(asked.result for asked in node.asked), "a reload was never answered")
-            accepted = [asked.config for asked in node.asked if asked.result == "success"]
+            require(
+                all(reload_request.result for reload_request in node.reload_requests), "a reload was never answered"
+            )
+            accepted = [
+                reload_request.config for reload_request in node.reload_requests if reload_request.result == "success"
+            ]
             expected = accepted[-1] if accepted else node.first_config
             require(node.state.config == expected, "another configuration is in force than the last one accepted")
-            if self._profile is FILES and node.asked and is_good(node.asked[-1].config):
-                require(node.state.config == node.asked[-1].config, "the last configuration does not win")
+            if self._profile is FILES and node.reload_requests and is_good(node.reload_requests[-1].config):
+                require(node.state.config == node.reload_requests[-1].config, "the last configuration does not win")
 
     def _check_what_is_announced(self) -> None:
         """Check the announcements. If a heartbeat's reply was lost, the next heartbeat may wait for its timeout."""
@@ -234,7 +238,7 @@ class _Story:
         check_schedules(world)
         if world.clock_moved_at is not None:
             return  # an announcement may be valid until the clock has caught up
-        if seconds := longest_word(world):
+        if seconds := longest_declaration(world):
             self._run(seconds + renew_seconds + LOOK_SECONDS)
             check_serving(world)
         self._wait_until_forgotten()
@@ -242,7 +246,7 @@ class _Story:
     def _wait_until_forgotten(self) -> None:
         """Wait until undeclared schedules are removed, one lease and a sweep after their last declaration."""
         world, since = self._world, self._world.timeline.now
-        while gone := world.server.schedules.keys() - schedules_said(world):
+        while gone := world.server.schedules.keys() - schedules_declared(world):
             require(world.timeline.now - since <= FORGOTTEN_WITHIN, f"no node declares {gone}, and it is still there")
             self._run(LOOK_SECONDS)
 
@@ -261,19 +265,19 @@ class _Story:
             node.stop(at_once=at_once)
         self._run((0.0 if at_once else drain + LEAVE_SECONDS) + LEAVE_SECONDS + 2 * TICK_SECONDS)
         require(not world.living, "a fleet that was stopped is still there")
-        world.check_books()
+        world.check_counters()
         if at_once:
             blamed = sum(task.crashes for task in world.server.tasks) - crashes
             require(blamed == 0, f"{blamed} tasks are blamed for being killed by a stop at once")
 
     def _tell_of_a_first_boot_that_fails(self) -> None:
         code = self._random.choice(BAD_CODES)
-        node = self._world.begin("a", msgspec.structs.replace(self._config, imports=(f"{code}.0",)))
+        node = self._world.start("a", msgspec.structs.replace(self._config, imports=(f"{code}.0",)))
         self._run(self._config.limits.boot_seconds + 10.0)
         require(node.failure is not None, f"a first boot of code that {code} is not given up")
 
     def _tell_of_code_that_flaps(self) -> None:
-        node = self._world.begin("a", msgspec.structs.replace(self._config, imports=(f"{Code.WORKERS_FLAP}.0",)))
+        node = self._world.start("a", msgspec.structs.replace(self._config, imports=(f"{Code.WORKERS_FLAP}.0",)))
         self._run(FLAPPING_SECONDS)
         require(node.alive, "a master gives up code that has worked")
 

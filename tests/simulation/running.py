@@ -28,20 +28,20 @@ def kill_policy_of(task: Task) -> KillPolicy:
 
 @dataclass(slots=True, eq=False)
 class Hand:
-    """A running task, with times in seconds of its node's clock. `told_for` is the last announced soft limit."""
+    """A running task, with times in seconds of its node's clock. `interrupted_for` is the last announced soft limit."""
 
     task: Task
     record: TaskRecord
     began_at: float
     soft_seconds: float
-    looked_at: float = 0.0
+    read_at: float = 0.0
     soft_until: float = math.inf
-    told_for: float = math.inf
+    interrupted_for: float = math.inf
     give_up: Callable[[], None] = field(default=lambda: None)
 
     def extend(self, from_ns: int, limit_seconds: float) -> tuple[int, int]:
         """Set the deadlines at a start or a heartbeat of the task, and return the hard and the soft one."""
-        self.looked_at = from_ns / NANOSECONDS
+        self.read_at = from_ns / NANOSECONDS
         soft_ns = from_ns + round(self.soft_seconds * NANOSECONDS) if self.soft_seconds else 0
         self.soft_until = soft_ns / NANOSECONDS if soft_ns else math.inf
         return from_ns + round(limit_seconds * NANOSECONDS), soft_ns
@@ -67,9 +67,9 @@ class Running(Process):
         return bool(self.hands)
 
     @property
-    def looked_at(self) -> float:
+    def read_at(self) -> float:
         """The start or last heartbeat of the task whose time limit expires first."""
-        return min((hand.looked_at for hand in self.hands.values()), default=0.0)
+        return min((hand.read_at for hand in self.hands.values()), default=0.0)
 
     @property
     def began_at(self) -> float:
@@ -80,7 +80,8 @@ class Running(Process):
     def soft_until(self) -> float:
         """The first soft limit that was not signalled yet."""
         return min(
-            (hand.soft_until for hand in self.hands.values() if hand.told_for != hand.soft_until), default=math.inf
+            (hand.soft_until for hand in self.hands.values() if hand.interrupted_for != hand.soft_until),
+            default=math.inf,
         )
 
     @property

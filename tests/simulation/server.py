@@ -26,7 +26,7 @@ class Task:
     seconds: float
     once: bool = False
     crash_limit: int = 0
-    begun: bool = False
+    is_marked_started: bool = False
     starts: int = 0
     failures: int = 0
     crashes: int = 0
@@ -64,7 +64,7 @@ class Parked:
 
     owner: str
     held: list[str]
-    answer: Callable[[tuple[str, list[Task]]], None]
+    reply: Callable[[tuple[str, list[Task]]], None]
 
 
 @dataclass(slots=True)
@@ -118,13 +118,13 @@ class Server:
         """Return tasks to their queue."""
         for task in self._settle(owner, released):
             task.releases += 1
-            task.begun = False  # its worker reports this
+            task.is_marked_started = False  # its worker reports this
             self._give_back(task, dead=False)
 
-    def begin(self, owner: str, task: Task) -> bool:
+    def mark_started(self, owner: str, task: Task) -> bool:
         """Mark a task before its only start. Return whether its worker still holds it."""
         holds = owner in self.owners and task in self.inflight.get(owner, [])
-        task.begun |= holds
+        task.is_marked_started |= holds
         return holds
 
     def park(self, parked: Parked) -> None:
@@ -142,7 +142,7 @@ class Server:
     def _ring(self) -> None:
         while self.lane and self.parked:
             woken = self.parked.pop(0)
-            woken.answer(self.turn(woken.owner, woken.held, [], 1))
+            woken.reply(self.turn(woken.owner, woken.held, [], 1))
 
     def _settle(self, owner: str, ids: list[str]) -> list[Task]:
         mine = self.inflight.get(owner, [])
@@ -165,14 +165,14 @@ class Server:
         self.orders.setdefault(node, []).append(f"{kill_after} {task.id} {_READY} {owner}".encode())
         self._serve_line(node)
 
-    def wait_for_order(self, node: str, answer: Callable[[bytes], None]) -> None:
+    def wait_for_order(self, node: str, reply: Callable[[bytes], None]) -> None:
         """Wait for the first order of a node, without removing it."""
-        self.lines[node] = answer
+        self.lines[node] = reply
         self._serve_line(node)
 
-    def is_waiting(self, node: str, answer: Callable[[bytes], None]) -> bool:
+    def is_waiting(self, node: str, reply: Callable[[bytes], None]) -> bool:
         """Whether this call still waits: it is here and was not answered."""
-        return self.lines.get(node) is answer
+        return self.lines.get(node) is reply
 
     def take_off(self, node: str, order: object) -> None:
         """Remove an order that was received."""
@@ -211,12 +211,12 @@ class Server:
 
     # Owners
 
-    def register(self, lease_ms: int, places: list[str]) -> list[str]:
+    def register(self, lease_ms: int, node_slots: list[str]) -> list[str]:
         names = []
         self._note_lease(lease_ms * 1000)
-        for place in places:
+        for node_slot in node_slots:
             self.lives += 1
-            names.append(f"{place}:{self.lives}")
+            names.append(f"{node_slot}:{self.lives}")
             self.owners[names[-1]] = self.now_us + lease_ms * 1000
             self.witness.registered(names[-1])
         return names
@@ -276,7 +276,7 @@ class Server:
         return list(reversed(self.inflight.pop(owner, [])))
 
     def _give_back(self, task: Task, *, dead: bool) -> None:
-        if dead or task.begun or task.cancelled:
+        if dead or task.is_marked_started or task.cancelled:
             task.ended = "cancelled" if task.cancelled else "dead"
         else:
             self.lane.appendleft(task)

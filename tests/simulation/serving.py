@@ -45,25 +45,25 @@ def schedules_of(config: Config) -> dict[str, bytes]:
     return {each.name: encode_schedule(each) for each in of_file} | {"tick": tick_of(config.imports[0]).encode()}
 
 
-def longest_word(world: "World") -> float:
+def longest_declaration(world: "World") -> float:
     """Return the seconds until every announcement of queues and patterns that is not repeated has expired."""
     announced, now = world.server.announced, world.server.now_us
     ends = [*(until for until, _ in announced.shares.values()), *announced.domains.values()]
     return max([0, *(until - now for until in ends)]) / MICROSECONDS
 
 
-def schedules_said(world: "World") -> dict[str, set[bytes]]:
+def schedules_declared(world: "World") -> dict[str, set[bytes]]:
     """Return the declarations of the nodes, by name of the schedule."""
-    said: defaultdict[str, set[bytes]] = defaultdict(set)
+    declared: defaultdict[str, set[bytes]] = defaultdict(set)
     for node in world.living:
         for name, text in schedules_of(node.state.config).items():
-            said[name].add(text)
-    return said
+            declared[name].add(text)
+    return declared
 
 
 def check_schedules(world: "World") -> None:
     """Check that the server's schedules are those of a node in force; with one node, its last declarations."""
-    for name, texts in schedules_said(world).items():
+    for name, texts in schedules_declared(world).items():
         text, _, _ = world.server.schedules[name]
         require(text in texts, f"the schedule {name} is {text!r}, and no node says so: {texts}")
 
@@ -71,9 +71,9 @@ def check_schedules(world: "World") -> None:
 def check_serving(world: "World") -> None:
     """Check that closed queues, known patterns and tiers match the configurations in force."""
     _check_closed(world)
-    said = {domain.name for node in world.living for domain in pattern_domains(node.state.config)}
+    declared = {domain.name for node in world.living for domain in pattern_domains(node.state.config)}
     known = set(world.server.announced.domains)
-    require(known == said, f"the patterns of {known} are known, and nodes serve {said}")
+    require(known == declared, f"the patterns of {known} are known, and nodes serve {declared}")
     for node in world.living:
         _check_workers(node)
 
@@ -88,22 +88,22 @@ def _check_closed(world: "World") -> None:
     for node in world.living:
         seen = {row.queue: row.error for row in node.state.closed}
         for queue in sorted(may_be.keys() | seen.keys()):
-            is_said = may_be.get(queue, {None})
+            expected = may_be.get(queue, {None})
             require(
-                seen.get(queue) in is_said,
-                f"{node.name} sees {queue} {_told(seen.get(queue))}, and nodes say {[*map(_told, is_said)]}",
+                seen.get(queue) in expected,
+                f"{node.name} sees {queue} {_in_words(seen.get(queue))}, and nodes say {[*map(_in_words, expected)]}",
             )
 
 
-def _told(fault: str | None) -> str:
+def _in_words(fault: str | None) -> str:
     return "open" if fault is None else f"closed ({fault})"
 
 
 def _check_workers(node: "Node") -> None:
     config = node.state.config
-    said = {name: config.queues.get(name, QueueConfig()) for tier in config.tiers for name in tier}
-    wanted = {name: (given.cap, given.condition) for name, given in said.items()}
+    declared = {name: config.queues.get(name, QueueConfig()) for tier in config.tiers for name in tier}
+    wanted = {name: (given.cap, given.condition) for name, given in declared.items()}
     ready = [node.processes.get(child.pid) for child in node.ready_workers]
     for worker in (process for process in ready if isinstance(process, Worker)):
-        told = {share.name: (share.cap, share.condition) for tier in worker.settings.tiers for share in tier.queues}
-        require(told == wanted, f"a worker of {node.name} claims by {told}, and its configuration says {wanted}")
+        claimed = {share.name: (share.cap, share.condition) for tier in worker.settings.tiers for share in tier.queues}
+        require(claimed == wanted, f"a worker of {node.name} claims by {claimed}, and its configuration says {wanted}")

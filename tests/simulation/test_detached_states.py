@@ -26,7 +26,7 @@ from simulation.run import simulate
 from support.cores import Core, picture
 
 SEEDS: Final = 30
-LOOKS: Final = 2  # checks of each kind of event, per seed
+MOST_COPIES: Final = 2  # checks of each kind of event, per seed
 # One of each kind of event that does not occur in a simulated fleet.
 OTHERS: Final = (
     ClaimHeldUp(8, 1, HeldUp(TaskInSlot(b"id mail i 1 1 0 0 0 0 -", "send", 1, 0), (0, b""))),
@@ -43,8 +43,8 @@ def test_no_event_that_a_copy_takes_reaches_the_original(monkeypatch: pytest.Mon
     met: Counter[type] = Counter()
 
     def take_a_copy_first(state: MasterState, event: Event, now: float) -> list[Effect]:
-        looks[type(event)] += 1
-        if looks[type(event)] > LOOKS:
+        copies[type(event)] += 1
+        if copies[type(event)] > MOST_COPIES:
             return take(state, event, now)
         before = picture(state)
         decided = take(state.detached(), event, now)
@@ -56,7 +56,7 @@ def test_no_event_that_a_copy_takes_reaches_the_original(monkeypatch: pytest.Mon
 
     monkeypatch.setattr(loop, "take", take_a_copy_first)
     for seed in range(SEEDS):
-        looks: Counter[type] = Counter()
+        copies: Counter[type] = Counter()
         assert simulate(seed).fault == ""
     assert set(HANDLERS) - set(met) - set(map(type, OTHERS)) == set(), "a kind of event that no copy has taken"
 

@@ -51,14 +51,14 @@ MET: Final = (
 
 
 RARE: Final = (1252, 861)  # a life that is abandoned before it began; many deaths in a row
-TELLING: Final = frozenset([*range(220), *RARE])
+TRACED_SEEDS: Final = frozenset([*range(220), *RARE])
 """The seeds whose traces are looked through for what they met."""
 _told_before: dict[int, Run] = {}
 
 
 def lived(seed: int) -> Run:
     """Return the result of a seed. Results of the seeds that several tests use are cached, because a seed is slow."""
-    if seed not in TELLING:
+    if seed not in TRACED_SEEDS:
         return simulate(seed)
     if seed not in _told_before:
         _told_before[seed] = simulate(seed)
@@ -84,8 +84,8 @@ def test_a_seed_replays_exactly() -> None:
 
 
 def test_the_seeds_meet_every_situation() -> None:
-    said = "\n".join(line for seed in sorted(TELLING) for line in lived(seed).trace)
-    assert [what for what in MET if what not in said] == []
+    text = "\n".join(line for seed in sorted(TRACED_SEEDS) for line in lived(seed).trace)
+    assert [what for what in MET if what not in text] == []
 
 
 def test_no_clock_is_read_and_no_process_or_thread_is_started() -> None:

@@ -13,7 +13,7 @@ CONFIG = Config(namespace="simulated", workers=3, imports=("good.0",))
 
 
 def _running(world: World, config: Config = CONFIG) -> Node:
-    node = world.begin("a", config)
+    node = world.start("a", config)
     world.timeline.run(2.0)
     assert world.not_whole() == ""
     return node
@@ -47,7 +47,7 @@ def test_a_zygote_whose_channel_has_ended_is_asked_for_no_worker_until_it_is_rea
 def test_a_zygote_that_shows_itself_ready_as_its_channel_ends_is_asked_for_no_worker() -> None:
     world = World(4)
     with in_place_of_the_real(world, 4):
-        node = world.begin("a", CONFIG)
+        node = world.start("a", CONFIG)
         world.trouble.channel_ends_first, world.trouble.channel_lingers = 1.0, 5.0
         world.timeline.run(0.01)
         zygote = _zygote(node)

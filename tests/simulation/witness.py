@@ -41,7 +41,7 @@ class Witness:
     def reaped(self, owner: str, *, expired: bool) -> None:
         """Check that an owner may be reaped: its worker must have ended, or must be unable to start anything more."""
         worker = self._world.workers.get(owner)
-        self._world.say("server", "reaped", f"{owner} {'expired' if expired else 'exited'}")
+        self._world.note("server", "reaped", f"{owner} {'expired' if expired else 'exited'}")
         if not expired:
             living = worker is not None and worker.alive and worker.has_moved_in
             require(not living, f"{owner} is reaped as exited, and it lives")
@@ -50,7 +50,7 @@ class Witness:
             now_ns = round(worker.boottime() * NANOSECONDS)
             up = not worker.has_moved_in or worker.fence.is_up(now_ns)
             require(up, f"{owner} is reaped as expired while its fence lets it start tasks")
-            excused = worker.place in self._world.excused or worker.node.frozen or not worker.has_moved_in
+            excused = worker.location in self._world.excused or worker.node.frozen or not worker.has_moved_in
             require(excused, f"{owner} is reaped as expired, and only the server was away")
 
     def blamed(self, task: Task, crash_limit: int) -> None:
@@ -61,7 +61,7 @@ class Witness:
     def removed(self, schedule: str) -> None:
         """Check that no node has declared a removed schedule recently, unless the declaration may have expired."""
         world = self._world
-        world.say("server", "removed", schedule)
+        world.note("server", "removed", schedule)
         if world.network.was_away or world.clock_moved_at is not None:
             return
         for node in world.living:
@@ -74,7 +74,7 @@ class Witness:
         """Check that the lease of a worker that passed its fence lasts until the start of the task."""
         is_quiet = worker.slot.quiet_requested or worker.node.state.quiet.is_requested
         # The started task continues, so no other worker may start it.
-        require(task.begun or not is_quiet, f"{worker.owner} starts {task.id}, and it was told to be quiet")
+        require(task.is_marked_started or not is_quiet, f"{worker.owner} starts {task.id}, and it was told to be quiet")
         server = self._world.server
         expires = server.owners.get(worker.owner)
         require(expires is not None, f"{worker.owner} is allowed to start {task.id}, and it was reaped")
@@ -85,12 +85,12 @@ class Witness:
         margin = worker.settings.lease_seconds * FENCE_MARGIN_SHARE - ROUNDING_SECONDS
         require(left >= margin, f"{worker.owner} is allowed to start {task.id} {left:.3f} s before its lease ends")
 
-    def started(self, worker: Worker, task: Task, looked_ns: int) -> None:
+    def started(self, worker: Worker, task: Task, read_ns: int) -> None:
         """Check the call of a task's function."""
-        took = worker.boottime() - looked_ns / NANOSECONDS
+        took = worker.boottime() - read_ns / NANOSECONDS
         if took > worker.settings.lease_seconds * START_WITHIN_SHARE + ROUNDING_SECONDS:
             # The worker was stopped between reading the clock and the call. No client can close that gap.
-            self._world.say(worker.place, "starts late", task.id)
+            self._world.note(worker.location, "starts late", task.id)
             return
         require(worker.owner in self._world.server.owners, f"{worker.owner} starts {task.id} after it was given away")
 

@@ -44,7 +44,7 @@ class Worker(Running):
         self._last_turn_ns = 0
         self._short_limits = ShortLimits(self.slot, self.node.ring)
         self._attempts = 0
-        self.deaf = False
+        self.unresponsive = False
         self._wishes_after = self.world.random.uniform(0.5, 1.0)  # as a share of its life
         self._parked: Parked | None = None
         self._backoff = Backoff(0.05, 2.0, self.world.random.uniform)
@@ -60,11 +60,11 @@ class Worker(Running):
         elif draw < trouble.boots_die + trouble.boots_hang:
             self.hang()
         else:
-            self.later(self.world.random.uniform(0.005, trouble.boot_seconds), self._look)
+            self.later(self.world.random.uniform(0.005, trouble.boot_seconds), self._take_turn)
 
     # Decisions
 
-    def _look(self) -> None:
+    def _take_turn(self) -> None:
         now_ns = boottime_ns()
         fenced, quiet, leaving = self.fence.is_up(now_ns), self.slot.quiet_requested, self._is_leaving
         self._show(leaving=leaving)
@@ -79,11 +79,11 @@ class Worker(Running):
             case Step.PARK:
                 self._park()
             case Step.HOLD:
-                self.later(HOLD_SECONDS, self._look)
+                self.later(HOLD_SECONDS, self._take_turn)
             case Step.GIVE_BACK:
                 self._give_back()
             case Step.LEAVE if self.running:
-                self.later(HOLD_SECONDS, self._look)
+                self.later(HOLD_SECONDS, self._take_turn)
             case Step.LEAVE:
                 self.exit(EXIT_LOST if self._lost else EXIT_DRAINED)
 
@@ -114,12 +114,12 @@ class Worker(Running):
 
     def term(self) -> None:
         """Receive SIGTERM. A worker that ignores signals misses it, unless it had received it before."""
-        if not self.deaf:
+        if not self.unresponsive:
             super().term()
 
     @property
     def _is_leaving(self) -> bool:
-        return self.asked and not self.world.trouble.ignores_term
+        return self.stop_requested and not self.world.trouble.ignores_term
 
     # Replacement
 
@@ -137,25 +137,25 @@ class Worker(Running):
 
     def _turn(self, limit: int) -> None:
         held, sent, done = self._held, len(self._finished), [task_id for task_id, _ in self._finished]
-        answered = self._answered_turn(limit, sent)
-        self.world.network.call(self, lambda _: self.world.server.turn(self.owner, held, done, limit), answered)
+        receive = self._turn_receiver(limit, sent)
+        self.world.network.call(self, lambda _: self.world.server.turn(self.owner, held, done, limit), receive)
 
     @property
     def _held(self) -> list[str]:
         return [task.id for task in (*self._waiting, *(hand.task for hand in self.hands.values()))]
 
-    def _answered_turn(self, limit: int, sent: int) -> Callable[[tuple[str, list[Task]] | ServerError], None]:
-        def answered(answer: tuple[str, list[Task]] | ServerError) -> None:
-            if isinstance(answer, ServerError):
-                self.later(self._backoff.next_seconds(), self._look)
+    def _turn_receiver(self, limit: int, sent: int) -> Callable[[tuple[str, list[Task]] | ServerError], None]:
+        def receive(reply: tuple[str, list[Task]] | ServerError) -> None:
+            if isinstance(reply, ServerError):
+                self.later(self._backoff.next_seconds(), self._take_turn)
                 return
-            self._take(answer, limit, sent)
-            self._look()
+            self._take(reply, limit, sent)
+            self._take_turn()
 
-        return answered
+        return receive
 
-    def _take(self, answer: tuple[str, list[Task]], limit: int, sent: int) -> None:
-        status, claims = answer
+    def _take(self, reply: tuple[str, list[Task]], limit: int, sent: int) -> None:
+        status, claims = reply
         self._backoff.reset()
         if not self.was_ready:
             self.show_ready()
@@ -170,17 +170,17 @@ class Worker(Running):
 
     def _park(self) -> None:
         network = self.world.network
-        parked = Parked(self.owner, self._held, lambda found: network.answer(self, lambda: self._woken(parked, found)))
+        parked = Parked(self.owner, self._held, lambda found: network.reply(self, lambda: self._woken(parked, found)))
         self._parked = parked
-        if self.free and self.place not in network.cut:
+        if self.free and self.location not in network.cut:
             self.world.server.park(parked)
         self.later(PARK_SECONDS, lambda: self._patience_over(parked))
 
-    def _woken(self, parked: Parked, answer: tuple[str, list[Task]]) -> None:
+    def _woken(self, parked: Parked, reply: tuple[str, list[Task]]) -> None:
         if self._parked is parked:
             self._parked = None
-            self._take(answer, 1, 0)
-            self._look()
+            self._take(reply, 1, 0)
+            self._take_turn()
 
     def _patience_over(self, parked: Parked) -> None:
         if self._parked is not parked:
@@ -188,9 +188,9 @@ class Worker(Running):
         self._parked = None
         self.world.server.unpark(parked)
         self._idle = False
-        self._look()
+        self._take_turn()
 
-    def heard_term(self) -> None:
+    def receive_term(self) -> None:
         """Check the situation between two tasks, or at once if the worker sleeps."""
         self.look_up()
 
@@ -201,12 +201,12 @@ class Worker(Running):
 
     def leave_the_bells(self) -> None:
         """Close the connection when the worker ends, if the server can notice that."""
-        if self._parked is not None and self.place not in self.world.network.cut:
+        if self._parked is not None and self.location not in self.world.network.cut:
             self.world.server.unpark(self._parked)
 
     # Tasks
 
-    def _run_next(self, looked_ns: int) -> None:
+    def _run_next(self, read_ns: int) -> None:
         task, random, trouble = self._waiting.popleft(), self.world.random, self.world.trouble
         self._attempts += 1
         self.world.witness.allowed(self, task)
@@ -214,49 +214,49 @@ class Worker(Running):
         task_index = self.free[0]
         if random.random() < trouble.soft_limits and not task.once:
             soft_seconds = self.settings.time_limit_seconds * random.uniform(0.2, 0.8)
-        hand = self.hands[task_index] = Hand(task, self.slot.record(task_index), looked_ns / NANOSECONDS, soft_seconds)
-        limit_ns, soft_ns = hand.extend(looked_ns, self.settings.time_limit_seconds)
-        word = kill_policy_of(task).to_word()
-        hand.record.start(task.text, "", looked_ns, limit_ns, soft_deadline_ns=soft_ns, kill_policy=word)
+        hand = self.hands[task_index] = Hand(task, self.slot.record(task_index), read_ns / NANOSECONDS, soft_seconds)
+        limit_ns, soft_ns = hand.extend(read_ns, self.settings.time_limit_seconds)
+        packed_policy = kill_policy_of(task).to_word()
+        hand.record.start(task.text, "", read_ns, limit_ns, soft_deadline_ns=soft_ns, kill_policy=packed_policy)
         self.slot.phase = Phase.BUSY
         slow = self.settings.lease_seconds * START_WITHIN_SHARE
         most = slow if random.random() < trouble.slow_starts else 0.001
         if soft_seconds:
-            self._short_limits.met(round(soft_seconds * NANOSECONDS), looked_ns)
-        start = self._begin if task.once else self._start
-        self.later(random.uniform(0.0, most), lambda: start(hand, looked_ns))
+            self._short_limits.met(round(soft_seconds * NANOSECONDS), read_ns)
+        start = self._mark_started if task.once else self._start
+        self.later(random.uniform(0.0, most), lambda: start(hand, read_ns))
         if self.several:
-            self._look()
+            self._take_turn()
 
-    def _begin(self, hand: Hand, _looked_ns: int) -> None:
+    def _mark_started(self, hand: Hand, _read_ns: int) -> None:
         """Begin a task that may be started at most once: mark it in Redis, then check the fence again."""
         server, task = self.world.server, hand.task
 
-        def answered(answer: bool | ServerError) -> None:
+        def receive(reply: bool | ServerError) -> None:
             now_ns = boottime_ns()
-            if answer is True and not self.fence.is_up(now_ns):
+            if reply is True and not self.fence.is_up(now_ns):
                 self.world.witness.allowed(self, task)
                 self.later(self.world.random.uniform(0.0, 0.001), lambda: self._start(hand, now_ns))
                 return
             self._leave(hand)
             self._waiting.appendleft(task)
-            self.later(self._backoff.next_seconds(), self.look_up if self.several else self._look)
+            self.later(self._backoff.next_seconds(), self.look_up if self.several else self._take_turn)
 
-        self.world.network.call(self, lambda _: server.begin(self.owner, task), answered)
+        self.world.network.call(self, lambda _: server.mark_started(self.owner, task), receive)
 
-    def _start(self, hand: Hand, looked_ns: int) -> None:
+    def _start(self, hand: Hand, read_ns: int) -> None:
         hand.task.starts += 1
-        self.world.witness.started(self, hand.task, looked_ns)
+        self.world.witness.started(self, hand.task, read_ns)
         if self.world.random.random() < self.world.trouble.beats:
-            self.later(self.settings.time_limit_seconds / 2, lambda: self._beat(hand))
+            self.later(self.settings.time_limit_seconds / 2, lambda: self._heartbeat(hand))
         hand.give_up = lambda: self._end_task(hand)
         self.later(hand.task.seconds, hand.give_up)
-        self.told_of_cancel()  # the cancellation may have arrived before the start
+        self.receive_cancel()  # the cancellation may have arrived before the start
 
     def _runs(self, hand: Hand) -> bool:
         return self.hands.get(hand.record.task_index) is hand
 
-    def _beat(self, hand: Hand) -> None:
+    def _heartbeat(self, hand: Hand) -> None:
         """Record a heartbeat of the task: its limits begin again."""
         if self._runs(hand):
             hand.record.extend(*hand.extend(boottime_ns(), self.settings.time_limit_seconds))
@@ -265,18 +265,18 @@ class Worker(Running):
         """Interrupt the tasks whose soft limit has expired, as the master requests. Some tasks ignore it."""
         self.world.witness.interrupted(self)
         for hand in list(self.hands.values()):
-            if hand.told_for != hand.soft_until < self.boottime():
-                hand.told_for = hand.soft_until
-                self._tell(hand)
+            if hand.interrupted_for != hand.soft_until < self.boottime():
+                hand.interrupted_for = hand.soft_until
+                self._cancel(hand)
 
-    def told_of_cancel(self) -> None:
+    def receive_cancel(self) -> None:
         """Interrupt cancelled tasks, as the master requests. The request may be old, and some tasks ignore it."""
         for hand in list(self.hands.values()):
             if hand.record.is_cancelled():
                 self.world.witness.cancelled(self, hand.task)
-                self._tell(hand)
+                self._cancel(hand)
 
-    def _tell(self, hand: Hand) -> None:
+    def _cancel(self, hand: Hand) -> None:
         if self.world.random.random() >= self.world.trouble.swallowed:
             self.later(0.0, hand.give_up)
 
@@ -291,7 +291,7 @@ class Worker(Running):
             self.look_up()
             return
         self.slot.phase = Phase.IDLE
-        self._look()
+        self._take_turn()
 
     def _leave(self, hand: Hand) -> None:
         hand.record.end()
@@ -302,7 +302,7 @@ class Worker(Running):
         self._waiting.clear()
         server = self.world.server
 
-        def answered(answer: ServerError | None) -> None:
-            self.later(self._backoff.next_seconds() if isinstance(answer, ServerError) else 0.0, self._look)
+        def receive(reply: ServerError | None) -> None:
+            self.later(self._backoff.next_seconds() if isinstance(reply, ServerError) else 0.0, self._take_turn)
 
-        self.world.network.call(self, lambda _: server.release(self.owner, released), answered)
+        self.world.network.call(self, lambda _: server.release(self.owner, released), receive)

@@ -36,14 +36,14 @@ class World:
         self._cancels = Random(~seed)  # separate, so that cancels change no other random numbers
         self._cancelled_share = self._cancels.choice([0.0, 0.0, 0.5])
 
-    def say(self, where: str, what: str, about: object = "") -> None:
+    def note(self, where: str, what: str, about: object = "") -> None:
         """Add a line to the trace."""
         self.trace.append(f"{self.timeline.now:10.4f}  {where:6}  {what}  {about}")
 
-    def begin(self, name: str, config: Config) -> Node:
+    def start(self, name: str, config: Config) -> Node:
         """Start a node, for the first time or again."""
         node = self.nodes[name] = Node(self, name, config)
-        self.say(name, "begins", f"{sum(node.state.wanted.counts.values())} workers")
+        self.note(name, "begins", f"{sum(node.state.wanted.counts.values())} workers")
         return node
 
     @property
@@ -54,7 +54,7 @@ class World:
     def gone(self, process: Process, status: int) -> None:
         """Report that a process has ended."""
         node = process.node
-        self.say(node.name, "ended", f"{process.role} {process.slot_number}.{process.nonce} status {status}")
+        self.note(node.name, "ended", f"{process.role} {process.slot_number}.{process.nonce} status {status}")
         if isinstance(process, Worker):
             process.leave_the_bells()
         own_fault = status not in (0, 9)
@@ -84,18 +84,18 @@ class World:
         """Return the accepted tasks that have not ended."""
         return [task for task in self.server.tasks if not task.ended]
 
-    def check_books(self) -> None:
+    def check_counters(self) -> None:
         """Check that every task is in exactly one place, and that every start has a reason."""
         server = self.server
-        places = [task.id for task in server.lane] + [task.id for held in server.inflight.values() for task in held]
+        entries = [task.id for task in server.lane] + [task.id for held in server.inflight.values() for task in held]
         ended = [task.id for task in server.tasks if task.ended]
-        if sorted([*places, *ended]) != sorted(task.id for task in server.tasks):
+        if sorted([*entries, *ended]) != sorted(task.id for task in server.tasks):
             raise Violation("a task is in no place, or in two")
         for task in server.tasks:
             explained = 1 if task.once else 1 + task.failures + task.crashes + task.losses + task.releases
             if task.starts > explained:
                 raise Violation(f"{task.id} was started {task.starts} times, {explained} are explained")
-            if task.begun and task in server.lane:
+            if task.is_marked_started and task in server.lane:
                 raise Violation(f"{task.id} may be started once at most, has begun, and waits for another start")
 
 

@@ -74,7 +74,7 @@ def test_a_pool_need_not_be_named_where_there_is_but_one() -> None:
 @pytest.mark.parametrize(
     ("pool", "error"),
     [
-        (None, "there is more than one pool, say which one: mail, web"),
+        (None, "there is more than one pool, name one of them: mail, web"),
         ("mial", 'there is no pool "mial", did you mean "mail"?'),
         ("zzz", 'there is no pool "zzz": there is mail, web'),
         ("", 'there is no pool "": there is mail, web'),
@@ -104,8 +104,8 @@ def test_a_number_is_as_asked_for_or_so_many_more(order: ScaleOrder, count: int)
     [
         (ScaleOrder("mail", -1), "cannot have -1: 0 is the least"),
         (ScaleOrder("mail", -5, is_relative=True), "has 4 workers and cannot have -1"),
-        (ScaleOrder("mail", 500), "a node has at most 500, and the other pools have 1: ask for 499 at most"),
-        (ScaleOrder("mail", 10**30), "ask for 499 at most, or start a master on another node"),
+        (ScaleOrder("mail", 500), "a node has at most 500, and the other pools have 1: request at most 499"),
+        (ScaleOrder("mail", 10**30), "request at most 499, or start a master on another node"),
     ],
 )
 def test_a_number_beyond_what_a_node_can_have_is_refused_in_words(order: ScaleOrder, error: str) -> None:

@@ -47,7 +47,7 @@ def test_what_a_zygote_said_is_heard_though_it_left_without_reading_all() -> Non
         ours.setblocking(False)
         line = ZygoteLine(ZYGOTE, 1, ours, lambda: None)
         with Path(os.devnull).open("rb") as slots:
-            line.lend(slots.fileno())
+            line.send_slots(slots.fileno())
         messages.send(theirs, messages.ImportFailed("shop", "ImportError: no", "shop.py:1"))
         theirs.close()
         return list(line.read())

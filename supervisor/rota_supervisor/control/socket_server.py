@@ -281,7 +281,7 @@ def _fulfil(line: bytes, port: ControlPort) -> tuple[str, ControlReply | Awaitab
     act, fields = VERBS[name]
     for field in request:
         if field not in fields:  # A misspelt `dry_run` must not cause a reload.
-            takes = f"it takes {', '.join(fields)}" if fields else "it takes none"
+            takes = f"it takes {', '.join(fields)}" if fields else "it takes no fields"
             raise RequestRefused(f"{name} has no field {shown(field)}{suggestion(field, fields) or f': {takes}'}")
     return name, act(port, request)
 
@@ -310,7 +310,7 @@ def _scale(port: ControlPort, request: _Request) -> Awaitable[ControlReply]:
     if pool is not None and not isinstance(pool, str):
         raise RequestRefused(f"pool is a name, and not {shown(pool)}")
     if len(given) != 1:
-        raise RequestRefused("scale takes either workers, how many there are to be, or more, how many more")
+        raise RequestRefused("scale takes either workers, the new number, or more, the number to add")
     number = request[given[0]]
     if type(number) is not int:  # `True` is an int as well.
         raise RequestRefused(f"{given[0]} is a whole number, and not {shown(number)}")

@@ -66,11 +66,11 @@ class Reason(StrEnum):
     LOST = "lost", Facts(": its lease was lost", blames_task=False, counted_as="crash")
     MAX_TASKS = (
         "max_tasks",
-        _expected(": recycled between tasks, because it had run as many as it may", limit="max_tasks"),
+        _expected(": recycled between tasks, because it had run its maximum number of tasks", limit="max_tasks"),
     )
     MAX_RSS = (
         "max_rss",
-        _expected(": recycled between tasks, because it had grown by as much as it may", limit="max_rss_mb"),
+        _expected(": recycled between tasks, because it had grown by its maximum", limit="max_rss_mb"),
     )
     RELOAD = "reload", _expected(f", by its master: {UNWANTED}")
     SURPLUS = "surplus", _expected(f", by its master: {ONE_TOO_MANY}", counted_as="reload")

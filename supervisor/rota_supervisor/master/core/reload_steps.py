@@ -228,7 +228,7 @@ def _fault_of_crash_loop(key: PoolKey, backoff: StartBackoff) -> Fault:
     if backoff.ever_ready:
         failed = f"one was ready, and then {in_a_row} in a row failed"
     else:
-        failed = f"none was ever ready, {backoff.failures} starts in a row failed"
+        failed = f"no worker was ever ready, {backoff.failures} starts in a row failed"
     return Fault(f"workers of pool {key.pool!r}", f"{failed}{last}: see the log")
 
 

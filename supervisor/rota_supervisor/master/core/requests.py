@@ -67,7 +67,7 @@ def _fulfil(state: MasterState, event: Requested, now: float) -> list[do.Effect]
 
 def _refuse_while_leaving(state: MasterState) -> None:
     if state.stop.is_requested:
-        raise RequestRefused("the fleet is draining and will leave: start it again, then ask")
+        raise RequestRefused("the fleet is draining and will leave: start it again, then repeat the request")
 
 
 def _reset_backoffs(state: MasterState) -> None:

@@ -197,7 +197,7 @@ def ordered(order: ScaleOrder, counts: Mapping[str, int]) -> tuple[str, int]:
     pool = order.pool
     pools = ", ".join(counts)
     if pool is None and len(counts) > 1:
-        raise RequestRefused(f"there is more than one pool, say which one: {pools}")
+        raise RequestRefused(f"there is more than one pool, name one of them: {pools}")
     pool = next(iter(counts)) if pool is None else pool
     if pool not in counts:
         raise RequestRefused(f'there is no pool "{pool}"{suggestion(pool, counts) or f": there is {pools}"}')
@@ -209,7 +209,7 @@ def ordered(order: ScaleOrder, counts: Mapping[str, int]) -> tuple[str, int]:
         besides = f", and the other pools have {others}" if others else ""
         raise RequestRefused(
             f'pool "{pool}" cannot have {count} workers: a node has at most {MAX_WORKERS}{besides}: '
-            f"ask for {MAX_WORKERS - others} at most, or start a master on another node"
+            f"request at most {MAX_WORKERS - others}, or start a master on another node"
         )
     return pool, count
 
