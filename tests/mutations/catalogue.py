@@ -157,7 +157,7 @@ MUTATIONS: Final = (
     ),
     Mutation(
         "at most once: a task is called without an answer to its beginning",
-        PythonFunction("rota.tasks.claimed_call", "StartSteps._begin", bugs.begin_without_an_answer),
+        PythonFunction("rota.tasks.claimed_call", "StartSteps._mark_started", bugs.begin_without_an_answer),
         Tests("tests/faults/test_network_lost_replies.py", "to_a_beginning", r"assert .*"),
     ),
     Mutation(

@@ -35,7 +35,7 @@ class SoftLimit:
     enter such a block delay nothing.
     """
 
-    __slots__ = ("_deadline_ns", "_end", "_holds", "_is_cancelled", "_is_missed", "_is_told", "_thread")
+    __slots__ = ("_deadline_ns", "_end", "_holds", "_is_cancelled", "_is_missed", "_is_raised", "_thread")
 
     def __init__(self) -> None:
         # CLOCK_BOOTTIME; 0 without a soft limit, and after TimeLimit was raised, which happens once for each deadline.
@@ -45,7 +45,7 @@ class SoftLimit:
         # One item for each reason to wait. A list, because it changes in one step, in which the handler cannot run.
         self._holds: list[None] = []
         self._is_cancelled: Callable[[], bool] = _never
-        self._is_told = False  # whether Cancelled was raised in this call, which happens once
+        self._is_raised = False  # whether Cancelled was raised in this call, which happens once
         self._is_missed = False  # whether a signal came while nothing was called
         self._thread = 0
 
@@ -66,7 +66,7 @@ class SoftLimit:
         """Call the function. Raises Cancelled in it if the task is cancelled meanwhile, and TimeLimit when the deadline
         passes, unless the deadline is 0."""
         try:
-            self._begin(deadline_ns, _raise)
+            self._start(deadline_ns, _raise)
             return function(*args, **kwargs)
         finally:  # not a context manager: the handler could run in its `__exit__` and raise before the limit is off
             self._end = None
@@ -74,7 +74,7 @@ class SoftLimit:
     async def wait_for(self, awaited: Awaitable[R], cancel: Callable[[Ending], None]) -> R:
         """Await the result of the last call. At any step `cancel` may be called with the exception to raise in it."""
         try:
-            self._begin(self._deadline_ns, cancel)
+            self._start(self._deadline_ns, cancel)
             return await awaited
         finally:
             self._end = None
@@ -90,7 +90,7 @@ class SoftLimit:
     def signalled(self, _number: int = 0, _frame: FrameType | None = None) -> None:
         """Handle the signal."""
         if not self._holds:
-            self._look()
+            self._raise_if_due()
 
     def __enter__(self) -> None:
         if get_ident() == self._thread:
@@ -101,21 +101,21 @@ class SoftLimit:
             self._holds.pop()
             self.signalled()
 
-    def _begin(self, deadline_ns: int, end: Callable[[Ending], None]) -> None:
+    def _start(self, deadline_ns: int, end: Callable[[Ending], None]) -> None:
         self._holds.clear()
         self._deadline_ns = deadline_ns
-        self._is_told = False
+        self._is_raised = False
         self._end = end
         if deadline_ns or self._is_missed:
             self._is_missed = False
-            self._look()
+            self._raise_if_due()
 
-    def _look(self) -> None:
+    def _raise_if_due(self) -> None:
         end = self._end
         if end is None:
             self._is_missed = True
-        elif not self._is_told and self._is_cancelled():
-            self._is_told = True
+        elif not self._is_raised and self._is_cancelled():
+            self._is_raised = True
             end(Cancelled("the task was cancelled"))
         elif 0 < self._deadline_ns <= time.clock_gettime_ns(time.CLOCK_BOOTTIME):
             self._deadline_ns = 0

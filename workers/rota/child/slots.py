@@ -108,8 +108,8 @@ class ProcessRow:
         return self._process_row[_QUIET] != 0
 
     @quiet_requested.setter
-    def quiet_requested(self, asked: bool) -> None:
-        self._process_row[_QUIET] = asked
+    def quiet_requested(self, is_requested: bool) -> None:
+        self._process_row[_QUIET] = is_requested
 
     @property
     def is_watched(self) -> bool:
@@ -419,10 +419,10 @@ class Slot(ProcessRow):
 
     def grant_watch(self) -> bool:
         """Watch the slot from now on, if that was requested again (master's side)."""
-        asked, process_row = self._words[HEADER.watch_requested], self._process_row
-        if asked == process_row[PROCESS_ROW.watch_granted]:
+        requested, process_row = self._words[HEADER.watch_requested], self._process_row
+        if requested == process_row[PROCESS_ROW.watch_granted]:
             return False
-        process_row[PROCESS_ROW.watch_granted] = asked
+        process_row[PROCESS_ROW.watch_granted] = requested
         process_row[PROCESS_ROW.watched] = 1
         return True
 

@@ -169,10 +169,10 @@ def configure(settings: LogSettings, fd: int = STDERR, held: HeldLines | None = 
         before.close()
 
 
-def of_process(role: str, namespace: str, node: str, **place: Any) -> Fields:
-    """Return the fields that all lines of this process of the fleet have; `place` identifies it among those of its
+def of_process(role: str, namespace: str, node: str, **identity: Any) -> Fields:
+    """Return the fields that all lines of this process of the fleet have; `identity` identifies it among those of its
     role."""
-    return {"role": role, **place, "pid": os.getpid(), "node": node, "namespace": namespace}
+    return {"role": role, **identity, "pid": os.getpid(), "node": node, "namespace": namespace}
 
 
 def logger() -> Logger:
@@ -222,16 +222,16 @@ class OnceAMinute:
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
-        self._told: set[tuple[str, ...]] = set()
+        self._reported: set[tuple[str, ...]] = set()
         self._since = clock()
 
     def is_due(self, *what: str) -> bool:
         """Whether the thing was not reported within the last minute. It then counts as reported."""
         if self._clock() - self._since > REPEAT_SECONDS:
-            self._told.clear()
+            self._reported.clear()
             self._since = self._clock()
-        is_new = what not in self._told
-        self._told.add(what)
+        is_new = what not in self._reported
+        self._reported.add(what)
         return is_new
 
 
@@ -295,7 +295,7 @@ class PrintedLines(io.TextIOBase):
     def __init__(self, stream: str, of_task: Callable[[], Fields]) -> None:
         self._stream = stream
         self._of_task = of_task
-        self._begun = ""
+        self._partial = ""
         self._lock = threading.RLock()  # for the threads of tasks; reentrant, because a signal handler may print too
 
     def writable(self) -> bool:
@@ -303,19 +303,19 @@ class PrintedLines(io.TextIOBase):
 
     def write(self, text: str) -> int:
         with time_limit_deferred, self._lock:
-            *lines, self._begun = (self._begun + text).split("\n")
+            *lines, self._partial = (self._partial + text).split("\n")
             for line in lines:
-                self._tell(line)
-            if len(self._begun) > LINE_BYTES:
+                self._log_line(line)
+            if len(self._partial) > LINE_BYTES:
                 self.flush()
         return len(text)
 
     def flush(self) -> None:
         with time_limit_deferred, self._lock:
-            begun, self._begun = self._begun, ""
-            if begun:
-                self._tell(begun)
+            partial, self._partial = self._partial, ""
+            if partial:
+                self._log_line(partial)
 
-    def _tell(self, line: str) -> None:
-        tell = getattr(logger(), _STREAM_LEVELS[self._stream])
-        tell(log_events.TASK_PRINTED, text=line, stream=self._stream, **self._of_task())
+    def _log_line(self, line: str) -> None:
+        write = getattr(logger(), _STREAM_LEVELS[self._stream])
+        write(log_events.TASK_PRINTED, text=line, stream=self._stream, **self._of_task())

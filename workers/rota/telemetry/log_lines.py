@@ -26,7 +26,7 @@ _MOST_BESIDE: Final = 500
 _CUT_ROUNDS: Final = 32
 _MICROSECONDS: Final = 1_000_000
 _DIGITS: Final = 6
-_PLACES: Final = {int: "%d", float: f"%.{_DIGITS}f"}
+_PLACEHOLDERS: Final = {int: "%d", float: f"%.{_DIGITS}f"}
 _TIME: Final = '{"timestamp":"'
 
 Fields = dict[str, Any]
@@ -178,20 +178,20 @@ class JsonLines:
 
     def around(self, level: str, event: str, fields: Fields) -> tuple[str, str] | None:
         """Return the constant parts of lines with these fields, for `Form`: the part between the time and the value of
-        the first field, and the rest, with `%` places for the values for which `fields` has types. None if a field
-        would replace another one of the line."""
+        the first field, and the rest, with `%` placeholders for the values for which `fields` has types. None if a
+        field would replace another one of the line."""
         if not self._own_names.isdisjoint(fields):
             return None
         first, *others = fields.items()
-        rest = "".join(f",{_literally(_quoted(name))}:{_place(value)}" for name, value in others)
+        rest = "".join(f",{_literally(_quoted(name))}:{_placeholder(value)}" for name, value in others)
         return f"{self._head(level, event)},{_quoted(first[0])}:", f"{rest}}}"
 
     def _head(self, level: str, event: str) -> str:
         return f'","level":"{level}","event":{_quoted(event)}{self._bound_text}'
 
 
-def _place(value: Any) -> str:
-    return _PLACES[value] if isinstance(value, type) else _literally(_encode(value))
+def _placeholder(value: Any) -> str:
+    return _PLACEHOLDERS[value] if isinstance(value, type) else _literally(_encode(value))
 
 
 def _literally(text: str) -> str:

@@ -204,11 +204,11 @@ class Peak(_Number):
     def observe(self, value: float, at_ns: int) -> None:
         """Record a value that was seen at `at_ns` of CLOCK_BOOTTIME."""
         if at_ns >= self.until_ns:
-            self._begin(at_ns // PEAK_NS)
+            self._start_half(at_ns // PEAK_NS)
         if value > self.highest:
             self._numbers[self._value_at] = self.highest = value
 
-    def _begin(self, half: int) -> None:
+    def _start_half(self, half: int) -> None:
         """Switch to this half minute. The process before may have begun it already."""
         numbers, at = self._numbers, self._at + (half & 1) * 2
         if numbers[at] != half:
@@ -242,8 +242,8 @@ class Recorder:
         self._words = region.cast("q")
         self._numbers = region.cast("d")
         self.label_of_queue = label_of_queue
-        self._places: dict[bytes, int] = {}
-        self._begun: set[_Together] = set()
+        self._positions: dict[bytes, int] = {}
+        self._started: set[_Together] = set()
         self._room_of_new = int((len(self._words) - _RESERVED_WORDS) * _SHARE_OF_NEW)
         self._counters: dict[tuple[str, ...], Counter] = {}
         self._gauges: dict[tuple[str, ...], Gauge] = {}
@@ -278,8 +278,8 @@ class Recorder:
             self._words[USED] = FIRST_WORD
             self._words[STAMP] = new_stamp()
         for definition, labels, record in kept:
-            self._places[record.key] = record.at
-            self._begun.add(_together(definition, labels))
+            self._positions[record.key] = record.at
+            self._started.add(_together(definition, labels))
             if isinstance(definition, GaugeDefinition):
                 self._numbers[record.at] = math.nan
 
@@ -313,15 +313,15 @@ class Recorder:
             labels = (label, *labels[1:])
             return kept.get((definition.name, *labels)) or self._make(make, kept, definition, labels)
         key = encode_key(definition.name, labels)
-        if key in self._places or self._has_room(definition, labels, key):
+        if key in self._positions or self._has_room(definition, labels, key):
             child = kept[(definition.name, *labels)] = make(
-                self._numbers, self._place(definition, labels, key), definition
+                self._numbers, self._position_of(definition, labels, key), definition
             )
             return child
         # A child of `_other` is not kept under the labels that it replaces, because their number is unlimited.
         self._dropped.add()
         other = self._other(definition, labels)
-        return make(self._numbers, self._place(definition, other, encode_key(definition.name, other)), definition)
+        return make(self._numbers, self._position_of(definition, other, encode_key(definition.name, other)), definition)
 
     def _has_room(self, definition: Definition, labels: tuple[str, ...], key: bytes) -> bool:
         if not labels:
@@ -329,23 +329,23 @@ class Recorder:
         used = self._words[USED]
         fits = used + record_words(len(key), definition.numbers) <= len(self._words) - _RESERVED_WORDS
         # Checked whatever the length of the record: a queue must not get a counter if its histogram would find no room.
-        may_begin = used <= self._room_of_new or _together(definition, labels) in self._begun
-        return max(map(len, labels)) <= MAX_LABEL and fits and may_begin
+        may_start = used <= self._room_of_new or _together(definition, labels) in self._started
+        return max(map(len, labels)) <= MAX_LABEL and fits and may_start
 
     def _other(self, definition: Definition, labels: tuple[str, ...]) -> tuple[str, ...]:
         """Return the labels under which these are counted: those of the queue's other tasks, if there is room for
         them."""
         of_queue = definition.tasks_as_other(labels)
         key = encode_key(definition.name, of_queue)
-        has_room = of_queue != labels and (key in self._places or self._has_room(definition, of_queue, key))
+        has_room = of_queue != labels and (key in self._positions or self._has_room(definition, of_queue, key))
         return of_queue if has_room else definition.as_other(labels)
 
-    def _place(self, definition: Definition, labels: tuple[str, ...], key: bytes) -> int:
+    def _position_of(self, definition: Definition, labels: tuple[str, ...], key: bytes) -> int:
         """Return the position of a key's numbers. Writes its record if there is none."""
-        at = self._places.get(key)
+        at = self._positions.get(key)
         if at is None:
-            at = self._places[key] = self._append(definition, key)
-            self._begun.add(_together(definition, labels))
+            at = self._positions[key] = self._append(definition, key)
+            self._started.add(_together(definition, labels))
         return at
 
     def _append(self, definition: Definition, key: bytes) -> int:

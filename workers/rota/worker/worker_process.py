@@ -84,8 +84,8 @@ def run_worker(settings: WorkerSettings, process: ChildProcess) -> int:
 
 
 def _configure_log(settings: WorkerSettings, process: ChildProcess) -> None:
-    place = {"pool": settings.pool, "slot": process.slot_number}
-    bound = log.of_process("worker", settings.server.namespace, process.node, **place)
+    identity = {"pool": settings.pool, "slot": process.slot_number}
+    bound = log.of_process("worker", settings.server.namespace, process.node, **identity)
     log.configure(settings.log, held=process.slot.held_lines, **bound)
     log.adopt(settings.log, _fields_of_task)
 
