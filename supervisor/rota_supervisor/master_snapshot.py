@@ -58,7 +58,7 @@ class PoolInBackoff(NamedTuple):
 
 
 SLOW_SECONDS: Final = 0.04  # longer than a round trip within one site; RotaRedisSlow has the same limit
-EVICTS_KEYS: Final = "Redis is set to drop keys when its memory is full"
+EVICTS_KEYS: Final = "Redis is configured to drop keys when its memory is full"
 
 
 def is_slow(round_trip_seconds: float) -> bool:

@@ -22,7 +22,7 @@ EMPTY: Final = {
     "not written on {{instance}}": "it takes a log that cannot be written, as in test_process_log_sink.py",
     "Doorbells rung by the sweep": "it takes a death between two commands",
     "Deploys": "there is one version",
-    "Label sets that found no room": "it takes twenty thousand series",
+    "Label sets counted as _other": "it takes twenty thousand series",
 }
 
 

@@ -84,7 +84,7 @@ def test_a_server_that_is_set_to_drop_keys_while_the_fleet_runs_raises_an_alarm(
     assert fleet.metrics().total("rota_redis_evicts_keys") == 0
     shaken.do("CONFIG", "SET", "maxmemory-policy", "allkeys-lru")
     until(lambda: fleet.metrics().total("rota_redis_evicts_keys") == 1, "the alarm")
-    says(fleet, "Redis is set to drop keys when its memory is full", ["status"], ["health", "--ready"])
+    says(fleet, "Redis is configured to drop keys when its memory is full", ["status"], ["health", "--ready"])
     [line] = fleet.log("redis.evicts_keys")
     assert (line["level"], line["policy"], line["wanted"]) == ("error", "allkeys-lru", "noeviction")
     shaken.do("CONFIG", "SET", "maxmemory-policy", "noeviction")

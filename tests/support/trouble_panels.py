@@ -31,17 +31,17 @@ class Shown:
 
 SHOWN: Final[dict[str, Shown]] = {
     "crash_loop": Shown("fleet", "Restarts", {"role": "worker", "reason": "signal"}, 1),
-    "hung_task": Shown("tasks", "Runs for longest", {"queue": WORK_QUEUE}, 5),
-    "failing_tasks": Shown("tasks", "Fails most", {"task": "give_up"}, 0.9, 1),
+    "hung_task": Shown("tasks", "Longest running task", {"queue": WORK_QUEUE}, 5),
+    "failing_tasks": Shown("tasks", "Highest failure rate", {"task": "give_up"}, 0.9, 1),
     "failing_hook": Shown("fleet", "Starts held back", {"role": "worker"}, 1),
     "saturation": Shown("fleet", "Busiest pool", {}, 1, 1),
     "rare_late_queue": Shown("lag", "Starts later than their objective", {"queue": "rare"}, 1),
-    "unserved_queue": Shown("queues", "Nobody serves", {"queue": "wrok"}, 5, 5),
+    "unserved_queue": Shown("queues", "Not served", {"queue": "wrok"}, 5, 5),
     "forgotten_queue": Shown("queues", "Closed for longest", {"queue": WORK_QUEUE}, 5),
     "pollers_stuck": Shown("lag", "Latest queue", {"what": "not promoted"}, 5),
-    "redis_away": Shown("fleet", "Redis reached", {}, 0, 0),
-    "node_lost": Shown("fleet", "Nodes that answer", {}, 0.5, 0.5),
-    "fleet_absent": Shown("fleet", "Nodes that answer", {}, 0, 0),
+    "redis_away": Shown("fleet", "Redis reachable", {}, 0, 0),
+    "node_lost": Shown("fleet", "Nodes that respond", {}, 0.5, 0.5),
+    "fleet_absent": Shown("fleet", "Nodes that respond", {}, 0, 0),
     "bad_reload": Shown("fleet", "Last reload", {}, 0, 0),
     "log_blocked": Shown("fleet", "Log lines lost", {}, 1),
 }

@@ -75,9 +75,7 @@ CASES: Final = {
             {'{job="rota", fleet="shop", queue="work", what="waits to start"}': 75},
         ],
     ),
-    "nothing is claimed": Case(
-        "lag", "Nothing is claimed", HANGING, [{}, {}, {'{job="rota", fleet="shop", queue="work"}': 75}]
-    ),
+    "nothing is claimed": Case("lag", "No claims", HANGING, [{}, {}, {'{job="rota", fleet="shop", queue="work"}': 75}]),
 }
 
 

@@ -173,11 +173,11 @@ def _histogram(
 
 # Lags, all by Redis time. The `due` time of an immediate task is its enqueue time.
 
-TASK_LAG = _histogram("rota_task_lag_seconds", _WORKER, "Start of a task minus the time it was due.", "queue kind")
+TASK_LAG = _histogram("rota_task_lag_seconds", _WORKER, "Start time of a task minus its due time.", "queue kind")
 TASK_STARTS = _counter(
     "rota_task_starts_total",
     _EXPORTER,
-    "Starts: the count of rota_task_lag_seconds, and there at 0 from the start.",
+    "Starts: the count of rota_task_lag_seconds, exported as 0 before the first start.",
     "queue kind",
 )
 TASK_LAG_OBJECTIVE_MISSES = _counter(
@@ -185,18 +185,21 @@ TASK_LAG_OBJECTIVE_MISSES = _counter(
 )
 TASK_LAG_WORST = PeakDefinition(
     "rota_task_lag_worst_seconds",
-    "The highest lag of a start in about the last minute, 0 without starts; not of kind throttled.",
+    "The highest lag of a start in about the last minute, 0 without starts. Kind throttled is excluded.",
     ("queue",),
     _WORKER,
 )
 PROMOTION_LAG = _histogram(
     "rota_promotion_lag_seconds",
     _WORKER,
-    "From due to ready, of tasks that waited for a due time: the pollers' part of the lag.",
+    "Time from due to ready, for tasks that waited for a due time: the part of the lag that pollers cause.",
     "queue",
 )
 QUEUE_WAIT = _histogram(
-    "rota_queue_wait_seconds", _WORKER, "From ready to start: the workers' part of the lag.", "queue kind"
+    "rota_queue_wait_seconds",
+    _WORKER,
+    "Time from ready to start: the part of the lag that workers cause.",
+    "queue kind",
 )
 TASK_EARLY_STARTS = _counter(
     "rota_task_early_starts_total", _WORKER, "Starts before the task was due. Expected 0.", "queue"
@@ -223,34 +226,34 @@ QUEUE_OLDEST_OVERDUE_AGE = _gauge(
 QUEUE_OLDEST_RUNNING_AGE = _gauge(
     "rota_queue_oldest_running_age_seconds",
     _EXPORTER,
-    "How long the task that runs longest on this node has been running, 0 when none runs.",
+    "How long the longest running task of this node has been running, 0 if none is running.",
     "queue",
 )
 QUEUE_PAUSED = _gauge("rota_queue_paused", _EXPORTER, "1 while claims are stopped.", "queue")
 QUEUE_CLOSED = _gauge(
     "rota_queue_closed",
     _EXPORTER,
-    "1 while its condition lets nobody claim; of a pattern, while one of its largest queues is closed so.",
+    "1 while its condition allows no claims. For a pattern, 1 while one of its largest queues is closed.",
     "queue",
 )
 QUEUE_CLOSED_AGE = _gauge(
     "rota_queue_closed_age_seconds",
     _EXPORTER,
-    "For how long nobody may claim: it is paused, or its condition keeps tasks waiting. 0 when neither holds.",
+    "How long claims have been stopped because it is paused, or its condition keeps tasks waiting. 0 if neither holds.",
     "queue",
 )
 CONDITION_ERRORS = _counter(
     "rota_condition_errors_total",
     _MASTER,
-    "Looks at which the condition of the queue failed, which keeps it closed. A master looks with each renewal.",
+    "Failed evaluations of the queue's condition, which keep it closed. A master evaluates it with each renewal.",
     "queue",
 )
-QUIET_AGE = _gauge("rota_quiet_age_seconds", _MASTER, "For how long this node has been quiet, 0 when it is not.")
+QUIET_AGE = _gauge("rota_quiet_age_seconds", _MASTER, "How long this node has been quiet, 0 if it is not.")
 FORGOTTEN_AFTER = _gauge(
-    "rota_forgotten_after_seconds", _EXPORTER, "After how long what is closed or quiet counts as forgotten."
+    "rota_forgotten_after_seconds", _EXPORTER, "After how long a closed queue or a quiet node counts as forgotten."
 )
 QUEUE_WEIGHT = _gauge("rota_queue_weight", _EXPORTER, "The configured share of the queue in its tier.", "queue")
-QUEUE_SERVED = _gauge("rota_queue_served", _EXPORTER, "1 while some master or consumer serves it.", "queue")
+QUEUE_SERVED = _gauge("rota_queue_served", _EXPORTER, "1 while a master or consumer serves it.", "queue")
 QUEUE_PATTERN = _gauge(
     "rota_queue_pattern",
     _EXPORTER,
@@ -260,16 +263,16 @@ QUEUE_PATTERN = _gauge(
 QUEUE_STATES_AGE = _gauge(
     "rota_queue_states_age_seconds",
     _EXPORTER,
-    "How old the gauges of queues are: since Redis was asked for those that are shown, or for the last that it told. "
-    "Absent where [metrics] cluster keeps this node from asking.",
+    "The age of the gauges of queues: the time since the reading that is shown, or since the last one that succeeded. "
+    "Absent if [metrics] cluster turns the reading off on this node.",
 )
-CONSUMERS = _gauge("rota_consumers", _EXPORTER, "Consumers of the whole fleet: programs of their own that take tasks.")
+CONSUMERS = _gauge("rota_consumers", _EXPORTER, "Consumers of the whole fleet: external programs that take tasks.")
 CONSUMER_HELD_TASKS = _gauge("rota_consumer_held_tasks", _EXPORTER, "Tasks that consumers hold.")
 GROUPS_OPEN = _gauge("rota_groups_open", _EXPORTER, "Groups of the whole fleet that have not ended.")
 GROUPS_ENDED = _counter(
     "rota_groups_ended_total",
     _EXPORTER,
-    "Groups that ended, over the whole fleet: with then, on_dead, nothing that follows, or cancelled.",
+    "Groups that ended, over the whole fleet, by what followed: then, on_dead, nothing, or cancelled.",
     "outcome",
 )
 TASKS_ENQUEUED = _counter("rota_tasks_enqueued_total", _EXPORTER, "Tasks accepted, over the whole fleet.", "queue")
@@ -279,7 +282,7 @@ TASKS_ENQUEUED = _counter("rota_tasks_enqueued_total", _EXPORTER, "Tasks accepte
 TASK_RUNTIME = _histogram(
     "rota_task_runtime_seconds",
     _WORKER,
-    "How long the task's function ran, by the monotonic clock. A run that was killed, as at the hard time limit, "
+    "How long the task's function ran, by the monotonic clock. A run that was killed, for example at the hard limit, "
     "has no end and is not counted.",
     "queue task",
     RUNTIME_BUCKETS,
@@ -303,16 +306,16 @@ TASKS_DEAD = _counter(
     "queue task reason",
 )
 TASKS_THROTTLED = _counter(
-    "rota_tasks_throttled_total", _WORKER, "Starts put off by the task's own rate.", "queue task"
+    "rota_tasks_throttled_total", _WORKER, "Starts postponed by the task's own rate.", "queue task"
 )
 TASKS_RECOVERED = _counter(
     "rota_tasks_recovered_total",
     (Writer.MASTER, Writer.POLLER),
-    "Entries given back to their lane for an owner that died: child_exit by the master, lease_expired by a poller.",
+    "Entries returned to their lane after their owner died: child_exit by the master, lease_expired by a poller.",
     "queue reason",
 )
 CLAIMS = _counter("rota_claims_total", _WORKER, "Entries claimed.", "queue")
-CLAIMS_EMPTY = _counter("rota_claims_empty_total", _WORKER, "Turns that asked for work and got none.")
+CLAIMS_EMPTY = _counter("rota_claims_empty_total", _WORKER, "Turns that requested tasks and got none.")
 CLAIMS_REFUSED = _counter(
     "rota_claims_refused_total", _WORKER, "Turns refused because the owner was no longer registered."
 )
@@ -320,21 +323,21 @@ CLAIMS_REFUSED = _counter(
 # The fleet.
 
 WORKERS = _gauge("rota_workers", _MASTER, "Workers by state.", "pool state")
-WORKERS_DESIRED = _gauge("rota_workers_desired", _MASTER, "Workers asked for.", "pool")
+WORKERS_DESIRED = _gauge("rota_workers_desired", _MASTER, "Desired workers.", "pool")
 STARTS_HELD = _gauge(
     "rota_starts_held",
     _EXPORTER,
-    "1 while starts are held back, in back-off or fatal. The pool is empty but for workers.",
+    "1 while starts are delayed: back-off or fatal. The pool is empty except for workers.",
     "role pool",
 )
-WORKERS_BUSY = _gauge("rota_workers_busy", _WORKER, "Tasks that run now: each worker says its own.", "pool")
+WORKERS_BUSY = _gauge("rota_workers_busy", _WORKER, "Running tasks, as reported by each worker.", "pool")
 WORKER_CONCURRENCY = _gauge(
-    "rota_worker_concurrency", _WORKER, "How many tasks the workers may run at once, all together.", "pool"
+    "rota_worker_concurrency", _WORKER, "How many tasks all workers together may run at once.", "pool"
 )
 WORKER_LOOP_BLOCKED = _counter(
     "rota_worker_loop_blocked_seconds_total",
     _WORKER,
-    "Steps of coroutines of over 0.1 s, in which nothing else of their worker could run.",
+    "Coroutine steps of more than 0.1 s, during which no other task of their worker could run.",
     "queue task",
 )
 WORKER_BUSY_SECONDS = _counter("rota_worker_busy_seconds_total", _WORKER, "Time spent in task functions.", "pool")
@@ -342,19 +345,19 @@ PROCESS_RESTARTS = _counter(
     "rota_process_restarts_total", _MASTER, "Children replaced, by role and reason.", "role reason"
 )
 PROCESS_RESIDENT_MEMORY = _gauge(
-    "rota_process_resident_memory_bytes", _EXPORTER, "Resident memory, shared pages included.", "role slot"
+    "rota_process_resident_memory_bytes", _EXPORTER, "Resident memory, including shared pages.", "role slot"
 )
 PROCESS_CPU = _counter(
     "rota_process_cpu_seconds_total",
     (Writer.MASTER, Writer.EXPORTER),
-    "User and system time of the processes that lived in the slot: of the dead by the master, of the living beside it.",
+    "User and system time of the current process of the slot and of its dead ones, which the master counted.",
     "role slot",
 )
 PROCESS_OPEN_FDS = _gauge("rota_process_open_fds", _EXPORTER, "Open file descriptors.", "role slot")
 HEARTBEAT_AGE = _gauge(
     "rota_heartbeat_age_seconds",
     _EXPORTER,
-    "Since the process last said that it is alive; a worker of one task, while that runs, says so when the task does.",
+    "Time since the last heartbeat. A worker that runs a single task sends one only when the task does.",
     "role slot",
 )
 POLLER_PROMOTED = _counter("rota_poller_promoted_total", _POLLER, "Due tasks moved to their lane.", "queue")
@@ -368,58 +371,60 @@ POLLER_LAST_SUCCESS = _gauge(
 SCHEDULE_OCCURRENCES = _counter(
     "rota_schedule_occurrences_total",
     _POLLER,
-    "Occurrences of schedules: enqueued, missed and not made up for, or skipped as one before had not ended.",
+    "Occurrences of schedules: enqueued, missed, or skipped because an earlier one had not ended.",
     "schedule outcome",
 )
 DOORBELL_RESCUES = _counter(
-    "rota_doorbell_rescues_total", _POLLER, "Doorbells the sweep rang for entries nobody had been told of."
+    "rota_doorbell_rescues_total", _POLLER, "Doorbells the sweep rang for entries that had not been announced."
 )
 INFLIGHT_ORPHANS = _gauge(
     "rota_inflight_orphans",
     _POLLER,
-    "In-flight lists whose owner nobody registered, at the last scan. Expected 0.",
+    "In-flight lists whose owner is not registered, at the last scan. Expected 0.",
     highest=True,
 )
 ADOPTED = _counter("rota_adopted_total", _POLLER, "Items of legacy lists that became tasks.", "source")
 ADOPT_WAITING = _gauge("rota_adopt_waiting_items", _POLLER, "Items in a legacy list.", "source", highest=True)
 ADOPT_ERRORS = _counter(
-    "rota_adopt_errors_total", _POLLER, "Looks at which nothing could be taken from a legacy list.", "source"
+    "rota_adopt_errors_total", _POLLER, "Failed attempts to adopt items of a legacy list.", "source"
 )
-LEASES_LOST = _counter("rota_leases_lost_total", _MASTER, "Owners of this node whose lease was lost while they lived.")
+LEASES_LOST = _counter(
+    "rota_leases_lost_total", _MASTER, "Owners of this node whose lease was lost while they were alive."
+)
 
 # Configuration and Redis.
 
 CONFIG_LAST_RELOAD_SUCCESSFUL = _gauge(
-    "rota_config_last_reload_successful", _MASTER, "1 when the last reload was accepted, 0 when rejected."
+    "rota_config_last_reload_successful", _MASTER, "1 if the last reload was accepted, 0 if it was rejected."
 )
 CONFIG_LAST_RELOAD_SUCCESS_TIMESTAMP = _gauge(
-    "rota_config_last_reload_success_timestamp_seconds", _MASTER, "Unix time of the last reload accepted."
+    "rota_config_last_reload_success_timestamp_seconds", _MASTER, "Unix time of the last accepted reload."
 )
 CONFIG_RELOADS = _counter("rota_config_reloads_total", _MASTER, "Reloads by result: success or failure.", "result")
 REDIS_UP = _gauge("rota_redis_up", _MASTER, "1 while the master reaches Redis.")
 REDIS_ROUND_TRIP = _gauge(
     "rota_redis_round_trip_seconds",
     _MASTER,
-    "How long the master waits for an answer of Redis: the quickest of its last six commands. Absent while away.",
+    "How long the master waits for a reply: the quickest of its last six commands. Absent while Redis is unreachable.",
 )
 REDIS_EVICTS_KEYS = _gauge(
-    "rota_redis_evicts_keys", _MASTER, "1 while Redis is set to drop keys when its memory is full. Expected 0."
+    "rota_redis_evicts_keys", _MASTER, "1 while Redis is configured to drop keys when its memory is full. Expected 0."
 )
 REDIS_ERRORS = _counter("rota_redis_errors_total", _ALL_WITH_REDIS, "Calls to Redis that failed, by reason.", "reason")
 REDIS_COMMAND = _histogram(
     "rota_redis_command_seconds",
     _ALL_WITH_REDIS,
-    "Round trips to Redis that were waited for.",
+    "Round trips to Redis for which the process waited.",
     "command",
     COMMAND_BUCKETS,
 )
 AUDIT_MISSING = _gauge(
-    "rota_audit_missing_tasks", _EXPORTER, "Accepted tasks the books cannot account for. Expected 0."
+    "rota_audit_missing_tasks", _EXPORTER, "Accepted tasks that the counters cannot account for. Expected 0."
 )
 AUDIT_UNPLACED = _gauge(
     "rota_audit_unplaced_tasks",
     _POLLER,
-    "Live tasks that stand nowhere, at the last walk; shown by the node whose poller walks for the fleet. Expected 0.",
+    "Live tasks in no lane or list at the last scan; exported by the node whose poller scans the fleet. Expected 0.",
     highest=True,
 )
 
@@ -427,17 +432,19 @@ AUDIT_UNPLACED = _gauge(
 
 BUILD_INFO = _gauge("rota_build_info", _EXPORTER, "1, with the version and the protocol.", "version protocol")
 START_TIME = _gauge("rota_start_time_seconds", _MASTER, "Unix time of the master's start.")
-COLLECT_SECONDS = _gauge("rota_metrics_collect_seconds", _EXPORTER, "How long collecting and writing this answer took.")
+COLLECT_SECONDS = _gauge(
+    "rota_metrics_collect_seconds", _EXPORTER, "How long it took to collect and write this response."
+)
 SERIES_DROPPED = _counter(
     "rota_metrics_series_dropped_total",
     tuple(Writer),
-    'Times a queue, a task or another label set found no room and became "_other".',
+    'Times a queue, a task or another label set exceeded the limit and became "_other".',
 )
-QUEUES_SHOWN = _gauge("rota_metrics_queues_shown", _EXPORTER, "Queues of the configuration with series of their own.")
+QUEUES_SHOWN = _gauge("rota_metrics_queues_shown", _EXPORTER, "Configured queues with series of their own.")
 QUEUES_FOLDED = _gauge(
     "rota_metrics_queues_folded",
     _EXPORTER,
-    'Queues of the configuration for whose series metrics.max_series has no room: they are shown as one, "_other".',
+    'Configured queues for whose series metrics.max_series has no room: they are merged into one, "_other".',
 )
 LOG_LINES_TRUNCATED = _counter("rota_log_lines_truncated_total", _ALL_WITH_REDIS, "Log lines cut to 4,096 bytes.")
 LOG_LINES_DROPPED = _counter(
@@ -446,7 +453,7 @@ LOG_LINES_DROPPED = _counter(
 LOG_LINES_FAILED = _counter(
     "rota_log_lines_failed_total",
     _ALL_WITH_REDIS,
-    "Those of the lost log lines whose write failed, as on a full disk. The others met a reader that was too slow.",
+    "Lost log lines whose write failed, for example on a full disk. The others had a reader that was too slow.",
 )
 
 ALL: Final = tuple(value for value in globals().values() if isinstance(value, Definition))

@@ -193,7 +193,7 @@ _TEXTS: Final[Mapping[str, Callable[[Fields], str]]] = {
     names.CONDITION_WORKS: "the condition of queue {queue} works again".format_map,
     names.REDIS_LOST: _redis_lost,
     names.REDIS_BACK: "Redis replies again".format_map,
-    names.REDIS_EVICTS_KEYS: "Redis is set to drop keys when its memory is full: {policy}".format_map,
+    names.REDIS_EVICTS_KEYS: "Redis is configured to drop keys when its memory is full: {policy}".format_map,
     names.REDIS_KEEPS_KEYS: "Redis is set to keep all keys again".format_map,
     names.FLEET_READY: "the fleet is ready, workers so far: {workers}".format_map,
     names.FLEET_SCALED: "pool {pool}: from {before} to {workers} workers".format_map,
