@@ -67,7 +67,8 @@ def kill_a_poller(nodes: list[RunningFleet], chance: random.Random) -> None:
 def test_pollers_killed_at_random_lose_nothing_double_nothing_and_keep_the_order(
     fleets: Fleets, redis_client: "redis.Redis", names: tuple[str, str], measured: Measure
 ) -> None:
-    nodes, chance = start_nodes(fleets, names), random.Random(13)
+    nodes = start_nodes(fleets, names)
+    chance = random.Random(13)
     begins_at = time.time()
     for number in range(ITEMS):
         produce(redis_client, names, number, begins_at)

@@ -87,7 +87,8 @@ def test_what_a_failed_consumer_held_is_elsewhere_after_its_lease_and_late_settl
 ) -> None:
     fleet = fleets.start(workers=1, lease={"seconds": LEASE_SECONDS, "renew_seconds": LEASE_SECONDS / 4})
     link = stack.enter_context(FaultyLink(server.port))
-    killed, stopped = program(stack, fleet.url, fleet), program(stack, fleet.url, fleet)
+    killed = program(stack, fleet.url, fleet)
+    stopped = program(stack, fleet.url, fleet)
     cut_off = program(stack, link.url, fleet)
     failing = [killed, stopped, cut_off]
     keys = Keys(fleet.namespace)

@@ -37,7 +37,8 @@ def told_by_result(handle: Handle[Any]) -> Told:
 
 def kill_all_the_while(shaken: Shaken, fleet: RunningFleet) -> None:
     """SIGKILL workers, evenly over the whole work; and the server once."""
-    chance, totals = random.Random(12), Keys(shaken.namespace).totals
+    chance = random.Random(12)
+    totals = Keys(shaken.namespace).totals
     for number in range(KILLS):
         share = number * TASKS // 2 // (KILLS + 1)
         until(lambda share=share: int(shaken.redis.hget(totals, "done") or 0) >= share, "tasks that are done", SECONDS)  # type: ignore[misc]

@@ -58,7 +58,8 @@ def _fleet(service: Sentinels, namespace: str, tmp_path: Path) -> Iterator[Runni
 
 def seconds_until_work_goes_on(fleet: RunningFleet) -> float:
     """From now, when there is a new primary, to the end of the next task; fails after what is promised."""
-    began, seen = time.monotonic(), len(fleet.journal("end"))
+    began = time.monotonic()
+    seen = len(fleet.journal("end"))
     until(lambda: len(fleet.journal("end")) > seen, "work that goes on", AFTER_FAILOVER_SECONDS)
     return time.monotonic() - began
 
@@ -191,7 +192,8 @@ def _repeated(doubt: rota.Uncertain) -> "list[rota.Handle[object]]":
 def test_an_orderly_failover_keeps_every_worker_and_all_that_was_acknowledged(
     service: Sentinels, fleet: RunningFleet, measured: Measure
 ) -> None:
-    workers, primary = fleet.workers(), service.primary()
+    workers = fleet.workers()
+    primary = service.primary()
     with load(service, fleet, "wait") as producer:
         producer.wait_for(200)
         service.fail_over()
@@ -207,7 +209,8 @@ def test_an_orderly_failover_keeps_every_worker_and_all_that_was_acknowledged(
 def test_a_primary_that_is_demoted_while_workers_sleep_at_it_wakes_them_to_the_new_one(
     service: Sentinels, fleet: RunningFleet
 ) -> None:
-    workers, primary = fleet.workers(), service.primary()
+    workers = fleet.workers()
+    primary = service.primary()
     with redis.Redis(port=primary.port) as asking:
         until(lambda: asking.info("clients")["blocked_clients"] >= len(workers), "workers that sleep")
     service.fail_over()

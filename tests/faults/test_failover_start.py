@@ -59,7 +59,8 @@ def test_a_server_in_the_place_of_a_sentinel_is_told(service: Sentinels, tmp_pat
 
 
 def test_sentinels_that_do_not_answer_are_told_each_with_its_reason(tmp_path: Path) -> None:
-    one, two = free_port(), free_port()
+    one = free_port()
+    two = free_port()
     code, said = checked(tmp_path, f"redis+sentinel://127.0.0.1:{one},127.0.0.1:{two}/{SERVICE}")
     assert code == 69
     assert f"127.0.0.1:{one}, 127.0.0.1:{two} did not tell (no connection: Connection refused)" in said

@@ -70,7 +70,8 @@ class Beset:
 
     def expires(self, what: str) -> None:
         """The task of a node that is lost is run by another."""
-        owner, label = f"lost:{what}:1", f"lost {what}"
+        owner = f"lost:{what}:1"
+        label = f"lost {what}"
         body = f'["{owner}","default","note",["{label}"]]'
         self.server.hset(self.keys.tasks, owner, body)
         self.server.rpush(self.keys.inflight(owner), f"{owner} default i 1 1 0 0 0 0 -")
@@ -83,7 +84,8 @@ def beset(fleets: Fleets, server: Server, namespace: str) -> Iterator[Beset]:
     """Two workers, a short lease, a task that lives for as long as the fleet, and queues with a cap, a rate and a
     condition."""
     queues = {"capped": {"cap": 1}, "rated": {"rate": "100/s", "condition": "always"}}
-    tiers, conditions = [["default", "capped", "rated"]], {"always": {"lua": "true"}}
+    tiers = [["default", "capped", "rated"]]
+    conditions = {"always": {"lua": "true"}}
     fleet = fleets.make(lease=SHORT_LEASE, tiers=tiers, queues=queues, conditions=conditions, workers=2)
     fleet.client.enqueue("note", args=[LIVE], queue="default", id=LIVE, delay=3600)
     with redis.Redis.from_url(server.url) as client:

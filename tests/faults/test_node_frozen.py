@@ -24,7 +24,8 @@ RECOVERED_WITHIN_SECONDS = LEASE_SECONDS + 2
 @pytest.fixture
 def nodes(fleets: Fleets) -> tuple[RunningFleet, RunningFleet]:
     """Node a is up and has begun a task in each of its two workers, node b is up and has nothing to do."""
-    a, b = fleets.node("a", **SETTINGS).start(), fleets.node("b", **SETTINGS)
+    a = fleets.node("a", **SETTINGS).start()
+    b = fleets.node("b", **SETTINGS)
     for label in ("one", "two"):
         a.hold(label)
     return a, b.start()

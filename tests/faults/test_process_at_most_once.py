@@ -51,7 +51,9 @@ def _nothing_waits(redis_client: "redis.Redis", fleet: RunningFleet) -> Callable
 
 def _each_started_once_and_ended_or_is_dead(fleet: RunningFleet, accepted: set[str]) -> dict[str, dict[str, Any]]:
     """Returns the death records of the dead."""
-    starts, ended, dead = Counter(_ids(fleet, "start")), set(_ids(fleet, "end")), _dead(fleet)
+    starts = Counter(_ids(fleet, "start"))
+    ended = set(_ids(fleet, "end"))
+    dead = _dead(fleet)
     assert max(starts.values()) == 1
     assert ended | dead.keys() == accepted
     assert {record["reason"] for record in dead.values()} <= {"at_most_once"}
@@ -113,7 +115,8 @@ def test_what_a_stop_at_once_cuts_off_is_dead_with_that_as_its_account_and_no_cr
 @pytest.fixture
 def nodes(fleets: Fleets) -> tuple[RunningFleet, RunningFleet, set[str]]:
     """Two nodes; node a has begun a task in each of its two workers, and both have others to do. And all ids."""
-    a, b = fleets.node("a", **NODE).start(), fleets.node("b", **NODE)
+    a = fleets.node("a", **NODE).start()
+    b = fleets.node("b", **NODE)
     held = {a.client.enqueue("hold_once", args=[label], queue="default").id for label in LABELS}
     for label in LABELS:
         a.wait_for("start", label=label)

@@ -161,7 +161,8 @@ def test_workers_and_intermediates_killed_before_their_pid_is_known_leave_nothin
     fleet = fleets.start(workers=4, **QUICK_RESTARTS)
     [zygote] = fleet.pids("zygote", "ready")
     chance = random.Random(49)
-    intermediates, unreported = 0, 0
+    intermediates = 0
+    unreported = 0
     deadline = time.monotonic() + HUNT_SECONDS
     while time.monotonic() < deadline:
         if not kill_workers(fleet):  # all of them are being born, or wait

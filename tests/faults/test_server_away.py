@@ -33,7 +33,8 @@ def test_after_a_crash_of_the_server_work_goes_on_within_the_backoff_and_only_th
     with Producer(shaken.server.url, shaken.namespace) as producer:
         producer.wait_for(LOAD)
         shaken.server.kill()
-        killed_at, before = time.time(), len(producer.accepted)
+        killed_at = time.time()
+        before = len(producer.accepted)
         time.sleep(AWAY_SECONDS)
         shaken.server.start()
         seconds = seconds_to_next_start(fleet, time.time())
@@ -82,7 +83,8 @@ def without_writes(shaken: Shaken) -> Iterator[None]:
 def test_three_leases_without_the_server_lose_nothing_requeue_nothing_and_run_nothing_again(
     shaken: Shaken, outage: Callable[[Shaken], AbstractContextManager[None]], measured: Measure
 ) -> None:
-    fleet, late = shaken.start(workers=4, lease=SHORT_LEASE), shaken.start_late_node("ends on the late node")
+    fleet = shaken.start(workers=4, lease=SHORT_LEASE)
+    late = shaken.start_late_node("ends on the late node")
     for label in ("ends meanwhile", "ends later"):
         fleet.hold(label)
     workers = fleet.workers()

@@ -55,7 +55,8 @@ def jump(shaken: Shaken, clock: ShiftedClock, seconds: float) -> None:
 
 
 def test_a_clock_that_jumps_an_hour_ahead_expires_nobody(shaken: Shaken, clock: ShiftedClock) -> None:
-    fleet, late = shaken.start(workers=3, lease=SHORT_LEASE), shaken.start_late_node("ends on the late node")
+    fleet = shaken.start(workers=3, lease=SHORT_LEASE)
+    late = shaken.start_late_node("ends on the late node")
     fleet.hold("ends later")
     workers = fleet.workers()
     fleet.client.enqueue_many(timed("within the hour", HOUR / 2 + n) for n in range(20))

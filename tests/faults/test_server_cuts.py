@@ -27,7 +27,8 @@ CONNECTIONS = WORKERS + 5
 @contextmanager
 def again_and_again(action: Callable[[], object], seconds: float, times: int) -> Iterator[threading.Event]:
     """Do it each so many seconds, in a thread; the event is set when it was done often enough."""
-    done, enough = itertools.count(1), threading.Event()
+    done = itertools.count(1)
+    enough = threading.Event()
 
     def act() -> None:
         action()
@@ -137,7 +138,8 @@ def test_when_the_link_leads_to_the_new_primary_the_fleet_goes_on_there(shaken: 
     fleet = shaken.start_behind_link(workers=WORKERS, lease=SHORT_LEASE)
     fleet.hold("ends meanwhile")
     fleet.client.enqueue_many(Call("note", ["due"], queue="default", delay=1) for _ in range(20))
-    workers, replica = fleet.workers(), shaken.start_replica()
+    workers = fleet.workers()
+    replica = shaken.start_replica()
     with redis.Redis.from_url(replica.url) as new:
         new.replicaof("NO", "ONE")
     shaken.link.point_at(replica.port)

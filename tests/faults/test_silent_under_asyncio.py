@@ -33,7 +33,8 @@ class Turn(NamedTuple):
 
 
 async def longest_turn(over: asyncio.Event) -> Turn:
-    longest, before = Turn(0.0, 0.0), (time.monotonic(), time.thread_time())
+    longest = Turn(0.0, 0.0)
+    before = (time.monotonic(), time.thread_time())
     while not over.is_set():
         await asyncio.sleep(0.001)
         now = time.monotonic(), time.thread_time()

@@ -11,7 +11,8 @@ from support.masters import ON_ONE_SERVER
 
 pytestmark = ON_ONE_SERVER
 
-TASKS, WORKERS = 50, 3
+TASKS = 50
+WORKERS = 3
 
 
 def under(limit: str, fleet: RunningFleet) -> RunningFleet:

@@ -204,7 +204,8 @@ def daemon_of(fleet: Mastered, text: str) -> int:
 
 def test_a_daemon_that_a_task_forks_dies_with_its_worker_and_with_no_other(fleet: Mastered) -> None:
     fleet.start()
-    dying, living = daemon_of(fleet, "a"), daemon_of(fleet, "b")
+    dying = daemon_of(fleet, "a")
+    living = daemon_of(fleet, "b")
     os.kill(fleet.starts("a")[0], signal.SIGKILL)
     until(lambda: not is_alive(dying))
     until(lambda: fleet.starts("a")[1:])

@@ -25,7 +25,9 @@ def deafen(text):
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
     say(f"deaf {os.getpid()}")
 """
-COUNT, ATTEMPTS, PUSHED = 3, 6, 90
+COUNT = 3
+ATTEMPTS = 6
+PUSHED = 90
 
 pytestmark = ON_ONE_SERVER
 

@@ -198,7 +198,8 @@ def test_programs_find_the_keys_that_the_page_names(fleet: Mastered) -> None:
         until(lambda: fleet.asked("status")["closed"])
         status = fleet.asked("status")
     scale = fleet.asked("scale", "2")
-    reload, quiet = fleet.asked("reload"), fleet.asked("quiet")
+    reload = fleet.asked("reload")
+    quiet = fleet.asked("quiet")
     events = fleet.asked("status")["events"]
     fleet.configure("workers = 3")
     preview = fleet.asked("reload", "--dry-run")

@@ -38,7 +38,9 @@ class OrdersLine(AioConnection):
         return await future
 
     def _park(self, receive: Callable[[bytes | ServerError | None], None]) -> None:
-        caller, network, server = self._caller, self._network, self._server
+        caller = self._caller
+        network = self._network
+        server = self._server
 
         def serve(order: bytes) -> None:
             network.reply(caller, lambda: receive(order))

@@ -59,7 +59,8 @@ class Capacity:
 
     def _check_replaced(self, pool: str, count: int) -> None:
         """Require that a draining worker is replaced in the same step, unless something forbids it."""
-        state, children = self._node.state, self._node.state.children
+        state = self._node.state
+        children = self._node.state.children
         generation = state.rollout.in_force
         # A zygote that dumps its stack is about to be killed, so it forks no worker.
         dumped_after = self._node.boottime() - DUMP_SECONDS

@@ -203,7 +203,8 @@ class Checks:
 
     def check_step(self) -> None:
         """Check the state after a step of the master."""
-        node, now = self._node, self._node.boottime()
+        node = self._node
+        now = self._node.boottime()
         state = node.state
         again = take(state, Ticked(node.connection.silent_since), now)
         require(not again, f"a second tick at the same time is not without effect: {again}")

@@ -64,7 +64,8 @@ def kill_again_and_again(nemesis: Nemesis) -> None:
 
 
 def kill_while_they_start(nemesis: Nemesis) -> None:
-    node, pause = nemesis.node(), nemesis.random.uniform(0.02, 0.3)
+    node = nemesis.node()
+    pause = nemesis.random.uniform(0.02, 0.3)
     for number in range(nemesis.random.choice([5, 15])):
         nemesis.after(number * pause, lambda: kill_all_workers_of(node))
 
@@ -186,14 +187,16 @@ def _server(nemesis: Nemesis, up: Up) -> None:
 
 
 def cut_off(nemesis: Nemesis) -> None:
-    world, name = nemesis.world, nemesis.node().name
+    world = nemesis.world
+    name = nemesis.node().name
     nemesis.excuse(name)
     world.network.cut.add(name)
     nemesis.after(nemesis.spell(), lambda: world.network.cut.discard(name))
 
 
 def slow_down(nemesis: Nemesis) -> None:
-    world, name = nemesis.world, nemesis.node().name
+    world = nemesis.world
+    name = nemesis.node().name
     nemesis.excuse(name)
     world.network.slow.add(name)
     nemesis.after(nemesis.spell(), lambda: world.network.slow.discard(name))

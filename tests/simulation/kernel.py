@@ -60,7 +60,8 @@ class SimulatedKernel:
     # Actions of the master
 
     def _spawn(self, effect: Spawn) -> None:
-        node, ref = self._node, effect.child
+        node = self._node
+        ref = effect.child
         child = self._record_of(ref)
         node.memory.slot(ref.slot).assign(ref.nonce)
         self._make_stack(ref)
@@ -86,7 +87,8 @@ class SimulatedKernel:
     def _fork(self, effect: ForkWorker) -> None:
         slot = self._node.memory.slot(effect.child.slot)
         slot.assign(effect.child.nonce, effect.concurrency)
-        slot.renewed_ns, slot.quiet_requested = effect.renewed_ns, effect.quiet
+        slot.renewed_ns = effect.renewed_ns
+        slot.quiet_requested = effect.quiet
         self._make_stack(effect.child)
         line = next(line for ref, _, line in self._lines if ref.nonce == effect.zygote.nonce)
         line.zygote.request_worker(self._record_of(effect.child), effect.owner, effect.settings)
@@ -117,7 +119,8 @@ class SimulatedKernel:
 
     def _notify_cancelled(self, effect: NotifyCancelled) -> None:
         child = effect.child
-        slot, process = self._node.memory.slot(child.slot), self._node.processes.get(child.pid)
+        slot = self._node.memory.slot(child.slot)
+        process = self._node.processes.get(child.pid)
         if slot.nonce == child.nonce:
             slot.record(effect.task_index).cancelled = effect.number
             if isinstance(process, Worker):
@@ -172,5 +175,6 @@ class SimulatedKernel:
         slot = self._node.memory.slot(child.slot)
         slot.vacate()
         outcomes = Packed(*slot.outcomes())
-        ended, tasks = slot.has_worked, tuple(slot.running())
+        ended = slot.has_worked
+        tasks = tuple(slot.running())
         self._node.inbox.happened(Died(child.slot, child.nonce, ProcessEnd(status), tasks, outcomes, ended))

@@ -70,7 +70,8 @@ class Network:
         self.up = up
         self.was_away |= up is not Up.UP
         if up is not Up.STALLED:
-            waiting, self._stalled = self._stalled, []
+            waiting = self._stalled
+            self._stalled = []
             for arrive in waiting:
                 arrive()
 

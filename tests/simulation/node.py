@@ -81,7 +81,9 @@ class Node:
         self.file: Config | None = config
         self.first_config = config
         self.booted_at = world.timeline.now - world.random.uniform(1, 1000)
-        self.alive, self.frozen, self.master_stopped = True, False, False
+        self.alive = True
+        self.frozen = False
+        self.master_stopped = False
         self.failure: Failure | None = None
         self.reload_requests: list[ReloadRequest] = []
         self.processes: dict[int, Process] = {}
@@ -124,7 +126,8 @@ class Node:
         self.nudge()
 
     def _listen_for_orders(self) -> None:
-        line, works = OrdersLine(self, self.world.network, self.world.server), asyncio.Event()
+        line = OrdersLine(self, self.world.network, self.world.server)
+        works = asyncio.Event()
         works.set()
         orders = Orders(line, "", works, self.state.children, self.memory, self._background, self._happened)
         self.loop.call_soon(lambda: self._background.start(orders.listen()))

@@ -48,8 +48,10 @@ class Process:
     def __init__(self, node: "Node", child: Child) -> None:
         self.node = node
         self.world = node.world
-        self.pool, self.generation = child.pool, child.generation
-        self.slot_number, self.nonce = child.slot, child.nonce
+        self.pool = child.pool
+        self.generation = child.generation
+        self.slot_number = child.slot
+        self.nonce = child.nonce
         self.slot = node.memory.slot(child.slot)
         self.pid = node.add_process(self)
         self.alive = True
@@ -126,7 +128,8 @@ class Process:
     def go_on(self) -> None:
         """Run the actions that were due while the process was stopped. Its first heartbeat takes a moment."""
         self.silent_until = self.boottime() + self.world.random.uniform(0.0, FIRST_BEAT_WITHIN)
-        waiting, self._held_up = self._held_up, deque()
+        waiting = self._held_up
+        self._held_up = deque()
         for action in waiting:
             self.later(0.0, action)
 

@@ -166,7 +166,8 @@ class _Story:
         world.note("faults", "over")
         self._start_missing_nodes()
         self._run(SIGNAL_HEARD_WITHIN)
-        bound, since = self._whole_within(), world.timeline.now
+        bound = self._whole_within()
+        since = world.timeline.now
         while (why := world.not_whole()) or not world.living:
             require(world.timeline.now - since <= bound, f"not whole {bound:.1f} s after the last fault: {why}")
             self._run(LOOK_SECONDS)
@@ -181,7 +182,8 @@ class _Story:
 
     def _fail_once_more(self) -> None:
         """Check that a single failure after success is repaired at once, because earlier failures are forgotten."""
-        world, node = self._world, self._random.choice(self._world.living)
+        world = self._world
+        node = self._random.choice(self._world.living)
         if any(not process.is_beating for process in node.processes.values()):
             return  # a process is still to be killed, at its deadline
         world.trouble.boots_die = 1.0
@@ -206,7 +208,8 @@ class _Story:
         return deadlines + backoff + TICK_SECONDS + KILLS_MENDED_WITHIN
 
     def _finish(self) -> None:
-        world, since = self._world, self._world.timeline.now
+        world = self._world
+        since = self._world.timeline.now
         while self._can_work and (left := world.unfinished()):
             require(world.timeline.now - since <= TASKS_ENDED_WITHIN, f"{len(left)} tasks never end: {left[:3]}")
             self._run(4 * LOOK_SECONDS)
@@ -245,7 +248,8 @@ class _Story:
 
     def _wait_until_forgotten(self) -> None:
         """Wait until undeclared schedules are removed, one lease and a sweep after their last declaration."""
-        world, since = self._world, self._world.timeline.now
+        world = self._world
+        since = self._world.timeline.now
         while gone := world.server.schedules.keys() - schedules_declared(world):
             require(world.timeline.now - since <= FORGOTTEN_WITHIN, f"no node declares {gone}, and it is still there")
             self._run(LOOK_SECONDS)

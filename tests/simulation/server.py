@@ -186,7 +186,8 @@ class Server:
 
     def declare(self, ttl_ms: int, name: str, text: bytes, age_seconds: float) -> DeclareStatus:
         """Store a node's declaration of a schedule. The last one counts as long as a node repeats it."""
-        until, rank = self.now_us + ttl_ms * 1000, self.now_us - round(age_seconds * MICROSECONDS)
+        until = self.now_us + ttl_ms * 1000
+        rank = self.now_us - round(age_seconds * MICROSECONDS)
         if name not in self.schedules:
             self.schedules[name] = (text, rank, until)
             return DeclareStatus.NEW
@@ -237,7 +238,8 @@ class Server:
 
     def _note_lease(self, lease_us: int) -> None:
         if lease_us >= self._longest_in_use():
-            self.longest_us, self.longest_at = lease_us, self.now_us
+            self.longest_us = lease_us
+            self.longest_at = self.now_us
 
     def reap_exited(self, owner: str, blamed: Collection[str], crash_limit: int, outcomes: dict[str, str]) -> None:
         """Reap an owner whose process is known to have ended."""
@@ -284,7 +286,9 @@ class Server:
 
     def sweep(self, lease_ms: int) -> list[str]:
         """Return the owners whose lease expired, unless no owner could renew."""
-        now, lease, last = self.now_us, lease_ms * 1000, self.pulse_at
+        now = self.now_us
+        lease = lease_ms * 1000
+        last = self.pulse_at
         longest = max(lease, self._longest_in_use())
         if last is None or now - last > lease / 2 or now < last:
             self.grace_until = now + longest

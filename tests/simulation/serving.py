@@ -47,7 +47,8 @@ def schedules_of(config: Config) -> dict[str, bytes]:
 
 def longest_declaration(world: "World") -> float:
     """Return the seconds until every announcement of queues and patterns that is not repeated has expired."""
-    announced, now = world.server.announced, world.server.now_us
+    announced = world.server.announced
+    now = world.server.now_us
     ends = [*(until for until, _ in announced.shares.values()), *announced.domains.values()]
     return max([0, *(until - now for until in ends)]) / MICROSECONDS
 

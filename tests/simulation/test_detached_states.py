@@ -65,7 +65,8 @@ def test_no_event_that_a_copy_takes_reaches_the_original(monkeypatch: pytest.Mon
 def test_nor_does_one_that_a_simulated_fleet_does_not_meet(event: Event) -> None:
     core = Core(Config(workers=1))
     core.child(Role.WORKER, 8)
-    before, copied = picture(core.state), core.state.detached()
+    before = picture(core.state)
+    copied = core.state.detached()
     take(copied, event, 1.0)
     assert picture(core.state) == before
     assert picture(copied) != before, "the event changes something"

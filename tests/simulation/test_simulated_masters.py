@@ -32,7 +32,8 @@ def test_a_zygote_whose_channel_has_ended_is_asked_for_no_worker_until_it_is_rea
     with in_place_of_the_real(world, 1):
         node = _running(world)
         zygote = _zygote(node)
-        world.trouble.channel_ends_first, world.trouble.channel_lingers = 1.0, 5.0
+        world.trouble.channel_ends_first = 1.0
+        world.trouble.channel_lingers = 5.0
         zygote.kill()
         for worker in [process for process in node.processes.values() if process.role is Role.WORKER]:
             worker.kill()
@@ -48,7 +49,8 @@ def test_a_zygote_that_shows_itself_ready_as_its_channel_ends_is_asked_for_no_wo
     world = World(4)
     with in_place_of_the_real(world, 4):
         node = world.start("a", CONFIG)
-        world.trouble.channel_ends_first, world.trouble.channel_lingers = 1.0, 5.0
+        world.trouble.channel_ends_first = 1.0
+        world.trouble.channel_lingers = 5.0
         world.timeline.run(0.01)
         zygote = _zygote(node)
         while not zygote.was_ready:

@@ -98,7 +98,8 @@ class Witness:
 
     def interrupted(self, worker: Worker) -> None:
         """Check that a worker is notified of an expired soft limit once for each task, not early, and promptly."""
-        now, slot = worker.boottime(), worker.slot_number
+        now = worker.boottime()
+        slot = worker.slot_number
         require(worker.running and now > worker.soft_until, f"slot {slot} is interrupted before a soft limit, or again")
         late = now - max(worker.soft_until, worker.node.awake_since)
         require(late <= SLACK_SECONDS, f"slot {slot} is interrupted {late:.3f} s after its soft limit")
@@ -145,7 +146,9 @@ def _counted(process: Process) -> int:
 
 
 def _probes_a_minute(restarts: Restarts) -> int:
-    wait, spent, probes = restarts.backoff_seconds, 0.0, 0
+    wait = restarts.backoff_seconds
+    spent = 0.0
+    probes = 0
     while spent < MINUTE:
         spent += min(wait, restarts.backoff_max_seconds)
         wait *= 2

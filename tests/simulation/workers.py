@@ -52,7 +52,8 @@ class Worker(Running):
         self.later(self.world.random.uniform(0.002, 0.006), self._boot)
 
     def _boot(self) -> None:
-        trouble, draw = self.world.trouble, self.world.random.random()
+        trouble = self.world.trouble
+        draw = self.world.random.random()
         if not self.enter_slot():
             return
         if self.code is Code.WORKERS_DIE or draw < trouble.boots_die:
@@ -66,7 +67,9 @@ class Worker(Running):
 
     def _take_turn(self) -> None:
         now_ns = boottime_ns()
-        fenced, quiet, leaving = self.fence.is_up(now_ns), self.slot.quiet_requested, self._is_leaving
+        fenced = self.fence.is_up(now_ns)
+        quiet = self.slot.quiet_requested
+        leaving = self._is_leaving
         self._show(leaving=leaving)
         mode = mode_of(lost=self._lost, leaving=leaving, fenced=fenced, quiet=quiet, spent=self._is_spent)
         match STEPS[mode][self._need(mode, now_ns)]:
@@ -136,7 +139,9 @@ class Worker(Running):
     # Turns
 
     def _turn(self, limit: int) -> None:
-        held, sent, done = self._held, len(self._finished), [task_id for task_id, _ in self._finished]
+        held = self._held
+        sent = len(self._finished)
+        done = [task_id for task_id, _ in self._finished]
         receive = self._turn_receiver(limit, sent)
         self.world.network.call(self, lambda _: self.world.server.turn(self.owner, held, done, limit), receive)
 
@@ -207,7 +212,9 @@ class Worker(Running):
     # Tasks
 
     def _run_next(self, read_ns: int) -> None:
-        task, random, trouble = self._waiting.popleft(), self.world.random, self.world.trouble
+        task = self._waiting.popleft()
+        random = self.world.random
+        trouble = self.world.trouble
         self._attempts += 1
         self.world.witness.allowed(self, task)
         soft_seconds = 0.0
@@ -230,7 +237,8 @@ class Worker(Running):
 
     def _mark_started(self, hand: Hand, _read_ns: int) -> None:
         """Begin a task that may be started at most once: mark it in Redis, then check the fence again."""
-        server, task = self.world.server, hand.task
+        server = self.world.server
+        task = hand.task
 
         def receive(reply: bool | ServerError) -> None:
             now_ns = boottime_ns()

@@ -91,7 +91,8 @@ def faults_by_kind(evidence: Evidence) -> list[str]:
 def held(ran: Ran) -> Iterator[str]:
     """The most that a process of each role held before any task, and in the quiet at the end."""
     for role in ROLES:
-        then, today = ran.at_start.most(role), ran.at_end.most(role)
+        then = ran.at_start.most(role)
+        today = ran.at_end.most(role)
         descriptors = f"{then.descriptors} -> {today.descriptors} descriptors"
         yield f"{role:>10}  {descriptors}, {then.memory_mb:.1f} -> {today.memory_mb:.1f} MB"
 

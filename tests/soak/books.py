@@ -64,7 +64,9 @@ def leases_without_cause(case: Case) -> Iterator[Finding]:
 
 def _may_have_lost(case: Case, owner: str, boot: float) -> bool:
     """Whether its node had ended or been silent for long enough, or the server was made to forget it."""
-    causes, node, lease = case.causes, owner.rpartition(":")[0].rpartition(":")[0], case.evidence.setup.lease_seconds
+    causes = case.causes
+    node = owner.rpartition(":")[0].rpartition(":")[0]
+    lease = case.evidence.setup.lease_seconds
     target = causes.target_of(node)
     forgotten = [span for span in causes.spans if span.fault is Fault.DELETE_OWNERS or span.lost_seconds]
     if causes.node_in_force(target, boot) != node or any(span.overlaps(boot, boot, 3 * lease) for span in forgotten):

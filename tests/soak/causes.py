@@ -94,7 +94,8 @@ class Causes:
 
     def of_death(self, run: Run, until: float) -> str | None:
         """What killed the process of a run, before `until`."""
-        pid, began = run.start.pid, run.began
+        pid = run.start.pid
+        began = run.began
         for span in self.spans:
             if pid not in span.pids or span.begin > until or span.end < began:
                 continue
@@ -140,7 +141,8 @@ class Causes:
         server, or back, or the master stands still, that waits."""
         if run.finished is None:
             return until
-        latest, target = run.finished + MARGIN_SECONDS, self.target_of(run.start.node)
+        latest = run.finished + MARGIN_SECONDS
+        target = self.target_of(run.start.node)
         for span in sorted(self.spans, key=lambda each: each.begin):
             is_of_node = KINDS[span.fault].place is Place.LINK or span.fault is Fault.STOP_MASTER
             is_in_the_way = span.fault in OUTAGES or (is_of_node and span.target == target)
@@ -200,7 +202,8 @@ def _outside(span: Span, others: list[Span]) -> list[Span]:
 def _joined(together: list[Span], target: str) -> Iterator[Span]:
     own = [span for span in together if span.target == target]
     if own:
-        first, end = own[0], max(span.end for span in together)
+        first = own[0]
+        end = max(span.end for span in together)
         begin = min(span.begin for span in together)
         yield Span(first.number, first.fault, target, begin, end, frozenset(), 0.0)
 

@@ -232,7 +232,8 @@ def now() -> tuple[float, float]:
 
 def ran_now(what: Did, task: CurrentTask) -> Ran:
     """What the running task has to say of itself."""
-    owner, due = os.environ.get("ROTA_OWNER", ""), task.due_at.timestamp()
+    owner = os.environ.get("ROTA_OWNER", "")
+    due = task.due_at.timestamp()
     return Ran(what, task.id, *now(), task.queue, task.name, task.attempt, task.crashes, os.getpid(), owner, due)
 
 

@@ -24,7 +24,9 @@ def lost(case: Case) -> Iterator[Finding]:
 
 def is_dead_by_right(case: Case, history: History) -> bool:
     """Whether its attempts were used up: by failures, or by crashes or losses that are on record."""
-    asked, setup, raised = history.asked, case.evidence.setup, history.count(Did.RAISED)
+    asked = history.asked
+    setup = case.evidence.setup
+    raised = history.count(Did.RAISED)
     if asked is None:
         return False
     if raised > asked.retries or (asked.gives_up and raised):
@@ -54,7 +56,8 @@ def has_ended(case: Case, history: History, boot: float) -> bool:
 
 def is_gone_with_the_server(causes: Causes, history: History) -> bool:
     """Whether it was accepted so shortly before the end of a server that this may have forgotten it."""
-    first, last = history.asked, history.accepted
+    first = history.asked
+    last = history.accepted
     return first is not None and bool(causes.of_lost_writes(first.boot, last.boot if last else first.boot))
 
 
@@ -90,7 +93,8 @@ def phantoms(case: Case) -> Iterator[Finding]:
 
 def _after_its_last_attempt(case: Case, history: History) -> Iterator[Finding]:
     """A failure that was the last one, and a start after it. (Starts after a success are `repeats`.)"""
-    asked, raised = history.asked, 0
+    asked = history.asked
+    raised = 0
     for run in history.runs:
         if asked is not None and (raised > asked.retries or (asked.gives_up and raised)):
             if not case.causes.of_lost_writes(run.began - case.evidence.setup.lease_seconds, run.began):
@@ -100,7 +104,8 @@ def _after_its_last_attempt(case: Case, history: History) -> Iterator[Finding]:
 
 
 def _after_cancel(case: Case, history: History) -> Iterator[Finding]:
-    waited, ran = history.cancel(Said.CANCELLED), history.cancel(Said.CANCELLING)
+    waited = history.cancel(Said.CANCELLED)
+    ran = history.cancel(Said.CANCELLING)
     allowed = 0
     answer = waited
     if waited is None and ran is not None:

@@ -23,7 +23,8 @@ class Keeper:
 
     def look(self) -> None:
         """Start the node's master again when that is to be done."""
-        node, now = self._node, time.monotonic()
+        node = self._node
+        now = time.monotonic()
         code = node.ended_with()
         if code is None:
             self._watch_leaving(now)
@@ -33,7 +34,8 @@ class Keeper:
                 node.start()
         else:
             self._note_end(code)
-            self._told_at, node.is_leaving = None, False
+            self._told_at = None
+            node.is_leaving = False
             self._again_at = now + _PAUSE_SECONDS
 
     def _watch_leaving(self, now: float) -> None:

@@ -53,7 +53,9 @@ def _stall(link: FaultyLink, random: Random) -> Act:
 
 
 def _lose_replies(link: FaultyLink, random: Random) -> Act:
-    of, cut, count = random.choice(_SCRIPTS), random.random() < 0.7, random.randint(1, 8)
+    of = random.choice(_SCRIPTS)
+    cut = random.random() < 0.7
+    count = random.randint(1, 8)
     detail = f"{count} of {of or 'any script'}, {'cut' if cut else 'silent'}"
     return Act(lambda: link.lose_replies(count, of=of, cut=cut), undo=link.heal, detail=detail)
 

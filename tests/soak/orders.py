@@ -119,7 +119,8 @@ def _worst(case: Case, one: str, other: str) -> tuple[int, float, int]:
     workers = case.evidence.setup.workers
     waiting = {one: 0, other: 0}
     ahead = least = most = 0
-    began, worst = 0.0, (0, 0.0, FREE_MOVES + workers)
+    began = 0.0
+    worst = (0, 0.0, FREE_MOVES + workers)
     for move in sorted(_moves(case, (one, other)), key=lambda each: each.boot):
         waiting[move.queue] += move.waiting
         if min(waiting.values()) <= workers:  # they may all be in workers' hands
@@ -128,7 +129,8 @@ def _worst(case: Case, one: str, other: str) -> tuple[int, float, int]:
             continue
         if move.waiting < 0:
             ahead += 1 if move.queue == one else -1
-            least, most = min(least, ahead), max(most, ahead)
+            least = min(least, ahead)
+            most = max(most, ahead)
             if most - least - FREE_MOVES - workers > worst[0] - worst[2]:
                 bound = FREE_MOVES + workers + _disturbed(case, began, move.boot)
                 worst = max(worst, (most - least, move.boot, bound), key=lambda each: each[0] - each[2])
@@ -137,7 +139,8 @@ def _worst(case: Case, one: str, other: str) -> tuple[int, float, int]:
 
 def _moves(case: Case, queues: tuple[str, ...]) -> Iterator[_Move]:
     for history in case.histories.values():
-        asked, accepted = history.asked, history.accepted
+        asked = history.asked
+        accepted = history.accepted
         if asked is None or asked.queue not in queues or accepted is None:
             continue
         yield _Move(accepted.boot, asked.queue, 1)
@@ -188,7 +191,8 @@ def _held_twice(case: Case, key: str, histories: list[History]) -> Iterator[Find
 
 
 def _held_too_long(case: Case, history: History) -> Iterator[Finding]:
-    refused, asked = history.answer(Said.HELD), history.asked
+    refused = history.answer(Said.HELD)
+    asked = history.asked
     holder = case.histories.get(refused.answer) if refused is not None else None
     if holder is None or asked is None or refused is None or not holder.ends or holder.unfinished:
         return

@@ -215,10 +215,12 @@ class _Ending:
 
 def produce(producer: Producer, load: Load, ending: _Ending) -> None:
     """Send the load at its pace until told to end, then clear up."""
-    at, looked = 0.0, time.monotonic()
+    at = 0.0
+    looked = time.monotonic()
     while not ending.asked:
         time.sleep(_TICK_SECONDS)
-        passed, looked = time.monotonic() - looked, time.monotonic()
+        passed = time.monotonic() - looked
+        looked = time.monotonic()
         if producer.outstanding.count() > MOST_OUTSTANDING:
             continue
         until = at + min(passed, _LONGEST_STEP_SECONDS)

@@ -82,7 +82,8 @@ def _number(answer: object) -> int:
 def _grown_since_start(start: Look, last: Look) -> list[str]:
     found = []
     for role in ROLES:
-        then, today = start.most(role), last.most(role)
+        then = start.most(role)
+        today = last.most(role)
         if today.descriptors > then.descriptors + _MORE_DESCRIPTORS:
             found.append(f"{role}: {then.descriptors} descriptors at the start, {today.descriptors} at the end")
         if today.memory_mb > then.memory_mb + _MORE_MEMORY_MB:

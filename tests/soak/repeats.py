@@ -23,7 +23,8 @@ def repeats(case: Case) -> Iterator[Finding]:
 
 def cause_of(case: Case, history: History, run: Run, following: Run) -> str | None:
     """Why a task was started again after this run; None when nothing on record explains it."""
-    causes, until = case.causes, following.began
+    causes = case.causes
+    until = following.began
     ended_before = run.end is not None and run.end.boot <= until
     if ended_before and run.did(Did.RAISED):
         return "it had raised"
@@ -45,7 +46,8 @@ def _of_lost_writes(case: Case, run: Run, until: float) -> str | None:
 
 def _of_death_while_settling(case: Case, history: History, run: Run, until: float) -> str | None:
     """Finished is finished: a death counts only if it came before the outcome can have been written into the slot."""
-    finished, pid = run.finished, run.start.pid
+    finished = run.finished
+    pid = run.start.pid
     assert finished is not None
     if (history.id, pid) in case.settled or any(finished < seen for seen in case.last_seen_of[pid]):
         return None

@@ -24,7 +24,8 @@ def timeline(case: Case, task_id: str) -> list[str]:
     pids = {run.start.pid for run in history.runs}
     owners = {run.start.owner for run in history.runs}
     lines = [*own, *(_log_line(line) for line in case.evidence.logged if _is_about(line, task_id, pids, owners))]
-    begin, end = min(lines)[0] - AROUND_SECONDS, max(own)[0] + AROUND_SECONDS
+    begin = min(lines)[0] - AROUND_SECONDS
+    end = max(own)[0] + AROUND_SECONDS
     lines += [line for span in case.causes.spans if span.overlaps(begin, end) for line in _span_lines(span)]
     zero = _first(case.evidence)
     shown = [f"{boot - zero:+12.6f} {words}" for boot, words in sorted(lines) if begin - 60.0 <= boot <= end + 60.0]

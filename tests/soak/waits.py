@@ -72,7 +72,9 @@ def busy(case: Case) -> Times:
             changes += [(run.began, 1), (_off(case.causes, run), -1)]
     for span in case.causes.of(*KILLS):
         changes += [(span.begin, len(span.pids)), (span.end + REPLACED_SECONDS, -len(span.pids))]
-    running, times, since = 0, [], None
+    running = 0
+    times = []
+    since = None
     for boot, change in sorted(changes):
         running += change
         is_full = running >= case.evidence.setup.workers
@@ -88,7 +90,8 @@ def stalls(case: Case) -> Times:
     """When the server itself was slow to answer, for want of disk or processor: producers waited for it."""
     times: Times = []
     for history in case.histories.values():
-        asked, answer = history.asked, history.answers[:1]
+        asked = history.asked
+        answer = history.answers[:1]
         if asked is not None and answer and answer[0].boot - asked.boot > STALL_SECONDS:
             times.append((asked.boot, answer[0].boot))
     return joined(times)
@@ -135,7 +138,8 @@ def waited(case: Case) -> Iterator[Finding]:
     cut = joined([*unrest(case), *busy(case), *stalls(case)])
     apart = {*case.evidence.setup.apart, case.evidence.setup.order_queue}
     for history in case.histories.values():
-        asked, accepted = history.asked, history.accepted
+        asked = history.asked
+        accepted = history.accepted
         if asked is None or accepted is None or asked.follows or asked.queue in apart or not history.runs:
             continue
         ready = max(accepted.boot, asked.boot + max(0.0, asked.due - asked.at))

@@ -77,7 +77,8 @@ class Core:
 
     def _answered(self, effect: Respond) -> None:
         asked = self._asked[effect.ticket]
-        asked.refused, asked.reply = effect.refused, effect.reply
+        asked.refused = effect.refused
+        asked.reply = effect.reply
 
     def child(
         self, role: Role, slot: int, pool: str = "default", generation: int = 1, state: ChildState = ChildState.READY

@@ -11,7 +11,9 @@ def test_what_a_fleet_cannot_do_without_is_begun_anew_after_a_failure(monkeypatc
     monkeypatch.setattr("rota_supervisor.master.effects.background._PAUSE_SECONDS", 0.0)
 
     async def begun() -> int:
-        background, times, renewed = Background(), 0, asyncio.Event()
+        background = Background()
+        times = 0
+        renewed = asyncio.Event()
 
         async def renew() -> None:
             nonlocal times
@@ -31,7 +33,8 @@ def test_what_a_fleet_cannot_do_without_is_begun_anew_after_a_failure(monkeypatc
 
 def test_what_is_kept_ends_with_the_master() -> None:
     async def left() -> bool:
-        background, ended = Background(), False
+        background = Background()
+        ended = False
 
         async def renew() -> None:
             nonlocal ended

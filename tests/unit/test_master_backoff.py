@@ -24,7 +24,9 @@ def test_without_a_failure_any_number_may_start() -> None:
 
 
 def test_each_failed_start_doubles_the_wait_up_to_the_limit() -> None:
-    backoff, now, waits = CALM, 0.0, []
+    backoff = CALM
+    now = 0.0
+    waits = []
     for _ in range(5):
         backoff = backoff.after_failed_start(requested_at=now, now=now, limits=LIMITS)
         waits.append(backoff.wait_until - now)
@@ -52,7 +54,8 @@ def test_a_ready_child_ends_it() -> None:
 
 
 def test_a_generation_is_given_up_only_when_nothing_of_it_was_ever_ready() -> None:
-    never, once = CALM, CALM.after_ready(0.0)
+    never = CALM
+    once = CALM.after_ready(0.0)
     for now in range(1, GIVE_UP_AFTER + 1):
         assert not never.gave_up
         never = never.after_failed_start(requested_at=now, now=now, limits=LIMITS)
@@ -130,7 +133,8 @@ def exiting_early(times: int, *, in_task: bool = False, backoff: StartBackoff = 
 
 def test_early_exits_restart_at_once_as_long_as_they_are_tolerated_and_then_ever_slower() -> None:
     assert exiting_early(TOLERATED).allowance(float(TOLERATED), starting=3) is None
-    backoff, waits = exiting_early(TOLERATED), []
+    backoff = exiting_early(TOLERATED)
+    waits = []
     for now in (100.0, 200.0, 300.0, 400.0):
         backoff = backoff.after_ready(now).after_end(early_exit(now, now + 1), LIMITS)
         waits.append(backoff.wait_until - now - 1)
@@ -171,7 +175,8 @@ def test_one_task_done_by_a_worker_that_came_since_shows_that_the_pool_works() -
 
 def test_workers_whose_first_task_kills_them_are_slowed_but_never_to_a_halt() -> None:
     slow = Restarts(backoff_seconds=0.1, backoff_max_seconds=30.0)
-    backoff, now = CALM, 0.0
+    backoff = CALM
+    now = 0.0
     for _ in range(100):
         backoff = backoff.after_ready(now).after_end(early_exit(now, now, in_task=True), slow)
         now = max(now, backoff.wait_until)
@@ -211,7 +216,8 @@ def test_a_child_killed_from_outside_while_it_waits_is_no_early_exit() -> None:
 
 
 def test_a_single_failure_is_not_worth_a_word_and_a_spent_budget_needs_a_person() -> None:
-    backoff, shown = CALM, []
+    backoff = CALM
+    shown = []
     for number in range(max(BUDGETS.values())):
         now = number * 10.0
         end = End(now, now, text="left with exit code 3")

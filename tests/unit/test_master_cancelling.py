@@ -38,7 +38,8 @@ from rota_supervisor.master.effects.master_redis import RedisCalls, ScheduleDecl
 from rota_supervisor.master.effects.task_watch import Orders, cancelled_in
 from support.cores import Core
 
-SLOT, OWNER = 8, "node:8:1"
+SLOT = 8
+OWNER = "node:8:1"
 ENTRY = b"id mail i 1 1 0 0 0 0 -"
 FOREVER_NS = 10**15
 
@@ -51,7 +52,10 @@ def core() -> Core:
 @pytest.fixture
 def worker(core: Core) -> Child:
     child = core.child(Role.WORKER, SLOT)
-    child.owner, child.pid, child.ready_at, child.has_stack = OWNER, 77, 0.0, True
+    child.owner = OWNER
+    child.pid = 77
+    child.ready_at = 0.0
+    child.has_stack = True
     return child
 
 
@@ -126,7 +130,8 @@ def test_a_task_that_follows_is_not_killed_for_the_one_before(core: Core, worker
 def test_what_is_killed_for_it_is_no_failure_and_nobody_is_charged(core: Core, worker: Child) -> None:
     _runs(core, worker, 7)
     _cancel(core, worker, 7, kill_after=0.5)
-    worker.state, worker.why = ChildState.KILLED, Reason.CANCELLED
+    worker.state = ChildState.KILLED
+    worker.why = Reason.CANCELLED
     ran = TaskInSlot(ENTRY, "send", 1, FOREVER_NS, number=7)
     core.take(Died(SLOT, worker.nonce, ProcessEnd(signal.SIGKILL), (ran,)))
     [reap] = core.done(ReapOwner)
@@ -183,7 +188,8 @@ class _Place:
         line: Any = _Line(*orders)
 
         async def run() -> None:
-            works, background = asyncio.Event(), Background()
+            works = asyncio.Event()
+            background = Background()
             works.set()
             listening = Orders(
                 line, "orders", works, self.core.state.children, self.memory, background, self.told.append
@@ -257,7 +263,8 @@ def _renewed(place: _Place, worker: Child, cancelled: bytes, meanwhile: Callable
     """What follows from a renewal that names this entry; `meanwhile`: what its worker does while it is on its way."""
 
     async def run() -> None:
-        connection, nobody = cast("AioConnection", _Renewal(cancelled, meanwhile)), cast("ScheduleDeclarer", None)
+        connection = cast("AioConnection", _Renewal(cancelled, meanwhile))
+        nobody = cast("ScheduleDeclarer", None)
         background = Background()
         calls = RedisCalls(connection, Store("n"), "node", place.memory, background, nobody, place.told.append)
         held = (HeldLease(OWNER, 20.0, SLOT, worker.nonce),)

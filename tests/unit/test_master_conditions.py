@@ -127,7 +127,8 @@ def test_a_fleet_that_stops_or_wants_none_of_a_pool_holds_nothing_back(core: Cor
 
 def test_whoever_asks_for_a_reload_starts_afresh_but_for_code_that_never_worked(core: Core) -> None:
     never = StartBackoff()
-    pollers, zygote = PoolKey(Role.POLLER, "pollers", 1), PoolKey(Role.ZYGOTE, "generation-2", 2)
+    pollers = PoolKey(Role.POLLER, "pollers", 1)
+    zygote = PoolKey(Role.ZYGOTE, "generation-2", 2)
     core.state.backoffs = {KEY: failed(4), pollers: failed(4, never), zygote: failed(4, never)}
     core.ask(RequestKind.RELOAD)
     assert {key.role: backoff.failures for key, backoff in core.state.backoffs.items()} == {
@@ -149,7 +150,8 @@ def test_a_task_that_a_new_worker_has_ended_clears_early_exits_though_it_was_not
 
 
 def test_what_a_pool_had_suffered_is_forgotten_with_the_pool(core: Core) -> None:
-    gone, before = PoolKey(Role.WORKER, "gone", 1), PoolKey(Role.POLLER, "pollers", 1)
+    gone = PoolKey(Role.WORKER, "gone", 1)
+    before = PoolKey(Role.POLLER, "pollers", 1)
     core.state.backoffs = {KEY: failed(3), gone: failed(20, StartBackoff()), before: failed(20)}
     core.state.wanted.versions = Versions(pollers=2)
     recover_backoffs(core.state, 7.0)

@@ -28,9 +28,13 @@ from rota_supervisor.master.core.targets import Desired, Stage, Stop, Target
 from rota_supervisor.master.core.tick import perform
 from support.cores import Core, drain, kill
 
-POOL, SLOT, BOOT, BEAT = "mail", 8, 60.0, 30.0
+POOL = "mail"
+SLOT = 8
+BOOT = 60.0
+BEAT = 30.0
 TARGETS = (Target(Role.ZYGOTE, "generation-1", 1, 1, surge=0), Target(Role.WORKER, POOL, 1, 1))
-DUMP, INTERRUPT = Signal(SLOT, Order.WRITE_STACK), Signal(SLOT, Order.INTERRUPT)
+DUMP = Signal(SLOT, Order.WRITE_STACK)
+INTERRUPT = Signal(SLOT, Order.INTERRUPT)
 DESIRED = Desired(TARGETS, boot_seconds=BOOT, beat_seconds=BEAT)
 
 
@@ -236,7 +240,8 @@ def test_soft_limits_that_are_over_at_once_are_told_at_once() -> None:
 
 
 def test_a_worker_of_several_tasks_beats_while_they_run_and_is_hung_when_it_does_not() -> None:
-    alone, beside = several(), several()
+    alone = several()
+    beside = several()
     alone.child.concurrency = 1
     for watched in (alone, beside):
         watched.runs(task_index=0)
@@ -293,7 +298,8 @@ def test_a_deadline_that_is_over_wakes_nobody() -> None:
 
 def test_once_a_short_soft_limit_was_met_the_loop_looks_as_often_but_not_without_end() -> None:
     watched = Watched()
-    watched.child.shortest_soft_seconds, watched.child.shortest_soft_met_at = 0.3, 0.0
+    watched.child.shortest_soft_seconds = 0.3
+    watched.child.shortest_soft_met_at = 0.0
     assert watched.looks_next(1.0) == 1.3
     watched.child.shortest_soft_seconds = 0.001
     assert watched.looks_next(1.0) == 1.0 + SHORTEST_TICK_SECONDS
@@ -301,7 +307,8 @@ def test_once_a_short_soft_limit_was_met_the_loop_looks_as_often_but_not_without
 
 def test_a_short_soft_limit_is_forgotten_when_it_was_not_met_for_a_while_and_no_task_may_renew_it() -> None:
     watched = Watched()
-    watched.child.shortest_soft_seconds, watched.child.shortest_soft_met_at = 0.5, 2.0
+    watched.child.shortest_soft_seconds = 0.5
+    watched.child.shortest_soft_met_at = 2.0
     watched.desired = replace(DESIRED, beat_seconds=1000.0)
     late = 3.0 + URGENT_SECONDS
     assert watched.looks_next(late) == late + TICK_SECONDS

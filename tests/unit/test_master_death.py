@@ -25,7 +25,8 @@ SAID = f"{STACK}Exit reason: a.b raised OSError\n"
 UNWANTED = "its generation or its pool is not wanted any more"
 LIMITS = Limits(beat_seconds=20, boot_seconds=40, drain_seconds=10, max_tasks=1000, max_rss_mb=300)
 KILLED = ProcessEnd(signal.SIGKILL, max_rss_kb=2048)
-LEAVING, AT_ONCE = Stop(Stage.WORKERS), Stop(Stage.AT_ONCE)
+LEAVING = Stop(Stage.WORKERS)
+AT_ONCE = Stop(Stage.AT_ONCE)
 WALL = datetime(2026, 1, 2, tzinfo=UTC).timestamp()
 
 
@@ -34,7 +35,8 @@ def child(state: ChildState = ChildState.READY, why: Reason | None = None, **fie
 
 
 def exporter(**fields: Any) -> Child:
-    state, why = ChildState.KILLED, Reason.HUNG
+    state = ChildState.KILLED
+    why = Reason.HUNG
     return Child(Role.EXPORTER, "exporter", 1, 1, 1, state, 0.0, pid=77, ready_at=1.0, why=why, **fields)
 
 

@@ -36,7 +36,9 @@ def core() -> Core:
 @pytest.fixture
 def worker(core: Core) -> Child:
     child = core.child(Role.WORKER, 8)
-    child.owner, child.pid, child.ready_at = "node:8:1", 77, 0.0
+    child.owner = "node:8:1"
+    child.pid = 77
+    child.ready_at = 0.0
     return child
 
 
@@ -86,7 +88,8 @@ def test_the_slot_is_free_when_the_owner_is_reaped_and_each_task_is_told_of(core
 
 
 def test_what_a_worker_held_that_left_as_told_is_released_and_nothing_is_recovered(core: Core, worker: Child) -> None:
-    worker.state, worker.why = ChildState.DRAINING, Reason.SURPLUS
+    worker.state = ChildState.DRAINING
+    worker.why = Reason.SURPLUS
     reap = _dies(core, worker, LEFT)
     core.take(OwnerReaped(reap, Reaped(False, 0, (WAITED,), ())))
     names = [event for event, _ in core.logged if event.startswith("task.")]

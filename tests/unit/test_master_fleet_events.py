@@ -141,7 +141,8 @@ def test_the_notice_says_what_the_master_alone_knows(core: Core) -> None:
 
 def test_a_heartbeat_reports_the_node(core: Core) -> None:
     worker = core.child(Role.WORKER, 8, "default")
-    worker.places, worker.is_quiet = 5, True
+    worker.places = 5
+    worker.is_quiet = True
     core.state.last_death = {**DEATH, "at": 1.0}
     report = report_of(core.state)
     assert (report.state, report.workers, report.desired, report.concurrency, report.quiet) == ("starting", 1, 2, 5, 1)

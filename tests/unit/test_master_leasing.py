@@ -23,7 +23,8 @@ def core() -> Core:
 
 def _worker(core: Core, lease_seconds: float = 20.0) -> Child:
     child = core.child(Role.WORKER, 8)
-    child.owner, child.lease_seconds = "node:8:1", lease_seconds
+    child.owner = "node:8:1"
+    child.lease_seconds = lease_seconds
     return child
 
 

@@ -65,9 +65,11 @@ def test_people_read_one_line(core: Core) -> None:
     assert status_line(core.state) == "2 of 1 workers, 1 busy, starting"
     _works(core)
     assert status_line(core.state) == "2 of 1 workers, 1 busy, generation 1"
-    core.state.quiet, core.state.redis_up = Quiet.BY_PERSON, False
+    core.state.quiet = Quiet.BY_PERSON
+    core.state.redis_up = False
     assert status_line(core.state) == "2 of 1 workers, 1 busy, generation 1, quiet, Redis is away"
-    core.state.quiet, core.state.redis_up = Quiet.OFF, True
+    core.state.quiet = Quiet.OFF
+    core.state.redis_up = True
     core.state.wanted.rollout = core.state.rollout.with_candidate(CONFIG, {}, proven=False)
     assert status_line(core.state) == "2 of 1 workers, 1 busy, generation 1, generation 2 on its way"
     core.ask(RequestKind.DRAIN)
@@ -83,7 +85,8 @@ def test_the_status_shows_each_pool_and_each_child(core: Core) -> None:
     _works(core)
     core.now = 100.0
     child = core.child(Role.WORKER, 8, "mail")
-    child.ready_at, child.pid = 100.0, 77
+    child.ready_at = 100.0
+    child.pid = 77
     task = MemberTask(TaskInSlot(b"id mail i 1 1 0 0 0 0 -", "send", 101_000_000_000, 0), 2.0, math.inf)
     slots = [Member(0, Role.MASTER, 1, Phase.IDLE, 0.0), Member(8, Role.WORKER, 77, Phase.BUSY, 0.5, (task,))]
     core.state.last_reload = {"result": "success", "at": 98.0}
@@ -105,7 +108,8 @@ def test_the_status_shows_each_pool_and_each_child(core: Core) -> None:
     ]
     processes = shown["processes"]
     assert isinstance(processes, list)
-    master, row = processes[0], processes[-1]
+    master = processes[0]
+    row = processes[-1]
     assert (master["role"], master["pid"], master["tasks"]) == ("master", 1, [])
     assert (row["slot"], row["pid"], row["ready_seconds"], row["beat_age_seconds"]) == (8, 77, 3.0, 0.5)
     (shown_task,) = row["tasks"]

@@ -56,7 +56,9 @@ def test_a_slot_is_not_used_again_before_its_owner_is_reaped() -> None:
 
 
 def test_of_too_many_the_unready_go_first_then_the_idle_then_the_busy() -> None:
-    busy, idle, booting = _child(8), _child(9), _child(10, ChildState.BOOTING)
+    busy = _child(8)
+    idle = _child(9)
+    booting = _child(10, ChildState.BOOTING)
     busy.runs((TaskTimes(1, 0, 0, 1),))
     children = [_zygote(), busy, idle, booting]
     assert plan(_desired(2), children, 0.0) == [drain(10, Reason.SURPLUS)]
@@ -71,7 +73,8 @@ def test_each_deadline_has_its_reason() -> None:
     zygote_too = kill(2, Reason.HUNG)
     assert why(61.0, _child(8, ChildState.BOOTING)) == [zygote_too, kill(8, Reason.BOOT)]
     assert why(31.0, _child(8)) == [zygote_too, kill(8, Reason.HUNG)]
-    stopped, running = _child(8, ChildState.BOOTING), _child(8)
+    stopped = _child(8, ChildState.BOOTING)
+    running = _child(8)
     stopped.stopped_at = -1.0
     assert why(29.5, stopped) == [kill(8, Reason.HUNG)]
     running.runs((TaskTimes(1, 5 * NANOSECONDS, 0, 1),))
@@ -273,7 +276,8 @@ class Fates(RuleBasedStateMachine):
     @rule()
     def step(self) -> None:
         desired = self._desired()
-        before, has_successor = self._ready(), bool(self._ready_of(self.generation))
+        before = self._ready()
+        has_successor = bool(self._ready_of(self.generation))
         actions = plan(desired, self.fleet, self.now)
         for action in actions:
             self._check(action)

@@ -66,9 +66,11 @@ def _preview(
 ) -> dict[str, Any]:
     """What a fleet says in which that generation is in force."""
     state = MasterState.first(Surroundings(), loaded, 0.0)
-    state.wanted.rollout, state.wanted.scaling = Rollout(before, None), scaling or Scaling()
+    state.wanted.rollout = Rollout(before, None)
+    state.wanted.scaling = scaling or Scaling()
     state.keep_codes(state.rollout.generations)
-    state.leases.due_at, state.leases.seconds = 10.0, 5.0
+    state.leases.due_at = 10.0
+    state.leases.seconds = 5.0
     state.children.add(Role.WORKER, "mail", 1, 1, 0.0)
     kept = picture(state)
     preview = preview_of(state, Reload(1, only_shown=True, loaded=loaded), faults or [], 0.0)
@@ -221,7 +223,8 @@ def test_whatever_a_worker_is_told_has_a_key_to_name() -> None:
         metrics=Metrics(lag_objective_seconds=1.0),
         log=Log(level="debug"),
     )
-    before, after = worker_settings(Config())["default"], worker_settings(config)["default"]
+    before = worker_settings(Config())["default"]
+    after = worker_settings(config)["default"]
     same = {each for each in WorkerSettings.__slots__ if getattr(before, each) == getattr(after, each)}
     assert same == {"server", "pool", "durability"}  # what a reload cannot change
     keys = ("queues.default.weight", "queues.default.lag_objective_seconds", "tasks.note.retries")

@@ -10,7 +10,8 @@ from rota_supervisor.master.core.reasons import Reason
 from rota_supervisor.master.core.targets import Desired, Target
 from support.cores import drain, of_order
 
-POOL, FIRST = "mail", 8
+POOL = "mail"
+FIRST = 8
 
 
 def _zygote(generation: int = 1, state: ChildState = ChildState.READY) -> Child:
@@ -54,7 +55,8 @@ def test_who_may_go_is_replaced_at_once() -> None:
 
 
 def test_the_oldest_goes_first_and_for_the_reason_that_it_gave() -> None:
-    young, old = _worker(0, recycle_for=Reason.MAX_TASKS), _worker(1, recycle_for=Reason.MAX_RSS)
+    young = _worker(0, recycle_for=Reason.MAX_TASKS)
+    old = _worker(1, recycle_for=Reason.MAX_RSS)
     young.requested_at = 50.0
     assert _drains(2, [young, old]) == [(1, Reason.MAX_RSS)]
 
@@ -104,6 +106,7 @@ def test_when_the_pool_shrinks_the_others_go_and_the_wish_is_granted_of_what_sta
 
 
 def test_the_only_worker_of_the_new_code_stays_while_one_of_the_old_is_about() -> None:
-    stale, fresh = _worker(0, ChildState.REQUESTED), _worker(1, generation=2, recycle_for=Reason.MAX_TASKS)
+    stale = _worker(0, ChildState.REQUESTED)
+    fresh = _worker(1, generation=2, recycle_for=Reason.MAX_TASKS)
     assert _drains(1, [stale, fresh], generation=2) == []
     assert _drains(1, [fresh], generation=2) == [(1, Reason.MAX_TASKS)]

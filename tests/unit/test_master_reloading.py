@@ -92,7 +92,8 @@ class Reloads(Core):
     def dies(self, child: Child, why: Reason | None = None, wait_status: int = signal.SIGKILL) -> None:
         """A child dies before it is READY: killed by the master for that reason, or by itself."""
         child.state = ChildState.BOOTING if why is None else ChildState.KILLED
-        child.why, child.ready_at = why, None
+        child.why = why
+        child.ready_at = None
         self.take(Died(child.slot, child.nonce, ProcessEnd(wait_status)))
 
 
@@ -306,7 +307,8 @@ def test_counts_changed_while_the_first_generation_loads_are_answered_when_it_is
 
 def test_counts_of_a_first_generation_that_never_worked_go_with_it_when_new_code_takes_over(reloads: Reloads) -> None:
     counts = reloads.reload(msgspec.structs.replace(CONFIG, workers=5))
-    code, newer = reloads.reload(NEW_CODE), reloads.reload(NEWER_CODE)
+    code = reloads.reload(NEW_CODE)
+    newer = reloads.reload(NEWER_CODE)
     assert _result(code) == "failure"
     assert not counts.done()
     reloads.take_over()

@@ -60,8 +60,10 @@ def test_a_worker_to_come_is_told_as_it_gets_its_slot_and_not_while_that_may_be_
     assert [effect.quiet for effect in fleet.done(ForkWorker)] == [True]
 
 
-TSTP, CONT = (RequestKind.QUIET, True), (RequestKind.RESUME, True)
-QUIET, RESUME = (RequestKind.QUIET, False), (RequestKind.RESUME, False)
+TSTP = (RequestKind.QUIET, True)
+CONT = (RequestKind.RESUME, True)
+QUIET = (RequestKind.QUIET, False)
+RESUME = (RequestKind.RESUME, False)
 
 
 @pytest.mark.parametrize(

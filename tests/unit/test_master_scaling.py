@@ -7,7 +7,8 @@ from rota_supervisor.control.port import RequestRefused, ScaleOrder
 from rota_supervisor.master.core.generations import Rollout
 from rota_supervisor.master.core.targets import Scaling, ordered, origin_of_count
 
-FOUR, FIVE = {"mail": 4, "web": 1}, {"mail": 5, "web": 1}
+FOUR = {"mail": 4, "web": 1}
+FIVE = {"mail": 5, "web": 1}
 
 
 def test_an_operators_number_goes_before_the_configured_one_of_its_pool_only() -> None:

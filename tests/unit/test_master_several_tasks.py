@@ -33,7 +33,8 @@ from rota_supervisor.master.effects.task_watch import cancelled_in
 from rota_supervisor.master.shell.loop import SlotReader
 from support.cores import Core
 
-SLOT, CONCURRENCY = 8, 4
+SLOT = 8
+CONCURRENCY = 4
 KILLED = ProcessEnd(signal.SIGKILL)
 SECOND_NS = 1_000_000_000
 
@@ -54,9 +55,13 @@ class Several:
     """A worker with these tasks."""
 
     def __init__(self, core: Core, *tasks: TaskInSlot) -> None:
-        self.core, self.tasks = core, tasks
+        self.core = core
+        self.tasks = tasks
         self.child: Child = core.child(Role.WORKER, SLOT)
-        self.child.owner, self.child.pid, self.child.ready_at, self.child.has_stack = "node:8:1", 77, 0.0, True
+        self.child.owner = "node:8:1"
+        self.child.pid = 77
+        self.child.ready_at = 0.0
+        self.child.has_stack = True
         self.child.concurrency = CONCURRENCY
 
     def read(self, now: float) -> list[Order]:
@@ -71,7 +76,8 @@ class Several:
 
     def dies(self, now: float, why: Reason | None = None) -> ReapOwner:
         if why is not None:
-            self.child.state, self.child.why = ChildState.KILLED, why
+            self.child.state = ChildState.KILLED
+            self.child.why = why
         self.core.now = now
         self.core.take(Died(SLOT, self.child.nonce, KILLED, self.tasks))
         (reap,) = self.core.done(ReapOwner)
@@ -100,7 +106,8 @@ def test_all_that_ran_are_charged_when_nobody_knows_which_it_was(core: Core) -> 
 
 
 def test_each_that_was_charged_has_an_account_of_its_own(core: Core) -> None:
-    slow, quick = task(0)._replace(started_ns=SECOND_NS), task(2)._replace(started_ns=4 * SECOND_NS)
+    slow = task(0)._replace(started_ns=SECOND_NS)
+    quick = task(2)._replace(started_ns=4 * SECOND_NS)
     told = [json.loads(record) for _, record in Several(core, slow, quick).dies(5.0).blame.ran]
     assert [record["elapsed_seconds"] for record in told] == [4.0, 1.0]
 
@@ -177,7 +184,8 @@ def test_a_cancelled_task_that_ended_takes_nobody_along(core: Core) -> None:
 
 def test_to_leave_does_not_wait_for_tasks_that_run(core: Core) -> None:
     several = Several(core, task(0))
-    several.child.state, several.child.drain_requested_at = ChildState.DRAINING, 100.0
+    several.child.state = ChildState.DRAINING
+    several.child.drain_requested_at = 100.0
     several.read(101.0)
     assert several.child.drain_awaited_since == 100.0
 
@@ -186,7 +194,8 @@ def test_to_leave_does_not_wait_for_tasks_that_run(core: Core) -> None:
 
 
 def test_a_look_shows_every_task_and_the_place_that_steps(core: Core) -> None:
-    memory, several = SlotMemory.create(SLOT + 1), Several(core)
+    memory = SlotMemory.create(SLOT + 1)
+    several = Several(core)
     slot = memory.slot(SLOT)
     slot.assign(several.child.nonce, CONCURRENCY)
     slot.record(1).start(task(1).entry, "send", 1, 2)

@@ -45,7 +45,8 @@ class Watched:
 
     def begin(self, at: float, *, limit: float = 0.0, soft: float = 0.0) -> None:
         begins, *ends = (round(each * NANOSECONDS) for each in (at, at + limit, at + soft))
-        deadline_ns, soft_ns = ends[0] if limit else 0, ends[1] if soft else 0
+        deadline_ns = ends[0] if limit else 0
+        soft_ns = ends[1] if soft else 0
         self.slot.record(0).start(b"id queue", "task", begins, deadline_ns, soft_deadline_ns=soft_ns)
 
 
@@ -89,7 +90,8 @@ def test_a_quiet_worker_is_seen_as_such_and_one_that_begins_quiet_is_ready(watch
     watched.slot.phase = Phase.IDLE
     assert not watched.read(2.0).is_quiet
     begins = Watched()
-    begins.child.state, begins.slot.phase = ChildState.BOOTING, Phase.QUIET
+    begins.child.state = ChildState.BOOTING
+    begins.slot.phase = Phase.QUIET
     assert begins.read(1.0).state is ChildState.READY
 
 

@@ -24,7 +24,8 @@ from rota_supervisor.master.core.master_events import (
 from rota_supervisor.master.effects.processes import Processes, ZygoteLine
 from support.cores import Core
 
-SLOT, PID = 8, 4711
+SLOT = 8
+PID = 4711
 
 
 class Start:
@@ -106,12 +107,15 @@ class Channel(ZygoteLine):
     """A zygote's channel, that says what a test says."""
 
     def __init__(self, zygote: Child) -> None:
-        self.child, self.generation, self.is_open = zygote.ref, 1, True
+        self.child = zygote.ref
+        self.generation = 1
+        self.is_open = True
         self.requested = {SLOT: 1}
         self.messages: list[messages.Message | None] = []
 
     def read(self) -> Iterator[messages.Message | None]:
-        said, self.messages = self.messages, []
+        said = self.messages
+        self.messages = []
         return iter(said)
 
 

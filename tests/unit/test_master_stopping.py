@@ -25,7 +25,8 @@ def fleet_of(*workers: tuple[ChildState, bool]) -> Children:
     children = Children()
     for state, has_work in workers:
         child = children.add(Role.WORKER, "mail", 1, next(_slots), 0.0)
-        child.has_work, child.state = has_work, state
+        child.has_work = has_work
+        child.state = state
     return children
 
 
@@ -63,7 +64,8 @@ def test_who_is_waited_for(worker: tuple[ChildState, bool], now: float, silent_s
 
 
 def test_with_nothing_in_hand_all_is_over_within_two_seconds_of_silence() -> None:
-    living, dead = fleet_of((ChildState.DRAINING, False)), fleet_of((ChildState.EXITED, False))
+    living = fleet_of((ChildState.DRAINING, False))
+    dead = fleet_of((ChildState.EXITED, False))
     stop = stop_at(0).advance(living, AWAY_SECONDS + 0.05, silent_since=0)
     assert stop.ends_by(living) <= 1.6
     stop = stop.advance(dead, stop.idle_leave_by, silent_since=0)

@@ -12,7 +12,8 @@ from rota.server.aio_connection import AioConnection
 from rota.server.server_errors import ConnectionLost, Refused
 from rota_supervisor.master.effects.master_redis import ScheduleDeclarer
 
-TICK, NIGHTLY = DeclaredSchedule("tick", b"{}"), DeclaredSchedule("nightly", b"{}")
+TICK = DeclaredSchedule("tick", b"{}")
+NIGHTLY = DeclaredSchedule("nightly", b"{}")
 
 
 class Node:
