@@ -61,7 +61,7 @@ def the_command_line_waits_too(fleet: RunningFleet) -> None:
     assert fleet.rota("task", "enqueue", "note", "--queue", "default", "--timeout", "1").returncode == 2
 
 
-def test_who_waits_is_told_of_every_end(fleets: Fleets) -> None:
+def test_a_wait_ends_with_every_kind_of_end(fleets: Fleets) -> None:
     fleet = fleets.start()
     waits_end_with_the_task_that_another_worker_recovers(fleet)
     until(fleet.is_whole, "both workers")

@@ -124,7 +124,7 @@ def test_a_cancelled_enqueue_that_was_sent_is_uncertain_and_is_repeated_exactly(
     assert fleet.lane().count("a") == 1
 
 
-def test_who_is_cancelled_disturbs_nobody_else(link: FaultyLink, namespace: str) -> None:
+def test_a_cancelled_await_disturbs_no_other_call(link: FaultyLink, namespace: str) -> None:
     async def program() -> None:
         async with warm(link.url, namespace) as client:
             link.hold(replies=True)
@@ -153,7 +153,7 @@ def test_what_was_cancelled_before_it_was_sent_is_not_in_doubt(link: FaultyLink,
 
 
 @pytest.mark.parametrize("is_connected", [True, False])
-def test_a_silent_server_ends_each_call_in_time_and_holds_up_nobody(
+def test_calls_to_a_silent_server_end_in_time_and_block_no_others(
     is_connected: bool, link: FaultyLink, namespace: str
 ) -> None:
     async def program() -> None:
@@ -172,7 +172,7 @@ def test_a_silent_server_ends_each_call_in_time_and_holds_up_nobody(
     asyncio.run(program())
 
 
-def test_commands_whose_packing_takes_all_the_time_have_an_answer_each(link: FaultyLink, namespace: str) -> None:
+def test_each_command_has_a_reply_if_packing_takes_all_the_time(link: FaultyLink, namespace: str) -> None:
     first, second, third = (Store(namespace).status(task_id) for task_id in "abc")
 
     def slow() -> Iterator[Command[TaskState]]:
@@ -287,7 +287,7 @@ def test_a_consumer_takes_tasks_and_settles_them(server: Server, namespace: str,
     assert fleet.lane() == ["c"]
 
 
-def test_who_connects_while_the_client_is_closed_is_told_so(link: FaultyLink, namespace: str) -> None:
+def test_a_call_that_connects_during_close_raises(link: FaultyLink, namespace: str) -> None:
     async def program() -> None:
         async with rota.AsyncClient(link.url, namespace, timeout_seconds=60) as client:
             link.silence(requests=True, replies=True)
@@ -317,9 +317,7 @@ def test_what_is_sent_while_the_client_is_closed_is_uncertain_and_opens_no_conne
     asyncio.run(program())
 
 
-def test_a_consumer_that_nobody_entered_to_the_end_leaves_no_owner(
-    link: FaultyLink, namespace: str, fleet: Fleet
-) -> None:
+def test_a_consumer_whose_entry_was_cancelled_leaves_no_owner(link: FaultyLink, namespace: str, fleet: Fleet) -> None:
     async def program() -> None:
         async with rota.AsyncClient(link.url, namespace) as client:
             link.delay(0.3)

@@ -57,7 +57,7 @@ def test_a_name_that_is_refused_does_not_matter(server: Server) -> None:
     assert _with(parse_address(server.url), use) == b"a"
 
 
-def test_many_callers_get_their_own_answers(server: Server) -> None:
+def test_many_callers_get_their_own_replies(server: Server) -> None:
     async def use(connection: AioConnection) -> list[bytes]:
         answers = await asyncio.gather(*(connection.execute("ECHO", str(number)) for number in range(50)))
         return list(answers)
@@ -65,7 +65,7 @@ def test_many_callers_get_their_own_answers(server: Server) -> None:
     assert _with(parse_address(server.url), use) == [str(number).encode() for number in range(50)]
 
 
-def test_a_cut_connection_is_told_and_made_anew_by_the_next_command(server: Server) -> None:
+def test_a_cut_connection_raises_and_the_next_command_reconnects(server: Server) -> None:
     told: list[str] = []
     watch = ConnectionWatch(lambda: told.append("up"), lambda error: told.append(error.reason))
 
@@ -94,7 +94,7 @@ def test_a_refusal_leaves_the_connection_usable(server: Server, namespace: str) 
     assert _with(parse_address(server.url), use) == b"text"
 
 
-def test_a_cancelled_command_does_not_answer_the_next_one(server: Server) -> None:
+def test_the_reply_to_a_cancelled_command_is_not_taken_for_the_next(server: Server) -> None:
     async def use(connection: AioConnection) -> bytes:
         parked = asyncio.create_task(connection.execute("BLPOP", "nothing-here", "2"))
         while not connection.is_connected:
@@ -108,7 +108,7 @@ def test_a_cancelled_command_does_not_answer_the_next_one(server: Server) -> Non
     assert _with(parse_address(server.url), use) == b"mine"
 
 
-def test_a_server_that_says_nothing_is_given_up() -> None:
+def test_a_connection_to_a_silent_server_is_given_up() -> None:
     async def main() -> None:
         async def swallow(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
             await reader.read()
@@ -129,7 +129,7 @@ def test_a_server_that_says_nothing_is_given_up() -> None:
     asyncio.run(main())
 
 
-def test_who_answers_each_time_within_the_patience_is_connected_to() -> None:
+def test_a_server_that_replies_within_each_timeout_is_connected_to() -> None:
     patience_seconds, answer_seconds = 2.0, 1.2  # and two answers, to the greeting and to the command, are above it
 
     async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -155,7 +155,7 @@ def test_who_answers_each_time_within_the_patience_is_connected_to() -> None:
     assert asyncio.run(main()) == b"OK"
 
 
-def test_the_patience_is_asked_for_anew_by_each_command(server: Server) -> None:
+def test_each_command_has_a_timeout_of_its_own(server: Server) -> None:
     patience = 5.0
 
     async def main() -> None:
@@ -170,7 +170,7 @@ def test_the_patience_is_asked_for_anew_by_each_command(server: Server) -> None:
     asyncio.run(main())
 
 
-def test_no_server_is_a_lost_connection_that_names_the_place() -> None:
+def test_without_a_server_the_error_names_the_address() -> None:
     port = free_port()
 
     async def use(connection: AioConnection) -> None:
@@ -198,7 +198,7 @@ def test_a_name_that_leads_nowhere_is_a_lost_connection(name: str) -> None:
     _with(Address(host=name), use)
 
 
-def test_a_resolver_that_hangs_takes_one_thread_and_holds_nobody_at_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_hanging_resolver_takes_one_thread_and_delays_no_exit(monkeypatch: pytest.MonkeyPatch) -> None:
     asked, go_on = threading.Semaphore(0), threading.Event()
 
     def hang(*_args: object, **_more: object) -> list[object]:

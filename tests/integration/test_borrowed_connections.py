@@ -161,14 +161,14 @@ class TestBlocking:
         client.enqueue(call("in-the-parent"))
         assert {each.id for each in client.peek("q")} == {"before", "in-the-child", "in-the-parent"}
 
-    def test_an_enqueue_whose_answer_is_lost_counts_once(self, client: Client, link: FaultyLink) -> None:
+    def test_an_enqueue_whose_reply_is_lost_counts_once(self, client: Client, link: FaultyLink) -> None:
         link.lose_replies(1, of="enqueue")
         assert not client.enqueue(call()).duplicate
         assert link.lost["enqueue"] == 1
         [queue] = [each for each in client.queues() if each.queue == "q"]
         assert queue.ready == 1
 
-    def test_one_whose_answers_are_all_lost_is_uncertain_and_repeats_exactly(
+    def test_an_enqueue_whose_replies_are_all_lost_can_be_repeated_exactly(
         self, client: Client, link: FaultyLink
     ) -> None:
         link.lose_replies(2, of="enqueue")
@@ -281,7 +281,7 @@ class TestAsyncio:
 
         assert asyncio.run(main()) == "done"
 
-    def test_an_enqueue_whose_answer_is_lost_counts_once(
+    def test_an_enqueue_whose_reply_is_lost_counts_once(
         self, library: Library, link: FaultyLink, namespace: str
     ) -> None:
         async def main() -> None:

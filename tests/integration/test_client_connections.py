@@ -49,7 +49,7 @@ def borrowed(pool: ClientPool) -> Iterator[TimedConnection]:
 
 
 @pytest.mark.parametrize("warm", [True, False], ids=["waiting for the answer", "being greeted"])
-def test_an_interrupted_connection_gives_its_answers_to_nobody(
+def test_replies_on_an_interrupted_connection_reach_no_later_call(
     warm: bool, client: Client, redis_client: "redis.Redis", monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if warm:
@@ -68,7 +68,7 @@ def test_an_interrupted_connection_gives_its_answers_to_nobody(
     assert client.status("after").state == "ready"
 
 
-def test_an_answer_left_unread_is_noticed_before_the_connection_is_used_again(client: Client) -> None:
+def test_an_unread_reply_is_noticed_before_the_connection_is_reused(client: Client) -> None:
     client.enqueue(call("a"))
     with borrowed(client._driver.pool) as connection:
         connection.send(command((pack(("PING",)),)))
@@ -154,7 +154,7 @@ def test_a_command_is_carried_out_while_the_next_is_made(client: Client, fleet: 
     assert fleet.lane()[-2:] == ["a", "b"]
 
 
-def test_an_interruption_between_two_commands_leaves_no_answer_to_the_next_call(client: Client, fleet: Fleet) -> None:
+def test_an_interruption_between_commands_leaves_no_reply_to_the_next_call(client: Client, fleet: Fleet) -> None:
     client.enqueue(call("before"))
     [first] = enqueues(fleet.store, "a")
 
@@ -188,7 +188,7 @@ def test_a_connection_that_breaks_between_two_commands_leaves_all_of_them_unansw
     assert sorted(fleet.lane()) == ["a", "b", "before", "c"]
 
 
-def test_a_late_answer_is_not_taken_for_that_of_a_script_the_server_had_to_learn(
+def test_a_late_reply_is_not_taken_for_that_of_a_loaded_script(
     client: Client, fleet: Fleet, redis_client: "redis.Redis", monkeypatch: pytest.MonkeyPatch
 ) -> None:
     client.enqueue(call("before"))
@@ -215,7 +215,7 @@ def test_a_late_answer_is_not_taken_for_that_of_a_script_the_server_had_to_learn
     assert fleet.lane() == ["before", "a", "b"]
 
 
-def test_a_client_closed_between_two_commands_mixes_up_no_answers(client: Client, fleet: Fleet) -> None:
+def test_a_client_closed_between_two_commands_mixes_up_no_replies(client: Client, fleet: Fleet) -> None:
     client.enqueue(call("before"))
     first, second, third = enqueues(fleet.store, "a", "b", "c")
 

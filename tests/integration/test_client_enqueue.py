@@ -61,7 +61,7 @@ class TestDeclaredTasks:
         past = resize.enqueue_at(datetime(2001, 1, 1, tzinfo=UTC), 8)
         assert fleet.lane("images") == [past.id]
 
-    def test_using_says_queue_id_and_delay_for_one_call(self, fleet: Fleet) -> None:
+    def test_using_sets_queue_id_and_delay_for_one_call(self, fleet: Fleet) -> None:
         resize = declare()
         handle = resize.using(queue="bulk", delay=60, id="img-7", retries=1).enqueue(7)
         assert handle.id == "img-7"
@@ -86,7 +86,7 @@ class TestDeclaredTasks:
             rota.enqueue_many([resize.call(1), rota.Call("resize", args=["a", "b"])])
         assert fleet.lane("images") == []
 
-    def test_tasks_of_the_default_client_are_asked_for_and_cancelled_by_id(self, fleet: Fleet) -> None:
+    def test_status_and_cancel_by_id_use_the_default_client(self, fleet: Fleet) -> None:
         handle = declare().using(queue="default").enqueue(1)
         assert rota.default_client() is handle.client
         assert rota.status(handle.id, args=True).args == [1]
@@ -126,7 +126,7 @@ class TestDeclaredTasks:
 
 
 class TestByName:
-    def test_the_classic_call_answers_the_id(self, client: Client, fleet: Fleet) -> None:
+    def test_execute_later_returns_the_id(self, client: Client, fleet: Fleet) -> None:
         task_id = client.execute_later("sold-email", "send_sold_email", [17, 42, 900, 3])
         assert isinstance(task_id, str)
         assert fleet.lane("sold-email") == [task_id]
@@ -143,7 +143,7 @@ class TestByName:
         by_call = client.enqueue(rota.Call("resize", args=[8], queue="images"))
         assert fleet.lane("images") == ["r-7", by_call.id]
 
-    def test_a_live_id_stays_and_the_handle_says_so(self, client: Client, fleet: Fleet) -> None:
+    def test_a_live_id_is_not_replaced_and_the_handle_is_a_duplicate(self, client: Client, fleet: Fleet) -> None:
         first = client.enqueue("resize", args=[1], queue="images", id="r-1")
         second = client.enqueue("resize", args=[2], queue="images", id="r-1")
         assert (first.duplicate, second.duplicate, second.id) == (False, True, "r-1")
@@ -248,6 +248,6 @@ def test_fronts_of_one_call_stand_in_their_order_at_the_head_and_the_others_behi
     assert fleet.lane() == [*fronts, "waits", *(str(number) for number in range(0, 400, 3))]
 
 
-def test_front_is_said_by_true_or_false(client: Client) -> None:
+def test_front_must_be_true_or_false(client: Client) -> None:
     with pytest.raises(TypeError, match="front must be True or False, got 1"):
         client.enqueue("work", queue="q", front=1)  # type: ignore[call-overload]  # on purpose

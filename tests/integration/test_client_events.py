@@ -48,7 +48,7 @@ def test_all_that_is_kept_is_given_in_order_and_then_what_comes(followed: Fleet,
     assert (event.event, event.task_id, event.queue, event.task) == ("enqueued", "late", "q", "work")
 
 
-def test_without_a_place_only_what_happens_from_now_on_is_given(followed: Fleet, client: Client) -> None:
+def test_without_a_position_only_later_events_are_returned(followed: Fleet, client: Client) -> None:
     followed.push("before")
     with client.events(timeout=30) as events:
         followed.push("after")
@@ -85,7 +85,7 @@ def test_it_ends_when_nothing_came_for_so_long(followed: Fleet, client: Client) 
         assert list(events) == []
 
 
-def test_events_that_nobody_writes_are_refused_with_what_to_do(fleet: Fleet, client: Client) -> None:
+def test_without_event_writers_the_error_explains_how_to_enable_them(fleet: Fleet, client: Client) -> None:
     with pytest.raises(rota.EventsOff, match="enabled = true"):
         client.events()
     want_events(fleet)
@@ -94,7 +94,7 @@ def test_events_that_nobody_writes_are_refused_with_what_to_do(fleet: Fleet, cli
     assert ids(client) == ["a"]  # what is kept can be had
 
 
-def test_what_cannot_be_asked_for_is_refused(client: Client) -> None:
+def test_invalid_requests_are_refused(client: Client) -> None:
     for wanted in ({"queue": "no queue"}, {"task": "no task"}):
         with pytest.raises(rota.InvalidName, match="is not usable"):
             client.events(**wanted, timeout=0)
@@ -103,7 +103,7 @@ def test_what_cannot_be_asked_for_is_refused(client: Client) -> None:
 
 
 @pytest.mark.parametrize("place", ["", "now", "$", "-", "1-", "1-2-3", "9" * 30])
-def test_a_place_that_is_none_is_refused(client: Client, place: str) -> None:
+def test_an_invalid_position_is_refused(client: Client, place: str) -> None:
     with pytest.raises(ValueError, match="must be the id of an event"):
         client.events(place)
 
@@ -133,7 +133,7 @@ def test_a_forked_child_goes_on_by_a_connection_of_its_own(followed: Fleet, clie
     assert [event.task_id for event in reader] == ["b"]
 
 
-def test_a_reader_that_fell_behind_what_is_kept_is_told_and_can_go_on(followed: Fleet, client: Client) -> None:
+def test_a_reader_behind_the_kept_events_gets_events_lost_and_continues(followed: Fleet, client: Client) -> None:
     followed.push("first")
     events = client.events("0")
     next(events)
@@ -146,7 +146,7 @@ def test_a_reader_that_fell_behind_what_is_kept_is_told_and_can_go_on(followed: 
     events.close()
 
 
-def test_a_place_the_server_never_came_to_is_told(followed: Fleet, client: Client) -> None:
+def test_a_position_beyond_the_stream_raises_events_lost(followed: Fleet, client: Client) -> None:
     """As after a failover to a replica that lacked the last writes."""
     followed.push("a")
     with client.events("99999999999999-0", timeout=0) as events:
@@ -213,7 +213,7 @@ def test_a_reader_goes_on_after_the_server_was_killed_and_started_again(server: 
 
 
 @pytest.mark.usefixtures("followed")
-def test_a_user_that_may_not_wait_for_events_is_told(
+def test_a_user_without_permission_to_wait_for_events_gets_an_error(
     server: Server, namespace: str, redis_client: "redis.Redis"
 ) -> None:
     redis_client.acl_setuser(

@@ -29,7 +29,7 @@ def announce(fleet: Fleet, node: str, pools: dict[str, Sequence[Domain]]) -> Non
     fleet.run(fleet.store.announce(node, heartbeat_of(7, pools), TTL_MS, served))
 
 
-def test_the_next_claims_of_each_pool_are_told_with_their_reasons(client: Client, fleet: Fleet) -> None:
+def test_the_next_claims_of_each_pool_are_listed_with_reasons(client: Client, fleet: Fleet) -> None:
     fleet.push("l1", "l2", queue="low")
     fleet.push("h1", queue="high")
     fleet.push("m1", queue="mail")
@@ -49,9 +49,7 @@ def test_the_next_claims_of_each_pool_are_told_with_their_reasons(client: Client
     assert found.about == ""
 
 
-def test_a_pool_can_be_chosen_and_one_that_is_not_there_is_told_with_those_that_are(
-    client: Client, fleet: Fleet
-) -> None:
+def test_a_pool_can_be_chosen_and_an_unknown_one_is_refused(client: Client, fleet: Fleet) -> None:
     fleet.push("m1", queue="mail")
     [mail] = client.explain(pool="mail").pools
     assert [each.id for each in mail.claims] == ["m1"]
@@ -59,7 +57,7 @@ def test_a_pool_can_be_chosen_and_one_that_is_not_there_is_told_with_those_that_
         client.explain(pool="male")
 
 
-def test_of_a_queue_it_is_told_why_it_waits_and_until_when(client: Client, fleet: Fleet) -> None:
+def test_the_explanation_of_a_queue_has_its_reason_and_end(client: Client, fleet: Fleet) -> None:
     fleet.push("f1", queue="free")
     fleet.run(fleet.store.pause("free"))
     fleet.push("late", queue="high", due="+60000000")
@@ -72,7 +70,7 @@ def test_of_a_queue_it_is_told_why_it_waits_and_until_when(client: Client, fleet
     assert client.explain(queue="nobodys").about == unserved
 
 
-def test_of_a_task_it_is_told_where_it_stands_and_what_is_before_it(client: Client, fleet: Fleet) -> None:
+def test_the_explanation_of_a_task_has_its_position(client: Client, fleet: Fleet) -> None:
     fleet.push("dies", "runs", *(f"w{number}" for number in range(4)), queue="high")
     fleet.push("late", queue="high", due="+60000000")
     owner = fleet.register()
@@ -89,7 +87,7 @@ def test_of_a_task_it_is_told_where_it_stands_and_what_is_before_it(client: Clie
     assert client.explain(task_id="unheard").about.startswith("nothing is known of it: never enqueued")
 
 
-def test_where_no_master_is_nobody_claims(client: Client, fleet: Fleet) -> None:
+def test_without_a_master_no_claims_are_expected(client: Client, fleet: Fleet) -> None:
     fleet.push("m1", queue="mail")
     fleet.redis.delete(fleet.keys.nodes)
     found = client.explain(queue="mail")
@@ -108,7 +106,7 @@ def test_a_number_of_claims_that_is_none_is_refused(client: Client, number: int,
         client.explain(number)
 
 
-def test_a_queue_and_a_task_are_not_asked_about_at_once(client: Client) -> None:
+def test_a_queue_and_a_task_together_are_refused(client: Client) -> None:
     with pytest.raises(ValueError, match="not both"):
         client.explain(queue="mail", task_id="m1")
     with pytest.raises(rota.InvalidName):

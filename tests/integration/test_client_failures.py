@@ -102,7 +102,7 @@ def test_a_url_that_is_none_is_refused_at_once() -> None:
         Client("redis://localhost?retry_on_timeout=yes")
 
 
-def test_a_full_server_is_told_apart(server: Server, namespace: str, redis_client: "redis.Redis") -> None:
+def test_a_full_server_has_an_error_of_its_own(server: Server, namespace: str, redis_client: "redis.Redis") -> None:
     with Client(server.url, namespace) as client:
         client.enqueue(call("before"))
         redis_client.config_set("maxmemory", 1)
@@ -147,7 +147,7 @@ def test_a_lost_reply_is_made_up_for_with_the_same_nonce(client: Client, link: F
     assert fleet.lane() == ["first", "a"]
 
 
-def test_answered_calls_leave_one_record_and_one_without_an_answer_keeps_its_own(
+def test_replied_calls_share_one_record_and_others_keep_their_own(
     client: Client, link: FaultyLink, fleet: Fleet
 ) -> None:
     before = len(records(fleet))
@@ -165,7 +165,7 @@ def test_answered_calls_leave_one_record_and_one_without_an_answer_keeps_its_own
     assert len(records(fleet)) == before + 1
 
 
-def test_what_got_no_answer_is_sent_again_by_a_connection_that_was_not_there_before(
+def test_calls_without_a_reply_are_sent_again_on_a_new_connection(
     client: Client, link: FaultyLink, fleet: Fleet
 ) -> None:
     with ThreadPoolExecutor(4) as pool:  # as many connections: each answer takes so long that all are under way at once
@@ -272,7 +272,7 @@ def test_repeat_enqueues_what_never_arrived(client: Client, fleet: Fleet, monkey
     assert fleet.lane() == ["a"]
 
 
-def test_a_repeat_without_an_answer_is_uncertain_again(client: Client, link: FaultyLink, fleet: Fleet) -> None:
+def test_a_repeat_without_a_reply_is_uncertain_again(client: Client, link: FaultyLink, fleet: Fleet) -> None:
     doubt = uncertain(client, link, "a")
     link.lose_replies(1)
     with pytest.raises(rota.Uncertain) as again:

@@ -220,7 +220,7 @@ class TestGroups:
             assert client.enqueue(group).duplicate
         assert fleet.redis.llen(fleet.keys.ready_lane("default")) == ROUND_MEMBERS + 100
 
-    def test_an_addition_in_doubt_that_came_too_late_is_told_when_it_is_repeated(
+    def test_a_repeated_addition_to_an_ended_group_raises(
         self, server: Server, namespace: str, client: Client, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         handle = client.enqueue(rota.group([call("a")], id="g"))
@@ -265,7 +265,7 @@ class TestGroups:
 
 
 class TestMap:
-    def test_no_more_wait_than_were_asked_for(self, client: Client, fleet: Fleet) -> None:
+    def test_no_more_than_max_waiting_tasks_exist(self, client: Client, fleet: Fleet) -> None:
         waiting: list[int] = []
 
         def items() -> Iterator[int]:
@@ -338,7 +338,7 @@ class TestMap:
             assert client.map(work, items(), chunk=10).status().total == 30
         assert fleet.redis.llen(fleet.keys.ready_lane("default")) == 32
 
-    def test_what_was_answered_in_part_is_not_sent_again(
+    def test_calls_with_a_reply_are_not_sent_again(
         self, client: Client, fleet: Fleet, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         exchange = client._driver.pool.exchange
@@ -358,7 +358,7 @@ class TestMap:
         assert (sent.count(4), sent.count(3)) == (1, 2)
         assert numbers(fleet) == list(range(480))
 
-    def test_many_enqueued_calls_tell_how_far_they_are(self, client: Client) -> None:
+    def test_enqueue_many_reports_its_progress(self, client: Client) -> None:
         told: list[tuple[int, int | None]] = []
         handles = client.enqueue_many(
             [call("work", number) for number in range(4500)], progress=lambda *now: told.append(now)

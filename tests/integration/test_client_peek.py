@@ -25,7 +25,7 @@ def push(fleet: Fleet, count: int, name: str, queue: str = "q") -> None:
         fleet.enqueue(*(NewTask(f"{name}{n}", queue, body) for n in numbers))
 
 
-def test_tasks_of_each_state_are_told_with_what_is_known_of_them(client: Client, fleet: Fleet) -> None:
+def test_peek_returns_tasks_of_each_state(client: Client, fleet: Fleet) -> None:
     client.enqueue("work", queue="q", id="late", delay=600)
     for task_id in ("dies", "runs", "waits"):
         client.enqueue("work", queue="q", id=task_id)
@@ -52,7 +52,7 @@ def test_tasks_of_each_state_are_told_with_what_is_known_of_them(client: Client,
     assert isinstance(dies, rota.QueuedTask)
 
 
-def test_all_queues_are_looked_at_one_after_the_other_up_to_the_limit(client: Client, fleet: Fleet) -> None:
+def test_all_queues_are_read_in_turn_up_to_the_limit(client: Client, fleet: Fleet) -> None:
     push(fleet, 3, "first", "q")
     push(fleet, 3, "second", "r")
     assert [task.id for task in client.peek(limit=4)] == ["first0", "first1", "first2", "second0"]
@@ -70,7 +70,7 @@ def test_a_search_for_few_among_many_ends(client: Client, fleet: Fleet) -> None:
     assert (len(found.tasks), found.searched, found.more) == (BATCH + 1, BATCH + 1, True)
 
 
-def test_what_cannot_be_asked_for_is_refused_in_words(client: Client) -> None:
+def test_invalid_requests_are_refused_with_a_message(client: Client) -> None:
     with pytest.raises(ValueError, match='state must be "ready", "scheduled", "running" or "dead", got'):
         client.peek("q", "done")
     with pytest.raises(rota.InvalidName, match="may not end in"):

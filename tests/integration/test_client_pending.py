@@ -72,7 +72,7 @@ def test_a_wait_for_a_pending_task_lasts_until_its_own_end(
         assert waiting.result(timeout=30) == ["done", "done"]
 
 
-def test_a_wait_for_a_pending_task_whose_chain_ends_before_it_says_unknown(client: Client, fleet: Fleet) -> None:
+def test_a_wait_for_a_task_whose_chain_ended_before_it_returns_unknown(client: Client, fleet: Fleet) -> None:
     client.enqueue(rota.chain(link("one"), link("two")))
     with ThreadPoolExecutor(1) as pool:
         waiting = pool.submit(client.wait, "two", 30)

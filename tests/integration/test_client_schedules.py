@@ -76,7 +76,7 @@ def test_all_schedules_are_listed_however_many_there_are(client: Client) -> None
     assert {each.name for each in found} == {f"s{number}" for number in range(501)}
 
 
-def test_a_paused_schedule_says_so_and_has_no_next(client: Client) -> None:
+def test_a_paused_schedule_is_marked_and_has_no_next_occurrence(client: Client) -> None:
     client.schedules.put("nightly", "report", NIGHTLY)
 
     assert client.schedules.pause("nightly")
@@ -129,9 +129,7 @@ def test_what_a_node_declares_no_client_changes_but_may_pause_and_run(client: Cl
     assert (shown.name, shown.source) == ("hourly", "code")
 
 
-def test_misuses_are_told_before_anything_is_sent(
-    client: Client, server: Server, report: rota.Task[[int], None]
-) -> None:
+def test_misuses_raise_before_anything_is_sent(client: Client, server: Server, report: rota.Task[[int], None]) -> None:
     put = client.schedules.put
     with pytest.raises(rota.InvalidName, match='elsewhere: name the queue, as in queue="default"'):
         put("nightly", "elsewhere", rota.Every(60))
@@ -153,7 +151,7 @@ def test_misuses_are_told_before_anything_is_sent(
     assert client.schedules.list() == []
 
 
-def test_an_unknown_schedule_is_told(client: Client) -> None:
+def test_an_unknown_schedule_raises(client: Client) -> None:
     for verb in (client.schedules.pause, client.schedules.resume, client.schedules.run_now, client.schedules.upcoming):
         with pytest.raises(rota.UnknownSchedule, match="there is no schedule 'nightly'"):
             verb("nightly")

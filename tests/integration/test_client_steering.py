@@ -43,7 +43,7 @@ def test_status_follows_a_task_from_schedule_to_end(client: Client, fleet: Fleet
     assert (status.state, status.failures, status.attempt, status.owner) == (State.DONE, 1, 2, owner)
 
 
-def test_the_status_of_a_task_that_ended_says_when_and_where_and_how_long_it_ran(client: Client, fleet: Fleet) -> None:
+def test_the_status_of_an_ended_task_has_time_node_and_duration(client: Client, fleet: Fleet) -> None:
     client.enqueue("work", queue="q", id="a", delay=600)
     fleet.redis.zadd(fleet.keys.delayed, {"a": 1.0})
     fleet.promote()
@@ -61,7 +61,7 @@ def test_the_status_of_a_task_that_ended_says_when_and_where_and_how_long_it_ran
     assert (status.has_result, status.result_refused, status.args, status.kwargs) == (False, "", None, None)
 
 
-def test_a_start_is_told_no_later_than_the_end_allows(client: Client, fleet: Fleet) -> None:
+def test_a_reported_start_is_not_later_than_the_end_permits(client: Client, fleet: Fleet) -> None:
     """A worker tells the latest time at which it can have been: after a turn that was long on its way, too late."""
     client.enqueue("work", queue="q", id="a")
     owner = fleet.register()
@@ -73,20 +73,20 @@ def test_a_start_is_told_no_later_than_the_end_allows(client: Client, fleet: Fle
     assert status.started_at == status.ended_at - timedelta(seconds=1)
 
 
-def test_arguments_are_told_when_they_are_asked_for(client: Client) -> None:
+def test_arguments_are_returned_on_request(client: Client) -> None:
     client.enqueue("work", args=[1, "b"], kwargs={"c": None}, queue="q", id="a")
     assert (client.status("a").args, client.status("a").kwargs) == (None, None)
     asked = client.status("a", args=True)
     assert (asked.args, asked.kwargs) == ([1, "b"], {"c": None})
 
 
-def test_of_an_id_of_which_nothing_is_known_the_status_says_what_that_can_mean(client: Client) -> None:
+def test_the_status_of_an_unknown_id_lists_possible_reasons(client: Client) -> None:
     status = client.status("nobody", args=True)
     assert (status.state, status.error, status.args) == (State.UNKNOWN, "", None)
     assert "never enqueued" in status.why
 
 
-def test_a_purged_task_is_cancelled_and_its_status_says_how(client: Client, fleet: Fleet) -> None:
+def test_the_status_of_a_purged_task_is_cancelled_with_the_reason(client: Client, fleet: Fleet) -> None:
     handle = client.enqueue("work", queue="q")
     fleet.run(fleet.store.purge("q"))
     status = handle.status()

@@ -61,7 +61,7 @@ def test_on_asyncio_it_is_warned_of_too(server: Server, namespace: str, fleet: F
     assert ["UnknownTask" in each for each in told] == [True]
 
 
-def test_nobody_is_warned_where_it_is_not_known_which_tasks_there_are(
+def test_no_warning_if_the_known_tasks_cannot_be_determined(
     client: Client, server: Server, namespace: str, fleet: Fleet
 ) -> None:
     with warned() as told:

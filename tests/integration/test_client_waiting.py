@@ -136,7 +136,7 @@ class TestEnds:
         fleet.turn(owner, SERVING, (claim, DONE), limit=0)
         assert asked.result(SECONDS).state is State.DONE
 
-    def test_an_end_that_nobody_remembers_is_known_by_its_wake_up(
+    def test_an_end_that_is_not_remembered_is_known_by_its_wake_up(
         self, client: Client, fleet: Fleet, ask: Asking
     ) -> None:
         owner, claim = fleet.claimed("a")
@@ -146,7 +146,7 @@ class TestEnds:
         assert asked.result(SECONDS).state is State.DONE
         assert client.wait("a", SECONDS).state is State.UNKNOWN
 
-    def test_what_has_ended_is_told_at_once(self, client: Client, fleet: Fleet) -> None:
+    def test_a_wait_for_an_ended_task_returns_at_once(self, client: Client, fleet: Fleet) -> None:
         owner, claim = fleet.claimed("a")
         fleet.turn(owner, SERVING, (claim, RESULT), limit=0)
         assert client.wait("a", SECONDS).state is State.DONE
@@ -203,7 +203,7 @@ class TestResults:
         with pytest.raises(TaskExpired):
             client.result("a", SECONDS)
 
-    def test_a_result_that_is_not_there_says_why(self, client: Client, fleet: Fleet) -> None:
+    def test_a_missing_result_raises_with_the_reason(self, client: Client, fleet: Fleet) -> None:
         self.ended(fleet, DONE)
         with pytest.raises(ResultNotStored, match="the task does not store it"):
             client.result("a", SECONDS)
@@ -242,7 +242,7 @@ class TestManyThreads:
             assert [future.result(SECONDS) for future in asked[start : start + 100]] == names[start : start + 100]
         assert fleet.redis.hlen(fleet.keys.waiters) == 0
 
-    def test_all_who_wait_for_one_task_are_told(self, client: Client, fleet: Fleet, ask: Asking) -> None:
+    def test_all_waits_for_one_task_end(self, client: Client, fleet: Fleet, ask: Asking) -> None:
         owner, claim = fleet.claimed("a")
         asked = [ask(client.result, "a", SECONDS) for _ in range(50)]
         until_noted(fleet)
@@ -265,7 +265,7 @@ class TestTimeouts:
         until(lambda: waiting_threads() == 0, "the end of the thread")
         until(lambda: not blocked_connections(fleet), "the end of its connection")
 
-    def test_a_wait_after_the_thread_has_ended_begins_anew(
+    def test_a_wait_after_the_end_of_the_thread_starts_another(
         self, client: Client, fleet: Fleet, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.setattr(waits, "LINGER_SECONDS", 0.01)
@@ -275,7 +275,7 @@ class TestTimeouts:
             assert client.result("a", SECONDS) == {"sum": 7}
             until(lambda: waiting_threads() == 0, "the end of the thread")
 
-    def test_the_error_says_that_the_server_was_away(self, tmp_path: Path, server: Server) -> None:
+    def test_the_error_mentions_that_the_server_was_away(self, tmp_path: Path, server: Server) -> None:
         own = Server(server.binary, tmp_path).start()
         with Client(own.url) as client:
             own.stop()
@@ -321,9 +321,7 @@ class TestInterruptions:
         assert waiting.returncode == -signal.SIGINT
         assert said.strip().endswith("KeyboardInterrupt")
 
-    def test_who_waits_is_told_nothing_by_what_another_wrote_in_place_of_ours(
-        self, client: Client, fleet: Fleet, ask: Asking
-    ) -> None:
+    def test_foreign_values_in_our_keys_end_no_wait(self, client: Client, fleet: Fleet, ask: Asking) -> None:
         owner, claim = fleet.claimed("a", "b")
         asked = ask(client.wait, "a", SECONDS)
         until_noted(fleet)
@@ -346,7 +344,7 @@ class TestInterruptions:
 
 
 class TestLosses:
-    def test_who_missed_a_wake_up_asks_again(
+    def test_a_missed_wake_up_is_made_up_for_by_another_query(
         self, client: Client, fleet: Fleet, ask: Asking, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.setattr(waits, "QUERY_ALL_SECONDS", 0.2)
@@ -361,7 +359,7 @@ class TestLosses:
         fleet.redis.delete(fleet.keys.waiters)
         assert asked.result(SECONDS).state is State.DONE
 
-    def test_a_connection_that_is_lost_is_made_anew_and_what_was_forgotten_noted_again(
+    def test_after_a_lost_connection_waits_are_registered_again(
         self, client: Client, fleet: Fleet, ask: Asking
     ) -> None:
         owner, claim = fleet.claimed("a")

@@ -47,7 +47,7 @@ def lose_lease(fleet: Fleet, owner: str) -> None:
 # What is handed out, and how it is settled
 
 
-def test_a_task_says_what_it_is(client: Client, consumer: rota.Consumer) -> None:
+def test_a_leased_task_has_its_facts(client: Client, consumer: rota.Consumer) -> None:
     push(client, "a")
     task = next(consumer)
     assert (task.id, task.name, task.queue, task.kind, task.attempt) == ("a", "work", "q", "immediate", 1)
@@ -57,9 +57,7 @@ def test_a_task_says_what_it_is(client: Client, consumer: rota.Consumer) -> None
     assert (found.state, found.owner, found.due_at) == ("running", consumer.owner, task.due_at)
 
 
-def test_what_came_along_with_a_task_is_told_and_its_span_belongs_to_that(
-    client: Client, consumer: rota.Consumer, fleet: Fleet
-) -> None:
+def test_carried_texts_reach_the_program_and_its_span(client: Client, consumer: rota.Consumer, fleet: Fleet) -> None:
     trace_id, span_id = "4bf92f3577b34da6a3ce929d0e0e4736", "00f067aa0ba902b7"
     body = f'["a","q","work",[1],{{"traceparent":"00-{trace_id}-{span_id}-01","odd":7}}]'
     fleet.redis.rpush(fleet.keys.ready_lane("q"), body)
@@ -90,7 +88,7 @@ def test_a_block_without_an_error_is_done_and_one_with_an_error_is_retried(
     assert (found.state, found.failures, found.attempt) == ("scheduled", 1, 2)
 
 
-def test_each_verb_does_what_it_says(client: Client, consumer: rota.Consumer) -> None:
+def test_each_method_settles_with_its_outcome(client: Client, consumer: rota.Consumer) -> None:
     push(client, "done", "retry", "dead", "release")
     tasks = {task.id: task for task in (next(consumer) for _ in range(4))}
     tasks["done"].done()
@@ -115,7 +113,7 @@ def test_each_verb_does_what_it_says(client: Client, consumer: rota.Consumer) ->
         assert found[verb].pid == os.getpid()
 
 
-def test_what_a_task_gave_is_kept_if_it_asked_for_that(client: Client, consumer: rota.Consumer) -> None:
+def test_a_result_is_stored_if_the_task_has_a_result_ttl(client: Client, consumer: rota.Consumer) -> None:
     push(client, "kept", "refused", result_ttl=60)
     push(client, "dropped")
     for task in (next(consumer), next(consumer), next(consumer)):
@@ -177,7 +175,7 @@ def test_an_interrupt_releases_the_task_and_goes_on(client: Client, consumer: ro
     assert (found.state, found.failures) == ("ready", 0)
 
 
-def test_what_nobody_can_run_ends_and_the_next_task_comes(
+def test_a_task_that_cannot_run_ends_and_the_next_one_follows(
     client: Client, consumer: rota.Consumer, fleet: Fleet
 ) -> None:
     fleet.redis.rpush(fleet.keys.ready_lane("q"), '["garbage","q",17]')
@@ -190,7 +188,7 @@ def test_what_nobody_can_run_ends_and_the_next_task_comes(
     assert b'"reason":"garbage"' in dead.death_record
 
 
-def test_a_task_that_was_cancelled_says_so_and_can_end_as_cancelled(client: Client, fleet: Fleet) -> None:
+def test_a_cancelled_task_is_marked_and_can_end_as_cancelled(client: Client, fleet: Fleet) -> None:
     with client.consumer("q", lease_seconds=1) as consumer:
         push(client, "a")
         with next(consumer) as task:
@@ -201,7 +199,7 @@ def test_a_task_that_was_cancelled_says_so_and_can_end_as_cancelled(client: Clie
     assert fleet.run(fleet.store.audit()).cancelled == 1
 
 
-def test_a_cancelled_task_is_told_at_once_and_not_at_the_next_renewal(client: Client, fleet: Fleet) -> None:
+def test_a_cancellation_arrives_at_once_not_with_the_next_renewal(client: Client, fleet: Fleet) -> None:
     with client.consumer("q", limit=2, lease_seconds=3600) as consumer:
         push(client, "a", "b")
         tasks = [next(consumer), next(consumer)]
@@ -211,7 +209,7 @@ def test_a_cancelled_task_is_told_at_once_and_not_at_the_next_renewal(client: Cl
         assert not fleet.redis.exists(fleet.keys.orders(consumer.owner.rpartition(":")[0].rpartition(":")[0]))
 
 
-def test_a_cancelled_task_says_nothing_of_the_next_one_of_its_id(client: Client, fleet: Fleet) -> None:
+def test_a_cancellation_does_not_affect_the_next_task_of_that_id(client: Client, fleet: Fleet) -> None:
     with client.consumer("q", lease_seconds=3600) as consumer:
         push(client, "a")
         with next(consumer) as task:
@@ -267,9 +265,7 @@ def test_the_cap_and_the_rate_that_masters_publish_are_kept(client: Client, flee
         assert second.result(30).id == "b"
 
 
-def test_the_rate_that_a_task_was_declared_with_here_is_kept_and_holds_nobody_up(
-    client: Client, consumer: rota.Consumer
-) -> None:
+def test_a_rate_declared_here_is_kept_and_delays_no_other_task(client: Client, consumer: rota.Consumer) -> None:
     """What has to wait is not held meanwhile."""
 
     @rota.task(name="work", rate="1/h", rate_key="{number}")
@@ -370,9 +366,7 @@ def _refusal(act: Callable[[], object]) -> str:
 
 
 @pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")  # of a process with threads, by newer Pythons
-def test_a_forked_child_is_refused_in_words_and_changes_nothing(
-    client: Client, consumer: rota.Consumer, fleet: Fleet
-) -> None:
+def test_a_forked_child_is_refused_and_changes_nothing(client: Client, consumer: rota.Consumer, fleet: Fleet) -> None:
     push(client, "a")
     task = next(consumer)
     pid = os.fork()
@@ -428,7 +422,7 @@ def test_a_consumer_whose_renewal_finds_the_lease_lost_takes_tasks_again(client:
         waiting.result(30).done()
 
 
-def test_a_renewal_that_fails_as_nobody_foresaw_is_not_the_last(
+def test_renewals_go_on_after_an_unexpected_error(
     client: Client, fleet: Fleet, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     faults = [KeyError("of ours")]
@@ -530,7 +524,7 @@ def test_iteration_and_settling_go_on_through_an_outage(link: FaultyLink, namesp
 
 
 @pytest.mark.parametrize("forbidden", ["-blpop", "-evalsha"])
-def test_a_consumer_that_may_not_go_on_says_so_instead_of_trying_for_ever(
+def test_a_consumer_without_permission_raises_instead_of_retrying_forever(
     server: Server, namespace: str, fleet: Fleet, forbidden: str
 ) -> None:
     user: dict[str, Any] = {"enabled": True, "passwords": ["+pw"], "keys": ["*"], "reset": True}
@@ -550,7 +544,7 @@ def test_a_consumer_that_may_not_go_on_says_so_instead_of_trying_for_ever(
     fleet.redis.acl_deluser("half")
 
 
-def test_no_server_is_told_at_once(namespace: str) -> None:
+def test_without_a_server_a_consumer_raises_at_once(namespace: str) -> None:
     with Client("redis://127.0.0.1:1/0", namespace) as client, pytest.raises(rota.Unavailable):
         client.consumer("q")
 

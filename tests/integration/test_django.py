@@ -101,7 +101,7 @@ class TestCommits:
             send()
         assert fleet.lane("mail") == []
 
-    def test_async_code_enqueues_without_a_word_of_its_connections(self, fleet: Fleet) -> None:
+    def test_async_code_enqueues_with_a_warning(self, fleet: Fleet) -> None:
         async def view() -> str:
             return send().id
 
@@ -116,7 +116,7 @@ class TestCommits:
 
         assert [asyncio.run(view())] == fleet.lane("mail")
 
-    def test_without_autocommit_nobody_can_tell_the_commit(self, fleet: Fleet) -> None:
+    def test_without_autocommit_an_enqueue_is_refused(self, fleet: Fleet) -> None:
         transaction.set_autocommit(False)
         try:
             with pytest.raises(transaction.TransactionManagementError, match="manual transaction management"):
@@ -190,20 +190,20 @@ class TestAdminPage:
         assert "<td>dead</td>" in page
         assert "<td>unknown</td>" in browser.get("/admin/rota/task/?id=x").content.decode()
 
-    def test_what_a_task_says_of_itself_is_text_and_no_markup(self, browser: Browser) -> None:
+    def test_texts_of_a_task_are_escaped_on_the_page(self, browser: Browser) -> None:
         default_client().enqueue("send", args=["<script>"], queue="q", id="1", on_commit=None)
         page = browser.get("/admin/rota/task/?id=1").content.decode()
         assert "&lt;script&gt;" in page
         assert "<script>" not in page.partition('id="content-main"')[2].partition("<footer")[0]
 
-    def test_who_is_not_staff_is_sent_to_the_login(self) -> None:
+    def test_a_user_who_is_not_staff_is_redirected_to_the_login(self) -> None:
         with rolled_back():
             answers = [Browser().get("/admin/rota/"), self.browser_of(is_staff=False).post("/admin/rota/dead/")]
         assert [(each.status_code, each["Location"].partition("?")[0]) for each in answers] == [
             (302, "/admin/login/")
         ] * 2
 
-    def test_without_a_server_it_says_so(self, browser: Browser) -> None:
+    def test_without_a_server_the_page_shows_the_error(self, browser: Browser) -> None:
         with set_up_again({"redis_url": "redis://127.0.0.1:1"}):
             pages = [browser.get("/admin/rota/"), browser.post("/admin/rota/dead/", {"purge": "1", "id": "x"})]
         assert (pages[0].status_code, "127.0.0.1:1" in pages[0].content.decode()) == (503, True)

@@ -66,7 +66,7 @@ def call(task_id: str) -> rota.Call:
     return rota.Call("work", queue="q", id=task_id)
 
 
-def test_with_wait_an_enqueue_is_answered_when_a_replica_has_it(pair: tuple[Server, Server], namespace: str) -> None:
+def test_with_wait_an_enqueue_returns_when_a_replica_has_it(pair: tuple[Server, Server], namespace: str) -> None:
     first, second = pair
     with waiting(first, namespace) as client, redis.Redis.from_url(second.url) as replica:
         client.enqueue(call("a"))
@@ -129,7 +129,7 @@ def test_a_repeat_on_another_connection_is_not_confirmed_by_what_that_one_did_no
             client.enqueue(call("a"))  # live already, and still nowhere else
 
 
-def test_of_many_the_confirmed_are_told_from_the_unconfirmed(
+def test_the_error_separates_confirmed_from_unconfirmed_tasks(
     pair: tuple[Server, Server], namespace: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     first, second = pair
@@ -229,9 +229,7 @@ class TestWaitaof:
         finally:
             logging.stop()
 
-    def test_an_enqueue_is_answered_when_it_is_on_disk_or_refused_where_that_cannot_be_told(
-        self, logging: Server, namespace: str
-    ) -> None:
+    def test_waitaof_returns_when_on_disk_or_is_refused(self, logging: Server, namespace: str) -> None:
         with waiting(logging, namespace, "waitaof") as client:
             if self._knows_it(logging):
                 assert client.enqueue(call("a")).id == "a"

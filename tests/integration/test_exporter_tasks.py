@@ -65,7 +65,7 @@ def test_a_task_is_shown_with_its_time_line_and_without_arguments(
 
 
 @ON_ONE_SERVER
-def test_what_cannot_be_asked_for_is_refused_in_words(exporter: Exporter, server: Server, namespace: str) -> None:
+def test_invalid_requests_are_refused_with_a_message(exporter: Exporter, server: Server, namespace: str) -> None:
     for path in ("/task.json", "/task.json?id=%1b", "/dead.json?cursor=x", "/dead.json?cursor=-1"):
         refused = exporter.get(path)
         assert refused.status == 400, path

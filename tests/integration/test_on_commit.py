@@ -67,7 +67,7 @@ def test_a_callback_that_is_called_again_sends_nothing_more(resize: Resize, tran
     assert handle.status().state == "cancelled"
 
 
-def test_what_is_called_back_at_once_is_answered_by_the_server(resize: Resize, fleet: Fleet) -> None:
+def test_an_immediate_callback_returns_the_handles_of_the_server(resize: Resize, fleet: Fleet) -> None:
     at_once = Transaction(is_open=False).on_commit
     first = resize.using(on_commit=at_once, unique=True).enqueue(7)
     second = resize.using(on_commit=at_once, unique=True).enqueue(7)
@@ -90,21 +90,21 @@ def test_what_takes_no_callback_is_refused_at_the_call(resize: Resize, wrong: An
         rota.configure(on_commit=wrong)
 
 
-def test_a_coroutine_function_is_refused_as_nobody_would_await_it(resize: Resize) -> None:
+def test_a_coroutine_function_is_refused_for_on_commit(resize: Resize) -> None:
     async def on_commit(_: Callable[[], None]) -> None: ...
 
     with pytest.raises(TypeError, match="which would not be awaited"):
         resize.using(on_commit=on_commit).enqueue(7)
 
 
-def test_what_sending_raises_reaches_who_calls_back(resize: Resize, transaction: Transaction) -> None:
+def test_errors_of_sending_are_raised_in_the_callback(resize: Resize, transaction: Transaction) -> None:
     with Client("redis://127.0.0.1:1", timeout_seconds=0.5) as away:
         resize.using(client=away, on_commit=transaction.on_commit).enqueue(7)
         with pytest.raises(rota.Unavailable):
             transaction.commit()
 
 
-def test_the_default_client_waits_for_commits_unless_a_call_says_otherwise(
+def test_the_default_client_waits_for_commits_unless_a_call_opts_out(
     resize: Resize, transaction: Transaction, fleet: Fleet
 ) -> None:
     rota.configure(on_commit=transaction.on_commit)

@@ -65,7 +65,7 @@ def _story_of_groups(client: rota.Client) -> list[object]:
     return seen
 
 
-def test_capture_answers_as_a_server_does(server: Server, namespace: str) -> None:
+def test_capture_replies_as_a_server_does(server: Server, namespace: str) -> None:
     with rota.Client(server.url, namespace) as client:
         told = _story(client)
     with capture():

@@ -82,9 +82,7 @@ VALUES = st.recursive(
 
 
 @given(st.lists(VALUES, max_size=3), st.dictionaries(st.text(), VALUES, max_size=3))
-def test_the_quick_look_passes_nothing_that_the_search_for_faults_finds(
-    args: list[Any], kwargs: dict[str, Any]
-) -> None:
+def test_the_quick_check_accepts_no_argument_that_the_full_one_refuses(args: list[Any], kwargs: dict[str, Any]) -> None:
     faults = [*_faults("args", args, _OUTER_LEVELS), *_faults("kwargs", kwargs, _OUTER_LEVELS)]
     if faults:
         where, fault = faults[0]

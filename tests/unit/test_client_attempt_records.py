@@ -14,7 +14,7 @@ CRASH = b'{"reason":"crashed","error":"killed by SIGKILL","cause":"signal","owne
 END = FailureRecord("retries", "attempt 2 of 2: ValueError: bad", 3, "Traceback", "web-1:3:17", 79, 0.5).to_json(AT)
 
 
-def test_each_attempt_is_told_with_where_it_ran_and_for_how_long() -> None:
+def test_each_attempt_has_its_node_and_duration() -> None:
     failure, crash, end = attempts_of(read_attempt_records(b"\n".join([FAILURE, CRASH, END]), "why"))
     assert failure == AttemptRecord(1, "failed", "ValueError: bad", AT, "web-1:blue", 77, 0.25, 0.0)
     assert (crash.attempt, crash.reason, crash.node, crash.pid, crash.lag_seconds) == (2, "crashed", "web-2", 78, None)
@@ -44,5 +44,5 @@ def test_a_task_that_only_failed_has_no_last_crash() -> None:
         b'{"attempt":true,"at":"2026-01-02T03:04:05","owner":"x"}',
     ],
 )
-def test_what_somebody_else_wrote_says_nothing(raw: bytes) -> None:
+def test_records_of_other_programs_are_ignored(raw: bytes) -> None:
     assert attempts_of(read_attempt_records(raw, "why")) == (AttemptRecord(0, "", ""),)

@@ -52,7 +52,7 @@ def test_what_is_written_is_compact_json(args: list[object], kwargs: dict[str, o
 
 
 @given(JSON, st.text(" \t\n\r", max_size=3), st.text(" \t\n\rx,]", max_size=3))
-def test_what_stands_round_a_body_is_judged_as_json_does(value: object, before: str, after: str) -> None:
+def test_text_around_a_body_is_judged_as_json_does(value: object, before: str, after: str) -> None:
     text = f'{before}["send",[{json.dumps(value)}]]{after}'
     try:
         expected = json.loads(text)[1]

@@ -33,7 +33,7 @@ def test_outside_a_task_there_is_none() -> None:
         rota.current_task()
 
 
-def test_inside_it_answers_the_task_that_runs() -> None:
+def test_current_task_returns_the_running_task() -> None:
     outer = set_running(lambda: TASK)
     assert rota.current_task() is TASK
     other = CurrentTask("id-2", "f", "q", "immediate", 1, 0, DUE, 0.0)

@@ -130,7 +130,7 @@ class TestDefaultClient:
         assert second is not first
         assert second.namespace == "shop"
 
-    def test_a_worker_reaches_its_fleet_unless_the_application_says_otherwise(
+    def test_a_worker_uses_its_fleet_unless_the_application_is_configured(
         self, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.setenv("ROTA_REDIS_URL", "redis://environment")

@@ -75,19 +75,19 @@ def told(queues: list[QueueInOrder], *claims: EntryInOrder) -> PoolOutlook:
         ),
     ],
 )
-def test_each_reason_why_nothing_of_a_queue_is_next_is_told(found: QueueInOrder, outlook: Outlook, why: str) -> None:
+def test_each_reason_why_a_queue_is_not_next_is_explained(found: QueueInOrder, outlook: Outlook, why: str) -> None:
     [queue] = told([found]).queues
     assert (queue.outlook, queue.why) == (outlook, why)
 
 
-def test_all_that_shuts_a_queue_is_told_with_when_it_opens() -> None:
+def test_all_reasons_that_close_a_queue_are_listed() -> None:
     shut = queue("q", paused=True, cap=1, running=1, wait_us=2_000_000, is_open=False)
     [found] = told([shut]).queues
     assert found.why.count(";") == 2
     assert found.opens_at == datetime(2026, 1, 2, 3, 4, 7, tzinfo=UTC)
 
 
-def test_a_claim_says_why_it_is_this_one() -> None:
+def test_a_claim_has_its_reason() -> None:
     shut = queue("high", is_open=False, paused=True)
     capped = queue("low", tier=2, cap=3, running=1, cost=VIRTUAL_UNIT // 3, interval_us=10, time=None)
     crashed = expected("b", "low", "d", crashes=1)
@@ -109,7 +109,7 @@ def test_what_a_bare_item_will_be_called_is_not_known() -> None:
     assert claim.why == "no other queue of its tier is ready"
 
 
-def test_a_ready_task_is_told_by_its_claim_or_by_what_is_before_it() -> None:
+def test_a_ready_task_is_explained_by_its_claim_or_the_tasks_before() -> None:
     pool = told([queue("q", left=4)], expected("a", "q"))
     ready = TaskStatus("a", State.READY, "q")
     assert list(about_ready(ready, [pool], 0)) == ["it is claim 1 of pool mail: no other queue of its tier is ready"]
@@ -120,17 +120,17 @@ def test_a_ready_task_is_told_by_its_claim_or_by_what_is_before_it() -> None:
     ]
 
 
-def test_a_queue_that_no_pool_serves_is_told_so() -> None:
+def test_a_queue_without_a_pool_is_explained() -> None:
     assert list(about_queue("q", [told([])])) == ["queue q in pool mail: pool mail does not serve it"]
 
 
-def test_what_will_keep_a_queue_shut_is_told_though_nothing_in_it_is_ready() -> None:
+def test_the_reason_of_a_closed_queue_is_given_without_ready_tasks() -> None:
     paused = told([queue("q", left=0, entries=0, paused=True)])
     assert list(about_shut("q", [paused])) == ["queue q in pool mail: it is paused, until `rota queue resume q`"]
     assert list(about_shut("q", [told([queue("q", left=0, entries=0)])])) == []
 
 
-def test_a_scheduled_task_is_told_when_it_is_due() -> None:
+def test_a_scheduled_task_is_explained_by_its_due_time() -> None:
     due = datetime(2026, 1, 2, 3, 5, 5, tzinfo=UTC)
     words = about_scheduled(TaskStatus("a", State.SCHEDULED, "q", due_at=due), AT)
     assert words == "it is scheduled, and ready at 2026-01-02T03:05:05Z, in 60.0 s, before the ready lane of queue q"

@@ -110,7 +110,7 @@ def test_options_planted_by_another_producer_count_only_when_they_are_sound(enqu
     assert effective_options(TaskOptions(), None, enqueued) == TaskOptions()
 
 
-def test_durations_are_told_apart_from_other_things() -> None:
+def test_durations_are_distinguished_from_other_values() -> None:
     assert seconds(timedelta(days=1), "delay") == 86_400
     assert microseconds(0.000_001, "delay") == 1
     with pytest.raises(TypeError, match="delay must be seconds or a timedelta, got True"):

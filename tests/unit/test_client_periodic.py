@@ -64,7 +64,7 @@ MISUSES: list[tuple[Any, type[Exception], str]] = [
 
 
 @pytest.mark.parametrize(("given", "error", "message"), MISUSES)
-def test_a_misuse_is_told_at_the_decorator(given: Any, error: type[Exception], message: str) -> None:
+def test_a_misuse_raises_at_the_decorator(given: Any, error: type[Exception], message: str) -> None:
     with pytest.raises(error, match=message):
         rota.task(**given)
 
@@ -84,7 +84,7 @@ MISUSED_EVERY: list[tuple[Any, type[Exception], str]] = [
 
 
 @pytest.mark.parametrize(("given", "error", "message"), MISUSED_EVERY)
-def test_a_misuse_of_a_schedule_is_told_where_it_is_made(given: Any, error: type[Exception], message: str) -> None:
+def test_a_misuse_of_a_schedule_raises_where_it_is_made(given: Any, error: type[Exception], message: str) -> None:
     with pytest.raises(error, match=message):
         rota.Every(30, **given)
 
@@ -111,7 +111,7 @@ def test_two_schedules_of_one_name_are_refused() -> None:
         def twice() -> None: ...
 
 
-def test_who_has_no_schedule_loads_nothing_of_them() -> None:
+def test_an_application_without_schedules_does_not_import_them() -> None:
     script = "import sys, rota\n@rota.task(queue='mail')\ndef report(): ...\nrota.Client('redis://h')\n"
     shows = "print([name for name in sys.modules if 'cronsim' in name or 'zoneinfo' in name or 'schedules' in name])"
 

@@ -155,7 +155,7 @@ def test_arguments_that_are_not_json_are_refused() -> None:
 
 
 class TestUniqueKeys:
-    def test_there_is_none_unless_asked_for(self, resize: rota.Task[[int, str], None]) -> None:
+    def test_a_call_has_no_unique_key_by_default(self, resize: rota.Task[[int, str], None]) -> None:
         assert prepared(resize.call(7, "s")).unique_key == ""
 
     def test_it_depends_on_queue_name_and_arguments(self, resize: rota.Task[[int, str], None]) -> None:

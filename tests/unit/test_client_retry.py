@@ -44,12 +44,12 @@ def test_full_jitter_spreads_from_nothing_to_the_whole_delay() -> None:
     assert delay_seconds(options, 3, random=0.999) == pytest.approx(7.992)
 
 
-def test_a_callable_is_asked_with_the_failures_and_bounded() -> None:
+def test_a_backoff_function_gets_the_failures_and_is_bounded() -> None:
     options = check_options({"backoff": lambda failures: timedelta(minutes=failures), "max_delay": 150})
     assert [delay_seconds(options, failures) for failures in (1, 2, 3)] == [60, 120, 150]
 
 
-def test_a_backoff_that_fails_ends_the_task_and_says_so() -> None:
+def test_a_failing_backoff_ends_the_task_with_its_error() -> None:
     def broken(failures: int) -> float:
         raise KeyError(failures)
 
@@ -71,7 +71,7 @@ class Mute(Exception):
         raise RuntimeError("no text")
 
 
-def test_an_exception_without_a_text_is_told_by_its_name() -> None:
+def test_an_exception_without_a_text_is_shown_by_its_name() -> None:
     assert "Mute" in end(TaskOptions(retries=0), 1, Mute()).why
     assert "Mute" in end(TaskOptions(dead_on=(Mute,)), 1, Mute()).why
     assert "Mute" in end(TaskOptions(retry_on=(KeyError,)), 1, Mute()).why
@@ -112,7 +112,7 @@ def test_a_task_chooses_its_own_delay() -> None:
     assert delay_seconds(check_options({"retry_on": KeyError}), 1, Retry(5)) == 5
 
 
-def test_asking_for_a_retry_is_still_bounded_by_retries() -> None:
+def test_a_requested_retry_is_still_limited_by_retries() -> None:
     assert end(TaskOptions(retries=2), 3, Retry(1)).reason is DeadReason.RETRIES
 
 
@@ -154,7 +154,7 @@ except BdbQuit as error:
 """
 
 
-def test_a_breakpoint_without_a_terminal_is_not_retried_and_says_where_to_debug() -> None:
+def test_a_breakpoint_without_a_terminal_is_dead_with_advice() -> None:
     done = subprocess.run(  # a debugger would end the tracing of this process
         [sys.executable, "-c", DEBUGGED], stdin=subprocess.DEVNULL, capture_output=True, text=True, check=True
     )

@@ -67,7 +67,7 @@ def test_declaring_the_same_function_again_replaces_it() -> None:
     assert default_registry.get("add") is again
 
 
-def test_a_coroutine_function_is_told_apart() -> None:
+def test_a_coroutine_function_is_recognized() -> None:
     @rota.task(name="fetch")
     async def fetch(url: str) -> int:
         return len(url)
@@ -152,7 +152,7 @@ def keyword_default(a: int, *rest: int, b: int = 2, **others: int) -> None: ...
     ids=lambda f: f.__name__,
 )
 @given(st.lists(st.integers(), max_size=4), st.dictionaries(st.sampled_from("abc"), st.integers(), max_size=2))
-def test_arguments_fit_exactly_where_the_signature_says_so(
+def test_arguments_must_fit_the_signature(
     function: Callable[..., None], args: list[int], kwargs: dict[str, int]
 ) -> None:
     task = Task(function, "fit", TaskOptions())
@@ -220,7 +220,7 @@ def store(database: str, image_id: int) -> None: ...
         (functools.lru_cache(store), ["database", 7]),
     ],
 )
-def test_a_decorated_function_takes_what_its_outermost_signature_says(function: Anything, fits: list[Any]) -> None:
+def test_a_decorated_function_takes_its_outermost_signature(function: Anything, fits: list[Any]) -> None:
     task = rota.task(name="resize")(function)
     assert task.bind(fits, {}) == (tuple(fits), {})
     with pytest.raises(InvalidArguments, match="too many positional"):

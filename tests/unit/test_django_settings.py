@@ -26,7 +26,7 @@ from support.django_project import set_up_again
         ({}, "No server is configured: enqueueing will fail. Give ROTA["),
     ],
 )
-def test_what_is_wrong_is_told_with_what_to_do(given: object, told: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_errors_name_the_fault_and_the_remedy(given: object, told: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("ROTA_REDIS_URL", raising=False)
     monkeypatch.delenv("REDIS_URL", raising=False)
     with set_up_again(given):
@@ -39,7 +39,7 @@ def test_what_is_right_is_no_fault() -> None:
         assert run_checks(tags=["rota"]) == []
 
 
-def test_a_wrong_one_is_refused_where_nobody_ran_the_checks() -> None:
+def test_invalid_settings_are_refused_without_a_system_check() -> None:
     with set_up_again({"redis_url": "redis://h", "namespace": "a b"}), pytest.raises(rota.InvalidName):
         rota.default_client()
 
@@ -54,7 +54,7 @@ def test_a_wrong_one_is_refused_where_nobody_ran_the_checks() -> None:
         ({"priority_queues": {50: "a b"}}, "must map priorities to queues, as {50: "),
     ],
 )
-def test_wrong_options_of_a_backend_name_their_place(options: dict[str, Any], told: str) -> None:
+def test_invalid_options_of_a_backend_are_named_with_their_path(options: dict[str, Any], told: str) -> None:
     with set_up_again({}):
         from rota.contrib.django.tasks import RotaBackend  # noqa: PLC0415 - not before there are settings
 

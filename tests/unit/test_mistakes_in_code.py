@@ -310,7 +310,7 @@ def titled(row: Row) -> str:
 
 
 @pytest.mark.parametrize("row", DECLARED, ids=titled)
-def test_a_fault_that_an_import_meets_is_told_in_the_line_that_has_it(row: Row) -> None:
+def test_a_fault_during_import_is_raised_in_its_line(row: Row) -> None:
     written, error, *words = row
     ends = "\ndef f(user=1): ..." if "\n" not in written and written.startswith("@") else ""
     shown = raised_by(written + ends, error, tuple(words))
@@ -324,18 +324,18 @@ def test_what_a_worker_could_not_call_is_refused_as_a_task(row: Row) -> None:
 
 
 @pytest.mark.parametrize("row", ENQUEUED, ids=titled)
-def test_what_cannot_be_enqueued_is_told_in_the_callers_line(row: Row) -> None:
+def test_an_invalid_enqueue_raises_in_the_callers_line(row: Row) -> None:
     written, error, *words = row
     assert raised_by(written, error, tuple(words))[-1] == "tasks.py"
 
 
 @pytest.mark.parametrize("row", [*HOOKS, *CALLED], ids=titled)
-def test_a_wrong_call_says_what_to_write(row: Row) -> None:
+def test_a_wrong_call_raises_with_what_to_write(row: Row) -> None:
     written, error, *words = row
     raised_by(written, error, tuple(words))
 
 
-def test_the_traceback_that_a_dead_task_leaves_begins_in_its_own_code() -> None:
+def test_the_traceback_of_a_dead_task_starts_in_its_own_code() -> None:
     shop: dict[str, Any] = {"__name__": "shop.tasks"}
     exec(compile("import rota\n@rota.task\ndef fail(): raise OSError('why')", "tasks.py", "exec"), shop)
     with pytest.raises(OSError, match="why") as caught:
@@ -347,7 +347,7 @@ def test_the_traceback_that_a_dead_task_leaves_begins_in_its_own_code() -> None:
     assert told[1:] == ['  File "tasks.py", line 3, in fail', "OSError: why"]
 
 
-def test_a_word_of_others_is_no_attribute_that_anybody_is_shown() -> None:
+def test_foreign_names_are_not_listed_as_attributes() -> None:
     @rota.task(name="shown")
     def shown() -> None: ...
 

@@ -35,7 +35,7 @@ def test_a_new_wait_is_queried_once() -> None:
     assert not open_waits.next_queries()
 
 
-def test_all_who_wait_for_the_same_are_told_and_no_others() -> None:
+def test_all_waits_for_the_same_task_end_and_no_others() -> None:
     end_of_b = TaskQuery(Goal.END, "b")
     open_waits, waits = opened(END_OF_A, END_OF_A, end_of_b)
     open_waits.resolve({END_OF_A: "", end_of_b: ""}, [DONE, None])
@@ -44,7 +44,7 @@ def test_all_who_wait_for_the_same_are_told_and_no_others() -> None:
     assert len(open_waits) == 1
 
 
-def test_a_wake_up_has_every_wait_for_that_task_asked_about() -> None:
+def test_a_wake_up_queries_every_wait_for_that_task() -> None:
     queries = [TaskQuery(goal, "a") for goal in Goal]
     open_waits, _ = opened(*queries, TaskQuery(Goal.END, "b"))
     open_waits.wake("done", "a")
@@ -60,14 +60,14 @@ def test_how_a_task_ended_is_known_by_its_wake_up_when_nothing_else_is() -> None
 
 
 @pytest.mark.parametrize("word", ["started", "no word of ours", ""])
-def test_a_start_says_nothing_of_the_end_nor_does_what_somebody_else_pushed(word: str) -> None:
+def test_a_start_and_foreign_messages_do_not_report_an_end(word: str) -> None:
     open_waits, [wait] = opened(TaskQuery(Goal.START, "a"))
     open_waits.wake(word, "a")
     open_waits.resolve(open_waits.next_queries(), [UNKNOWN])
     assert wait.found == UNKNOWN
 
 
-def test_what_the_answer_had_no_room_for_is_asked_again_with_what_is_known() -> None:
+def test_queries_without_room_in_the_reply_are_sent_again() -> None:
     end_of_b = TaskQuery(Goal.END, "b")
     open_waits, _ = opened(END_OF_A, end_of_b)
     for task_id in ("a", "b"):
@@ -76,7 +76,7 @@ def test_what_the_answer_had_no_room_for_is_asked_again_with_what_is_known() -> 
     assert open_waits.next_queries() == {end_of_b: "done"}
 
 
-def test_no_more_is_asked_at_once_than_a_script_takes() -> None:
+def test_a_call_has_no_more_queries_than_a_script_takes() -> None:
     open_waits = OpenWaits()
     for number in range(BATCH + 1):
         open_waits.add(Wait(TaskQuery(Goal.END, str(number))))
@@ -86,7 +86,7 @@ def test_no_more_is_asked_at_once_than_a_script_takes() -> None:
     assert list(open_waits.next_queries()) == [TaskQuery(Goal.END, str(BATCH))]
 
 
-def test_a_wait_that_is_over_is_asked_about_no_more() -> None:
+def test_an_ended_wait_is_queried_no_more() -> None:
     open_waits, [wait] = opened(END_OF_A)
     assert not has_ended(wait)
     open_waits.query_all()
@@ -94,14 +94,14 @@ def test_a_wait_that_is_over_is_asked_about_no_more() -> None:
     assert len(open_waits) == 0
 
 
-def test_what_goes_on_is_asked_about_again_with_what_woke_it() -> None:
+def test_an_open_wait_is_queried_again_with_its_message() -> None:
     open_waits, _ = opened(END_OF_A)
     open_waits.wake("done", "a")
     open_waits.query_all()
     assert open_waits.next_queries() == {END_OF_A: "done"}
 
 
-def test_who_is_given_up_has_ended_nothing_and_sleeps_no_more() -> None:
+def test_a_given_up_wait_has_no_result_and_wakes() -> None:
     open_waits, [wait] = opened(END_OF_A)
     open_waits.give_up("closed")
     assert has_ended(wait)

@@ -102,7 +102,7 @@ def test_as_a_child_an_attempt_goes_on_with_the_trace_of_its_enqueue() -> None:
     assert (processed.parent.span_id, linked(processed)) == (id_of(sent), [])
 
 
-def test_what_a_task_enqueues_stands_in_the_trace_of_its_attempt(traced: InMemorySpanExporter) -> None:
+def test_enqueues_of_a_task_belong_to_the_trace_of_its_attempt(traced: InMemorySpanExporter) -> None:
     outer.enqueue()
     inner_sent, outer_sent = named(traced, "send traced")
     outermost, inner = named(traced, "process traced")
@@ -128,7 +128,7 @@ def test_a_failure_fails_the_span_and_the_next_attempt_is_a_retry_linked_to_the_
     assert linked(first) == linked(second) == [id_of(sent)]
 
 
-def test_a_retry_that_was_asked_for_is_no_error(traced: InMemorySpanExporter) -> None:
+def test_a_requested_retry_is_not_an_error(traced: InMemorySpanExporter) -> None:
     again.enqueue()
     first, _ = named(traced, "process traced")
     assert (first.status.status_code, [event.name for event in first.events]) == (trace.StatusCode.UNSET, ["retry"])
@@ -181,9 +181,7 @@ def test_an_enqueue_that_fails_fails_its_span(spans: InMemorySpanExporter) -> No
         {"tracestate": "a=1", "baggage": "%zz=\udcff;;;"},
     ],
 )
-def test_what_others_put_in_place_of_a_context_ends_no_attempt(
-    spans: InMemorySpanExporter, carried: dict[str, str]
-) -> None:
+def test_an_invalid_trace_context_ends_no_attempt(spans: InMemorySpanExporter, carried: dict[str, str]) -> None:
     task = rota.CurrentTask("id", "name", "q", "immediate", 1, 0, datetime.now(UTC), 0.0, carried=carried)
     with default_hooks.wrapped(task):
         pass

@@ -74,7 +74,7 @@ def calls() -> Iterator[Capture]:
 # Collecting
 
 
-def test_every_way_to_enqueue_is_collected_and_no_server_is_asked(calls: Capture) -> None:
+def test_every_way_to_enqueue_is_collected_without_a_server(calls: Capture) -> None:
     resize.enqueue(1)
     resize.using(delay=60).enqueue(2)
     resize.enqueue_in(timedelta(minutes=1), 3)
@@ -87,7 +87,7 @@ def test_every_way_to_enqueue_is_collected_and_no_server_is_asked(calls: Capture
     assert [call.delay for call in calls] == [0, 60, 60, 0, 0, 0, 0, 5]
 
 
-def test_what_async_clients_enqueue_is_collected_and_answered(calls: Capture) -> None:
+def test_enqueues_of_async_clients_are_collected_with_handles(calls: Capture) -> None:
     async def enqueue() -> list[str]:
         handle = await resize.aenqueue(1)
         await rota.aenqueue_many([resize.call(2)])
@@ -147,7 +147,7 @@ def test_what_a_real_client_refuses_is_refused(calls: Capture) -> None:
     calls.assert_not_enqueued()
 
 
-def test_what_only_a_server_can_do_is_refused_in_words(calls: Capture) -> None:
+def test_commands_that_need_a_server_are_refused(calls: Capture) -> None:
     client = rota.Client("redis://nowhere.invalid")
     with pytest.raises(NeedsServer, match=r"'pause' needs a server.*rota_client"):
         client.pause("images")
@@ -179,7 +179,7 @@ def test_typed_arguments_are_compared_and_shown_as_the_function_takes_them(calls
         calls.assert_enqueued(pay, args=["1.50"])  # as no call could have been
 
 
-def test_a_failed_assertion_says_what_was_enqueued_instead(calls: Capture) -> None:
+def test_a_failed_assertion_lists_the_enqueued_calls(calls: Capture) -> None:
     once.enqueue(1)
     resize.using(delay=60).enqueue(8)
     with pytest.raises(AssertionError) as failure:
@@ -222,7 +222,7 @@ def test_drain_runs_what_is_due_by_the_clock_and_keeps_results(calls: Capture) -
     assert [each.result for each in calls.drain()] == [[2, "s", "delayed", 1]]
 
 
-def test_what_stands_in_front_is_run_first_and_what_is_cancelled_is_not(calls: Capture) -> None:
+def test_front_tasks_run_first_and_cancelled_ones_do_not(calls: Capture) -> None:
     handles = [resize.enqueue(1), resize.using(front=True).enqueue(2), resize.enqueue(3)]
     assert handles[0].cancel() == "cancelled"
     assert [ran.id for ran in calls.drain()] == [handles[1].id, handles[2].id]
@@ -262,7 +262,7 @@ def test_what_tasks_enqueue_is_drained_too_and_without_end_it_is_an_error(calls:
     assert (len(calls), calls.drain()) == (0, [])
 
 
-def test_a_name_that_nobody_declared_is_told_as_a_worker_would(calls: Capture) -> None:
+def test_an_undeclared_name_fails_as_in_a_worker(calls: Capture) -> None:
     rota.Client("redis://nowhere.invalid").enqueue("nobody_declared_it", queue="images")
     with pytest.raises(rota.TaskDead, match="declares a task named 'nobody_declared_it'"):
         calls.drain()
@@ -315,7 +315,7 @@ def test_a_move_over_too_many_occurrences_is_an_error() -> None:
         assert (calls.clock.now, len(calls)) == (before, 0)
 
 
-def test_the_clock_stands_still_and_only_moves_on(calls: Capture) -> None:
+def test_the_clock_only_moves_forward(calls: Capture) -> None:
     before = calls.clock.now
     assert calls.clock.now == before
     with pytest.raises(ValueError, match="only moves on"):

@@ -188,7 +188,7 @@ def test_async_tasks_run_with_and_without_a_running_loop() -> None:
 
 
 @pytest.mark.parametrize("task", [slow, slow_async])
-def test_the_soft_limit_ends_a_task_when_limits_are_asked_for(task: rota.Task[[], None]) -> None:
+def test_the_soft_limit_ends_a_task_if_limits_are_enabled(task: rota.Task[[], None]) -> None:
     began = time.monotonic()
     with eager(limits=True), pytest.raises(rota.TimeLimit):
         task.enqueue()

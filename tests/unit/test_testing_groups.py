@@ -132,7 +132,7 @@ def test_eager_runs_all_of_it_at_once() -> None:
         assert (ran[5:], len(attempts)) == (["x", "y", "z"], 8)
 
 
-def test_the_client_for_asyncio_is_answered_too() -> None:
+def test_eager_works_with_async_clients() -> None:
     async def program() -> None:
         chain = await rota.chain(*words("a", "b")).aenqueue()
         group = await rota.group(words("c"), then=work.call("d")).aenqueue()
