@@ -105,7 +105,7 @@ def a_program_with_redis_py_alone_enqueues_and_takes(fleet: RunningFleet, slim: 
     assert done.returncode == 0, done.stderr
     told = json.loads(done.stdout)
     assert (told["doubled"], told["awaited"], told["taken"]) == (42, 16, [4])
-    assert "converting it takes msgspec, which is not installed: pip install msgspec" in told["typed"]
+    assert "converting it requires msgspec, which is not installed: pip install msgspec" in told["typed"]
     status = fleet.client.wait(told["wrong"], DEADLINE_SECONDS)
     assert (status.state, status.attempt) == ("dead", 1)
     assert status.death is not None

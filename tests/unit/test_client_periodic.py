@@ -51,10 +51,10 @@ def test_several_schedules_of_a_task_are_numbered_or_named() -> None:
 
 
 MISUSES: list[tuple[Any, type[Exception], str]] = [
-    ({"cron": "0 25 * * *"}, ValueError, 'cron "0 25 \\* \\* \\*": "25" at character 3 is no hour; that is'),
+    ({"cron": "0 25 * * *"}, ValueError, 'cron "0 25 \\* \\* \\*": "25" at character 3 is not a valid hour: expected'),
     ({"cron": "* * * * *", "timezone": "Mars/Olympus"}, ValueError, 'no time zone "Mars/Olympus"'),
     ({"cron": 5}, TypeError, 'expression must be a string such as "0 3 .*", got 5'),
-    ({"cron": "* * * * *", "every": 5}, ValueError, "give cron or every, not both: several stand in schedules"),
+    ({"cron": "* * * * *", "every": 5}, ValueError, "give cron or every, not both: several belong in schedules"),
     ({"timezone": "UTC"}, ValueError, "timezone is the time zone of cron: give cron with it"),
     ({"every": 0.5}, ValueError, "every must be 1 second to 100 years, got 0.5 s"),
     ({"every": "30s"}, TypeError, "every must be seconds or a timedelta, got '30s'"),

@@ -118,7 +118,7 @@ def test_a_requested_retry_is_still_limited_by_retries() -> None:
 
 def test_a_task_chooses_its_own_end() -> None:
     assert end(TaskOptions(), 1, Dead("address unknown")) == GiveUp(DeadReason.REQUESTED, "address unknown")
-    assert end(TaskOptions(), 1, Dead()).why == "the task asked for it"
+    assert end(TaskOptions(), 1, Dead()).why == "the task raised rota.Dead"
     assert end(TaskOptions(), 1, Dead(KeyError("image"))).why == "Dead: 'image'"  # type: ignore[arg-type]  # it happens
 
 
@@ -131,7 +131,7 @@ def test_subclasses_of_the_tasks_own_ends_need_not_call_ours() -> None:
         def __init__(self, host: str) -> None:
             self.host = host
 
-    assert end(TaskOptions(), 1, NoImage(7)) == GiveUp(DeadReason.REQUESTED, "the task asked for it")
+    assert end(TaskOptions(), 1, NoImage(7)) == GiveUp(DeadReason.REQUESTED, "the task raised rota.Dead")
     assert delay_seconds(TaskOptions(jitter=False), 1, Busy("db")) == 2
     negative = Busy("db")
     negative.delay = -1

@@ -178,7 +178,7 @@ REFUSED: list[tuple[Any, Any, str]] = [
     (list[datetime], [NOW, NOW.replace(tzinfo=None)], "it[1] is a datetime without a time zone"),
     (UUID, str(UUID(int=1)), "it is of type str, and would arrive as UUID"),
     (Decimal, 1.5, "it is of type float, and would arrive as Decimal"),
-    (Decimal, Decimal("nan"), "it is NaN, no number"),
+    (Decimal, Decimal("nan"), "it is NaN, not a number"),
     (Colour, "red", "it is of type str, and would arrive as Colour"),
     (Level, 1, "it is of type int, and would arrive as Level"),
     (tuple[int, int], [1, 2], "it is of type list, and would arrive as tuple"),
@@ -198,7 +198,7 @@ REFUSED: list[tuple[Any, Any, str]] = [
     (Order, Order(UUID(int=1), (Item(1),)), "it.items is of type tuple, and would arrive as list"),  # type: ignore[arg-type]  # likewise
     (Guest, {"name": "g"}, "it is of type dict, and would arrive as Guest"),
     (Shape, {"kind": "a", "since": NOW.date(), "more": 1}, "it would arrive with other keys than it has"),
-    (tuple[float], (float("nan"),), "it[0] is nan, no number"),
+    (tuple[float], (float("nan"),), "it[0] is nan, not a number"),
     (dict[int, object], {1: NOW}, "it[1] is of type datetime, and would arrive as str"),
     (tuple[object], (Plain(),), "it cannot be written as JSON: TypeError: there is no conversion for Plain"),
     (Annotated[int, msgspec.Meta(ge=1)], 0, "it is refused: expected int >= 1"),
@@ -207,7 +207,7 @@ REFUSED: list[tuple[Any, Any, str]] = [
     (
         str | date,
         NOW.date(),
-        "but nothing can be converted by that: Type unions may not contain more than one str-like",
+        "but it cannot be used for conversion: Type unions may not contain more than one str-like",
     ),
     ("Hidden", NOW, "it is annotated as Hidden, but that cannot be read here: NameError: name 'Hidden' is not defined"),
     (Plain, NOW, "but there is no conversion for Plain"),

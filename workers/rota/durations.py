@@ -74,7 +74,7 @@ def unix_microseconds(when: datetime, what: str) -> int:
         raise ValueError(f"{what} has no time zone: give it one, as in datetime.now(timezone.utc), got {when!r}")
     value = (when - _EPOCH) // _MICROSECOND
     if value > 2 * MAX_SECONDS * MICROSECONDS:
-        raise ValueError(f"{what} lies more than 100 years ahead: {when!r}")
+        raise ValueError(f"{what} is more than 100 years ahead: {when!r}")
     return value
 
 

@@ -25,7 +25,7 @@ _TABLE: Final[Mapping[str, Mapping[str, str]]] = {
         _TIERS: "priority",
         "give it at each call, .enqueue_in(60, ...) or .using(delay=60).enqueue(...)": "countdown delay defer",
         "give it at each call, .enqueue_at(when, ...) or .using(at=when).enqueue(...)": "eta at run_at",
-        "every task is handled so: leave it out": "acks_late reject_on_worker_lost track_started",
+        "all tasks are handled so: leave it out": "acks_late reject_on_worker_lost track_started",
         "write time_limit=, in seconds": "timeout job_timeout hard_time_limit",
         "write result_ttl=, in seconds": "ignore_result store_results store_result keep_result",
         'write rate="10/m"': "rate_limit",

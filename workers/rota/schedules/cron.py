@@ -81,7 +81,7 @@ def _fault_in_field(number: int, part: str, begin: int) -> str:
             break
         begin += len(term) + 1
     field = _FIELDS[number]
-    return f'"{term}" at character {begin + 1} is no {field.name}; that is * or {field.takes}'
+    return f'"{term}" at character {begin + 1} is not a valid {field.name}: expected * or {field.takes}'
 
 
 def _is_readable(number: int, part: str) -> bool:
@@ -131,9 +131,7 @@ def far_enough_back(expression: str, timezone: str, now_us: int, count: int) -> 
 
 def _walk(expression: str, moment: datetime, *, reverse: bool = False) -> "CronSim":
     if not HAS_CRONSIM:
-        raise ModuleNotFoundError(
-            "when a cron expression occurs is told by cronsim: pip install cronsim", name="cronsim"
-        )
+        raise ModuleNotFoundError("the times of cron expressions require cronsim: pip install cronsim", name="cronsim")
     return CronSim(expression, moment, reverse=reverse)
 
 

@@ -136,16 +136,16 @@ def calls_of(member: Call[Any] | CallChain) -> Sequence[Call[Any]]:
 def check_member(member: Any, where: str) -> None:
     """Raise TypeError if the object cannot be a member of a group."""
     if isinstance(member, CallGroup):
-        raise TypeError(f"{where}: a group is no member of another: enqueue it in `then`, by a task of yours")
+        raise TypeError(f"{where}: a group cannot be a member of another: enqueue it in `then`, by a task of yours")
     if not isinstance(member, CallChain):
         _check_call(member, where)
 
 
 def check_link(call: Any, where: str) -> None:
     if isinstance(call, CallChain):
-        raise TypeError(f"{where}: a chain stands in no chain: write rota.chain(*first.calls, ...)")
+        raise TypeError(f"{where}: a chain cannot be part of a chain: write rota.chain(*first.calls, ...)")
     if isinstance(call, CallGroup):
-        raise TypeError(f"{where}: a group stands in no chain: write rota.group([...], then=rota.chain(...))")
+        raise TypeError(f"{where}: a group cannot be part of a chain: write rota.group([...], then=rota.chain(...))")
     if isinstance(call, list | tuple):
         raise TypeError(f"{where}: rota.chain takes calls one by one: write rota.chain(*calls)")
     _check_call(call, where)
@@ -161,7 +161,7 @@ def _check_call(call: Any, where: str) -> None:
 
 def fault_in_call_options(given: Iterable[str], owner: str) -> str:
     """Return the message for options that no call has."""
-    declared = dict.fromkeys(TaskArguments.__annotations__, "say it where the task is declared, in @rota.task(...)")
+    declared = dict.fromkeys(TaskArguments.__annotations__, "give it where the task is declared, in @rota.task(...)")
     return fault_in_option(
         min(set(given) - CALL_OPTIONS), owner, declared | FOREIGN_NAMES["call"], CallOptions.__annotations__
     )
@@ -175,26 +175,26 @@ def advice_on_options(name: str, names: Collection[str]) -> str:
         return ""
     option = f"{meant}=" if meant in CALL_OPTIONS else ""
     elsewhere = "" if option else f": {FOREIGN_NAMES['call'][meant]}"
-    return f"; options of a call stand apart: {name}.using({option}...).enqueue(...){elsewhere}"
+    return f"; give the options of a call separately: {name}.using({option}...).enqueue(...){elsewhere}"
 
 
 def why_no_call(thing: Any) -> str:
     """Return the message for an object that was to be enqueued and is not a Call."""
     name = getattr(thing, "__name__", "resize")
     if isinstance(thing, str):
-        return f'a name alone is no call, got {thing!r}: write rota.Call({thing!r}, args=[7], queue="images")'
+        return f'a name alone is not a call, got {thing!r}: write rota.Call({thing!r}, args=[7], queue="images")'
     if hasattr(thing, "call"):
         return f"this is a task, not a call of it: write {name}.call(...), or enqueue it by {name}.enqueue(...)"
     if hasattr(thing, "duplicate"):
-        return f"it is enqueued already: {thing!r}; calls are made by resize.call(...)"
+        return f"it is already enqueued: {thing!r}; make a call with resize.call(...)"
     if thing is None:
-        return "None is no call: resize(7) calls the function here and now, and resize.call(7) makes a call of it"
+        return "None is not a call: resize(7) calls the function here and now, and resize.call(7) makes a call of it"
     if callable(thing):
         task = task_of_method(thing)
-        advice = f"the function {name} is no task: declare it with @rota.task, and write {name}.call(...)"
+        advice = f"the function {name} is not a task: declare it with @rota.task, and write {name}.call(...)"
         return f"write {task}.call(...), not {task}.{name}" if task else advice
-    what = "what is enqueued is a call, as resize.call(7) or rota.Call(...)"
-    return f"{what}; chains and groups go one by one, by their .enqueue(): got {thing!r}"
+    what = "only a call can be enqueued, for example resize.call(7) or rota.Call(...)"
+    return f"{what}; enqueue chains and groups one by one, with their .enqueue(); got {thing!r}"
 
 
 def task_of_method(thing: Any) -> str:
@@ -207,6 +207,6 @@ def why_not_positional(what: Any, more: Sequence[Any]) -> str:
     """Return the message for positional arguments given beside the object to enqueue."""
     shown = ", ".join(map(repr, more))
     if isinstance(what, str):
-        return f"the task's arguments stand in a list: write .enqueue({what!r}, args=[{shown}])"
+        return f"give the task's arguments as a list: write .enqueue({what!r}, args=[{shown}])"
     name = getattr(what, "__name__", "resize")
     return f"enqueue() takes one call: write .enqueue({name}.call({shown})), or {name}.enqueue({shown})"

@@ -20,7 +20,8 @@ from rota.tasks.arguments import Misfit, is_model, step
 
 _PLACE: Final = re.compile(r"(.*?)(?: - at `(?:key` in `)?\$(.*)`)?", re.DOTALL)  # an error that msgspec reports
 _NAIVE: Final = (
-    "is a datetime without a time zone, which is another time on another node: pass an aware one, as datetime.now(UTC)"
+    "is a datetime without a time zone, which means another time on another node: pass an aware one, as "
+    "datetime.now(UTC)"
 )
 
 
@@ -154,7 +155,10 @@ def _differences(path: str, given: Any, arrives: Any) -> Iterator[tuple[str, str
     elif parts is None or others is None:
         if given != arrives:
             is_nan = given != given  # noqa: PLR0124 - nothing else differs from itself
-            yield path, f"is {given}, no number" if is_nan else f"would arrive as another {_named(arrives)} than it is"
+            yield (
+                path,
+                f"is {given}, not a number" if is_nan else f"would arrive as another {_named(arrives)} than it is",
+            )
         elif isinstance(arrives, datetime) and arrives.utcoffset() is None:
             yield path, _NAIVE
     elif [where for where, _ in parts] != [where for where, _ in others]:

@@ -28,7 +28,7 @@ def why_no_task(given: Any, name: Any) -> str:
         case type():
             return f"{given.__qualname__} is a class: declare a function that creates one"
         case classmethod() | property():
-            return f"@rota.task stands on a {type(given).__name__}, {_NO_OBJECT}"
+            return f"@rota.task is applied to a {type(given).__name__}, {_NO_OBJECT}"
         case _ if not inspect.isroutine(given):
             return f"@rota.task takes a function, got {given!r}"
         case _ if inspect.isgeneratorfunction(given) or inspect.isasyncgenfunction(given):
@@ -46,14 +46,14 @@ def _why_not_known(function: FunctionType, name: Any) -> str:
     if name is not None:
         return ""
     if last == "<lambda>":
-        return f"{where} is a lambda, which has no name that a worker could know it by: write it with def"
+        return f"{where} is a lambda, which has no name by which a worker could find it: write it with def"
     if _INSIDE not in outer:
         return ""
     outermost = outer.partition(_INSIDE)[0]
     return (
-        f"{where} is inside {outermost}, and workers know what importing a module declares: write it at the top of its "
-        "module, with functools.wraps in a decorator under @rota.task; or, if the import calls "
-        f'{outermost}, name it: @rota.task(name="{last}")'
+        f"{where} is inside {outermost}, and workers know only the tasks that a module declares when it is "
+        "imported: write it at the top of its module, with functools.wraps in a decorator under @rota.task; or, "
+        f'if the import calls {outermost}, name it: @rota.task(name="{last}")'
     )
 
 
@@ -69,7 +69,7 @@ def fault_in_rate_key(rate_key: str, signature: inspect.Signature | None) -> str
     for name in parameters_in(rate_key):
         if name not in known:
             has = f"has {', '.join(known)}" if known else "has none"
-            return f"rate_key names {name!r}, which is no parameter of the function: it {has}"
+            return f"rate_key names {name!r}, which is not a parameter of the function: it {has}"
     return ""
 
 

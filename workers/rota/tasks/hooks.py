@@ -78,7 +78,7 @@ def current_task() -> CurrentTask:
         return _running.get()()
     except LookupError:
         raise NoCurrentTask(
-            "no task runs here: current_task() answers inside a task that a worker runs, and in a thread of "
+            "no task runs here: current_task() works inside a task that a worker runs, and in a thread of "
             "such a task only under a copy of its context (contextvars.copy_context)"
         ) from None
 

@@ -71,7 +71,7 @@ def check_rate_key(value: object, what: str = "rate_key") -> str:
         raise ValueError(f"{what}: {error} in {value!r}; write {{{{ for a brace") from None
     for _, name, form, conversion in parts:
         if name is not None and (form or conversion or not name.isidentifier()):
-            raise ValueError(f"{what}: in braces stands the name of a parameter and nothing else, got {value!r}")
+            raise ValueError(f"{what}: braces must contain the name of a parameter and nothing else, got {value!r}")
     if not parameters_in(value):
         example = value if value.isidentifier() else "account"
         raise ValueError(f'{what} names a parameter in braces, as in {what}="{{{example}}}", got {value!r}')
@@ -327,7 +327,7 @@ def check_options(given: TaskArguments) -> TaskOptions:
     if options.unique_for is not None and not options.unique:
         raise ValueError("unique_for sets how long a task stays unique: give unique=True with it")
     if options.rate_key and options.rate is None:
-        raise ValueError('rate_key says whose starts are counted: give a rate with it, as in rate="10/s"')
+        raise ValueError('rate_key selects which starts are counted: give a rate with it, as in rate="10/s"')
     return options
 
 

@@ -138,7 +138,7 @@ def declared(given: Mapping[str, Any]) -> tuple[Periodic, ...]:
     if timezone is not None and cron is None:
         raise ValueError("timezone is the time zone of cron: give cron with it")
     if cron is not None and every is not None:
-        raise ValueError("give cron or every, not both: several stand in schedules=[rota.Cron(...), rota.Every(...)]")
+        raise ValueError("give cron or every, not both: several belong in schedules=[rota.Cron(...), rota.Every(...)]")
     found: list[Periodic] = []
     if cron is not None:
         found.append(Cron(cron, timezone=UTC if timezone is None else timezone))

@@ -65,7 +65,7 @@ def _end(options: TaskOptions, failures: int, exception: BaseException) -> GiveU
     if isinstance(exception, Dead):
         why: object = exception.why
         text = why if isinstance(why, str) else error_line(exception)  # it may be an exception
-        return GiveUp(DeadReason.REQUESTED, text or "the task asked for it")
+        return GiveUp(DeadReason.REQUESTED, text or "the task raised rota.Dead")
     if _is_of_debugger(exception):
         return GiveUp(DeadReason.NOT_RETRIED, _NO_TERMINAL)
     if isinstance(exception, options.dead_on):
@@ -92,7 +92,7 @@ def _is_retried(options: TaskOptions, exception: BaseException) -> bool:
 def _backoff(options: TaskOptions, failures: int, random: Callable[[], float]) -> float:
     if callable(options.backoff):
         delay: Duration = options.backoff(failures)
-        return min(seconds(delay, "the answer of backoff"), options.max_delay)
+        return min(seconds(delay, "the delay of backoff"), options.max_delay)
     if options.backoff == "linear":
         bounded = min(options.base * failures, options.max_delay)
     else:

@@ -164,7 +164,7 @@ def _is_known(kind: Any) -> bool:
     )
 
 
-_NO_MSGSPEC = "converting it takes msgspec, which is not installed: pip install msgspec"
+_NO_MSGSPEC = "converting it requires msgspec, which is not installed: pip install msgspec"
 
 
 @dataclass(frozen=True)
@@ -268,7 +268,7 @@ def _converter_or_why(function: Callable[..., Any], annotation: Annotation) -> "
     except ModuleNotFoundError as error:
         return _NO_MSGSPEC if error.name == "msgspec" else str(error)
     except (TypeError, ValueError, NameError, AttributeError, RecursionError) as error:  # also from classes it names
-        return f"nothing can be converted by that: {str(error).partition(' - type ')[0]}"
+        return f"it cannot be used for conversion: {str(error).partition(' - type ')[0]}"
 
 
 def _with_pydantic(
@@ -280,7 +280,8 @@ def _with_pydantic(
         return PydanticConverter(annotation.resolved(function))
     except ModuleNotFoundError as error:
         raise ModuleNotFoundError(
-            f"{name}: pydantic=True takes pydantic and msgspec: pip install 'rota[pydantic]' ({error})", name=error.name
+            f"{name}: pydantic=True requires pydantic and msgspec: pip install 'rota[pydantic]' ({error})",
+            name=error.name,
         ) from None
     except Exception as error:
         text = f"{name}: pydantic=True, and pydantic cannot work with {parameter}, annotated as {annotation.shown}"
