@@ -109,7 +109,7 @@ def main() -> None:
     asked = parser.parse_args()
     memory = SlotMemory.create(1024)
     master = memory.slot(MASTER_SLOT)
-    master.begin(1)
+    master.assign(1)
     master.enter(1, os.getpid())
     master.phase = Phase.IDLE
     own = OwnSlot.of(memory.slot(EXPORTER_SLOT))

@@ -109,7 +109,7 @@ def test_the_page_explains_every_key() -> None:
 
 
 def test_tasks_of_a_process_that_runs_several_have_a_row_each() -> None:
-    second = MemberTask(TASK.task._replace(place=2), 1.0, 1.0)
+    second = MemberTask(TASK.task._replace(task_index=2), 1.0, 1.0)
     several = Member(8, Role.WORKER, 77, Phase.BUSY, 0.5, (TASK, second), 10)
     rows = rows_by_task(shown(MASTER, several, children=())["processes"])
     assert [(row["where"], bool(row["task"])) for row in rows] == [(0, False), ("8.0", True), ("8.2", True)]

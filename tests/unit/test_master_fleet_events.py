@@ -141,7 +141,7 @@ def test_the_notice_says_what_the_master_alone_knows(core: Core) -> None:
 
 def test_a_heartbeat_reports_the_node(core: Core) -> None:
     worker = core.child(Role.WORKER, 8, "default")
-    worker.places = 5
+    worker.concurrency = 5
     worker.is_quiet = True
     core.state.last_death = {**DEATH, "at": 1.0}
     report = report_of(core.state)

@@ -115,7 +115,7 @@ def loop(signals: StopSignals, server: FakeServer) -> Iterator[PollerLoop]:
     store, report = Store("n"), PollerReport(Recorder(slot.metrics), 4, SharedText(memoryview(bytearray(4096))))
     bell = os.eventfd(0)
     yield PollerLoop(
-        life=ChildProcess("node", 4, slot, 1, "", -1, bell),
+        process=ChildProcess("node", 4, slot, 1, "", -1, bell),
         link=cast(Link, server),
         bell=cast(PollerBell, server),
         waiter=cast(Waiter, server),
@@ -162,7 +162,7 @@ def test_a_stop_signal_is_seen_before_the_next_chunk(loop: PollerLoop, server: F
     server.overdue, server.lost_owners, server.most = 1_000_000, 100, 3
     assert loop.run() == EXIT_DRAINED
     assert server.calls == ["promote", "sweep", "promote", "reap"]
-    assert loop.life.slot.phase is Phase.DRAINING
+    assert loop.process.slot.phase is Phase.DRAINING
 
 
 def test_it_rests_when_nothing_is_due_and_a_sweep_is_all_the_look_it_needs(

@@ -306,10 +306,10 @@ class AttemptMaker:
         if attempt.outcome is DONE or (failure := attempt.failure()) is None:
             return
         attempt.record.extend(boottime_ns() + self.limit_ns, 0)
-        for hook in self.hooks.failure:
-            call_hook(hook, attempt.current(), failure)
-        for hook in self.hooks.dead if failure.is_dead else ():
-            call_hook(hook, attempt.current(), attempt.error)
+        for failure_hook in self.hooks.failure:
+            call_hook(failure_hook, attempt.current(), failure)
+        for dead_hook in self.hooks.dead if failure.is_dead else ():
+            call_hook(dead_hook, attempt.current(), attempt.error)
 
     def _decide(self, settings: CallSettings, failures: int) -> int:
         """Decide what the master does if it has to end this attempt: once for each number of failures."""
