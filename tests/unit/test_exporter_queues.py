@@ -196,14 +196,14 @@ def test_what_a_person_asks_in_vain_is_waited_for_briefly_the_next_time(monkeypa
     on.answers.clear()
     redis = RedisThread(on.connect)
     for _ in range(2):
-        with pytest.raises(redis_thread.NoAnswer):
+        with pytest.raises(redis_thread.NoReply):
             redis.call(lambda run: run(AUDIT))
     on.answers.set()
     until(lambda: _answered(redis), "it answers again")
 
 
 def _answered(redis: RedisThread) -> bool:
-    with suppress(redis_thread.NoAnswer):
+    with suppress(redis_thread.NoReply):
         return redis.call(lambda run: run(AUDIT)).accepted == 5
     return False
 

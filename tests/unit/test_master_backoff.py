@@ -160,16 +160,16 @@ def test_a_pool_of_many_that_exit_early_together_counts_each_wave_once() -> None
 
 def test_early_exits_are_forgotten_after_a_healthy_minute_and_not_before() -> None:
     backoff = exiting_early(TOLERATED + 1)
-    assert backoff.calmed(10_000.0, LIMITS).exiting_early, "nothing has come up since"
+    assert backoff.calmed(10_000.0, LIMITS).exits_early, "nothing has come up since"
     up = backoff.after_ready(100.0)
-    assert up.calmed(159.0, LIMITS).exiting_early
+    assert up.calmed(159.0, LIMITS).exits_early
     assert up.calmed(160.0, LIMITS) == up.calmed(160.0, LIMITS).calmed(161.0, LIMITS)
     assert up.calmed(160.0, LIMITS).allowance(160.0, starting=9) is None
 
 
 def test_one_task_done_by_a_worker_that_came_since_shows_that_the_pool_works() -> None:
     backoff = exiting_early(TOLERATED + 1, in_task=True)
-    assert backoff.after_work(requested_at=1.0).exiting_early, "that one came before"
+    assert backoff.after_work(requested_at=1.0).exits_early, "that one came before"
     assert not backoff.after_work(requested_at=100.0).failures_in_a_row
 
 

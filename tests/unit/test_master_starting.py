@@ -64,7 +64,7 @@ def test_the_owners_of_all_workers_that_are_started_together_are_registered_in_o
     core.child(Role.ZYGOTE, 2, "generation-1")
     core.take(Ticked())
     (register,) = core.done(Register)
-    assert [slot for slot, _ in register.places] == [8, 9, 10]
+    assert [slot for slot, _ in register.slots] == [8, 9, 10]
 
 
 def test_a_worker_whose_start_was_given_up_has_its_slot_closed_before_its_owner_is_reaped(start: Start) -> None:

@@ -71,7 +71,7 @@ def test_with_nothing_in_hand_all_is_over_within_two_seconds_of_silence() -> Non
     stop = stop.advance(dead, stop.idle_leave_by, silent_since=0)
     assert stop.stage is Stage.REST
     assert stop.idle_leave_by <= 1.6
-    assert stop.is_over(dead, stop.began)
+    assert stop.is_over(dead, stop.since)
 
 
 def test_with_something_in_hand_all_is_over_within_five_seconds_of_the_drain() -> None:

@@ -168,6 +168,6 @@ def exporter() -> int:
     except OSError as error:
         raise Failure(ExitCode.CONFIG, f"[http] cannot be used: {error}") from error
     with contextlib.closing(ListenSocket()) as listening:
-        listening.begin(config.http.listen)
+        listening.start(config.http.listen)
         assert listening.fd is not None
         return serve_standalone(settings, access, os.dup(listening.fd))

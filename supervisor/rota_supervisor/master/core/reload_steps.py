@@ -193,7 +193,7 @@ def _fault_of_death(death: Death, importing: str, config: Config) -> Fault:
     if child.role is not Role.ZYGOTE:
         return Fault(f"workers of pool {child.pool!r}", f"the start of one {late} (see @rota.on_worker_start)")
     path, what = (f"imports: {importing}", "it") if importing else ("imports", "the modules")
-    ended = f"ended its process: {death.changed_parts}{at}"
+    ended = f"ended its process: {death.text}{at}"
     return Fault(path, f"importing {what} {late if child.why is Reason.BOOT else ended}")
 
 
@@ -220,7 +220,7 @@ def _candidate_has_failed(key: PoolKey, backoff: StartBackoff) -> bool:
 
 def _fault_of_crash_loop(key: PoolKey, backoff: StartBackoff) -> Fault:
     """Return the fault to report when the children of a pool never become READY, or no longer do."""
-    last = f", at last: {backoff.changed_parts}" if backoff.changed_parts else ""
+    last = f", at last: {backoff.last_end}" if backoff.last_end else ""
     in_a_row = backoff.failures_in_a_row
     if key.role is Role.ZYGOTE:
         died = f"died {in_a_row} times in a row" if backoff.ever_ready else f"died {backoff.failures} times"

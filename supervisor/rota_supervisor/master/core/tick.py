@@ -28,7 +28,7 @@ def ticked(state: MasterState, event: Ticked, now: float) -> list[do.Effect]:
     _note_time(state, event, now)
     recover_backoffs(state, now)
     effects, desired = _perform_plans(state, now)
-    if state.has_ended:  # The first generation cannot work.
+    if desired is None:  # The first generation cannot work.
         return effects
     state.next_plan_at = next_plan_at(state.children, desired, now)
     return [
@@ -48,8 +48,9 @@ def _note_time(state: MasterState, event: Ticked, now: float) -> None:
     state.redis_silent_since = event.redis_silent_since
 
 
-def _perform_plans(state: MasterState, now: float) -> tuple[list[do.Effect], Desired]:
-    """Perform plans until one is empty. Returns the effects, and the fleet that the last plan was made for."""
+def _perform_plans(state: MasterState, now: float) -> tuple[list[do.Effect], Desired | None]:
+    """Perform plans until one is empty. Returns the effects, and the fleet that the last plan was made for, or None if
+    the master leaves."""
     effects: list[do.Effect] = []
     while True:  # A moved child may let a candidate take over, which may require further moves.
         effects += [] if state.stop.is_requested else reload_steps.commit_or_refuse(state, now)
@@ -57,7 +58,7 @@ def _perform_plans(state: MasterState, now: float) -> tuple[list[do.Effect], Des
         desired = desired_of(state.wanted, state.stop, dict(state.backoffs), state.awake_since)
         actions = [] if state.has_ended else plan(desired, state.children, now)
         if not actions:
-            return effects, desired
+            return effects, None if state.has_ended else desired
         effects += [effect for action in actions for effect in perform(state, action, now)]
 
 

@@ -274,7 +274,7 @@ class _Master:
         listening.start(self._state.config.http.listen, or_next=not was_set)
         if listening.warning:
             log.logger().warning(log_events.CONFIG_WARNING, path="http.listen", warning=listening.warning)
-        log.logger().info(log_events.FLEET_STARTING, listen=listening.control_socket)
+        log.logger().info(log_events.FLEET_STARTING, listen=listening.address)
 
     async def _serve(self) -> None:
         """Serve the control socket, forever."""
