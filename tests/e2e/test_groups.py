@@ -34,7 +34,7 @@ def fleet(running: RunningFleet, redis_client: redis.Redis) -> Iterator[RunningF
 
 
 @pytest.mark.parametrize("size", [1, 10, LARGE])
-def test_what_follows_starts_once_after_the_last_end(fleet: RunningFleet, measured: Measure, size: int) -> None:
+def test_then_starts_once_after_the_last_end(fleet: RunningFleet, measured: Measure, size: int) -> None:
     label = f"one of {size}"
     handle = fleet.client.enqueue(rota.group(notes(label, size), then=after(label)))
     measured(f"seconds of a group of {size}", seconds_until(lambda: handle.status().state == "ended"))

@@ -42,7 +42,7 @@ async def warm(url: str, namespace: str) -> AsyncIterator[rota.AsyncClient]:
         yield client
 
 
-def test_what_the_client_that_blocks_can_do_it_can(server: Server, namespace: str, fleet: Fleet) -> None:
+def test_the_asyncio_client_does_what_the_blocking_one_does(server: Server, namespace: str, fleet: Fleet) -> None:
     async def program() -> None:
         async with rota.AsyncClient(server.url, namespace) as client:
             handle = await client.enqueue(call("a"))
@@ -138,7 +138,7 @@ def test_a_cancelled_await_disturbs_no_other_call(link: FaultyLink, namespace: s
     asyncio.run(program())
 
 
-def test_what_was_cancelled_before_it_was_sent_is_not_in_doubt(link: FaultyLink, namespace: str) -> None:
+def test_a_call_cancelled_before_it_was_sent_is_not_in_doubt(link: FaultyLink, namespace: str) -> None:
     async def program() -> None:
         async with rota.AsyncClient(link.url, namespace) as client:
             link.silence(requests=True, replies=True)
@@ -192,7 +192,7 @@ def test_each_command_has_a_reply_if_packing_takes_all_the_time(link: FaultyLink
     asyncio.run(program())
 
 
-def test_silence_of_one_connection_is_made_up_for_on_another(link: FaultyLink, namespace: str, fleet: Fleet) -> None:
+def test_a_silent_connection_is_replaced_within_the_timeout(link: FaultyLink, namespace: str, fleet: Fleet) -> None:
     async def program() -> None:
         async with warm(link.url, namespace) as client:
             link.lose_replies(1, cut=False)
@@ -300,9 +300,7 @@ def test_a_call_that_connects_during_close_raises(link: FaultyLink, namespace: s
     asyncio.run(program())
 
 
-def test_what_is_sent_while_the_client_is_closed_is_uncertain_and_opens_no_connection(
-    link: FaultyLink, namespace: str
-) -> None:
+def test_a_call_during_close_is_uncertain_and_opens_no_connection(link: FaultyLink, namespace: str) -> None:
     async def program() -> None:
         async with warm(link.url, namespace) as client:
             link.hold(replies=True)

@@ -117,7 +117,7 @@ class TestBlocking:
         pool = getattr(own, "connection_pool", own)
         pool.disconnect()
 
-    def test_what_was_borrowed_is_given_back_and_works_for_the_application(self, own: Any, client: Client) -> None:
+    def test_a_borrowed_connection_is_returned_and_still_works(self, own: Any, client: Client) -> None:
         client.enqueue(call())
         assert not own.connection_pool._in_use_connections
         assert own.ping()

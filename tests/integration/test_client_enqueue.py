@@ -229,16 +229,14 @@ def test_a_namespace_in_which_no_fleet_was_ever_seen_is_warned_of_once(
     assert warning.filename == __file__
 
 
-def test_the_tasks_of_a_consumer_without_a_fleet_are_no_surprise(server: Server, namespace: str) -> None:
+def test_tasks_of_a_consumer_without_a_fleet_cause_no_warning(server: Server, namespace: str) -> None:
     with Client(server.url, namespace) as made, warnings.catch_warnings():
         warnings.simplefilter("error")
         with made.consumer("q"):
             made.enqueue("work", queue="q")
 
 
-def test_fronts_of_one_call_stand_in_their_order_at_the_head_and_the_others_behind(
-    client: Client, fleet: Fleet
-) -> None:
+def test_front_calls_keep_their_order_at_the_head(client: Client, fleet: Fleet) -> None:
     """However many there are: more than one call of the script takes."""
     client.enqueue("work", queue="q", id="waits")
     calls = [rota.Call("work", queue="q", id=f"{number}", front=bool(number % 3)) for number in range(400)]

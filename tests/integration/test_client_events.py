@@ -38,7 +38,7 @@ def ids(client: Client, after: str | None = "0", **wanted: str) -> list[str]:
     return [event.task_id for event in client.events(after, timeout=0, **wanted)]
 
 
-def test_all_that_is_kept_is_given_in_order_and_then_what_comes(followed: Fleet, client: Client) -> None:
+def test_kept_events_come_in_order_and_then_new_ones(followed: Fleet, client: Client) -> None:
     for start in (0, 350):  # more than a page
         followed.push(*(f"a{number}" for number in range(start, start + 350)))
     with client.events("0", timeout=30) as events:
@@ -80,7 +80,7 @@ def test_events_of_one_queue_or_one_task_can_be_had(followed: Fleet, client: Cli
     assert ids(client, queue="q", task="work") == ["a"]
 
 
-def test_it_ends_when_nothing_came_for_so_long(followed: Fleet, client: Client) -> None:
+def test_iteration_ends_after_its_timeout_without_events(followed: Fleet, client: Client) -> None:
     with client.events(queue="q", timeout=0.3) as events, repeating(lambda: followed.push("x", queue="other"), 0.01):
         assert list(events) == []
 

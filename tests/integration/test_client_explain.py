@@ -101,7 +101,7 @@ def test_without_a_master_no_claims_are_expected(client: Client, fleet: Fleet) -
     ("number", "error"),
     [(0, ValueError), (1001, ValueError), ("5", TypeError), (True, TypeError), (2.5, TypeError)],
 )
-def test_a_number_of_claims_that_is_none_is_refused(client: Client, number: int, error: type[Exception]) -> None:
+def test_an_invalid_number_of_claims_is_refused(client: Client, number: int, error: type[Exception]) -> None:
     with pytest.raises(error, match="the number of claims must be"):
         client.explain(number)
 

@@ -95,7 +95,7 @@ def test_a_server_that_refuses_has_not_taken_the_task(refusal: str) -> None:
         assert not isinstance(caught.value, rota.ServerFull)
 
 
-def test_a_url_that_is_none_is_refused_at_once() -> None:
+def test_an_invalid_url_is_refused_at_once() -> None:
     with pytest.raises(ValueError, match="is not a Redis URL"):
         Client("http://localhost")
     with pytest.raises(ValueError, match="has the option 'retry_on_timeout'"):

@@ -88,7 +88,7 @@ class TestChains:
         ended = handle.wait(timeout=5)
         assert (ended.id, ended.state) == (handle.ids[2], "done")
 
-    def test_what_is_cancelled_or_dead_is_the_last(self, client: Client, take: Take) -> None:
+    def test_a_chain_ends_with_a_cancelled_or_dead_task(self, client: Client, take: Take) -> None:
         handle = client.enqueue(rota.chain(call("a"), call("b"), call("c")))
         take(1)
         assert handle.cancel() == "cancelled"
@@ -102,7 +102,7 @@ class TestChains:
         with pytest.raises(rota.WaitTimeout):
             client.enqueue(rota.chain(call("a"), call("b"))).wait(timeout=0.01)
 
-    def test_of_a_duplicate_nothing_is_added(self, client: Client, fleet: Fleet) -> None:
+    def test_a_duplicate_chain_adds_nothing(self, client: Client, fleet: Fleet) -> None:
         chain = rota.chain(call("a", id="a"), call("b"))
         client.enqueue(chain)
         handle = client.enqueue(chain)
@@ -128,7 +128,7 @@ class TestChains:
 
 
 class TestGroups:
-    def test_what_follows_is_there_when_the_last_member_has_ended(self, client: Client, take: Take) -> None:
+    def test_then_is_enqueued_when_the_last_member_has_ended(self, client: Client, take: Take) -> None:
         members: list[Link] = [call("a"), rota.chain(call("b"), call("c"))]
         handle = client.enqueue(rota.group(members, then=call("then"), id="g"))
         status = handle.status()
@@ -182,7 +182,7 @@ class TestGroups:
         assert handle.cancel()
         assert len(set(deadlines)) == 3
 
-    def test_of_one_that_never_was_nothing_is_known(self, client: Client) -> None:
+    def test_a_group_that_never_was_is_unknown(self, client: Client) -> None:
         handle = client.group("nobody")
         assert (handle.status().state, handle.wait(5).state, handle.cancel()) == ("unknown", "unknown", False)
 
@@ -191,12 +191,12 @@ class TestGroups:
         with pytest.raises(rota.WaitTimeout, match="group g has not ended within"):
             handle.wait(timeout=0.01)
 
-    def test_enqueued_again_it_is_a_duplicate(self, client: Client, fleet: Fleet) -> None:
+    def test_a_group_enqueued_again_is_a_duplicate(self, client: Client, fleet: Fleet) -> None:
         group = rota.group([call("a"), call("b")], id="g")
         assert [client.enqueue(group).duplicate for _ in range(2)] == [False, True]
         assert len(fleet.lane("default")) == 2
 
-    def test_cut_short_it_goes_on_where_it_was(
+    def test_an_interrupted_group_continues_where_it_was(
         self, server: Server, namespace: str, fleet: Fleet, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         group = rota.group([call("work", number) for number in range(ROUND_MEMBERS + 100)], id="g")
@@ -284,7 +284,7 @@ class TestMap:
         assert max(waiting) <= 10
         assert told == [(number, None) for number in range(0, 61, 5)]
 
-    def test_what_was_cut_short_goes_on_behind_the_items_that_are_there(self, client: Client, fleet: Fleet) -> None:
+    def test_an_interrupted_map_continues_after_the_accepted_items(self, client: Client, fleet: Fleet) -> None:
         def broken() -> Iterator[int]:
             yield from range(250)
             raise OSError("the database went away")

@@ -29,7 +29,7 @@ def link(task_id: str) -> rota.Call[Any]:
     return rota.Call("work", (task_id,), queue="default", id=task_id, result_ttl=60)
 
 
-def test_what_a_chain_or_a_group_has_not_enqueued_yet_is_pending_and_names_what_it_follows(client: Client) -> None:
+def test_a_pending_task_names_what_it_follows(client: Client) -> None:
     client.enqueue(rota.chain(link("one"), link("two"), link("three")))
     client.enqueue(rota.group([rota.chain(link("a"), link("b"))], then=link("last"), on_dead=link("sorry"), id="g"))
     told = {each: client.status(each) for each in ("two", "three", "b", "last", "sorry")}

@@ -115,7 +115,7 @@ def test_run_now_enqueues_one_more_and_not_beside_one_that_has_not_ended(client:
     assert not client.schedules.run_now("nightly").duplicate
 
 
-def test_what_a_node_declares_no_client_changes_but_may_pause_and_run(client: Client, fleet: Fleet) -> None:
+def test_a_client_can_only_pause_and_run_declared_schedules(client: Client, fleet: Fleet) -> None:
     declare(fleet)
 
     with pytest.raises(rota.ScheduleDeclared, match="'hourly' is of the code or the configuration of a running node"):
@@ -157,7 +157,7 @@ def test_an_unknown_schedule_raises(client: Client) -> None:
             verb("nightly")
 
 
-def test_what_a_foreign_hand_left_is_shown_with_what_is_wrong(client: Client, fleet: Fleet) -> None:
+def test_an_invalid_record_is_listed_with_its_error(client: Client, fleet: Fleet) -> None:
     far = b"9" * 30
     fleet.redis.hset(fleet.keys.schedules, "far", b" ".join([far, far, far, far, b"0", far]) + b"\n" + TEXT)
     fleet.redis.hset(fleet.keys.schedules, "odd", b"whatever")

@@ -163,7 +163,7 @@ def test_a_running_task_is_marked(client: Client, fleet: Fleet) -> None:
 
 
 @pytest.mark.parametrize("kill_after", [0, -1, float("nan"), timedelta(0)])
-def test_a_time_to_kill_that_is_none_is_refused(client: Client, kill_after: float) -> None:
+def test_an_invalid_kill_after_is_refused(client: Client, kill_after: float) -> None:
     with pytest.raises(ValueError, match="kill_after must be"):
         client.cancel("a", kill_after=kill_after)
 

@@ -254,7 +254,7 @@ class TestManyThreads:
 
 
 class TestTimeouts:
-    def test_a_wait_that_is_over_leaves_nothing_that_goes_on(
+    def test_an_ended_wait_leaves_no_thread_and_no_connection(
         self, client: Client, fleet: Fleet, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.setattr(waits, "QUERY_ALL_SECONDS", 0.1)
@@ -405,7 +405,7 @@ class TestLosses:
         assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 7
         assert asked.result(SECONDS).state is State.DONE
 
-    def test_a_client_that_is_gone_leaves_nothing_for_ever(self, server: Server, namespace: str, fleet: Fleet) -> None:
+    def test_keys_of_a_killed_client_expire(self, server: Server, namespace: str, fleet: Fleet) -> None:
         owner, claim = fleet.claimed("a")
         child = os.fork()
         if child == 0:

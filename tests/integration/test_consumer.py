@@ -158,7 +158,7 @@ def test_retries_follow_the_options_the_task_was_declared_and_enqueued_with(
     assert "traceback" in deaths[0]
 
 
-def test_what_was_settled_in_its_block_is_not_settled_again(client: Client, consumer: rota.Consumer) -> None:
+def test_a_task_settled_in_its_block_is_not_settled_again(client: Client, consumer: rota.Consumer) -> None:
     push(client, "a")
     with next(consumer) as task:
         task.dead("enough")
@@ -294,9 +294,7 @@ def test_queues_share_a_consumer_by_the_weights_that_masters_publish(client: Cli
     assert taken.count("q") == 15
 
 
-def test_a_task_with_a_crash_on_record_comes_alone_and_costs_no_endless_calls(
-    link: FaultyLink, namespace: str, fleet: Fleet
-) -> None:
+def test_a_task_with_a_recorded_crash_is_claimed_alone(link: FaultyLink, namespace: str, fleet: Fleet) -> None:
     fleet.push("guilty")
     owner = fleet.register()
     fleet.turn(owner, one_tier("q"))
@@ -321,7 +319,7 @@ def test_a_task_with_a_crash_on_record_comes_alone_and_costs_no_endless_calls(
 # The end
 
 
-def test_stop_ends_iteration_and_what_is_held_can_still_be_settled(client: Client, fleet: Fleet) -> None:
+def test_after_stop_held_tasks_can_still_be_settled(client: Client, fleet: Fleet) -> None:
     push(client, "a")
     with client.consumer("q", limit=2) as consumer, ThreadPoolExecutor(2) as pool:
         task = next(consumer)
@@ -341,7 +339,7 @@ def test_a_signal_handler_may_stop_it(consumer: rota.Consumer) -> None:
         signal.signal(signal.SIGUSR1, before)
 
 
-def test_close_gives_back_what_is_held_in_order_without_blame_and_leaves_no_owner(client: Client, fleet: Fleet) -> None:
+def test_close_returns_held_tasks_in_order_and_removes_the_owner(client: Client, fleet: Fleet) -> None:
     push(client, "a", "b", "c")
     with client.consumer("q", limit=2) as consumer:
         tasks = [next(consumer), next(consumer)]
@@ -461,7 +459,7 @@ def test_a_returned_task_is_claimed_again_before_its_lost_registration_is_settle
             before.done()
 
 
-def test_what_may_be_started_once_is_dead_when_its_consumer_lost_it(
+def test_an_at_most_once_task_is_dead_when_its_consumer_lost_it(
     client: Client, consumer: rota.Consumer, fleet: Fleet
 ) -> None:
     rota.task(name="work", crash_limit=0)(lambda *_, **__: None)
@@ -549,7 +547,7 @@ def test_without_a_server_a_consumer_raises_at_once(namespace: str) -> None:
         client.consumer("q")
 
 
-def test_what_cannot_be_taken_is_refused(client: Client) -> None:
+def test_invalid_arguments_of_a_consumer_are_refused(client: Client) -> None:
     with pytest.raises(rota.InvalidName):
         client.consumer("not a name")
     for limit in (0, 501):

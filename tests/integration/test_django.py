@@ -76,7 +76,7 @@ class TestCommits:
             pass
         assert fleet.lane("mail") == []
 
-    def test_what_a_savepoint_enqueued_goes_with_its_rollback_alone(self, fleet: Fleet) -> None:
+    def test_the_rollback_of_a_savepoint_drops_only_its_enqueues(self, fleet: Fleet) -> None:
         with transaction.atomic():
             kept = send()
             with rolled_back():

@@ -114,9 +114,7 @@ def test_without_a_replica_in_time_it_is_uncertain_accepted_and_may_be_repeated(
     fleet.close()
 
 
-def test_a_repeat_on_another_connection_is_not_confirmed_by_what_that_one_did_not_write(
-    pair: tuple[Server, Server], namespace: str
-) -> None:
+def test_a_repeat_on_another_connection_is_not_confirmed_by_it(pair: tuple[Server, Server], namespace: str) -> None:
     first, second = pair
     with waiting(first, namespace, seconds=HASTY_SECONDS) as client, stopped(second):
         with pytest.raises(rota.Uncertain) as caught:
@@ -166,9 +164,7 @@ def test_a_lost_reply_is_made_up_for_and_confirmed(pair: tuple[Server, Server], 
         assert link.calls["wait"] == before + 2  # one for each time that it was sent
 
 
-def test_a_script_the_server_does_not_know_is_confirmed_once_it_was_taught(
-    pair: tuple[Server, Server], namespace: str
-) -> None:
+def test_a_call_is_confirmed_after_its_script_was_loaded(pair: tuple[Server, Server], namespace: str) -> None:
     first, second = pair
     with waiting(first, namespace) as client, redis.Redis.from_url(first.url) as asking:
         client.enqueue(call("a"))
@@ -179,7 +175,7 @@ def test_a_script_the_server_does_not_know_is_confirmed_once_it_was_taught(
         hasty.enqueue(call("b"))
 
 
-def test_what_is_refused_is_refused_and_not_in_doubt(pair: tuple[Server, Server], namespace: str) -> None:
+def test_a_refused_enqueue_is_not_in_doubt(pair: tuple[Server, Server], namespace: str) -> None:
     first, _ = pair
     with waiting(first, namespace) as client, redis.Redis.from_url(first.url) as asking:
         client.enqueue(call("a"))

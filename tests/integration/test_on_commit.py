@@ -83,7 +83,7 @@ def test_arguments_are_checked_at_the_call(resize: Resize, transaction: Transact
 
 
 @pytest.mark.parametrize("wrong", ["commit", 3])
-def test_what_takes_no_callback_is_refused_at_the_call(resize: Resize, wrong: Any) -> None:
+def test_an_on_commit_without_callback_is_refused_at_the_call(resize: Resize, wrong: Any) -> None:
     with pytest.raises(TypeError, match="on_commit must be a callable that takes a callback"):
         resize.using(on_commit=wrong).enqueue(7)
     with pytest.raises(TypeError, match="on_commit must be a callable that takes a callback"):
@@ -117,7 +117,7 @@ def test_the_default_client_waits_for_commits_unless_a_call_opts_out(
     assert resize.enqueue(6).id in fleet.lane("images")
 
 
-def test_what_is_awaited_is_refused_while_a_transaction_is_open(resize: Resize, fleet: Fleet) -> None:
+def test_an_awaited_enqueue_is_refused_in_a_transaction(resize: Resize, fleet: Fleet) -> None:
     transaction = Transaction()
     rota.configure(on_commit=transaction.on_commit)
 
@@ -141,7 +141,7 @@ def test_what_is_awaited_is_refused_while_a_transaction_is_open(resize: Resize, 
     assert fleet.lane("images") == sent
 
 
-def test_many_calls_wait_together_and_a_call_cannot_say_when_it_is_sent(
+def test_many_calls_wait_for_one_commit_together(
     resize: Resize, transaction: Transaction, client: Client, fleet: Fleet
 ) -> None:
     calls = [resize.using(front=True).call(1), resize.call(2)]

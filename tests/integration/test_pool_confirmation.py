@@ -61,7 +61,7 @@ def _scripted() -> Iterator[_ScriptedServer]:
 
 
 @pytest.mark.parametrize(("ends", "expected"), [(False, Replied), (True, NotReplied)])
-def test_the_confirmation_of_one_connection_is_none_for_what_went_by_another(
+def test_a_confirmation_counts_only_for_its_own_connection(
     scripted: _ScriptedServer, ends: bool, expected: type
 ) -> None:
     scripted.ends = ends

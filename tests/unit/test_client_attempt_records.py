@@ -21,7 +21,7 @@ def test_each_attempt_has_its_node_and_duration() -> None:
     assert (end.attempt, end.reason, end.node) == (3, "retries", "web-1")
 
 
-def test_of_a_living_task_the_last_crash_is_shown_and_of_a_dead_one_the_death() -> None:
+def test_a_live_task_shows_its_last_crash_a_dead_one_its_death() -> None:
     living = status_of("a", TaskState("ready", failures=1, crashes=1, attempt_records=b"\n".join([CRASH, FAILURE])))
     assert living.last_crash is not None
     assert (living.last_crash["cause"], living.death, len(living.attempts)) == ("signal", None, 2)

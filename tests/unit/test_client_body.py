@@ -39,13 +39,13 @@ def test_the_two_element_form_has_neither_id_nor_queue() -> None:
 
 
 @given(st.lists(JSON, max_size=4), st.dictionaries(st.text(), JSON, max_size=4))
-def test_what_is_written_is_read_back(args: list[object], kwargs: dict[str, object]) -> None:
+def test_an_encoded_body_is_decoded_again(args: list[object], kwargs: dict[str, object]) -> None:
     body = Body("id-1", "email", "send", args, kwargs)
     assert decode_body(encode_body(body)) == body
 
 
 @given(st.lists(JSON, max_size=4), st.dictionaries(st.text(), JSON, max_size=4))
-def test_what_is_written_is_compact_json(args: list[object], kwargs: dict[str, object]) -> None:
+def test_a_body_is_compact_json(args: list[object], kwargs: dict[str, object]) -> None:
     written = encode_body(Body("id-1", "email", "send", args, kwargs))
     plain = ["id-1", "email", "send", args, *([{"kwargs": kwargs}] if kwargs else [])]
     assert written == json.dumps(plain, ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode()

@@ -130,7 +130,7 @@ def test_a_hook_that_does_not_yield_once_is_an_error(log: list[str]) -> None:
         pass
 
 
-def test_what_a_call_would_not_run_is_no_hook(log: list[str]) -> None:
+def test_a_coroutine_or_generator_function_is_not_a_hook(log: list[str]) -> None:
     async def connect() -> None:
         log.append("never")
 

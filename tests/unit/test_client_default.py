@@ -37,7 +37,7 @@ def test_each_value_comes_from_the_first_that_has_it(tmp_path: Path) -> None:
     assert resolve(ClientSettings(timeout_seconds=2), environment, tmp_path).timeout_seconds == 2
 
 
-def test_what_decides_nothing_is_not_read(tmp_path: Path) -> None:
+def test_sources_without_effect_are_not_read(tmp_path: Path) -> None:
     (tmp_path / "rota.toml").write_text("this is not TOML")
     broken = {"ROTA_REDIS_URL_FILE": "/nowhere/secret", "ROTA_LIMITS__MAX_PAYLOAD_KB": "big"}
     broken["ROTA_TIMEOUT_SECONDS"] = "long"
@@ -186,7 +186,7 @@ def test_a_client_and_a_url_together_are_refused() -> None:
         Client()
 
 
-def test_what_lends_no_connections_is_refused_with_what_to_give() -> None:
+def test_an_unusable_redis_client_is_refused_with_advice() -> None:
     with pytest.raises(TypeError, match="a Redis client of yours is given as redis="):
         Client(redis.Redis())  # type: ignore[arg-type]  # that is the claim
     with pytest.raises(TypeError, match="expected a client, got str: give a Redis client"):

@@ -103,7 +103,7 @@ def test_a_claim_has_its_reason() -> None:
     )
 
 
-def test_what_a_bare_item_will_be_called_is_not_known() -> None:
+def test_the_id_of_an_item_that_is_not_adopted_is_unknown() -> None:
     [claim] = told([queue("q")], expected(f"adopted-{NOW}-1", "q")).claims
     assert claim.id == ""
     assert claim.why == "no other queue of its tier is ready"

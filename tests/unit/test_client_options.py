@@ -22,7 +22,7 @@ def test_the_defaults_are_the_documented_ones() -> None:
     assert (options.result_ttl, options.remember) == (0, True)
 
 
-def test_an_option_that_is_none_is_refused_with_those_there_are() -> None:
+def test_an_unknown_option_is_refused_with_the_known_ones() -> None:
     with pytest.raises(
         TypeError,
         match=r"no option 'result_tll', did you mean 'result_ttl'. its options are name, queue, .*result_ttl, remember",

@@ -59,7 +59,7 @@ def test_a_declared_task_brings_its_queue_and_its_signature(resize: rota.Task[[i
         prepared(Call("resize", [1, 2, 3]))
 
 
-def test_what_the_caller_wrote_is_what_travels(resize: rota.Task[[int, str], None]) -> None:
+def test_arguments_are_sent_as_the_caller_wrote_them(resize: rota.Task[[int, str], None]) -> None:
     del resize
     by_keyword = prepared(Call("resize", kwargs={"size": "l", "image_id": 7}))
     assert json.loads(by_keyword.body)[3:] == [[], {"kwargs": {"size": "l", "image_id": 7}}]
@@ -158,7 +158,7 @@ class TestUniqueKeys:
     def test_a_call_has_no_unique_key_by_default(self, resize: rota.Task[[int, str], None]) -> None:
         assert prepared(resize.call(7, "s")).unique_key == ""
 
-    def test_it_depends_on_queue_name_and_arguments(self, resize: rota.Task[[int, str], None]) -> None:
+    def test_the_unique_key_depends_on_queue_name_and_arguments(self, resize: rota.Task[[int, str], None]) -> None:
         unique = resize.using(unique=True)
         keys = {
             prepared(call).unique_key

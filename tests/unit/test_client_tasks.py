@@ -53,7 +53,7 @@ def test_it_is_found_by_its_name() -> None:
     assert [task.options.queue for task in default_registry] == ["default", "sums"]
 
 
-def test_two_functions_of_one_name_are_refused_with_both_places() -> None:
+def test_two_tasks_of_one_name_are_refused_with_both_locations() -> None:
     rota.task(add)
     with pytest.raises(DuplicateTask) as caught:
         rota.task(name="add")(elsewhere())
@@ -83,7 +83,7 @@ def test_a_coroutine_function_is_recognized() -> None:
     assert stopped.value.value == 3
 
 
-def test_what_cannot_be_a_task_is_refused() -> None:
+def test_objects_that_cannot_be_tasks_are_refused() -> None:
     def rows() -> Iterator[int]:
         yield 1
 
@@ -165,7 +165,7 @@ def test_arguments_must_fit_the_signature(
         assert task.bind(args, kwargs) == (bound.args, bound.kwargs)
 
 
-def test_the_call_of_a_task_is_the_call_one_makes_by_hand() -> None:
+def test_task_call_equals_a_call_made_by_hand() -> None:
     called, made = rota.task(add).call(1, b=2), rota.Call("add", (1,), {"b": 2})
     assert called == made
     assert repr(called) == repr(made)
@@ -235,7 +235,7 @@ def test_attributes_of_the_function_do_not_become_those_of_the_task() -> None:
     assert (task.name, task.options.queue, task.function) == ("tagged", "default", tagged)
 
 
-def test_options_of_one_call_stand_apart_from_the_parameters() -> None:
+def test_options_of_a_call_are_separate_from_its_parameters() -> None:
     @rota.task(name="move")
     def move(queue: str, delay: int = 0) -> None: ...
 

@@ -16,5 +16,5 @@ def public(client: type) -> dict[str, list[str]]:
     }
 
 
-def test_the_client_for_asyncio_has_the_methods_of_the_one_that_blocks() -> None:
+def test_the_asyncio_client_has_the_methods_of_the_blocking_one() -> None:
     assert public(rota.AsyncClient) == public(rota.Client)

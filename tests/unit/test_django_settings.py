@@ -34,7 +34,7 @@ def test_errors_name_the_fault_and_the_remedy(given: object, told: str, monkeypa
     assert told in f"{fault.msg} {fault.hint}"
 
 
-def test_what_is_right_is_no_fault() -> None:
+def test_valid_settings_pass_the_system_check() -> None:
     with set_up_again({"redis_url": "redis://h", "namespace": "shop", "timeout_seconds": 2, "on_commit": False}):
         assert run_checks(tags=["rota"]) == []
 

@@ -323,7 +323,7 @@ def test_a_fault_during_import_is_raised_in_its_line(row: Row) -> None:
 
 
 @pytest.mark.parametrize("row", NESTED, ids=titled)
-def test_what_a_worker_could_not_call_is_refused_as_a_task(row: Row) -> None:
+def test_a_function_that_no_worker_could_call_is_refused(row: Row) -> None:
     written, error, *words = row
     assert raised_by(written, error, tuple(words))[-1] == "tasks.py"
 

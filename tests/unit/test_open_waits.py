@@ -52,7 +52,7 @@ def test_a_wake_up_queries_every_wait_for_that_task() -> None:
     assert open_waits.next_queries() == dict.fromkeys(queries, "done")
 
 
-def test_how_a_task_ended_is_known_by_its_wake_up_when_nothing_else_is() -> None:
+def test_an_end_can_be_known_by_its_wake_up_alone() -> None:
     open_waits, [wait] = opened(END_OF_A)
     open_waits.wake("expired", "a")
     open_waits.resolve(open_waits.next_queries(), [UNKNOWN])

@@ -74,7 +74,7 @@ def linked(span: ReadableSpan) -> list[int]:
     return [link.context.span_id for link in span.links]
 
 
-def test_an_attempt_is_linked_to_the_span_of_its_enqueue_and_both_say_what_by_the_conventions(
+def test_spans_of_enqueue_and_attempt_are_linked_and_follow_the_conventions(
     traced: InMemorySpanExporter,
 ) -> None:
     handle = double.enqueue(7)

@@ -59,7 +59,7 @@ def test_calls_that_have_a_reply_have_one_name_and_count_on() -> None:
     assert [second, third] == [f"{name} 2", f"{name} 3"]
 
 
-def test_what_is_sent_besides_goes_on_with_the_same_name() -> None:
+def test_a_derived_sender_continues_with_the_same_name() -> None:
     sender = sender_of([])
     besides: Sender[NewTask, Any, NewTask] = sender.of(
         lambda batch: cast("Command[Any]", batch), lambda items, _: list(items)
@@ -88,7 +88,7 @@ def test_the_name_of_any_other_call_is_never_used_again(replies: list[Sequence[R
     assert a_call(sender, REPLIED)[0].split()[0] != first.split()[0]
 
 
-def test_what_is_repeated_by_hand_keeps_its_nonce_whatever_was_sent_since() -> None:
+def test_a_call_repeated_by_hand_keeps_its_nonce() -> None:
     repeats: Repeated = []
     sender = sender_of(repeats)
     first, _ = a_call(sender, SILENT, SILENT)

@@ -105,7 +105,7 @@ def test_enqueues_of_async_clients_are_collected_with_handles(calls: Capture) ->
     assert [call.args for call in calls] == [[1], [2], [3]]
 
 
-def test_what_other_threads_enqueue_is_collected(calls: Capture) -> None:
+def test_enqueues_of_other_threads_are_collected(calls: Capture) -> None:
     thread = threading.Thread(target=resize.enqueue, args=(1,))
     thread.start()
     thread.join()
@@ -122,7 +122,7 @@ def test_a_call_is_as_a_worker_sees_it(calls: Capture) -> None:
     assert (call.front, call.unique, call.unique_for, call.result_ttl) == (True, True, 9.0, 60.0)
 
 
-def test_once_the_block_is_over_clients_go_to_their_server_again(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_after_the_block_clients_use_their_server_again(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(default_clients, "_default", default_clients.DefaultClient())
     with capture() as outer:
         with capture() as inner:
@@ -133,7 +133,7 @@ def test_once_the_block_is_over_clients_go_to_their_server_again(monkeypatch: py
         resize.enqueue(3)
 
 
-def test_what_a_real_client_refuses_is_refused(calls: Capture) -> None:
+def test_capture_refuses_what_a_client_refuses(calls: Capture) -> None:
     with pytest.raises(rota.InvalidArguments, match="set"):
         resize.enqueue({1})  # type: ignore[arg-type]
     with pytest.raises(rota.InvalidArguments, match="do not fit"):
@@ -244,7 +244,7 @@ def test_a_failed_attempt_is_due_again_after_its_longest_back_off(calls: Capture
         handle.result()
 
 
-def test_what_expired_is_not_run(calls: Capture) -> None:
+def test_an_expired_task_is_not_run(calls: Capture) -> None:
     handle = resize.using(expires=30).enqueue(1)
     calls.clock.move(31)
     assert [ran.outcome for ran in calls.drain()] == ["expired"]
@@ -252,7 +252,7 @@ def test_what_expired_is_not_run(calls: Capture) -> None:
         handle.result()
 
 
-def test_what_tasks_enqueue_is_drained_too_and_without_end_it_is_an_error(calls: Capture) -> None:
+def test_drain_runs_enqueued_tasks_too_and_limits_an_endless_loop(calls: Capture) -> None:
     chain.enqueue(3)
     assert len(calls.drain()) == len(calls) == 4
     chain.enqueue(1000)
@@ -287,7 +287,7 @@ print(*{name.split(".")[0] for name in sys.modules})
 """
 
 
-def test_of_what_rota_depends_on_it_needs_nothing() -> None:
+def test_capture_imports_no_dependency_of_rota() -> None:
     done = subprocess.run([sys.executable, "-c", _SLIM], capture_output=True, text=True, check=True, timeout=60)
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     names = {re.split(r"\W", each.replace("-", "_"))[0] for each in project["dependencies"]}

@@ -101,14 +101,14 @@ def test_a_call_has_run_when_its_enqueue_returns() -> None:
     assert [(each.task, each.outcome, each.result) for each in ran] == [("eager_double", "done", n) for n in (8, 2, 4)]
 
 
-def test_a_result_is_kept_as_workers_keep_it() -> None:
+def test_a_result_is_stored_as_workers_store_it() -> None:
     with eager():
         handle = forgets.enqueue(1)
         with pytest.raises(rota.ResultNotStored, match="result_ttl"):
             handle.result()
 
 
-def test_what_a_task_raises_comes_out_of_the_enqueue() -> None:
+def test_an_enqueue_raises_the_exception_of_its_task() -> None:
     with eager() as ran, pytest.raises(ConnectionError, match="attempt 1"):
         flaky.enqueue(1)
     assert [each.outcome for each in ran] == ["dead"]
@@ -131,7 +131,7 @@ def test_retries_are_made_at_once() -> None:
     assert [each.outcome for each in ran] == ["retry", "retry", "done", *["retry"] * 5, "dead"]
 
 
-def test_what_a_task_enqueues_runs_behind_it_and_it_cannot_wait_for_that() -> None:
+def test_tasks_enqueued_by_a_task_run_after_it() -> None:
     with eager():
         outer.enqueue()
         assert seen == ["outer begins", "outer ends", ("eager_double", "immediate", 1)]
@@ -151,7 +151,7 @@ def test_results_are_of_the_type_that_the_task_is_annotated_with() -> None:
         assert (handle.result(), ran[0].result) == (Decimal("3.00"), Decimal("3.00"))
 
 
-def test_what_is_cancelled_is_not_run_and_what_runs_can_see_it() -> None:
+def test_cancelled_tasks_do_not_run_and_running_ones_see_it() -> None:
     with eager() as ran:
         assert cancels.enqueue().status().state == "done"
     assert (seen, len(ran)) == (["cancelled", True], 1)
@@ -195,7 +195,7 @@ def test_the_soft_limit_ends_a_task_if_limits_are_enabled(task: rota.Task[[], No
     assert time.monotonic() - began < 20  # of the 30 that it would sleep
 
 
-def test_nothing_is_left_of_a_limit() -> None:
+def test_a_limit_leaves_no_handler_and_no_thread() -> None:
     before = signal.getsignal(signal.SIGALRM)
     with eager(limits=True) as ran:
         double.enqueue(1)

@@ -61,7 +61,7 @@ def test_a_chain_ends_with_the_task_that_is_not_done() -> None:
         assert ran == []
 
 
-def test_what_follows_a_group_runs_once_after_its_last_member() -> None:
+def test_then_runs_once_after_the_last_member() -> None:
     with capture() as calls:
         handle = rota.group([*words("a"), rota.chain(*words("b", "c"))], then=work.call("then")).enqueue()
         with pytest.raises(NotRun, match=r"has not ended: capture\(\) runs nothing by itself"):
@@ -145,7 +145,7 @@ def test_eager_works_with_async_clients() -> None:
     assert ran == ["a", "b", "c", "d", "e", "f"]
 
 
-def test_what_is_not_enqueued_yet_is_pending_as_on_a_server() -> None:
+def test_a_following_task_is_pending_as_on_a_server() -> None:
     with capture() as captured:
         chain = rota.chain(work.using(id="one").call("a"), work.using(id="two").call("b")).enqueue()
         rota.group(words("c"), then=work.using(id="last").call("d"), id="g").enqueue()
