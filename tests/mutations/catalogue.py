@@ -142,7 +142,7 @@ MUTATIONS: Final = (
     ),
     Mutation(
         "the entry of a cancelled task is taken for the task that followed under its id",
-        LuaFunction("shared/former", "is_shell", "", "return false"),
+        LuaFunction("shared/incarnations", "is_shell", "", "return false"),
         _MODEL,
     ),
     Mutation(
@@ -223,7 +223,7 @@ MUTATIONS: Final = (
     ),
     Mutation(
         "given back to the tail of the lane",
-        RedisAnswer("shared/otherwise", "LPUSH", "return original('RPUSH', key, ...)"),
+        RedisAnswer("shared/other_ends", "LPUSH", "return original('RPUSH', key, ...)"),
         _MODEL,
     ),
     Mutation(

@@ -94,7 +94,7 @@ def test_hours_that_nobody_has_told_are_closed(fleet: Fleet) -> None:
     define(fleet, hours(fleet, (-60, -30), known=-1))
     fleet.push("a")
     assert not turn(fleet).claims
-    assert "no master has told its hours" in state(fleet).condition_error
+    assert "no master has published its hours" in state(fleet).condition_error
 
 
 @pytest.mark.parametrize(

@@ -1,7 +1,8 @@
 #!lua
 -- Accept tasks, as `enqueue` does, together with the chains that follow them, and make them members of a group. The
 -- script can also open and close the group. A server that is out of memory refuses the call, as it refuses `enqueue`.
--- with: asked prefix sent clock numbers entry doorbell books in_use about_groups former bare news waiters following
+-- with: own_args prefix sent clock numbers entry doorbell counters in_use about_groups incarnations bare task_events
+-- with: waiters following
 -- taking along: enqueue
 -- KEYS[1]  tasks
 -- ARGV
@@ -25,7 +26,7 @@
 -- Invariant: an accepted task becomes a member and is counted by the cursor in the same call. A call with a nonce that
 -- was seen within the last 60 s changes nothing.
 local FIRST, FIELDS = 8, 5
-local nonce, group, opens, on_end, on_dead, cursor, closes = unpack(asked, 1, FIRST - 1)
+local nonce, group, opens, on_end, on_dead, cursor, closes = unpack(own_args, 1, FIRST - 1)
 local now, key = redis_now(), following.group_key(group)
 
 local function fault_in(text)
@@ -44,7 +45,7 @@ local has_group = group ~= ''
 if has_group and not name_or_nil(group) then
   return redis.error_reply('ROTA not a name: ' .. string.sub(group, 1, 200))
 end
-guard_places()
+guard_task_keys()
 redis.call('HLEN', MEMBERS)
 redis.call('SCARD', following.members_key(group))
 redis.call('ZCARD', PREFIX .. 'groups')
@@ -52,13 +53,13 @@ local known = has_group and redis.call('HMGET', key, 'phase', 'ended_us', 'curso
 local accepted = whole(known[3]) or 0
 ARGV[1] = nonce
 local fault = fault_in(on_end) or fault_in(on_dead)
-for at = FIRST, #asked, FIELDS do
-  fault = fault or fault_in(asked[at + 4])
-  for i = at, at + 3 do ARGV[#ARGV + 1] = asked[i] end
+for at = FIRST, #own_args, FIELDS do
+  fault = fault or fault_in(own_args[at + 4])
+  for i = at, at + 3 do ARGV[#ARGV + 1] = own_args[i] end
 end
 if fault then return fault end
 
-local is_repeated = is_answer(nonce, redis.call('GET', sent_key(nonce)))
+local is_repeated = is_reply_to(nonce, redis.call('GET', sent_key(nonce)))
 if has_group and not is_repeated then
   local has_ended = known[2] or known[1] == 'cancelled' or not known[1] and opens == '0'
   if has_ended or cursor ~= '' and tonumber(cursor) ~= accepted then
@@ -67,16 +68,16 @@ if has_group and not is_repeated then
     return { has_ended and 'ended' or 'cursor', accepted, {} }
   end
 end
-local words = enqueue()
-if words.err then return words end
-if has_group and not (is_repeated and known[1]) and cursor ~= '' then accepted = tonumber(cursor) + #words end
-if is_repeated then return { 'ok', accepted, words } end
+local statuses = enqueue()
+if statuses.err then return statuses end
+if has_group and not (is_repeated and known[1]) and cursor ~= '' then accepted = tonumber(cursor) + #statuses end
+if is_repeated then return { 'ok', accepted, statuses } end
 
 local members, ids = {}, {}
-for i, word in ipairs(words) do
+for i, status in ipairs(statuses) do
   local at = FIRST + (i - 1) * FIELDS
-  local id, rest = asked[at], asked[at + 4]
-  local is_accepted = word == 'ok' or word == 'unserved' or word == 'unseen'
+  local id, rest = own_args[at], own_args[at + 4]
+  local is_accepted = status == 'ok' or status == 'unserved' or status == 'unseen'
   if is_accepted and has_group then ids[#ids + 1] = id end
   if is_accepted and (has_group or rest ~= '') then
     members[#members + 1] = id
@@ -84,7 +85,7 @@ for i, word in ipairs(words) do
   end
 end
 if #members > 0 then redis.call('HSET', MEMBERS, unpack(members)) end
-if not has_group then return { 'ok', 0, words } end
+if not has_group then return { 'ok', 0, statuses } end
 if not known[1] then
   redis.call('HSET', key, 'phase', 'open', 'opened_us', digits_of(now), 'then', on_end, 'on_dead', on_dead)
   redis.call('ZADD', PREFIX .. 'groups', to_score(now), group)
@@ -98,4 +99,4 @@ if closes == '1' then
   redis.call('HSET', key, 'phase', 'closed')
   following.end_group_if_over(group, now)
 end
-return { 'ok', accepted, words }
+return { 'ok', accepted, statuses }

@@ -1,7 +1,8 @@
 #!lua flags=allow-oom
 -- Turn the items of legacy lists into tasks. Producers push these items to keys outside the namespace. Items of a
--- list become ready at once; items of a sorted set become ready when their score says that they are due.
--- with: prefix clock numbers entry doorbell books in_use former bare news waiters otherwise following adopt leases
+-- list become ready at once; items of a sorted set become ready when the time in their score has come.
+-- with: prefix clock numbers entry doorbell counters in_use incarnations bare task_events waiters other_ends following
+-- with: adopt leases
 -- KEYS[1]  tasks
 -- ARGV
 --   name              name of this poller
@@ -10,21 +11,21 @@
 -- keys     counts dead delayed doorbell doorbell:* ends ends-sealed ends-untold ends:* epitaphs events events-on former
 --          group-members:* group:* groups idle keys members meta patterns paused progress pulse queue:* queues ready
 --          replies:* result:* served tasks tickets times:* totals turns:* unique:* waiters
--- returns  now in microseconds; 0|1 whether this poller is the one that listens for the fleet; the next due time in
---          microseconds or ''; 0|1 whether items are left that could be taken now; (taken, left, error or '') per
---          source; (queue, reason) per item that went straight to the dead set
+-- returns  now in microseconds; 0|1 whether this poller is the one of the fleet that listens to the sources; the next
+--          due time in microseconds or ''; 0|1 whether items are left that could be taken now; (taken, left, error or
+--          '') per source; (queue, reason) per item that went straight to the dead set
 -- Invariant: an item is either in its source or a task. Items of a source are taken in its order. A source that cannot
 -- be read does not affect the others.
-local UNKNOWN_QUEUE, LONGEST_WAIT, DUTY = 'unknown', 3653 * 86400 * 1000000, 1000000 -- ten years, one second
+local UNKNOWN_QUEUE, LONGEST_WAIT, LEADS_FOR = 'unknown', 3653 * 86400 * 1000000, 1000000 -- ten years, one second
 local DEATH_RECORDS = {
   garbage = '{"reason":"garbage","error":"not a task: neither this item nor its source names a queue"}',
   too_far_ahead = '{"reason":"too_far_ahead","error":"due in more than ten years: is its score in milliseconds? '
     .. 'A score is Unix time in seconds"}',
 }
 local now, name, limit = redis_now(), ARGV[1], tonumber(ARGV[2])
-guard_places()
+guard_task_keys()
 redis.call('SCARD', PREFIX .. 'queues')
-local duty = has_duty(name, 'adopter', 'adopts_until', DUTY, now)
+local is_leader = leads(name, 'adopter', 'adopts_until', LEADS_FOR, now)
 
 -- `routes`: a list `queue:NAME` that feeds another queue also routes the scheduled items that name the queue NAME.
 local sources, routes = {}, {}
@@ -37,9 +38,9 @@ end
 
 -- Return the reply of a command on a source, or nil if the server refused it. The error is stored in the source.
 local function ask(source, command, ...)
-  local answer = redis.pcall(command, source.key, ...)
-  if type(answer) ~= 'table' or not answer.err then return answer end
-  source.fault = answer.err
+  local reply = redis.pcall(command, source.key, ...)
+  if type(reply) ~= 'table' or not reply.err then return reply end
+  source.fault = reply.err
 end
 
 local function look(source)
@@ -131,7 +132,7 @@ for _, source in ipairs(sources) do
 end
 fill_lanes()
 
-local told = {}
+local taken = {}
 for _, source in ipairs(sources) do
   if source.kind == 'list' then
     source.left = ask(source, 'LLEN') or 0
@@ -140,8 +141,8 @@ for _, source in ipairs(sources) do
     local first = ask(source, 'ZRANGE', 0, 0, 'WITHSCORES') or {}
     if first[2] then next_due = math.min(next_due, from_score(first[2])) end
   end
-  told[#told + 1] = source.taken
-  told[#told + 1] = source.left
-  told[#told + 1] = source.fault
+  taken[#taken + 1] = source.taken
+  taken[#taken + 1] = source.left
+  taken[#taken + 1] = source.fault
 end
-return { now, duty, next_due < math.huge and digits_of(next_due) or '', more, told, dead }
+return { now, is_leader, next_due < math.huge and digits_of(next_due) or '', more, taken, dead }

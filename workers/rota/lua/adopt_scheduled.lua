@@ -1,7 +1,8 @@
 #!lua flags=allow-oom
 -- Turn bare items of the delayed set into tasks before they are due, so that they are counted, listed and cancelled
 -- like any other task. A bare item is a JSON array that another program added with ZADD.
--- with: prefix clock entry ticket doorbell books in_use former bare news waiters otherwise following adopt
+-- with: prefix clock entry ticket doorbell counters in_use incarnations bare task_events waiters other_ends following
+-- with: adopt
 -- KEYS[1]  tasks
 -- ARGV
 --   member  member of the delayed set; up to 500
@@ -17,7 +18,7 @@ local DEATH_RECORDS = {
     .. 'A score is Unix time in seconds"}',
 }
 local now, delayed = redis_now(), PREFIX .. 'delayed'
-guard_places()
+guard_task_keys()
 redis.call('SCARD', PREFIX .. 'queues')
 
 local function fault_in(queue, due)

@@ -1,13 +1,13 @@
 #!lua
 -- Enqueue the next occurrences of a schedule a few seconds before they are due, and store the schedule's new record. A
 -- server that is out of memory refuses the call, as it refuses `enqueue`.
--- with: prefix clock numbers entry doorbell books in_use former bare news schedules occurrences
+-- with: prefix clock numbers entry doorbell counters in_use incarnations bare task_events schedules occurrences
 -- KEYS[1]  tasks
 -- ARGV
 --   name           name of the schedule
 --   read           record of the schedule as the poller read it
 --   becomes        record to store instead
---   look_at        time at which a poller has to process the schedule again (in microseconds, or '+inf')
+--   check_at        time at which a poller has to process the schedule again (in microseconds, or '+inf')
 --   rule           'skip' | 'queue': what to do with occurrences that overlap
 --   queue          queue of the occurrences
 --   id, due, body  occurrence, with its due time in microseconds; up to 100 x
@@ -17,7 +17,7 @@
 -- returns  1, or 0 if the stored record is not `read` any more; then nothing was changed
 -- Invariant: if several pollers read the same record, exactly one of them enqueues its occurrences, and does so once.
 local FIELDS, MOST, FIRST = 3, 100, 7
-local name, read, becomes, look_at, rule, queue = unpack(ARGV, 1, FIRST - 1)
+local name, read, becomes, check_at, rule, queue = unpack(ARGV, 1, FIRST - 1)
 local now = redis_now()
 if #ARGV >= FIRST + MOST * FIELDS then return redis.error_reply('ROTA at most 100 occurrences a call') end
 if not queue_or_nil(queue) then return redis.error_reply('ROTA not a queue: ' .. string.sub(queue, 1, 200)) end
@@ -27,7 +27,7 @@ for at = FIRST, #ARGV, FIELDS do
   end
 end
 guard_schedules()
-guard_places()
+guard_task_keys()
 redis.call('SCARD', PREFIX .. 'queues')
 if redis.call('HGET', SCHEDULES, name) ~= read then return 0 end
 
@@ -37,5 +37,5 @@ for at = FIRST, #ARGV, FIELDS do
   put_occurrence(id, queue, whole(due), body, now)
 end
 redis.call('HSET', SCHEDULES, name, becomes)
-redis.call('ZADD', SCHEDULES_DUE, look_at, name)
+redis.call('ZADD', SCHEDULES_DUE, check_at, name)
 return 1

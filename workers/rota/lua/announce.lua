@@ -23,7 +23,7 @@
 local KEPT_US = 300 * 1000000
 local now = redis_now()
 local node, heartbeat, ttl, keep, events, settings, domains = unpack(ARGV, 1, 7)
-local untill = digits_of(now + tonumber(ttl) * 1000)
+local until_us = digits_of(now + tonumber(ttl) * 1000)
 local events_on = PREFIX .. 'events-on'
 local nodes = redis.call('HGETALL', PREFIX .. 'nodes')
 redis.call('HLEN', PREFIX .. 'served')
@@ -43,9 +43,9 @@ if keep == '0' then
   for _, number in ipairs(numbers.err and {} or numbers) do redis.call('UNLINK', sealed_key(number)) end
   redis.call('UNLINK', ENDS, SEALED, UNTOLD)
 end
-redis.call('HSET', PREFIX .. 'nodes', node, untill .. ' ' .. heartbeat)
+redis.call('HSET', PREFIX .. 'nodes', node, until_us .. ' ' .. heartbeat)
 for queue, share in string.gmatch(settings, ' ([^ =]+)=(%d+ %d+ %d+ %d+:?%S*)') do
-  redis.pcall('HSET', PREFIX .. 'shares', queue, untill .. ' ' .. share)
+  redis.pcall('HSET', PREFIX .. 'shares', queue, until_us .. ' ' .. share)
 end
 -- A key of the wrong type disables events, but does not stop the heartbeat.
 if events == '0' then
@@ -60,7 +60,7 @@ end
 -- Publish a domain in which queues of patterns are marked. A new domain starts with a mark for every ready queue.
 local function announce_domain(domain, settings)
   local is_known = redis.pcall('HEXISTS', PATTERNS, domain)
-  redis.pcall('HSET', PATTERNS, domain, untill .. settings)
+  redis.pcall('HSET', PATTERNS, domain, until_us .. settings)
   if is_known ~= 0 then return end
   local turns = PREFIX .. 'turns:' .. domain
   redis.pcall('ZUNIONSTORE', turns, 2, turns, PREFIX .. 'ready', 'WEIGHTS', 1, MARK, 'AGGREGATE', 'MIN')
@@ -82,7 +82,7 @@ local first_queue = 8 + 2 * tonumber(domains)
 for i = 8, first_queue - 1, 2 do announce_domain(ARGV[i], ARGV[i + 1]) end
 forget_domains()
 for i = first_queue, #ARGV do
-  redis.call('HSET', PREFIX .. 'served', ARGV[i], untill)
+  redis.call('HSET', PREFIX .. 'served', ARGV[i], until_us)
   -- A sweep finds bare pushes only in queues that are listed.
   if not is_pattern(ARGV[i]) then redis.call('SADD', PREFIX .. 'queues', ARGV[i]) end
 end

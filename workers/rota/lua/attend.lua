@@ -13,11 +13,11 @@
 --          cancelled; per queue its settings (see shared/shares.lua), or '' for the defaults
 -- Invariant: a lease is only extended, never created. A reaped owner stays reaped.
 local now, lease, owner = redis_now(), tonumber(ARGV[1]) * 1000, ARGV[2]
-local untill = digits_of(now + lease)
+local until_us = digits_of(now + lease)
 redis.call('HLEN', PREFIX .. 'tasks')
 redis.call('HLEN', PREFIX .. 'served')
 redis.call('SCARD', PREFIX .. 'queues')
-local extended = extend_leases({ owner }, untill)
+local extended = extend_leases({ owner }, until_us)
 if #extended == 0 then return { 0, {}, {} } end
 note_lease(lease, now)
 
@@ -25,7 +25,7 @@ local cancelled, shares = cancelled_of(extended), {}
 for i = 3, #ARGV do
   local queue = ARGV[i]
   local served = whole(redis.call('HGET', PREFIX .. 'served', queue)) or 0
-  if served < now + lease then redis.call('HSET', PREFIX .. 'served', queue, untill) end
+  if served < now + lease then redis.call('HSET', PREFIX .. 'served', queue, until_us) end
   redis.call('SADD', PREFIX .. 'queues', queue) -- a sweep finds bare pushes only in listed queues
   shares[#shares + 1] = published_share(queue, now)
 end

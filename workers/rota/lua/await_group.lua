@@ -18,8 +18,8 @@ local known = redis.call('HMGET', key, 'phase', 'ended_us', 'awaited')
 if not known[1] or known[2] then return { 1, -1 } end
 local left = redis.call('SCARD', PREFIX .. 'group-members:' .. group)
 if left <= (tonumber(most) or -1) then return { 1, left } end
-local word, noted = ' ' .. client .. ':' .. most, known[3] or ''
-if not string.find(noted .. ' ', word .. ' ', 1, true) and #noted <= MOST_NOTED then
-  redis.call('HSET', key, 'awaited', noted .. word)
+local waiter, noted = ' ' .. client .. ':' .. most, known[3] or ''
+if not string.find(noted .. ' ', waiter .. ' ', 1, true) and #noted <= MOST_NOTED then
+  redis.call('HSET', key, 'awaited', noted .. waiter)
 end
 return { 0, left }

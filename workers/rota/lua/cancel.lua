@@ -1,7 +1,8 @@
 #!lua flags=allow-oom
 -- Cancel a task. A waiting task ends at once. A running task is marked by an empty body, and its node gets an order to
 -- interrupt it. If the order is lost, `renew` reports the cancelled entry later, and the task gets no other attempt.
--- with: prefix clock entry ticket bare lists doorbell books in_use former news waiters otherwise following
+-- with: prefix clock entry ticket bare lists doorbell counters in_use incarnations task_events waiters other_ends
+-- with: following
 -- KEYS[1]  tasks
 -- ARGV
 --   id          id of the task
@@ -14,7 +15,7 @@
 -- Invariant: a waiting task has ended when the script returns. A running task is never started again.
 local ORDERS_MS, MOST_ORDERS = 60000, 1000 -- what an absent node may leave behind
 local id, kill_after, now = ARGV[1], ARGV[2], redis_now()
-guard_places()
+guard_task_keys()
 local body = redis.call('HGET', PREFIX .. 'tasks', id)
 if not body then return 'unknown' end
 local ticket = parse_ticket(id, redis.call('HGET', PREFIX .. 'tickets', id))
@@ -36,7 +37,7 @@ if redis.call('ZREM', PREFIX .. 'delayed', id) == 1 then
   return 'cancelled'
 end
 
--- The node is the part of the owner's name before slot and life. The time at which the entry became ready tells which
+-- The node is the part of the owner's name before slot and nonce. The time at which the entry became ready tells which
 -- task of this id is meant, because a later one may run there soon. If the key has the wrong type, the order is lost.
 local function order(owner, line)
   local ready = string.match(line, '^%S+ %S+ %S+ %d+ (%d+) ') or '0'
@@ -56,7 +57,7 @@ end
 -- Do this now, because the claim that drops the entry may come much later: free the unique key and record the end.
 free_unique_key(id, 'u')
 if body ~= '' then
-  -- Only the flag of the entry says whether there are attempt records, and the entry is in the lane.
+  -- Only the flag of the entry shows whether there are attempt records, and the entry is in the lane.
   local past = redis.call('HGET', PREFIX .. 'epitaphs', id)
   note_end('cancelled', now, '-', id, e.text, run_record .. (past and after_run_record(past) or ''))
 end

@@ -1,7 +1,7 @@
 #!lua flags=allow-oom
 -- Cancel a group: the group accepts no more members, nothing follows it, and its chains stop. The script returns the
 -- remaining members in batches, and the caller cancels them.
--- with: prefix clock entry doorbell books in_use about_groups former bare news waiters following
+-- with: prefix clock entry doorbell counters in_use about_groups incarnations bare task_events waiters following
 -- KEYS[1]  tasks
 -- ARGV
 --   group   id of the group
@@ -11,19 +11,19 @@
 --          replies:* result:* served tasks tickets times:* totals turns:* unique:* waiters
 -- returns  0|1 whether the group is known and has not ended, the next cursor ('0' after the last batch), and the ids
 -- Invariant: nothing that was to follow the group is enqueued after this call.
-local PORTION = 500
+local CHUNK = 500
 local group, cursor, now = ARGV[1], ARGV[2], redis_now()
-guard_places()
+guard_task_keys()
 redis.call('HLEN', MEMBERS)
 local known = redis.call('HMGET', following.group_key(group), 'phase', 'ended_us')
 if not known[1] or known[2] then return { 0, '0', {} } end
-local portion = redis.call('SSCAN', following.members_key(group), cursor, 'COUNT', PORTION)
+local chunk = redis.call('SSCAN', following.members_key(group), cursor, 'COUNT', CHUNK)
 redis.call('HSET', following.group_key(group), 'phase', 'cancelled')
-for i, member in ipairs(#portion[2] > 0 and redis.call('HMGET', MEMBERS, unpack(portion[2])) or {}) do
+for i, member in ipairs(#chunk[2] > 0 and redis.call('HMGET', MEMBERS, unpack(chunk[2])) or {}) do
   if not member then -- the member's record was deleted by hand, so no script would report its end
-    redis.call('HSET', MEMBERS, portion[2][i], group)
-    follow('purged', now, { portion[2][i] })
+    redis.call('HSET', MEMBERS, chunk[2][i], group)
+    follow('purged', now, { chunk[2][i] })
   end
 end
 following.end_group_if_over(group, now)
-return { 1, portion[1], portion[2] }
+return { 1, chunk[1], chunk[2] }

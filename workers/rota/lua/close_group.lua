@@ -1,6 +1,6 @@
 #!lua flags=allow-oom
 -- Close a group: from now on only its own members may add members. A group without live members ends at once.
--- with: prefix clock entry doorbell books in_use about_groups former bare news waiters following
+-- with: prefix clock entry doorbell counters in_use about_groups incarnations bare task_events waiters following
 -- KEYS[1]  tasks
 -- ARGV
 --   group  id of the group
@@ -10,7 +10,7 @@
 -- returns  1, or 0 if the group has ended or is unknown
 -- Invariant: a group without live members has ended when the script returns.
 local group, now = ARGV[1], redis_now()
-guard_places()
+guard_task_keys()
 redis.call('HLEN', MEMBERS)
 redis.call('SCARD', following.members_key(group))
 local known = redis.call('HMGET', following.group_key(group), 'phase', 'ended_us')

@@ -10,19 +10,19 @@
 --          ready served shares tasks times:* turns:* waiters
 -- returns  a row per closed queue, at most 100 of each kind: queue, for how many microseconds it has been closed, the
 --          name of its condition ('' if it is paused), and the error of the condition or ''
--- The limit equals CLOSED_A_READING of the masters. One evaluation takes 30 to 80 µs; 500 of each kind would block turns
--- for 60 ms.
+-- The limit equals CLOSED_A_READING of the masters. One evaluation takes 30 to 80 µs; 500 of each kind would block
+-- turns for 60 ms.
 -- Invariant: the time since when a queue is closed is kept while it is closed, whichever master runs the script.
 local MOST = 100
 local now = redis_now()
 local ttl = tonumber(ARGV[1])
-local untill = digits_of(now + ttl * 1000)
+local until_us = digits_of(now + ttl * 1000)
 if #ARGV == 1 and redis.call('EXISTS', PREFIX .. 'paused', CONDITIONS, CLOSED) == 0 then return {} end
 
 -- A key of the wrong type disables conditions, but does not stop the master.
 for i = 2, #ARGV, 3 do
   local name, kind, text = unpack(ARGV, i, i + 2)
-  redis.pcall('HSET', CONDITIONS, name, untill .. ' ' .. kind .. ' ' .. text)
+  redis.pcall('HSET', CONDITIONS, name, until_us .. ' ' .. kind .. ' ' .. text)
 end
 local defined = redis.pcall('HGETALL', CONDITIONS)
 for i = 1, #defined, 2 do
@@ -39,10 +39,10 @@ local function members_of(key)
   return found.err and {} or found
 end
 
-local looked_at, rows = {}, {}
-local function look_at(queue)
-  if looked_at[queue] then return end
-  looked_at[queue] = true
+local checked, rows = {}, {}
+local function check(queue)
+  if checked[queue] then return end
+  checked[queue] = true
   local name, fault = closed_by(queue, now)
   if not name or (name ~= '' and not fault and entries_in(queue) == 0) then
     redis.pcall('HDEL', CLOSED, queue)
@@ -53,10 +53,10 @@ local function look_at(queue)
   rows[#rows + 1] = { queue, math.max(0, now - (since or now)), name, fault or '' }
 end
 
-for _, queue in ipairs(fields_of(CLOSED)) do look_at(queue) end
-for _, queue in ipairs(members_of(PREFIX .. 'paused')) do look_at(queue) end
+for _, queue in ipairs(fields_of(CLOSED)) do check(queue) end
+for _, queue in ipairs(members_of(PREFIX .. 'paused')) do check(queue) end
 if #defined > 0 then
-  for _, queue in ipairs(members_of(PREFIX .. 'ready')) do look_at(queue) end
-  for _, queue in ipairs(fields_of(PREFIX .. 'shares')) do look_at(queue) end
+  for _, queue in ipairs(members_of(PREFIX .. 'ready')) do check(queue) end
+  for _, queue in ipairs(fields_of(PREFIX .. 'shares')) do check(queue) end
 end
 return rows

@@ -10,10 +10,10 @@ local MOST = 500
 local now = redis_now()
 local found = redis.pcall('HGETALL', PREFIX .. 'consumers')
 if found.err then found = {} end -- a key of the wrong type counts as empty
-local answer = { #found / 2 }
+local reply = { #found / 2 }
 for i = 1, math.min(#found, 2 * MOST), 2 do
   local expires = whole(redis.call('ZSCORE', PREFIX .. 'owners', found[i])) or now
   local held = length(PREFIX .. 'inflight:' .. found[i])
-  answer[#answer + 1] = { found[i], math.max(0, expires - now), held, found[i + 1] }
+  reply[#reply + 1] = { found[i], math.max(0, expires - now), held, found[i + 1] }
 end
-return answer
+return reply

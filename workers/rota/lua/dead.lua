@@ -9,12 +9,12 @@
 -- returns  the number of dead tasks, then a row each: id, time of death in microseconds, queue, death record,
 --          body
 local offset, count = tonumber(ARGV[1]), math.max(1, math.min(tonumber(ARGV[2]), 500))
-local answer = { redis.call('ZCARD', PREFIX .. 'dead') }
+local reply = { redis.call('ZCARD', PREFIX .. 'dead') }
 local page = redis.call('ZREVRANGE', PREFIX .. 'dead', offset, offset + count - 1, 'WITHSCORES')
 for i = 1, #page, 2 do
   local id = page[i]
   local e = parse_ticket(id, redis.call('HGET', PREFIX .. 'tickets', id))
-  answer[#answer + 1] = {
+  reply[#reply + 1] = {
     id,
     from_score(page[i + 1]),
     e and e.queue or '',
@@ -22,4 +22,4 @@ for i = 1, #page, 2 do
     redis.call('HGET', PREFIX .. 'tasks', id) or '',
   }
 end
-return answer
+return reply

@@ -1,6 +1,7 @@
 #!lua flags=allow-oom
 -- Store the schedules that a node's code and configuration declare. The node's master calls this with each heartbeat.
--- with: prefix clock numbers entry doorbell books in_use former bare news waiters following schedules withdrawal
+-- with: prefix clock numbers entry doorbell counters in_use incarnations bare task_events waiters following schedules
+-- with: withdrawal
 -- KEYS[1]  tasks
 -- ARGV
 --   ttl              lifetime of the declarations in milliseconds
@@ -20,7 +21,7 @@ local MOST, FIELDS = 100, 3
 if #ARGV > 1 + MOST * FIELDS then return redis.error_reply('ROTA at most 100 schedules a call') end
 local now = redis_now()
 guard_schedules()
-guard_places()
+guard_task_keys()
 
 local function declare(name, since, text)
   local s = schedule_of(name)
@@ -34,20 +35,20 @@ local function declare(name, since, text)
   if not is_newer and (tonumber(redis.call('ZSCORE', DECLARED, name) or '') or 0) > now then return 'older' end
   s.rank, s.text = since, text
   withdraw(name, s, now, now)
-  reckon_anew(s, now)
+  reset_occurrences(s, now)
   keep_schedule(name, s)
   return 'changed'
 end
 
-local words = {}
+local statuses = {}
 local ttl = tonumber(ARGV[1]) or 0
 for at = 2, #ARGV, FIELDS do
   local name, age, text = unpack(ARGV, at, at + 2)
-  local since, word = now - (whole(age) or 0), 'refused'
-  if name_or_nil(name) and #name <= LONGEST_NAME then word = declare(name, math.max(1, since), text) end
-  if word == 'new' or word == 'kept' or word == 'changed' then
+  local since, status = now - (whole(age) or 0), 'refused'
+  if name_or_nil(name) and #name <= LONGEST_NAME then status = declare(name, math.max(1, since), text) end
+  if status == 'new' or status == 'kept' or status == 'changed' then
     redis.call('ZADD', DECLARED, digits_of(now + ttl * 1000), name)
   end
-  words[#words + 1] = word
+  statuses[#statuses + 1] = status
 end
-return words
+return statuses

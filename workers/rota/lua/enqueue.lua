@@ -1,7 +1,7 @@
 #!lua
--- Accept tasks. A server that is out of memory refuses this script, so that it is the producers who are pushed back.
+-- Accept tasks. A server that is out of memory refuses this script, so that producers slow down first.
 -- Most other scripts carry `allow-oom` and go on.
--- with: prefix clock bare in_use_at_enqueue news marks sent
+-- with: prefix clock bare in_use_at_enqueue task_events marks sent
 -- KEYS[1]  tasks
 -- ARGV
 --   nonce                 name and number of the call, see shared/sent.lua
@@ -21,8 +21,8 @@
 --   unseen     accepted, but no fleet has ever run in this namespace
 --   duplicate  a live task has this id
 --   held ID    the live task ID holds the unique key
--- The id of a task that was cancelled while it waited can be used again. The old entry stays in its lane as a shell
--- (see shared/former.lua), and the new task has its own entry.
+-- The id of a task that was cancelled while it waited can be used again. The old entry stays in its lane as a tombstone
+-- (see shared/incarnations.lua), and the new task has its own entry.
 -- Invariant: an accepted id is in `tasks` and in exactly one other place. A nonce that was seen within the last 60 s
 -- changes nothing.
 -- Applications wait for this script, mostly with one task per call. It therefore avoids functions and tables, each of
@@ -37,9 +37,9 @@ local stamp = string.format('%d%06d', now / 1000000, now % 1000000) -- takes a t
 local lives, running
 
 -- Return the result for an accepted task. A fleet that is only absent for a while is not reported.
-local function accepted_word(queue)
-  local untill = call('HGET', SERVED, queue)
-  if untill and (tonumber(untill) or 0) > now or any_patterns and servings_of(queue)[1] then return 'ok' end
+local function accepted_status(queue)
+  local until_us = call('HGET', SERVED, queue)
+  if until_us and (tonumber(until_us) or 0) > now or any_patterns and servings_of(queue)[1] then return 'ok' end
   local known = call('HVALS', SERVED)
   for _, other in ipairs(known) do
     if (tonumber(other) or 0) > now then return 'unserved' end
@@ -49,10 +49,10 @@ end
 
 -- Check every item before the first write. A key of the wrong type raises an error here.
 call('HLEN', PREFIX .. 'totals')
-local words, queues, accepted, bodies = {}, {}, {}, {}
+local statuses, queues, accepted, bodies = {}, {}, {}, {}
 local tickets, scores, first_due = {}, {}, math.huge
 local holds, holders
-local news = tell and {} -- arguments of `tell`, for each task
+local events = report and {} -- arguments of `report`, for each task
 -- Read all ids with one command: a HEXISTS for each would be a tenth of a full call. Nearly every id is new and has no
 -- body.
 local ids = {}
@@ -69,7 +69,7 @@ for at = 2, #ARGV, FIELDS do
   if not lane then
     call('LLEN', ready_lane(queue))
     lane = {
-      queue = queue, accepted = 0, word = accepted_word(queue), at_once = 0,
+      queue = queue, accepted = 0, status = accepted_status(queue), at_once = 0,
       listed = call('SISMEMBER', PREFIX .. 'queues', queue), ready = call('SISMEMBER', PREFIX .. 'ready', queue),
       after_id = ' ' .. queue .. ' i ' .. stamp .. ' ' .. stamp .. ' 0 0 0 0 ', -- text of an entry between id and flag
     }
@@ -77,7 +77,7 @@ for at = 2, #ARGV, FIELDS do
     queues[#queues + 1] = lane
   end
 
-  local word, follows = lane.word, live[#words + 1]
+  local status, follows = lane.status, live[#statuses + 1]
   if follows == '' then
     -- The task of this id was cancelled. The id is taken while that task runs. If there are more owners than `cancel`
     -- searches, assume that it runs.
@@ -88,21 +88,21 @@ for at = 2, #ARGV, FIELDS do
         for _, line in ipairs(lines.err and {} or lines) do running[string.match(line, '^%S+') or ''] = true end
       end
     end
-    if running.too_many or running[id] then word = 'duplicate' end
+    if running.too_many or running[id] then status = 'duplicate' end
   end
-  if accepted[id] or follows and follows ~= '' or word == 'duplicate' then
-    word = 'duplicate'
+  if accepted[id] or follows and follows ~= '' or status == 'duplicate' then
+    status = 'duplicate'
   elseif key ~= '' then
     if not holders then
       call('HLEN', PREFIX .. 'keys')
       holders, holds = {}, {}
     end
     local holder = holders[key] or call('GET', PREFIX .. 'unique:' .. key)
-    if holder and (accepted[holder] or call('HEXISTS', TASKS, holder) == 1) then word = 'held ' .. holder end
+    if holder and (accepted[holder] or call('HEXISTS', TASKS, holder) == 1) then status = 'held ' .. holder end
   end
-  words[#words + 1] = word
+  statuses[#statuses + 1] = status
 
-  if word == lane.word then
+  if status == lane.status then
     local flag, due_at, is_front = '-', now, false
     accepted[id] = true
     lane.accepted = lane.accepted + 1
@@ -120,14 +120,14 @@ for at = 2, #ARGV, FIELDS do
         due_at = math.min(tonumber(digits) + (sign == '+' and now or 0), LATEST)
       end
     end
-    if follows or any_former then
-      local text = any_former and call('HGET', FORMER, id) or ''
-      local number, shells = string.match(#text < 24 and text or '', '^(%d+) (%d+)$')
+    if follows or any_incarnations then
+      local text = any_incarnations and call('HGET', FORMER, id) or ''
+      local number, tombstones = string.match(#text < 24 and text or '', '^(%d+) (%d+)$')
       if number or follows then
         number = string.format('%.0f', (tonumber(number or '') or 0) + 1)
-        shells = string.format('%.0f', (tonumber(shells or '') or 0) + (follows and 1 or 0))
+        tombstones = string.format('%.0f', (tonumber(tombstones or '') or 0) + (follows and 1 or 0))
         lives = lives or {}
-        lives[id] = { text = number .. ' ' .. shells, follows = follows }
+        lives[id] = { text = number .. ' ' .. tombstones, follows = follows }
         flag = (flag == 'u' and 'u' or '') .. number
       end
     end
@@ -137,10 +137,10 @@ for at = 2, #ARGV, FIELDS do
       tickets[#tickets + 1] = queue .. ' d 0 0 0 0 ' .. flag .. (is_front and ' ^' or '')
       scores[#scores + 1] = to_score(due_at)
       scores[#scores + 1] = id
-      if tell then
+      if report then
         local due_us = string.format('%.0f', due_at)
-        local text, task = id .. lane.after_id .. flag, task_in(body)
-        news[#news + 1] = { 'scheduled', text, false, task, 0, 'due_us', due_us }
+        local text, task = id .. lane.after_id .. flag, task_name_in(body)
+        events[#events + 1] = { 'scheduled', text, false, task, 0, 'due_us', due_us }
       end
     else
       local text, into = id .. lane.after_id .. flag, lane
@@ -150,7 +150,7 @@ for at = 2, #ARGV, FIELDS do
       end
       into[#into + 1] = text
       lane.at_once = lane.at_once + 1
-      if tell then news[#news + 1] = { 'enqueued', text, false, task_in(body) } end
+      if report then events[#events + 1] = { 'enqueued', text, false, task_name_in(body) } end
     end
   end
 end
@@ -166,13 +166,13 @@ end
 -- The first write also reads whether the nonce is known. If it is, the stored results are returned.
 local nonce = ARGV[1]
 local sent = sent_key(nonce)
-local told = call('SET', sent, nonce .. '\n' .. table.concat(words, '\n'), 'GET', 'PX', SENT_MS)
-if is_answer(nonce, told) then
+local stored = call('SET', sent, nonce .. '\n' .. table.concat(statuses, '\n'), 'GET', 'PX', SENT_MS)
+if is_reply_to(nonce, stored) then
   -- This write makes a WAIT after this call also cover the first call, whichever connection that used.
-  call('SET', sent, told, 'PX', SENT_MS)
-  words = {}
-  for word in string.gmatch(string.sub(told, #nonce + 2), '[^\n]+') do words[#words + 1] = word end
-  return words
+  call('SET', sent, stored, 'PX', SENT_MS)
+  statuses = {}
+  for status in string.gmatch(string.sub(stored, #nonce + 2), '[^\n]+') do statuses[#statuses + 1] = status end
+  return statuses
 end
 
 -- As in the shared files: a broken doorbell or counter must not stop a script after its first write.
@@ -180,10 +180,10 @@ local function ring(bell)
   if try('LLEN', bell) == 0 then call('RPUSH', bell, '1') end
 end
 
-for id, life in pairs(lives or {}) do
-  call('HSET', FORMER, id, life.text)
-  if life.follows then
-    try('HINCRBY', PREFIX .. 'totals', 'cancelled', 1) -- the claim that finds its shell will not count it
+for id, incarnation in pairs(lives or {}) do
+  call('HSET', FORMER, id, incarnation.text)
+  if incarnation.follows then
+    try('HINCRBY', PREFIX .. 'totals', 'cancelled', 1) -- the claim that finds its tombstone will not count it
     call('HDEL', PREFIX .. 'epitaphs', id)
   end
 end
@@ -217,13 +217,13 @@ for _, lane in ipairs(queues) do
     if lane.ready == 0 then call('SADD', PREFIX .. 'ready', queue) end
     if any_patterns then
       if lane.ready == 0 then mark(queue) end
-      for _, name in ipairs(names_heard(queue)) do ring(PREFIX .. 'doorbell:' .. name) end
+      for _, name in ipairs(bell_names(queue)) do ring(PREFIX .. 'doorbell:' .. name) end
     else
       ring(PREFIX .. 'doorbell:' .. queue)
     end
   end
 end
-if tell then
-  for _, new in ipairs(news) do tell(unpack(new)) end
+if report then
+  for _, new in ipairs(events) do report(unpack(new)) end
 end
-return words
+return statuses

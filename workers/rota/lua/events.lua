@@ -1,16 +1,16 @@
 #!lua flags=no-writes
--- Return the task events after a position in the stream, oldest first.
+-- Return the task events that follow an event in the stream, oldest first.
 -- with: prefix
 -- KEYS[1]  tasks
 -- ARGV
---   place  id of an event, '0' for the beginning of the stream, '$' for its end
+--   after  id of an event, '0' for the beginning of the stream, '$' for its end
 --   most   number of events to return, up to 500
 -- keys     events events-on tasks
 -- returns  0|1 whether some node has events enabled, the ids of the oldest and the latest event ('' if there is none),
 --          then each event: its id and its fields with their values
 local EVENTS = PREFIX .. 'events'
-local place, most = ARGV[1], ARGV[2]
+local after, most = ARGV[1], ARGV[2]
 local oldest = redis.call('XRANGE', EVENTS, '-', '+', 'COUNT', 1)[1]
 local latest = redis.call('XREVRANGE', EVENTS, '+', '-', 'COUNT', 1)[1]
-local found = place == '$' and {} or redis.call('XRANGE', EVENTS, '(' .. place, '+', 'COUNT', most)
+local found = after == '$' and {} or redis.call('XRANGE', EVENTS, '(' .. after, '+', 'COUNT', most)
 return { redis.call('EXISTS', PREFIX .. 'events-on'), oldest and oldest[1] or '', latest and latest[1] or '', found }

@@ -1,13 +1,13 @@
 #!lua flags=no-writes
 -- Return the next claims in order. The script runs `turn` repeatedly over a copy of the data, each time for a worker
 -- that holds no task. It assumes that meanwhile no task is enqueued, becomes due, or ends.
--- with: copy prefix clock entry doorbell bare named tiers rotation condition
+-- with: copy prefix clock entry doorbell bare task_name tiers rotation condition
 -- taking along: turn
 -- KEYS[1]  tasks
 -- ARGV
---   turn   arguments of a turn: an owner that does not exist, limit 1, no held tasks, no outcomes, the tiers
---   asked  a queue to report in any case, or ''
---   most   maximum number of claims
+--   turn         arguments of a turn: an owner that does not exist, limit 1, no held tasks, no outcomes, the tiers
+--   queue_asked  a queue to report in any case, or ''
+--   most         maximum number of claims
 -- keys     closed conditions counts dead delayed doorbell doorbell:* ends ends-sealed ends-untold ends:* epitaphs
 --          events events-on former group-members:* group:* groups idle inflight:* keys members meta owners patterns
 --          paused progress queue:* queues rates ready replies:* result:* rotation served tasks tickets times:* totals
@@ -21,15 +21,15 @@
 --       (0 if the rate does not delay it); 0|1 paused; its condition or ''; 0|1 whether the condition closes it; the
 --       time in microseconds at which the condition opens it, if known, else 0; the error of the condition or ''
 local TIERS_AT, MOST_ROWS, MOST_WORK = 13, 100, 50000
-local most, asked = tonumber(ARGV[#ARGV]), ARGV[#ARGV - 1]
+local most, queue_asked = tonumber(ARGV[#ARGV]), ARGV[#ARGV - 1]
 local domains, now = read_tiers(TIERS_AT), redis_now()
 
 -- Run one turn. Return its claim (entry and body, or nothing) and for how long a rate limit delays the next one.
 local function claim()
-  local answer
-  verdicts = {} -- conditions depend on counts, which the previous claim has changed
-  repeat answer = turn() until answer[1] ~= 'more' or work > MOST_WORK
-  return answer[5], answer[3]
+  local reply
+  decisions = {} -- conditions depend on counts, which the previous claim has changed
+  repeat reply = turn() until reply[1] ~= 'more' or work > MOST_WORK
+  return reply[5], reply[3]
 end
 
 local function claims_in_order()
@@ -45,15 +45,15 @@ end
 
 -- The queues to report, with the tiers and settings with which they are served.
 local queues, known = {}, {}
-local function tell_of(tier, queue)
+local function add_queue(tier, queue)
   if known[queue] then return end
   known[queue] = true
   queues[#queues + 1] = { tier = tier, share = share_in(domains[tier], queue) }
 end
 
-local function tell_of_served(queue)
+local function add_served(queue)
   for tier, domain in ipairs(domains) do
-    if share_of({ domain }, queue) then return tell_of(tier, queue) end
+    if share_of({ domain }, queue) then return add_queue(tier, queue) end
   end
 end
 
@@ -62,7 +62,7 @@ end
 local function queues_of(domain)
   local found = {}
   if not domain.has_patterns then
-    for place = domain.first, domain.last do found[#found + 1] = ARGV[place] end
+    for index = domain.first, domain.last do found[#found + 1] = ARGV[index] end
     return found
   end
   local members = server.call('ZRANGE', turns_key(domain.name), MARK, '+inf', 'BYSCORE', 'LIMIT', 0, MOST_ROWS)
@@ -74,11 +74,11 @@ local function queues_of(domain)
 end
 
 local function find_queues(claims)
-  if asked ~= '' then tell_of_served(asked) end
-  for i = 1, #claims, 2 do tell_of_served(parse_entry(claims[i]).queue) end
+  if queue_asked ~= '' then add_served(queue_asked) end
+  for i = 1, #claims, 2 do add_served(parse_entry(claims[i]).queue) end
   for tier, domain in ipairs(domains) do
     for _, queue in ipairs(queues_of(domain)) do
-      if #queues < MOST_ROWS and entries_in(queue) > 0 then tell_of(tier, queue) end
+      if #queues < MOST_ROWS and entries_in(queue) > 0 then add_queue(tier, queue) end
     end
   end
 end
@@ -90,11 +90,11 @@ end
 
 -- Return whether a turn that serves only this queue could claim from it, apart from its condition, and for how long the
 -- rate delays it. A queue without limits is open, and so is a queue whose entries all belong to cancelled tasks.
-local function look_at(share, paused)
+local function check_room(share, paused)
   if share.cap == 0 and share.interval == 0 and not paused then return true, 0 end
   local numbers = string.format('%.0f %.0f %.0f %.0f', share.cost, share.cap, share.interval, share.burst)
   local settings = ' ' .. share.queue .. '=' .. numbers
-  for i, word in ipairs({ 1, 'alone', settings, 1, share.queue }) do ARGV[TIERS_AT + i - 1] = word end
+  for i, arg in ipairs({ 1, 'alone', settings, 1, share.queue }) do ARGV[TIERS_AT + i - 1] = arg end
   local claimed, wait = claim()
   return #claimed > 0 or entries_in(share.queue) == 0, wait
 end
@@ -116,15 +116,15 @@ local function row_of(tier, share)
     share.queue, tier, share.cost, share.cap, share.interval, entries_before(share.queue),
     server.call('HGET', PREFIX .. 'counts', 'running:' .. share.queue) or '', server.call('HGET', times, field) or '',
   }
-  verdicts = {}
-  local verdict = condition and verdict_on(share.queue, condition, now) or { open = true }
+  decisions = {}
+  local decision = condition and decision_on(share.queue, condition, now) or { open = true }
   local paused = redis.call('SISMEMBER', PREFIX .. 'paused', share.queue)
-  local has_room, wait = look_at(share, paused == 1)
-  local behind = {
-    left, has_room and verdict.open and 1 or 0, wait, paused, condition or '', verdict.open and 0 or 1,
-    verdict.open and 0 or opens_at(condition), verdict.fault or '',
+  local has_room, wait = check_room(share, paused == 1)
+  local after = {
+    left, has_room and decision.open and 1 or 0, wait, paused, condition or '', decision.open and 0 or 1,
+    decision.open and 0 or opens_at(condition), decision.fault or '',
   }
-  for _, value in ipairs(behind) do before[#before + 1] = value end
+  for _, value in ipairs(after) do before[#before + 1] = value end
   return before
 end
 

@@ -17,22 +17,22 @@ if cursor == '0' then
   redis.call('DEL', healing)
   replace_counts('running:', running_by_queue())
 end
-local portion = redis.call('HSCAN', PREFIX .. 'tickets', cursor, 'COUNT', 500)
-for i = 1, #portion[2], 2 do
-  local e = parse_ticket(portion[2][i], portion[2][i + 1])
+local chunk = redis.call('HSCAN', PREFIX .. 'tickets', cursor, 'COUNT', 500)
+for i = 1, #chunk[2], 2 do
+  local e = parse_ticket(chunk[2][i], chunk[2][i + 1])
   if e then
-    local place = redis.call('ZSCORE', PREFIX .. 'dead', e.id) and 'dead:' or 'delayed:'
-    redis.pcall('HINCRBY', healing, place .. e.queue, 1)
+    local field_prefix = redis.call('ZSCORE', PREFIX .. 'dead', e.id) and 'dead:' or 'delayed:'
+    redis.pcall('HINCRBY', healing, field_prefix .. e.queue, 1)
   end
 end
-if portion[1] == '0' then
+if chunk[1] == '0' then
   local sums = { ['dead:'] = {}, ['delayed:'] = {} }
   local found = redis.call('HGETALL', healing)
   for i = 1, #found, 2 do
-    local place, queue = string.match(found[i], '^(%a+:)(.*)$')
-    if sums[place] then sums[place][queue] = whole(found[i + 1]) end
+    local field_prefix, queue = string.match(found[i], '^(%a+:)(.*)$')
+    if sums[field_prefix] then sums[field_prefix][queue] = whole(found[i + 1]) end
   end
-  for place, numbers in pairs(sums) do replace_counts(place, numbers) end
+  for field_prefix, numbers in pairs(sums) do replace_counts(field_prefix, numbers) end
   redis.call('DEL', healing)
 end
-return portion[1]
+return chunk[1]

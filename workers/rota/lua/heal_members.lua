@@ -2,7 +2,8 @@
 -- Process the end of group members and chain steps whose end was missed: a node of an earlier version, which knows no
 -- members, ended them, or they were deleted by hand. How a task ended is read from the memory of ends. A task that is
 -- not remembered counts as purged.
--- with: prefix clock entry doorbell books in_use about_groups former bare news waiters following remembered
+-- with: prefix clock entry doorbell counters in_use about_groups incarnations bare task_events waiters following
+-- with: remembered
 -- KEYS[1]  tasks
 -- ARGV
 --   cursor  '' in the first call, then the cursor of the last reply
@@ -12,17 +13,17 @@
 -- returns  the next cursor ('0' after the last batch), and the number of members that had ended. The cursor stays the
 --          same if the call stops in the middle of its batch; the processed members are gone from it
 -- Invariant: each member that has ended is removed from its group once.
-local PORTION = 500
+local CHUNK = 500
 local now, healed, work = redis_now(), 0, 0
-guard_places()
+guard_task_keys()
 
 -- Search the whole memory, because whether a chain goes on depends on the result.
 local function remembered_end(id)
   local record, further = nil, 0
   repeat
-    looked = 0
+    bytes_read = 0
     record, further = record_of(id, further)
-    work = work + looked
+    work = work + bytes_read
   until record or not further
   return string.match(record or 'purged', '^%l+')
 end
@@ -33,14 +34,14 @@ local function how_it_ended(id)
 end
 
 local cursor = ARGV[1]
-local portion = redis.call('HSCAN', MEMBERS, cursor == '' and '0' or cursor, 'COUNT', PORTION)
-for i = 1, #portion[2], 2 do
-  local id = portion[2][i]
+local chunk = redis.call('HSCAN', MEMBERS, cursor == '' and '0' or cursor, 'COUNT', CHUNK)
+for i = 1, #chunk[2], 2 do
+  local id = chunk[2][i]
   local how = how_it_ended(id)
   if how then
     follow(how, now, { id })
     healed = healed + 1
   end
-  if work >= MOST_LOOKED then return { cursor, healed } end
+  if work >= MOST_READ then return { cursor, healed } end
 end
-return { portion[1], healed }
+return { chunk[1], healed }

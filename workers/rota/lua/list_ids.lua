@@ -2,7 +2,7 @@
 -- Return the ids of the tasks in lists, up to 500 per call. Lists are read from the tail. Entries that enter or leave a
 -- lane at its head then do not shift the part that is still to be read, and entries that enter at the tail shift it so
 -- that some entries are read twice, but none is missed.
--- with: prefix in_use former
+-- with: prefix in_use incarnations
 -- KEYS[1]  tasks
 -- ARGV
 --   from   number of entries of the first list that earlier calls have read
@@ -13,11 +13,11 @@
 local MOST, LONGEST = 500, 384
 
 -- Return the id of the task of an entry; '' for a bare item, which has no task yet, and for an entry of a cancelled
--- task whose id was used again (a shell).
+-- task whose id was used again (a tombstone).
 local function id_at(line)
   if #line > LONGEST then return '' end
   local id, flag = string.match(line, '^([%w_.:-]+) .- (%S+)$')
-  if not id or any_former and is_shell(id, flag) then return '' end
+  if not id or any_incarnations and is_tombstone(id, flag) then return '' end
   return id
 end
 

@@ -13,7 +13,7 @@ local owner, entry = ARGV[1], ARGV[2]
 local inflight, marked = PREFIX .. 'inflight:' .. owner, marked_text(entry)
 if not redis.call('ZSCORE', PREFIX .. 'owners', owner) then return '' end
 if redis.call('LPOS', inflight, marked) then return marked end
-local place = redis.call('LPOS', inflight, entry)
-if not place then return '' end
-redis.call('LSET', inflight, place, marked)
+local position = redis.call('LPOS', inflight, entry)
+if not position then return '' end
+redis.call('LSET', inflight, position, marked)
 return marked

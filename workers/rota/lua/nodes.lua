@@ -9,14 +9,14 @@ local MOST = 500
 local now = redis_now()
 local found = redis.pcall('HGETALL', PREFIX .. 'nodes')
 if found.err then found = {} end -- a key of the wrong type counts as empty
-local answer = {}
+local reply = {}
 for i = 1, #found, 2 do
   local ends, heartbeat = string.match(found[i + 1], '^(%d+) (.*)$')
   ends = whole(ends)
-  if ends and #answer < 3 * MOST then
-    answer[#answer + 1] = found[i]
-    answer[#answer + 1] = heartbeat
-    answer[#answer + 1] = digits_of(ends - now)
+  if ends and #reply < 3 * MOST then
+    reply[#reply + 1] = found[i]
+    reply[#reply + 1] = heartbeat
+    reply[#reply + 1] = digits_of(ends - now)
   end
 end
-return answer
+return reply

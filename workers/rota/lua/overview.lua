@@ -1,7 +1,7 @@
 #!lua flags=no-writes
 -- Return the numbers of queues, for gauges and for people: of the queues that are named, and of a batch of the known
 -- queues.
--- with: prefix clock numbers entry ticket doorbell untold matching condition shares closing
+-- with: prefix clock numbers entry ticket doorbell unadopted matching condition shares closing
 -- KEYS[1]  tasks
 -- ARGV
 --   cursor  '0' in the first call, then the cursor of the last reply
@@ -16,7 +16,7 @@
 --     the condition that closes it or '', the error of the condition or ''
 -- At most 500 named queues and 500 overdue tasks are counted by queue. Bare items in the delayed set count as scheduled
 -- in the queue `unknown` until they are adopted.
-local MOST, PORTION, UNKNOWN_QUEUE = 500, 100, 'unknown'
+local MOST, CHUNK, UNKNOWN_QUEUE = 500, 100, 'unknown'
 local now = redis_now()
 local names, known = {}, {}
 local function name(queue)
@@ -25,15 +25,15 @@ local function name(queue)
     names[#names + 1] = queue
   end
 end
-local bare = untold()
+local bare = unadopted_items()
 local cursor = ARGV[1]
 for i = 2, math.min(#ARGV, MOST + 1) do name(ARGV[i]) end
 if bare > 0 and cursor == '0' then name(UNKNOWN_QUEUE) end
-local portion = redis.call('SSCAN', PREFIX .. 'queues', cursor, 'COUNT', PORTION)
-for _, queue in ipairs(portion[2]) do name(queue) end
+local chunk = redis.call('SSCAN', PREFIX .. 'queues', cursor, 'COUNT', CHUNK)
+for _, queue in ipairs(chunk[2]) do name(queue) end
 
-local answer = { now, redis.call('ZCARD', PREFIX .. 'owners'), portion[1] }
-if #names == 0 then return answer end
+local reply = { now, redis.call('ZCARD', PREFIX .. 'owners'), chunk[1] }
+if #names == 0 then return reply end
 
 local overdue, oldest = {}, {}
 local all_due = redis.call('ZRANGEBYSCORE', PREFIX .. 'delayed', '-inf', to_score(now), 'WITHSCORES', 'LIMIT', 0, MOST)
@@ -65,7 +65,7 @@ for i = 1, #all, 2 do
 end
 
 -- Return the number of entries in a lane, and for how long its first entry has been ready.
-local function look_at(lane)
+local function inspect_lane(lane)
   local entries = length(lane)
   local e = entries > 0 and parse_entry(redis.call('LINDEX', lane, 0))
   return entries, e and math.max(0, now - e.ready) or 0
@@ -81,9 +81,9 @@ end
 
 for i, queue in ipairs(names) do
   local closed_us, condition, fault = closing(queue, paused[i] == 1)
-  local ready, age = look_at(ready_lane(queue))
-  local due, due_age = look_at(delayed_lane(queue))
-  answer[#answer + 1] = {
+  local ready, age = inspect_lane(ready_lane(queue))
+  local due, due_age = inspect_lane(delayed_lane(queue))
+  reply[#reply + 1] = {
     queue,
     ready + due,
     whole_or_zero(delayed[i]) + (queue == UNKNOWN_QUEUE and bare or 0),
@@ -100,4 +100,4 @@ for i, queue in ipairs(names) do
     fault,
   }
 end
-return answer
+return reply

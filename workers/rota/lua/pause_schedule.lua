@@ -1,6 +1,7 @@
 #!lua flags=allow-oom
 -- Pause a schedule, and cancel its occurrences that were enqueued ahead of time. Ready and running tasks go on.
--- with: prefix clock numbers entry doorbell books in_use former bare news waiters following schedules withdrawal
+-- with: prefix clock numbers entry doorbell counters in_use incarnations bare task_events waiters following schedules
+-- with: withdrawal
 -- KEYS[1]  tasks
 -- ARGV
 --   name  name of the schedule
@@ -12,7 +13,7 @@
 -- Invariant: no occurrence of the schedule that is due later is left in `delayed`.
 local name, now = ARGV[1], redis_now()
 guard_schedules()
-guard_places()
+guard_task_keys()
 local s = schedule_of(name)
 if not s then return 'unknown' end
 if s.paused > 0 then return 'same' end

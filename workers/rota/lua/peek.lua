@@ -1,9 +1,9 @@
 #!lua flags=no-writes
--- Return a page of the tasks in one place, for people. Only the entries of the page are read.
--- with: prefix clock entry ticket doorbell lists in_use former bare named
+-- Return a page of the tasks in one state, for people. Only the entries of the page are read.
+-- with: prefix clock entry ticket doorbell lists in_use incarnations bare task_name
 -- KEYS[1]  tasks
 -- ARGV
---   place   ready | scheduled | running | dead
+--   state   ready | scheduled | running | dead
 --   queue   name of a queue, '' for all; required for `ready`
 --   task    name of the tasks to return, '' for all
 --   offset  where the page begins
@@ -18,16 +18,16 @@
 --   running    the in-flight lists; the offset counts owners
 --   dead       the dead set, latest first
 -- Cancelled tasks are left out. An item that is not an entry is a bare item; the row has the names in the item.
-local MOST, LONGEST_TOLD = 500, 4000
-local now, place, queue, task = redis_now(), ARGV[1], ARGV[2], ARGV[3]
+local MOST, LONGEST_DETAIL = 500, 4000
+local now, state, queue, task = redis_now(), ARGV[1], ARGV[2], ARGV[3]
 local offset, count = tonumber(ARGV[4]), math.max(1, math.min(tonumber(ARGV[5]), MOST))
-local looked_at, rows = 0, {}
+local examined, rows = 0, {}
 
 local function show(e, name, more)
   if (queue ~= '' and e.queue ~= queue) or (task ~= '' and name ~= task) then return end
   rows[#rows + 1] = {
     e.id, e.queue, name, e.due or 0, more.since or 0, e.failures or 0, e.crashes or 0, e.losses or 0,
-    more.owner or '', string.sub(more.told or '', 1, LONGEST_TOLD),
+    more.owner or '', string.sub(more.detail or '', 1, LONGEST_DETAIL),
   }
 end
 
@@ -38,19 +38,19 @@ end
 
 -- Add the row for a line of a lane or of an in-flight list.
 local function show_line(line, owner, in_queue)
-  looked_at = looked_at + 1
+  examined = examined + 1
   local e = parse_entry(line)
   if not e then return show_bare(line, in_queue) end
   local body = redis.call('HGET', PREFIX .. 'tasks', e.id)
-  if is_shell(e.id, e.flag) or not body or (body == '' and not owner) then return end
-  local told = owner and any_progress and redis.pcall('HGET', PROGRESS, e.id)
-  show(e, name_in(body), { since = e.ready, owner = owner, told = type(told) == 'string' and told })
+  if is_tombstone(e.id, e.flag) or not body or (body == '' and not owner) then return end
+  local detail = owner and any_progress and redis.pcall('HGET', PROGRESS, e.id)
+  show(e, name_in(body), { since = e.ready, owner = owner, detail = type(detail) == 'string' and detail })
 end
 
 local function show_ready()
   local skip = offset
   for _, lane in ipairs({ delayed_lane(queue), ready_lane(queue) }) do
-    local size, room = length(lane), count - looked_at
+    local size, room = length(lane), count - examined
     if skip < size and room > 0 then
       for _, line in ipairs(redis.call('LRANGE', lane, skip, skip + room - 1)) do show_line(line, nil, queue) end
     end
@@ -63,7 +63,7 @@ local function show_running()
   local owners, at = redis.call('ZRANGE', PREFIX .. 'owners', offset, offset + MOST - 1), offset
   for _, owner in ipairs(owners) do
     local list = PREFIX .. 'inflight:' .. owner
-    if looked_at > 0 and looked_at + length(list) > count then break end
+    if examined > 0 and examined + length(list) > count then break end
     local lines = length(list) > 0 and redis.call('LRANGE', list, 0, MOST - 1) or {}
     for _, line in ipairs(lines) do show_line(line, owner) end
     at = at + 1
@@ -74,7 +74,7 @@ end
 -- Add rows for members of a sorted set. `show_known` is called for those that have a ticket.
 local function show_scored(key, page, show_known)
   for i = 1, #page, 2 do
-    looked_at = looked_at + 1
+    examined = examined + 1
     local id, at = page[i], from_score(page[i + 1])
     local e = parse_ticket(id, redis.call('HGET', PREFIX .. 'tickets', id))
     local body = redis.call('HGET', PREFIX .. 'tasks', id)
@@ -103,11 +103,11 @@ local function show_dead()
   local latest = redis.call('ZREVRANGE', key, offset, offset + count - 1, 'WITHSCORES')
   return show_scored(key, latest, function(e, body, died)
     local records = redis.call('HGET', PREFIX .. 'epitaphs', e.id) or ''
-    show(e, name_in(body), { since = died, told = string.match(records, '[^\n]*$') })
+    show(e, name_in(body), { since = died, detail = string.match(records, '[^\n]*$') })
   end)
 end
 
-local places = { ready = show_ready, scheduled = show_scheduled, running = show_running, dead = show_dead }
-local size, reached = places[place]()
-reached = reached or offset + looked_at
-return { now, looked_at, reached < size and reached or '', rows }
+local views = { ready = show_ready, scheduled = show_scheduled, running = show_running, dead = show_dead }
+local size, reached = views[state]()
+reached = reached or offset + examined
+return { now, examined, reached < size and reached or '', rows }

@@ -7,7 +7,7 @@
 --   cursor  '' in the first call, then the cursor of the last reply
 -- keys     group:* groups members tasks
 -- returns  `task ID` or `group ID`, '' if this batch has neither; the next cursor, '' after the last batch
-local PORTION = 250
+local CHUNK = 250
 local ITEM = '^(%S+) %S+ %S+ (%d+)\n()' -- as in shared/following.lua
 local id, cursor = ARGV[1], ARGV[2] == '' and 'm0' or ARGV[2]
 
@@ -29,7 +29,7 @@ local function follows_group(group)
 end
 
 local function scan(verb, key, at, find)
-  local page = redis.pcall(verb, key, at, 'COUNT', PORTION)
+  local page = redis.pcall(verb, key, at, 'COUNT', CHUNK)
   if page.err then return '', '0' end -- a key of the wrong type counts as empty
   for i = 1, #page[2], 2 do
     local found = find(page[2][i], page[2][i + 1])
@@ -38,9 +38,9 @@ local function scan(verb, key, at, find)
   return '', page[1]
 end
 
-local place, at = string.match(cursor, '^(%l)(%d+)$')
+local searched, at = string.match(cursor, '^(%l)(%d+)$')
 local found, following
-if place == 'm' then
+if searched == 'm' then
   found, following = scan('HSCAN', PREFIX .. 'members', at, function(task, text)
     return has_id(string.match(text, '\n(.*)$') or '') and 'task ' .. task
   end)

@@ -1,6 +1,7 @@
 #!lua flags=allow-oom
 -- Move due tasks from the delayed set to the delayed lanes of their queues, in the order of their due times.
--- with: prefix clock numbers entry ticket lists doorbell books in_use former bare news waiters otherwise following
+-- with: prefix clock numbers entry ticket lists doorbell counters in_use incarnations bare task_events waiters
+-- with: other_ends following
 -- with: adopt overlap withdrawal
 -- KEYS[1]  tasks
 -- ARGV
@@ -55,7 +56,7 @@ local function tell_without_ticket(task)
 end
 
 local function look_up()
-  guard_places()
+  guard_task_keys()
   redis.call('SCARD', PREFIX .. 'queues')
   local tickets = redis.call('HMGET', PREFIX .. 'tickets', unpack(members))
   local died = redis.call('ZCARD', PREFIX .. 'dead') > 0 and redis.call('ZMSCORE', PREFIX .. 'dead', unpack(members))
@@ -96,7 +97,7 @@ end
 local function without_ticket(task)
   local id, queue = task.member, task.queue and task.queue.name or UNKNOWN_QUEUE
   if not task.known then return adopt(id, task.id, queue, 'd', task.due.us, now) end
-  return entry_anew(id, queue, 'd', task.due.us, lives_of(id), now)
+  return rebuilt_entry(id, queue, 'd', task.due.us, incarnation_of(id), now)
 end
 
 -- Cancel an occurrence that must not overlap with an earlier one. Return whether it was cancelled.
@@ -121,7 +122,7 @@ local function move(task)
   if task.head and queue.usable then
     local text = task.member .. ' ' .. task.head .. ' ' .. task.due.text .. ' ' .. ready .. ' ' .. task.counters
     queue.texts[#queue.texts + 1] = text
-    if tell then tell('ready', text) end
+    if report then report('ready', text) end
     return
   end
   local e = is_ours and entry_of(task) or without_ticket(task)
@@ -129,7 +130,7 @@ local function move(task)
     local lane = e.front and queue.fronts or queue.texts
     lane[#lane + 1] = entry_text(e)
     -- An adopted item was already reported as enqueued.
-    if tell and (task.known or task.entry) then tell('ready', entry_text(e)) end
+    if report and (task.known or task.entry) then report('ready', entry_text(e)) end
   else
     bury(e, queue and UNUSABLE or GARBAGE, now)
     redis.call('SADD', PREFIX .. 'queues', e.queue) -- otherwise no listing would show its dead tasks

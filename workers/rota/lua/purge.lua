@@ -1,6 +1,6 @@
 #!lua flags=allow-oom
 -- End the ready tasks of a queue, at most 500 per call. Running and scheduled tasks stay.
--- with: prefix clock entry bare doorbell books in_use former news waiters otherwise following
+-- with: prefix clock entry bare doorbell counters in_use incarnations task_events waiters other_ends following
 -- KEYS[1]  tasks
 -- ARGV
 --   queue  name of the queue
@@ -11,7 +11,7 @@
 -- Invariant: each purged task was in a lane and has ended.
 local MOST = 500
 local queue, now = ARGV[1], redis_now()
-guard_places()
+guard_task_keys()
 redis.call('LLEN', ready_lane(queue))
 redis.call('LLEN', delayed_lane(queue))
 local purged = {}
@@ -23,9 +23,9 @@ local left = entries_in(queue) -- count now: tasks that follow the purged ones m
 if left == 0 then redis.call('SREM', PREFIX .. 'ready', queue) end
 for _, text in ipairs(purged) do
   local e = parse_entry(text)
-  local body = e and not is_shell(e.id, e.flag, true) and redis.call('HGET', PREFIX .. 'tasks', e.id)
+  local body = e and not is_tombstone(e.id, e.flag, true) and redis.call('HGET', PREFIX .. 'tasks', e.id)
   if body == '' then
-    take_off(e.id, e.flag, 'purged') -- its end was recorded when it was cancelled
+    remove_ended(e.id, e.flag, 'purged') -- its end was recorded when it was cancelled
   elseif body then
     local _, _, name = bare_names(body)
     end_task(e, 'purged', now, '-', NO_RUN .. (name or '-'))

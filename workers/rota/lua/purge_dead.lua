@@ -1,6 +1,6 @@
 #!lua flags=allow-oom
 -- Delete dead tasks by id.
--- with: prefix entry books bare in_use former news forget
+-- with: prefix entry counters bare in_use incarnations task_events forget
 -- KEYS[1]  tasks
 -- ARGV
 --   ids  ids of tasks; up to 500
@@ -8,6 +8,6 @@
 --          tickets totals waiters
 -- returns  the number of tasks that were dead
 -- Invariant: only dead tasks are deleted.
-guard_places()
+guard_task_keys()
 local ids = ARGV
 return forget_all(ids)

@@ -1,6 +1,7 @@
 #!lua
 -- Store or change a schedule on behalf of a client. It stays until a client removes it.
--- with: prefix clock numbers entry doorbell books in_use former bare news waiters following schedules withdrawal
+-- with: prefix clock numbers entry doorbell counters in_use incarnations bare task_events waiters following schedules
+-- with: withdrawal
 -- KEYS[1]  tasks
 -- ARGV
 --   name  name of the schedule
@@ -16,14 +17,14 @@ if not name_or_nil(name) or #name > LONGEST_NAME then
   return redis.error_reply('ROTA not a name: ' .. string.sub(name, 1, 200))
 end
 guard_schedules()
-guard_places()
+guard_task_keys()
 local s = schedule_of(name)
 if s and s.rank > 0 then return 'declared' end
 if s and s.text == text then return 'same' end
-local word = s and 'changed' or 'new'
+local status = s and 'changed' or 'new'
 s = s or { last = 0, paused = 0, rank = 0, ahead = '-' }
 s.text = text
 withdraw(name, s, now, now)
-reckon_anew(s, now)
+reset_occurrences(s, now)
 keep_schedule(name, s)
-return word
+return status

@@ -1,7 +1,7 @@
 #!lua flags=allow-oom
 -- Remove an owner whose process or node is gone: settle the tasks that it had finished, and put the others back at the
 -- head of their lanes, in order. Tasks that may be to blame are charged with the crash or the loss.
--- with: prefix clock numbers entry doorbell books in_use former bare news waiters otherwise following
+-- with: prefix clock numbers entry doorbell counters in_use incarnations bare task_events waiters other_ends following
 -- with: settle adopt tiers rotation
 -- KEYS[1]  tasks
 -- ARGV
@@ -33,7 +33,7 @@
 -- A task that ran or is charged with a loss gets a new due time, now, and the kind `c` (recovered). A task that was not
 -- started keeps its due time, so its lag is counted. While a node of an earlier version is alive, all tasks keep their
 -- kind and due time.
--- A task that may be started at most once and is marked as started (see begin.lua) becomes dead.
+-- A task that may be started at most once and is marked as started (see mark_started.lua) becomes dead.
 -- Invariant: afterwards the owner is not registered, its list is gone, and nothing that it sends has an effect.
 local GARBAGE = '{"reason":"garbage","error":"not an entry, though it stood among those of a worker"}'
 local now = redis_now()
@@ -57,7 +57,7 @@ if reason == 'expired' then
   local grace = whole(redis.call('HGET', PREFIX .. 'pulse', 'grace_until')) or 0
   if not expires or tonumber(expires) > now or grace > now then return { 'alive', 0, {}, {}, {} } end
 end
-guard_places()
+guard_task_keys()
 guard_rotation(domains)
 local has_list = is_list(inflight) -- a key of another type holds no entries and is not touched
 
@@ -112,7 +112,7 @@ local function let_go(e)
   count('running:' .. e.queue, -1)
   touched[e.queue] = true
   if any_progress then redis.pcall('HDEL', PROGRESS, e.id) end
-  if is_shell(e.id, e.flag, true) then return end
+  if is_tombstone(e.id, e.flag, true) then return end
   local record, is_last = charge_entry(e)
   if redis.call('HGET', PREFIX .. 'tasks', e.id) == '' then
     e.text = entry_text(e) -- with the new counters
@@ -124,7 +124,7 @@ local function let_go(e)
   if is_due_anew and (record or ran[e.id]) then e.kind, e.due, e.ready = 'c', now, now end
   local is_back = give_back(e, now)
   table.insert(is_back and requeued or dead, 1, entry_text(e))
-  if is_back and tell then tell('recovered', entry_text(e), owner, nil, 0, 'reason', reason_in(record)) end
+  if is_back and report then report('recovered', entry_text(e), owner, nil, 0, 'reason', reason_in(record)) end
 end
 
 local rest = has_list and redis.call('LRANGE', inflight, 0, -1) or {}

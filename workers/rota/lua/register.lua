@@ -5,9 +5,9 @@
 -- KEYS[1]  tasks
 -- ARGV
 --   lease  length of the lease in milliseconds
---   place  place of each owner, as `node:slot`
+--   slot   slot of each owner, as `node:slot`
 -- keys     lives owners pulse tasks
--- returns  an owner name per place, `node:slot:life`
+-- returns  an owner name per slot, `node:slot:nonce`
 -- Invariant: no name is given twice.
 local now, lease = redis_now(), tonumber(ARGV[1]) * 1000
 local expires = digits_of(now + lease)
@@ -19,8 +19,8 @@ note_lease(lease, now)
 if lives and not whole(lives) then redis.call('SET', PREFIX .. 'lives', digits_of(now)) end
 local owners = {}
 for i = 2, #ARGV do
-  local place = ARGV[i]
-  owners[i - 1] = place .. ':' .. digits_of(redis.call('INCR', PREFIX .. 'lives'))
+  local slot = ARGV[i]
+  owners[i - 1] = slot .. ':' .. digits_of(redis.call('INCR', PREFIX .. 'lives'))
   redis.call('ZADD', PREFIX .. 'owners', expires, owners[i - 1])
 end
 return owners

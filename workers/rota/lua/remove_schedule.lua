@@ -1,6 +1,7 @@
 #!lua flags=allow-oom
 -- Remove a schedule, and cancel its occurrences that were enqueued ahead of time. Ready and running tasks go on.
--- with: prefix clock numbers entry doorbell books in_use former bare news waiters following schedules withdrawal
+-- with: prefix clock numbers entry doorbell counters in_use incarnations bare task_events waiters following schedules
+-- with: withdrawal
 -- KEYS[1]  tasks
 -- ARGV
 --   name      name of the schedule
@@ -14,15 +15,15 @@
 -- Invariant: a schedule that a node declares is never removed.
 local name, patience, now = ARGV[1], whole(ARGV[2]), redis_now()
 guard_schedules()
-guard_places()
+guard_task_keys()
 local s = schedule_of(name)
 if not s then
   redis.call('ZREM', SCHEDULES_DUE, name)
   redis.call('ZREM', DECLARED, name)
   return 'unknown'
 end
-local untill = tonumber(redis.call('ZSCORE', DECLARED, name) or '')
-if s.rank > 0 and not (patience and untill and untill + patience <= now) then return 'declared' end
+local until_us = tonumber(redis.call('ZSCORE', DECLARED, name) or '')
+if s.rank > 0 and not (patience and until_us and until_us + patience <= now) then return 'declared' end
 withdraw(name, s, 0, now)
 redis.call('HDEL', SCHEDULES, name)
 redis.call('ZREM', SCHEDULES_DUE, name)

@@ -14,6 +14,6 @@ local s = schedule_of(name)
 if not s then return 'unknown' end
 if s.paused == 0 then return 'same' end
 s.paused = 0
-reckon_anew(s, now)
+reset_occurrences(s, now)
 keep_schedule(name, s)
 return 'resumed'

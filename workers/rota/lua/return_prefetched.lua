@@ -2,7 +2,8 @@
 -- Return prefetched tasks: while a worker runs a long task, settle the finished tasks that its claim had before that
 -- task, and put the tasks behind it, which are not started, back at the head of their lanes, in order and without
 -- blame.
--- with: prefix clock entry start_mark doorbell books in_use former bare news waiters otherwise following
+-- with: prefix clock entry start_mark doorbell counters in_use incarnations bare task_events waiters other_ends
+-- with: following
 -- with: settle tiers rotation
 -- KEYS[1]  tasks
 -- ARGV
@@ -25,7 +26,7 @@ local settlements, settlements_at = tonumber(ARGV[3]), 4
 local domains = read_tiers(settlements_at + settlements * 4)
 
 -- Checks that may raise an error come before the first write.
-guard_places()
+guard_task_keys()
 guard_rotation(domains)
 redis.call('LLEN', inflight)
 
@@ -51,12 +52,12 @@ local by_queue = {}
 for i = #entries, 1, -1 do
   local e = entries[i]
   by_queue[e.queue] = (by_queue[e.queue] or 0) + 1
-  local is_former = is_shell(e.id, e.flag, true)
-  if not is_former and redis.call('HGET', PREFIX .. 'tasks', e.id) == '' then
+  local is_superseded = is_tombstone(e.id, e.flag, true)
+  if not is_superseded and redis.call('HGET', PREFIX .. 'tasks', e.id) == '' then
     end_task(e, 'cancelled', now, owner, NO_RUN .. '-')
-  elseif not is_former then
+  elseif not is_superseded then
     e.releases = e.releases + 1
-    if give_back(e, now) and tell then tell('released', entry_text(e), owner) end
+    if give_back(e, now) and report then report('released', entry_text(e), owner) end
   end
 end
 for queue, given_back in pairs(by_queue) do

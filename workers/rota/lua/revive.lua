@@ -1,7 +1,7 @@
 #!lua
 -- Put dead tasks back into their lanes as if they were enqueued now, with failures, crashes and losses reset to 0. A
 -- server that is out of memory refuses the call, as it refuses `enqueue`.
--- with: prefix clock entry ticket doorbell books bare in_use news place
+-- with: prefix clock entry ticket doorbell counters bare in_use task_events place
 -- KEYS[1]  tasks
 -- ARGV
 --   id  id of a dead task; up to 500
@@ -10,7 +10,7 @@
 -- returns  the number of tasks that were dead
 -- Invariant: a task leaves the dead set and enters its lane in one call, with an entry that has never existed before.
 local now = redis_now()
-guard_places()
+guard_task_keys()
 local entries = {}
 for _, id in ipairs(ARGV) do
   local e = parse_ticket(id, redis.call('HGET', PREFIX .. 'tickets', id))
@@ -29,7 +29,7 @@ for _, e in ipairs(entries) do
     e.failures, e.crashes, e.losses = 0, 0, 0
     put(e)
     ring(e.queue)
-    if tell then tell('revived', entry_text(e)) end
+    if report then report('revived', entry_text(e)) end
     revived = revived + 1
   end
 end

@@ -1,7 +1,7 @@
 #!lua
 -- Enqueue an extra occurrence of a schedule, due now. A server that is out of memory refuses the call, like an
 -- `enqueue`.
--- with: prefix clock numbers entry lists doorbell books in_use former bare news schedules
+-- with: prefix clock numbers entry lists doorbell counters in_use incarnations bare task_events schedules
 -- with: occurrences overlap remembered
 -- KEYS[1]  tasks
 -- ARGV
@@ -21,7 +21,7 @@ if not name_or_nil(id) or not queue_or_nil(queue) then
   return redis.error_reply('ROTA not a name: ' .. string.sub(id .. ' in ' .. queue, 1, 200))
 end
 guard_schedules()
-guard_places()
+guard_task_keys()
 redis.call('SCARD', PREFIX .. 'queues')
 if redis.call('HEXISTS', KEYS[1], id) == 1 or record_of(id, 0) then return 'ok' end
 if redis.call('HGET', SCHEDULES, name) ~= read then return 'changed' end

@@ -1,6 +1,6 @@
 #!lua flags=no-writes
 -- Return the state of a task.
--- with: prefix clock entry lists in_use former bare standing
+-- with: prefix clock entry lists in_use incarnations bare task_state
 -- KEYS[1]  tasks
 -- ARGV
 --   id    id of the task
@@ -12,4 +12,4 @@
 --          time at which it became ready, and the number of texts to skip in the next call if there are more to search
 --          for a record (else 0). Times are in microseconds
 local id, from = ARGV[1], tonumber(ARGV[2])
-return standing_of(id, holder_of, from)
+return task_state_of(id, holder_of, from)

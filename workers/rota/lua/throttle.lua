@@ -1,7 +1,7 @@
 #!lua flags=allow-oom
--- Ask whether a task with its own rate may start now. If it may not, delay the task until the next free time of its
+-- Check whether a task with its own rate may start now. If it may not, delay the task until the next free time of its
 -- rate. Workers call this before they start such a task.
--- with: prefix clock numbers entry ticket doorbell books in_use former bare news rate
+-- with: prefix clock numbers entry ticket doorbell counters in_use incarnations bare task_events rate
 -- KEYS[1]  tasks
 -- ARGV
 --   owner     owner that holds the entry
@@ -19,7 +19,8 @@
 --   gone       its owner does not hold it, or it was cancelled: it must not be started; nothing was changed
 -- Invariant: a start with k starts before it comes at least k intervals, minus the slack, after the first of them. A
 -- delayed task has a reserved time, so it is delayed only once, unless tasks before it started late.
-local IN_HAND = 5000 -- microseconds; as much as a claim is worth, and a round through the delayed set takes as long
+-- Microseconds: as long as the work of a claim, and as a round through the delayed set.
+local MOST_WAIT = 5000
 local owner, text, latest = ARGV[1], ARGV[2], whole(ARGV[6])
 local interval, burst = tonumber(ARGV[4]), tonumber(ARGV[5])
 local slack = slack_of(interval, burst)
@@ -28,7 +29,7 @@ local now = redis_now()
 
 local e = parse_entry(text)
 local is_held = e and redis.call('ZSCORE', PREFIX .. 'owners', owner) and redis.call('LPOS', inflight, text)
-if not is_held or any_former and is_shell(e.id, e.flag) then return { 'gone', 0 } end
+if not is_held or any_incarnations and is_tombstone(e.id, e.flag) then return { 'gone', 0 } end
 if (redis.call('HGET', KEYS[1], e.id) or '') == '' then return { 'gone', 0 } end
 
 -- A rate is three generic cell rates. `paid` is the time at which the starts so far are paid off. `line` is the same
@@ -40,15 +41,15 @@ local function read_rate()
   local fields = { string.match(type(state) == 'string' and #state < 80 and state or '', '^(%d+) (%d+) (%d+) (%d+)$') }
   local before, ahead = whole(fields[4]) or interval, {}
   for i = 1, 3 do ahead[i] = math.max(0, (whole(fields[i]) or 0) - now) * interval / math.max(1, before) end
-  return now + math.min(ahead[1], interval + slack + IN_HAND), now + ahead[2], now + ahead[3]
+  return now + math.min(ahead[1], interval + slack + MOST_WAIT), now + ahead[2], now + ahead[3]
 end
 local paid, line, again = read_rate()
 
 local function write_rate()
-  local untill = math.min(math.max(paid, line, again), LATEST)
+  local until_us = math.min(math.max(paid, line, again), LATEST)
   local state = string.format('%.0f %.0f %.0f %.0f', math.min(paid, LATEST), math.min(line, LATEST),
     math.min(again, LATEST), interval)
-  local lasts_ms = math.ceil((untill - now) / 1000) + 1
+  local lasts_ms = math.ceil((until_us - now) / 1000) + 1
   redis.call('SET', rate, state, 'PX', lasts_ms)
 end
 
@@ -63,20 +64,20 @@ local function delay_until(slot)
   count('delayed:' .. e.queue, 1)
   if not first[1] or slot < from_score(first[2]) then ring_pollers() end
   ring_if_served(e.queue) -- a queue with a cap has room now
-  if tell then tell('throttled', entry_text(e), owner, nil, 0, 'due_us', digits_of(slot)) end
+  if report then report('throttled', entry_text(e), owner, nil, 0, 'due_us', digits_of(slot)) end
   return { 'throttled', digits_of(slot) }
 end
 
 local is_back = e.kind == 't'
 local slot = math.max(now, paid - slack, is_back and 0 or line - slack)
 if latest and slot > latest then return { 'late', 0 } end
-if slot - now <= IN_HAND then
+if slot - now <= MOST_WAIT then
   paid = math.max(paid, slot) + interval
   line = is_back and math.max(line, paid) or math.max(line, slot) + interval
   write_rate()
   return { 'start', math.ceil(slot - now) }
 end
-guard_places() -- checks before the first write of this branch
+guard_task_keys() -- checks before the first write of this branch
 if is_back then
   slot = math.max(slot, again)
   again = slot + interval

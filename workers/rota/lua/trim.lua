@@ -1,6 +1,6 @@
 #!lua flags=allow-oom
 -- Delete the oldest dead tasks, so that the dead set keeps its maximum age and size. A call deletes at most 500 tasks.
--- with: prefix clock entry books bare in_use former news forget
+-- with: prefix clock entry counters bare in_use incarnations task_events forget
 -- KEYS[1]  tasks
 -- ARGV
 --   age   maximum age in microseconds
@@ -10,7 +10,7 @@
 -- returns  the number of deleted tasks, 0|1 whether there are more to delete
 -- Invariant: only dead tasks are deleted, the oldest first.
 local MOST = 500
-guard_places()
+guard_task_keys()
 local dead = PREFIX .. 'dead'
 local age, most = tonumber(ARGV[1]), tonumber(ARGV[2])
 local oldest = to_score(redis_now() - age)

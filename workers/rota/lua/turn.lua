@@ -1,6 +1,7 @@
 #!lua flags=allow-oom
 -- Settle a worker's finished tasks, then claim its next ones. This is the one round trip of a worker.
--- with: prefix clock entry doorbell books in_use former news waiters following settle tiers rotation claim
+-- with: prefix clock entry doorbell counters in_use incarnations task_events waiters following settle tiers rotation
+-- with: claim
 -- KEYS[1]  tasks
 -- ARGV
 --   owner                       owner name of the worker
@@ -79,7 +80,7 @@ local goes_anywhere = any_members -- as chains and groups may
 for verb_at = settlements_at + 1, settlements_at + settlements * 4, 4 do
   goes_anywhere = goes_anywhere or ARGV[verb_at] ~= 'done'
 end
-if goes_anywhere then guard_places() end
+if goes_anywhere then guard_task_keys() end
 
 -- Settle the outcomes.
 local stale, settled, released, to_ring, has_more = {}, {}, {}, {}, {}
@@ -113,7 +114,7 @@ local function pass_on(queue)
   if has_more[queue] == nil then has_more[queue] = entries_in(queue) > 0 end
   if not has_more[queue] or paused(queue) then return end
   local share = share_of(domains, queue)
-  if share and share.is_bounded and bounds.keep_shut(share) then return end
+  if share and share.is_bounded and bounds.keeps_shut(share) then return end
   ring_bells(queue)
 end
 
@@ -146,9 +147,9 @@ elseif holding > 0 and names_held then
     if not e then
       holding = holding - 1 -- not an entry: `reap` will set it aside
     elseif not named[e.id] then
-      local is_former = any_former and is_shell(e.id, e.flag)
+      local is_superseded = any_incarnations and is_tombstone(e.id, e.flag)
       claims[#claims + 1] = text
-      claims[#claims + 1] = not is_former and redis.call('HGET', PREFIX .. 'tasks', e.id) or ''
+      claims[#claims + 1] = not is_superseded and redis.call('HGET', PREFIX .. 'tasks', e.id) or ''
     end
   end
   if #claims > 0 then return reply('again', claims, {}) end
@@ -162,12 +163,12 @@ local texts, claimed, dropped, left, status, next_quarantined = claim_entries({
   inflight = inflight, holding = holding, awaited = awaited, picks = picks, limit = limit, limits = limits,
   to_ring = to_ring, has_more = has_more,
 }, domains, bounds, now)
-if tell_waiters and #texts > 0 then
+if notify_waiters and #texts > 0 then
   -- with: lists
-  tell_waiters('started', ids_in(texts))
+  notify_waiters('started', ids_in(texts))
 end
-for i, text in ipairs(tell and texts or {}) do
-  tell('started', text, owner, task_in(claimed[2 * i]), 1, 'lag_us', now - parse_entry(text).due)
+for i, text in ipairs(report and texts or {}) do
+  report('started', text, owner, task_name_in(claimed[2 * i]), 1, 'lag_us', now - parse_entry(text).due)
 end
 -- The worker does not have to wait for a rate or a condition.
 if status == 'quarantine' then return reply(status, claimed, dropped, next_quarantined) end

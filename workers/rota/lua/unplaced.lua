@@ -1,6 +1,6 @@
 #!lua flags=no-writes
 -- Return the ids of live tasks that are not delayed, dead or in flight. They are in a lane, or in no place.
--- with: prefix lists places
+-- with: prefix lists locations
 -- KEYS[1]  tasks
 -- ARGV
 --   id  id to check; up to 500

@@ -1,6 +1,6 @@
 #!lua flags=allow-oom
 -- Return the states of tasks that have reached a goal, and register the client as waiting for the others.
--- with: prefix clock entry lists in_use former bare waiters standing
+-- with: prefix clock entry lists in_use incarnations bare waiters task_state
 -- KEYS[1]  tasks
 -- ARGV
 --   client    name of the client that waits
@@ -21,39 +21,39 @@ redis.call('HLEN', PREFIX .. 'epitaphs')
 
 -- If the record of the task has no room, the client is not registered. It checks again by itself some seconds later.
 local function note(goal, id)
-  local word = ' ' .. (goal == 's' and 's:' or 'e:') .. client
+  local waiter = ' ' .. (goal == 's' and 's:' or 'e:') .. client
   local noted = redis.call('HGET', WAITERS, id) or ''
-  if string.find(noted .. ' ', word .. ' ', 1, true) or #noted > MOST_NOTED then return end
-  redis.call('HSET', WAITERS, id, noted .. word)
+  if string.find(noted .. ' ', waiter .. ' ', 1, true) or #noted > MOST_NOTED then return end
+  redis.call('HSET', WAITERS, id, noted .. waiter)
 end
 
 -- The entries in flight, by id. They are read once per call, and only if a task needs them.
-local in_hand
+local held_entries
 local function held(id)
-  in_hand = in_hand or all_held()
-  local found = in_hand[id] or {}
+  held_entries = held_entries or all_held()
+  local found = held_entries[id] or {}
   return found.owner, found.line
 end
 
 -- Return the state of a task that has reached its goal, else nil.
-local function look(goal, id)
+local function reached(goal, id)
   local is_live = redis.call('HSTRLEN', tasks, id) > 0 and not redis.call('ZSCORE', PREFIX .. 'dead', id)
   if is_live and (goal ~= 's' or not held(id)) then return nil end
-  local found = standing_of(id, held, 0)
+  local found = task_state_of(id, held, 0)
   if NOT_YET[found[1]] or found[1] == 'running' and goal ~= 's' then return nil end
   return found
 end
 
-local answers, bytes = {}, 0
+local replies, bytes = {}, 0
 for i = 2, #ARGV, 2 do
-  if bytes > MOST_BYTES or looked >= MOST_LOOKED then break end
+  if bytes > MOST_BYTES or bytes_read >= MOST_READ then break end
   local goal, id = ARGV[i], ARGV[i + 1]
-  local found = look(goal, id)
+  local found = reached(goal, id)
   if found then
     bytes = bytes + #found[8] + #found[9] + #(found[10] or '') + #found[13] -- body, attempt records, result, record
   else
     note(goal, id)
   end
-  answers[#answers + 1] = found or false
+  replies[#replies + 1] = found or false
 end
-return answers
+return replies

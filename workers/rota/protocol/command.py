@@ -14,7 +14,7 @@ place, unless the script has them already. Then these functions are created only
 branch is taken, and are visible only there.
 
 A script with the line `-- taking along: turn` also gets that whole transition, as a function after the shared files of
-both. If the first file that the script lists is `copy`, the transition changes nothing. If it is `asked`, the
+both. If the first file that the script lists is `copy`, the transition changes nothing. If it is `own_args`, the
 transition gets its arguments from the script.
 """
 
@@ -39,7 +39,7 @@ except ImportError:
 _FOLDER = Path(__file__).parent.parent / "lua"
 _WITH = "-- with:"
 _ALONG = "-- taking along:"
-_GROUND = frozenset({"copy", "asked", "prefix", "clock", "numbers", "entry", "bare", "patterns", "matching"})
+_GROUND = frozenset({"copy", "own_args", "prefix", "clock", "numbers", "entry", "bare", "patterns", "matching"})
 
 
 @dataclass(frozen=True, slots=True)

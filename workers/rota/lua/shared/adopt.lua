@@ -5,7 +5,7 @@
 -- Return the id of a bare item if it has one that is not taken, else a new id.
 local adopted = 0
 local function usable_id(id, now)
-  while not id or redis.call('HEXISTS', PREFIX .. 'tasks', id) == 1 or lives_of(id) do
+  while not id or redis.call('HEXISTS', PREFIX .. 'tasks', id) == 1 or incarnation_of(id) do
     adopted = adopted + 1
     id = string.format('adopted-%.0f-%d', now, adopted)
   end
@@ -20,12 +20,12 @@ local function adopt(text, id, queue, kind, due, now)
   return e, body
 end
 
--- Return an entry for a task of which only the body is left. `life` is its life number, nil if its id was never reused.
--- The counters are lost. The flag is rebuilt from what the other keys hold.
-local function entry_anew(id, queue, kind, due, life, now)
+-- Return an entry for a task of which only the body is left. `incarnation` is the number of its incarnation, nil if its
+-- id was never reused. The counters are lost. The flag is rebuilt from the other keys.
+local function rebuilt_entry(id, queue, kind, due, incarnation, now)
   local has_key = redis.call('HEXISTS', PREFIX .. 'keys', id) == 1
   local has_record = redis.call('HEXISTS', PREFIX .. 'epitaphs', id) == 1
-  local number = life and string.format('%.0f', life) or ''
+  local number = incarnation and string.format('%.0f', incarnation) or ''
   local flag = (has_key and 'u' or '') .. number .. (has_record and 'X' or '')
   local e = new_entry(id, queue, kind, due, now)
   if flag ~= '' then e.flag = flag end

@@ -4,7 +4,7 @@
 -- keys     counts rates
 local function make_bounds(now)
   -- with: rate
-  local function condition_on(share) return verdict_on(share.queue, share.condition, now) end
+  local function condition_on(share) return decision_on(share.queue, share.condition, now) end
   local function is_open(share) return not share.condition or condition_on(share).open end
 
   -- `rates` has the time at which the starts of a queue will be paid off. If that is further ahead than one start
@@ -38,7 +38,7 @@ local function make_bounds(now)
   end
 
   -- Whether each start may change what else may start.
-  local function go_by_starts(share)
+  local function depends_on_starts(share)
     return share.cap > 0 or share.interval > 0 or share.condition and condition_on(share).counts
   end
 
@@ -48,7 +48,7 @@ local function make_bounds(now)
     return share.condition and condition_on(share).counts and 1 or (room(share))
   end
 
-  local function keep_shut(share) return room(share) < 1 or not is_open(share) end
+  local function keeps_shut(share) return room(share) < 1 or not is_open(share) end
 
   -- Return the time in microseconds until which no entry of the queue may start, SHUT if no time opens it, or nil if an
   -- entry may start now. The condition is evaluated last, and only if cap and rate allow a start.
@@ -65,20 +65,20 @@ local function make_bounds(now)
 
   -- Microseconds until a rate limit or a condition opens a queue that has entries, 0 if there is none.
   local wait = 0
-  local function look_again(after)
+  local function recheck_after(after)
     if wait == 0 or after < wait then wait = after end
   end
 
   -- Whether entries of the queue with this index may start now.
-  local function has_room(domain, place)
-    local untill = shut_until(share_in(domain, ARGV[place]))
-    if untill and untill < SHUT and entries_in(ARGV[place]) > 0 then look_again(untill - now) end
-    return not untill
+  local function has_room(domain, index)
+    local until_us = shut_until(share_in(domain, ARGV[index]))
+    if until_us and until_us < SHUT and entries_in(ARGV[index]) > 0 then recheck_after(until_us - now) end
+    return not until_us
   end
 
   return {
-    room = room, room_one_by_one = room_one_by_one, go_by_starts = go_by_starts, keep_shut = keep_shut,
+    room = room, room_one_by_one = room_one_by_one, depends_on_starts = depends_on_starts, keeps_shut = keeps_shut,
     shut_until = shut_until, spend_rate = spend_rate,
-    has_room = has_room, look_again = look_again, wait = function() return wait end,
+    has_room = has_room, recheck_after = recheck_after, wait = function() return wait end,
   }
 end

@@ -1,11 +1,11 @@
 -- A claim moves entries from the heads of lanes to the list of their owner. A chooser decides from which queue to
 -- claim, and how many entries: `next_share(taken) -> share, n`. `taken` is the number of entries that the previous
 -- share gave, 0 at first. The chooser returns nil if nothing else may be claimed; then it has stored whose turn it was.
--- with: entry doorbell books former condition tiers rotation turns bounds
+-- with: entry doorbell counters incarnations condition tiers rotation turns bounds
 -- keys     owners queue:* ready rotation tasks
 local EXAMINE = 500 -- entries and marks per call
 
--- Claim entries for `ask`, a record with these fields:
+-- Claim entries for `request`, a record with these fields:
 --   inflight   key of the owner's list
 --   holding    number of entries in that list
 --   awaited    entry that has to run alone, as a previous turn returned it, or ''
@@ -16,8 +16,8 @@ local EXAMINE = 500 -- entries and marks per call
 --   has_more   queue -> whether it has more entries; written here
 -- Return the claimed entries; the claims (each entry with its body); the dropped entries; the number of picks left; why
 -- the claim ended; and the entry that has to run alone.
-local function claim_entries(ask, domains, bounds, now)
-  local left, several = ask.picks, ask.picks > 1
+local function claim_entries(request, domains, bounds, now)
+  local left, several = request.picks, request.picks > 1
   local texts, claims, dropped, pushed, examined, status, quarantined = {}, {}, {}, 0, 0, 'ok', nil
 
   -- Read up to `most` entries from the head of a queue: first `delayed` of the `all_delayed` entries in the delayed
@@ -54,14 +54,15 @@ local function claim_entries(ask, domains, bounds, now)
     for i = passed + 1, #found do
       if claimed == most or quarantined then break end
       local text, body, id = found[i], bodies[i], ids[i]
-      if not body or body == '' or id == '' or suspicious[i] or any_former then
+      if not body or body == '' or id == '' or suspicious[i] or any_incarnations then
         local live = body and id ~= ''
-        -- The shell of an earlier task of this id was counted as cancelled when the id was used again.
-        local gone = any_former and id ~= '' and is_shell(id, flag_of(text), true)
+        -- A tombstone of an earlier task of this id was counted as cancelled when the id was used again.
+        local gone = any_incarnations and id ~= '' and is_tombstone(id, flag_of(text), true)
         if live and not gone and suspicious[i] and body ~= '' then quarantined = text end
-        if quarantined and claimed + ask.holding > 0 then break end
+        if quarantined and claimed + request.holding > 0 then break end
         if gone or live and body == '' then
-          if not gone then take_off(id, flag_of(text), 'cancelled') end -- its end was recorded when it was cancelled
+          -- The end was recorded when the task was cancelled.
+          if not gone then remove_ended(id, flag_of(text), 'cancelled') end
           dropped[#dropped + 1] = text
           body = nil
         elseif not live then
@@ -88,26 +89,26 @@ local function claim_entries(ask, domains, bounds, now)
   local function close(share)
     local queue, head = share.queue, share.head
     share.head = nil
-    if #texts > pushed then redis.call('RPUSH', ask.inflight, unpack(texts, pushed + 1)) end
+    if #texts > pushed then redis.call('RPUSH', request.inflight, unpack(texts, pushed + 1)) end
     pushed = #texts
     local delayed = math.min(head.passed, head.delayed)
     if delayed > 0 then redis.call('LTRIM', delayed_lane(queue), delayed, '-1') end
     if head.passed > delayed then redis.call('LTRIM', ready_lane(queue), head.passed - delayed, '-1') end
     local rest = head.all_delayed - delayed
     if rest == 0 then rest = head.is_whole and #head.texts - head.passed or length(ready_lane(queue)) end
-    share.rest, ask.has_more[queue] = rest, rest > 0
+    share.rest, request.has_more[queue] = rest, rest > 0
     if rest > 0 then
-      ask.to_ring[share.name] = true
+      request.to_ring[share.name] = true
     else
       redis.call('SREM', PREFIX .. 'ready', queue)
-      if share.place then leave_turns(share.domain, share.place) end
+      if share.member then leave_turns(share.domain, share.member) end
     end
     if head.taken == 0 then return end
     count_later('running:' .. queue, head.taken)
     if bounds then write_counts() end
     if share.is_bounded then bounds.spend_rate(share, head.taken) end
     if share.condition then redis.pcall('HDEL', CLOSED, queue) end
-    if several then verdicts[queue] = nil end -- a condition may depend on the number of running tasks
+    if several then decisions[queue] = nil end -- a condition may depend on the number of running tasks
   end
 
   -- Whether a worker that has claimed from here may prefetch the next task before it runs this one. That is the case if
@@ -151,19 +152,19 @@ local function claim_entries(ask, domains, bounds, now)
   local function most_of(share, has_rivals)
     if several and has_rivals then return 1 end
     if several then return math.min(left, share.is_bounded and bounds.room_one_by_one(share) or left) end
-    if share.is_bounded and bounds.go_by_starts(share) then
-      return math.min(math.max(ask.limit, 1), (bounds.room(share)))
+    if share.is_bounded and bounds.depends_on_starts(share) then
+      return math.min(math.max(request.limit, 1), (bounds.room(share)))
     end
-    local own_at = value_of(ask.limits, share.name)
-    return math.max(own_at and tonumber(string.match(ask.limits, '^%d+', own_at)) or ask.limit, 1)
+    local own_at = value_of(request.limits, share.name)
+    return math.max(own_at and tonumber(string.match(request.limits, '^%d+', own_at)) or request.limit, 1)
   end
 
   -- Return the chooser of a domain whose queues are known by name; they take turns. If several picks go to rivals, read
   -- more than one entry of each queue, so that each queue is read and written once.
   local function by_rotation(domain)
-    local places, shares, last, last_at = candidates(domain, bounds), {}, nil, nil
+    local indexes, shares, last, last_at = candidates(domain, bounds), {}, nil, nil
     local states, clock, turn
-    if #places > 0 and domain.first < domain.last then states, clock, turn = states_at(domain, places) end
+    if #indexes > 0 and domain.first < domain.last then states, clock, turn = states_at(domain, indexes) end
 
     local function write_turns()
       local changed = {}
@@ -184,21 +185,21 @@ local function claim_entries(ask, domains, bounds, now)
         last.state, clock, turn = serve(states[last_at], taken / servings * last.cost, servings, clock, turn)
         states[last_at] = last.state
       end
-      while #places > 0 and goes_on() do
-        last_at = states and next_of(states, #places) or 1
-        local place, has_rivals = places[last_at], #places > 1
-        last = shares[place] or share_in(domain, ARGV[place])
-        shares[place] = last
+      while #indexes > 0 and goes_on() do
+        last_at = states and next_of(states, #indexes) or 1
+        local index, has_rivals = indexes[last_at], #indexes > 1
+        last = shares[index] or share_in(domain, ARGV[index])
+        shares[index] = last
         if last.head and not has_rivals then close(last) end
         local is_known = last.rest and not last.head -- it was read before and is closed
-        if not is_known or last.rest > 0 and not (last.is_bounded and not bounds.has_room(domain, place)) then
+        if not is_known or last.rest > 0 and not (last.is_bounded and not bounds.has_room(domain, index)) then
           if several and not last.head then
-            last.ahead = has_rivals and math.ceil(2 * left / #places)
+            last.ahead = has_rivals and math.ceil(2 * left / #indexes)
             last.room = has_rivals and last.is_bounded and bounds.room_one_by_one(last)
           end
           return last, most_of(last, has_rivals)
         end
-        table.remove(places, last_at)
+        table.remove(indexes, last_at)
         if states then table.remove(states, last_at) end
       end
       if states then write_turns() end -- without states, no head is open
@@ -213,30 +214,30 @@ local function claim_entries(ask, domains, bounds, now)
     return function(taken)
       if taken > 0 then charge(last, taken, several and taken or 1) end
       while goes_on() do
-        local marks, places = place_marks(domain), next_in_turn(domain, several and 2 or 1)
-        if marks == 0 and not places[1] then break end
-        local share = places[1] and share_at(domain, places[1])
+        local marks, members = process_marks(domain), next_in_turn(domain, several and 2 or 1)
+        if marks == 0 and not members[1] then break end
+        local share = members[1] and share_at(domain, members[1])
         examined = examined + marks + 1
-        local untill = share and (paused(share.queue) and SHUT or bounds.shut_until(share))
-        if untill then shut(domain, places[1], untill) end
-        if share and not untill then
-          ask.to_ring[share.name] = true -- other queues of the pattern may have entries
+        local until_us = share and (paused(share.queue) and SHUT or bounds.shut_until(share))
+        if until_us then shut(domain, members[1], until_us) end
+        if share and not until_us then
+          request.to_ring[share.name] = true -- other queues of the pattern may have entries
           last = share
-          return share, most_of(share, #places + marks > 1)
+          return share, most_of(share, #members + marks > 1)
         end
       end
       local opens_at = goes_on() and next_opening(domain)
-      if opens_at then bounds.look_again(math.max(1, opens_at - now)) end
+      if opens_at then bounds.recheck_after(math.max(1, opens_at - now)) end
     end
   end
 
   -- A previous turn returned this entry as one that has to run alone. While it is first in its queue, nothing else is
   -- claimed. It is claimed when the owner holds nothing, before all others, because its turn had come.
-  if ask.awaited ~= '' then
-    local _, queue = names_in(ask.awaited)
+  if request.awaited ~= '' then
+    local _, queue = names_in(request.awaited)
     local share = queue and share_of(domains, queue)
     local lane = queue and length(delayed_lane(queue)) > 0 and delayed_lane(queue) or ready_lane(queue or '')
-    local is_first = length(lane) > 0 and redis.call('LINDEX', lane, 0) == ask.awaited
+    local is_first = length(lane) > 0 and redis.call('LINDEX', lane, 0) == request.awaited
     local is_open = share and not paused(queue) and not (share.is_bounded and bounds.shut_until(share))
     local taken = is_first and is_open and claim_from(share, 1) or 0
     if taken > 0 then charge(share, taken, 1) end

@@ -5,8 +5,8 @@ local function closed_by(queue, now)
   if redis.pcall('SISMEMBER', PREFIX .. 'paused', queue) == 1 then return '' end
   local name = condition_of(queue, now)
   if not name then return nil end
-  local verdict = verdict_on(queue, name, now)
-  if not verdict.open then return name, verdict.fault end
+  local decision = decision_on(queue, name, now)
+  if not decision.open then return name, decision.fault end
 end
 
 local function closed_since(queue) return whole(redis.pcall('HGET', CLOSED, queue)) end

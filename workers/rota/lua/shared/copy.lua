@@ -18,26 +18,26 @@ do
     notes[key][field] = value
   end
 
-  local function look(ask, command, key, field)
+  local function look_up(query, command, key, field)
     local noted = notes[key] and notes[key][field]
     if noted ~= nil then return noted end
-    return ask(command, key, field)
+    return query(command, key, field)
   end
 
-  local function look_all(ask, command, key, ...)
-    local answers, noted = ask(command, key, ...), notes[key]
-    if answers.err or not noted then return answers end
+  local function look_up_all(query, command, key, ...)
+    local replies, noted = query(command, key, ...), notes[key]
+    if replies.err or not noted then return replies end
     for i, field in ipairs({ ... }) do
-      if noted[field] ~= nil then answers[i] = noted[field] end
+      if noted[field] ~= nil then replies[i] = noted[field] end
     end
-    return answers
+    return replies
   end
 
   -- Note `value` for all these members of a set, and return how many had another value.
-  local function mark_all(ask, key, value, ...)
+  local function mark_all(query, key, value, ...)
     local changed = 0
     for _, member in ipairs({ ... }) do
-      if look(ask, 'SISMEMBER', key, member) ~= value then changed = changed + 1 end
+      if look_up(query, 'SISMEMBER', key, member) ~= value then changed = changed + 1 end
       note(key, member, value)
     end
     return changed
@@ -55,7 +55,7 @@ do
   end
 
   -- Return the index of an item among the added members, or the index at which it would be inserted.
-  local function place_among(list, item)
+  local function index_among(list, item)
     local first, behind = 1, #list + 1
     while first < behind do
       local middle = math.floor((first + behind) / 2)
@@ -65,16 +65,16 @@ do
   end
 
   -- Set the score of a member, or remove the member if `score` is nil. Return whether the member was there.
-  local function move(ask, key, member, score)
-    local list, before = placed[key] or {}, look(ask, 'ZSCORE', key, member)
+  local function move(query, key, member, score)
+    local list, before = placed[key] or {}, look_up(query, 'ZSCORE', key, member)
     placed[key] = list
     local item = { score = tonumber(before or ''), member = member }
-    local at = before and place_among(list, item)
+    local at = before and index_among(list, item)
     if at and list[at] and list[at].member == member then table.remove(list, at) end
     note(key, member, score and text_of(score) or false)
     if score then
       item = { score = tonumber(score), member = member }
-      table.insert(list, place_among(list, item), item)
+      table.insert(list, index_among(list, item), item)
     end
     return before and true or false
   end
@@ -84,7 +84,7 @@ do
   local function placed_within(key, least, most, wanted)
     local list, found = placed[key] or {}, {}
     local open_least, open_most = string.match(least, '^%((.*)'), string.match(most, '^%((.*)')
-    local at = place_among(list, { score = tonumber(open_least or least), member = open_least and HIGHEST or '' })
+    local at = index_among(list, { score = tonumber(open_least or least), member = open_least and HIGHEST or '' })
     local highest = tonumber(open_most or most)
     while #found < wanted and list[at] and (list[at].score < highest or list[at].score == highest and not open_most) do
       found[#found + 1] = list[at]
@@ -97,11 +97,11 @@ do
   -- Noted members at the beginning of the range are skipped once and remembered.
   local PAGE = 20
   local passed_over = {}
-  local function untouched(ask, key, least, most, wanted)
+  local function untouched(query, key, least, most, wanted)
     local found, range = {}, key .. ' ' .. least .. ' ' .. most
     local at = passed_over[range] or 0
     repeat
-      local page = ask('ZRANGE', key, least, most, 'BYSCORE', 'LIMIT', at, wanted + PAGE, 'WITHSCORES')
+      local page = query('ZRANGE', key, least, most, 'BYSCORE', 'LIMIT', at, wanted + PAGE, 'WITHSCORES')
       for i = 1, #page, 2 do
         local is_noted = notes[key] and notes[key][page[i]] ~= nil
         if is_noted and #found == 0 then passed_over[range] = at + (i + 1) / 2 end
@@ -113,11 +113,11 @@ do
   end
 
   -- ZRANGE KEY LEAST MOST BYSCORE LIMIT OFFSET COUNT [WITHSCORES] is the only form that transitions use.
-  local function range_by_score(ask, _, key, least, most, _, _, offset, count, with_scores)
+  local function range_by_score(query, _, key, least, most, _, _, offset, count, with_scores)
     least, most = tostring(least), tostring(most)
-    local found, rows = untouched(ask, key, least, most, offset + count), {}
+    local found, rows = untouched(query, key, least, most, offset + count), {}
     for _, item in ipairs(placed_within(key, least, most, offset + count)) do
-      table.insert(found, place_among(found, item), item)
+      table.insert(found, index_among(found, item), item)
     end
     for i = offset + 1, math.min(#found, offset + count) do
       rows[#rows + 1] = found[i].member
@@ -127,14 +127,15 @@ do
   end
 
   -- Ignore writes that no claim reads again, because each claim of an explanation has another owner.
-  local function let_go() return 0 end
+  local function ignore() return 0 end
 
   local copied = {
-    HGET = look, SISMEMBER = look, ZSCORE = look, HMGET = look_all, SMISMEMBER = look_all, ZMSCORE = look_all,
-    RPUSH = let_go, XADD = let_go, PEXPIRE = let_go, UNLINK = let_go,
-    SADD = function(ask, _, key, ...) return mark_all(ask, key, 1, ...) end,
-    SREM = function(ask, _, key, ...) return mark_all(ask, key, 0, ...) end,
-    HEXISTS = function(ask, _, key, field) return look(ask, 'HGET', key, field) and 1 or 0 end,
+    HGET = look_up, SISMEMBER = look_up, ZSCORE = look_up,
+    HMGET = look_up_all, SMISMEMBER = look_up_all, ZMSCORE = look_up_all,
+    RPUSH = ignore, XADD = ignore, PEXPIRE = ignore, UNLINK = ignore,
+    SADD = function(query, _, key, ...) return mark_all(query, key, 1, ...) end,
+    SREM = function(query, _, key, ...) return mark_all(query, key, 0, ...) end,
+    HEXISTS = function(query, _, key, field) return look_up(query, 'HGET', key, field) and 1 or 0 end,
     HSET = function(_, _, key, ...)
       for i = 1, select('#', ...), 2 do note(key, (select(i, ...)), text_of((select(i + 1, ...)))) end
     end,
@@ -142,45 +143,45 @@ do
       for _, field in ipairs({ ... }) do note(key, field, false) end
       return select('#', ...) -- only fields that are there are removed by transitions
     end,
-    HINCRBY = function(ask, _, key, field, by)
-      local number = look(ask, 'HGET', key, field) or '0'
+    HINCRBY = function(query, _, key, field, by)
+      local number = look_up(query, 'HGET', key, field) or '0'
       if not (type(number) == 'string' and string.find(number, '^%-?%d+$')) then return end -- the server refuses it too
       note(key, field, string.format('%.0f', tonumber(number) + by))
     end,
-    LLEN = function(ask, _, key)
-      local size = ask('LLEN', key)
+    LLEN = function(query, _, key)
+      local size = query('LLEN', key)
       return type(size) == 'number' and size - (cut[key] or 0) or size
     end,
-    LRANGE = function(ask, _, key, first, last)
+    LRANGE = function(query, _, key, first, last)
       local gone = cut[key] or 0
-      return ask('LRANGE', key, first + gone, tonumber(last) < 0 and last or last + gone)
+      return query('LRANGE', key, first + gone, tonumber(last) < 0 and last or last + gone)
     end,
     -- Transitions trim lists only at the head.
     LTRIM = function(_, _, key, first) cut[key] = (cut[key] or 0) + first end,
-    ZADD = function(ask, _, key, ...)
+    ZADD = function(query, _, key, ...)
       local only_there = select(1, ...) == 'XX'
       for i = only_there and 2 or 1, select('#', ...), 2 do
         local score, member = select(i, ...)
-        if not only_there or look(ask, 'ZSCORE', key, member) then move(ask, key, member, score) end
+        if not only_there or look_up(query, 'ZSCORE', key, member) then move(query, key, member, score) end
       end
     end,
-    ZREM = function(ask, _, key, ...)
+    ZREM = function(query, _, key, ...)
       local gone = 0
       for _, member in ipairs({ ... }) do
-        if move(ask, key, member, nil) then gone = gone + 1 end
+        if move(query, key, member, nil) then gone = gone + 1 end
       end
       return gone
     end,
     ZRANGE = range_by_score,
   }
 
-  local function through(ask)
+  local function noting(query)
     return function(command, ...)
       work = work + select('#', ...)
       local how = copied[command]
-      if how then return how(ask, command, ...) end
-      return ask(command, ...)
+      if how then return how(query, command, ...) end
+      return query(command, ...)
     end
   end
-  redis = { call = through(server.call), pcall = through(server.pcall) }
+  redis = { call = noting(server.call), pcall = noting(server.pcall) }
 end

@@ -14,7 +14,7 @@ local function ring_bells(queue) return ring_bell(PREFIX .. 'doorbell:' .. queue
 if any_patterns then
   ring_bells = function(queue)
     local rung = 0
-    for _, name in ipairs(names_heard(queue)) do rung = rung + ring_bell(PREFIX .. 'doorbell:' .. name) end
+    for _, name in ipairs(bell_names(queue)) do rung = rung + ring_bell(PREFIX .. 'doorbell:' .. name) end
     return rung
   end
 end

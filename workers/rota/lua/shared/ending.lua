@@ -24,7 +24,7 @@ end
 local function after_run_record(past) return '\r' .. string.gsub(string.gsub(past, '\r', ' '), '\n', '\r') end
 
 -- Remove what a task that ends may have left elsewhere: its unique key, attempt records, and the record of earlier
--- tasks of its id. The flag says which of these exist, so a task without any costs one comparison. Return the attempt
+-- tasks of its id. The flag shows which of these exist, so a task without any costs one comparison. Return the attempt
 -- records as they follow the record of the run.
 local function clear_up(id, flag)
   if flag == '-' then return '' end
@@ -34,7 +34,7 @@ local function clear_up(id, flag)
     past = redis.pcall('HGET', PREFIX .. 'epitaphs', id)
     redis.pcall('HDEL', PREFIX .. 'epitaphs', id)
   end
-  if string.find(flag, '%d') then numbered_life_ended(id) end
+  if string.find(flag, '%d') then incarnation_ended(id) end
   return type(past) == 'string' and after_run_record(past) or ''
 end
 
@@ -79,7 +79,7 @@ do -- a block, because Lua allows a function only 200 locals
     if type(size) == 'number' and size >= math.min(LONG, keep * SHORTEST) then seal(known) end
   end
 
-  local function tell_nothing_of(ids, now)
+  local function note_forgotten(ids, now)
     local LONG = 32768
     local at = string.format(' %.0f', now)
     local size = redis.pcall('APPEND', UNTOLD, '\n' .. table.concat(ids, at .. '\n') .. at)
@@ -89,24 +89,24 @@ do -- a block, because Lua allows a function only 200 locals
 
   -- Record that tasks have ended. Every script calls this for every end, while the bodies still exist. `how` is done,
   -- cancelled, expired, purged or dead, for all of them. `ended` has these fields:
-  --   ids     the ids of all these tasks
-  --   lines   the tasks to remember: a text for `count` tasks, or ''; then entry, record, entry, record...
-  --   count   number of tasks in that text
-  --   untold  ids of the tasks that are not to be remembered
+  --   ids        the ids of all these tasks
+  --   lines      the tasks to remember: a text for `count` tasks, or ''; then entry, record, entry, record...
+  --   count      number of tasks in that text
+  --   forgotten  ids of the tasks that are not to be remembered
   note_ends = function(how, now, owner, ended)
-    if tell_waiters then tell_waiters(how, ended.ids) end
+    if notify_waiters then notify_waiters(how, ended.ids) end
     if follow then follow(how, now, ended.ids) end
     -- Tasks with other ends come one at a time. A stored result belongs to an earlier task of this id.
     if how ~= 'done' then redis.call('UNLINK', PREFIX .. 'result:' .. ended.ids[1]) end
     if not remembers() then return end
     local lines, count = ended.lines, ended.count + (#ended.lines - 1) / 2
     if count > 0 then remember(how, now, owner, count, #lines > 1 and table.concat(lines, '\n') or lines[1]) end
-    if #ended.untold > 0 then tell_nothing_of(ended.untold, now) end
+    if #ended.forgotten > 0 then note_forgotten(ended.forgotten, now) end
   end
 end
 
 -- Remove a task whose end was recorded before. Returns the same as `clear_up`.
-local function take_off(id, flag, how)
+local function remove_ended(id, flag, how)
   total(how, redis.call('HDEL', PREFIX .. 'tasks', id))
   return clear_up(id, flag)
 end

@@ -8,7 +8,7 @@
 -- keys     group-members:* group:* groups tasks
 local following -- the functions and constants that scripts may use
 if any_members then
-  -- with: otherwise bare
+  -- with: other_ends bare
   following = {}
   local ENDED_MS = 50000 -- milliseconds for which an ended group can be read
   local ITEM = '^(%S+) (%S+) ([+@]?)(%d*)(%^?)%-? (%d+)\n()'
@@ -18,26 +18,26 @@ if any_members then
   following.group_key, following.members_key, following.item = group_key, members_key, ITEM
   following.ring = ring_if_served -- a turn, which also claims, rings in its own way
 
-  -- Return the life number for a task with this id: '' for the first task, nil if the id is taken. A cancelled task
-  -- whose entry is still in a lane takes its id, too.
-  local function life_to_begin(id)
+  -- Return the number of the incarnation for a task with this id: '' for the first task, nil if the id is taken. A
+  -- cancelled task whose entry is still in a lane takes its id, too.
+  local function next_incarnation(id)
     if redis.call('HEXISTS', PREFIX .. 'tasks', id) == 1 then return nil end
-    local life, shells = lives_of(id)
-    if not life then return '' end
-    redis.call('HSET', FORMER, id, string.format('%.0f %.0f', life + 1, shells))
-    return string.format('%.0f', life + 1)
+    local incarnation, tombstones = incarnation_of(id)
+    if not incarnation then return '' end
+    redis.call('HSET', FORMER, id, string.format('%.0f %.0f', incarnation + 1, tombstones))
+    return string.format('%.0f', incarnation + 1)
   end
 
   -- Enqueue the first task of `text` as a member of the group (`-` for none). The rest of `text` becomes its chain.
   -- Return its id, or nil if the id is taken.
   local function put_what_follows(text, group, now)
     local id, queue, sign, digits, front, size, at = string.match(text, ITEM)
-    local life = name_or_nil(id) and queue_or_nil(queue) and life_to_begin(id)
-    if not life then return nil end
+    local incarnation = name_or_nil(id) and queue_or_nil(queue) and next_incarnation(id)
+    if not incarnation then return nil end
     local body, rest = string.sub(text, at, at + size - 1), string.sub(text, at + size)
     local due = math.min((tonumber(digits) or 0) + (sign ~= '@' and now or 0), LATEST)
     local e = new_entry(id, queue, due > now and 'd' or 'i', math.max(due, now), now)
-    e.flag, e.front = life == '' and '-' or life, front ~= ''
+    e.flag, e.front = incarnation == '' and '-' or incarnation, front ~= ''
     local member = rest == '' and group or group .. '\n' .. rest
     if member ~= '-' then redis.call('HSET', MEMBERS, id, member) end
     if group ~= '-' then redis.call('SADD', members_key(group), id) end

@@ -5,13 +5,13 @@ local function forget(id)
   if redis.call('ZREM', PREFIX .. 'dead', id) == 0 then return false end
   local ticket = redis.call('HGET', PREFIX .. 'tickets', id)
   local e = parse_ticket(id, ticket)
-  if tell and e then tell('purged', id .. ' ' .. ticket) end
+  if report and e then report('purged', id .. ' ' .. ticket) end
   redis.call('HDEL', PREFIX .. 'tickets', id)
   redis.call('HDEL', PREFIX .. 'epitaphs', id)
   if redis.call('HDEL', PREFIX .. 'tasks', id) == 1 then total('purged', 1) end
   if e then
     count('dead:' .. e.queue, -1)
-    if string.find(e.flag, '%d') then numbered_life_ended(id) end
+    if string.find(e.flag, '%d') then incarnation_ended(id) end
   end
   return true
 end

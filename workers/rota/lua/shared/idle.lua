@@ -25,7 +25,7 @@ local function is_empty(queue, now)
 end
 
 -- Delete the counters of a queue. The number of its accepted tasks is added to that of the pattern.
-local function forget_books(queue, pattern)
+local function forget_counters(queue, pattern)
   redis.call('HDEL', PREFIX .. 'counts', 'running:' .. queue, 'delayed:' .. queue, 'dead:' .. queue)
   local accepted = redis.pcall('HGET', PREFIX .. 'totals', 'accepted:' .. queue)
   accepted = type(accepted) == 'string' and whole(accepted)
@@ -41,7 +41,7 @@ local function forget_times(queue, domain)
 end
 
 local function forget(queue, pattern, servings)
-  forget_books(queue, pattern)
+  forget_counters(queue, pattern)
   for _, serving in ipairs(servings) do forget_times(queue, serving.domain) end
   redis.pcall('HDEL', PREFIX .. 'rates', queue)
   redis.pcall('HDEL', PREFIX .. 'served', queue)
@@ -52,7 +52,7 @@ local function forget(queue, pattern, servings)
 end
 
 -- Note since when a queue of a pattern is empty, and forget it after `longest` microseconds. Sweeps call this.
-local function look_whether_idle(queue, now, longest)
+local function check_idle(queue, now, longest)
   local servings = any_patterns and servings_of(queue) or {}
   local pattern = pattern_of(queue, servings, now)
   if not pattern or not is_empty(queue, now) then return redis.pcall('ZREM', PREFIX .. 'idle', queue) end

@@ -1,7 +1,7 @@
 -- Which optional features are in use. The keys are read only if patterns.lua has found any of them.
 -- with: patterns
 -- keys     paused
-local any_former = in_use and redis.call('HLEN', FORMER) > 0
+local any_incarnations = in_use and redis.call('HLEN', FORMER) > 0
 local any_paused = in_use and redis.call('SCARD', PREFIX .. 'paused') > 0
 local any_progress = in_use and redis.call('EXISTS', PROGRESS) == 1
 local any_events = in_use and redis.call('EXISTS', EVENTS_ON) == 1

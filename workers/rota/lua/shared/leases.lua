@@ -1,5 +1,5 @@
 -- Leases may have different lengths, on several nodes or before and after a reload. A script that judges other owners
--- uses the longest lease in use, which some node asked for within twice its length. `pulse` has that lease and the time
+-- uses the longest lease in use, which some node requested within twice its length. `pulse` has that lease and the time
 -- of the last such call. A `pulse` of the wrong type stops sweeps, but no renewal.
 -- keys     pulse
 local LONGEST_LEASE = 31 * 86400 * 1000000 -- a month
@@ -15,15 +15,15 @@ local function note_lease(lease, now)
   redis.pcall('HSET', PREFIX .. 'pulse', 'lease', digits_of(lease), 'lease_at', digits_of(now))
 end
 
--- Return 0|1 whether this poller does a piece of work for the whole fleet. It keeps the duty as long as it calls again
--- within `microseconds`; after that the next caller takes over. `who` and `untill` are fields of `pulse`: the name of
--- the poller, and until when it has the duty.
-local function has_duty(name, who, untill, microseconds, now)
+-- Return 0|1 whether this poller is the leader for a kind of work, which it does for the whole fleet. It stays leader
+-- as long as it calls again within `microseconds`; after that the next caller takes over. `name_field` and
+-- `until_field` are fields of `pulse`: the name of the leader, and until when it leads.
+local function leads(name, name_field, until_field, microseconds, now)
   if name == '' then return 0 end
   local pulse = PREFIX .. 'pulse'
-  local known = redis.call('HMGET', pulse, who, untill)
+  local known = redis.call('HMGET', pulse, name_field, until_field)
   local ends = whole(known[2]) or 0
   if known[1] ~= name and ends > now and ends <= now + microseconds then return 0 end
-  redis.call('HSET', pulse, who, name, untill, digits_of(now + microseconds))
+  redis.call('HSET', pulse, name_field, name, until_field, digits_of(now + microseconds))
   return 1
 end

@@ -4,7 +4,7 @@
 -- with: matching
 -- keys     idle served times:* turns:*
 local MARK = -1 -- the score of a mark: see shared/turns.lua
-local turns_key, times_key, servings_of, mark, names_heard
+local turns_key, times_key, servings_of, mark, bell_names
 if any_patterns then
   turns_key = function(domain) return PREFIX .. 'turns:' .. domain end
   times_key = function(domain) return PREFIX .. 'times:' .. domain end
@@ -34,7 +34,7 @@ if any_patterns then
 
   -- Return the names at whose bells the workers of a queue listen: the matching names and patterns, and its own name if
   -- it is served by that.
-  names_heard = function(queue)
+  bell_names = function(queue)
     local names, seen = {}, {}
     for _, serving in ipairs(servings_of(queue)) do
       if not seen[serving.name] then names[#names + 1] = serving.name end

@@ -4,7 +4,7 @@
 
 -- Return false for an id that is alive or was used before: each occurrence is enqueued once.
 local function put_occurrence(id, queue, due, body, now)
-  if redis.call('HEXISTS', KEYS[1], id) == 1 or lives_of(id) then return false end
+  if redis.call('HEXISTS', KEYS[1], id) == 1 or incarnation_of(id) then return false end
   place(new_entry(id, queue, 'p', due, now), body)
   return true
 end

@@ -32,7 +32,7 @@ local function time_of(state)
   local time = #state == STATE_SIZE and string.match(state, '^(%d+) %d+$')
   return time and tonumber(time)
 end
-local function set_rotation_right()
+local function repair_rotation()
   -- A key of the wrong type stops turns, but no sweep.
   local states, clocks = redis.pcall('HGETALL', PREFIX .. 'rotation'), {}
   for i = 1, #states, 2 do clocks[states[i]] = time_of(states[i + 1]) end

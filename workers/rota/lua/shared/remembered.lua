@@ -1,13 +1,13 @@
 -- Search the memory of ends, newest text first, because most requests are about recent tasks.
 -- with: ends
-local MOST_LOOKED = 3145728 -- bytes per call, which takes milliseconds; the client calls again to search further
+local MOST_READ = 3145728 -- bytes per call, which takes milliseconds; the client calls again to search further
 local FOUND_FASTER = 4 -- finding an id in a text takes a quarter of the time of reading it
-local looked, texts, untold = 0, {}, nil -- texts by the number of newer ones
+local bytes_read, texts, forgotten = 0, {}, nil -- texts by the number of newer ones
 
 local function read_text(key)
   local text = redis.pcall('GET', key)
   if type(text) ~= 'string' then return false end
-  looked = looked + #text
+  bytes_read = bytes_read + #text
   return text
 end
 
@@ -22,32 +22,32 @@ local function text_at(n)
 end
 
 -- Return where the last line of an id begins, after its line feed.
-local function last_place(text, id)
-  local place, behind = 0, 0
-  looked = looked + #text / FOUND_FASTER
-  while behind do place, behind = behind, string.find(text, '\n' .. id .. ' ', behind + 1, true) end
-  return place > 0 and place + 1 or nil
+local function last_position(text, id)
+  local position, behind = 0, 0
+  bytes_read = bytes_read + #text / FOUND_FASTER
+  while behind do position, behind = behind, string.find(text, '\n' .. id .. ' ', behind + 1, true) end
+  return position > 0 and position + 1 or nil
 end
 
 -- Return the time since when records of an id are not returned.
-local function untold_at(id)
-  untold = untold or read_text(UNTOLD) or ''
-  local place = last_place(untold, id)
-  return place and tonumber(string.match(untold, ' (%d+)', place)) or 0
+local function forgotten_at(id)
+  forgotten = forgotten or read_text(UNTOLD) or ''
+  local position = last_position(forgotten, id)
+  return position and tonumber(string.match(forgotten, ' (%d+)', position)) or 0
 end
 
 -- Return `HOW AT OWNER` of the block that contains this position, and its time AT.
-local function block_of(text, place)
+local function block_of(text, position)
   local head, behind = 1, 1
-  while behind and behind < place do head, behind = behind, string.find(text, '\n!', behind + 1, true) end
+  while behind and behind < position do head, behind = behind, string.find(text, '\n!', behind + 1, true) end
   local about, at = string.match(text, '^\n!%d+ (%l+ (%d+) [^\n]+)\n', head)
   return about, tonumber(at) or 0
 end
 
 -- Return a record, as in rota/protocol/outcome.py.
-local function record_at(text, place, since)
-  local about, at = block_of(text, place)
-  local entry, run_record = string.match(text, '^([^\n]+)\n( [^\n]*)', place)
+local function record_at(text, position, since)
+  local about, at = block_of(text, position)
+  local entry, run_record = string.match(text, '^([^\n]+)\n( [^\n]*)', position)
   return about and entry and at > since and about .. ' ' .. entry .. string.gsub(run_record, '\r', '\n') or nil
 end
 
@@ -56,13 +56,13 @@ end
 local function record_of(id, from)
   -- No id has a space, and with one the search would find more of an entry than the id.
   if string.find(id, ' ', 1, true) then return nil end
-  local n, since = from, untold_at(id)
+  local n, since = from, forgotten_at(id)
   while text_at(n) ~= nil do
     local text = texts[n]
-    local place = text and last_place(text, id)
-    if place then return record_at(text, place, since) end
+    local position = text and last_position(text, id)
+    if position then return record_at(text, position, since) end
     n = n + 1
     if text and since > 0 and select(2, block_of(text, 2)) <= since then return nil end
-    if looked >= MOST_LOOKED then return nil, n end
+    if bytes_read >= MOST_READ then return nil, n end
   end
 end

@@ -11,9 +11,9 @@ local function fields_of(share)
 end
 
 -- Return the states of the queues at these indexes of ARGV, and the clock and the turn of their domain.
-local function states_at(domain, places)
+local function states_at(domain, indexes)
   local fields = {}
-  for i, place in ipairs(places) do fields[i] = domain.name .. ' ' .. ARGV[place] end
+  for i, index in ipairs(indexes) do fields[i] = domain.name .. ' ' .. ARGV[index] end
   fields[#fields + 1] = domain.name
   local states = redis.call('HMGET', PREFIX .. 'rotation', unpack(fields))
   return states, numbers_of(table.remove(states))
@@ -56,13 +56,13 @@ end
 
 -- Return the indexes of a domain's queues that are marked ready and may be served now.
 local function candidates(domain, bounds)
-  local places = {}
+  local indexes = {}
   for i, marked in ipairs(redis.call('SMISMEMBER', PREFIX .. 'ready', unpack(ARGV, domain.first, domain.last))) do
-    local place = domain.first + i - 1
-    local is_open = marked == 1 and not paused(ARGV[place])
-    if is_open and (domain.settings == '' or bounds.has_room(domain, place)) then places[#places + 1] = place end
+    local index = domain.first + i - 1
+    local is_open = marked == 1 and not paused(ARGV[index])
+    if is_open and (domain.settings == '' or bounds.has_room(domain, index)) then indexes[#indexes + 1] = index end
   end
-  return places
+  return indexes
 end
 
 -- Whether one command shows that an owner holds nothing and that every lane of these tiers is empty. It cannot show

@@ -41,7 +41,7 @@ end
 -- Make pollers compute the occurrences again, after now, because the text has changed or the schedule was resumed. No
 -- occurrence is enqueued twice, even if the clock was set back; if by more than a day, the clock was wrong before.
 local MOST_BACK = 86400 * 1000000
-local function reckon_anew(s, now)
+local function reset_occurrences(s, now)
   if s.last > now + MOST_BACK then s.last = 0 end
   s.passed, s.next = math.max(now, s.last), '0'
 end

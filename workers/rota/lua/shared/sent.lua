@@ -4,4 +4,4 @@
 -- keys     sent:*
 local SENT_MS = 60000
 local function sent_key(nonce) return PREFIX .. 'sent:' .. (string.match(nonce, '^(%S+) %d+$') or nonce) end
-local function is_answer(nonce, told) return told and string.sub(told, 1, #nonce + 1) == nonce .. '\n' end
+local function is_reply_to(nonce, stored) return stored and string.sub(stored, 1, #nonce + 1) == nonce .. '\n' end

@@ -7,7 +7,7 @@ do
   -- Settle outcomes one by one: all but those in `plain`. The functions are made only if there are any, because
   -- defining a function takes time in each turn. Results are added to `stale`, `settled`, `released` and `done`.
   local function settle_others(inflight, from, at, n, now, owner, stale, settled, released, done)
-    -- with: otherwise
+    -- with: other_ends
     -- Settle an outcome other than `done`. The worker knows that the attempt ended or never started, so the mark `b` of
     -- a task that may be started at most once is removed.
     local function settle_otherwise(e, verb, first, second)
@@ -26,10 +26,10 @@ do
         local due = now + math.max(0, tonumber(first) or 0)
         if second ~= '' then keep_attempt_record(e, 'E', second) end
         delay(e, due)
-        if tell then tell('retried', entry_text(e), owner, nil, 0, 'due_us', string.format('%.0f', due)) end
+        if report then report('retried', entry_text(e), owner, nil, 0, 'due_us', string.format('%.0f', due)) end
       else
         e.releases = e.releases + 1
-        if give_back(e, now) and tell then tell('released', entry_text(e), owner) end
+        if give_back(e, now) and report then report('released', entry_text(e), owner) end
       end
     end
 
@@ -51,9 +51,9 @@ do
     local function end_done(id, text, flag, run_record, kept)
       local past = clear_up(id, flag)
       table.insert(done.ids, id)
-      if tell then tell_end('done', text, owner, run_record) end
+      if report then report_end('done', text, owner, run_record) end
       if run_record == '' then
-        table.insert(done.untold, id)
+        table.insert(done.forgotten, id)
       else
         table.insert(done.lines, text)
         table.insert(done.lines, run_record_line(run_record) .. past)
@@ -82,10 +82,11 @@ do
       else
         settled[queue] = (settled[queue] or 0) + 1
         if any_progress then redis.pcall('HDEL', PROGRESS, id) end
-        local is_former = any_former and is_shell(id, flag, true) -- it was counted when its id was used again
-        if verb == 'done' and not is_former then
+        -- A superseded task was counted when its id was used again.
+        local is_superseded = any_incarnations and is_tombstone(id, flag, true)
+        if verb == 'done' and not is_superseded then
           end_done(id, text, flag, from[s + 2], from[s + 3])
-        elseif not is_former then
+        elseif not is_superseded then
           settle_otherwise(e, verb, from[s + 2], from[s + 3])
           if verb == 'release' then released[queue] = (released[queue] or 0) + 1 end
         end
@@ -123,13 +124,13 @@ do
   end
 
   -- Settle all outcomes of a call. `plain` has the lines of `plain_n` tasks that are done; only their entries are read,
-  -- unless events or shells require more. Return the stale entries; by queue the number of settled tasks, which the
+  -- unless events or tombstones require more. Return the stale entries; by queue the number of settled tasks, which the
   -- caller subtracts from the counters; and by queue the number of released tasks.
   settle = function(owner, at, n, now, plain_n, plain)
     local stale, settled, released, ids = {}, {}, {}, {}
-    local done = { ids = ids, lines = { '' }, count = 0, untold = {} }
+    local done = { ids = ids, lines = { '' }, count = 0, forgotten = {} }
     local inflight, from = PREFIX .. 'inflight:' .. owner, ARGV
-    local head = plain_n > 0 and not any_former and not tell and settle_plain(inflight, plain_n, plain) or {}
+    local head = plain_n > 0 and not any_incarnations and not report and settle_plain(inflight, plain_n, plain) or {}
     if #head > 0 then
       done.lines[1], done.count = plain, plain_n
     elseif plain_n > 0 then

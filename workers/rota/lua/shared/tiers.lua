@@ -55,8 +55,8 @@ local function share_of(domains, queue)
   for _, domain in ipairs(domains) do
     local share = domain.has_patterns and share_in(domain, queue)
     if share and share.name then return share end
-    for place = domain.first, domain.last do
-      if ARGV[place] == queue then return share_in(domain, queue) end
+    for index = domain.first, domain.last do
+      if ARGV[index] == queue then return share_in(domain, queue) end
     end
   end
 end
@@ -64,6 +64,6 @@ end
 -- Call `visit(name)` for each queue and pattern of the tiers.
 local function each_queue(domains, visit)
   for _, domain in ipairs(domains) do
-    for place = domain.first, domain.last do visit(ARGV[place]) end
+    for index = domain.first, domain.last do visit(ARGV[index]) end
   end
 end

@@ -8,7 +8,7 @@
 -- with: marks virtual_time doorbell tiers
 -- keys     doorbell:*
 local SHUT = LATEST
-local guard_turns, move_in_turn, place_marks, open_shut, shut, leave_turns
+local guard_turns, move_in_turn, process_marks, open_shut, shut, leave_turns
 local next_in_turn, share_at, next_opening, pass_on_in_turn
 if any_patterns then
   local OPEN = 0
@@ -27,9 +27,9 @@ if any_patterns then
 
   -- Move a queue to its new time, if it has a turn.
   move_in_turn = function(share, before, state)
-    local turns, place = turns_key(share.domain), (before or '') .. ' ' .. share.queue
-    local score = share.place == place and OPEN or redis.call('ZSCORE', turns, place)
-    if score and redis.call('ZREM', turns, place) == 1 then
+    local turns, member = turns_key(share.domain), (before or '') .. ' ' .. share.queue
+    local score = share.member == member and OPEN or redis.call('ZSCORE', turns, member)
+    if score and redis.call('ZREM', turns, member) == 1 then
       redis.call('ZADD', turns, score, state .. ' ' .. share.queue)
     end
   end
@@ -40,24 +40,24 @@ if any_patterns then
     return time > clock and time - clock < FURTHEST and before or state_of(clock, 0)
   end
 
-  local function places_of(queues, states)
-    local places = {}
-    for i, queue in ipairs(queues) do places[i] = (states[i + 1] or '') .. ' ' .. queue end
-    return places
+  local function members_of(queues, states)
+    local members = {}
+    for i, queue in ipairs(queues) do members[i] = (states[i + 1] or '') .. ' ' .. queue end
+    return members
   end
 
   -- Give marked queues their turns, and return the number of marks. A mark may be meant for another master's settings.
-  place_marks = function(domain)
+  process_marks = function(domain)
     local turns, times = turns_key(domain.name), times_key(domain.name)
     local marks = redis.call('ZRANGE', turns, MARK, MARK, 'BYSCORE', 'LIMIT', 0, MOST_MARKS)
     if #marks == 0 then return 0 end
     redis.call('ZREM', turns, unpack(marks))
     local states = redis.call('HMGET', times, CLOCK, unpack(marks))
-    local stands, clock = redis.call('ZMSCORE', turns, unpack(places_of(marks, states))), (numbers_of(states[1]))
+    local scores, clock = redis.call('ZMSCORE', turns, unpack(members_of(marks, states))), (numbers_of(states[1]))
     local placed, known = {}, {}
     for i, queue in ipairs(marks) do
       if served_as(domain.settings, queue) then
-        local state = stands[i] and states[i + 1] or state_on_return(clock, states[i + 1])
+        local state = scores[i] and states[i + 1] or state_on_return(clock, states[i + 1])
         placed[#placed + 1], placed[#placed + 2] = OPEN, state .. ' ' .. queue
         known[#known + 1], known[#known + 2] = queue, state
       end
@@ -72,17 +72,17 @@ if any_patterns then
   -- Open the closed queues whose time has come.
   open_shut = function(domain, now)
     local turns, opened = turns_key(domain.name), {}
-    local untill = string.format('%.0f', now)
-    local places = redis.call('ZRANGE', turns, '(' .. OPEN, untill, 'BYSCORE', 'LIMIT', 0, MOST_OPENED)
-    for i, place in ipairs(places) do opened[2 * i - 1], opened[2 * i] = OPEN, place end
+    local until_us = string.format('%.0f', now)
+    local members = redis.call('ZRANGE', turns, '(' .. OPEN, until_us, 'BYSCORE', 'LIMIT', 0, MOST_OPENED)
+    for i, member in ipairs(members) do opened[2 * i - 1], opened[2 * i] = OPEN, member end
     if #opened > 0 then redis.call('ZADD', turns, unpack(opened)) end
   end
 
-  shut = function(domain, place, untill)
-    redis.call('ZADD', turns_key(domain.name), 'XX', string.format('%.0f', untill), place)
+  shut = function(domain, member, until_us)
+    redis.call('ZADD', turns_key(domain.name), 'XX', string.format('%.0f', until_us), member)
   end
 
-  leave_turns = function(domain_name, place) redis.call('ZREM', turns_key(domain_name), place) end
+  leave_turns = function(domain_name, member) redis.call('ZREM', turns_key(domain_name), member) end
 
   -- Return the first members, in the order of their turns.
   next_in_turn = function(domain, most)
@@ -91,12 +91,12 @@ if any_patterns then
 
   -- Return the share of the queue of a member. A member that is not valid, or is not the current one of its queue, is
   -- removed; then return nil.
-  share_at = function(domain, place)
-    local share = share_in(domain, string.sub(place, STATE_BYTES + 2))
-    local is_its_own = redis.call('HGET', times_key(domain.name), share.queue) == string.sub(place, 1, STATE_BYTES)
-    share.place = place
+  share_at = function(domain, member)
+    local share = share_in(domain, string.sub(member, STATE_BYTES + 2))
+    local is_its_own = redis.call('HGET', times_key(domain.name), share.queue) == string.sub(member, 1, STATE_BYTES)
+    share.member = member
     if is_its_own and share.name then return share end
-    leave_turns(domain.name, place)
+    leave_turns(domain.name, member)
     return nil
   end
 

@@ -1,5 +1,5 @@
 -- Cancel occurrences that were enqueued ahead of time, when their schedule is paused, changed or removed.
--- with: otherwise ticket
+-- with: other_ends ticket
 -- keys     delayed tasks tickets
 
 -- End an occurrence that must not run. The caller has removed it from `delayed`. It counts as cancelled while it

@@ -1,14 +1,14 @@
 -- Return the state of a task for `status` and `wait`.
 -- with: remembered ticket
 -- keys     dead delayed epitaphs queue:* result:* tasks tickets
-local LOOK = 500
+local MOST_SEARCHED = 500
 
 local function progress_of(id)
   local text = redis.pcall('HGET', PROGRESS, id)
   return type(text) == 'string' and text
 end
 
-local function standing(state, id, e, more)
+local function task_state(state, id, e, more)
   e, more = e or {}, more or {}
   -- Attempt records exist for a dead task, and for a live task if its flag has a capital letter.
   local is_kept = e.died or string.find(e.flag or '', '%u')
@@ -21,10 +21,10 @@ local function standing(state, id, e, more)
 end
 
 local function entry_among(lane, id)
-  local lines = redis.pcall('LRANGE', lane, 0, LOOK - 1)
+  local lines = redis.pcall('LRANGE', lane, 0, MOST_SEARCHED - 1)
   for _, line in ipairs(lines.err and {} or lines) do
     local e = id_of(line) == id and parse_entry(line)
-    if e and not is_shell(id, e.flag) then return e end
+    if e and not is_tombstone(id, e.flag) then return e end
   end
 end
 
@@ -41,23 +41,23 @@ local function ended(id, otherwise, from)
   result = type(result) == 'string' and result
   local record, further = record_of(id, from)
   local how = string.match(record or '', '^%l+') or otherwise or result and 'done' or 'unknown'
-  return standing(how, id, nil, { result = result, record = record, further = further })
+  return task_state(how, id, nil, { result = result, record = record, further = further })
 end
 
 -- Return the state of an id. `find_holder` is `holder_of` or a faster version for many ids. `from` is the number of
 -- texts to skip in the memory of ends.
-local function standing_of(id, find_holder, from)
+local function task_state_of(id, find_holder, from)
   local body = redis.call('HGET', PREFIX .. 'tasks', id)
   if not body then return ended(id, nil, from) end
   local e = parse_ticket(id, redis.call('HGET', PREFIX .. 'tickets', id))
   if e then
     e.died = redis.call('ZSCORE', PREFIX .. 'dead', id)
-    if e.died then return standing('dead', id, e, { body = body }) end
+    if e.died then return task_state('dead', id, e, { body = body }) end
     e.due = from_score(redis.call('ZSCORE', PREFIX .. 'delayed', id))
-    return standing('scheduled', id, e, { body = body })
+    return task_state('scheduled', id, e, { body = body })
   end
   local owner, line = find_holder(id)
-  if owner then return standing('running', id, parse_entry(line), { body = body, owner = owner }) end
+  if owner then return task_state('running', id, parse_entry(line), { body = body, owner = owner }) end
   if body == '' then return ended(id, 'cancelled', from) end
-  return standing('ready', id, entry_in_lanes(id, body), { body = body })
+  return task_state('ready', id, entry_in_lanes(id, body), { body = body })
 end

@@ -25,10 +25,10 @@ end
 -- Record the end of one task. `text` is its entry, or the id and ticket of a dead task. `run_record` has the records of
 -- its last run and of earlier attempts, '' if the task is not to be remembered.
 local function note_end(how, now, owner, id, text, run_record)
-  if tell and how ~= 'dead' then tell_end(how, text, owner, run_record) end
-  local is_told = run_record ~= ''
-  local lines, untold = is_told and { '', text, run_record } or { '' }, is_told and {} or { id }
-  note_ends(how, now, owner, { ids = { id }, lines = lines, count = 0, untold = untold })
+  if report and how ~= 'dead' then report_end(how, text, owner, run_record) end
+  local is_remembered = run_record ~= ''
+  local lines, forgotten = is_remembered and { '', text, run_record } or { '' }, is_remembered and {} or { id }
+  note_ends(how, now, owner, { ids = { id }, lines = lines, count = 0, forgotten = forgotten })
 end
 
 local function end_task(e, how, now, owner, run_record)
@@ -47,7 +47,7 @@ local function bury(e, record, now, owner)
   redis.call('HSET', PREFIX .. 'tickets', e.id, ticket)
   redis.call('ZADD', PREFIX .. 'dead', to_score(now), e.id)
   count('dead:' .. e.queue, 1)
-  if tell then tell('dead', e.id .. ' ' .. ticket, owner, nil, 0, 'reason', reason_in(record)) end
+  if report then report('dead', e.id .. ' ' .. ticket, owner, nil, 0, 'reason', reason_in(record)) end
   note_end('dead', now, '-', e.id, e.id .. ' ' .. ticket, '')
 end
 

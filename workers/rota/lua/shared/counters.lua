@@ -17,7 +17,7 @@ end
 
 -- Read the keys that the counters and the places of a task are written to. A key of the wrong type raises an error
 -- here, before the first write.
-local function guard_places()
+local function guard_task_keys()
   redis.call('HLEN', PREFIX .. 'tasks')
   redis.call('HLEN', PREFIX .. 'tickets')
   redis.call('ZCARD', PREFIX .. 'delayed')

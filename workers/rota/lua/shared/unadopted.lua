@@ -5,7 +5,7 @@ local function size(command, key)
   local n = redis.pcall(command, key)
   return type(n) == 'number' and n or 0
 end
-local function untold()
+local function unadopted_items()
   local waiting, dead = size('ZCARD', PREFIX .. 'delayed'), size('ZCARD', PREFIX .. 'dead')
   return math.max(0, waiting + dead - size('HLEN', PREFIX .. 'tickets'))
 end

@@ -1,8 +1,9 @@
 -- Task events: the stream `events` has an entry for each change of a task, written by the transition that makes the
 -- change. `events-on` maps each node that has events enabled to the number of events to keep, approximately. If no node
--- has, `tell` is nil and costs nothing: `if tell then tell(...) end`. A stream of the wrong type stops no transition.
+-- has, `report` is nil and costs nothing: `if report then report(...) end`. A stream of the wrong type stops no
+-- transition.
 -- keys     events tasks
-local tell, tell_end, task_in, reason_in
+local report, report_end, task_name_in, reason_in
 if any_events then
   -- with: bare
   local STORY = '^(%S+) (%S+) .* (%d+) (%d+) (%d+) %d+ %S+$'
@@ -13,7 +14,7 @@ if any_events then
   most = string.format('%.0f', most)
 
   -- Return the name of the task in a body, '' if it cannot be read.
-  task_in = function(body)
+  task_name_in = function(body)
     local head = string.sub(body or '', 1, 600)
     local name = string.match(head, '^%s*%[%s*"[^"]*"%s*,%s*"[^"]*"%s*,%s*"([^"]*)"')
       or string.match(head, '^%s*%[%s*"([^"]*)"%s*,%s*%[')
@@ -23,20 +24,20 @@ if any_events then
   -- Write an event. `text` is the current entry, or the id and the ticket. `owner` holds the task, or held it until
   -- now. `name` is the name of the task; if it is nil, it is read from the body. `started` is 1 if no counter includes
   -- the current attempt. More fields may follow as name and value.
-  tell = function(what, text, owner, name, started, ...)
+  report = function(what, text, owner, name, started, ...)
     local id, queue, failures, crashes, losses = string.match(text, STORY)
     redis.pcall('XADD', PREFIX .. 'events', 'MAXLEN', '~', most, '*', 'event', what, 'task_id', id, 'queue', queue,
-      'task', name or task_in(redis.call('HGET', PREFIX .. 'tasks', id)),
+      'task', name or task_name_in(redis.call('HGET', PREFIX .. 'tasks', id)),
       'attempt', failures + crashes + losses + (started or 0), 'owner', owner or '', ...)
   end
 
   -- Write the event for a task that has ended but is not dead, from the record of its run. Call it before the body is
   -- deleted.
-  tell_end = function(how, text, owner, run_record)
+  report_end = function(how, text, owner, run_record)
     local start, run, name = string.match(run_record, '^ (%d+) (%d+) %d+ (%S+)')
     local ran = how == 'done' or start and start ~= '0'
     local runtime = start and start ~= '0' and { 'run_us', run } or {}
-    tell(how, text, owner ~= '-' and owner, name ~= '-' and name or nil, ran and 1, unpack(runtime))
+    report(how, text, owner ~= '-' and owner, name ~= '-' and name or nil, ran and 1, unpack(runtime))
   end
 
   -- Return the reason in a death record or in the record of a crash. It is the first field there.
