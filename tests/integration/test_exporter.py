@@ -17,7 +17,7 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from rota.child.child_process import STACK_SIGNAL
-from rota.child.slots import Phase, boottime_ns
+from rota.child.slots import MASTER_SLOT, Phase, boottime_ns
 from rota.protocol.new_tasks import NewTask
 from rota.protocol.store import Store
 from rota.server.address import parse_address
@@ -196,7 +196,7 @@ def test_without_redis_the_queues_are_absent_and_all_else_is_there(
         assert "rota_tasks_enqueued_total" not in found
         assert "rota_task_starts_total" in found
         assert exporter.get("/status.json").json()["queue_states_age_seconds"] is None
-        assert exporter.get("/livez").status == 200
+        assert _is_alive(exporter)
         private.start()
         wait_until_shown(exporter, "rota_queue_ready_tasks", shown=True)
     finally:
@@ -230,6 +230,12 @@ def wait_until_shown(exporter: Exporter, name: str, *, shown: bool) -> dict[str,
     return found
 
 
+def _is_alive(exporter: Exporter) -> bool:
+    """Whether the exporter is alive just after a heartbeat of the master, whose limit of 3 s a slow test may exceed."""
+    exporter.memory.slot(MASTER_SLOT).heartbeat()
+    return exporter.get("/livez").status == 200
+
+
 def test_ready_and_alive_follow_the_slots(exporter: Exporter) -> None:
     assert exporter.get("/livez").body == "ok\n"
     assert (exporter.get("/readyz").status, exporter.get("/readyz").body) == (200, "ok\n")
@@ -242,7 +248,7 @@ def test_ready_and_alive_follow_the_slots(exporter: Exporter) -> None:
         False,
         ["master_serves", "redis"],
     )
-    assert exporter.get("/livez").status == 200
+    assert _is_alive(exporter)
 
 
 def test_a_pool_in_back_off_is_told_of_until_it_is_back(exporter: Exporter) -> None:
@@ -307,7 +313,7 @@ def test_clients_that_say_nothing_do_not_keep_others_waiting(exporter: Exporter)
     with contextlib.ExitStack() as stack:
         for _ in range(5):
             stack.enter_context(socket.create_connection(exporter.listener.getsockname()))
-        assert exporter.get("/livez").status == 200
+        assert _is_alive(exporter)
 
 
 def test_nonsense_instead_of_http_harms_nobody(exporter: Exporter) -> None:
@@ -318,7 +324,7 @@ def test_nonsense_instead_of_http_harms_nobody(exporter: Exporter) -> None:
             client.settimeout(DEADLINE_SECONDS)
             while client.recv(4096):
                 pass
-    assert exporter.get("/livez").status == 200
+    assert _is_alive(exporter)
 
 
 def test_it_rings_the_bell_beats_and_leaves_with_0_on_term(exporter: Exporter) -> None:
