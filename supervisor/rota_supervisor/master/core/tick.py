@@ -23,8 +23,10 @@ _LATE_TICKS: Final = 3
 
 def ticked(state: MasterState, event: Ticked, now: float) -> list[do.Effect]:
     """Plan the actions that are due, perform them, and note when the next tick is needed."""
-    if state.has_ended:
-        return []
+    return [] if state.has_ended else _tick(state, event, now)
+
+
+def _tick(state: MasterState, event: Ticked, now: float) -> list[do.Effect]:
     _note_time(state, event, now)
     recover_backoffs(state, now)
     effects, desired = _perform_plans(state, now)
