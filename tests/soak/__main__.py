@@ -50,24 +50,24 @@ def main() -> None:
     wanted = Wanted(given.profile, given.seconds, seed, given.server, plan)
     folder = given.folder or Path(tempfile.mkdtemp(prefix="rota-soak-"))
     folder.mkdir(parents=True, exist_ok=True)
-    say(f"profile {wanted.profile}, {wanted.seconds:g} s, seed {seed}, {wanted.server}: {folder}")
+    print_line(f"profile {wanted.profile}, {wanted.seconds:g} s, seed {seed}, {wanted.server}: {folder}")
     ran = soak(wanted, folder)
-    is_well = tell(read_evidence(folder), ran)
-    say(f"again: {_again(wanted, given.fault)}")
+    is_well = print_result(read_evidence(folder), ran)
+    print_line(f"again: {_again(wanted, given.fault)}")
     if is_well and not given.keep:
         shutil.rmtree(folder)
     else:
-        say(f"the evidence: {folder}; to judge it again: PYTHONPATH=tests python -m soak.checker {folder}")
+        print_line(f"the evidence: {folder}; to judge it again: PYTHONPATH=tests python -m soak.checker {folder}")
     sys.exit(not is_well)
 
 
-def tell(evidence: Evidence, ran: Ran) -> bool:
+def print_result(evidence: Evidence, ran: Ran) -> bool:
     """Print the verdict; whether all is well."""
-    verdict = judge(evidence)
+    result = judge(evidence)
     odd = [f"ODD: {each}" for each in ran.oddities]
-    for line in (*faults_by_kind(evidence), *held(ran), *report(evidence, verdict), *odd):
-        say(line)
-    return not (odd or verdict.findings)
+    for line in (*faults_by_kind(evidence), *held(ran), *report(evidence, result), *odd):
+        print_line(line)
+    return not (odd or result.findings)
 
 
 def _again(wanted: Wanted, faults: list[str]) -> str:
@@ -76,7 +76,7 @@ def _again(wanted: Wanted, faults: list[str]) -> str:
     return f'{command} SOAK_ARGS="{given}"' if given else command
 
 
-def say(line: str) -> None:
+def print_line(line: str) -> None:
     """Print a line at once."""
     sys.stdout.write(f"{line}\n")
     sys.stdout.flush()

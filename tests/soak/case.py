@@ -37,9 +37,9 @@ class Case:
     @cached_property
     def deaths(self) -> dict[str, str]:
         """Tasks that were set aside as dead, and the reason that was logged."""
-        told = self.logged(log_events.TASK_DEAD)
+        deaths = self.logged(log_events.TASK_DEAD)
         return {
-            str(line.fields["task_id"]): str(line.fields.get("reason")) for line in told if "task_id" in line.fields
+            str(line.fields["task_id"]): str(line.fields.get("reason")) for line in deaths if "task_id" in line.fields
         }
 
     @cached_property

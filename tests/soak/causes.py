@@ -6,8 +6,8 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 
 from rota.telemetry import log_events
-from soak.evidence import Did, Edge, Evidence, Logged, Setup, Strike
-from soak.faults import KINDS, Fault, Place
+from soak.evidence import Edge, Evidence, Logged, RunEvent, Setup, Strike
+from soak.faults import KINDS, Fault, FaultScope
 from soak.histories import Run
 
 # Faults that kill the processes they name, and those that end all of a node.
@@ -48,11 +48,11 @@ class Span:
 
 def spans_of(strikes: Iterable[Strike]) -> list[Span]:
     """Beginnings joined to their ends."""
-    begun: dict[int, Strike] = {}
+    begins: dict[int, Strike] = {}
     ended: dict[int, Strike] = {}
     for strike in strikes:
-        (begun if strike.what is Edge.BEGIN else ended).setdefault(strike.number, strike)
-    return [_span(begin, ended.get(number)) for number, begin in begun.items()]
+        (begins if strike.what is Edge.BEGIN else ended).setdefault(strike.number, strike)
+    return [_span(begin, ended.get(number)) for number, begin in begins.items()]
 
 
 def _span(begin: Strike, end: Strike | None) -> Span:
@@ -68,7 +68,7 @@ class Causes:
         self._setup: Setup = evidence.setup
         self.spans = spans_of(evidence.strikes)
         self._lives = _lives_of(evidence.logged)
-        self._suicides = {mark.pid: mark.boot for mark in evidence.ran if mark.what is Did.DIES}
+        self._suicides = {mark.pid: mark.boot for mark in evidence.ran if mark.what is RunEvent.DIES}
         self._kills = [
             each for each in evidence.logged if each.event in (log_events.WORKER_KILLED, log_events.WORKER_HUNG)
         ]
@@ -144,7 +144,7 @@ class Causes:
         latest = run.finished + MARGIN_SECONDS
         target = self.target_of(run.start.node)
         for span in sorted(self.spans, key=lambda each: each.begin):
-            is_of_node = KINDS[span.fault].place is Place.LINK or span.fault is Fault.STOP_MASTER
+            is_of_node = KINDS[span.fault].scope is FaultScope.LINK or span.fault is Fault.STOP_MASTER
             is_in_the_way = span.fault in OUTAGES or (is_of_node and span.target == target)
             if is_in_the_way and span.overlaps(run.finished, latest):
                 latest = max(latest, span.end + CONNECTED_SECONDS)
@@ -218,4 +218,4 @@ def _lives_of(logged: Iterable[Logged]) -> dict[str, list[tuple[float, str]]]:
 
 def is_of_processes(fault: Fault) -> bool:
     """Whether it is over at once and touches single processes only."""
-    return KINDS[fault].place is Place.PROCESSES and not KINDS[fault].longest_seconds
+    return KINDS[fault].scope is FaultScope.PROCESSES and not KINDS[fault].longest_seconds

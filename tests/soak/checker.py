@@ -12,10 +12,10 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Final
 
-from soak import books, fates, orders, repeats, waits
+from soak import counters, fates, orders, repeats, waits
 from soak.case import Case
-from soak.evidence import Did, Evidence
-from soak.findings import Finding, Verdict
+from soak.evidence import Evidence, RunEvent
+from soak.findings import CheckResult, Finding
 from soak.reading import read_evidence
 from soak.timeline import timeline
 
@@ -31,35 +31,35 @@ CHECKS: Final[tuple[Check, ...]] = (
     orders.not_unique,
     waits.waited,
     waits.slow_recoveries,
-    books.deaths_without_cause,
-    books.leases_without_cause,
-    books.books_off,
-    books.left_over,
+    counters.deaths_without_cause,
+    counters.leases_without_cause,
+    counters.counters_off,
+    counters.left_over,
 )
 _SHOWN: Final = 20
 
 
-def judge(evidence: Evidence) -> Verdict:
+def judge(evidence: Evidence) -> CheckResult:
     """All that is wrong, the first first, and numbers."""
     case = Case(evidence)
     found = [finding for check in CHECKS for finding in check(case)]
-    return Verdict(tuple(sorted(found, key=lambda each: each.boot)), numbers_of(case))
+    return CheckResult(tuple(sorted(found, key=lambda each: each.boot)), numbers_of(case))
 
 
 def numbers_of(case: Case) -> dict[str, float]:
     """What was counted and measured. `explained` are the repeats with a recorded cause; `forgiven`, accepted tasks
     that a dying server may have forgotten; recovery only where no other fault was in the way."""
     histories = case.histories.values()
-    again = [pair for history in histories for pair in pairwise(history.runs) if not pair[0].did(Did.RAISED)]
+    again = [pair for history in histories for pair in pairwise(history.runs) if not pair[0].did(RunEvent.RAISED)]
     of_workers = [each.seconds for each in waits.recoveries(case, of_nodes=False)]
     of_nodes = [each.seconds for each in waits.recoveries(case, of_nodes=True)]
     gone = [h for h in histories if h.accepted and not h.runs and fates.is_gone_with_the_server(case.causes, h)]
     return {
-        "sent": sum(history.asked is not None for history in histories),
+        "sent": sum(history.request is not None for history in histories),
         "accepted": sum(history.accepted is not None for history in histories),
         "starts": sum(len(history.runs) for history in histories),
         "ended": sum(bool(history.ends) for history in histories),
-        "failures": sum(history.count(Did.RAISED) for history in histories),
+        "failures": sum(history.count(RunEvent.RAISED) for history in histories),
         "started again after a fault": len(again),
         "forgiven": len(gone),
         "faults": len(case.causes.spans),
@@ -71,29 +71,29 @@ def numbers_of(case: Case) -> dict[str, float]:
     }
 
 
-def report(evidence: Evidence, verdict: Verdict) -> Iterator[str]:
+def report(evidence: Evidence, result: CheckResult) -> Iterator[str]:
     """The verdict for people: numbers, findings, and the timeline of the first task at fault."""
     setup = evidence.setup
     yield f"seed {setup.seed}, profile {setup.profile}"
-    yield from (f"{value:>10g}  {name}" for name, value in verdict.numbers.items())
-    counts = Counter(finding.wrong for finding in verdict.findings)
+    yield from (f"{value:>10g}  {name}" for name, value in result.numbers.items())
+    counts = Counter(finding.wrong for finding in result.findings)
     for wrong, count in counts.items():
         yield f"{wrong.value.upper()}: {count}"
-    for finding in verdict.findings[:_SHOWN]:
-        yield f"  {finding.wrong}: {finding.task_id or '-'}: {finding.words}"
-    first = next((finding.task_id for finding in verdict.findings if finding.task_id), "")
+    for finding in result.findings[:_SHOWN]:
+        yield f"  {finding.wrong}: {finding.task_id or '-'}: {finding.text}"
+    first = next((finding.task_id for finding in result.findings if finding.task_id), "")
     if first:
         yield f"the task {first}:"
         yield from (f"  {line}" for line in timeline(Case(evidence), first))
-    yield "nothing is wrong" if not verdict.findings else f"{len(verdict.findings)} findings"
+    yield "nothing is wrong" if not result.findings else f"{len(result.findings)} findings"
 
 
 def main(arguments: list[str]) -> int:
     """Judge what lies in a folder."""
     evidence = read_evidence(Path(arguments[0]))
-    verdict = judge(evidence)
-    sys.stdout.writelines(f"{line}\n" for line in report(evidence, verdict))
-    return 1 if verdict.findings else 0
+    result = judge(evidence)
+    sys.stdout.writelines(f"{line}\n" for line in report(evidence, result))
+    return 1 if result.findings else 0
 
 
 if __name__ == "__main__":

@@ -32,13 +32,13 @@ NO_NUMBER: Final = -1
 ALWAYS: Final = 1_000_000
 
 
-class Said(StrEnum):
+class CallEvent(StrEnum):
     """What a producer writes down. `INTENDED` before each call, with all that is known of the task; then one
-    answer.
+    reply.
 
     `REFUSED`: an error that promises that nothing was sent or done. `UNKNOWN`: any other error. `HELD`: another
-    task has the unique key, `answer` is its id. `DUPLICATE`: the id is live already. `CANCEL` is written before a
-    request to cancel; its answer is `CANCELLED` (it waited, and will not start), `CANCELLING` (it runs; no further
+    task has the unique key, `reply` is its id. `DUPLICATE`: the id is live already. `CANCEL` is written before a
+    request to cancel; its reply is `CANCELLED` (it waited, and will not start), `CANCELLING` (it runs; no further
     attempt), `NOT_CANCELLED` (it was not live) or `CANCEL_UNKNOWN`.
     """
 
@@ -55,7 +55,7 @@ class Said(StrEnum):
     CANCEL_UNKNOWN = "cancel unknown"
 
 
-class Did(StrEnum):
+class RunEvent(StrEnum):
     """What a task writes down: first thing, and last thing before it returns, raises, or kills its own worker."""
 
     START = "start"
@@ -79,12 +79,12 @@ class Sent:
     `due`: Unix time before which it may not start; 0 for at once. `unique`: its unique key. `retries`: as enqueued.
     `fails`: how many of its attempts raise, ALWAYS for all; `kills`: how many kill their own worker; `gives_up`:
     its first attempt raises what makes it dead at once. `number`: its place among those of the queue whose order is
-    judged; they are sent one after the other, each after the answer to the one before. `follows`: the ids of those that
+    judged; they are sent one after the other, each after the reply to the one before. `follows`: the ids of those that
     have to end before it may start: several of a group, or the one before it in a chain, which has to be done.
-    `answer`: what else the call said (the holder of the key, the error's class and words).
+    `reply`: what else the call returned (the holder of the key, the error's class and words).
     """
 
-    what: Said
+    what: CallEvent
     id: str
     at: float
     boot: float
@@ -98,7 +98,7 @@ class Sent:
     gives_up: bool = False
     number: int = NO_NUMBER
     follows: str = ""
-    answer: str = ""
+    reply: str = ""
 
     @property
     def before(self) -> tuple[str, ...]:
@@ -110,7 +110,7 @@ class Sent:
 class Ran:
     """A line of the tasks' journal. `attempt`, `crashes` and `due` as `current_task()` tells them."""
 
-    what: Did
+    what: RunEvent
     id: str
     at: float
     boot: float
@@ -185,7 +185,7 @@ class Setup:
 
 @dataclass(frozen=True, slots=True)
 class Quiet:
-    """What the quiet window found at its end. The books as `rota audit` answers them; `in_lanes`, `in_flight` and
+    """What the quiet window found at its end. The counters as `rota audit` prints them; `in_lanes`, `in_flight` and
     `delayed` as the commands tell; `groups`: groups that have not ended, and tasks that others are to follow; growth of
     open descriptors and of resident memory is that of the process that grew most, from the first quiet look to the
     last."""
@@ -230,7 +230,7 @@ def now() -> tuple[float, float]:
     return time.time(), time.clock_gettime(time.CLOCK_BOOTTIME)
 
 
-def ran_now(what: Did, task: CurrentTask) -> Ran:
+def ran_now(what: RunEvent, task: CurrentTask) -> Ran:
     """What the running task has to say of itself."""
     owner = os.environ.get("ROTA_OWNER", "")
     due = task.due_at.timestamp()

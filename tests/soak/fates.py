@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 from soak.case import Case
 from soak.causes import ENDS_NODE, SILENCES, Causes
-from soak.evidence import Did, Said
+from soak.evidence import CallEvent, RunEvent
 from soak.findings import Finding, Wrong
 from soak.histories import History
 
@@ -17,19 +17,19 @@ def lost(case: Case) -> Iterator[Finding]:
         if history.ends or is_dead_by_right(case, history) or _may_be_cancelled(history) or is_dropped(case, history):
             continue
         if not is_gone_with_the_server(case.causes, history):
-            told = case.deaths.get(history.id)
-            what = f"set aside as dead ({told}) without reason" if told else "came to no end"
+            reason = case.deaths.get(history.id)
+            what = f"set aside as dead ({reason}) without reason" if reason else "came to no end"
             yield Finding(Wrong.LOST, f"{what}; {_summary(history)}", history.id, _last_seen(history))
 
 
 def is_dead_by_right(case: Case, history: History) -> bool:
     """Whether its attempts were used up: by failures, or by crashes or losses that are on record."""
-    asked = history.asked
+    request = history.request
     setup = case.evidence.setup
-    raised = history.count(Did.RAISED)
-    if asked is None:
+    raised = history.count(RunEvent.RAISED)
+    if request is None:
         return False
-    if raised > asked.retries or (asked.gives_up and raised):
+    if raised > request.retries or (request.gives_up and raised):
         return True
     reason = case.deaths.get(history.id)
     if reason == "crashed":
@@ -39,7 +39,7 @@ def is_dead_by_right(case: Case, history: History) -> bool:
 
 def is_dropped(case: Case, history: History) -> bool:
     """Whether it was to follow another task of a chain that was never done."""
-    before = () if history.asked is None else history.asked.before
+    before = () if history.request is None else history.request.before
     return len(before) == 1 and not any(case.histories[each].ends for each in before)
 
 
@@ -50,25 +50,27 @@ def has_ended(case: Case, history: History, boot: float) -> bool:
     ends = [run.end.boot for run in history.ends if run.end is not None]
     if ends:
         return min(ends) <= boot
-    begun = max((run.began for run in history.runs), default=0.0)
-    return is_dead_by_right(case, history) and begun <= boot
+    last_start = max((run.began for run in history.runs), default=0.0)
+    return is_dead_by_right(case, history) and last_start <= boot
 
 
 def is_gone_with_the_server(causes: Causes, history: History) -> bool:
     """Whether it was accepted so shortly before the end of a server that this may have forgotten it."""
-    first = history.asked
+    first = history.request
     last = history.accepted
     return first is not None and bool(causes.of_lost_writes(first.boot, last.boot if last else first.boot))
 
 
 def _may_be_cancelled(history: History) -> bool:
-    said = {each.what for each in history.cancels}
-    return bool(said & {Said.CANCELLED, Said.CANCELLING, Said.CANCEL_UNKNOWN}) or said == {Said.CANCEL}
+    outcomes = {each.what for each in history.cancels}
+    return bool(outcomes & {CallEvent.CANCELLED, CallEvent.CANCELLING, CallEvent.CANCEL_UNKNOWN}) or outcomes == {
+        CallEvent.CANCEL
+    }
 
 
 def _last_seen(history: History) -> float:
     marks = [mark.boot for run in history.runs for mark in (run.start, run.end) if mark is not None]
-    return max([*marks, *(each.boot for each in history.answers)], default=0.0)
+    return max([*marks, *(each.boot for each in history.replies)], default=0.0)
 
 
 def _summary(history: History) -> str:
@@ -82,40 +84,40 @@ def phantoms(case: Case) -> Iterator[Finding]:
         if not history.runs:
             continue
         first = history.runs[0].began
-        if history.asked is None:
+        if history.request is None:
             yield Finding(Wrong.PHANTOM, "started, and nobody had sent it", history.id, first)
         elif not history.may_exist:
-            said = ", ".join(each.what for each in history.answers)
-            yield Finding(Wrong.PHANTOM, f"started, though its producer was told: {said}", history.id, first)
+            outcomes = ", ".join(each.what for each in history.replies)
+            yield Finding(Wrong.PHANTOM, f"started, though its producer was told: {outcomes}", history.id, first)
         yield from _after_its_last_attempt(case, history)
         yield from _after_cancel(case, history)
 
 
 def _after_its_last_attempt(case: Case, history: History) -> Iterator[Finding]:
     """A failure that was the last one, and a start after it. (Starts after a success are `repeats`.)"""
-    asked = history.asked
+    request = history.request
     raised = 0
     for run in history.runs:
-        if asked is not None and (raised > asked.retries or (asked.gives_up and raised)):
+        if request is not None and (raised > request.retries or (request.gives_up and raised)):
             if not case.causes.of_lost_writes(run.began - case.evidence.setup.lease_seconds, run.began):
                 yield Finding(Wrong.PHANTOM, f"started after {raised} failures, its last", history.id, run.began)
             return
-        raised += run.did(Did.RAISED)
+        raised += run.did(RunEvent.RAISED)
 
 
 def _after_cancel(case: Case, history: History) -> Iterator[Finding]:
-    waited = history.cancel(Said.CANCELLED)
-    ran = history.cancel(Said.CANCELLING)
+    waited = history.cancel(CallEvent.CANCELLED)
+    ran = history.cancel(CallEvent.CANCELLING)
     allowed = 0
-    answer = waited
+    reply = waited
     if waited is None and ran is not None:
-        answer = ran
+        reply = ran
         ends = [(run.began, run.finished) for run in history.runs]
         allowed = 0 if any(began <= ran.boot <= (end or began) for began, end in ends) else 1
-    if answer is None:
+    if reply is None:
         return
-    later = [run for run in history.runs if run.began > answer.boot][allowed:]
-    if later and not _is_excused(case.causes, answer.boot, later[0].began):
+    later = [run for run in history.runs if run.began > reply.boot][allowed:]
+    if later and not _is_excused(case.causes, reply.boot, later[0].began):
         word = "waited" if waited else "ran"
         yield Finding(Wrong.PHANTOM, f"started after it was cancelled while it {word}", history.id, later[0].began)
 

@@ -55,7 +55,7 @@ class Fault(StrEnum):
     REPORT = "report"
 
 
-class Place(StrEnum):
+class FaultScope(StrEnum):
     """What a fault is done to. In one place and target only one fault with a length goes on at a time."""
 
     PROCESSES = "processes"  # of a node
@@ -70,12 +70,12 @@ NODES: Final = ("a", "b")
 PRODUCERS: Final = "producers"
 SERVER: Final = "server"
 TARGETS: Final = {
-    Place.PROCESSES: NODES,
-    Place.NODE: NODES,
-    Place.LINK: (*NODES, PRODUCERS),
-    Place.SERVER: (SERVER,),
-    Place.FILES: NODES,
-    Place.VERBS: NODES,
+    FaultScope.PROCESSES: NODES,
+    FaultScope.NODE: NODES,
+    FaultScope.LINK: (*NODES, PRODUCERS),
+    FaultScope.SERVER: (SERVER,),
+    FaultScope.FILES: NODES,
+    FaultScope.VERBS: NODES,
 }
 
 
@@ -83,7 +83,7 @@ TARGETS: Final = {
 class Kind:
     """Where a fault is done, for how many seconds, and how often it is drawn in comparison with others."""
 
-    place: Place
+    scope: FaultScope
     shortest_seconds: float = 0.0
     longest_seconds: float = 0.0
     weight: int = 6
@@ -91,60 +91,60 @@ class Kind:
 
 # With a lease of 5 s and beats of 3 s the longer ones outlast them and the shorter ones do not: both ways must be met.
 KINDS: Final = {
-    Fault.KILL_WORKER: Kind(Place.PROCESSES, weight=24),
-    Fault.KILL_SEVERAL: Kind(Place.PROCESSES),
-    Fault.KILL_WORKERS: Kind(Place.PROCESSES),
-    Fault.KILL_CHILDREN: Kind(Place.PROCESSES),
-    Fault.STOP_WORKER: Kind(Place.PROCESSES, 0.2, 5.0, weight=9),
-    Fault.STOP_POLLER: Kind(Place.PROCESSES, 0.2, 5.0),
-    Fault.KILL_ZYGOTE: Kind(Place.PROCESSES),
-    Fault.KILL_POLLER: Kind(Place.PROCESSES),
-    Fault.KILL_EXPORTER: Kind(Place.PROCESSES, weight=3),
-    Fault.STOP_MASTER: Kind(Place.NODE, 0.5, 11.0),
-    Fault.STOP_NODE: Kind(Place.NODE, 0.5, 11.0),
-    Fault.KILL_MASTER: Kind(Place.NODE, 0.1, 9.0),
-    Fault.KILL_NODE: Kind(Place.NODE, 0.1, 9.0),
-    Fault.TERM_NODE: Kind(Place.NODE, 0.5, 2.0),
-    Fault.CUT: Kind(Place.LINK, weight=9),
-    Fault.REFUSE: Kind(Place.LINK, 0.2, 8.0),
-    Fault.SILENCE: Kind(Place.LINK, 0.2, 9.0),
-    Fault.SILENCE_REPLIES: Kind(Place.LINK, 0.2, 9.0),
-    Fault.HOLD: Kind(Place.LINK, 0.2, 9.0),
-    Fault.DELAY: Kind(Place.LINK, 1.0, 5.0),
-    Fault.STALL: Kind(Place.LINK, 1.0, 5.0),
-    Fault.LOSE_REPLIES: Kind(Place.LINK, 0.5, 3.0, weight=12),
-    Fault.FLUSH_SCRIPTS: Kind(Place.SERVER, 1.0, 4.0),
-    Fault.KILL_CLIENTS: Kind(Place.SERVER, 0.0, 2.0),
-    Fault.PAUSE_WRITES: Kind(Place.SERVER, 0.3, 8.0),
-    Fault.SERVER_SLEEP: Kind(Place.SERVER, 0.3, 8.0),
-    Fault.KILL_SERVER: Kind(Place.SERVER, 0.0, 7.0, weight=9),
-    Fault.LONG_OUTAGE: Kind(Place.SERVER, 11.0, 14.0, weight=2),
-    Fault.FILL_MEMORY: Kind(Place.SERVER, 1.0, 6.0, weight=9),
-    Fault.DELETE_DOORBELLS: Kind(Place.SERVER, 0.5, 2.0),
-    Fault.DELETE_SERVED: Kind(Place.SERVER, weight=3),
-    Fault.DELETE_OWNERS: Kind(Place.SERVER, weight=3),
-    Fault.RESIZE: Kind(Place.FILES, 2.0, 6.0),
-    Fault.BAD_TOML: Kind(Place.FILES, 0.5, 2.0, weight=3),
-    Fault.BAD_IMPORT: Kind(Place.FILES, 1.0, 3.0, weight=3),
-    Fault.HUP_STORM: Kind(Place.FILES, 0.5, 1.5, weight=3),
-    Fault.SCALE: Kind(Place.VERBS, 0.5, 4.0, weight=9),
-    Fault.QUIET: Kind(Place.VERBS, 0.3, 4.0),
-    Fault.RESTART: Kind(Place.VERBS),
-    Fault.REPORT: Kind(Place.VERBS, weight=3),
+    Fault.KILL_WORKER: Kind(FaultScope.PROCESSES, weight=24),
+    Fault.KILL_SEVERAL: Kind(FaultScope.PROCESSES),
+    Fault.KILL_WORKERS: Kind(FaultScope.PROCESSES),
+    Fault.KILL_CHILDREN: Kind(FaultScope.PROCESSES),
+    Fault.STOP_WORKER: Kind(FaultScope.PROCESSES, 0.2, 5.0, weight=9),
+    Fault.STOP_POLLER: Kind(FaultScope.PROCESSES, 0.2, 5.0),
+    Fault.KILL_ZYGOTE: Kind(FaultScope.PROCESSES),
+    Fault.KILL_POLLER: Kind(FaultScope.PROCESSES),
+    Fault.KILL_EXPORTER: Kind(FaultScope.PROCESSES, weight=3),
+    Fault.STOP_MASTER: Kind(FaultScope.NODE, 0.5, 11.0),
+    Fault.STOP_NODE: Kind(FaultScope.NODE, 0.5, 11.0),
+    Fault.KILL_MASTER: Kind(FaultScope.NODE, 0.1, 9.0),
+    Fault.KILL_NODE: Kind(FaultScope.NODE, 0.1, 9.0),
+    Fault.TERM_NODE: Kind(FaultScope.NODE, 0.5, 2.0),
+    Fault.CUT: Kind(FaultScope.LINK, weight=9),
+    Fault.REFUSE: Kind(FaultScope.LINK, 0.2, 8.0),
+    Fault.SILENCE: Kind(FaultScope.LINK, 0.2, 9.0),
+    Fault.SILENCE_REPLIES: Kind(FaultScope.LINK, 0.2, 9.0),
+    Fault.HOLD: Kind(FaultScope.LINK, 0.2, 9.0),
+    Fault.DELAY: Kind(FaultScope.LINK, 1.0, 5.0),
+    Fault.STALL: Kind(FaultScope.LINK, 1.0, 5.0),
+    Fault.LOSE_REPLIES: Kind(FaultScope.LINK, 0.5, 3.0, weight=12),
+    Fault.FLUSH_SCRIPTS: Kind(FaultScope.SERVER, 1.0, 4.0),
+    Fault.KILL_CLIENTS: Kind(FaultScope.SERVER, 0.0, 2.0),
+    Fault.PAUSE_WRITES: Kind(FaultScope.SERVER, 0.3, 8.0),
+    Fault.SERVER_SLEEP: Kind(FaultScope.SERVER, 0.3, 8.0),
+    Fault.KILL_SERVER: Kind(FaultScope.SERVER, 0.0, 7.0, weight=9),
+    Fault.LONG_OUTAGE: Kind(FaultScope.SERVER, 11.0, 14.0, weight=2),
+    Fault.FILL_MEMORY: Kind(FaultScope.SERVER, 1.0, 6.0, weight=9),
+    Fault.DELETE_DOORBELLS: Kind(FaultScope.SERVER, 0.5, 2.0),
+    Fault.DELETE_SERVED: Kind(FaultScope.SERVER, weight=3),
+    Fault.DELETE_OWNERS: Kind(FaultScope.SERVER, weight=3),
+    Fault.RESIZE: Kind(FaultScope.FILES, 2.0, 6.0),
+    Fault.BAD_TOML: Kind(FaultScope.FILES, 0.5, 2.0, weight=3),
+    Fault.BAD_IMPORT: Kind(FaultScope.FILES, 1.0, 3.0, weight=3),
+    Fault.HUP_STORM: Kind(FaultScope.FILES, 0.5, 1.5, weight=3),
+    Fault.SCALE: Kind(FaultScope.VERBS, 0.5, 4.0, weight=9),
+    Fault.QUIET: Kind(FaultScope.VERBS, 0.3, 4.0),
+    Fault.RESTART: Kind(FaultScope.VERBS),
+    Fault.REPORT: Kind(FaultScope.VERBS, weight=3),
 }
 
 
-def _of(*places: Place) -> tuple[Fault, ...]:
-    return tuple(fault for fault, kind in KINDS.items() if kind.place in places)
+def _of(*places: FaultScope) -> tuple[Fault, ...]:
+    return tuple(fault for fault, kind in KINDS.items() if kind.scope in places)
 
 
 PROFILES: Final[dict[str, tuple[Fault, ...]]] = {
     "everything": tuple(KINDS),
-    "processes": _of(Place.PROCESSES, Place.FILES),
-    "nodes": _of(Place.NODE),
-    "network": _of(Place.LINK),
-    "server": _of(Place.SERVER),
-    "files": _of(Place.FILES),
-    "verbs": (*_of(Place.VERBS), Fault.KILL_WORKER),
+    "processes": _of(FaultScope.PROCESSES, FaultScope.FILES),
+    "nodes": _of(FaultScope.NODE),
+    "network": _of(FaultScope.LINK),
+    "server": _of(FaultScope.SERVER),
+    "files": _of(FaultScope.FILES),
+    "verbs": (*_of(FaultScope.VERBS), Fault.KILL_WORKER),
     "quiet": (),
 }

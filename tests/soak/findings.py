@@ -19,7 +19,7 @@ class Wrong(StrEnum):
     RECOVERY = "recovery"  # took too long
     LEASE = "lease"  # lost without a recorded cause
     DIED = "died"  # a process, without a recorded cause
-    BOOKS = "books"  # do not agree with the evidence
+    COUNTERS = "counters"  # do not agree with the evidence
     LEFT = "left"  # something was left over at the end, or is missing
 
 
@@ -28,13 +28,13 @@ class Finding:
     """One broken promise: of which task ("" for none), when (CLOCK_BOOTTIME), and in words."""
 
     wrong: Wrong
-    words: str
+    text: str
     task_id: str = ""
     boot: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
+class CheckResult:
     """All that was found, in the order of time, and what was measured and counted on the way."""
 
     findings: tuple[Finding, ...]

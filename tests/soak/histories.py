@@ -1,11 +1,13 @@
-"""The journals of producers and tasks, put together: what was asked of each task, and how each of its runs went."""
+"""The journals of producers and tasks, put together: the request for each task, and how each of its runs went."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from soak.evidence import Did, Ran, Said, Sent
+from soak.evidence import CallEvent, Ran, RunEvent, Sent
 
-_CANCELS = frozenset({Said.CANCEL, Said.CANCELLED, Said.CANCELLING, Said.NOT_CANCELLED, Said.CANCEL_UNKNOWN})
+_CANCELS = frozenset(
+    {CallEvent.CANCEL, CallEvent.CANCELLED, CallEvent.CANCELLING, CallEvent.NOT_CANCELLED, CallEvent.CANCEL_UNKNOWN}
+)
 
 
 @dataclass(slots=True)
@@ -23,48 +25,50 @@ class Run:
     @property
     def finished(self) -> float | None:
         """When the function returned or raised; None when it did neither, as far as is known."""
-        return self.end.boot if self.end is not None and self.end.what is not Did.DIES else None
+        return self.end.boot if self.end is not None and self.end.what is not RunEvent.DIES else None
 
-    def did(self, what: Did) -> bool:
+    def did(self, what: RunEvent) -> bool:
         """Whether it ended so."""
         return self.end is not None and self.end.what is what
 
 
 @dataclass(slots=True)
 class History:
-    """All that is known of a task. `asked` is None for one that nobody says to have sent."""
+    """All that is known of a task. `request` is None if no producer has recorded that it sent the task."""
 
     id: str
-    asked: Sent | None = None
-    answers: list[Sent] = field(default_factory=list)
+    request: Sent | None = None
+    replies: list[Sent] = field(default_factory=list)
     cancels: list[Sent] = field(default_factory=list)
     runs: list[Run] = field(default_factory=list)
 
-    def answer(self, what: Said) -> Sent | None:
-        """The first such answer."""
-        return next((each for each in self.answers if each.what is what), None)
+    def reply(self, what: CallEvent) -> Sent | None:
+        """Return the first reply of this kind."""
+        return next((each for each in self.replies if each.what is what), None)
 
-    def cancel(self, what: Said) -> Sent | None:
-        """The first such answer to a request to cancel."""
+    def cancel(self, what: CallEvent) -> Sent | None:
+        """Return the first reply of this kind to a request to cancel."""
         return next((each for each in self.cancels if each.what is what), None)
 
     @property
     def accepted(self) -> Sent | None:
-        """The answer that promised it. An id is sent by one call only, so a `DUPLICATE` is that call's own task."""
-        return self.answer(Said.ACCEPTED) or self.answer(Said.DUPLICATE)
+        """The reply that accepted it. An id is sent by one call only, so a `DUPLICATE` is that call's own task."""
+        return self.reply(CallEvent.ACCEPTED) or self.reply(CallEvent.DUPLICATE)
 
     @property
     def may_exist(self) -> bool:
         """Whether the server may have taken it: it did, or nobody knows."""
-        words = {each.what for each in self.answers}
-        return self.asked is not None and (not words or bool(words & {Said.ACCEPTED, Said.DUPLICATE, Said.UNKNOWN}))
+        words = {each.what for each in self.replies}
+        return self.request is not None and (
+            not words or bool(words & {CallEvent.ACCEPTED, CallEvent.DUPLICATE, CallEvent.UNKNOWN})
+        )
 
     @property
     def ends(self) -> list[Run]:
         """The runs whose function returned."""
-        return [run for run in self.runs if run.did(Did.END)]
+        return [run for run in self.runs if run.did(RunEvent.END)]
 
-    def count(self, what: Did) -> int:
+    def count(self, what: RunEvent) -> int:
         """How many runs ended so."""
         return sum(run.did(what) for run in self.runs)
 
@@ -79,17 +83,17 @@ def histories_of(sent: Iterable[Sent], ran: Iterable[Ran]) -> dict[str, History]
     found: dict[str, History] = {}
     for each in sent:
         history = found.setdefault(each.id, History(each.id))
-        if each.what is Said.INTENDED:
-            history.asked = history.asked or each
+        if each.what is CallEvent.INTENDED:
+            history.request = history.request or each
         else:
-            (history.cancels if each.what in _CANCELS else history.answers).append(each)
+            (history.cancels if each.what in _CANCELS else history.replies).append(each)
     for mark in ran:
         _add(found.setdefault(mark.id, History(mark.id)), mark)
     return found
 
 
 def _add(history: History, mark: Ran) -> None:
-    if mark.what is Did.START:
+    if mark.what is RunEvent.START:
         history.runs.append(Run(mark))
         return
     for run in reversed(history.runs):

@@ -25,7 +25,7 @@ class Holding:
 
 
 @dataclass(frozen=True, slots=True)
-class Look:
+class FleetHoldings:
     """All processes of some nodes, by pid. `orphans` live in a node's folder and are nobody's children there."""
 
     holdings: Mapping[int, Holding]
@@ -41,7 +41,7 @@ class Look:
             max((holding.memory_mb for holding in of_role), default=0.0),
         )
 
-    def grown_since(self, earlier: "Look") -> Holding:
+    def grown_since(self, earlier: "FleetHoldings") -> Holding:
         """By how much that process grew which grew most, of those that were there then."""
         both = [(holding, earlier.holdings[pid]) for pid, holding in self.holdings.items() if pid in earlier.holdings]
         descriptors = max((now.descriptors - then.descriptors for now, then in both), default=0)
@@ -49,11 +49,11 @@ class Look:
         return Holding("", max(0, descriptors), round(max(0.0, memory_mb), 3))
 
 
-def look_at(nodes: Iterable[Node]) -> Look:
-    """Look now."""
+def holdings_of(nodes: Iterable[Node]) -> FleetHoldings:
+    """Return what the processes of these nodes hold now."""
     nodes = list(nodes)
     roles = dict(role for node in nodes for role in _roles(node))
-    time.sleep(_HANG_UP_SECONDS)  # what was asked over is a descriptor too
+    time.sleep(_HANG_UP_SECONDS)  # a connection that was used for a request is a descriptor too
     holdings: dict[int, Holding] = {}
     orphans: list[str] = []
     for process in (process for node in nodes for process in node.processes()):
@@ -62,7 +62,7 @@ def look_at(nodes: Iterable[Node]) -> Look:
                 holdings[process.pid] = _holding(process, roles[process.pid])
             else:
                 orphans.append(f"{process.pid} {' '.join(process.cmdline())}")
-    return Look(holdings, sum(_zombies_of(node.pid) for node in nodes), tuple(orphans))
+    return FleetHoldings(holdings, sum(_zombies_of(node.pid) for node in nodes), tuple(orphans))
 
 
 def _roles(node: Node) -> Iterator[tuple[int, str]]:

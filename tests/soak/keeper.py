@@ -19,9 +19,9 @@ class Keeper:
         self._node = node
         self._oddities = oddities
         self._again_at = 0.0
-        self._told_at: float | None = None
+        self._stop_requested_at: float | None = None
 
-    def look(self) -> None:
+    def check(self) -> None:
         """Start the node's master again when that is to be done."""
         node = self._node
         now = time.monotonic()
@@ -34,17 +34,17 @@ class Keeper:
                 node.start()
         else:
             self._note_end(code)
-            self._told_at = None
+            self._stop_requested_at = None
             node.is_leaving = False
             self._again_at = now + _PAUSE_SECONDS
 
     def _watch_leaving(self, now: float) -> None:
         if not self._node.is_leaving:
             return
-        self._told_at = self._told_at or now
-        if now - self._told_at > _LEAVE_SECONDS:
+        self._stop_requested_at = self._stop_requested_at or now
+        if now - self._stop_requested_at > _LEAVE_SECONDS:
             self._oddities.append(f"node {self._node.name}: no end {_LEAVE_SECONDS:g} s after TERM")
-            self._told_at = now
+            self._stop_requested_at = now
 
     def _note_end(self, code: int) -> None:
         node = self._node

@@ -87,7 +87,7 @@ class Nature:
 NATURES: Final = {
     "fail": Nature(retries=6),
     "fail_always": Nature(retries=2, fails=ALWAYS),
-    "ask_to_be_dead": Nature(gives_up=True),
+    "raise_dead": Nature(gives_up=True),
     "kill_worker": Nature(kills=1),
     "leave": Nature(kills=1),
 }
@@ -141,7 +141,7 @@ STREAMS: Final = (
     Stream(Verb.ENQUEUE, "short", RATED, 2, _nothing),
     Stream(Verb.ENQUEUE, "fail", "mail", 1.5, _times(4)),
     Stream(Verb.ENQUEUE, "fail_always", "news", 0.1, _nothing),
-    Stream(Verb.ENQUEUE, "ask_to_be_dead", "news", 0.05, _nothing),
+    Stream(Verb.ENQUEUE, "raise_dead", "news", 0.05, _nothing),
     Stream(Verb.ENQUEUE, "kill_worker", "default", 0.1, _nothing),
     Stream(Verb.ENQUEUE, "leave", "default", 0.05, _nothing),
     Stream(Verb.ENQUEUE, "have_a_child", "default", 0.2, _seconds(0.2, 2.0)),
@@ -158,7 +158,7 @@ STREAMS: Final = (
     Stream(Verb.SCHEDULE, "short", "default", 0.5, _nothing, longest_delay=4.0),
     Stream(Verb.GROUP, "work", "news", 0.2, _seconds(0.005, 0.1), tasks=_GROUP_TASKS),
     Stream(Verb.GROUP, "fail", "mail", 0.1, _times(3), tasks=_GROUP_TASKS),
-    Stream(Verb.GROUP, "ask_to_be_dead", "mail", 0.03, _nothing, tasks=_GROUP_TASKS),
+    Stream(Verb.GROUP, "raise_dead", "mail", 0.03, _nothing, tasks=_GROUP_TASKS),
     Stream(Verb.GROUP, "short", "default", 0.1, _nothing, longest_delay=2.0, tasks=_GROUP_TASKS),
     Stream(Verb.CHAIN, "work", "mail", 0.2, _seconds(0.005, 0.1), tasks=_CHAIN_TASKS),
     Stream(Verb.CANCEL, "", "", 1.5, _nothing),
@@ -176,16 +176,16 @@ class Load:
     def __init__(self, producer: str, seed: int, *, is_the_one: bool) -> None:
         self._producer = producer
         self._random = Random(f"{producer} {seed}")
-        begun = {stream: self._random.random() for stream in STREAMS}
-        self._begun = begun | dict.fromkeys(OF_ONE, 0.0) if is_the_one else begun
+        offsets = {stream: self._random.random() for stream in STREAMS}
+        self._offsets = offsets | dict.fromkeys(OF_ONE, 0.0) if is_the_one else offsets
         self._sent: list[str] = []
         self._numbers = 0
 
     def between(self, since: float, until: float) -> Iterator[Intent]:
         """What is to be sent from `since` to `until`, in seconds after the start, `since` being the last `until`."""
-        for stream, begun in self._begun.items():
+        for stream, offsets in self._offsets.items():
             rate = stream.per_second
-            for number in range(int(begun + rate * since), int(begun + rate * until)):
+            for number in range(int(offsets + rate * since), int(offsets + rate * until)):
                 intent = self._cancel() if stream.verb is Verb.CANCEL else self._intent(stream, number)
                 if intent.ids:
                     yield intent

@@ -49,7 +49,7 @@ class Nemesis:
     def keep_nodes(self) -> None:
         """Start again what has ended."""
         for keeper in self._keepers:
-            keeper.look()
+            keeper.check()
 
     def heal(self) -> None:
         """Undo all that goes on."""

@@ -102,14 +102,14 @@ class Node(FleetProcess):
 
     def signal(self, number: int) -> None:
         """Send its master a signal; one that is gone, or does not say yet that it is there, gets none."""
-        if self._has_said(_STARTING):
+        if self._has_logged(_STARTING):
             super().signal(number)
 
     def has_been_ready(self) -> bool:
         """Whether its master has ever been ready, the last one."""
-        return self._has_said(_READY)
+        return self._has_logged(_READY)
 
-    def _has_said(self, event: bytes) -> bool:
+    def _has_logged(self, event: bytes) -> bool:
         with (self.folder / LOG_FILE).open("rb") as log:
             log.seek(self._log_offset)
             return event in log.read()

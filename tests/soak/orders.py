@@ -8,7 +8,7 @@ from itertools import combinations
 
 from soak.case import Case
 from soak.causes import KILLS, SILENCES, is_of_processes
-from soak.evidence import NO_NUMBER, Said
+from soak.evidence import NO_NUMBER, CallEvent
 from soak.fates import has_ended
 from soak.faults import Fault
 from soak.findings import Finding, Wrong
@@ -22,23 +22,23 @@ FREE_MOVES = 2  # by which two queues may differ: each may be ahead by the claim
 def early(case: Case) -> Iterator[Finding]:
     """Starts before the due time: the producer's for the first attempt, and what the entry says for each."""
     for history in case.histories.values():
-        asked = history.asked.due if history.asked is not None else 0.0
+        request = history.request.due if history.request is not None else 0.0
         for run in history.runs:
-            due = max(asked, run.start.due)
+            due = max(request, run.start.due)
             if run.start.at < due - EARLY_SECONDS:
-                words = f"attempt {run.start.attempt} started {(due - run.start.at) * 1000:.1f} ms before it was due"
-                yield Finding(Wrong.EARLY, words, history.id, run.began)
+                text = f"attempt {run.start.attempt} started {(due - run.start.at) * 1000:.1f} ms before it was due"
+                yield Finding(Wrong.EARLY, text, history.id, run.began)
 
 
 def ahead(case: Case) -> Iterator[Finding]:
     """Starts of what follows others, before all of these had ended."""
     for history in case.histories.values():
         for run in history.runs[:1]:
-            before = () if history.asked is None else history.asked.before
+            before = () if history.request is None else history.request.before
             going = [each for each in before if not has_ended(case, case.histories[each], run.began)]
             if going:
-                words = f"started before {len(going)} of the {len(before)} tasks that it follows had ended: {going[:3]}"
-                yield Finding(Wrong.EARLY, words, history.id, run.began)
+                text = f"started before {len(going)} of the {len(before)} tasks that it follows had ended: {going[:3]}"
+                yield Finding(Wrong.EARLY, text, history.id, run.began)
 
 
 # First in, first out
@@ -51,8 +51,8 @@ def out_of_order(case: Case) -> Iterator[Finding]:
     last: tuple[int, Run] | None = None
     for number, run in steps:
         if run.start.attempt == 1 and last is not None and number < last[0]:
-            words = f"number {number} started after number {last[0]}, which was sent later"
-            yield Finding(Wrong.ORDER, words, run.start.id, run.began)
+            text = f"number {number} started after number {last[0]}, which was sent later"
+            yield Finding(Wrong.ORDER, text, run.start.id, run.began)
         if last is None or number > last[0]:
             last = number, run
     yield from _not_at_the_head(case, steps)
@@ -61,11 +61,11 @@ def out_of_order(case: Case) -> Iterator[Finding]:
 def _steps(case: Case) -> Iterator[tuple[int, Run]]:
     """The first run of each task with a number. What a dying server gave out twice, or forgot, is nobody's order."""
     for history in case.histories.values():
-        asked = history.asked
-        if asked is None or asked.number == NO_NUMBER or not history.runs:
+        request = history.request
+        if request is None or request.number == NO_NUMBER or not history.runs:
             continue
-        if not case.causes.of_lost_writes(asked.boot, history.runs[0].began):
-            yield asked.number, history.runs[0]
+        if not case.causes.of_lost_writes(request.boot, history.runs[0].began):
+            yield request.number, history.runs[0]
 
 
 def _not_at_the_head(case: Case, steps: list[tuple[int, Run]]) -> Iterator[Finding]:
@@ -84,8 +84,8 @@ def _not_at_the_head(case: Case, steps: list[tuple[int, Run]]) -> Iterator[Findi
             continue  # its master could not give it back before it had another worker
         passed = [other for other, _ in steps[bisect_left(times, killed.end) : bisect_left(times, again)]]
         if passed:
-            words = f"number {number} was given back, and {passed[:5]} started before it"
-            yield Finding(Wrong.ORDER, words, run.start.id, again)
+            text = f"number {number} was given back, and {passed[:5]} started before it"
+            yield Finding(Wrong.ORDER, text, run.start.id, again)
 
 
 # Fair turns
@@ -110,8 +110,8 @@ def unfair(case: Case) -> Iterator[Finding]:
     for one, other in combinations(case.evidence.setup.fair, 2):
         worst, boot, bound = _worst(case, one, other)
         if worst > bound:
-            words = f"{one} and {other} both had tasks waiting; one was served {worst} times more, {bound} are allowed"
-            yield Finding(Wrong.FAIRNESS, words, boot=boot)
+            text = f"{one} and {other} both had tasks waiting; one was served {worst} times more, {bound} are allowed"
+            yield Finding(Wrong.FAIRNESS, text, boot=boot)
 
 
 def _worst(case: Case, one: str, other: str) -> tuple[int, float, int]:
@@ -139,12 +139,12 @@ def _worst(case: Case, one: str, other: str) -> tuple[int, float, int]:
 
 def _moves(case: Case, queues: tuple[str, ...]) -> Iterator[_Move]:
     for history in case.histories.values():
-        asked = history.asked
+        request = history.request
         accepted = history.accepted
-        if asked is None or asked.queue not in queues or accepted is None:
+        if request is None or request.queue not in queues or accepted is None:
             continue
-        yield _Move(accepted.boot, asked.queue, 1)
-        yield _Move(max(history.runs[0].began if history.runs else 0.0, accepted.boot), asked.queue, -1)
+        yield _Move(accepted.boot, request.queue, 1)
+        yield _Move(max(history.runs[0].began if history.runs else 0.0, accepted.boot), request.queue, -1)
 
 
 def _disturbed(case: Case, began: float, until: float) -> int:
@@ -162,8 +162,8 @@ def not_unique(case: Case) -> Iterator[Finding]:
     """Keys that two live tasks had at once, and keys that outlived their task."""
     by_key: dict[str, list[History]] = {}
     for history in case.histories.values():
-        if history.asked is not None and history.asked.unique:
-            by_key.setdefault(history.asked.unique, []).append(history)
+        if history.request is not None and history.request.unique:
+            by_key.setdefault(history.request.unique, []).append(history)
     for key, histories in by_key.items():
         yield from _held_twice(case, key, histories)
     for history in case.histories.values():
@@ -181,23 +181,21 @@ def _held_twice(case: Case, key: str, histories: list[History]) -> Iterator[Find
             continue
         for history in histories:
             taken = history.accepted
-            if taken is None or history.asked is None or history is holder:
+            if taken is None or history.request is None or history is holder:
                 continue
-            if accepted.boot < history.asked.boot and taken.boot < end:
-                words = (
-                    f"accepted with the unique key {key!r}, which {holder.id} held for {end - taken.boot:.3f} s more"
-                )
-                yield Finding(Wrong.UNIQUE, words, history.id, taken.boot)
+            if accepted.boot < history.request.boot and taken.boot < end:
+                text = f"accepted with the unique key {key!r}, which {holder.id} held for {end - taken.boot:.3f} s more"
+                yield Finding(Wrong.UNIQUE, text, history.id, taken.boot)
 
 
 def _held_too_long(case: Case, history: History) -> Iterator[Finding]:
-    refused = history.answer(Said.HELD)
-    asked = history.asked
-    holder = case.histories.get(refused.answer) if refused is not None else None
-    if holder is None or asked is None or refused is None or not holder.ends or holder.unfinished:
+    refused = history.reply(CallEvent.HELD)
+    request = history.request
+    holder = case.histories.get(refused.reply) if refused is not None else None
+    if holder is None or request is None or refused is None or not holder.ends or holder.unfinished:
         return
     end = max(run.end.boot for run in holder.ends if run.end)
-    calm = not any(span.overlaps(end - 1.0, asked.boot, RELEASED_SECONDS) for span in case.causes.spans)
-    if calm and asked.boot - end > RELEASED_SECONDS:
-        words = f"its unique key was held by {holder.id}, which had ended {asked.boot - end:.3f} s before"
-        yield Finding(Wrong.UNIQUE, words, history.id, refused.boot)
+    calm = not any(span.overlaps(end - 1.0, request.boot, RELEASED_SECONDS) for span in case.causes.spans)
+    if calm and request.boot - end > RELEASED_SECONDS:
+        text = f"its unique key was held by {holder.id}, which had ended {request.boot - end:.3f} s before"
+        yield Finding(Wrong.UNIQUE, text, history.id, refused.boot)

@@ -5,10 +5,10 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Final
 
-from soak.evidence import Did
+from soak.evidence import RunEvent
 from support.growing_files import GrowingFile
 
-_END: Final = f'"what":"{Did.END.value}"'.encode()
+_END: Final = f'"what":"{RunEvent.END.value}"'.encode()
 
 
 class Outstanding:

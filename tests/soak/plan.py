@@ -11,7 +11,7 @@ from enum import Enum, auto
 from random import Random
 from typing import Final
 
-from soak.faults import KINDS, PROFILES, TARGETS, Fault, Place
+from soak.faults import KINDS, PROFILES, TARGETS, Fault, FaultScope
 
 FIRST_SECONDS: Final = 1.0
 GAP_SECONDS: Final = 1.3  # on average, from the beginning of one to that of the next
@@ -72,8 +72,8 @@ _Drawn = tuple[float, Fault, str, float]
 def _parsed(words: str) -> _Drawn:
     name, target, at, seconds = words.split()
     fault = Fault(name)
-    if target not in TARGETS[KINDS[fault].place]:
-        raise ValueError(f"{name} is done to one of {', '.join(TARGETS[KINDS[fault].place])}, not to {target}")
+    if target not in TARGETS[KINDS[fault].scope]:
+        raise ValueError(f"{name} is done to one of {', '.join(TARGETS[KINDS[fault].scope])}, not to {target}")
     return float(at), fault, target, float(seconds)
 
 
@@ -99,21 +99,21 @@ def _only(wanted: Fault, faults: tuple[Fault, ...]) -> tuple[Fault, ...]:
 
 
 def _storm(faults: tuple[Fault, ...], begins: float, ends: float, random: Random) -> Iterator[_Drawn]:
-    free_at: dict[tuple[Place, str], float] = {}
+    free_at: dict[tuple[FaultScope, str], float] = {}
     weights = [KINDS[fault].weight for fault in faults]
     at = max(begins, FIRST_SECONDS)
     while faults and at < ends:
         fault = random.choices(faults, weights)[0]
         kind = KINDS[fault]
-        target = random.choice(TARGETS[kind.place])
+        target = random.choice(TARGETS[kind.scope])
         length = random.uniform(kind.shortest_seconds, kind.longest_seconds)
-        if free_at.get((kind.place, target), 0.0) <= at and at + length <= ends:
+        if free_at.get((kind.scope, target), 0.0) <= at and at + length <= ends:
             yield round(at, 3), fault, target, round(length, 3)
-            free_at[kind.place, target] = at + length + (_REST_SECONDS if length else 0.0)
+            free_at[kind.scope, target] = at + length + (_REST_SECONDS if length else 0.0)
         at += random.expovariate(1 / GAP_SECONDS)
 
 
 def _loss(faults: tuple[Fault, ...], begins: float, ends: float, random: Random) -> Iterator[_Drawn]:
     for fault in faults:
         if begins + _LOSS_SECONDS <= ends:
-            yield round(begins, 3), fault, random.choice(TARGETS[KINDS[fault].place]), _LOSS_SECONDS
+            yield round(begins, 3), fault, random.choice(TARGETS[KINDS[fault].scope]), _LOSS_SECONDS

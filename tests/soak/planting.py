@@ -3,7 +3,7 @@
 from typing import Any, Final
 
 from soak.checker import judge
-from soak.evidence import Did, Edge, Evidence, Logged, Quiet, Ran, Said, Sent, Setup, Strike
+from soak.evidence import CallEvent, Edge, Evidence, Logged, Quiet, Ran, RunEvent, Sent, Setup, Strike
 from soak.faults import Fault
 from soak.findings import Wrong
 
@@ -48,17 +48,17 @@ class Plot:
         self.log(0.0, "a", "fleet.starting", node=NODE_A)
         self.log(0.0, "b", "fleet.starting", node=NODE_B)
 
-    def say(self, what: Said, task_id: str, boot: float, **fields: Any) -> "Plot":
+    def add(self, what: CallEvent, task_id: str, boot: float, **fields: Any) -> "Plot":
         """A line of a producer."""
         self._sent.append(Sent(what, task_id, WALL + boot, boot, **fields))
         return self
 
     def accept(self, task_id: str, boot: float, **fields: Any) -> "Plot":
         """A task that was sent, and accepted a millisecond later."""
-        self.say(Said.INTENDED, task_id, boot, **({"queue": "mail"} | fields))
-        return self.say(Said.ACCEPTED, task_id, boot + 0.001)
+        self.add(CallEvent.INTENDED, task_id, boot, **({"queue": "mail"} | fields))
+        return self.add(CallEvent.ACCEPTED, task_id, boot + 0.001)
 
-    def mark(self, what: Did, task_id: str, boot: float, **fields: Any) -> "Plot":
+    def mark(self, what: RunEvent, task_id: str, boot: float, **fields: Any) -> "Plot":
         """A line of a task; by default of the first worker of node a."""
         given: dict[str, Any] = {
             "queue": "mail",
@@ -72,9 +72,11 @@ class Plot:
         self._ran.append(Ran(what, task_id, WALL + boot, boot, **(given | fields)))
         return self
 
-    def run(self, task_id: str, begin: float, end: float | None = None, how: Did = Did.END, **fields: Any) -> "Plot":
+    def run(
+        self, task_id: str, begin: float, end: float | None = None, how: RunEvent = RunEvent.END, **fields: Any
+    ) -> "Plot":
         """A whole run; without an end one that says no more."""
-        self.mark(Did.START, task_id, begin, **fields)
+        self.mark(RunEvent.START, task_id, begin, **fields)
         return self if end is None else self.mark(how, task_id, end, **fields)
 
     def strike(self, fault: Fault, target: str, begin: float, end: float | None = None, **fields: Any) -> "Plot":
@@ -96,8 +98,8 @@ class Plot:
 
     def evidence(self) -> Evidence:
         """What was plotted so far. The server's books agree with it unless told otherwise."""
-        accepted = sum(each.what is Said.ACCEPTED for each in self._sent)
-        done = len({mark.id for mark in self._ran if mark.what is Did.END})
+        accepted = sum(each.what is CallEvent.ACCEPTED for each in self._sent)
+        done = len({mark.id for mark in self._ran if mark.what is RunEvent.END})
         fields = {name: getattr(CLEAN, name) for name in CLEAN.__slots__} | {"accepted": accepted, "done": done}
         setup: dict[str, Any] = {
             "seed": 1,

@@ -1,7 +1,7 @@
 """A process that sends tasks and writes down what it is told: `python -m soak.producer FOLDER NAME URL SEED`.
 
-1. Each call is journaled before it is made, and then its answer.
-2. What got no answer is sent again, exactly, as `Uncertain` offers, until there is one or it is too late. A call in
+1. Each call is journaled before it is made, and then its reply.
+2. A call without a reply is sent again, exactly, as `Uncertain` offers, until there is one or it is too late. A call in
    order waits for that; others are made meanwhile.
 3. It sends no more while too much of what it sent has not ended, so that a fleet under faults is not buried.
 4. SIGTERM ends the sending; what is still in doubt is cleared up first.
@@ -25,7 +25,7 @@ from redis.retry import Retry
 from rota import Call, ChainHandle, Client, GroupHandle, Handle, Unavailable, Uncertain, chain, group
 from rota.protocol.keys import Keys
 from rota.protocol.replies import CancelStatus
-from soak.evidence import RUNS_FILE, Journal, Said, Sent, now
+from soak.evidence import RUNS_FILE, CallEvent, Journal, Sent, now
 from soak.load import FLOWS, ORDER, Intent, Load, Verb
 from soak.node import NAMESPACE
 from soak.outstanding import Outstanding
@@ -37,15 +37,15 @@ _TICK_SECONDS: Final = 0.02
 _LONGEST_STEP_SECONDS: Final = 0.1  # of the load's own clock, however long a call took
 _AGAIN_SECONDS: Final = 0.3
 _CANCELS: Final = {
-    CancelStatus.CANCELLED: Said.CANCELLED,
-    CancelStatus.RUNNING: Said.CANCELLING,
-    CancelStatus.DEAD: Said.NOT_CANCELLED,
-    CancelStatus.UNKNOWN: Said.NOT_CANCELLED,
+    CancelStatus.CANCELLED: CallEvent.CANCELLED,
+    CancelStatus.RUNNING: CallEvent.CANCELLING,
+    CancelStatus.DEAD: CallEvent.NOT_CANCELLED,
+    CancelStatus.UNKNOWN: CallEvent.NOT_CANCELLED,
 }
 
 
 class Producer:
-    """Sends one load. `doubts` are calls without an answer yet."""
+    """Sends one load. `doubts` are calls without a reply yet."""
 
     def __init__(self, folder: Path, name: str, url: str) -> None:
         self._journal = Journal(folder / f"producer-{name}.jsonl")
@@ -57,7 +57,7 @@ class Producer:
 
     def do(self, intent: Intent) -> None:
         """Make one call, and journal it."""
-        self._say(Said.CANCEL if intent.verb is Verb.CANCEL else Said.INTENDED, intent, intent.ids)
+        self._record(CallEvent.CANCEL if intent.verb is Verb.CANCEL else CallEvent.INTENDED, intent, intent.ids)
         match intent.verb:
             case Verb.ENQUEUE | Verb.MANY | Verb.UNIQUE:
                 self._enqueue(intent)
@@ -89,11 +89,11 @@ class Producer:
         except Uncertain as error:
             self._accepted(intent, error.accepted)
             unsent = set(intent.ids) - {*error.accepted, *_part(intent, error).ids}
-            self._say(Said.REFUSED, intent, sorted(unsent), "not sent")
+            self._record(CallEvent.REFUSED, intent, sorted(unsent), "not sent")
             self.doubts.append((intent, error))
         except Unavailable as error:
             self._accepted(intent, error.accepted)
-            self._say(Said.REFUSED, intent, sorted(set(intent.ids) - set(error.accepted)), _words(error))
+            self._record(CallEvent.REFUSED, intent, sorted(set(intent.ids) - set(error.accepted)), _error_text(error))
 
     def _answered(self, intent: Intent, handles: Sequence[_Handle]) -> None:
         if intent.verb in FLOWS:
@@ -103,9 +103,9 @@ class Producer:
         for handle in handles:
             if handle.id not in ids:
                 others = set(intent.ids) - set(ids)
-                self._say(Said.HELD, intent, sorted(others), handle.id)
+                self._record(CallEvent.HELD, intent, sorted(others), handle.id)
             elif handle.duplicate:
-                self._say(Said.DUPLICATE, intent, [handle.id])
+                self._record(CallEvent.DUPLICATE, intent, [handle.id])
             else:
                 self._accepted(intent, [handle.id])
 
@@ -126,11 +126,11 @@ class Producer:
             self._accepted(part, again.accepted)
             part = _part(part, again)
             if "too late" in str(again):
-                self._say(Said.UNKNOWN, part, part.ids, _words(again))
+                self._record(CallEvent.UNKNOWN, part, part.ids, _error_text(again))
             else:
                 self.doubts.append((part, again))
         except Unavailable as refused:  # of this try; the first one may have been taken
-            self._say(Said.UNKNOWN, part, part.ids, _words(refused))
+            self._record(CallEvent.UNKNOWN, part, part.ids, _error_text(refused))
 
     def _bare(self, intent: Intent, send: Callable[[str], object]) -> None:
         [each] = intent.ids
@@ -138,9 +138,9 @@ class Producer:
         try:
             send(item)
         except redis.exceptions.ResponseError as error:
-            self._say(Said.REFUSED, intent, intent.ids, _words(error))
+            self._record(CallEvent.REFUSED, intent, intent.ids, _error_text(error))
         except (redis.exceptions.RedisError, OSError) as error:
-            self._say(Said.UNKNOWN, intent, intent.ids, _words(error))
+            self._record(CallEvent.UNKNOWN, intent, intent.ids, _error_text(error))
         else:
             self._accepted(intent, intent.ids)
 
@@ -149,23 +149,23 @@ class Producer:
         try:
             word = self._client.cancel(each)
         except Unavailable as error:
-            self._say(Said.NOT_CANCELLED, intent, intent.ids, _words(error))
+            self._record(CallEvent.NOT_CANCELLED, intent, intent.ids, _error_text(error))
         except Uncertain as error:
-            self._say(Said.CANCEL_UNKNOWN, intent, intent.ids, _words(error))
+            self._record(CallEvent.CANCEL_UNKNOWN, intent, intent.ids, _error_text(error))
         else:
-            self._say(_CANCELS[word], intent, intent.ids)
+            self._record(_CANCELS[word], intent, intent.ids)
             if word is CancelStatus.CANCELLED:
                 self.outstanding.forget(each)
 
     def _accepted(self, intent: Intent, ids: "list[str] | tuple[str, ...]") -> None:
-        self._say(Said.ACCEPTED, intent, ids)
+        self._record(CallEvent.ACCEPTED, intent, ids)
         if not (intent.nature.fails or intent.nature.gives_up):
             self.outstanding.add(ids)
 
-    def _say(self, what: Said, intent: Intent, ids: "list[str] | tuple[str, ...]", answer: str = "") -> None:
+    def _record(self, what: CallEvent, intent: Intent, ids: "list[str] | tuple[str, ...]", reply: str = "") -> None:
         for each in ids:
             at, boot = now()
-            if what is Said.INTENDED:
+            if what is CallEvent.INTENDED:
                 due = at + intent.delay_seconds if intent.delay_seconds else 0.0
                 unique = f"{intent.task}{intent.args}" if intent.verb is Verb.UNIQUE else ""
                 nature = intent.nature
@@ -173,7 +173,7 @@ class Producer:
                             intent.fails, nature.kills, nature.gives_up, intent.number,
                             " ".join(intent.before(each)))  # fmt: skip
             else:
-                sent = Sent(what, each, at, boot, answer=answer)
+                sent = Sent(what, each, at, boot, reply=reply)
             self._journal.write(sent)
 
 
@@ -198,7 +198,7 @@ def _part(intent: Intent, doubt: Uncertain) -> Intent:
     return dataclasses.replace(intent, ids=kept)
 
 
-def _words(error: Exception) -> str:
+def _error_text(error: Exception) -> str:
     return f"{type(error).__name__}: {error}"[:200]
 
 
@@ -206,18 +206,18 @@ class _Ending:
     """Whether SIGTERM came."""
 
     def __init__(self) -> None:
-        self.asked = False
-        signal.signal(signal.SIGTERM, self._ask)
+        self.stop_requested = False
+        signal.signal(signal.SIGTERM, self._request_stop)
 
-    def _ask(self, _number: int, _frame: object) -> None:
-        self.asked = True
+    def _request_stop(self, _number: int, _frame: object) -> None:
+        self.stop_requested = True
 
 
 def produce(producer: Producer, load: Load, ending: _Ending) -> None:
     """Send the load at its pace until told to end, then clear up."""
     at = 0.0
     looked = time.monotonic()
-    while not ending.asked:
+    while not ending.stop_requested:
         time.sleep(_TICK_SECONDS)
         passed = time.monotonic() - looked
         looked = time.monotonic()

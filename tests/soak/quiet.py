@@ -1,8 +1,8 @@
 """The quiet window: everything that was accepted comes to its end, and a fleet that has nothing to do does nothing.
 
 1. Wait until nothing stands in lanes, in flight or in the delayed set, and both nodes have all their children.
-2. Look twice at what the processes hold, with some seconds between; nothing may have grown.
-3. Ask the books, and write all of it down.
+2. Read twice what the processes hold, with some seconds between; nothing may have grown.
+3. Run the audit, and write all of it down.
 4. Tell both nodes to leave: exit code 0, and nothing left behind.
 """
 
@@ -16,7 +16,7 @@ import redis
 
 from rota.protocol.keys import Keys
 from soak.evidence import QUIET_FILE, Quiet, now, write_whole
-from soak.idle import ROLES, Look, look_at
+from soak.idle import ROLES, FleetHoldings, holdings_of
 from soak.load import ORDER, TIERS
 from soak.node import NAMESPACE
 from soak.testbed import Testbed
@@ -32,14 +32,14 @@ _MORE_MEMORY_MB: Final = 12.0
 _KEYS: Final = Keys(NAMESPACE)
 
 
-def be_quiet(testbed: Testbed, at_start: Look, keep_nodes: Callable[[], None]) -> Look:
+def be_quiet(testbed: Testbed, at_start: FleetHoldings, keep_nodes: Callable[[], None]) -> FleetHoldings:
     """All of it but the leaving. `at_start`: what the processes held before any task; returns what they hold now."""
     with redis.Redis.from_url(testbed.server.url, decode_responses=True, socket_timeout=10) as client:
         _wait_until_ended(testbed, client, keep_nodes)
         time.sleep(1.0)
-        first = look_at(testbed.nodes.values())
+        first = holdings_of(testbed.nodes.values())
         time.sleep(IDLE_SECONDS)
-        last = look_at(testbed.nodes.values())
+        last = holdings_of(testbed.nodes.values())
         testbed.oddities.extend(_grown_since_start(at_start, last))
         testbed.oddities.extend(f"nobody's child: {orphan}" for orphan in last.orphans)
         write_whole(testbed.folder / QUIET_FILE, _found(testbed, client, first, last))
@@ -74,12 +74,12 @@ def _glob(key: str) -> str:
     return key.replace("{", "\\{").replace("}", "\\}")
 
 
-def _number(answer: object) -> int:
-    assert isinstance(answer, int)
-    return answer
+def _number(reply: object) -> int:
+    assert isinstance(reply, int)
+    return reply
 
 
-def _grown_since_start(start: Look, last: Look) -> list[str]:
+def _grown_since_start(start: FleetHoldings, last: FleetHoldings) -> list[str]:
     found = []
     for role in ROLES:
         then = start.most(role)
@@ -91,15 +91,15 @@ def _grown_since_start(start: Look, last: Look) -> list[str]:
     return found
 
 
-def _found(testbed: Testbed, client: "redis.Redis", first: Look, last: Look) -> Quiet:
+def _found(testbed: Testbed, client: "redis.Redis", first: FleetHoldings, last: FleetHoldings) -> Quiet:
     grown = last.grown_since(first)
-    books = _books(testbed)
+    audit = _audit(testbed)
     nodes = testbed.nodes.values()
     dead = client.zrange(_KEYS.dead, 0, -1)
     assert isinstance(dead, list)
     return Quiet(
         now()[1],
-        **{name: books[name] for name in ("accepted", "done", "cancelled", "expired", "missing")},
+        **{name: audit[name] for name in ("accepted", "done", "cancelled", "expired", "missing")},
         dead=len(dead),
         **_waiting(client),
         workers_wanted=sum(node.configured for node in nodes),
@@ -112,11 +112,11 @@ def _found(testbed: Testbed, client: "redis.Redis", first: Look, last: Look) -> 
     )
 
 
-def _books(testbed: Testbed) -> dict[str, Any]:
+def _audit(testbed: Testbed) -> dict[str, Any]:
     node = next(iter(testbed.nodes.values()))
-    answer = rota(node.folder, "audit", "--json")
-    books: dict[str, Any] = json.loads(answer.stdout)
-    return books
+    reply = rota(node.folder, "audit", "--json")
+    audit: dict[str, Any] = json.loads(reply.stdout)
+    return audit
 
 
 def leave(testbed: Testbed) -> None:

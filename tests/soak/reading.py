@@ -13,14 +13,14 @@ from soak.evidence import (
     QUIET_FILE,
     RUNS_FILE,
     SETUP_FILE,
-    Did,
+    CallEvent,
     Edge,
     Evidence,
     Logged,
     Quiet,
     Ran,
     Record,
-    Said,
+    RunEvent,
     Sent,
     Setup,
     Strike,
@@ -54,13 +54,13 @@ def _all(folder: Path, pattern: str, parse: Callable[[bytes], R]) -> Iterator[R]
 def sent_of(line: bytes) -> Sent:
     """A line of a producer's journal."""
     fields = json.loads(line)
-    return Sent(**(fields | {"what": Said(fields["what"])}))
+    return Sent(**(fields | {"what": CallEvent(fields["what"])}))
 
 
 def ran_of(line: bytes) -> Ran:
     """A line of the tasks' journal."""
     fields = {"owner": "", "name": "", "queue": ""} | json.loads(line)
-    return Ran(**(fields | {"what": Did(fields["what"])}))
+    return Ran(**(fields | {"what": RunEvent(fields["what"])}))
 
 
 def strike_of(line: bytes) -> Strike:

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from itertools import pairwise
 
 from soak.case import Case
-from soak.evidence import Did
+from soak.evidence import RunEvent
 from soak.findings import Finding, Wrong
 from soak.histories import History, Run
 
@@ -26,9 +26,9 @@ def cause_of(case: Case, history: History, run: Run, following: Run) -> str | No
     causes = case.causes
     until = following.began
     ended_before = run.end is not None and run.end.boot <= until
-    if ended_before and run.did(Did.RAISED):
+    if ended_before and run.did(RunEvent.RAISED):
         return "it had raised"
-    if ended_before and run.did(Did.DIES):
+    if ended_before and run.did(RunEvent.DIES):
         return "it had killed its worker"
     lost = causes.of_lost_lease(run, until) or causes.of_node_end(run, until) or _of_lost_writes(case, run, until)
     if lost is not None or (run.finished is not None and not ended_before):

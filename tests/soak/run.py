@@ -16,7 +16,7 @@ from typing import Final
 from soak.act import send
 from soak.evidence import SETUP_FILE, Setup, write_whole
 from soak.faults import NODES, PRODUCERS
-from soak.idle import Look, look_at
+from soak.idle import FleetHoldings, holdings_of
 from soak.load import CAPPED, FAIR, ORDER, RATED, TIERS, TOGETHER, WEIGHTS
 from soak.nemesis import Nemesis
 from soak.node import BEAT_SECONDS, LEASE_SECONDS, TESTS, WORKERS, Node
@@ -48,8 +48,8 @@ class Ran:
     """What a run showed beside the evidence: what was odd, and what the processes held before it and after it."""
 
     oddities: list[str]
-    at_start: Look
-    at_end: Look
+    at_start: FleetHoldings
+    at_end: FleetHoldings
 
 
 def soak(wanted: Wanted, folder: Path) -> Ran:
@@ -59,7 +59,7 @@ def soak(wanted: Wanted, folder: Path) -> Ran:
         for node in testbed.nodes.values():
             node.start()
         _wait_until_whole(testbed)
-        at_start = look_at(testbed.nodes.values())
+        at_start = holdings_of(testbed.nodes.values())
         nemesis = Nemesis(testbed, wanted.seed)
         with _producers(testbed, wanted.seed):
             nemesis.run(wanted.plan, wanted.seconds)
@@ -135,12 +135,12 @@ def _producers(testbed: Testbed, seed: int) -> Iterator[None]:
 
 def _produce(folder: Path, name: str, url: str, seed: int) -> "subprocess.Popen[bytes]":
     more = ["--the-one"] if name == "direct" else []
-    with (folder / f"producer-{name}.txt").open("ab") as said:
+    with (folder / f"producer-{name}.txt").open("ab") as output:
         return subprocess.Popen(
             [sys.executable, "-m", "soak.producer", str(folder), name, url, str(seed), *more],
             env=os.environ | {"PYTHONPATH": os.pathsep.join([str(TESTS), os.environ.get("PYTHONPATH", "")])},
-            stdout=said,
-            stderr=said,
+            stdout=output,
+            stderr=output,
         )
 
 

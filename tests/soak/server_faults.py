@@ -25,7 +25,7 @@ def choose(fault: Fault, server: Server, seconds: float, _random: Random) -> Act
     return _ACTS[fault](server, seconds)
 
 
-def _asked(server: Server, *command: Any) -> None:
+def _execute(server: Server, *command: Any) -> None:
     """Send a command on a connection of its own, whatever becomes of it."""
     with (
         contextlib.suppress(redis.exceptions.RedisError, OSError),
@@ -36,21 +36,21 @@ def _asked(server: Server, *command: Any) -> None:
 
 def _repeated(*command: Any) -> Callable[[Server, float], Act]:
     def make(server: Server, _seconds: float) -> Act:
-        def ask() -> None:
-            _asked(server, *command)
+        def execute() -> None:
+            _execute(server, *command)
 
-        return Act(ask, again=ask, detail=" ".join(map(str, command)))
+        return Act(execute, again=execute, detail=" ".join(map(str, command)))
 
     return make
 
 
 def _once(*command: Any) -> Callable[[Server, float], Act]:
-    return lambda server, _seconds: Act(lambda: _asked(server, *command), detail=" ".join(map(str, command)))
+    return lambda server, _seconds: Act(lambda: _execute(server, *command), detail=" ".join(map(str, command)))
 
 
 def _pause_writes(server: Server, seconds: float) -> Act:
     pause = ("CLIENT", "PAUSE", round(seconds * 1000), "WRITE")
-    return Act(lambda: _asked(server, *pause), undo=lambda: _asked(server, "CLIENT", "UNPAUSE"))
+    return Act(lambda: _execute(server, *pause), undo=lambda: _execute(server, "CLIENT", "UNPAUSE"))
 
 
 def _sleep(server: Server, seconds: float) -> Act:
@@ -70,8 +70,8 @@ def _kill(server: Server, _seconds: float) -> Act:
 
 def _fill(server: Server, _seconds: float) -> Act:
     return Act(
-        lambda: _asked(server, "CONFIG", "SET", "maxmemory", "1"),
-        undo=lambda: _asked(server, "CONFIG", "SET", "maxmemory", "0"),
+        lambda: _execute(server, "CONFIG", "SET", "maxmemory", "1"),
+        undo=lambda: _execute(server, "CONFIG", "SET", "maxmemory", "0"),
     )
 
 

@@ -10,7 +10,7 @@ from collections.abc import Generator
 from pathlib import Path
 
 import rota
-from soak.evidence import RUNS_FILE, Did, Journal, ran_now
+from soak.evidence import RUNS_FILE, Journal, RunEvent, ran_now
 
 
 class Refusal(Exception):
@@ -26,13 +26,13 @@ def journal() -> Journal:
 @rota.around_task
 def journaled(task: rota.CurrentTask) -> Generator[None, None, None]:
     """Write down that an attempt starts and how it ends."""
-    journal().write(ran_now(Did.START, task))
+    journal().write(ran_now(RunEvent.START, task))
     try:
         yield
     except BaseException:
-        journal().write(ran_now(Did.RAISED, task))
+        journal().write(ran_now(RunEvent.RAISED, task))
         raise
-    journal().write(ran_now(Did.END, task))
+    journal().write(ran_now(RunEvent.END, task))
 
 
 @rota.task
@@ -78,7 +78,7 @@ def fail_always() -> None:
 
 
 @rota.task
-def ask_to_be_dead() -> None:
+def raise_dead() -> None:
     """Have no further attempt."""
     raise rota.Dead("as asked")
 
@@ -101,7 +101,7 @@ def _is_to_die() -> bool:
     task = rota.current_task()
     if task.crashes:
         return False
-    journal().write(ran_now(Did.DIES, task))
+    journal().write(ran_now(RunEvent.DIES, task))
     return True
 
 

@@ -6,7 +6,7 @@ from random import Random
 
 from soak import file_faults, network_faults, node_faults, process_faults, server_faults, verb_faults
 from soak.act import Act
-from soak.faults import KINDS, Place
+from soak.faults import KINDS, FaultScope
 from soak.node import Node
 from soak.plan import Planned
 from support.faulty_link import FaultyLink
@@ -27,15 +27,15 @@ class Testbed:
         """What a planned fault comes to as things stand; None when there is nothing to do it to."""
         random = Random(f"{seed} {planned.number}")
         match KINDS[planned.fault].place:
-            case Place.PROCESSES:
+            case FaultScope.PROCESSES:
                 return process_faults.choose(planned.fault, self.nodes[planned.target], random)
-            case Place.NODE:
+            case FaultScope.NODE:
                 return node_faults.choose(planned.fault, self.nodes[planned.target], random)
-            case Place.LINK:
+            case FaultScope.LINK:
                 return network_faults.choose(planned.fault, self.links[planned.target], random)
-            case Place.SERVER:
+            case FaultScope.SERVER:
                 return server_faults.choose(planned.fault, self.server, planned.seconds, random)
-            case Place.FILES:
+            case FaultScope.FILES:
                 return file_faults.choose(planned.fault, self.nodes[planned.target], random)
-            case Place.VERBS:
+            case FaultScope.VERBS:
                 return verb_faults.choose(planned.fault, self.nodes[planned.target], random)

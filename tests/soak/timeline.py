@@ -9,7 +9,7 @@ from soak.histories import History
 
 AROUND_SECONDS = 1.0  # before its first word and after its last
 MOST_LINES = 200
-_TOLD_ELSEWHERE = frozenset({"timestamp", "level", "event", "exception", "task_id"})
+_SHOWN_ELSEWHERE = frozenset({"timestamp", "level", "event", "exception", "task_id"})
 
 Line = tuple[float, str]
 
@@ -39,13 +39,13 @@ def _first(evidence: Evidence) -> float:
 
 
 def _sent_lines(history: History) -> Iterator[Line]:
-    asked = [history.asked] if history.asked is not None else []
-    for each in (*asked, *history.answers, *history.cancels):
+    request = [history.request] if history.request is not None else []
+    for each in (*request, *history.replies, *history.cancels):
         yield each.boot, f"producer  {each.what} {_known(each)}".rstrip()
 
 
 def _known(sent: Sent) -> str:
-    shown = ("queue", "name", "due", "unique", "fails", "kills", "gives_up", "answer")
+    shown = ("queue", "name", "due", "unique", "fails", "kills", "gives_up", "reply")
     known = [f"{name}={getattr(sent, name)}" for name in shown if getattr(sent, name)]
     return " ".join([*known, *([f"number={sent.number}"] if sent.number >= 0 else [])])
 
@@ -71,7 +71,7 @@ def _is_about(line: Logged, task_id: str, pids: set[int], owners: set[str]) -> b
 
 
 def _log_line(line: Logged) -> Line:
-    known = " ".join(f"{name}={value}" for name, value in line.fields.items() if name not in _TOLD_ELSEWHERE)
+    known = " ".join(f"{name}={value}" for name, value in line.fields.items() if name not in _SHOWN_ELSEWHERE)
     return line.boot, f"log of {line.target}  {line.event} {known}"
 
 

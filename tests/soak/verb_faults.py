@@ -60,7 +60,7 @@ def _report(node: Node, _random: Random) -> Act:
 
 
 def _of_its_life(node: Node, is_undone: Callable[[], bool]) -> Callable[[], bool]:
-    """Ask until it is heard; another life of the node knows nothing of what was asked of this one."""
+    """Repeat the request until it is received. Another incarnation of the node does not know of it."""
     pid = node.pid
     return lambda: node.pid != pid or (not node.is_stopped and is_undone())
 

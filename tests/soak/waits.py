@@ -8,8 +8,8 @@ from itertools import pairwise
 
 from soak.case import Case
 from soak.causes import ENDS_NODE, KILLS, Causes, Span, is_of_processes
-from soak.evidence import Did
-from soak.faults import KINDS, PRODUCERS, Fault, Place
+from soak.evidence import RunEvent
+from soak.faults import KINDS, PRODUCERS, Fault, FaultScope
 from soak.findings import Finding, Wrong
 from soak.histories import History, Run
 
@@ -60,14 +60,18 @@ def _after_effects(span: Span, lease_seconds: float) -> float:
     """How long after its end a fault may still make tasks wait: for a new process, a connection, or a lease."""
     if is_of_processes(span.fault):
         return 1.0
-    return WAIT_SECONDS if KINDS[span.fault].place is Place.PROCESSES else lease_seconds + NODE_SECONDS
+    return WAIT_SECONDS if KINDS[span.fault].place is FaultScope.PROCESSES else lease_seconds + NODE_SECONDS
 
 
 def busy(case: Case) -> Times:
     """When no worker was free: each ran a task, or was killed a moment ago."""
     changes: list[tuple[float, int]] = []
     for history in case.histories.values():
-        runs = () if history.asked is not None and history.asked.queue == case.evidence.setup.together else history.runs
+        runs = (
+            ()
+            if history.request is not None and history.request.queue == case.evidence.setup.together
+            else history.runs
+        )
         for run in runs:
             changes += [(run.began, 1), (_off(case.causes, run), -1)]
     for span in case.causes.of(*KILLS):
@@ -90,10 +94,10 @@ def stalls(case: Case) -> Times:
     """When the server itself was slow to answer, for want of disk or processor: producers waited for it."""
     times: Times = []
     for history in case.histories.values():
-        asked = history.asked
-        answer = history.answers[:1]
-        if asked is not None and answer and answer[0].boot - asked.boot > STALL_SECONDS:
-            times.append((asked.boot, answer[0].boot))
+        request = history.request
+        reply = history.replies[:1]
+        if request is not None and reply and reply[0].boot - request.boot > STALL_SECONDS:
+            times.append((request.boot, reply[0].boot))
     return joined(times)
 
 
@@ -138,16 +142,16 @@ def waited(case: Case) -> Iterator[Finding]:
     cut = joined([*unrest(case), *busy(case), *stalls(case)])
     apart = {*case.evidence.setup.apart, case.evidence.setup.order_queue}
     for history in case.histories.values():
-        asked = history.asked
+        request = history.request
         accepted = history.accepted
-        if asked is None or accepted is None or asked.follows or asked.queue in apart or not history.runs:
+        if request is None or accepted is None or request.follows or request.queue in apart or not history.runs:
             continue
-        ready = max(accepted.boot, asked.boot + max(0.0, asked.due - asked.at))
+        ready = max(accepted.boot, request.boot + max(0.0, request.due - request.at))
         left = without(ready, history.runs[0].began, cut)
         longest = max((end - begin for begin, end in left), default=0.0)
         if longest > WAIT_SECONDS:
-            words = f"waited {longest:.3f} s for its first start in queue {asked.queue} beside an idle worker"
-            yield Finding(Wrong.WAITED, words, history.id, history.runs[0].began)
+            text = f"waited {longest:.3f} s for its first start in queue {request.queue} beside an idle worker"
+            yield Finding(Wrong.WAITED, text, history.id, history.runs[0].began)
 
 
 # Recovery
@@ -171,7 +175,7 @@ def recoveries(case: Case, *, of_nodes: bool) -> list[Recovery]:
 
 
 def _hit(causes: Causes, run: Run, faults: frozenset[Fault], until: float) -> Span | None:
-    if run.finished is not None or run.did(Did.DIES):
+    if run.finished is not None or run.did(RunEvent.DIES):
         return None
     for span in causes.of(*faults):
         if not run.began <= span.begin <= until:
@@ -184,8 +188,8 @@ def _hit(causes: Causes, run: Run, faults: frozenset[Fault], until: float) -> Sp
 
 
 def _is_judged(case: Case, history: History, span: Span, following: Run) -> bool:
-    asked = history.asked
-    if asked is None or asked.queue in {*case.evidence.setup.apart, case.evidence.setup.order_queue}:
+    request = history.request
+    if request is None or request.queue in {*case.evidence.setup.apart, case.evidence.setup.order_queue}:
         return False
     # It is for the other nodes to recover what a lost one held, whatever becomes of its next life.
     aside = {PRODUCERS, span.target} if span.fault in ENDS_NODE else {PRODUCERS}
@@ -203,13 +207,13 @@ def slow_recoveries(case: Case) -> Iterator[Finding]:
     limit = case.evidence.setup.lease_seconds + NODE_SECONDS
     for each in recoveries(case, of_nodes=True):
         if each.seconds > limit:
-            words = f"started again {each.seconds:.3f} s after {each.cause}; {limit:g} s are allowed"
-            yield Finding(Wrong.RECOVERY, words, each.task_id, each.boot)
+            text = f"started again {each.seconds:.3f} s after {each.cause}; {limit:g} s are allowed"
+            yield Finding(Wrong.RECOVERY, text, each.task_id, each.boot)
     of_workers = recoveries(case, of_nodes=False)
     if percentile([each.seconds for each in of_workers], 0.99) > RECOVERY_SECONDS:
         worst = max(of_workers, key=lambda each: each.seconds)
-        words = f"started again {worst.seconds:.3f} s after {worst.cause}, and that is the 99th percentile or worse"
-        yield Finding(Wrong.RECOVERY, words, worst.task_id, worst.boot)
+        text = f"started again {worst.seconds:.3f} s after {worst.cause}, and that is the 99th percentile or worse"
+        yield Finding(Wrong.RECOVERY, text, worst.task_id, worst.boot)
 
 
 def percentile(values: Iterable[float], share: float) -> float:

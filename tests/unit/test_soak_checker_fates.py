@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from soak.evidence import ALWAYS, Did, Said
+from soak.evidence import ALWAYS, CallEvent, RunEvent
 from soak.faults import Fault
 from soak.findings import Wrong
 from soak.planting import FAR, OTHER, OWNER_A, Plot, found, one_run
@@ -28,29 +28,29 @@ def test_an_accepted_task_that_never_ran_is_lost() -> None:
 
 
 def test_a_task_that_started_and_did_not_end_is_lost_even_if_nobody_knows_that_it_was_accepted() -> None:
-    plot = Plot().say(Said.INTENDED, "t", 10.0).say(Said.UNKNOWN, "t", 10.1).run("t", 10.2)
+    plot = Plot().add(CallEvent.INTENDED, "t", 10.0).add(CallEvent.UNKNOWN, "t", 10.1).run("t", 10.2)
     assert found(plot) == [Wrong.LOST]
 
 
-@pytest.mark.parametrize("answer", [Said.REFUSED, Said.UNKNOWN, Said.HELD])
-def test_what_was_not_accepted_and_never_seen_is_not_lost(answer: Said) -> None:
-    assert found(Plot().say(Said.INTENDED, "t", 10.0).say(answer, "t", 10.1)) == []
+@pytest.mark.parametrize("answer", [CallEvent.REFUSED, CallEvent.UNKNOWN, CallEvent.HELD])
+def test_what_was_not_accepted_and_never_seen_is_not_lost(reply: CallEvent) -> None:
+    assert found(Plot().add(CallEvent.INTENDED, "t", 10.0).add(reply, "t", 10.1)) == []
 
 
 def test_a_call_that_was_never_answered_may_have_been_accepted_or_not() -> None:
-    assert found(Plot().say(Said.INTENDED, "t", 10.0)) == []
-    assert found(Plot().say(Said.INTENDED, "t", 10.0).run("t", 10.1, 10.2).quiet(accepted=1)) == []
+    assert found(Plot().add(CallEvent.INTENDED, "t", 10.0)) == []
+    assert found(Plot().add(CallEvent.INTENDED, "t", 10.0).run("t", 10.1, 10.2).quiet(accepted=1)) == []
 
 
 def test_a_task_that_used_up_its_attempts_is_dead_by_right() -> None:
-    plot = Plot().accept("t", 10.0, retries=1, fails=ALWAYS).run("t", 10.1, 10.2, Did.RAISED)
-    plot.run("t", 11.1, 11.2, Did.RAISED, attempt=2).quiet(dead=1, dead_ids=("t",))
+    plot = Plot().accept("t", 10.0, retries=1, fails=ALWAYS).run("t", 10.1, 10.2, RunEvent.RAISED)
+    plot.run("t", 11.1, 11.2, RunEvent.RAISED, attempt=2).quiet(dead=1, dead_ids=("t",))
     assert found(plot) == []
 
 
 def test_a_task_that_is_dead_before_its_attempts_are_used_up_is_lost() -> None:
-    plot = Plot().accept("t", 10.0, retries=2, fails=ALWAYS).run("t", 10.1, 10.2, Did.RAISED)
-    plot.run("t", 11.1, 11.2, Did.RAISED, attempt=2).quiet(dead=1, dead_ids=("t",))
+    plot = Plot().accept("t", 10.0, retries=2, fails=ALWAYS).run("t", 10.1, 10.2, RunEvent.RAISED)
+    plot.run("t", 11.1, 11.2, RunEvent.RAISED, attempt=2).quiet(dead=1, dead_ids=("t",))
     assert set(found(plot)) == {Wrong.LOST}
 
 
@@ -58,7 +58,9 @@ def test_three_crashes_on_record_are_a_reason_to_be_dead_and_two_are_not() -> No
     def crashed(times: int) -> Plot:
         plot = Plot().accept("t", 10.0)
         for number in range(times):
-            plot.run("t", 11.0 + number, 11.1 + number, Did.DIES, attempt=number + 1, crashes=number, pid=110 + number)
+            plot.run(
+                "t", 11.0 + number, 11.1 + number, RunEvent.DIES, attempt=number + 1, crashes=number, pid=110 + number
+            )
         return plot.log(20.0, "a", "task.dead", task_id="t", owner=OWNER_A, reason="crashed", role="master")
 
     assert found(crashed(3)) == []
@@ -66,7 +68,7 @@ def test_three_crashes_on_record_are_a_reason_to_be_dead_and_two_are_not() -> No
 
 
 def test_what_was_cancelled_need_not_run() -> None:
-    plot = Plot().accept("t", 10.0).say(Said.CANCEL, "t", 10.1).say(Said.CANCELLED, "t", 10.2)
+    plot = Plot().accept("t", 10.0).add(CallEvent.CANCEL, "t", 10.1).add(CallEvent.CANCELLED, "t", 10.2)
     assert found(plot) == []
 
 
@@ -101,8 +103,8 @@ def test_a_start_before_the_kill_is_not_explained_by_it() -> None:
 
 
 def test_a_run_beside_one_that_still_goes_on_is_duplicated_though_its_worker_is_killed_later() -> None:
-    plot = Plot().accept("t", 10.0).mark(Did.START, "t", 10.1).run("t", 10.4, 10.45, **OTHER)
-    plot.mark(Did.END, "t", 10.5).strike(Fault.KILL_WORKER, "a", 10.6, pids=(101,))
+    plot = Plot().accept("t", 10.0).mark(RunEvent.START, "t", 10.1).run("t", 10.4, 10.45, **OTHER)
+    plot.mark(RunEvent.END, "t", 10.5).strike(Fault.KILL_WORKER, "a", 10.6, pids=(101,))
     assert found(plot) == [Wrong.DUPLICATED]
 
 
@@ -123,15 +125,15 @@ def test_a_kill_between_the_last_line_of_a_task_and_its_outcome_is_a_cause() -> 
 
 
 def test_each_failure_explains_one_more_start() -> None:
-    plot = Plot().accept("t", 10.0, fails=1).run("t", 10.1, 10.2, Did.RAISED).run("t", 11.0, 11.1, attempt=2)
+    plot = Plot().accept("t", 10.0, fails=1).run("t", 10.1, 10.2, RunEvent.RAISED).run("t", 11.0, 11.1, attempt=2)
     assert found(plot) == []
     assert found(plot.run("t", 12.0, 12.1, attempt=3)) == [Wrong.DUPLICATED]
 
 
 def test_a_node_that_was_silent_for_a_lease_explains_another_start_and_a_short_silence_does_not() -> None:
     def silent(seconds: float) -> Plot:
-        plot = Plot().accept("t", 10.0).mark(Did.START, "t", 10.1)
-        plot.strike(Fault.STOP_NODE, "a", 11.0, 11.0 + seconds).mark(Did.END, "t", 11.0 + seconds + 0.1)
+        plot = Plot().accept("t", 10.0).mark(RunEvent.START, "t", 10.1)
+        plot.strike(Fault.STOP_NODE, "a", 11.0, 11.0 + seconds).mark(RunEvent.END, "t", 11.0 + seconds + 0.1)
         return plot.run("t", 11.0 + seconds, 11.2 + seconds, attempt=2, **FAR)
 
     assert found(silent(8.0)) == []
@@ -139,8 +141,8 @@ def test_a_node_that_was_silent_for_a_lease_explains_another_start_and_a_short_s
 
 
 def test_a_silence_of_another_node_explains_nothing() -> None:
-    plot = Plot().accept("t", 10.0).mark(Did.START, "t", 10.1).strike(Fault.REFUSE, "b", 11.0, 19.0)
-    assert found(plot.mark(Did.END, "t", 20.0).run("t", 18.0, 18.1, **FAR)) == [Wrong.DUPLICATED]
+    plot = Plot().accept("t", 10.0).mark(RunEvent.START, "t", 10.1).strike(Fault.REFUSE, "b", 11.0, 19.0)
+    assert found(plot.mark(RunEvent.END, "t", 20.0).run("t", 18.0, 18.1, **FAR)) == [Wrong.DUPLICATED]
 
 
 def test_what_had_ended_before_the_silence_began_is_not_run_again_for_it() -> None:
@@ -149,8 +151,8 @@ def test_what_had_ended_before_the_silence_began_is_not_run_again_for_it() -> No
 
 
 def test_an_outage_of_everybodys_explains_no_other_start() -> None:
-    plot = Plot().accept("t", 10.0).mark(Did.START, "t", 10.1).strike(Fault.LONG_OUTAGE, "server", 11.0, 26.0)
-    assert found(plot.mark(Did.END, "t", 14.0).run("t", 27.0, 27.1, attempt=2, **FAR)) == [Wrong.DUPLICATED]
+    plot = Plot().accept("t", 10.0).mark(RunEvent.START, "t", 10.1).strike(Fault.LONG_OUTAGE, "server", 11.0, 26.0)
+    assert found(plot.mark(RunEvent.END, "t", 14.0).run("t", 27.0, 27.1, attempt=2, **FAR)) == [Wrong.DUPLICATED]
 
 
 def test_a_lost_node_explains_another_start_of_what_ran_there_and_of_nothing_else() -> None:
@@ -183,8 +185,8 @@ def test_an_end_before_a_long_task_is_settled_while_that_runs_unless_the_master_
 
 def test_a_run_that_began_right_after_the_silence_may_lose_its_lease_to_it() -> None:
     def began_after(seconds: float) -> Plot:
-        plot = Plot().accept("t", 10.0).strike(Fault.SILENCE, "a", 11.0, 15.2).mark(Did.START, "t", 15.2 + seconds)
-        return plot.mark(Did.END, "t", 30.0).run("t", 15.6 + seconds, 15.7 + seconds, attempt=2, **FAR)
+        plot = Plot().accept("t", 10.0).strike(Fault.SILENCE, "a", 11.0, 15.2).mark(RunEvent.START, "t", 15.2 + seconds)
+        return plot.mark(RunEvent.END, "t", 30.0).run("t", 15.6 + seconds, 15.7 + seconds, attempt=2, **FAR)
 
     assert found(began_after(0.1)) == []
     assert found(began_after(6.0)) == [Wrong.DUPLICATED]
@@ -197,25 +199,25 @@ def test_a_start_of_what_nobody_sent_is_a_phantom() -> None:
     assert found(Plot().run("t", 10.0, 10.1)) == [Wrong.PHANTOM]
 
 
-@pytest.mark.parametrize("answer", [Said.REFUSED, Said.HELD])
-def test_a_start_of_what_was_refused_is_a_phantom(answer: Said) -> None:
-    plot = Plot().say(Said.INTENDED, "t", 10.0).say(answer, "t", 10.1).run("t", 10.2, 10.3)
+@pytest.mark.parametrize("answer", [CallEvent.REFUSED, CallEvent.HELD])
+def test_a_start_of_what_was_refused_is_a_phantom(reply: CallEvent) -> None:
+    plot = Plot().add(CallEvent.INTENDED, "t", 10.0).add(reply, "t", 10.1).run("t", 10.2, 10.3)
     assert found(plot) == [Wrong.PHANTOM]
 
 
 def test_a_start_after_the_last_failure_is_a_phantom() -> None:
-    plot = Plot().accept("t", 10.0, retries=0, fails=ALWAYS).run("t", 10.1, 10.2, Did.RAISED)
+    plot = Plot().accept("t", 10.0, retries=0, fails=ALWAYS).run("t", 10.1, 10.2, RunEvent.RAISED)
     assert found(plot.run("t", 11.0, 11.1, attempt=2)) == [Wrong.PHANTOM]
 
 
 def test_a_start_after_it_was_cancelled_while_it_waited_is_a_phantom() -> None:
-    plot = Plot().accept("t", 10.0).say(Said.CANCEL, "t", 10.1).say(Said.CANCELLED, "t", 10.2)
+    plot = Plot().accept("t", 10.0).add(CallEvent.CANCEL, "t", 10.1).add(CallEvent.CANCELLED, "t", 10.2)
     assert found(plot.run("t", 10.5, 10.6)) == [Wrong.PHANTOM]
 
 
 def test_what_is_cancelled_while_it_runs_may_end_and_not_start_again() -> None:
-    plot = Plot().accept("t", 10.0).say(Said.CANCEL, "t", 10.15).say(Said.CANCELLING, "t", 10.16)
-    plot.run("t", 10.1, 10.2, Did.RAISED)
+    plot = Plot().accept("t", 10.0).add(CallEvent.CANCEL, "t", 10.15).add(CallEvent.CANCELLING, "t", 10.16)
+    plot.run("t", 10.1, 10.2, RunEvent.RAISED)
     assert found(plot) == []
     assert found(plot.run("t", 11.0, 11.1, attempt=2)) == [Wrong.PHANTOM]
 
@@ -236,14 +238,14 @@ def test_what_follows_others_starts_after_them(follows: str) -> None:
 
 
 def test_what_follows_a_group_may_start_when_the_others_are_dead_or_were_cancelled() -> None:
-    plot = Plot().accept("a", 10.0, gives_up=True).run("a", 10.1, 10.2, Did.RAISED)
-    plot.accept("b", 10.0).say(Said.CANCEL, "b", 10.1).say(Said.CANCELLED, "b", 10.15)
+    plot = Plot().accept("a", 10.0, gives_up=True).run("a", 10.1, 10.2, RunEvent.RAISED)
+    plot.accept("b", 10.0).add(CallEvent.CANCEL, "b", 10.1).add(CallEvent.CANCELLED, "b", 10.15)
     plot.accept("last", 10.0, follows="a b").run("last", 10.3, 10.4).quiet(dead=1, dead_ids=("a",))
     assert found(plot) == []
 
 
 def test_what_was_to_follow_a_group_and_did_not_is_lost_and_of_a_chain_that_broke_it_is_not() -> None:
-    dead = Plot().accept("a", 10.0, gives_up=True).run("a", 10.1, 10.2, Did.RAISED).quiet(dead=1, dead_ids=("a",))
+    dead = Plot().accept("a", 10.0, gives_up=True).run("a", 10.1, 10.2, RunEvent.RAISED).quiet(dead=1, dead_ids=("a",))
     assert found(dead.accept("next", 10.0, follows="a").quiet(accepted=1)) == []
     done = Plot().accept("a", 10.0).run("a", 10.1, 10.2).accept("b", 10.0).run("b", 10.1, 10.2, **OTHER)
     assert found(done.accept("last", 10.0, follows="a b")) == [Wrong.LOST]

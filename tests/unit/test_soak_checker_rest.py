@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from soak.checker import judge, report
-from soak.evidence import Did, Said
+from soak.evidence import CallEvent, RunEvent
 from soak.faults import Fault
 from soak.findings import Wrong
 from soak.planting import FAR, OTHER, OWNER_A, Plot, found, one_run
@@ -20,7 +20,7 @@ def test_a_start_before_its_due_time_is_early() -> None:
 
 
 def test_a_retry_before_the_time_it_was_planned_for_is_early() -> None:
-    plot = Plot().accept("t", 10.0, fails=1).run("t", 10.1, 10.2, Did.RAISED)
+    plot = Plot().accept("t", 10.0, fails=1).run("t", 10.1, 10.2, RunEvent.RAISED)
     assert found(plot.run("t", 11.0, 11.1, attempt=2, due=1_700_000_011.05)) == [Wrong.EARLY]
 
 
@@ -92,7 +92,7 @@ def test_two_live_tasks_with_one_key_are_not_unique() -> None:
 def test_a_key_that_outlives_its_task_is_a_finding() -> None:
     def refused_at(boot: float) -> Plot:
         plot = Plot().accept("t", 10.0, unique="k").run("t", 11.0, 12.0)
-        return plot.say(Said.INTENDED, "u", boot, unique="k").say(Said.HELD, "u", boot + 0.01, answer="t")
+        return plot.add(CallEvent.INTENDED, "u", boot, unique="k").add(CallEvent.HELD, "u", boot + 0.01, reply="t")
 
     assert found(refused_at(11.5)) == []
     assert found(refused_at(17.0)) == [Wrong.UNIQUE]
@@ -114,7 +114,7 @@ def test_a_task_may_wait_while_all_workers_are_busy_or_a_fault_goes_on() -> None
 
 def test_a_task_may_wait_while_the_server_answers_nobody() -> None:
     plot = Plot().accept("t", 10.0).run("t", 13.2, 13.3)
-    plot.say(Said.INTENDED, "u", 10.5, queue="mail").say(Said.ACCEPTED, "u", 11.5).run("u", 11.6, 11.7)
+    plot.add(CallEvent.INTENDED, "u", 10.5, queue="mail").add(CallEvent.ACCEPTED, "u", 11.5).run("u", 11.6, 11.7)
     assert found(plot) == []
 
 
@@ -194,7 +194,7 @@ def test_a_worker_that_dies_by_nobodys_hand_is_a_finding() -> None:
 
 @pytest.mark.parametrize("field", ["accepted", "done", "missing"])
 def test_books_that_do_not_agree_with_the_evidence_are_a_finding(field: str) -> None:
-    assert found(one_run().quiet(**{field: 2})) == [Wrong.BOOKS]
+    assert found(one_run().quiet(**{field: 2})) == [Wrong.COUNTERS]
 
 
 @pytest.mark.parametrize(

@@ -16,7 +16,7 @@ def load(name: str = "p") -> list[Intent]:
 def test_every_fault_is_done_sooner_or_later_and_to_every_target() -> None:
     plans = [plan_of("everything", SECONDS, seed) for seed in range(20)]
     drawn = {(planned.fault, planned.target) for plan in plans for planned in plan}
-    assert drawn == {(fault, target) for fault, kind in KINDS.items() for target in TARGETS[kind.place]}
+    assert drawn == {(fault, target) for fault, kind in KINDS.items() for target in TARGETS[kind.scope]}
     assert all(0 < planned.at_seconds <= planned.end_seconds <= SECONDS for plan in plans for planned in plan)
 
 

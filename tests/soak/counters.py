@@ -6,9 +6,9 @@ from collections.abc import Iterator
 from rota.telemetry import log_events
 from soak.case import Case
 from soak.causes import DRAINS, ENDS_NODE, KILLS, MARGIN_SECONDS, Span
-from soak.evidence import Did, Logged, Quiet
+from soak.evidence import Logged, Quiet, RunEvent
 from soak.fates import is_dead_by_right, is_dropped
-from soak.faults import KINDS, Fault, Place
+from soak.faults import KINDS, Fault, FaultScope
 from soak.findings import Finding, Wrong
 
 MOST_DESCRIPTORS = 4
@@ -22,24 +22,26 @@ _STOPS = frozenset({Fault.STOP_WORKER, Fault.STOP_NODE, Fault.STOP_POLLER})
 
 def deaths_without_cause(case: Case) -> Iterator[Finding]:
     """Children that ended in a way that nobody brought about: not the nemesis, not their own task, not a drain."""
-    suicides = {mark.pid for mark in case.evidence.ran if mark.what is Did.DIES}
+    suicides = {mark.pid for mark in case.evidence.ran if mark.what is RunEvent.DIES}
     for line in case.logged(*log_events.DEATHS):
         if str(line.fields.get("reason")) not in _UNEXPLAINED or int(line.fields.get("child_pid", 0)) in suicides:
             continue
         if not any(_may_have_killed(span, line) for span in case.causes.spans):
             who = f"{line.event} of pid {line.fields.get('child_pid')} on {line.target}"
-            yield Finding(Wrong.DIED, f"{who} ({line.fields.get('words')}): no cause is on record", boot=line.boot)
+            yield Finding(Wrong.DIED, f"{who} ({line.fields.get('text')}): no cause is on record", boot=line.boot)
     for line in case.logged(log_events.FLEET_FAILED):
         if not any(_may_have_kept_away(span, line) for span in case.causes.spans):
-            words = f"the master of {line.target} gave up: {line.fields.get('error')}"
-            yield Finding(Wrong.DIED, words, boot=line.boot)
+            text = f"the master of {line.target} gave up: {line.fields.get('error')}"
+            yield Finding(Wrong.DIED, text, boot=line.boot)
 
 
 def _may_have_kept_away(span: Span, line: Logged) -> bool:
     """Whether a starting master could not reach the server: it leaves then, and whoever keeps it starts it again."""
-    place = KINDS[span.fault].place
-    is_own = span.target == line.target and (place is Place.LINK or span.fault in (Fault.BAD_TOML, Fault.BAD_IMPORT))
-    return (is_own or place is Place.SERVER) and span.overlaps(line.boot, line.boot, 10.0)
+    scope = KINDS[span.fault].scope
+    is_own = span.target == line.target and (
+        scope is FaultScope.LINK or span.fault in (Fault.BAD_TOML, Fault.BAD_IMPORT)
+    )
+    return (is_own or scope is FaultScope.SERVER) and span.overlaps(line.boot, line.boot, 10.0)
 
 
 def _may_have_killed(span: Span, line: Logged) -> bool:
@@ -48,7 +50,7 @@ def _may_have_killed(span: Span, line: Logged) -> bool:
     if int(line.fields.get("child_pid", 0)) in span.pids and span.fault in KILLS | ENDS_NODE | _HELPERS | _STOPS:
         return True
     # Whoever is stopped with all its node, or leaves too late while its node drains, is killed by its master.
-    is_of_all = span.fault in DRAINS | _STOPS - {Fault.STOP_WORKER} or KINDS[span.fault].place is Place.NODE
+    is_of_all = span.fault in DRAINS | _STOPS - {Fault.STOP_WORKER} or KINDS[span.fault].scope is FaultScope.NODE
     return is_of_all and span.target == line.target and line.boot <= span.end + 10.0
 
 
@@ -58,8 +60,8 @@ def leases_without_cause(case: Case) -> Iterator[Finding]:
         owner = str(line.fields.get("owner", ""))
         is_by_lease = line.event == log_events.WORKER_LOST or line.fields.get("role") == "poller"
         if owner and is_by_lease and not _may_have_lost(case, owner, line.boot):
-            words = f"{line.event} of {owner}, told on {line.target}: nothing on record can have cost it its lease"
-            yield Finding(Wrong.LEASE, words, str(line.fields.get("task_id", "")), line.boot)
+            text = f"{line.event} of {owner}, told on {line.target}: nothing on record can have cost it its lease"
+            yield Finding(Wrong.LEASE, text, str(line.fields.get("task_id", "")), line.boot)
 
 
 def _may_have_lost(case: Case, owner: str, boot: float) -> bool:
@@ -78,7 +80,7 @@ def _may_have_lost(case: Case, owner: str, boot: float) -> bool:
     return any(silence.overlaps(boot - MARGIN_SECONDS, boot + MARGIN_SECONDS, 2 * lease) for silence in silences)
 
 
-def books_off(case: Case) -> Iterator[Finding]:
+def counters_off(case: Case) -> Iterator[Finding]:
     """The server's own totals beside the evidence. After a server died with what it had not written down, only the
     audit."""
     quiet = case.evidence.quiet
@@ -86,20 +88,20 @@ def books_off(case: Case) -> Iterator[Finding]:
         yield Finding(Wrong.LEFT, "the quiet window was not reached")
         return
     if quiet.missing:
-        yield Finding(Wrong.BOOKS, f"the audit misses {quiet.missing} tasks", boot=quiet.boot)
+        yield Finding(Wrong.COUNTERS, f"the audit misses {quiet.missing} tasks", boot=quiet.boot)
     if any(span.lost_seconds for span in case.causes.spans):
         return
     histories = case.histories.values()
     sure = sum(history.accepted is not None and not is_dropped(case, history) for history in histories)
     most = sum(history.may_exist for history in histories)
     if not sure <= quiet.accepted <= most:
-        words = f"accepted: {quiet.accepted} by the server, {sure} to {most} by the producers"
-        yield Finding(Wrong.BOOKS, words, boot=quiet.boot)
+        text = f"accepted: {quiet.accepted} by the server, {sure} to {most} by the producers"
+        yield Finding(Wrong.COUNTERS, text, boot=quiet.boot)
     done = [history for history in histories if history.ends]
     doubtful = sum(len(history.runs) > 1 or bool(history.cancels) for history in done)
     if not len(done) - doubtful <= quiet.done <= len(done):
-        words = f"done: {quiet.done} by the server, {len(done) - doubtful} to {len(done)} by the tasks"
-        yield Finding(Wrong.BOOKS, words, boot=quiet.boot)
+        text = f"done: {quiet.done} by the server, {len(done) - doubtful} to {len(done)} by the tasks"
+        yield Finding(Wrong.COUNTERS, text, boot=quiet.boot)
 
 
 def left_over(case: Case) -> Iterator[Finding]:
@@ -107,13 +109,13 @@ def left_over(case: Case) -> Iterator[Finding]:
     quiet = case.evidence.quiet
     if quiet is None:
         return
-    for words in _left(quiet):
-        yield Finding(Wrong.LEFT, words, boot=quiet.boot)
+    for text in _left(quiet):
+        yield Finding(Wrong.LEFT, text, boot=quiet.boot)
     for task_id in quiet.dead_ids:
         history = case.histories.get(task_id)
         if history is None or not is_dead_by_right(case, history):
-            told = case.deaths.get(task_id, "no reason logged")
-            yield Finding(Wrong.LOST, f"it lies among the dead without reason: {told}", task_id, quiet.boot)
+            reason = case.deaths.get(task_id, "no reason logged")
+            yield Finding(Wrong.LOST, f"it lies among the dead without reason: {reason}", task_id, quiet.boot)
 
 
 def _left(quiet: Quiet) -> Iterator[str]:
