@@ -92,7 +92,7 @@ MUTATIONS: Final = (
         Soak(
             _FROZEN.seconds,
             _FROZEN.faults,
-            _wrong(Wrong.BOOKS, Wrong.LOST, Wrong.PHANTOM, Wrong.DUPLICATED, Wrong.LEFT),
+            _wrong(Wrong.COUNTERS, Wrong.LOST, Wrong.PHANTOM, Wrong.DUPLICATED, Wrong.LEFT),
         ),
     ),
     Mutation(

@@ -18,7 +18,7 @@ from soak.findings import Finding, Wrong
 from soak.reading import read_evidence
 
 # What can be said only of evidence that is whole.
-AT_THE_END: Final = frozenset({Wrong.LOST, Wrong.BOOKS, Wrong.LEFT})
+AT_THE_END: Final = frozenset({Wrong.LOST, Wrong.COUNTERS, Wrong.LEFT})
 _LOOK_SECONDS: Final = 2.0
 _LEAVE_SECONDS: Final = 60.0
 CONTROL_EXAMPLES: Final = 200
@@ -80,7 +80,7 @@ class Soak:
         code = _run(command, folder, seconds, is_caught if self.wrong else lambda: False)
         if self.wrong and not found:
             is_caught()
-        words = f"{found[0].wrong}: {found[0].words}" if found else ""
+        words = f"{found[0].wrong}: {found[0].text}" if found else ""
         return Result(code == 0, words, _last_lines(folder))
 
     def _expected(self, folder: Path) -> list[Finding]:

@@ -26,7 +26,7 @@ class Testbed:
     def act_for(self, planned: Planned, seed: int) -> Act | None:
         """What a planned fault comes to as things stand; None when there is nothing to do it to."""
         random = Random(f"{seed} {planned.number}")
-        match KINDS[planned.fault].place:
+        match KINDS[planned.fault].scope:
             case FaultScope.PROCESSES:
                 return process_faults.choose(planned.fault, self.nodes[planned.target], random)
             case FaultScope.NODE:

@@ -60,7 +60,7 @@ def _after_effects(span: Span, lease_seconds: float) -> float:
     """How long after its end a fault may still make tasks wait: for a new process, a connection, or a lease."""
     if is_of_processes(span.fault):
         return 1.0
-    return WAIT_SECONDS if KINDS[span.fault].place is FaultScope.PROCESSES else lease_seconds + NODE_SECONDS
+    return WAIT_SECONDS if KINDS[span.fault].scope is FaultScope.PROCESSES else lease_seconds + NODE_SECONDS
 
 
 def busy(case: Case) -> Times:

@@ -51,16 +51,20 @@ def _note_time(state: MasterState, event: Ticked, now: float) -> None:
 
 
 def _perform_plans(state: MasterState, now: float) -> tuple[list[do.Effect], Desired | None]:
-    """Perform plans until one is empty. Returns the effects, and the fleet that the last plan was made for, or None if
-    the master leaves."""
+    """Perform plans until one is empty. Returns the effects, and the fleet that the last plan was made for.
+
+    The fleet is None if the first generation cannot work, so that the master has to leave.
+    """
     effects: list[do.Effect] = []
     while True:  # A moved child may let a candidate take over, which may require further moves.
         effects += [] if state.stop.is_requested else reload_steps.commit_or_refuse(state, now)
+        if state.has_ended:
+            return effects, None
         effects += _advance_stop(state, now)
         desired = desired_of(state.wanted, state.stop, dict(state.backoffs), state.awake_since)
-        actions = [] if state.has_ended else plan(desired, state.children, now)
+        actions = plan(desired, state.children, now)
         if not actions:
-            return effects, None if state.has_ended else desired
+            return effects, desired
         effects += [effect for action in actions for effect in perform(state, action, now)]
 
 
