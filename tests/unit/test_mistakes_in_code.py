@@ -215,7 +215,7 @@ CALLED: list[Row] = [
     ("rota.chain(resize.call(7), print)", TypeError, "calls[1]: the function print is not a task", "@rota.task"),
     ("rota.chain([resize.call(7)])", TypeError, "calls[0]", "one by one: write rota.chain(*calls)"),
     ("rota.chain(rota.chain(resize.call(7)))", TypeError, "calls[0]", "write rota.chain(*first.calls, ...)"),
-    ("rota.chain(rota.group([]))", TypeError, "no chain", "rota.group([...], then=rota.chain(...))"),
+    ("rota.chain(rota.group([]))", TypeError, "cannot be part of a chain", "rota.group([...], then=rota.chain(...))"),
     (
         "c = resize.using(unique=True).call(7); rota.chain(c, c)",
         ValueError,
