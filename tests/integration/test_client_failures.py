@@ -182,7 +182,7 @@ def test_calls_without_a_reply_are_sent_again_on_a_new_connection(
 
 def test_two_lost_replies_are_uncertain_and_carry_the_id(client: Client, link: FaultyLink, fleet: Fleet) -> None:
     link.lose_replies(2)
-    with pytest.raises(rota.Uncertain, match=r"did not answer.*may have been accepted: repeat") as caught:
+    with pytest.raises(rota.Uncertain, match=r"did not reply.*may have been accepted: repeat") as caught:
         client.enqueue(rota.Call("work", queue="q"))
     assert isinstance(caught.value, TimeoutError)
     assert fleet.lane() == [caught.value.id] == list(caught.value.ids)
@@ -204,7 +204,7 @@ def test_silence_is_treated_as_loss(client: Client, link: FaultyLink, fleet: Fle
     assert client.enqueue(call("a")).id == "a"
     assert fleet.lane() == ["a"]
     link.lose_replies(2, cut=False)
-    with pytest.raises(rota.Uncertain, match="did not answer"):
+    with pytest.raises(rota.Uncertain, match="did not reply"):
         client.enqueue(call("b"))
 
 

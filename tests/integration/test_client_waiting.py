@@ -279,7 +279,7 @@ class TestTimeouts:
         own = Server(server.binary, tmp_path).start()
         with Client(own.url) as client:
             own.stop()
-            with pytest.raises(WaitTimeout, match="the server could not be asked: Redis at redis://127"):
+            with pytest.raises(WaitTimeout, match="the server could not be reached: Redis at redis://127"):
                 client.wait("a", 0.5)
 
     def test_closing_the_client_ends_its_waits(self, client: Client, fleet: Fleet, ask: Asking) -> None:
