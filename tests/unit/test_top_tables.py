@@ -71,7 +71,7 @@ def test_a_worker_that_runs_several_tasks_has_a_row_for_each_with_its_age_agains
 def test_a_pool_that_is_held_back_says_why() -> None:
     pool = {"name": "default", "desired": 4, "state": "fatal", "workers": {"booting": 1}}
     table = fleet_view.pools(healthy() | {"pools": [pool], "held": [HELD]}).fitted(VERY_WIDE)
-    assert column(table, "HELD BACK") == ["9 failures, next try in 3.0 s: hook on_worker_start failed: no key"]
+    assert column(table, "BACK-OFF") == ["9 failures, next try in 3.0 s: hook on_worker_start failed: no key"]
 
 
 @pytest.mark.parametrize("width", [50, 60, 80, 120, 200])
@@ -113,7 +113,7 @@ def test_a_chart_of_a_queue_says_how_often_its_objective_was_missed() -> None:
     row = queue(objective=0.15)
     row["history"] |= {"p99": [0.1, 0.2, 0.3, None]}
     [*_, said] = fleet_view.queue_chart(row, 5.0, 80)
-    assert said[0].text == "objective 0.1 s: p99 was over it in 2 of 4 steps"
+    assert said[0].text == "objective 0.1 s: p99 exceeded it in 2 of 4 steps"
 
 
 def test_bars_are_as_high_as_their_share_and_gaps_stay_empty() -> None:

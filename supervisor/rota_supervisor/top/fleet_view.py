@@ -56,8 +56,8 @@ def marks_of(queue: Row) -> Iterator[Cell]:
     if state is not None and not state["served"]:
         yield Cell("unserved", 0, "bad" if state["ready"] else "warn")
     if state is not None and (state["paused"] or state["closed_by"]):
-        word = "paused" if state["paused"] else "closed"
-        yield Cell(word, 2, "bad" if state["condition_error"] else "warn")
+        mark = "paused" if state["paused"] else "closed"
+        yield Cell(mark, 2, "bad" if state["condition_error"] else "warn")
     is_now, seconds = lateness(queue)
     if seconds:
         yield Cell("LATE", 1, "bad") if is_now else Cell("was late", 3, "warn")
@@ -124,7 +124,7 @@ _QUEUES: Final = (
     Column("P99", _lag("p99_seconds")),
     Column("OBJECTIVE", lambda row: time_cell(row["lag_objective_seconds"], "soft"), 7),
     Column("SHARE", _share, 8),
-    Column("P99 LATELY", _p99_spark, 9, right=False),
+    Column("RECENT P99", _p99_spark, 9, right=False),
 )
 
 
@@ -137,7 +137,7 @@ def workers(status: Row) -> Table:
     return table_of("workers", _WORKERS, rows_by_task(processes), "where")
 
 
-def _who(process: Row) -> Cell:
+def _process_name(process: Row) -> Cell:
     pool = process.get("pool") or ""
     return text_cell(f"{process['role']} {pool}".rstrip() if process["role"] == Role.WORKER else process["role"], 24)
 
@@ -160,7 +160,7 @@ def _runs_for(process: Row) -> Cell:
 
 _WORKERS: Final = (
     Column("SLOT", lambda row: Cell(str(row["where"]), row["slot"])),
-    Column("PROCESS", _who, right=False),
+    Column("PROCESS", _process_name, right=False),
     Column("PID", lambda row: Cell(str(row["pid"]), row["pid"]), 1),
     Column("STATE", _phase, right=False),
     Column("TASK", _task, right=False),
@@ -186,7 +186,7 @@ def pools(status: Row) -> Table:
     return table_of("pools", _POOLS, rows, "name")
 
 
-def _held_because(pool: Row) -> Cell:
+def _backoff_reason(pool: Row) -> Cell:
     held = pool["held"]
     if held is None:
         return Cell("")
@@ -198,9 +198,9 @@ _NO_POOL: Final[Row] = {"desired": None, "workers": {}}  # for processes that ar
 _POOLS: Final = (
     Column("POOL", lambda row: text_cell(row["name"], 24), right=False),
     Column("STATE", lambda row: text_cell(row["state"], level="bad" if row["held"] else ""), right=False),
-    Column("WANTED", lambda row: count_cell(row["desired"])),
+    Column("DESIRED", lambda row: count_cell(row["desired"])),
     Column("HAS", lambda row: text_cell(", ".join(f"{n} {state}" for state, n in row["workers"].items())), right=False),
-    Column("HELD BACK", _held_because, right=False),
+    Column("BACK-OFF", _backoff_reason, right=False),
 )
 
 
@@ -293,11 +293,11 @@ def title(status: Row) -> list[Cell]:
     """Return the fleet, the node, and how many of its workers run tasks."""
     workers = workers_of(status)
     busy = sum(len(row["tasks"]) for row in workers)
-    places = sum(row.get("concurrency") or 1 for row in workers)
+    slots = sum(row.get("concurrency") or 1 for row in workers)
     node = f" on {printable(status['node'])}" if status.get("node") else ""
     up = f", up {in_words(status['at'] - status['started_at'])}" if status.get("at") and status["started_at"] else ""
     count = f"{len(workers)} worker{'' if len(workers) == 1 else 's'}"
-    return [Cell(printable(status["fleet"]), level="strong"), Cell(f"{node}{up}  {count}, {busy} of {places} busy")]
+    return [Cell(printable(status["fleet"]), level="strong"), Cell(f"{node}{up}  {count}, {busy} of {slots} busy")]
 
 
 def headlines(status: Row, width: int, most: int) -> list[Cell]:
@@ -333,8 +333,8 @@ def queue_chart(queue: Row, step: float, width: int) -> list[list[Cell]]:
     lines += [_lags(history, name, bars) for name in ("p50", "p99")]
     if objective is not None:
         over = sum(value is not None and value > objective for value in history["p99"])
-        said = f"objective {in_words(objective)}: p99 was over it in {over} of {len(history['p99'])} steps"
-        lines.append([Cell(said, level="bad" if over else "soft")])
+        text = f"objective {in_words(objective)}: p99 exceeded it in {over} of {len(history['p99'])} steps"
+        lines.append([Cell(text, level="bad" if over else "soft")])
     return lines
 
 
@@ -365,8 +365,8 @@ _MOST_EVENTS = 10
 
 def plain(status: Row, width: int) -> str:
     """Return all content as text, in lines of about `width` columns."""
-    said = ("".join(cell.text for cell in line) for line in lines(status, width, _MOST_HEADLINES))
-    head = [line for each in said for line in textwrap.wrap(each, width, drop_whitespace=False)]
+    text = ("".join(cell.text for cell in line) for line in lines(status, width, _MOST_HEADLINES))
+    head = [line for each in text for line in textwrap.wrap(each, width, drop_whitespace=False)]
     tables = [make(status).fitted(width) for make in TABLES.values()]
     return "\n".join([*head, *(line for table in tables if table.lines for line in ("", *_table(table, width)))])
 

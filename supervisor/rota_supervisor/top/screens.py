@@ -122,7 +122,7 @@ class Confirm(ModalScreen[bool]):
         self.dismiss(event.key == "y")
 
 
-class Words(Screen[None]):
+class Details(Screen[None]):
     """Lines about one object."""
 
     BINDINGS: ClassVar[list[BindingType]] = [_BACK]
@@ -135,7 +135,7 @@ class Words(Screen[None]):
     def compose(self) -> ComposeResult:
         yield Static(Text(printable(self._heading), "bold"), classes="heading")
         with VerticalScroll():
-            yield Static(Text("\n".join(self._lines)), id="words")
+            yield Static(Text("\n".join(self._lines)), id="details")
         yield Footer(compact=True)
 
 
@@ -160,14 +160,14 @@ def _field(label: str, value: object) -> Iterable[str]:
 class Tasks(Screen[None]):
     """The first tasks of a queue in each state, and the queue's recent history."""
 
-    BINDINGS: ClassVar[list[BindingType]] = [_BACK, Binding("v", "revive", "revive"), Binding("enter", "", "account")]
+    BINDINGS: ClassVar[list[BindingType]] = [_BACK, Binding("v", "revive", "revive"), Binding("enter", "", "details")]
 
     def __init__(self, client: rota.Client, queue: str, revive: Callable[[QueuedTask], None]) -> None:
         super().__init__()
         self._client = client
         self.queue = queue
         self._revive = revive
-        self._is_looking = False
+        self._is_loading = False
 
     def compose(self) -> ComposeResult:
         yield Static(Text(f"queue {printable(self.queue)}", "bold"), classes="heading")
@@ -177,19 +177,19 @@ class Tasks(Screen[None]):
 
     def on_mount(self) -> None:
         self.query_one(FleetTable).focus()
-        self.look()
+        self.load()
 
     def show(self, queue: Row, step_seconds: float) -> None:
         """Show the queue's history up to now."""
         chart = fleet_view.queue_chart(queue, step_seconds, self.size.width)
         text = Text("\n").join(Text.assemble(*map(drawn, line)) for line in chart)
         self.query_one("#chart", Static).update(text)
-        self.look()
+        self.load()
 
-    def look(self) -> None:
+    def load(self) -> None:
         """Request the tasks, unless a request is under way."""
-        if not self._is_looking:
-            self._is_looking = True
+        if not self._is_loading:
+            self._is_loading = True
             self._peek()
 
     @work(thread=True)
@@ -202,7 +202,7 @@ class Tasks(Screen[None]):
             self.app.call_from_thread(self._put, found)
 
     def _put(self, found: Sequence[QueuedTask] | None, fault: str = "") -> None:
-        self._is_looking = False
+        self._is_loading = False
         if fault:
             self.notify(printable(fault), severity="error", markup=False)
         elif self.is_mounted:
@@ -216,11 +216,11 @@ class Tasks(Screen[None]):
     @work(thread=True)
     def _open(self, task_id: str) -> None:
         found = fields_of(self._client.status(task_id, args=True))
-        self.app.call_from_thread(self.app.push_screen, Words(f"task {task_id}", fields(found)))
+        self.app.call_from_thread(self.app.push_screen, Details(f"task {task_id}", fields(found)))
 
     def action_revive(self) -> None:
         line = self.query_one(FleetTable).current()
         if line is not None and line.row["state"] == "dead":
             self._revive(line.row["task"])
         else:
-            self.notify("choose a dead task: only those can be revived")
+            self.notify("select a dead task: only dead tasks can be revived")

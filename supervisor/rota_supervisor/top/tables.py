@@ -151,10 +151,10 @@ def _fitting(table: Table, width: int, kept: str) -> list[int]:
 def _cut(table: Table, shown: Sequence[int], width: int) -> Mapping[int, int]:
     """Return the width to which each text column is cut, if the remaining columns are still too wide."""
     over = sum(table.widths[at] + _GAP for at in shown) - width
-    words = [at for at in shown if not table.columns[at].right]
-    if over <= 0 or not words:
+    texts = [at for at in shown if not table.columns[at].right]
+    if over <= 0 or not texts:
         return {}
-    widest = max(words, key=lambda at: table.widths[at])
+    widest = max(texts, key=lambda at: table.widths[at])
     return {widest: max(_LEAST, table.widths[widest] - over)}
 
 

@@ -21,21 +21,21 @@ from rota.protocol.task_states import State
 from rota_supervisor.layout import Role
 from rota_supervisor.node_http import NodeUnreachable
 from rota_supervisor.top import fleet_view
-from rota_supervisor.top.screens import Confirm, FleetTable, Tasks, Words, drawn, fields
+from rota_supervisor.top.screens import Confirm, Details, FleetTable, Tasks, drawn, fields
 from rota_supervisor.top.tables import Cell, Row
 
-LOOK_SECONDS: Final = 1.0
+POLL_SECONDS: Final = 1.0
 _NAMES: Final = tuple(fleet_view.TABLES)
 _TOGETHER: Final = ("queues", "workers", "events")  # shown together in a terminal of the usual height
 _MOST_WRONG: Final = 3
 _KEYS: Final = {
-    "tab, 1 to 5": "the next table, or that one",
-    "up, down": "the rows of a table",
-    "enter": "of a queue its tasks, of a task its account, of all else what is known of it",
-    "s, r": "sort by the next column, and the other way round",
-    "/": "show only rows with a text; esc shows all again",
-    "p": "pause the queue, or resume it",
-    "v": "revive the dead tasks of the queue, or the one that is chosen",
+    "tab, 1 to 5": "select the next table, or the table of that number",
+    "up, down": "select a row",
+    "enter": "show the tasks of a queue, the details of a task, or all fields of another row",
+    "s, r": "sort by the next column, reverse the order",
+    "/": "show only rows that contain a text; esc shows all rows",
+    "p": "pause or resume the queue",
+    "v": "revive the dead tasks of the queue, or the selected one",
     "q, ctrl-c": "quit",
 }
 _TALL: Final = 40  # terminal height from which more than one problem is shown
@@ -72,7 +72,7 @@ class Top(App[None]):
         self.client = client
         self._status: Row | None = None
         self._fault = ""
-        self._is_looking = False
+        self._is_polling = False
 
     def compose(self) -> ComposeResult:
         yield Static(id="summary")
@@ -86,8 +86,8 @@ class Top(App[None]):
         self.theme = "ansi-dark"
         self.listen_for_signals()
         self.action_table("queues")
-        self.set_interval(LOOK_SECONDS, self._look)
-        self._look()
+        self.set_interval(POLL_SECONDS, self._poll)
+        self._poll()
 
     def listen_for_signals(self) -> None:
         """Exit at TERM, after restoring the terminal."""
@@ -102,13 +102,13 @@ class Top(App[None]):
 
     # The content
 
-    def _look(self) -> None:
-        if not self._is_looking:  # Do not query a slow node again while a query is under way.
-            self._is_looking = True
-            self._ask_node()
+    def _poll(self) -> None:
+        if not self._is_polling:  # Do not query a slow node again while a query is under way.
+            self._is_polling = True
+            self._query_node()
 
     @work(thread=True)
-    def _ask_node(self) -> None:
+    def _query_node(self) -> None:
         try:
             status = self._read()
         except NodeUnreachable as error:
@@ -117,7 +117,7 @@ class Top(App[None]):
             self.call_from_thread(self._show, status, "")
 
     def _show(self, status: Row | None, fault: str) -> None:
-        self._is_looking = False
+        self._is_polling = False
         self._status, self._fault = status or self._status, fault
         self._draw()
 
@@ -135,7 +135,7 @@ class Top(App[None]):
         if self._status is not None:
             room = _MOST_WRONG if self.size.height >= _TALL else 1
             lines += fleet_view.lines(self._status, self.size.width, room)
-        text = Text("\n").join(Text.assemble(*map(drawn, line)) for line in lines or [[Cell("asking ...")]])
+        text = Text("\n").join(Text.assemble(*map(drawn, line)) for line in lines or [[Cell("loading ...")]])
         self._main.query_one("#summary", Static).update(text)
 
     def _draw_queue(self, status: Row) -> None:
@@ -209,17 +209,17 @@ class Top(App[None]):
         if self._table.id == "queues":
             self.push_screen(Tasks(self.client, str(line.row["name"]), self._revive_one))
         else:
-            self.push_screen(Words(f"{self._table.id}: {line.key}", [*self._hints(line.row), *fields(line.row)]))
+            self.push_screen(Details(f"{self._table.id}: {line.key}", [*self._hints(line.row), *fields(line.row)]))
 
     def _hints(self, row: Row) -> list[str]:
         """Return hints on how to learn more about a process."""
         if self._status is None or "phase" not in row:
             return []
         masters = [each["pid"] for each in self._status["processes"] if each["role"] == Role.MASTER]
-        told = [f"kill -USR1 {pid} writes the stack of every worker to the log" for pid in masters]
+        hints = [f"kill -USR1 {pid} writes the stack of every worker to the log" for pid in masters]
         if task := row["task"]:
-            told.append(f"rota task show {printable(task['id'])} shows what became of its attempts")
-        return [*told, ""]
+            hints.append(f"rota task show {printable(task['id'])} shows its attempts")
+        return [*hints, ""]
 
     def _current_queue(self) -> Row | None:
         line = self._table.current() if self._table.id == "queues" else None
@@ -228,17 +228,19 @@ class Top(App[None]):
     def action_pause(self) -> None:
         queue = self._current_queue()
         if queue is None or queue["state"] is None:
-            self.notify("choose a queue first")
+            self.notify("select a queue first")
             return
         name, is_paused = str(queue["name"]), queue["state"]["paused"]
         verb, do = ("Resume", self.client.resume) if is_paused else ("Pause", self.client.pause)
-        what = "nothing more is claimed from it until it is resumed" if not is_paused else "workers claim from it again"
-        self._ask(f"{verb} queue {name}? Then {what}.", lambda: f"{verb.lower()}d {name}" if do(name) else "no change")
+        what = "no tasks are claimed from it until it is resumed" if not is_paused else "workers claim from it again"
+        self._confirm(
+            f"{verb} queue {name}? Then {what}.", lambda: f"{verb.lower()}d {name}" if do(name) else "no change"
+        )
 
     def action_revive(self) -> None:
         queue = self._current_queue()
         if queue is None or not (queue["state"] or {}).get("dead"):
-            self.notify("choose a queue with dead tasks first")
+            self.notify("select a queue with dead tasks first")
             return
         name = str(queue["name"])
 
@@ -246,33 +248,33 @@ class Top(App[None]):
             dead = self.client.peek(name, State.DEAD)
             return f"revived {sum(self.client.revive(task.id) for task in dead)} of {len(dead)} tasks of {name}"
 
-        self._ask(f"Revive the dead tasks of queue {name}? At most 100 at once, the latest first.", revive)
+        self._confirm(f"Revive the dead tasks of queue {name}? At most 100 at once, the latest first.", revive)
 
     def _revive_one(self, task: QueuedTask) -> None:
         def revive() -> str:
             return f"revived {task.id}" if self.client.revive(task.id) else f"{task.id} is not dead any more"
 
-        self._ask(f"Revive {task.name} {task.id}?", revive)
+        self._confirm(f"Revive {task.name} {task.id}?", revive)
 
-    def _ask(self, question: str, do: Callable[[], str]) -> None:
-        def answered(yes: bool | None) -> None:
+    def _confirm(self, question: str, do: Callable[[], str]) -> None:
+        def on_reply(yes: bool | None) -> None:
             if yes:
                 self.steer(do)
 
-        self.push_screen(Confirm(question), answered)
+        self.push_screen(Confirm(question), on_reply)
 
     @work(thread=True)
     def steer(self, do: Callable[[], str]) -> None:
         """Run an action in a thread, and show its result."""
         try:
-            said, severity = do(), "information"
+            text, severity = do(), "information"
         except rota.RotaError as error:
-            said, severity = str(error), "error"
-        self.call_from_thread(self._said, said, severity)
+            text, severity = str(error), "error"
+        self.call_from_thread(self._show_result, text, severity)
 
-    def _said(self, text: str, severity: Any) -> None:
+    def _show_result(self, text: str, severity: Any) -> None:
         self.notify(printable(text), severity=severity, markup=False)
-        self._look()
+        self._poll()
 
     def action_help(self) -> None:
-        self.push_screen(Words("keys", [*fields(_KEYS)]))
+        self.push_screen(Details("keys", [*fields(_KEYS)]))
