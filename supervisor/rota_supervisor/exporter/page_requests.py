@@ -88,7 +88,7 @@ class Actions:
             "scale": Verb(self._scale, ("pool", "workers")),
         }
 
-    def reply(self, request: HttpRequest) -> HttpResponse:
+    def respond(self, request: HttpRequest) -> HttpResponse:
         """Perform an action. The response is `{"ok": true, "text": ...}`, or `{"ok": false, "error": ...}`."""
         try:
             action = self._action_in(request)
@@ -192,7 +192,7 @@ class TaskPages:
         self._store = Store(namespace)
         self._redis = redis
 
-    def reply(self, request: HttpRequest) -> HttpResponse:
+    def respond(self, request: HttpRequest) -> HttpResponse:
         """Return the facts, or `{"error": ...}`."""
         query = self._dead if request.path == "/dead.json" else self._task
         try:
