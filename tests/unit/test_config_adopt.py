@@ -53,7 +53,7 @@ def test_sources_of_queues_that_dash_q_leaves_out_are_left_out_too(tmp_path: Pat
         ('[adopt."queue:x y"]', "adopt.queue:x y: queue name 'x y' is not usable"),
         ('[adopt.jobs]\ntask = "send"', "adopt.jobs.queue: items that are arguments of a task name no queue"),
         ('[adopt.jobs]\nqueue = "email"\ntask = "a b"', "adopt.jobs.task: task name 'a b' is not usable"),
-        ('[adopt."{shop}:queue:email"]\nqueue = "email"', "this key is the fleet's own"),
+        ('[adopt."{shop}:queue:email"]\nqueue = "email"', "this key belongs to the fleet itself"),
         ('[adopt.""]', "a key of the server has 1 to 200 characters"),
         (f'[adopt."{"k" * 201}"]', "a key of the server has 1 to 200 characters"),
         ('[adopt.jobs]\nqueues = "email"', 'adopt.jobs.queues: unknown key, did you mean "queue"?'),

@@ -89,7 +89,7 @@ FAULTS = {
     "every = 30": "schedules.n.task: is missing: the name of the task that is to be enqueued",
     'task = "t"': 'schedules.n: give cron, as in "0 3 * * *", or every, in seconds',
     'task = "t"\ncron = "* * * * *"\nevery = 3': "schedules.n: give cron or every, not both",
-    'task = "t"\nevery = 3\ntimezone = "UTC"': "schedules.n.timezone: is the time zone of cron: give cron",
+    'task = "t"\nevery = 3\ntimezone = "UTC"': "schedules.n.timezone: applies only to cron: give cron",
     'task = "t"\ncron = "0 25 * * *"': 'schedules.n.cron: cron "0 25 * * *": "25" at character 3 is not a valid hour',
     'task = "t"\ncron = "0 2 * * *"\ntimezone = "Mars"': 'schedules.n.timezone: there is no time zone "Mars"',
     'task = "t t"\nevery = 3': "schedules.n.task: task name 't t' is not usable",

@@ -190,7 +190,7 @@ def test_without_a_reader_only_a_slow_server_is_asked_again_and_only_for_a_while
 
 
 def test_what_a_person_asks_in_vain_is_waited_for_briefly_the_next_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(redis_thread, "ASK_SECONDS", 0.3)
+    monkeypatch.setattr(redis_thread, "CALL_SECONDS", 0.3)
     monkeypatch.setattr(redis_thread, "LIMIT_SECONDS", 0.1)
     on = Redis()
     on.answers.clear()

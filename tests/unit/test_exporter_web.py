@@ -43,7 +43,7 @@ def test_a_failure_of_ours_is_answered_as_such_and_logged(path: str, capfd: pyte
     request = HttpRequest("GET", path, "", {})
     answer = site.immediate_response(request) or site.page(request)
     assert answer.status is HTTPStatus.INTERNAL_SERVER_ERROR
-    assert b"its log says why" in answer.body
+    assert b"its log has the error" in answer.body
     logged = "".join(capfd.readouterr())
     assert "exporter.request_failed" in logged
     assert "no slot" in logged
