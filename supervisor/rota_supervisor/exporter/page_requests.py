@@ -238,7 +238,7 @@ def dead_tasks(store: Store, queue: str, offset: int) -> Steps[Json]:
 def requests_of_people(settings: ExporterSettings, redis: RedisThread | None) -> Mapping[str, Endpoint]:
     """Return the endpoint of each path. `redis` is None if this node is not to use it."""
     tasks = TaskPages(settings.server.namespace, redis)
-    return {"/actions": Actions(settings, redis).reply, "/dead.json": tasks.reply, "/task.json": tasks.reply}
+    return {"/actions": Actions(settings, redis).respond, "/dead.json": tasks.respond, "/task.json": tasks.respond}
 
 
 def _argument(request: HttpRequest, name: str) -> str:
