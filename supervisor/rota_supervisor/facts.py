@@ -35,7 +35,8 @@ def fields_of(found: TaskStatus) -> dict[str, object]:
     facts.pop("attempts", None)  # they are in the timeline
     facts.pop("progress", None)
     progress = progress_summary(progress_row(found.progress))
-    death, crash = facts.pop("death", {}), facts.pop("last_crash", {})
+    death = facts.pop("death", {})
+    crash = facts.pop("last_crash", {})
     extra = {"progress": progress} if progress else {}
     lines = "\n".join(printable(str(moment)) for moment in timeline_of(found))  # one line each, whatever the content
     return {**facts, **extra, **death, **{f"last_crash.{key}": crash[key] for key in crash}, "timeline": lines}

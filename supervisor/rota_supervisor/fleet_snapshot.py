@@ -52,7 +52,9 @@ class MemberTask:
 
     def to_json(self) -> Json:
         """Return its row in JSON."""
-        task, age, left = self.task, self.age_seconds, self.left_seconds
+        task = self.task
+        age = self.age_seconds
+        left = self.left_seconds
         return {
             "place": task.task_index,
             "task": {"id": task.id, "name": task.name, "queue": task.queue},
@@ -174,7 +176,8 @@ def _master_of(members: Iterable[Member]) -> Member | None:
 def _master_heartbeat(master: Member | None, tick_seconds: float) -> HealthCheck:
     if master is None:
         return HealthCheck("master_beats", ok=False, seen="there is no master")
-    age, limit = master.heartbeat_age_seconds, tick_seconds * LIVE_TICKS
+    age = master.heartbeat_age_seconds
+    limit = tick_seconds * LIVE_TICKS
     return HealthCheck("master_beats", age < limit, f"last heartbeat {age:.1f} s ago, limit {limit:g} s")
 
 
@@ -212,7 +215,8 @@ class ProcessSnapshot:
 
     def to_json(self) -> Json:
         """Return the row in JSON, with everything that the master and the slot report."""
-        facts, member = self.child._asdict(), self.member
+        facts = self.child._asdict()
+        member = self.member
         del facts["ready_at"]
         seen = {
             "role": self.role.value,
@@ -253,8 +257,10 @@ class FleetSnapshot:
 
     def to_json(self) -> Json:
         """Return the fleet as the control socket and `/status.json` show it. `docs/status.md` explains each key."""
-        master_snapshot, (now, wall) = self.master_snapshot, self.at
-        started_at, quiet_since = master_snapshot.started_at, master_snapshot.quiet_since
+        master_snapshot = self.master_snapshot
+        now, wall = self.at
+        started_at = master_snapshot.started_at
+        quiet_since = master_snapshot.quiet_since
         return {
             "at": round(wall, 3),
             "version": __version__,
@@ -336,7 +342,8 @@ def rows_by_task(processes: Iterable[Mapping[str, Any]]) -> list[Json]:
     any. `where` is the slot, with the index of the task if there are several."""
     rows: list[Json] = []
     for process in processes:
-        slot, tasks = process["slot"], process["tasks"]
+        slot = process["slot"]
+        tasks = process["tasks"]
         if len(tasks) > 1:
             rows += [{**process, **task, "where": f"{slot}.{task['place']}"} for task in tasks]
         else:

@@ -188,7 +188,8 @@ class MasterSnapshot:
         return raw if len(raw) <= room else self._halved().to_json(room)
 
     def _halved(self) -> "MasterSnapshot":
-        held, children = self.held[: len(self.held) // 2], self.children[: len(self.children) // 2]
+        held = self.held[: len(self.held) // 2]
+        children = self.children[: len(self.children) // 2]
         return replace(self, held=held, children=children, events=self.events[(len(self.events) + 1) // 2 :])
 
     @classmethod

@@ -121,12 +121,15 @@ def run_app(arguments: Sequence[str]) -> int:
         sys.stdout.flush()
         return code if isinstance(code, int) else ExitCode.CLEAN
     except Failure as failure:
-        code, messages = failure.code, failure.messages
+        code = failure.code
+        messages = failure.messages
     except click.UsageError as error:
         path = error.ctx.command_path if error.ctx else "rota"
-        code, messages = ExitCode.USAGE, [f"{_error_text(error)}{_advice(error, path)} (see `{path} --help`)"]
+        code = ExitCode.USAGE
+        messages = [f"{_error_text(error)}{_advice(error, path)} (see `{path} --help`)"]
     except click.ClickException as error:
-        code, messages = ExitCode.USAGE, [error.format_message()]
+        code = ExitCode.USAGE
+        messages = [error.format_message()]
     except (click.Abort, KeyboardInterrupt):
         return INTERRUPTED
     except (output.ReaderGoneError, BrokenPipeError):  # The second one comes from the flush.
@@ -136,7 +139,8 @@ def run_app(arguments: Sequence[str]) -> int:
         if not output.is_of_output(error):
             raise
         output.discard(sys.stdout)
-        code, messages = ExitCode.OUTPUT, [f"the output cannot be written: {error.strerror}"]
+        code = ExitCode.OUTPUT
+        messages = [f"the output cannot be written: {error.strerror}"]
     if not state.is_master or output.has_room(sys.stderr):
         output.print_errors(code, messages, as_json=state.json, no_color=state.no_color)
     return code

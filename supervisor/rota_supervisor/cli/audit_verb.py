@@ -43,7 +43,7 @@ class StrayKey:
     is_flag=True,
     help="First put back live tasks that no worker can find, and recount all queues and groups.",
 )
-def audit(heal: bool) -> None:
+def audit(*, heal: bool) -> None:
     """Check that every accepted task is accounted for and can be found. Exit with 1 if not.
 
     The number of accepted tasks must equal that of ended and live tasks together, and every live task must be in one of
@@ -100,14 +100,17 @@ def _put_back(store: Store, connection: Connection, ids: Sequence[str]) -> None:
 
 
 def _recount(store: Store, connection: Connection) -> None:
-    steps, cursor = 1, connection.run(store.heal(_FIRST_CURSOR))
+    steps = 1
+    cursor = connection.run(store.heal(_FIRST_CURSOR))
     while cursor != _LAST_CURSOR:
-        steps, cursor = steps + 1, connection.run(store.heal(cursor))
+        steps = steps + 1
+        cursor = connection.run(store.heal(cursor))
     output.print_message(f"recounted in {output.counted(steps, 'step')}")
 
 
 def _end_members(store: Store, connection: Connection) -> None:
-    ended, cursor = 0, ""
+    ended = 0
+    cursor = ""
     while cursor != _LAST_CURSOR:
         cursor, found = connection.run(store.heal_members(cursor))
         ended += found
@@ -136,7 +139,8 @@ def find_strays(config: Config, connection: Connection, most_scans: float = math
     ServerError.
     """
     found: dict[str, StrayKey] = {}
-    cursor, scans = b"", 0
+    cursor = b""
+    scans = 0
     while cursor != _LAST_SCAN and scans < most_scans:
         options = "MATCH", f"*{config.namespace}*queue*", "COUNT", SCAN_COUNT, "TYPE", "list"
         cursor, keys = connection.execute("SCAN", cursor or _LAST_SCAN, *options)

@@ -81,7 +81,8 @@ class CliState:
         except ConfigError as error:
             from rota_supervisor.cli.control_client import find_master  # noqa: PLC0415 - only needed if there are faults
 
-            config, found = error.usable, find_master(sources.file, error.usable)
+            config = error.usable
+            found = find_master(sources.file, error.usable)
             reached = config if found is None else found.reached_by(config)
             return UsableConfig(reached, _messages(error, sources.file), found)
 

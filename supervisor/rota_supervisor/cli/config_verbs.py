@@ -83,7 +83,7 @@ FILES = {"rota.toml": CONFIG_TEXT, "tasks.py": TASKS_TEXT}
 
 @click.command(cls=command.RotaCommand)
 @click.option("--no-imports", is_flag=True, help="Do not import the modules with the tasks.")
-def check(no_imports: bool) -> None:
+def check(*, no_imports: bool) -> None:
     """Check the configuration, the server and the imports.
 
     Exit with 78 if the configuration or the code cannot be used, and with 69 if Redis is not reachable.
@@ -100,7 +100,8 @@ def check(no_imports: bool) -> None:
         for misfit in found.misfits:
             output.print_warning(misfit)
     _check_certificate(config)
-    queues, schedules = served_queues(config), sorted({*found.schedules, *config.schedules})
+    queues = served_queues(config)
+    schedules = sorted({*found.schedules, *config.schedules})
     _warn_of_series(config, len(queues))
     patterns = sum(map(is_pattern, queues))
     ours = ("queue", len(queues) - patterns), ("pattern", patterns)
@@ -151,7 +152,8 @@ def _checked_server(config: Config, counts: str) -> str:
 
 def _warn_of_series(config: Config, queues: int) -> None:
     """Warn if `/metrics` cannot show all queues under their own names, because the number of series is limited."""
-    bound, workers = config.metrics.max_series, sum(pool_sizes(config).values())
+    bound = config.metrics.max_series
+    workers = sum(pool_sizes(config).values())
     room = queues_with_room(bound, workers)
     if room < queues:
         output.print_warning(
@@ -228,7 +230,7 @@ def config() -> None:
 
 @config.command("print")
 @click.option("--origin", is_flag=True, help="Show the source of each value.")
-def print_config(origin: bool) -> None:
+def print_config(*, origin: bool) -> None:
     """Print the configuration, merged from defaults, file and environment."""
     state = command.current_state()
     loaded = state.load_with_warnings()

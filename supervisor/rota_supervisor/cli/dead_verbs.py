@@ -141,7 +141,7 @@ def revive(*, ids: tuple[str, ...], everything: bool, **filters: str) -> None:
     """
     state = command.current_state()
     config = state.load_to_reach()
-    wanted = _wanted(Wanted(ids, **filters), everything)
+    wanted = _wanted(Wanted(ids, **filters), everything=everything)
     with state.redis(config) as (_, store, connection):
         chosen = _choose(wanted, store, connection)
         garbage_queue = None if served_as(NO_QUEUE, served_queues(config)) else NO_QUEUE
@@ -161,7 +161,7 @@ def purge(*, ids: tuple[str, ...], everything: bool, yes: bool, **filters: str) 
     """Delete dead tasks permanently."""
     state = command.current_state()
     config = state.load_to_reach()
-    wanted = _wanted(Wanted(ids, **filters), everything)
+    wanted = _wanted(Wanted(ids, **filters), everything=everything)
     with state.redis(config) as (_, store, connection):
         chosen = _choose(wanted, store, connection)
         if chosen:
@@ -172,7 +172,7 @@ def purge(*, ids: tuple[str, ...], everything: bool, yes: bool, **filters: str) 
     _raise_for_rest(wanted, chosen, [])
 
 
-def _wanted(wanted: Wanted, everything: bool) -> Wanted:
+def _wanted(wanted: Wanted, *, everything: bool) -> Wanted:
     """Check that the command line selects tasks. Raises Failure 2 if it does not."""
     if wanted.ids and (everything or wanted.queue or wanted.task or wanted.reason):
         raise Failure(ExitCode.USAGE, "give ids, or --all with options that select, not both")

@@ -101,7 +101,8 @@ def _folder() -> Iterator[Path]:
 def _addresses() -> dict[str, Any]:
     """Return settings with two ports that are free now."""
     with socket.create_server(("127.0.0.1", 0)) as one, socket.create_server(("127.0.0.1", 0)) as other:
-        redis_port, http_port = one.getsockname()[1], other.getsockname()[1]
+        redis_port = one.getsockname()[1]
+        http_port = other.getsockname()[1]
     return {"redis_url": f"redis://127.0.0.1:{redis_port}/0", "http": {"listen": f"127.0.0.1:{http_port}"}}
 
 
@@ -129,7 +130,7 @@ def _fleet(folder: Path, settings: Mapping[str, Any]) -> Iterator[tuple[FleetOfT
 
 
 def _end(fleet: FleetOfTest) -> Check:
-    family = [] if fleet.pid is None or fleet.exit_code is not None else psutil.Process(fleet.pid).children(True)
+    family = [] if fleet.pid is None or fleet.exit_code is not None else psutil.Process(fleet.pid).children(recursive=True)
     started_at = time.monotonic()
     code = fleet.stop()
     took = time.monotonic() - started_at

@@ -48,7 +48,8 @@ def list_groups(limit: int) -> None:
 
 
 def _all_groups(store: Store, connection: Connection) -> Iterator[GroupStatus]:
-    passed, total = 0, 1
+    passed = 0
+    total = 1
     while passed < total:
         total, page, _ = connection.run(store.groups(passed, BATCH))
         yield from (group_status_of(each.id, each) for each in page)

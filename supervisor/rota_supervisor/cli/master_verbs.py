@@ -78,7 +78,7 @@ def _pool_and_number(arguments: tuple[str, ...]) -> tuple[str | None, str]:
 
 @click.command(cls=command.RotaCommand)
 @click.option("--dry-run", is_flag=True, help="Only show what would be done.")
-def reload(dry_run: bool) -> None:
+def reload(*, dry_run: bool) -> None:
     """Reload the configuration of the master, as SIGHUP does. Exit with 78 if the master refuses the new one."""
     if dry_run:
         _show_plan(request("reload", dry_run=True))
@@ -140,7 +140,7 @@ def resume() -> None:
 
 @click.command(cls=command.RotaCommand)
 @click.option("--now", is_flag=True, help="Do not wait for running tasks: kill them and return them to their queues.")
-def stop(now: bool) -> None:
+def stop(*, now: bool) -> None:
     """Drain and stop the fleet, and wait until it has ended."""
     with _reach() as (config, master):
         pid = master.master_pid

@@ -148,7 +148,8 @@ def _query_http(config: Config, path: str) -> tuple[bool, str]:
     node = node_of(config)
     with command.failing({NodeUnreachable: ExitCode.UNREACHABLE}):
         response = node.get(path)
-    is_well, text = response.status == HTTPStatus.OK, response.text.strip()
+    is_well = response.status == HTTPStatus.OK
+    text = response.text.strip()
     if is_well and path == READY and (headline := _headline(node)):
         text = f"ok; {headline}"
     return is_well, text

@@ -15,7 +15,9 @@ import click
 from rota.display_text import printable, printable_lines
 from rota_supervisor.exits import ExitCode, Failure
 
-_RED, _BOLD, _PLAIN = "\x1b[31m", "\x1b[1m", "\x1b[0m"
+_RED = "\x1b[31m"
+_BOLD = "\x1b[1m"
+_PLAIN = "\x1b[0m"
 
 
 # The errors of writing to a full or broken device. No other error of a command has these codes and no file name.
@@ -26,7 +28,7 @@ class ReaderGoneError(Exception):
     """The reader of our output has exited, for example `head`. It is not an OSError, which click would report."""
 
 
-def colored(stream: TextIO, no_color: bool) -> bool:
+def colored(stream: TextIO, *, no_color: bool) -> bool:
     """Whether to write colors to a stream: if it is a terminal and colors are not disabled."""
     return not no_color and not os.environ.get("NO_COLOR") and stream.isatty()
 
@@ -51,7 +53,7 @@ def print_errors(code: int, messages: Sequence[str], *, as_json: bool = False, n
         _write(sys.stderr, printable_lines(json.dumps({"code": code, "errors": messages}, ensure_ascii=False)))
         return
     for message in messages:
-        print_message(message, f"{_RED}error{_PLAIN}: " if colored(sys.stderr, no_color) else "error: ")
+        print_message(message, f"{_RED}error{_PLAIN}: " if colored(sys.stderr, no_color=no_color) else "error: ")
 
 
 def print_warning(message: str) -> None:
@@ -94,7 +96,7 @@ def put_table(header: Sequence[str], rows: Iterable[Sequence[object]], *, no_col
         aligned = [cell.rjust(width) if is_numeric else cell.ljust(width) for cell in cells]
         lines = [f"{line}  {cell}" if index else cell for line, cell in zip(lines, aligned, strict=True)]
     lines = [line.rstrip() for line in lines]
-    if colored(sys.stdout, no_color):
+    if colored(sys.stdout, no_color=no_color):
         lines[0] = f"{_BOLD}{lines[0]}{_PLAIN}"
     _write(sys.stdout, "\n".join(lines))
 

@@ -124,7 +124,7 @@ def _switch(queues: tuple[str, ...], *, paused: bool) -> None:
 @queue.command("purge")
 @click.argument("name", metavar="QUEUE")
 @click.option("--yes", is_flag=True, help="Do not prompt.")
-def purge(name: str, yes: bool) -> None:
+def purge(*, name: str, yes: bool) -> None:
     """End the ready tasks of a queue without running them. Delayed and dead tasks stay."""
     command.check_usage(fault_in_queue_name(name))
     state = command.current_state()
@@ -138,7 +138,8 @@ def purge(name: str, yes: bool) -> None:
         more = bool(ready)
         while more:
             bounded = connection.run(store.purge(name))
-            purged, more = purged + bounded.count, bounded.more
+            purged = purged + bounded.count
+            more = bounded.more
     state.report({"queue": name, "purged": purged}, f'purged {output.counted(purged, "task")} of queue "{name}"')
 
 
@@ -243,7 +244,8 @@ def _heading(pool: PoolOutlook) -> str:
 
 
 def _claim_row(claim: ExpectedClaim) -> tuple[object, ...]:
-    name, task_id = claim.name or "-", claim.id or "-"
+    name = claim.name or "-"
+    task_id = claim.id or "-"
     return claim.number, claim.queue, name, task_id, claim.tier, claim.lane, claim.attempt, claim.why
 
 

@@ -159,7 +159,8 @@ def _ready(pool: Row) -> int:
 
 def _busy(pool: Row) -> object:
     """Return how many tasks run, with the maximum if workers run several each."""
-    busy, concurrency = pool["busy"], pool["concurrency"]
+    busy = pool["busy"]
+    concurrency = pool["concurrency"]
     return busy if concurrency == 1 else f"{busy} of {_ready(pool) * concurrency}"
 
 
@@ -203,7 +204,8 @@ def _adopts(rows: Sequence[Row]) -> Table:
     cells: list[list[object]] = []
     for row in rows:
         goes_to = (row["queue"] or "named by each item") + (f", to {row['task']}" if row["task"] else "")
-        due_at, waiting = row["next_due_at"], str(row.get("error") or row["waiting"])
+        due_at = row["next_due_at"]
+        waiting = str(row.get("error") or row["waiting"])
         due = _NONE if due_at is None else f"in {max(0.0, due_at - time.time()):.1f} s"
         kind = row["type"] or _NONE
         cells.append([row["key"], kind, _cut(waiting, _MOST_SOURCE), _cut(goes_to, _MOST_SOURCE), due])

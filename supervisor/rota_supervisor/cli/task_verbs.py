@@ -99,7 +99,8 @@ def enqueue(
     state = command.current_state()
     _refuse_options_among((name, *args))
     loaded = state.load()
-    config, keywords = loaded.config, _keywords(kwargs)
+    config = loaded.config
+    keywords = _keywords(kwargs)
     _check_times(options)
     if timeout is not None and not wait:
         raise Failure(ExitCode.USAGE, "--timeout limits the wait: add --wait")
@@ -176,9 +177,11 @@ def _not_imported(name: str, near: str, loaded: Loaded) -> str:
         named = f'no task is named "{name}" in the imports ({", ".join(imports)})'
         return f"{named}{near or ':'} {'T' if near else 't'}o enqueue it for another fleet, use --queue QUEUE"
     if loaded.content is None:
-        why, advice = f"there is no {DEFAULT_FILE} in this folder", "use -c FILE, or --queue QUEUE"
+        why = f"there is no {DEFAULT_FILE} in this folder"
+        advice = "use -c FILE, or --queue QUEUE"
     else:
-        why, advice = "imports names no module", "use --queue QUEUE"
+        why = "imports names no module"
+        advice = "use --queue QUEUE"
     return f'{why}, so no task is known: {advice} to enqueue "{name}" for a fleet that has it'
 
 
@@ -186,7 +189,8 @@ def _client(config: Config) -> "Client":
     from rota.client.blocking.client import Client  # noqa: PLC0415 - its import is slow
 
     limit = config.limits.max_payload_kb
-    durability, files = config.durability, access_options(config)
+    durability = config.durability
+    files = access_options(config)
     return Client(config.redis_url, config.namespace, max_payload_kb=limit, durability=durability, **files)
 
 
@@ -278,7 +282,8 @@ def list_tasks(*, queue: str | None, state: str, task: str, limit: int) -> None:
     reports it.
     """
     command.check_usage(queue and fault_in_queue_name(queue), task and fault_in_name("task name", task))
-    context, wanted = command.current_state(), WantedTasks(State(state), queue or "", task, limit)
+    context = command.current_state()
+    wanted = WantedTasks(State(state), queue or "", task, limit)
     with context.redis() as (config, store, connection):
         found = follow(connection.run, find(store, wanted))
         if queue and not found.tasks:

@@ -113,7 +113,8 @@ def _day_number(name: str) -> int | None:
 def _minutes(word: _Word) -> tuple[int, int]:
     numbers = [int(digits) for digits in _TIME_WORD.fullmatch(word.text).groups()]  # type: ignore[union-attr]  # it matched
     hour, minute, last_hour, last_minute = numbers
-    start, end = hour * 60 + minute, last_hour * 60 + last_minute
+    start = hour * 60 + minute
+    end = last_hour * 60 + last_minute
     if max(minute, last_minute) >= 60 or start >= _DAY_MINUTES or end > _DAY_MINUTES:  # noqa: PLR2004 - an hour
         raise word.fault(f"there is no such time, from 00:00 to 24:00: {word.shown}")
     if start == end:
@@ -143,11 +144,13 @@ def _zone(name: str) -> "ZoneInfo":
 
 def intervals(hours: Hours, now_us: int) -> tuple[int, list[Interval]]:
     """Return until when the opening times are known, and those times (Unix time in microseconds)."""
-    now, zone = utc_datetime(now_us), _zone(hours.zone)
+    now = utc_datetime(now_us)
+    zone = _zone(hours.zone)
     # A time that began on the evening before may still last.
     first = (now - _KEPT_BEHIND).astimezone(zone).date() - timedelta(days=1)
     days = [first + timedelta(days=ahead) for ahead in range((KNOWN_AHEAD + _KEPT_BEHIND).days + 3)]
-    known, oldest = _us(now + KNOWN_AHEAD), _us(now - _KEPT_BEHIND)
+    known = _us(now + KNOWN_AHEAD)
+    oldest = _us(now - _KEPT_BEHIND)
     found = _merged(sorted(_all_on(hours, days, zone)))
     return known, [each for each in found if each[1] > oldest and each[0] < known]
 
@@ -262,7 +265,10 @@ def check_chunk(text: str) -> str:
 
 
 def _tokens(text: str) -> list[_Token]:
-    tokens, at, line, line_at = list[_Token](), 0, 1, 0
+    tokens = list[_Token]()
+    at = 0
+    line = 1
+    line_at = 0
     while at < len(text):
         match = _TOKEN.match(text, at)
         if match is None or match.lastgroup is None:
@@ -271,16 +277,19 @@ def _tokens(text: str) -> list[_Token]:
         if match.lastgroup != "space":
             tokens.append(_Token(match.lastgroup, match[0], line, at - line_at + 1))
         if lines := match[0].count("\n"):
-            line, line_at = line + lines, at + match[0].rindex("\n") + 1
+            line = line + lines
+            line_at = at + match[0].rindex("\n") + 1
         at = match.end()
     return [*tokens, _Token("", "", line, at - line_at + 1)]
 
 
 def _joined(tokens: list[_Token]) -> str:
-    text, line = "", 1
+    text = ""
+    line = 1
     for token in tokens:
         text += "\n" * (token.line - line) if token.line > line else " " * bool(text)
-        text, line = text + token.text, token.line
+        text = text + token.text
+        line = token.line
     return text.rstrip()
 
 

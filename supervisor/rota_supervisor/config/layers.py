@@ -33,7 +33,8 @@ _PREFIX: Final = "ROTA_"
 _OTHER_VARIABLES: Final = frozenset({CONFIG_VARIABLE, "ROTA_OWNER", TIMEOUT_VARIABLE})
 _TOO_DEEP: Final = f"has tables and lists nested more than {MOST_LEVELS} levels deep: no setting is"
 _TRUTHS: Final = dict.fromkeys(("true", "1", "yes", "on"), True) | dict.fromkeys(("false", "0", "no", "off"), False)
-_URL, _URL_FILE = "redis_url", "redis_url_file"
+_URL = "redis_url"
+_URL_FILE = "redis_url_file"
 _UNCLOSED: Final = re.compile(r'Expected ["\']|Illegal character \'\\n\'')
 _TWICE: Final = ("Cannot overwrite a value", "Cannot declare")  # the errors of tomllib
 _LINE: Final = re.compile(r"at line (\d+)")
@@ -139,7 +140,9 @@ def _set_twice(content: bytes | None, error: str) -> str:
     if content is None or not error.startswith(_TWICE):
         return ""
     at = _LINE.search(error)
-    table, name, numbers = "", "", dict[str, list[int]]()
+    table = ""
+    name = ""
+    numbers = dict[str, list[int]]()
     for number, line in enumerate(content.decode().splitlines()[: int(at[1]) if at else None], 1):
         if (found := _STATEMENT.match(line)) is not None:
             table = found["table"] or table
@@ -209,7 +212,8 @@ def _find(parts: Sequence[str], names: Mapping[str, Iterable[str]]) -> tuple[lis
     kind: inspect.Type = schema()
     path: list[str] = []
     for part in map(str.lower, parts):
-        key, inner = part, None
+        key = part
+        inner = None
         if isinstance(kind, inspect.StructType):
             inner = fields_of(kind).get(part)
         elif isinstance(kind, inspect.DictType) and part:

@@ -126,7 +126,8 @@ def _holds(outer: str, inner: str) -> bool:
 def _flag_layer(flags: Flags, lower: Mapping[str, Any]) -> layers.Layer:
     """Return the flags as the highest layer. `lower`: the values of the layers below, which may contain pools."""
     pools = lower.get("pools")
-    workers, sizes = flags.workers, {}
+    workers = flags.workers
+    sizes = {}
     for pool, count in flags.pool_workers:
         if pools:
             sizes[pool] = {"workers": count}
@@ -160,7 +161,8 @@ def _without_unserved(flags: Flags, values: Mapping[str, Any]) -> dict[str, Any]
     """Return the values without queues that `-Q` leaves out, and without pools and sources that only use those."""
     narrowed = dict(values)
     served = {queue for tier in flags.tiers for queue in tier}
-    queues, pools = values.get("queues"), values.get("pools")
+    queues = values.get("queues")
+    pools = values.get("pools")
     if served and isinstance(queues, Mapping):
         narrowed["queues"] = {name: table for name, table in queues.items() if name in served}
     if served and isinstance(adopt := values.get("adopt"), Mapping):
@@ -207,10 +209,10 @@ def origin_of(loaded: Loaded, path: str) -> str:
 
 def as_toml(loaded: Loaded, *, origins: bool) -> str:
     """Return the configuration as TOML. `origins`: whether to add a comment with the source to each value."""
-    return "\n".join(_table(loaded, as_values(loaded.config), (), origins)).strip() + "\n"
+    return "\n".join(_table(loaded, as_values(loaded.config), (), origins=origins)).strip() + "\n"
 
 
-def _table(loaded: Loaded, values: Mapping[str, Any], path: tuple[str, ...], origins: bool) -> Iterator[str]:
+def _table(loaded: Loaded, values: Mapping[str, Any], path: tuple[str, ...], *, origins: bool) -> Iterator[str]:
     plain = {key: value for key, value in values.items() if not isinstance(value, Mapping)}
     if path and plain:
         yield ""
@@ -220,7 +222,7 @@ def _table(loaded: Loaded, values: Mapping[str, Any], path: tuple[str, ...], ori
         yield f"{_key(key)} = {_literal(value)}{origin}"
     for key, value in values.items():
         if isinstance(value, Mapping):
-            yield from _table(loaded, value, (*path, key), origins)
+            yield from _table(loaded, value, (*path, key), origins=origins)
 
 
 def _key(key: str) -> str:

@@ -96,7 +96,8 @@ def park_seconds(config: Config, pool: PoolConfig) -> float:
 
 def domains_of(config: Config, pool: PoolConfig) -> tuple[Domain, ...]:
     """Return the tiers as a pool serves them: with its own queues only, and without tiers that have none of them."""
-    wanted, served = [[queue for queue in tier if _takes(pool, queue)] for tier in config.tiers], served_queues(config)
+    wanted = [[queue for queue in tier if _takes(pool, queue)] for tier in config.tiers]
+    served = served_queues(config)
     return tuple(domain_of([_share(config, queue) for queue in tier], served) for tier in wanted if tier)
 
 

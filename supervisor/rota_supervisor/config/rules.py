@@ -178,7 +178,8 @@ def _tasks(config: Config) -> Iterator[Fault]:
     for name, task in config.tasks.items():
         if fault := fault_in_name("task name", name):
             yield Fault(f"tasks.{name}", fault)
-        soft, hard = task.soft_time_limit_seconds, task.time_limit_seconds or config.limits.time_limit_seconds
+        soft = task.soft_time_limit_seconds
+        hard = task.time_limit_seconds or config.limits.time_limit_seconds
         if soft is not None and soft >= hard:
             message = f"expected less than time_limit_seconds ({hard:g}), got {soft:g}"
             yield Fault(f"tasks.{name}.soft_time_limit_seconds", message)
@@ -244,14 +245,16 @@ def _queues_of_adopted(config: Config) -> Iterator[Fault]:
 
 
 def _lease(config: Config) -> Iterator[Fault]:
-    renew, lease = config.lease.renew_seconds, config.lease.seconds
+    renew = config.lease.renew_seconds
+    lease = config.lease.seconds
     if renew >= lease:
         message = f"expected less than lease.seconds ({lease:g}), best a quarter of it, got {renew:g}"
         yield Fault("lease.renew_seconds", message)
 
 
 def _restarts(config: Config) -> Iterator[Fault]:
-    first, longest = config.restarts.backoff_seconds, config.restarts.backoff_max_seconds
+    first = config.restarts.backoff_seconds
+    longest = config.restarts.backoff_max_seconds
     if longest < first:
         message = f"expected at least restarts.backoff_seconds ({first:g}), got {longest:g}"
         yield Fault("restarts.backoff_max_seconds", message)
@@ -372,7 +375,8 @@ def compared_with_code(config: Config, tasks: dict[str, str]) -> tuple[list[Faul
     `tasks`: the queue of each task.
     """
     known = [Fault(path, "no imported module defines this task") for path in unknown_tasks(config, tasks)]
-    unserved, is_strict = unserved_queues(config, tasks), config.unserved_queues == "error"
+    unserved = unserved_queues(config, tasks)
+    is_strict = config.unserved_queues == "error"
     if faults := [*(unserved if is_strict else ()), *schedules_without_queue(config, tasks)]:
         return faults, known
     return [], [*known, *unserved, *schedules_of_unknown_tasks(config, tasks)]

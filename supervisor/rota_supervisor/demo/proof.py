@@ -75,7 +75,9 @@ def prove(
 def _counted(accepted: int, done: int, killed: int, status: Mapping[str, Any]) -> list[Check]:
     """Compare the fleet's own counts with the journals."""
     taken, ended = totals(status)
-    early, missing, recovered = status["early_starts"], status["missing_tasks"], status["recovered"]
+    early = status["early_starts"]
+    missing = status["missing_tasks"]
+    recovered = status["recovered"]
     deaths = sum(row["count"] for row in status["restarts"] if (row["role"], row["reason"]) == ("worker", "signal"))
     counts = f"the fleet: {taken:,} enqueued, {ended:,} done; journals: {accepted:,} and {done:,}"
     kill = f"{killed} worker killed, {deaths} restarted for it, {recovered} task recovered"

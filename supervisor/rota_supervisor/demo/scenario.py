@@ -78,8 +78,11 @@ class Demo:
         report: Callable[[str], None],
         watch: Callable[[], None],
     ) -> None:
-        self._fleet, self._settings, self._seconds = fleet, settings, seconds
-        self._report, self._watch = report, watch
+        self._fleet = fleet
+        self._settings = settings
+        self._seconds = seconds
+        self._report = report
+        self._watch = watch
         self._http = node_at(settings["http"]["listen"])
         self._random = Random(17)  # noqa: S311 - delays, the same in each demo
         self.accepted: dict[str, Accepted] = {}
@@ -122,7 +125,8 @@ class Demo:
         is_met = self._produce_until(lambda: bool(self._runs(task_id)), ACT_SECONDS)
         if not is_met:
             return self._found("killed in mid-task", ok=False, seen="no worker has started the task")
-        pid, killed_at = self._runs(task_id)[0].pid, time.time()
+        pid = self._runs(task_id)[0].pid
+        killed_at = time.time()
         os.kill(pid, signal.SIGKILL)
         self._report(f"kill -9 {pid}: a worker, in the middle of build_yearly_report")
         if not self._produce_until(lambda: len(self._runs(task_id)) > 1, ACT_SECONDS):
@@ -197,7 +201,8 @@ class Demo:
             self._report("".join(cell.text for cell in fleet_view.title(self.status)))
 
     def _produce(self) -> None:
-        since, self._produced_seconds = self._produced_seconds, self._elapsed
+        since = self._produced_seconds
+        self._produced_seconds = self._elapsed
         longest = max(2 * _SHORTEST_DELAY_SECONDS, _DELAY_SHARE * self._seconds)
         calls = []
         for task, queue, per_second, is_delayed in STREAMS:

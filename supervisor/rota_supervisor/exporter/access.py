@@ -115,7 +115,8 @@ class _Files:
     def have_changed(self) -> bool:
         """Whether the files have changed since the last check. Raises OSError."""
         found = tuple((stat.st_mtime_ns, stat.st_ino) for stat in map(os.stat, self._paths))
-        has_changed, self._seen = found != self._seen, found
+        has_changed = found != self._seen
+        self._seen = found
         return has_changed
 
 

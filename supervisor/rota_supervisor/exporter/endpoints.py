@@ -124,7 +124,8 @@ class Site:
         `?name[]=NAME` selects some names, and `?created` adds the time at which each series began.
         """
         query = parse_qs(request.query, keep_blank_values=True)
-        accept, names = request.headers.get("accept", ""), frozenset(query.get("name[]", ()))
+        accept = request.headers.get("accept", "")
+        names = frozenset(query.get("name[]", ()))
         content_type, body = self._observer.scrape(ScrapeOptions(accept, names, "created" in query))
         headers = [("Content-Type", content_type)]
         if _takes_gzip(request):

@@ -140,7 +140,8 @@ class Exemplars:
 
         `clock_offset_seconds`: Redis time minus the local wall clock. `known`: the label sets of lag that are shown.
         """
-        shown, taken = frozenset(known), set()
+        shown = frozenset(known)
+        taken = set()
         for running in (task for member in fleet for task in member.tasks):
             entry = running.task.entry
             if entry in self._taken or self._take(running, clock_offset_seconds, shown):

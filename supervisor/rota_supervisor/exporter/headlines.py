@@ -148,9 +148,11 @@ def _missed_occurrences(status: Row) -> Iterator[Headline]:
 def _deaths(status: Row) -> Iterator[Headline]:
     """Report unexpected deaths, with the task that ran in most of them."""
     deaths = [event for event in _events(status) if event["level"] == "warning" and event["event"] in DEATHS]
-    recent, seconds = _within(RECENT_SECONDS, deaths, status), RECENT_SECONDS
+    recent = _within(RECENT_SECONDS, deaths, status)
+    seconds = RECENT_SECONDS
     if len(recent) < LOOP_DEATHS and len(long := _within(LONG_LOOP_SECONDS, deaths, status)) >= LONG_LOOP_DEATHS:
-        recent, seconds = long, LONG_LOOP_SECONDS
+        recent = long
+        seconds = LONG_LOOP_SECONDS
     if len(recent) >= LOOP_DEATHS:
         ran = Counter(event["fields"]["task"] for event in recent if event["fields"].get("task"))
         cause = "".join(f", {times} of them in task {task}" for task, times in ran.most_common(1))
@@ -178,7 +180,9 @@ def _hung_tasks(status: Row) -> Iterator[Headline]:
 
 def _too_long(task: Row) -> str:
     """Return why a task takes too long, or "" if it does not."""
-    age, limit, usual = task["task_age_seconds"], task.get("limit_seconds"), task.get("usual_seconds")
+    age = task["task_age_seconds"]
+    limit = task.get("limit_seconds")
+    usual = task.get("usual_seconds")
     has_limit = "it has no limit" if limit is None else f"its limit is {in_words(limit)}"
     if limit is not None and age > limit:
         return has_limit
@@ -212,7 +216,8 @@ _OF_REDIS: Final = ("redis.lost", "redis.back")
 
 
 def _redis_slow(status: Row) -> Iterator[Headline]:
-    round_trip, age = status.get("redis_round_trip_seconds"), status.get("queue_states_age_seconds")
+    round_trip = status.get("redis_round_trip_seconds")
+    age = status.get("queue_states_age_seconds")
     if _reaches(status) and round_trip is not None and is_slow(round_trip):
         old = f"; queues are shown as they were {in_words(age)} ago" if age is not None and age > OLD_SECONDS else ""
         yield Headline(BAD if round_trip >= VERY_SLOW_SECONDS else WARN, f"{slow_text(round_trip)}{old}", "redis")

@@ -177,9 +177,11 @@ class Recent:
     @cached_property
     def rates(self) -> tuple[float, float]:
         """The current rates of done and started tasks per second, over the last step and the time since."""
-        added, seconds = self.totals.minus(self.noted), self.now - self.noted_at
+        added = self.totals.minus(self.noted)
+        seconds = self.now - self.noted_at
         if self.steps:
-            added, seconds = added.plus(self.steps[-1].added), seconds + STEP_SECONDS
+            added = added.plus(self.steps[-1].added)
+            seconds = seconds + STEP_SECONDS
         starts = added.overall
         return (starts.done / seconds, starts.number / seconds) if seconds > 0 else (0.0, 0.0)
 
@@ -205,9 +207,12 @@ class History:
 
     def note(self, samples: Samples, now: float) -> None:
         """End a step with these values; the first call begins the first step. A late call shortens the next step."""
-        totals, noted = _totals(samples), self._noted
+        totals = _totals(samples)
+        noted = self._noted
         if noted is None:
-            self._began, self._before, self._noted_at = now, totals, now
+            self._began = now
+            self._before = totals
+            self._noted_at = now
         else:
             self._steps.append(HistoryStep.of(totals.minus(noted)))
             self._noted_at += STEP_SECONDS
@@ -308,7 +313,8 @@ class ProblemWatch:
 
     def note(self, samples: Samples) -> None:
         """Note what has grown since the last call. The samples must include the gauges of the master."""
-        now, counts = time.time(), _counts(samples)
+        now = time.time()
+        counts = _counts(samples)
         if self._counts is None:  # A fleet that has just started counts from 0. In an older one, earlier growth is old.
             is_young = now - (samples.value(m.START_TIME) or 0.0) < REMEMBERED_SECONDS
             self._counts = {} if is_young else counts

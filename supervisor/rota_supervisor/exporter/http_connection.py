@@ -204,13 +204,16 @@ class HttpClient:
         return self._exchange.take(self.receive())
 
     def wait(self, *, is_scraping: bool) -> None:
-        self.phase, self.until, self.is_scraping = ClientPhase.WAITING, float("inf"), is_scraping
+        self.phase = ClientPhase.WAITING
+        self.until = float("inf")
+        self.is_scraping = is_scraping
 
     def respond(self, response: HttpResponse, now: float) -> None:
         head, self.body = self._exchange.encode(response)
         is_short = len(self.body) < _CHUNK_BYTES
         self._unsent = [memoryview(each) for each in ([head + self.body] if is_short else [head, self.body])]
-        self.phase, self.until = ClientPhase.RESPONDING, now + RESPONSE_SECONDS
+        self.phase = ClientPhase.RESPONDING
+        self.until = now + RESPONSE_SECONDS
         self.send(now)
 
     def send(self, now: float) -> None:
@@ -223,11 +226,13 @@ class HttpClient:
         self.body = b""
         # A close with unread data would reset the connection, and the client might lose the response.
         _end_sending(self._connection)
-        self.phase, self.until = ClientPhase.CLOSING, now + LEAVE_SECONDS
+        self.phase = ClientPhase.CLOSING
+        self.until = now + LEAVE_SECONDS
 
     def close(self) -> None:
         self.phase = ClientPhase.CLOSED
-        self._unsent, self.body = [], b""
+        self._unsent = []
+        self.body = b""
         self._connection.close()
 
 

@@ -208,7 +208,8 @@ class TaskHistory:
 
     def _lag(self, running: MemberTask) -> float | None:
         """Return the lag by Redis's clock, or None if that is not known."""
-        reading, due = self._seen.reading, running.task.due
+        reading = self._seen.reading
+        due = running.task.due
         if reading is None or not due.isdecimal() or len(due) > _MOST_DIGITS:
             return None
         started_at = self._seen.at.wall + reading.clock_offset_seconds - running.age_seconds
@@ -261,7 +262,8 @@ def queue_rows(settings: ExporterSettings, seen: Observation) -> list[Json]:
     in_use = {name for name, state in states.items() if _is_in_use(state)}
     counted_as_one = {OTHER} & seen.recent.totals.queues.keys()
     others = sorted((in_use | counted_as_one) - configured.keys(), key=lambda name: (name == OTHER, name))
-    labels, processed = QueueLabels(configured), _processed(seen.samples)
+    labels = QueueLabels(configured)
+    processed = _processed(seen.samples)
     rows = []
     for name in (*configured, *others):
         label = labels.of(name)

@@ -77,7 +77,8 @@ class Probe:
         return () if self._settings.is_standalone else self._members(touched(self._memory))
 
     def _members(self, slots: Iterable[int]) -> tuple[Member, ...]:
-        now_ns, pid = boottime_ns(), self._master_pid
+        now_ns = boottime_ns()
+        pid = self._master_pid
         found = (member_in(number, self._memory.slot(number), now_ns) for number in slots)
         # Only the master and its living children count, not another process that has got a pid since.
         return tuple(each for each in found if each.pid == pid or (each.pid and parent_of(each.pid) == pid))
@@ -163,7 +164,8 @@ class Observer:
 
     def _shown(self, seen: Observation) -> Samples:
         """Return all series as a scrape shows them, with queues that have no room merged into one."""
-        is_standalone, samples = self._settings.is_standalone, seen.samples
+        is_standalone = self._settings.is_standalone
+        samples = seen.samples
         if not is_standalone:
             put_processes(samples, seen.fleet)
             put_starts_held(samples, seen.master_snapshot.held)

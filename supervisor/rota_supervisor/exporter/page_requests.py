@@ -202,7 +202,8 @@ class TaskPages:
 
     def _dead(self, request: HttpRequest) -> Json:
         """Return dead tasks for `?queue=NAME&cursor=CURSOR`, both optional."""
-        queue, cursor = _argument(request, "queue"), _argument(request, "cursor") or "0"
+        queue = _argument(request, "queue")
+        cursor = _argument(request, "cursor") or "0"
         if not (cursor.isascii() and cursor.isdigit() and len(cursor) <= _MOST_DIGITS):
             raise RequestRefused("cursor must be the value from the previous page, or be left out")
         steps = dead_tasks(self._store, queue, int(cursor))

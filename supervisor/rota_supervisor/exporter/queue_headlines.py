@@ -42,7 +42,8 @@ def unserved(status: Row) -> Iterator[Headline]:
 
 def closed_queues(status: Row) -> Iterator[Headline]:
     for queue, state in _queues(status):
-        by, age = state["closed_by"], in_words(state["closed_age_seconds"])
+        by = state["closed_by"]
+        age = in_words(state["closed_age_seconds"])
         if state["condition_error"]:
             yield _of(queue, BAD, f": its condition {by} fails: {state['condition_error']}")
         elif state["paused"]:
@@ -93,7 +94,8 @@ def lateness(queue: Row) -> tuple[bool, float]:
     It is late while waiting tasks exceed the objective, or starts did so in the last seconds. It was late if that ended
     minutes ago, and more starts were late than its target allows.
     """
-    objective, late = queue["lag_objective_seconds"], queue.get("late") or _NEVER_LATE
+    objective = queue["lag_objective_seconds"]
+    late = queue.get("late") or _NEVER_LATE
     waits = queue["state"]["oldest_ready_age_seconds"] if queue["state"] is not None else 0.0
     if objective is None:
         return False, 0.0
@@ -109,7 +111,8 @@ def _clock(at: float) -> str:
 def _why_late(status: Row) -> str:
     if status.get("quiet_seconds"):
         return "this node is quiet"
-    slots, busy = Counter[str](), Counter[str]()
+    slots = Counter[str]()
+    busy = Counter[str]()
     for row in workers_of(status):
         pool = row.get("pool") or ""  # It is empty until the master has published it.
         slots[pool] += row.get("concurrency") or 1
@@ -138,7 +141,8 @@ def failing(status: Row) -> Iterator[Headline]:
     """Report queues with many failed attempts on this node in the last minutes."""
     for queue in status["queues"]:
         attempts = queue.get("attempts") or _NO_ATTEMPTS
-        failed, ended = attempts["failed"], attempts["failed"] + attempts["done"]
+        failed = attempts["failed"]
+        ended = attempts["failed"] + attempts["done"]
         if failed >= max(LEAST_FAILED, MOST_FAILED_SHARE * ended):
             level = BAD if failed > ended / 2 else WARN
             text = f": {failed} of {ended} attempts failed in the last {in_words(RECENT_SECONDS)}"

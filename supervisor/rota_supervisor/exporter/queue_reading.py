@@ -179,10 +179,13 @@ class QueueScan:
         self._cursor = scanned.cursor
         self._seen |= {row.queue: row for row in scanned.queues}
         if scanned.more:
-            is_complete, rows = bool(self._seen_before), self._seen_before | self._seen
+            is_complete = bool(self._seen_before)
+            rows = self._seen_before | self._seen
         else:
-            is_complete, rows = True, self._seen
-            self._seen_before, self._seen = self._seen, {}
+            is_complete = True
+            rows = self._seen
+            self._seen_before = self._seen
+            self._seen = {}
         return replace(scanned, queues=tuple(rows.values()), cursor="0" if is_complete else scanned.cursor)
 
 
@@ -195,10 +198,12 @@ class QueueWatch:
         self._largest = Largest([queue.name for queue in settings.queues], settings.top_queues)
         self._scan = QueueScan(self._scripts, self._largest.served)
         result = CachedResult(redis, self._read_from)
-        self.read, self.keep_fresh = result.read, result.keep_fresh
+        self.read = result.read
+        self.keep_fresh = result.keep_fresh
 
     def _read_from(self, run: RunCommand) -> QueueReading:
-        before, read_at = time.time(), time.monotonic()
+        before = time.time()
+        read_at = time.monotonic()
         first = self._scan.begin(run)
         offset = first.now_us / MICROSECONDS - (before + time.time()) / 2
         sent_at = time.monotonic()

@@ -85,7 +85,9 @@ class RegionReader:
         self._stamp = stamp
         self._parsed = recorder.FIRST_WORD
         self._totals: list[Total] = []
-        self._starts, self._ends = array("I"), array("I")  # the positions of each record's numbers, in bytes
+        # The positions of each record's numbers, in bytes
+        self._starts = array("I")
+        self._ends = array("I")
         self._gauges: list[int] = []  # the indexes of gauges and peaks
         self._believed = b""
 
@@ -133,7 +135,9 @@ class RegionReader:
 
     def _changed(self, now: bytes) -> Iterator[int]:
         """Yield the indexes of changed records. Comparing many at once takes no longer than comparing one."""
-        before, begins, ends = self._believed, self._starts, self._ends
+        before = self._believed
+        begins = self._starts
+        ends = self._ends
         if now == before:
             return
         for first in range(0, len(begins), _TOGETHER):
@@ -144,7 +148,8 @@ class RegionReader:
                         yield index
 
     def _growth(self, index: int, now: bytes) -> Numbers | None:
-        total, known = self._totals[index], self._ends[index] <= len(self._believed)
+        total = self._totals[index]
+        known = self._ends[index] <= len(self._believed)
         before = self._numbers(index, self._believed) if known else (0.0,) * total.definition.numbers
         return total.growth(before, self._numbers(index, now))
 
@@ -201,7 +206,8 @@ class Regions:
 
     def read(self, living: Collection[int]) -> Samples:
         """Return the samples of all slots. `living`: the slots whose gauges count."""
-        samples, now_ns = Samples(), boottime_ns()
+        samples = Samples()
+        now_ns = boottime_ns()
         self.add_up()
         for number, reader in self._readers.items():
             for series in reader.gauges():

@@ -139,7 +139,8 @@ class SeriesBound:
 
     def take_refused(self) -> int:
         """Return how many label sets found no room since the last call."""
-        refused, self._refused = self._refused, 0
+        refused = self._refused
+        self._refused = 0
         return refused
 
     def _with_known_values(self, definition: Definition, labels: Labels) -> Labels:
@@ -270,7 +271,8 @@ class Folding:
 
     def take_folded(self) -> int:
         """Return how many queues and tasks have become `_other` since the last call."""
-        number, self._newly_folded = self._newly_folded, 0
+        number = self._newly_folded
+        self._newly_folded = 0
         return number
 
     def choose(self, samples: Samples, others: Sequence[str] = ()) -> Fold:

@@ -67,7 +67,8 @@ def _site(settings: ExporterSettings, process: ExporterProcess, access: AccessRu
     own = observer.OwnSlot.of(process.slot)
     if settings.is_standalone:
         read_queues = _without_master(read_queues, settings.server.namespace, process.slot, own.recorder)
-    memory, master_pid = process.memory, process.master_pid
+    memory = process.memory
+    master_pid = process.master_pid
     everything = observer.Observer(settings, memory, master_pid, read_queues, own)
     site = endpoints.Site(settings, observer.Probe(settings, memory, master_pid), everything, redis, access)
 
@@ -87,8 +88,10 @@ Reader = Callable[[], queue_reading.QueueReading | None]
 def _without_master(read: Reader, namespace: str, slot: Slot, own: Recorder) -> Reader:
     """Return a reader that also publishes what a master would: its start, whether Redis replied, and how fast."""
     own.gauge(START_TIME).set(time.time())
-    redis_up, round_trip = own.gauge(REDIS_UP), own.gauge(REDIS_ROUND_TRIP)
-    shared_text, snapshot = SharedText(slot.far_spare), MasterSnapshot(fleet=namespace, started_at=boottime_seconds())
+    redis_up = own.gauge(REDIS_UP)
+    round_trip = own.gauge(REDIS_ROUND_TRIP)
+    shared_text = SharedText(slot.far_spare)
+    snapshot = MasterSnapshot(fleet=namespace, started_at=boottime_seconds())
 
     def read_and_publish() -> queue_reading.QueueReading | None:
         reading = read()
@@ -145,7 +148,8 @@ def _drain(server: Server, process: ExporterProcess, signals_fd: int) -> int:
 def main() -> int:
     """Serve until asked to leave, or exit at once if the master is gone. Returns the exit code."""
     entered = child_start.enter(os.getpid())
-    settings, first = exporter_settings(entered.first.settings), entered.first
+    settings = exporter_settings(entered.first.settings)
+    first = entered.first
     show_title("exporter", settings.server.namespace)
     log.configure(settings.log, **log.of_process(first.role, settings.server.namespace, first.node, slot=first.slot))
     given = entered.descriptors

@@ -81,7 +81,8 @@ def _oldest(queue: Row) -> Cell:
 
 def _lag(key: str) -> Callable[[Row], Cell]:
     def cell(queue: Row) -> Cell:
-        value, objective = (queue["lag"] or {}).get(key), queue["lag_objective_seconds"]
+        value = (queue["lag"] or {}).get(key)
+        objective = queue["lag_objective_seconds"]
         return time_cell(value, "bad" if value and objective is not None and value > objective else "")
 
     return cell
@@ -100,7 +101,8 @@ def rate_of(history: Row | None, step_seconds: float, what: str) -> float | None
 
 
 def _share(queue: Row) -> Cell:
-    share, due = queue.get("share"), queue.get("due_share")
+    share = queue.get("share")
+    due = queue.get("due_share")
     return Cell(NONE) if share is None or due is None else Cell(f"{share:.0%} of {due:.0%}", share)
 
 
@@ -151,7 +153,8 @@ def _task(process: Row) -> Cell:
 
 
 def _runs_for(process: Row) -> Cell:
-    age, limit = process["task_age_seconds"], process.get("limit_seconds")
+    age = process["task_age_seconds"]
+    limit = process.get("limit_seconds")
     if age is None:
         return Cell(NONE)
     of = f" of {in_words(limit, 1)}" if limit else ""
@@ -190,7 +193,8 @@ def _backoff_reason(pool: Row) -> Cell:
     held = pool["held"]
     if held is None:
         return Cell("")
-    failures, seconds = held["failures_in_a_row"], in_words(held["next_try_seconds"], 1)
+    failures = held["failures_in_a_row"]
+    seconds = in_words(held["next_try_seconds"], 1)
     return text_cell(f"{failures} failures, next try in {seconds}: {held['last_error']}", level="bad")
 
 
@@ -312,12 +316,14 @@ def headlines(status: Row, width: int, most: int) -> list[Cell]:
 
 def charts(status: Row, width: int) -> list[list[Cell]]:
     """Return throughput and lag over the last minutes, in two lines, or in one line each if the width is small."""
-    overall, step = status.get("overall"), step_of(status)
+    overall = status.get("overall")
+    step = step_of(status)
     if not overall:
         return []
     is_narrow = width < _NARROW
     bars = max(8, width - 26 if is_narrow else (width - 6) // 2 - 20)
-    done, p99 = _rates(overall, step, "done", bars), _lags(overall, "p99", bars)
+    done = _rates(overall, step, "done", bars)
+    p99 = _lags(overall, "p99", bars)
     if is_narrow:
         return [done, p99]
     return [[*done, *_rates(overall, step, "started", bars)], [*p99, *_lags(overall, "p50", bars)]]
@@ -325,7 +331,8 @@ def charts(status: Row, width: int) -> list[list[Cell]]:
 
 def queue_chart(queue: Row, step: float, width: int) -> list[list[Cell]]:
     """Return the same for one queue, with its objective and how often the lag exceeded it."""
-    history, objective = queue.get("history"), queue["lag_objective_seconds"]
+    history = queue.get("history")
+    objective = queue["lag_objective_seconds"]
     if not history:
         return []
     bars = max(8, width - 26)

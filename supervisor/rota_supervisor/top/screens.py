@@ -53,13 +53,14 @@ class FleetTable(DataTable[Text]):
         """Show the status with the current filter and order."""
         if self._seen is None or not self.size.width:
             return
-        key, scrolled = self.current_key(), self.scroll_y
+        key = self.current_key()
+        scrolled = self.scroll_y
         made = self._make(self._seen).fitted(self.size.width, self.sort_head)
         shown = self.table = made.filtered(self.wanted).sorted(self.sort_head, reverse=self.is_reversed)
         self._put_columns(shown)
         for line in shown.lines:
             cells = zip(line.cells, shown.right, strict=True)
-            self.add_row(*(_justified(cell, right) for cell, right in cells), key=line.key)
+            self.add_row(*(_justified(cell, right=right) for cell, right in cells), key=line.key)
         self.border_title = f"{shown.name} {len(shown.lines)}" + (f" of {len(made.lines)}" if self.wanted else "")
         self._back_to(key, scrolled)
 
@@ -96,7 +97,7 @@ class FleetTable(DataTable[Text]):
         self.sort_head = heads[(at + 1) % len(heads)]
 
 
-def _justified(cell: Cell, right: bool) -> Text:
+def _justified(cell: Cell, *, right: bool) -> Text:
     text = drawn(cell)
     text.justify = "right" if right else "left"
     return text

@@ -118,7 +118,8 @@ class Top(App[None]):
 
     def _show(self, status: Row | None, fault: str) -> None:
         self._is_polling = False
-        self._status, self._fault = status or self._status, fault
+        self._status = status or self._status
+        self._fault = fault
         self._draw()
 
     def _draw(self) -> None:
@@ -230,7 +231,8 @@ class Top(App[None]):
         if queue is None or queue["state"] is None:
             self.notify("select a queue first")
             return
-        name, is_paused = str(queue["name"]), queue["state"]["paused"]
+        name = str(queue["name"])
+        is_paused = queue["state"]["paused"]
         verb, do = ("Resume", self.client.resume) if is_paused else ("Pause", self.client.pause)
         what = "no tasks are claimed from it until it is resumed" if not is_paused else "workers claim from it again"
         self._confirm(
@@ -267,9 +269,11 @@ class Top(App[None]):
     def steer(self, do: Callable[[], str]) -> None:
         """Run an action in a thread, and show its result."""
         try:
-            text, severity = do(), "information"
+            text = do()
+            severity = "information"
         except rota.RotaError as error:
-            text, severity = str(error), "error"
+            text = str(error)
+            severity = "error"
         self.call_from_thread(self._show_result, text, severity)
 
     def _show_result(self, text: str, severity: Any) -> None:
