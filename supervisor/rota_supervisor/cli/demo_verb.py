@@ -130,7 +130,8 @@ def _fleet(folder: Path, settings: Mapping[str, Any]) -> Iterator[tuple[FleetOfT
 
 
 def _end(fleet: FleetOfTest) -> Check:
-    family = [] if fleet.pid is None or fleet.exit_code is not None else psutil.Process(fleet.pid).children(recursive=True)
+    has_ended = fleet.pid is None or fleet.exit_code is not None
+    family = [] if has_ended else psutil.Process(fleet.pid).children(recursive=True)
     started_at = time.monotonic()
     code = fleet.stop()
     took = time.monotonic() - started_at
