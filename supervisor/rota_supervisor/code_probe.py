@@ -11,7 +11,7 @@ import select
 import signal
 import time
 from collections.abc import Mapping, Sequence
-from typing import Any, Final
+from typing import Any, Final, TypedDict
 
 from rota.server.connection import wait_for
 from rota.server.logins import Login, LoginUnknown, ProviderFault
@@ -29,6 +29,21 @@ class ProbeFailed(Exception):
 
 class TookTooLong(ProbeFailed):
     """The process gave no reply within the time limit."""
+
+
+class FaultReply(TypedDict):
+    """The reply if a provider failed."""
+
+    error: str
+    is_fault: bool  # whether the provider itself is at fault
+
+
+class ModulesReply(TypedDict):
+    """The reply about modules: what they define."""
+
+    tasks: list[tuple[str, str]]  # each task with its queue
+    schedules: list[str]  # names
+    misfits: list[str]  # faults of scheduled calls whose arguments do not fit their task
 
 
 def query_code(folder: str, modules: Sequence[str], query: Mapping[str, Any], seconds: float) -> Any:
@@ -98,6 +113,6 @@ def login_reply(login: Login) -> dict[str, Any]:
     return login._asdict()
 
 
-def fault_reply(error: LoginUnknown) -> dict[str, Any]:
+def fault_reply(error: LoginUnknown) -> FaultReply:
     """Return the reply from which `fetch_login` makes the error again."""
-    return {"error": str(error), "is_fault": isinstance(error, ProviderFault)}
+    return FaultReply(error=str(error), is_fault=isinstance(error, ProviderFault))

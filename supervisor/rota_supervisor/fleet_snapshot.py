@@ -12,7 +12,7 @@ import math
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, TypedDict
 
 from rota import __version__
 from rota.child.slot_record import TaskInSlot
@@ -111,6 +111,14 @@ class HealthCheck:
     seen: str
 
 
+class HealthJson(TypedDict):
+    """A health in JSON."""
+
+    ok: bool
+    checks: list[Json]
+    warnings: list[str]
+
+
 @dataclass(frozen=True, slots=True)
 class Health:
     """The results of all checks, and warnings that do not make a check fail."""
@@ -122,9 +130,9 @@ class Health:
     def ok(self) -> bool:
         return all(check.ok for check in self.checks)
 
-    def to_json(self) -> Json:
+    def to_json(self) -> HealthJson:
         """Return the health as `/readyz?verbose` and the status show it."""
-        return {"ok": self.ok, "checks": [asdict(check) for check in self.checks], "warnings": list(self.warnings)}
+        return HealthJson(ok=self.ok, checks=[asdict(check) for check in self.checks], warnings=list(self.warnings))
 
 
 def one_line(health: Mapping[str, Any]) -> str:

@@ -7,7 +7,7 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from enum import StrEnum
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, TypedDict
 
 from rota.child.slots import Phase
 from rota.protocol.nodes import NodeReport
@@ -35,6 +35,17 @@ class PoolState(StrEnum):
     FATAL = "fatal"  # the budget is spent, so a person is needed; one probe per pause recovers if the cause is gone
 
 
+class BackoffRow(TypedDict):
+    """A pool in back-off, as the control socket and `/status.json` show it."""
+
+    role: str
+    pool: str
+    state: str
+    failures_in_a_row: int
+    next_try_seconds: float
+    last_error: str
+
+
 class PoolInBackoff(NamedTuple):
     """A pool in back-off."""
 
@@ -45,16 +56,16 @@ class PoolInBackoff(NamedTuple):
     next_try_at: float  # CLOCK_BOOTTIME, in seconds
     last_error: str  # how its last child ended
 
-    def row(self, now: float) -> Json:
+    def row(self, now: float) -> BackoffRow:
         """Return the row that the control socket and `/status.json` show to people."""
-        return {
-            "role": self.role,
-            "pool": self.pool,
-            "state": self.state,
-            "failures_in_a_row": self.failures,
-            "next_try_seconds": round(max(0.0, self.next_try_at - now), 1),
-            "last_error": self.last_error,
-        }
+        return BackoffRow(
+            role=self.role,
+            pool=self.pool,
+            state=self.state,
+            failures_in_a_row=self.failures,
+            next_try_seconds=round(max(0.0, self.next_try_at - now), 1),
+            last_error=self.last_error,
+        )
 
 
 SLOW_SECONDS: Final = 0.04  # longer than a round trip within one site; RotaRedisSlow has the same limit
@@ -76,12 +87,21 @@ def redis_warnings(round_trip_seconds: float | None, *, evicts_keys: bool) -> li
     return [*found, EVICTS_KEYS] if evicts_keys else found
 
 
-def sentence(row: Json) -> str:
-    """Return such a row as a sentence."""
+def sentence(row: Mapping[str, Any]) -> str:
+    """Return a BackoffRow as a sentence."""
     what = f"pool {row['pool']}" if row["role"] == Role.WORKER else f"the {row['role']}"
     failed = f"{row['failures_in_a_row']} failures in a row"
     next_try = f"next try in {row['next_try_seconds']:g} s"
     return f"{what} is in {row['state']}: {failed}, {next_try}; last: {row['last_error'] or 'unknown'}"
+
+
+class ClosedRow(TypedDict):
+    """A closed queue, as the control socket and `/status.json` show it."""
+
+    queue: str
+    condition: str
+    error: str
+    seconds: float
 
 
 class Closed(NamedTuple):
@@ -92,14 +112,10 @@ class Closed(NamedTuple):
     error: str  # of the condition
     since: float  # CLOCK_BOOTTIME, in seconds
 
-    def row(self, now: float) -> Json:
+    def row(self, now: float) -> ClosedRow:
         """Return the row for people."""
-        return {
-            "queue": self.queue,
-            "condition": self.condition,
-            "error": self.error,
-            "seconds": round(now - self.since, 1),
-        }
+        seconds = round(now - self.since, 1)
+        return ClosedRow(queue=self.queue, condition=self.condition, error=self.error, seconds=seconds)
 
 
 class FleetEvent(NamedTuple):

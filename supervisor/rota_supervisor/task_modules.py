@@ -25,7 +25,7 @@ from rota.errors import InvalidArguments
 from rota.protocol.command import load_script
 from rota.server.logins import LoginUnknown, ask
 from rota.tasks.registry import default_registry
-from rota_supervisor.code_probe import REPLY_FD, fault_reply, login_reply
+from rota_supervisor.code_probe import REPLY_FD, FaultReply, ModulesReply, fault_reply, login_reply
 from rota_supervisor.messages import ImportFailed, ScheduledCalls
 from rota_supervisor.process import die_with_parent, give_memory_back
 
@@ -209,19 +209,19 @@ def main() -> None:
     os._exit(0)  # Exit even if the modules left threads running.
 
 
-def _login_of(provider: str) -> dict[str, Any]:
+def _login_of(provider: str) -> dict[str, Any] | FaultReply:
     try:
         return login_reply(ask(provider))
     except LoginUnknown as error:
         return fault_reply(error)
 
 
-def _found_in(modules: Sequence[str], calls: ScheduledCalls) -> dict[str, Any]:
+def _found_in(modules: Sequence[str], calls: ScheduledCalls) -> dict[str, Any] | ModulesReply:
     failure = import_all(modules)
     if failure is not None:
         return failure._asdict()
     schedules = [name for name, _ in declared_schedules()]
-    return {"tasks": tasks_and_queues(), "schedules": schedules, "misfits": list(misfits(calls))}
+    return ModulesReply(tasks=tasks_and_queues(), schedules=schedules, misfits=list(misfits(calls)))
 
 
 if __name__ == "__main__":

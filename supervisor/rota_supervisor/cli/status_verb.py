@@ -125,7 +125,7 @@ def _facts(found: Row) -> Iterator[tuple[str, str]]:
     if death := found["last_death"]:
         yield "last death", f"{dead_child(death)} {_ago(death)}: {cause_of_death(death)}"
     for row in found["held"]:
-        yield "held back", sentence(dict(row))
+        yield "held back", sentence(row)
     if found["quiet_seconds"]:
         yield "quiet", f"for {in_words(found['quiet_seconds'])}"
     for row in found["closed"]:

@@ -59,7 +59,7 @@ def _master_is_silent(status: Row) -> Iterator[Headline]:
 def _starts_delayed(status: Row) -> Iterator[Headline]:
     for row in status["held"]:
         where = f"pools/{row['pool']}" if row["role"] == Role.WORKER else "fleet"
-        yield Headline(BAD, sentence(dict(row)), where)
+        yield Headline(BAD, sentence(row), where)
 
 
 def _lost_nodes(status: Row) -> Iterator[Headline]:

@@ -168,11 +168,11 @@ class QueueScan:
         self._seen: dict[str, views.QueueState] = {}  # the queues since the current round began
         self._seen_before: dict[str, views.QueueState] = {}
 
-    def begin(self, run: RunCommand) -> views.Overview:
+    def read_first(self, run: RunCommand) -> views.Overview:
         """Read the named queues, and one chunk of the others."""
         return run(self._scripts.overview(self._named, self._cursor))
 
-    def go_on(self, run: RunCommand, first: views.Overview) -> views.Overview:
+    def read_more(self, run: RunCommand, first: views.Overview) -> views.Overview:
         """Read further chunks. `more` in the result: some queues were never read so far."""
         deadline = time.monotonic() + self._seconds
         scanned = follow(run, complete_overview(self._scripts, first, lambda: time.monotonic() > deadline))
@@ -204,7 +204,7 @@ class QueueWatch:
     def _read_from(self, run: RunCommand) -> QueueReading:
         before = time.time()
         read_at = time.monotonic()
-        first = self._scan.begin(run)
+        first = self._scan.read_first(run)
         offset = first.now_us / MICROSECONDS - (before + time.time()) / 2
         sent_at = time.monotonic()
         consumers = run(self._scripts.consumers())
@@ -212,6 +212,6 @@ class QueueWatch:
         missing = run(self._scripts.audit()).missing
         planned = run(self._schedules.page(0, SCHEDULES_SHOWN))
         groups = run(self._scripts.groups(count=GROUPS_SHOWN))
-        seen = self._scan.go_on(run, first)
+        seen = self._scan.read_more(run, first)
         shown = self._largest.choose(seen.queues, all_seen=not seen.more)
         return QueueReading(shown, missing, offset, consumers, planned, groups, read_at, took)

@@ -39,7 +39,7 @@ def test_a_look_goes_on_where_the_last_one_stopped_and_forgets_who_is_gone_after
     look = QueueScan(fleet.store, ("named",), seconds=-1)
 
     def looked() -> Overview:
-        return look.go_on(fleet.run, look.begin(fleet.run))
+        return look.read_more(fleet.run, look.read_first(fleet.run))
 
     first = looked()
     assert first.more
