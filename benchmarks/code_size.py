@@ -25,7 +25,8 @@ class Size:
 
 def size_of(source: str) -> Size:
     """Count the lines of a module."""
-    docs, imports = set[int](), set[int]()
+    docs = set[int]()
+    imports = set[int]()
     functions = []
     for node in ast.walk(ast.parse(source)):
         if isinstance(node, _Documented) and ast.get_docstring(node, clean=False) is not None:
@@ -47,7 +48,8 @@ def main(folders: list[str]) -> None:
     """Print a line for each folder."""
     for folder in folders:
         sizes = [size_of(path.read_text(encoding="utf-8")) for path in Path(folder).rglob("*.py")]
-        code, functions = sum(each.code for each in sizes), [n for each in sizes for n in each.functions]
+        code = sum(each.code for each in sizes)
+        functions = [n for each in sizes for n in each.functions]
         print(
             f"{folder}: {len(sizes)} modules, {sum(each.lines for each in sizes):,} lines, {code:,} of code, imports "
             f"{sum(each.imports for each in sizes) / code:.1%}; functions: median {statistics.median(functions):g}, "

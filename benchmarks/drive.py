@@ -55,7 +55,8 @@ def many(app: App, asked: Asked) -> float:
     function = getattr(app, "enqueue_many", None)
     if function is None:
         return each(app, asked)
-    count, batch = asked["count"], asked["batch"]
+    count = asked["count"]
+    batch = asked["batch"]
     rows = [[(number,) for number in range(start, min(start + batch, count))] for start in range(0, count, batch)]
     return _timed(function, [(asked["task"], row) for row in rows])
 
@@ -72,7 +73,8 @@ def later(app: App, asked: Asked) -> float:
 def pile(app: App, asked: Asked) -> float:
     """Enqueue many tasks whose due times are evenly spread over a number of seconds, with 500 tasks a call if the
     contender has a bulk call for it. The argument of each is its due time in microseconds."""
-    count, batch = asked["count"], asked["batch"]
+    count = asked["count"]
+    batch = asked["batch"]
     dues = (asked["due"] + number * asked["seconds"] / count for number in range(count))
     rows = ((due, round(due * MICROSECONDS)) for due in dues)
     batches = iter(lambda: list(itertools.islice(rows, batch)), [])
@@ -109,8 +111,11 @@ def _at_once(app: App, task: str, rows: list[tuple[int]]) -> None:
 def press(app: App, asked: Asked) -> float:
     """Enqueue at least this number of tasks, of which at most two batches wait. The fleet always has work, and the
     producer uses no more of the machine than this requires."""
-    before, count, batch = _counted(), asked["count"], asked["batch"]
-    started, sent = time.perf_counter(), 0
+    before = _counted()
+    count = asked["count"]
+    batch = asked["batch"]
+    started = time.perf_counter()
+    sent = 0
     while sent < count:
         if sent - (_counted() - before) > batch:
             time.sleep(PAUSE_SECONDS)
@@ -128,7 +133,9 @@ def come(app: App, asked: Asked) -> float:
     """Enqueue tasks that arrive randomly at this rate, independent of their progress (a Poisson process), and return
     their number. The argument of each is its arrival time in microseconds. Tasks that arrive during a call are sent
     with the next one."""
-    chance, at, came = random.Random(asked["rate"]), time.time(), 0
+    chance = random.Random(asked["rate"])
+    at = time.time()
+    came = 0
     end = at + asked["seconds"]
     while at < end:
         time.sleep(max(0.0, at - time.time()))

@@ -66,13 +66,15 @@ def _arguments() -> argparse.Namespace:
 
 def _normal_ms(run: Running, rate: float, share: float) -> float:
     late = lags_under(run, rate, NORMAL_SECONDS)
-    p50, p99 = quantile(late, 0.5), quantile(late, 0.99)
+    p50 = quantile(late, 0.5)
+    p99 = quantile(late, 0.99)
     print(f"the load alone, {rate:,.0f} tasks a second ({share:g} %): lag p50 {p50:.2f}, p99 {p99:.2f} ms")
     return p99
 
 
 def _flood(run: Running, wanted: argparse.Namespace, rate: float, normal_ms: float) -> None:
-    place, before = run.place, run.place.counted()
+    place = run.place
+    before = run.place.counted()
     place.forget_journal()
     due = time.time() + LEAST_AHEAD_SECONDS + wanted.delayed / ENQUEUED_A_SECOND
     run.producer.pile("delayed", wanted.delayed, due, wanted.within)
@@ -90,7 +92,8 @@ def _flood(run: Running, wanted: argparse.Namespace, rate: float, normal_ms: flo
 
 
 def _say_how_late(wanted: argparse.Namespace, place: Place, due: float, normal_ms: float) -> None:
-    delayed, others = place.journal("delayed"), place.journal("mark")
+    delayed = place.journal("delayed")
+    others = place.journal("mark")
     early = sum(line.late_ms < 0 for line in delayed)
     print(f"{wanted.delayed:,} due within {wanted.within:g} s beside it: {len(delayed):,} starts, {early} early")
     for name, lines in (("delayed", delayed), ("load", others)):

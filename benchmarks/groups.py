@@ -30,7 +30,8 @@ def new_task() -> NewTask:
 
 def enqueue(fleet: Fleet, kind: str, *, is_last: bool) -> None:
     """Enqueue a full call of plain tasks, of members of one group, or of chains of two tasks."""
-    tasks, nonce = [new_task() for _ in range(BATCH)], uuid.uuid4().hex
+    tasks = [new_task() for _ in range(BATCH)]
+    nonce = uuid.uuid4().hex
     if kind == "plain":
         fleet.run(fleet.store.enqueue(nonce, tasks))
     elif kind == "group":
@@ -42,7 +43,8 @@ def enqueue(fleet: Fleet, kind: str, *, is_last: bool) -> None:
 
 def drain(fleet: Fleet) -> int:
     """Process all waiting tasks, and return their number."""
-    owner, ended = fleet.register(lease_ms=3_600_000), 0
+    owner = fleet.register(lease_ms=3_600_000)
+    ended = 0
     claims = turn(fleet, owner, ())
     while claims:
         ended += len(claims)
@@ -61,12 +63,15 @@ def scripts_us(fleet: Fleet) -> int:
 
 
 def measure(fleet: Fleet, kind: str) -> str:
-    memory, began = int(fleet.redis.info("memory")["used_memory"]), scripts_us(fleet)
+    memory = int(fleet.redis.info("memory")["used_memory"])
+    began = scripts_us(fleet)
     for first in range(0, TASKS, BATCH):
         enqueue(fleet, kind, is_last=first + BATCH >= TASKS)
-    enqueued, bytes_each = scripts_us(fleet), (int(fleet.redis.info("memory")["used_memory"]) - memory) / TASKS
+    enqueued = scripts_us(fleet)
+    bytes_each = (int(fleet.redis.info("memory")["used_memory"]) - memory) / TASKS
     ran = drain(fleet)
-    to_enqueue, to_end = (enqueued - began) / TASKS, (scripts_us(fleet) - enqueued) / ran
+    to_enqueue = (enqueued - began) / TASKS
+    to_end = (scripts_us(fleet) - enqueued) / ran
     return f"{kind}: {to_enqueue:.2f} us to enqueue, {bytes_each:.0f} bytes, {to_end:.2f} us to end each of {ran:,}"
 
 

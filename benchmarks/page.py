@@ -70,7 +70,8 @@ def contenders(_results: Sequence[Result]) -> str:
 
 
 def _measured_in(contender: Contender) -> str:
-    missing, more = EVERYTHING - contender.measures, contender.measures - EVERYTHING
+    missing = EVERYTHING - contender.measures
+    more = contender.measures - EVERYTHING
     if len(missing) > _FEW:
         return _names(contender.measures)
     return "all" + (f" but {_names(missing)}" if missing else "") + (f", and {_names(more)}" if more else "")

@@ -15,7 +15,9 @@ from matplotlib import pyplot as plt
 
 from benchmarks.numbers import Result, of, ratios, read_results
 
-OURS, KEEPS, LOSES = "#b03a2e", "#2e6da4", "#a9a9a9"
+OURS = "#b03a2e"
+KEEPS = "#2e6da4"
+LOSES = "#a9a9a9"
 EARLY_MS = 0.05  # where early starts are drawn, because a logarithmic axis has no negative values
 WIDTH = 7.5
 AXES = {
@@ -56,7 +58,8 @@ def _explain(axes: Any) -> None:
 
 def drain(results: Sequence[Result], recorded: dict[str, Any]) -> Any:
     """Plot the rates of drains, relative to the classic loop."""
-    rows, contenders = [], recorded["contenders"]
+    rows = []
+    contenders = recorded["contenders"]
     for name in contenders:
         rate = _middle(results, "drain", name, "rate")
         factors = ratios(of(results, "drain", name, "rate"), of(results, "drain", "classic", "rate"))
@@ -97,7 +100,8 @@ def lag(results: Sequence[Result], recorded: dict[str, Any]) -> Any:
 
 def crash(results: Sequence[Result], recorded: dict[str, Any]) -> Any:
     """Plot the time from a SIGKILL until the running task starts again."""
-    rows, contenders = [], recorded["contenders"]
+    rows = []
+    contenders = recorded["contenders"]
     patience_ms = recorded["effort"]["crash_seconds"] * 1000
     for name in contenders:
         if any((one.measure, one.contender) == ("crash", name) for one in results):

@@ -73,7 +73,8 @@ class Memory:
 
 def memory_of(processes: Iterable[psutil.Process]) -> Memory:
     """Return the memory that the processes hold now."""
-    pss, uss = 0, {}
+    pss = 0
+    uss = {}
     for process in processes:
         with suppress(psutil.NoSuchProcess):
             found = process.memory_full_info()

@@ -68,7 +68,8 @@ class Running:
 
     def _meet(self) -> None:
         """Send each worker a task that waits until every worker runs one, and more while a worker holds several."""
-        sent, again_at = 0, 0.0
+        sent = 0
+        again_at = 0.0
 
         def all_here() -> bool:
             nonlocal sent, again_at
@@ -78,7 +79,8 @@ class Running:
             if here < self.workers and time.monotonic() > again_at:
                 more = min(max(self.workers, sent), _MOST_MEETING * self.workers - sent)
                 self.producer.each("meet", more)
-                sent, again_at = sent + more, time.monotonic() + _AGAIN_SECONDS
+                sent += more
+                again_at = time.monotonic() + _AGAIN_SECONDS
             return here >= self.workers
 
         wait_until(all_here, f"a fleet of {self.workers}", START_SECONDS, look_seconds=0.05)

@@ -75,10 +75,12 @@ def scrape(observer: Observer, what: str) -> None:
 
 def under_load(observer: Observer, recorders: list[Recorder], queues: int, tasks: int) -> None:
     """Print the cost of the observation each second while tasks start, and of the scrape after ten seconds."""
-    chance, seconds = random.Random(1), 0.0
+    chance = random.Random(1)
+    seconds = 0.0
     for _ in range(10):
         for _ in range(STARTS_A_SECOND):
-            queue, task = f"queue-{chance.randrange(queues)}", f"task-{chance.randrange(tasks)}"
+            queue = f"queue-{chance.randrange(queues)}"
+            task = f"task-{chance.randrange(tasks)}"
             recorder = chance.choice(recorders)
             recorder.histogram(m.TASK_LAG, queue, "delayed").observe(0.01)
             recorder.histogram(m.QUEUE_WAIT, queue, "delayed").observe(0.01)
@@ -94,7 +96,8 @@ def under_load(observer: Observer, recorders: list[Recorder], queues: int, tasks
 def observing() -> None:
     """Print the cost of one observation of a histogram and of a peak, looked up beforehand."""
     recorder = Recorder(SlotMemory.create(1).slot(0).metrics)
-    histogram, peak = recorder.histogram(m.TASK_LAG, "q", "delayed"), recorder.peak(m.TASK_LAG_WORST, "q")
+    histogram = recorder.histogram(m.TASK_LAG, "q", "delayed")
+    peak = recorder.peak(m.TASK_LAG_WORST, "q")
     now_ns = boottime_ns()
     for what, call in (("histogram", lambda: histogram.observe(0.3)), ("peak", lambda: peak.observe(0.3, now_ns))):
         took = timeit.timeit(call, number=OBSERVATIONS, timer=time.process_time) / OBSERVATIONS

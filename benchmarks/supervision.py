@@ -122,7 +122,8 @@ def _replacement(fleet: RunningFleet, kills: int) -> None:
     held = [f"held {number}" for number in range(WORKERS)]
     for label in held:
         fleet.hold(label)
-    ready, again = [], []
+    ready = []
+    again = []
     for number in range(kills):
         label = held.pop(0)
         ready_ms, again_ms = _kill_the_worker_of(label, fleet)
@@ -161,10 +162,12 @@ def _print_spread(what: str, numbers: Sequence[float]) -> None:
 
 
 def _idle(fleet: RunningFleet, seconds: float) -> None:
-    master, everybody = [psutil.Process(fleet.pid)], fleet.processes()
+    master = [psutil.Process(fleet.pid)]
+    everybody = fleet.processes()
     before = cpu_seconds(master), cpu_seconds(everybody)
     time.sleep(seconds)
-    of_master, of_all = cpu_seconds(master) - before[0], cpu_seconds(everybody) - before[1]
+    of_master = cpu_seconds(master) - before[0]
+    of_all = cpu_seconds(everybody) - before[1]
     print(f"idle for {seconds:g} s: master {of_master / seconds:.3%} of a core, whole fleet {of_all / seconds:.3%}")
 
 

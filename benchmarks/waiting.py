@@ -26,7 +26,8 @@ SECONDS: Final = 60.0
 
 def measure(fleet: RunningFleet, threads: int, seconds: float) -> list[float]:
     """Return the delays from the end of each task's function to its thread, in seconds, in ascending order."""
-    client, waits = fleet.client, list[float]()
+    client = fleet.client
+    waits = list[float]()
     client.pause("default")  # until all threads wait
     handles = [client.enqueue("tell_end", args=[seconds], queue="default") for _ in range(threads)]
 

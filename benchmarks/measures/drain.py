@@ -73,14 +73,20 @@ class Drained(NamedTuple):
 
 def drain(running: Running, task: str, count: int) -> Drained:
     """Let the fleet process this number of waiting tasks."""
-    contender, place = running.contender, running.place
-    counted, settled = place.counted() + count, (contender.settled(place) or 0) + count
+    contender = running.contender
+    place = running.place
+    counted = place.counted() + count
+    settled = (contender.settled(place) or 0) + count
     contender.hold(running)
     running.producer.many(task, count)
-    fleet, server = running.processes(), [psutil.Process(place.server_pid)]
-    fleet_cpu, server_cpu, started = cpu_seconds(fleet), cpu_seconds(server), time.perf_counter()
+    fleet = running.processes()
+    server = [psutil.Process(place.server_pid)]
+    fleet_cpu = cpu_seconds(fleet)
+    server_cpu = cpu_seconds(server)
+    started = time.perf_counter()
     contender.let_go(running)
     wait_until(lambda: place.counted() >= counted, f"the end of {count} tasks", MOST_SECONDS)
     wait_until(lambda: contender.settled(place) in (None, settled), f"{count} tasks settled", MOST_SECONDS)
-    seconds, server_seconds = time.perf_counter() - started, cpu_seconds(server) - server_cpu
+    seconds = time.perf_counter() - started
+    server_seconds = cpu_seconds(server) - server_cpu
     return Drained(seconds, cpu_seconds(fleet) - fleet_cpu + server_seconds, server_seconds)

@@ -17,7 +17,8 @@ def measure(running: Running, effort: Effort) -> Values:
     processes of the fleet use together, without the server."""
     commands_at(running.place.url, _REST_SECONDS)
     processes = running.processes()
-    cpu, started = cpu_seconds(processes), time.monotonic()
+    cpu = cpu_seconds(processes)
+    started = time.monotonic()
     commands = commands_at(running.place.url, effort.idle_seconds)
     seconds = time.monotonic() - started
     used = cpu_seconds(processes) - cpu

@@ -40,7 +40,8 @@ def highest_rate(running: Running, seconds: float) -> float:
 
 
 def _rate(running: Running, batches: int) -> float:
-    wanted, started = running.place.counted() + batches * BATCH, time.perf_counter()
+    wanted = running.place.counted() + batches * BATCH
+    started = time.perf_counter()
     running.producer.press("mark", batches)
     wait_until(lambda: running.place.counted() >= wanted, "the end of a load", _MOST_SECONDS)
     return batches * BATCH / (time.perf_counter() - started)

@@ -45,7 +45,9 @@ def progress_summary(row: Mapping[str, Any] | None) -> str:
     """Return the progress as text for people, with its note: `40/100 (40 %)`, or `40` if the total is not known."""
     if row is None:
         return ""
-    done, total, note = row["done"], row["total"], row["note"]
+    done = row["done"]
+    total = row["total"]
+    note = row["note"]
     share = f" ({100 * done / total:.0f} %)" if total else ""
     far = f"{done:,}" if total is None else f"{done:,}/{total:,}{share}"
     return f"{far} {note}".rstrip()

@@ -66,7 +66,8 @@ def _never() -> bool:
 def complete_overview(store: Store, overview: Overview, is_enough: Callable[[], bool] = _never) -> Steps[Overview]:
     """Return an overview of one chunk completed with all chunks after it, or, once `is_enough`, with those read so far;
     then it has `more`."""
-    rows, last = {row.queue: row for row in overview.queues}, overview
+    rows = {row.queue: row for row in overview.queues}
+    last = overview
     while last.more and not is_enough():
         last = yield from execute(store.overview((), last.cursor))
         rows.update((row.queue, row) for row in last.queues)

@@ -188,7 +188,7 @@ class ScheduleStore(Transitions):
             kept.record,
             becomes.to_bytes(),
             becomes.check_at_us,
-            _overlap(may_overlap),
+            _overlap_rule(may_overlap=may_overlap),
             queue,
         ]
         for occurrence in occurrences:
@@ -239,12 +239,12 @@ class ScheduleStore(Transitions):
         self, kept: StoredSchedule, queue: str, task_id: str, body: bytes, *, may_overlap: bool
     ) -> Command[tuple[RunStatus, str]]:
         """Enqueue an occurrence out of turn. RunStatus.OVERLAPS comes with the id of the task that has not ended."""
-        args = (kept.name, kept.record, _overlap(may_overlap), task_id, queue, body)
+        args = (kept.name, kept.record, _overlap_rule(may_overlap=may_overlap), task_id, queue, body)
         return self._command("run_schedule", pack(args), _parse_run)
 
     def _status(self, script: str, statuses: type[Status], *args: Arg) -> Command[Status]:
         return self._command(script, pack(args), status_of(statuses))
 
 
-def _overlap(may_overlap: bool) -> str:
+def _overlap_rule(*, may_overlap: bool) -> str:
     return "queue" if may_overlap else "skip"

@@ -217,22 +217,23 @@ def parse_events(raw: Raw) -> EventsPage:
 
 
 def _parse_event(raw: Raw) -> TaskEvent | None:
-    place, pairs = text_of(raw[0]), list(map(text_of, raw[1]))
+    event_id = text_of(raw[0])
+    pairs = list(map(text_of, raw[1]))
     try:
-        return _event_of(place, dict(zip(pairs[::2], pairs[1::2], strict=True)))
+        return _event_of(event_id, dict(zip(pairs[::2], pairs[1::2], strict=True)))
     except (LookupError, ValueError, ArithmeticError, OSError):  # another program may have written here
         return None
 
 
-def _event_of(place: str, fields: dict[str, str]) -> TaskEvent:
+def _event_of(event_id: str, fields: dict[str, str]) -> TaskEvent:
     due = fields.get("due_us")
     return TaskEvent(
-        id=place,
+        id=event_id,
         event=fields["event"],
         task_id=shown(fields["task_id"]),
         queue=shown(fields["queue"]),
         task=shown(fields["task"]),
-        at=utc_datetime(order_of(place)[0] * _MILLISECOND_US),
+        at=utc_datetime(order_of(event_id)[0] * _MILLISECOND_US),
         attempt=int(fields["attempt"]),
         owner=shown(fields["owner"]),
         due_at=utc_datetime(int(due)) if due else None,

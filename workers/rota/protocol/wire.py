@@ -73,7 +73,8 @@ def pack(args: Iterable[Arg]) -> Packed:
 
 def unpack(packed: Packed) -> list[bytes]:
     """Return the arguments that `pack` packed."""
-    args, at = [], 0
+    args = []
+    at = 0
     for _ in range(packed.count):
         begin = packed.data.index(b"\r\n", at) + 2
         at = begin + int(packed.data[at + 1 : begin])

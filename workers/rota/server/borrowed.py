@@ -251,7 +251,8 @@ class AioRedisEndpoint(Borrowing):
             await cluster.nodes_manager.initialize()
             self.is_stale = False
         node = cluster.get_node_from_key(self.key)
-        lent, release = node.acquire_connection(), getattr(node, "release", node._free.append)  # noqa: SLF001 - before 6
+        lent = node.acquire_connection()
+        release = getattr(node, "release", node._free.append)  # noqa: SLF001 - before 6
         try:
             if lent._reader is not None and lent._reader.at_eof():  # noqa: SLF001 - as in BorrowedStream
                 await lent.disconnect(nowait=True)

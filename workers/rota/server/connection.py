@@ -178,7 +178,8 @@ class Connection:
         return self.receive()
 
     def _wait(self, events: int, what: str) -> None:
-        seconds, fd = self._options.read_seconds, self.fileno()
+        seconds = self._options.read_seconds
+        fd = self.fileno()
         if fd < 0:
             raise ConnectionLost("the connection was closed", REASON_NETWORK)
         if not self._options.wait(fd, events, seconds):

@@ -76,7 +76,8 @@ class Pipelined(Generic[T]):
     def answer(self) -> T:
         """Wait for the reply and return it parsed. The reply is not kept. Raises ServerError if the call failed."""
         self.take_in()
-        reply, self._reply = self._reply, None
+        reply = self._reply
+        self._reply = None
         if isinstance(reply, UnknownScript):  # the server has lost its scripts since then
             return self._connection.run(self._call)
         if isinstance(reply, ServerError):
@@ -101,7 +102,8 @@ class Link:
         Replies come in order, so the reply to a pipelined call is received first: it would be taken for the reply to
         the next command. A connection without a parked command is replaced before its password expires.
         """
-        pipelined, self._pipelined = self._pipelined, None
+        pipelined = self._pipelined
+        self._pipelined = None
         if pipelined is not None and not pipelined.take_in():
             self.close()
         if self._connection is not None and not is_parked and self._connection.is_to_renew:

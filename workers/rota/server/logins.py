@@ -127,7 +127,8 @@ class ProvidedLogins:
     def current(self) -> Login:
         """Return the login. Calls the provider if necessary. Raises LoginUnknown if that fails and the last login has
         expired."""
-        login, last = self.kept(), self._login
+        login = self.kept()
+        last = self._login
         self._is_new = login is None
         try:
             login = login or ask(self._provider)

@@ -50,7 +50,8 @@ class Reader:
     def reply(self) -> Any:
         """Return the next reply."""
         line = self._line()
-        kind, rest = line[:1], line[1:]
+        kind = line[:1]
+        rest = line[1:]
         read = _READ.get(kind)
         if read is None:
             raise ProtocolError(f"no reply begins with {kind!r}")
@@ -69,7 +70,8 @@ class Reader:
         size = int(length)
         if size < 0:
             return None
-        begin, self._at = self._at, self._at + size + len(_END)
+        begin = self._at
+        self._at = self._at + size + len(_END)
         if len(self._buffer) < self._at:
             raise _Incomplete
         return bytes(self._buffer[begin : begin + size])

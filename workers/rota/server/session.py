@@ -86,14 +86,13 @@ def tls_context(files: TlsFiles) -> "SSLContext":
     checks the host name. Raises TlsFault if a file cannot be used."""
     import ssl  # noqa: PLC0415 - 2 MB that only TLS needs
 
-    named, content = f"redis_tls_ca: {files.ca}", "a certificate in PEM format"
+    named = f"redis_tls_ca: {files.ca}"
+    content = "a certificate in PEM format"
     try:
         context = ssl.create_default_context(cafile=files.ca or None)
         if files.cert:
-            named, content = (
-                f"redis_tls_cert, redis_tls_key: {files.cert} and {files.key}",
-                "a certificate and its key in PEM format",
-            )
+            named = f"redis_tls_cert, redis_tls_key: {files.cert} and {files.key}"
+            content = "a certificate and its key in PEM format"
             context.load_cert_chain(files.cert, files.key, password=lambda: b"")  # else it would prompt on a terminal
     except ssl.SSLError as error:
         raise TlsFilesFault(f"{named}: expected {content}, without a passphrase", REASON_NETWORK) from error
