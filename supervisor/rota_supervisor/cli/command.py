@@ -280,7 +280,7 @@ class WholeNumber(click.IntRange):
             self.fail(f"expected a whole number{_bounds_of(self)}, got {str(value)!r}", param, ctx)
 
 
-class Number(click.FloatRange):
+class DecimalNumber(click.FloatRange):
     """A number, `min` or more, and at most `max` if there is one."""
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
@@ -294,7 +294,7 @@ def _bounds_of(kind: click.IntRange | click.FloatRange) -> str:
     return f", {kind.min:g} or more" if kind.max is None else f" from {kind.min:g} to {kind.max:g}"
 
 
-class _Duration(click.ParamType):  # type: ignore[type-arg]  # older versions of click have no type argument
+class _DurationOption(click.ParamType):  # type: ignore[type-arg]  # older versions of click have no type argument
     name = "duration"
 
     def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> float:
@@ -311,7 +311,7 @@ class _Duration(click.ParamType):  # type: ignore[type-arg]  # older versions of
             self.fail(str(error), param, ctx)
 
 
-class _Moment(click.ParamType):  # type: ignore[type-arg]  # older versions of click have no type argument
+class _TimeOption(click.ParamType):  # type: ignore[type-arg]  # older versions of click have no type argument
     name = "time"
 
     def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> datetime:
@@ -325,8 +325,8 @@ class _Moment(click.ParamType):  # type: ignore[type-arg]  # older versions of c
         return when
 
 
-DURATION: Final = _Duration()
+DURATION: Final = _DurationOption()
 """A number of seconds, or a number with its unit; converted to seconds."""
 
-MOMENT: Final = _Moment()
+MOMENT: Final = _TimeOption()
 """A time in ISO 8601 with its time zone; converted to a datetime."""

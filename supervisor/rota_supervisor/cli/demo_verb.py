@@ -43,7 +43,7 @@ The fleet stays up. Ctrl-C ends it.
 @click.command(cls=command.RotaCommand)
 @click.option(
     "--seconds",
-    type=command.Number(min=SHORTEST_SECONDS, max=3600),
+    type=command.DecimalNumber(min=SHORTEST_SECONDS, max=3600),
     default=30.0,
     show_default=True,
     help="Run for about this many seconds.",

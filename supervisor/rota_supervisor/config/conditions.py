@@ -232,7 +232,7 @@ _TOKEN: Final = re.compile(
 )
 
 
-class _Token(NamedTuple):
+class _LuaToken(NamedTuple):
     kind: str
     text: str
     line: int
@@ -254,7 +254,7 @@ def check_chunk(text: str) -> str:
     tokens = _tokens(text)
     is_expression = tokens[0].text not in _STATEMENTS
     if is_expression:
-        tokens.insert(0, _Token("name", "return", 1, 1))
+        tokens.insert(0, _LuaToken("name", "return", 1, 1))
     _Parser(
         tokens, "the expression is complete here" if is_expression else "nothing may follow return in its block"
     ).parse()
@@ -264,26 +264,26 @@ def check_chunk(text: str) -> str:
     return sent
 
 
-def _tokens(text: str) -> list[_Token]:
-    tokens = list[_Token]()
+def _tokens(text: str) -> list[_LuaToken]:
+    tokens = list[_LuaToken]()
     at = 0
     line = 1
     line_at = 0
     while at < len(text):
         match = _TOKEN.match(text, at)
         if match is None or match.lastgroup is None:
-            wrong = _Token("", text[at], line, at - line_at + 1)
+            wrong = _LuaToken("", text[at], line, at - line_at + 1)
             raise wrong.fault(f"{wrong.shown} {_NOT_ALLOWED}")
         if match.lastgroup != "space":
-            tokens.append(_Token(match.lastgroup, match[0], line, at - line_at + 1))
+            tokens.append(_LuaToken(match.lastgroup, match[0], line, at - line_at + 1))
         if lines := match[0].count("\n"):
             line = line + lines
             line_at = at + match[0].rindex("\n") + 1
         at = match.end()
-    return [*tokens, _Token("", "", line, at - line_at + 1)]
+    return [*tokens, _LuaToken("", "", line, at - line_at + 1)]
 
 
-def _joined(tokens: list[_Token]) -> str:
+def _joined(tokens: list[_LuaToken]) -> str:
     text = ""
     line = 1
     for token in tokens:
@@ -296,7 +296,7 @@ def _joined(tokens: list[_Token]) -> str:
 class _Parser:
     """A parser that passes once over the tokens. `_scopes`: the names of each open block."""
 
-    def __init__(self, tokens: list[_Token], no_more: str) -> None:
+    def __init__(self, tokens: list[_LuaToken], no_more: str) -> None:
         self._no_more = no_more  # the fault to report for text after a `return`
         self._tokens = tokens
         self._at = 0
@@ -381,7 +381,7 @@ class _Parser:
             raise token.fault(self._refusal(token) or f"expected a value, got {token.shown}")
         self._levels -= 1
 
-    def _is_value(self, token: _Token) -> bool:
+    def _is_value(self, token: _LuaToken) -> bool:
         if token.kind == "name":
             return token.text in {"true", "false", "nil"} or any(token.text in names for names in self._scopes)
         return token.kind in {"number", "text"}
@@ -404,10 +404,10 @@ class _Parser:
     # Tokens
 
     @property
-    def _next(self) -> _Token:
+    def _next(self) -> _LuaToken:
         return self._tokens[self._at]
 
-    def _take(self) -> _Token:
+    def _take(self) -> _LuaToken:
         token = self._next
         self._at = min(self._at + 1, len(self._tokens) - 1)
         return token
@@ -418,7 +418,7 @@ class _Parser:
             self._take()
         return is_there
 
-    def _expect(self, text: str) -> _Token:
+    def _expect(self, text: str) -> _LuaToken:
         token = self._take()
         if token.text != text:
             raise token.fault(f'expected "{text}", got {token.shown}')
@@ -429,7 +429,7 @@ class _Parser:
         if self._levels > _MOST_LEVELS:
             raise self._next.fault(f"more than {_MOST_LEVELS} levels in each other")
 
-    def _refusal(self, token: _Token) -> str:
+    def _refusal(self, token: _LuaToken) -> str:
         if token.text in _REFUSED:
             return f"{token.shown} {_NOT_ALLOWED}"
         if token.kind == "name" and token.text not in _WORDS:

@@ -48,7 +48,7 @@ class AccessRules:
     """The access rules of `[http]`. Raises OSError, for example `ssl.SSLError`, if its files cannot be used."""
 
     def __init__(self, settings: ExporterSettings) -> None:
-        self._token = Token(settings.token_file) if settings.token_file else None
+        self._token = BearerToken(settings.token_file) if settings.token_file else None
         self._tls = Tls(settings.tls_cert, settings.tls_key) if settings.tls_cert else None
         self._hosts = Hosts((os.uname().nodename, *settings.allowed_hosts))
 
@@ -120,7 +120,7 @@ class _Files:
         return has_changed
 
 
-class Token:
+class BearerToken:
     """The token in a file. If the file becomes unreadable, the last token stays valid."""
 
     def __init__(self, file: str) -> None:

@@ -293,7 +293,7 @@ class RecentProblems:
         return sum(self.of(counter).values())
 
 
-class _Growth(NamedTuple):
+class _CounterGrowth(NamedTuple):
     """The growth of a counter."""
 
     at: float  # when it was seen, in Unix time
@@ -307,7 +307,7 @@ class ProblemWatch:
 
     def __init__(self) -> None:
         self._counts: dict[tuple[str, str], float] | None = None
-        self._grown: deque[_Growth] = deque()
+        self._grown: deque[_CounterGrowth] = deque()
         self._worst: deque[tuple[float, dict[str, float]]] = deque()
         self._short_since: dict[str, float] = {}
 
@@ -320,7 +320,7 @@ class ProblemWatch:
             self._counts = {} if is_young else counts
         for key, count in counts.items():
             if (grown := count - self._counts.get(key, 0.0)) > 0:
-                self._grown.append(_Growth(now, *key, grown))
+                self._grown.append(_CounterGrowth(now, *key, grown))
         self._counts = counts
         worst = {queue: lag for (queue,), (lag,) in samples.series(m.TASK_LAG_WORST) if lag > 0}
         self._worst.append((now, worst))

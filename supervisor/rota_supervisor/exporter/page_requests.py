@@ -50,7 +50,7 @@ class Verb(NamedTuple):
     keys: tuple[str, ...]  # the keys that an action may have
 
 
-class RequestRefused(Exception):
+class PageRequestRefused(Exception):
     """A request that cannot be fulfilled. Its text states why, and what to do."""
 
     def __init__(self, text: str, status: HTTPStatus = HTTPStatus.BAD_REQUEST) -> None:
@@ -59,17 +59,17 @@ class RequestRefused(Exception):
 
 
 def query_redis(redis: RedisThread | None, query: Callable[[RunCommand], T], otherwise: str = ": try again") -> T:
-    """Return what `query` reads from Redis. Raises RequestRefused.
+    """Return what `query` reads from Redis. Raises PageRequestRefused.
 
     `otherwise`: the advice in the error if Redis does not reply in time.
     """
     if redis is None:
         why = 'this node does not query Redis: [metrics] cluster is "never"'
-        raise RequestRefused(why, HTTPStatus.SERVICE_UNAVAILABLE)
+        raise PageRequestRefused(why, HTTPStatus.SERVICE_UNAVAILABLE)
     try:
         return redis.call(query)
     except NoReply:
-        raise RequestRefused(f"Redis did not reply in time{otherwise}", HTTPStatus.SERVICE_UNAVAILABLE) from None
+        raise PageRequestRefused(f"Redis did not reply in time{otherwise}", HTTPStatus.SERVICE_UNAVAILABLE) from None
 
 
 class Actions:
@@ -93,26 +93,26 @@ class Actions:
         try:
             action = self._action_in(request)
             text = self._verbs[action["verb"]].act(action)
-        except RequestRefused as refused:
+        except PageRequestRefused as refused:
             return json_response({"ok": False, "error": str(refused)}, refused.status)
         log.logger().info(log_events.EXPORTER_ACTION, **action)
         return json_response({"ok": True, "text": text})
 
     def _action_in(self, request: HttpRequest) -> ActionFields:
         if not self._is_on:
-            raise RequestRefused("actions are turned off: set [http] actions = true", HTTPStatus.FORBIDDEN)
+            raise PageRequestRefused("actions are turned off: set [http] actions = true", HTTPStatus.FORBIDDEN)
         if request.headers.get("content-type", "").partition(";")[0].strip() != _JSON:
-            raise RequestRefused(f"send it as {_JSON}", HTTPStatus.UNSUPPORTED_MEDIA_TYPE)
+            raise PageRequestRefused(f"send it as {_JSON}", HTTPStatus.UNSUPPORTED_MEDIA_TYPE)
         try:
             action: Any = json.loads(request.body)
         except (ValueError, RecursionError):
             action = None
         verb = action.get("verb") if isinstance(action, dict) else None
         if not isinstance(verb, str) or verb not in self._verbs:
-            raise RequestRefused(f'an action is one JSON object with a "verb", one of {", ".join(self._verbs)}')
+            raise PageRequestRefused(f'an action is one JSON object with a "verb", one of {", ".join(self._verbs)}')
         keys = self._verbs[verb].keys
         if unknown := sorted(action.keys() - {"verb", *keys}):
-            raise RequestRefused(f"{verb} takes {' and '.join(keys)}, and not {_shown(unknown[0])}")
+            raise PageRequestRefused(f"{verb} takes {' and '.join(keys)}, and not {_shown(unknown[0])}")
         return {"verb": verb, **{key: action[key] for key in keys if key in action}}
 
     def _pause(self, action: ActionFields) -> str:
@@ -126,14 +126,14 @@ class Actions:
     def _revive(self, action: ActionFields) -> str:
         task_id = _name_in(action, "task_id")
         if not self._run(self._store.revive([task_id])):
-            raise RequestRefused(f"the task {task_id} is not dead (any more)", HTTPStatus.CONFLICT)
+            raise PageRequestRefused(f"the task {task_id} is not dead (any more)", HTTPStatus.CONFLICT)
         return f"the task {task_id} is back in its queue"
 
     def _cancel(self, action: ActionFields) -> str:
         task_id = _name_in(action, "task_id")
         word = self._run(self._store.cancel(task_id))
         if word not in _CANCELLED:
-            raise RequestRefused(f"no task {task_id} is waiting or running", HTTPStatus.CONFLICT)
+            raise PageRequestRefused(f"no task {task_id} is waiting or running", HTTPStatus.CONFLICT)
         return _CANCELLED[word].format(task_id)
 
     def _scale(self, action: ActionFields) -> str:
@@ -147,9 +147,9 @@ class Actions:
                 connecting.connect(self._control_socket)
                 reply = exchange(connecting, {"verb": "scale", **requested}, MASTER_SECONDS)
         except (OSError, ValueError) as error:
-            raise RequestRefused(f"the master did not reply: {error}", HTTPStatus.SERVICE_UNAVAILABLE) from error
+            raise PageRequestRefused(f"the master did not reply: {error}", HTTPStatus.SERVICE_UNAVAILABLE) from error
         if not reply.get("ok"):
-            raise RequestRefused(str(reply.get("error")), HTTPStatus.CONFLICT)
+            raise PageRequestRefused(str(reply.get("error")), HTTPStatus.CONFLICT)
         return f"requested {requested['workers']} workers"
 
     def _run(self, command: Command[T]) -> T:
@@ -160,7 +160,7 @@ class Actions:
 def _count_in(action: ActionFields, key: str) -> int:
     number = action.get(key)
     if type(number) is not int or number < 0:  # `True` is an int as well.
-        raise RequestRefused(
+        raise PageRequestRefused(
             f'{action["verb"]} needs "{key}", a whole number that is not below 0, got {_shown(number)}'
         )
     return number
@@ -169,9 +169,9 @@ def _count_in(action: ActionFields, key: str) -> int:
 def _name_in(action: ActionFields, key: str) -> str:
     name = action.get(key)
     if not isinstance(name, str):
-        raise RequestRefused(f'{action["verb"]} needs "{key}", a name')
+        raise PageRequestRefused(f'{action["verb"]} needs "{key}", a name')
     if fault := fault_in_name(key, name):
-        raise RequestRefused(fault)
+        raise PageRequestRefused(fault)
     return name
 
 
@@ -197,7 +197,7 @@ class TaskPages:
         query = self._dead if request.path == "/dead.json" else self._task
         try:
             return json_response(query(request))
-        except RequestRefused as refused:
+        except PageRequestRefused as refused:
             return json_response({"error": str(refused)}, refused.status)
 
     def _dead(self, request: HttpRequest) -> Json:
@@ -205,7 +205,7 @@ class TaskPages:
         queue = _argument(request, "queue")
         cursor = _argument(request, "cursor") or "0"
         if not (cursor.isascii() and cursor.isdigit() and len(cursor) <= _MOST_DIGITS):
-            raise RequestRefused("cursor must be the value from the previous page, or be left out")
+            raise PageRequestRefused("cursor must be the value from the previous page, or be left out")
         steps = dead_tasks(self._store, queue, int(cursor))
         return query_redis(self._redis, lambda run: follow(run, steps))
 
@@ -213,10 +213,10 @@ class TaskPages:
         """Return one task for `?id=ID`."""
         task_id = _argument(request, "id")
         if fault := fault_in_name("id", task_id):
-            raise RequestRefused(fault)
+            raise PageRequestRefused(fault)
         found = query_redis(self._redis, lambda run: status_of(task_id, follow(run, find_task(self._store, task_id))))
         if found.state is State.UNKNOWN:
-            raise RequestRefused(f"nothing is known of this task: {found.why}", HTTPStatus.NOT_FOUND)
+            raise PageRequestRefused(f"nothing is known of this task: {found.why}", HTTPStatus.NOT_FOUND)
         return task_facts(found)
 
 
