@@ -286,7 +286,7 @@ class Fates(RuleBasedStateMachine):
         drained_for = {drained.reason for drained in of_order(Order.LEAVE, actions)}
         if drained_for:
             floor = max(1, self.count - 1) if has_successor else self.count
-            if drained_for <= {Reason.MAX_TASKS, Reason.MAX_RSS}:  # the only one may go when it asks to
+            if drained_for & {Reason.MAX_TASKS, Reason.MAX_RSS}:  # The only one may go when it requests that.
                 floor = self.count - 1
             assert self._ready() >= min(before, self.count, floor)
         movable = [child for child in self._live_workers() if child.state is not ChildState.REQUESTED]
