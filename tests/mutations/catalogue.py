@@ -142,7 +142,7 @@ MUTATIONS: Final = (
     ),
     Mutation(
         "the entry of a cancelled task is taken for the task that followed under its id",
-        LuaFunction("shared/incarnations", "is_shell", "", "return false"),
+        LuaFunction("shared/incarnations", "is_tombstone", "", "return false"),
         _MODEL,
     ),
     Mutation(

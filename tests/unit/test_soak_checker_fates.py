@@ -32,7 +32,7 @@ def test_a_task_that_started_and_did_not_end_is_lost_even_if_nobody_knows_that_i
     assert found(plot) == [Wrong.LOST]
 
 
-@pytest.mark.parametrize("answer", [CallEvent.REFUSED, CallEvent.UNKNOWN, CallEvent.HELD])
+@pytest.mark.parametrize("reply", [CallEvent.REFUSED, CallEvent.UNKNOWN, CallEvent.HELD])
 def test_what_was_not_accepted_and_never_seen_is_not_lost(reply: CallEvent) -> None:
     assert found(Plot().add(CallEvent.INTENDED, "t", 10.0).add(reply, "t", 10.1)) == []
 
@@ -199,7 +199,7 @@ def test_a_start_of_what_nobody_sent_is_a_phantom() -> None:
     assert found(Plot().run("t", 10.0, 10.1)) == [Wrong.PHANTOM]
 
 
-@pytest.mark.parametrize("answer", [CallEvent.REFUSED, CallEvent.HELD])
+@pytest.mark.parametrize("reply", [CallEvent.REFUSED, CallEvent.HELD])
 def test_a_start_of_what_was_refused_is_a_phantom(reply: CallEvent) -> None:
     plot = Plot().add(CallEvent.INTENDED, "t", 10.0).add(reply, "t", 10.1).run("t", 10.2, 10.3)
     assert found(plot) == [Wrong.PHANTOM]

@@ -104,6 +104,6 @@ def test_where_there_is_plenty_it_is_sent_before_the_last_task_at_the_latest_unl
     assert left == max(prefetch.left_at_turn("q", tasks, is_backlogged=False), int(took_ns <= PREFETCH_NS))
 
 
-@pytest.mark.parametrize("is_plenty", [False, True])
+@pytest.mark.parametrize("is_backlogged", [False, True])
 def test_of_a_queue_that_was_never_met_the_next_turn_is_sent_behind_the_claim(*, is_backlogged: bool) -> None:
     assert Prefetch().left_at_turn("q", 10, is_backlogged=is_backlogged) == 0
