@@ -63,7 +63,7 @@ def do(tab: Tab, place: str, button: str, said: str, *, typed: str = "") -> None
     tab.wait_for("(said) => document.getElementById('toast').innerText.includes(said)", said)
 
 
-def test_a_token_is_asked_until_it_is_right_and_kept_in_the_tab(fleet: RunningFleet, open_tab: TabOpener) -> None:
+def test_a_token_is_requested_until_it_is_right_and_kept_in_the_tab(fleet: RunningFleet, open_tab: TabOpener) -> None:
     tab = open_tab(f"https://{fleet.status()['listen']}/", ignore_https_errors=True)
     give(tab, "no Ä")
     assert tab.page.evaluate("document.getElementById('token').open")  # it can be in no header
@@ -101,7 +101,7 @@ def test_all_that_is_done_is_done_and_seen(fleet: RunningFleet, tab: Tab) -> Non
     assert len(fleet.log("exporter.action")) == 5
 
 
-def test_refusals_are_told_in_words(fleet: RunningFleet, tab: Tab) -> None:
+def test_refusals_are_shown_as_texts(fleet: RunningFleet, tab: Tab) -> None:
     gone = fleet.client.enqueue("note", args=["gone"], queue="mail", delay=600)
     tab.page.evaluate("(place) => { location.hash = place; }", f"#/task/{gone.id}")
     tab.page.click("main button:has-text('Cancel')")
@@ -117,7 +117,7 @@ def test_refusals_are_told_in_words(fleet: RunningFleet, tab: Tab) -> None:
     assert not tab.page.evaluate("document.getElementById('confirm').open")
 
 
-def test_rota_top_says_which_token_it_lacks(fleet: RunningFleet) -> None:
+def test_rota_top_reports_which_token_it_lacks(fleet: RunningFleet) -> None:
     assert fleet.rota("top", "--once").returncode == 0
     url = node_at(str(fleet.status()["listen"]), certificate="fleet.pem").url
     trusted = {"SSL_CERT_FILE": str(fleet.folder / "fleet.pem")}

@@ -158,7 +158,7 @@ def test_letters_are_escaped_as_everywhere_else(tab: Tab) -> None:
     assert UNFIT
 
 
-def test_durations_are_in_the_words_of_the_command_line(tab: Tab) -> None:
+def test_durations_are_formatted_as_on_the_command_line(tab: Tab) -> None:
     durations = [0, 0.00042, 0.0421, 0.1, 1.24, 9.96, 10, 59.9, 60, 185, 3600, 7325, 90061, 172800]
     said = tab.page.evaluate(
         "async (all) => { const { duration } = await import('./text.js'); return all.map((each) => duration(each)); }",
@@ -167,7 +167,7 @@ def test_durations_are_in_the_words_of_the_command_line(tab: Tab) -> None:
     assert said == [in_words(each) for each in durations]
 
 
-def test_what_redis_does_not_tell_is_no_number(tab: Tab, answers: Answers) -> None:
+def test_values_that_redis_does_not_return_are_not_numbers(tab: Tab, answers: Answers) -> None:
     answers.status = {
         **STATUS,
         "queue_states_age_seconds": None,
@@ -179,7 +179,7 @@ def test_what_redis_does_not_tell_is_no_number(tab: Tab, answers: Answers) -> No
     assert tab.complaints == []
 
 
-def test_who_has_the_token_is_asked_once(tab: Tab, answers: Answers) -> None:
+def test_a_token_is_requested_once(tab: Tab, answers: Answers) -> None:
     answers.token = "secret"
     tab.wait_for("document.getElementById('token').open")
     tab.page.fill("#token-text", "secret")
@@ -215,7 +215,7 @@ def test_what_people_do_is_confirmed_first(
     assert tab.complaints == []
 
 
-def test_a_refusal_is_told_in_its_words(tab: Tab, answers: Answers) -> None:
+def test_a_refusal_is_shown_with_its_text(tab: Tab, answers: Answers) -> None:
     answers.done_answer = (409, {"ok": False, "error": f"it drains {HOSTILE}"})
     tab.page.evaluate("location.hash = '#/queues/mail'")
     tab.page.click("main button:has-text('Pause')")

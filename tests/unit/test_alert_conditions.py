@@ -74,7 +74,7 @@ WHEN: dict[str, Status] = {
 RULE_OF: dict[str, Callable[[Any], Any]] = {alert: each.rule for each in CONDITIONS for alert in each.alerts}
 
 
-def test_each_shipped_alert_stands_in_the_table_once() -> None:
+def test_each_shipped_alert_is_in_the_table_once() -> None:
     named = Counter(alert for each in CONDITIONS for alert in each.alerts) + Counter(NO_PAGE)
     assert named == Counter(ALERTS.keys())
     assert WHEN.keys() == ALERTS.keys() - set(NO_PAGE)

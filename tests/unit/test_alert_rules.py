@@ -55,7 +55,7 @@ def run(tests: dict[str, Any], folder: Path) -> None:
     assert tested.returncode == 0, tested.stdout + tested.stderr
 
 
-def test_every_alert_is_tested_to_fire_with_its_words_and_to_keep_still() -> None:
+def test_every_alert_is_tested_to_fire_with_its_text_and_to_stay_silent() -> None:
     known = [case for file in CASES.iterdir() for case in cases(file)]
     names = set(ALERTS)
     assert {name for case in known for name in case.fires()} == names
@@ -64,7 +64,7 @@ def test_every_alert_is_tested_to_fire_with_its_words_and_to_keep_still() -> Non
 
 
 @pytest.mark.parametrize("alert", ALERTS.values(), ids=ALERTS)
-def test_an_alert_says_how_bad_it_is_what_it_is_and_where_to_look(alert: dict[str, Any]) -> None:
+def test_an_alert_has_a_severity_a_text_and_links(alert: dict[str, Any]) -> None:
     assert re.fullmatch(r"Rota([A-Z][a-z]*|\d+[hd])+", alert["alert"])
     assert alert["labels"]["severity"] in {"critical", "warning"}
     notes = alert["annotations"]
@@ -85,7 +85,7 @@ def test_the_runbook_agrees_on_the_severity(alert: dict[str, Any]) -> None:
 
 
 @pytest.mark.parametrize("expression", [*RECORDS.values(), *(alert["expr"] for alert in ALERTS.values())])
-def test_a_rule_asks_for_metrics_that_exist_and_never_matches_a_bucket_bound(expression: str) -> None:
+def test_a_rule_queries_existing_metrics_and_never_matches_a_bucket_bound(expression: str) -> None:
     promql_parser.parse(expression)
     assert not re.search(r"\ble\s*[=!]", expression)
     known = set(RECORDS)
@@ -105,7 +105,7 @@ def test_what_is_added_up_or_joined_stays_apart_by_fleet(expression: str) -> Non
 
 
 @pytest.mark.parametrize("window", MINUTES)
-def test_the_burns_of_all_windows_say_the_same(window: str) -> None:
+def test_the_burns_of_all_windows_agree(window: str) -> None:
     burn = RECORDS[f"job_queue:rota_lag_burn:rate{window}"]
     starts = "job_queue:rota_task_starts:increase5m"
     if window != "5m":

@@ -27,7 +27,7 @@ def test_a_childs_memory_is_what_it_shares_and_what_is_its_own() -> None:
 
 
 @pytest.mark.parametrize("pid", [0, 1, 4_194_305], ids=["not born yet", "a child of somebody else", "gone"])
-def test_what_is_no_process_of_that_master_has_no_numbers(pid: int) -> None:
+def test_a_process_of_another_master_has_no_memory_numbers(pid: int) -> None:
     """Numbers of a PID namespace mean other processes out here."""
     assert with_memory([{"pid": pid}], os.getpid()) == [{"pid": pid, **UNKNOWN}]
 

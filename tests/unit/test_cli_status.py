@@ -86,19 +86,19 @@ def test_no_line_is_longer_than_a_terminal_of_a_hundred_columns(capsys: pytest.C
     assert max(map(len, said.splitlines())) <= COLUMNS
 
 
-def test_an_operators_number_is_told_with_the_one_it_took_the_place_of(capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_operators_number_is_shown_with_the_configured_one(capsys: pytest.CaptureFixture[str]) -> None:
     pool = {"name": "mail", "state": "running", "desired": 6, "origin": "operator", "configured": 4}
     counts = {"workers": {"running": 6}, "busy": 0, "concurrency": 1}
     assert "operator (configured: 4)" in shown(capsys, pools=[{**pool, **counts}])
 
 
-def test_of_a_pool_whose_workers_run_several_it_is_told_how_many_may_run(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_pool_of_concurrent_workers_shows_how_many_tasks_may_run(capsys: pytest.CaptureFixture[str]) -> None:
     pool = {"name": "io", "state": "running", "desired": 2, "origin": "file", "configured": 2}
     counts = {"workers": {"running": 1, "quiet": 1}, "busy": 3, "concurrency": 20}
     assert "3 of 40" in shown(capsys, pools=[{**pool, **counts}])
 
 
-def test_pools_that_are_held_back_are_told_in_words(capsys: pytest.CaptureFixture[str]) -> None:
+def test_pools_in_back_off_are_described(capsys: pytest.CaptureFixture[str]) -> None:
     row = {"role": "worker", "pool": "mail", "state": "fatal", "failures_in_a_row": 12, "next_try_seconds": 3.1}
     said = shown(capsys, held=[{**row, "last_error": "exit code 3"}])
     assert "held back    pool mail is in fatal: 12 failures in a row, next try in 3.1 s; last: exit code 3" in said
@@ -108,7 +108,7 @@ def test_what_a_name_carries_does_not_reach_the_terminal(capsys: pytest.CaptureF
     assert "\x1b" not in shown(capsys, fleet="\x1b[2J", processes=[child(tasks=[running("\x1b[2J")])])
 
 
-def test_progress_stands_behind_the_task_that_reports_it(capsys: pytest.CaptureFixture[str]) -> None:
+def test_progress_follows_the_task_that_reports_it(capsys: pytest.CaptureFixture[str]) -> None:
     task = running("resize") | {"progress": {"done": 40, "total": None, "note": "\x1b[2Jpages"}}
     said = shown(capsys, processes=[child(tasks=[task]), child()])
     assert "resize 40 \\u001b[2Jpages  0.0 s" in said
@@ -151,12 +151,12 @@ def test_memory_is_shown_where_it_was_measured(capsys: pytest.CaptureFixture[str
         (176_461, "2 d 1 h"),
     ],
 )
-def test_a_duration_is_told_in_its_greatest_units(seconds: float, text: str) -> None:
+def test_a_duration_has_its_greatest_units(seconds: float, text: str) -> None:
     assert in_words(seconds) == text
     assert text.startswith(in_words(seconds, 1))
 
 
-def test_what_is_closed_is_told_with_why_and_for_how_long(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_closed_queue_is_shown_with_reason_and_duration(capsys: pytest.CaptureFixture[str]) -> None:
     paused = {"queue": "mail", "condition": "", "error": "", "seconds": 7380.0}
     failing = {"queue": "billing", "condition": "office", "error": "condition:1: no", "seconds": 61.0}
     said = shown(capsys, quiet_seconds=90.0, closed=[paused, failing])

@@ -67,7 +67,7 @@ def test_json_has_the_same_without_what_is_not_known() -> None:
     }  # fmt: skip
 
 
-def test_a_search_that_was_ended_says_so() -> None:
+def test_a_search_that_was_stopped_is_reported() -> None:
     assert rest_text(TasksFound([], 10_000, more=False), 5) == ""
     assert "these are the first 1" in rest_text(TasksFound([task(State.READY)], 1, more=True), 1)
     assert "searched 10000 tasks and stopped" in rest_text(TasksFound([], 10_000, more=True), 5)

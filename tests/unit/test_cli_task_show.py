@@ -25,7 +25,7 @@ def lines(found: TaskStatus) -> list[str]:
     return [f"{(each.at - AT).total_seconds():g} {each.what}: {each.detail}" for each in timeline_of(found)]
 
 
-def test_a_task_that_failed_was_killed_and_succeeded_tells_its_whole_life() -> None:
+def test_the_timeline_of_a_task_has_failure_kill_and_success() -> None:
     found = status(
         State.DONE,
         kind="recovered",
@@ -58,7 +58,7 @@ def test_of_an_immediate_task_it_is_known_when_it_was_enqueued_and_of_a_retry_wh
     assert lines(retry)[-1] == "60 due: attempt 2"
 
 
-def test_a_dead_task_tells_its_last_words_once() -> None:
+def test_the_error_of_a_dead_task_is_shown_once() -> None:
     last = AttemptRecord(2, "retries", "attempt 2 of 2: ValueError: worse", AT + timedelta(seconds=9), "web-1", 7, 0.5)
     death = {"reason": "retries", "error": last.error}
     dead = status(State.DEAD, attempts=(FAILED, last), death=death, ended_at=last.at)
@@ -68,7 +68,7 @@ def test_a_dead_task_tells_its_last_words_once() -> None:
     assert str(fields["timeline"]).count("ValueError: worse") == 0
 
 
-def test_progress_is_told_in_words_and_nothing_that_is_not_known() -> None:
+def test_progress_is_shown_as_text_without_unknown_values() -> None:
     running = status(State.RUNNING, owner="web-1:8:1", progress=Progress(1, 4, "rows", AT))
     assert fields_of(running) == {
         "id": "a", "state": "running", "queue": "q", "name": "work", "attempt": 0, "failures": 0, "crashes": 0,

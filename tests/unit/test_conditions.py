@@ -65,7 +65,7 @@ def test_hours_are_days_times_and_a_zone(text: str, times: tuple[OpenTimes, ...]
         ("00:00-00:01 " * 51 + "UTC", "expected at most 50 times, got 51"),
     ],
 )
-def test_a_fault_in_hours_is_told_with_its_place(text: str, fault: str) -> None:
+def test_a_fault_in_hours_has_its_position(text: str, fault: str) -> None:
     with pytest.raises(ValueError, match=re.escape(fault)):
         parse_hours(text)
 
@@ -199,6 +199,6 @@ def test_a_chunk_is_sent_without_its_comments_and_line_for_line(text: str, sent:
         ("return \x1b1", '"\\u001b" is nothing'),
     ],
 )
-def test_what_could_take_time_or_reach_anything_is_refused_with_its_place(text: str, fault: str) -> None:
+def test_lua_that_could_take_time_or_reach_anything_is_refused_with_its_position(text: str, fault: str) -> None:
     with pytest.raises(ValueError, match=re.escape(fault)):
         check_chunk(text)

@@ -27,7 +27,7 @@ def test_a_list_feeds_the_queue_of_its_name_or_the_one_that_is_named(tmp_path: P
     assert legacy_sources(loaded(tmp_path, WHOLE)) == SOURCES
 
 
-def test_pollers_are_told_of_them_as_they_are(tmp_path: Path) -> None:
+def test_pollers_receive_the_sources_unchanged(tmp_path: Path) -> None:
     told = poller_settings_from_json(settings_to_json(poller_settings(loaded(tmp_path, WHOLE), 1)))
     assert told.adopts == SOURCES
 
@@ -61,7 +61,7 @@ def test_sources_of_queues_that_dash_q_leaves_out_are_left_out_too(tmp_path: Pat
         ("\n".join(f"[adopt.k{number}]" for number in range(MOST_SOURCES + 1)), "expected at most 50 keys"),
     ],
 )
-def test_what_cannot_be_adopted_from_is_a_fault_that_says_what_to_do(tmp_path: Path, text: str, message: str) -> None:
+def test_a_source_that_cannot_be_adopted_from_is_a_fault_with_a_remedy(tmp_path: Path, text: str, message: str) -> None:
     with pytest.raises(ConfigError) as caught:
         loaded(tmp_path, TIERS + text)
     assert message in str(caught.value)

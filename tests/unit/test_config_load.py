@@ -40,7 +40,7 @@ def test_without_a_file_everything_has_its_default(tmp_path: Path) -> None:
     assert found.config == Config()
 
 
-def test_a_file_that_was_asked_for_must_exist(tmp_path: Path) -> None:
+def test_a_file_that_was_named_must_exist(tmp_path: Path) -> None:
     with pytest.raises(ConfigError) as caught:
         load_config(Sources(tmp_path / "none.toml", required=True))
 
@@ -194,11 +194,11 @@ FAULTS = {
 
 
 @pytest.mark.parametrize("text", FAULTS)
-def test_each_fault_is_said_once_with_path_and_value(tmp_path: Path, text: str) -> None:
+def test_each_fault_is_reported_once_with_path_and_value(tmp_path: Path, text: str) -> None:
     assert faults(tmp_path, text) == [FAULTS[text]]
 
 
-def test_all_faults_are_said_at_once(tmp_path: Path) -> None:
+def test_all_faults_are_reported_at_once(tmp_path: Path) -> None:
     text = 'workers = -1\nworkerz = 1\nnamespace = "a b"\n[queues.x]\nrate = "fast"\n[limits]\ndrain_seconds = "long"'
 
     found = faults(tmp_path, text)
@@ -217,7 +217,7 @@ def test_all_faults_are_said_at_once(tmp_path: Path) -> None:
     "text",
     ["workers = ", "[queues.a]\n[queues.a]", "workers = 1\nworkers = 2", "\x00", "a.b.c = 1\na.b = 2"],
 )
-def test_a_file_that_is_no_toml_is_said_to_be_none(tmp_path: Path, text: str) -> None:
+def test_a_file_that_is_not_toml_is_a_fault(tmp_path: Path, text: str) -> None:
     [fault] = faults(tmp_path, text)
 
     assert "rota.toml: is not valid TOML: " in fault
@@ -233,7 +233,7 @@ def test_a_file_that_is_no_toml_is_said_to_be_none(tmp_path: Path, text: str) ->
         f"x = {'{x = ' * 400}1{'}' * 400}",
     ],
 )
-def test_a_file_that_is_nested_too_deeply_is_said_to_be(tmp_path: Path, text: str) -> None:
+def test_a_file_that_is_nested_too_deeply_is_a_fault(tmp_path: Path, text: str) -> None:
     [fault] = faults(tmp_path, text)
 
     assert fault.endswith("rota.toml: has tables and lists nested more than 8 levels deep: no setting is")
@@ -255,7 +255,7 @@ def test_a_variable_that_is_nested_too_deeply_is_a_fault(
     assert len(fault) < 200
 
 
-def test_a_file_that_is_no_text_is_said_to_be_none(tmp_path: Path) -> None:
+def test_a_file_that_is_not_text_is_a_fault(tmp_path: Path) -> None:
     file = tmp_path / "rota.toml"
     file.write_bytes(b"\xff\xfe")
 
@@ -449,7 +449,7 @@ def test_no_output_shows_the_password(tmp_path: Path) -> None:
 # Flags
 
 
-def test_the_command_line_says_where_the_pid_file_is(tmp_path: Path) -> None:
+def test_the_command_line_sets_the_pid_file(tmp_path: Path) -> None:
     found = loaded(tmp_path, '[control]\npid_file = "/run/file.pid"', flags=Flags(pid_file="/run/flag.pid"))
 
     assert found.config.control.pid_file == "/run/flag.pid"
@@ -515,7 +515,7 @@ VALUES = st.recursive(
 
 @settings(max_examples=300, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(raw=st.dictionaries(KEYS, VALUES, max_size=4), variables=st.dictionaries(KEYS, st.text(max_size=9), max_size=2))
-def test_whatever_the_file_says_there_is_a_config_or_faults(
+def test_any_file_results_in_a_config_or_faults(
     monkeypatch: pytest.MonkeyPatch, raw: dict[str, Any], variables: dict[str, str]
 ) -> None:
     monkeypatch.setattr(tomllib, "loads", lambda _: raw)

@@ -28,7 +28,7 @@ def test_without_a_count_there_is_a_worker_a_processor() -> None:
     assert pool_sizes(Config()) == {"default": os.cpu_count()}
 
 
-def test_no_workers_at_all_may_be_asked_for() -> None:
+def test_a_pool_may_have_no_workers() -> None:
     assert pool_sizes(Config(workers=0)) == {"default": 0}
 
 
@@ -76,7 +76,7 @@ def test_a_rate_spreads_starts_evenly(text: str, rate: Rate) -> None:
 
 
 @pytest.mark.parametrize("text", ["", "10", "0/s", "-1/s", "1.5/s", "10/d", "10 /s", "\u0661/s", "9999999999/s"])
-def test_what_is_no_rate_is_refused(text: str) -> None:
+def test_an_invalid_rate_is_refused(text: str) -> None:
     with pytest.raises(ValueError, match="expected a rate"):
         parse_rate(text)
 
@@ -115,7 +115,7 @@ def test_taken_are_the_queues_of_pools_that_have_workers_now() -> None:
     assert taken_queues(Config(workers=3), {"default": 3}) == ["default"]
 
 
-def test_whoever_leaves_queues_without_workers_is_warned() -> None:
+def test_queues_without_workers_are_a_warning() -> None:
     pools = {"mail": PoolConfig(workers=0, queues=("a",)), "rest": PoolConfig(queues=("b",))}
     told = warnings_of_pools(Config(tiers=(("a", "b"),), pools=pools))
     assert told == ['no worker takes queue "a": its pools have no workers (mail)']
@@ -123,7 +123,7 @@ def test_whoever_leaves_queues_without_workers_is_warned() -> None:
     assert warnings_of_pools(Config(workers=1)) == []
 
 
-def test_a_pattern_is_served_as_it_is_configured_and_not_what_stands_elsewhere() -> None:
+def test_a_pattern_is_served_as_configured_without_queues_listed_elsewhere() -> None:
     config = Config(
         tiers=(("tenant-acme",), ("tenant-*", "default")),
         queues={"tenant-*": QueueConfig(weight=2, cap=5, rate="10/s")},
@@ -147,12 +147,12 @@ def test_pools_take_patterns_by_their_names() -> None:
     assert len(pattern_domains(config)) == 1
 
 
-def test_pollers_are_told_the_queues_of_tiers_only_where_there_are_patterns() -> None:
+def test_pollers_receive_the_queues_of_tiers_only_with_patterns() -> None:
     assert poller_settings(Config(tiers=TIERS), 0).queues == ()
     assert poller_settings(Config(tiers=(("a", "t-*"),)), 0).queues == ("a", "t-*")
 
 
-def test_workers_sleep_long_where_renewals_tell_them_in_time_that_the_server_is_there() -> None:
+def test_workers_sleep_long_if_renewals_show_in_time_that_the_server_is_up() -> None:
     def park_seconds(**changes: Any) -> float:
         return worker_settings(Config(**changes))["default"].park_seconds
 

@@ -53,7 +53,7 @@ def loaded(folder: Path, text: str, environment: dict[str, str] | None = None) -
     return load_config(Sources(file, True, environment or {}))
 
 
-def test_a_schedule_of_the_file_says_all_that_one_in_the_code_can(tmp_path: Path) -> None:
+def test_a_schedule_of_the_file_has_all_options_of_one_in_the_code(tmp_path: Path) -> None:
     assert schedules_in_force(loaded(tmp_path, FULL).config, {}) == (NIGHTLY,)
 
 
@@ -122,7 +122,7 @@ def test_a_fault_names_the_schedule_and_the_key(tmp_path: Path, text: str) -> No
     assert "secret" not in fault
 
 
-def test_all_faults_of_all_schedules_are_told_at_once(tmp_path: Path) -> None:
+def test_all_faults_of_all_schedules_are_reported_at_once(tmp_path: Path) -> None:
     first = '[schedules.a]\ntask = "t"\ncron = "0 25 * * *"\ntimezone = "Mars"\n'
     second = f'[schedules.{"b" * 101}]\ntask = "t"\nevery = 3\n'
 
@@ -157,7 +157,7 @@ def test_a_schedule_without_a_queue_goes_to_that_of_the_task(tmp_path: Path) -> 
     assert schedules_of_unknown_tasks(config, {"t": "mail"}) == []
 
 
-def test_a_reload_says_that_schedules_have_changed(tmp_path: Path) -> None:
+def test_a_reload_reports_that_schedules_have_changed(tmp_path: Path) -> None:
     before = loaded(tmp_path, FULL).config
     after = loaded(tmp_path, FULL.replace("0 3 *", "0 4 *")).config
 

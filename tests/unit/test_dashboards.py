@@ -62,7 +62,7 @@ def test_annotations_and_variables_are_the_same_on_all_dashboards() -> None:
 
 
 @pytest.mark.parametrize("panel", PANELS)
-def test_a_panel_says_what_it_shows_in_which_unit_and_takes_its_source_from_the_variable(
+def test_a_panel_has_a_title_a_description_a_unit_and_its_source_from_the_variable(
     panel: dict[str, Any],
 ) -> None:
     assert panel["title"]
@@ -83,7 +83,7 @@ def test_a_panel_rates_over_the_interval_that_fits_the_scrape(panel: dict[str, A
 
 
 @pytest.mark.parametrize("name", BOARDS)
-def test_panels_stand_beside_each_other_and_fill_their_rows(name: str) -> None:
+def test_panels_fill_their_rows_side_by_side(name: str) -> None:
     cells: set[tuple[int, int]] = set()
     for panel in BOARDS[name]["panels"]:
         place = panel["gridPos"]
@@ -99,7 +99,7 @@ def test_panels_stand_beside_each_other_and_fill_their_rows(name: str) -> None:
 
 
 @pytest.mark.parametrize("query", QUERIES)
-def test_a_query_parses_asks_for_metrics_that_exist_and_keeps_to_the_selected_fleet(query: str) -> None:
+def test_a_query_parses_reads_existing_metrics_and_keeps_to_the_selected_fleet(query: str) -> None:
     promql_parser.parse(query)
     selectors = re.findall(r"\b(rota_[a-z_]+|up|ALERTS)\{([^}]*)\}", query)
     known = series_names()
@@ -119,7 +119,7 @@ def test_a_legend_by_fleet_names_the_job_and_the_fleet(panel: dict[str, Any]) ->
             assert is_one_value or "{{job}}/{{fleet}}" in target["legendFormat"]
 
 
-def test_every_metric_stands_in_a_panel_or_a_rule_or_is_excused() -> None:
+def test_every_metric_is_in_a_panel_or_a_rule_or_is_excused() -> None:
     rules = (RULES / "recording.yml").read_text() + (RULES / "alerts.yml").read_text()
     asked = set(re.findall(r"\brota_[a-z_]+", rules + "".join(query.expr for query in all_queries())))
     shown = {re.sub(r"_(bucket|sum|count)$", "", name) for name in asked} | asked
@@ -154,7 +154,7 @@ def test_every_alert_leads_to_a_board_that_is_there() -> None:
 
 
 @pytest.mark.parametrize("name", BOARDS)
-def test_docs_are_where_the_alerts_say(name: str) -> None:
+def test_docs_are_where_the_alerts_link(name: str) -> None:
     (docs,) = [variable for variable in BOARDS[name]["templating"]["list"] if variable["name"] == "docs"]
     scrape = yaml.safe_load((RULES / "prometheus.yml").read_text())
     assert docs["query"] == scrape["global"]["external_labels"]["rota_docs_url"]

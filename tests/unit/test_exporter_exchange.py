@@ -86,7 +86,7 @@ def test_the_bound_on_a_head_is_exact_however_it_comes(piece: int, more: int) ->
 
 
 @pytest.mark.parametrize(("method", "body"), [("GET", b"ok\n"), ("HEAD", b"")])
-def test_an_answer_says_its_length_and_that_it_is_the_last(method: str, body: bytes) -> None:
+def test_a_response_has_its_length_and_closes_the_connection(method: str, body: bytes) -> None:
     exchange = HttpExchange()
     exchange.take(f"{method} / HTTP/1.0\r\n\r\n".encode())
     head, sent = exchange.encode(text_response("ok\n", ("Allow", "GET")))

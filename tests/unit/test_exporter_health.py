@@ -39,7 +39,7 @@ def but(member: Member, **changes: Any) -> Member:
 
 
 @pytest.mark.parametrize(("age", "ok"), [(0.0, True), (2.9, True), (3.0, False), (100.0, False)])
-def test_alive_is_a_master_whose_beat_is_younger_than_three_ticks(age: float, ok: bool) -> None:
+def test_a_master_is_alive_if_its_heartbeat_is_younger_than_three_ticks(age: float, ok: bool) -> None:
     assert liveness((but(MASTER, heartbeat_age_seconds=age),), HEARTBEAT_LIMITS.tick_seconds).ok is ok
 
 
@@ -62,7 +62,7 @@ def test_ready_needs_a_worker_a_poller_and_redis() -> None:
     assert faults() == ["master_beats", "master_serves", "worker_serves", "poller_serves"]
 
 
-def test_a_pool_in_back_off_makes_it_unready_in_words_though_others_serve() -> None:
+def test_a_pool_in_back_off_makes_the_fleet_unready_and_is_named() -> None:
     held = PoolInBackoff("worker", "mail", "fatal", 12, 105.0, "left with exit code 3 before it was ready")
     found = verdict_on(MASTER, POLLER, WORKER, held=(held,))
     assert [check.seen for check in found.checks if not check.ok] == [
@@ -92,11 +92,11 @@ def test_one_worker_that_serves_is_enough() -> None:
         (but(WORKER, phase=Phase.EMPTY), False),
     ],
 )
-def test_inside_a_task_the_deadline_rules_and_outside_the_beat(member: Member, ok: bool) -> None:
+def test_a_busy_worker_is_judged_by_its_deadline_an_idle_one_by_its_heartbeat(member: Member, ok: bool) -> None:
     assert serves(member, 30.0) is ok
 
 
-def test_what_was_seen_is_told_in_words() -> None:
+def test_each_check_describes_what_was_seen() -> None:
     verdict = verdict_on(but(MASTER, phase=Phase.DRAINING), redis_up=False)
     assert [check.seen for check in verdict.checks] == [
         "last heartbeat 0.5 s ago, limit 3 s",

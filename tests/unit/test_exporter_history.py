@@ -107,7 +107,7 @@ def test_a_queue_without_starts_in_the_window_has_no_quantiles(node: Node) -> No
     assert recent.row("mail") == {"started": [0], "done": [0], "p50": [None], "p99": [None]}
 
 
-def test_each_step_says_what_happened_in_it_in_one_queue_and_in_all(node: Node) -> None:
+def test_each_step_has_its_counts_for_one_queue_and_for_all(node: Node) -> None:
     node.begin()
     node.starts(0.004, 0.004)
     node.step()
@@ -122,7 +122,7 @@ def test_each_step_says_what_happened_in_it_in_one_queue_and_in_all(node: Node) 
     assert 1.0 < latest <= 2.5
 
 
-def test_the_pace_is_that_of_the_last_step_and_of_what_came_since(node: Node) -> None:
+def test_rates_cover_the_last_step_and_the_time_since(node: Node) -> None:
     node.begin()
     node.starts(*[0.001] * 100)
     node.step()

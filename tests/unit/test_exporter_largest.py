@@ -34,7 +34,7 @@ def test_ten_thousand_tenants_are_as_many_rows_as_three() -> None:
     assert rows == [3, 3]
 
 
-def test_who_is_shown_stays_while_it_is_not_much_smaller_than_others() -> None:
+def test_a_shown_queue_stays_while_it_is_not_much_smaller_than_others() -> None:
     largest = Largest(["tenant-*"], top=2)
 
     def shown(*sizes: int) -> list[str]:
@@ -52,7 +52,7 @@ def test_without_patterns_there_is_no_rest() -> None:
     assert shown.accepted == {"default": 0, "strange": 4}
 
 
-def test_strange_queues_are_bounded_and_those_that_nobody_serves_come_first() -> None:
+def test_unmatched_queues_are_bounded_and_unserved_ones_come_first() -> None:
     strange = [queue(f"strange-{number}", served=True) for number in range(MOST_UNMATCHED)]
     shown = Largest(["default"], top=2).choose(
         [*strange, queue("forgotten", 1, served=False), queue("default")], all_seen=True
@@ -84,7 +84,7 @@ def test_what_was_accepted_never_goes_back_while_queues_come_and_go() -> None:
     assert accepted(queue("tenant-*", accepted=5), all_seen=False) == 16, "not all of them were looked at"
 
 
-def test_of_a_shown_queue_it_is_told_as_what_it_is_counted_and_of_a_pattern_how_long_somebody_waits() -> None:
+def test_a_shown_queue_has_its_pattern_and_a_pattern_its_oldest_age() -> None:
     states = [*tenants([3, 9]), replace(queue("tenant-paused", 1, age_us=99), paused=True), queue("eu-1", 5, age_us=4)]
     shown = Largest(["tenant-*", "eu-*"], top=2).choose(states, all_seen=True)
 

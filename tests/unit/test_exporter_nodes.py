@@ -42,7 +42,7 @@ def test_this_node_comes_first_and_is_shown_once_as_it_is_now() -> None:
 
 
 @pytest.mark.parametrize("state", ["starting", "draining"])
-def test_who_was_leaving_or_had_not_begun_is_not_lost(state: str) -> None:
+def test_a_node_that_was_leaving_or_starting_is_not_lost(state: str) -> None:
     assert others(node("a", state, left_seconds=-1.0)) == []
     assert others(node("a", state)) == [("a", state, 5.0)]
 

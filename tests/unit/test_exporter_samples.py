@@ -65,7 +65,7 @@ def worker(slot: int, queue: str, age: float) -> Member:
     return Member(slot, Role.WORKER, 100 + slot, Phase.BUSY, 1.5, (MemberTask(task, age, math.inf),))
 
 
-def test_the_oldest_running_task_of_each_queue_is_found_and_idle_queues_say_zero() -> None:
+def test_each_queue_exports_its_oldest_running_task_or_zero() -> None:
     samples = Samples()
     put_running(samples, [worker(8, "mail", 3.0), worker(9, "mail", 7.0), worker(10, "other", 1.0)], QUEUES)
     assert dict(samples.series(m.QUEUE_OLDEST_RUNNING_AGE)) == {
@@ -156,14 +156,14 @@ def test_processor_time_is_that_of_the_dead_and_of_who_lives_and_never_goes_back
     assert [total(2.5, 0.5), total(3.5, None), total(3.5, 0.25)] == [3.0, 3.5, 3.75]
 
 
-def test_descriptors_are_left_out_where_the_kernel_does_not_tell() -> None:
+def test_descriptors_are_omitted_if_the_kernel_hides_them() -> None:
     samples = Samples()
     put_usage(samples, {worker(8, "mail", 1.0): Usage(4096, 1.0, None), worker(9, "mail", 1.0): Usage(8192, 1.0, 7)})
     assert dict(samples.series(m.PROCESS_OPEN_FDS)) == {("worker", "9"): (7,)}
     assert samples.value(m.PROCESS_RESIDENT_MEMORY, "worker", "8") == 4096
 
 
-def test_pools_and_roles_whose_starts_are_held_back_say_so_and_all_others_say_zero() -> None:
+def test_delayed_pools_and_roles_export_one_and_all_others_zero() -> None:
     samples = Samples()
     samples.put(m.WORKERS_DESIRED, ("mail",), 2)
     samples.put(m.WORKERS_DESIRED, ("bulk",), 2)
@@ -178,7 +178,7 @@ def test_pools_and_roles_whose_starts_are_held_back_say_so_and_all_others_say_ze
     }
 
 
-def test_queues_of_which_nothing_started_late_lately_say_zero() -> None:
+def test_queues_without_recent_late_starts_export_zero() -> None:
     samples = Samples()
     samples.put(m.TASK_LAG_WORST, ("mail",), 7.5)
     put_running(samples, [], QUEUES)

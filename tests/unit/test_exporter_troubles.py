@@ -23,14 +23,14 @@ def samples(*, started_ago: float = 60.0, misses: float = 0, worst: float = 0.0,
     return made
 
 
-def test_what_a_young_fleet_counted_before_the_first_look_is_seen() -> None:
+def test_counts_of_a_young_fleet_before_the_first_reading_are_included() -> None:
     watch = ProblemWatch()
     watch.note(samples(lines=7, adopt=1))
     recent = watch.recent()
     assert (recent.total(m.LOG_LINES_DROPPED), recent.of(m.ADOPT_ERRORS)) == (7, {"old": 1})
 
 
-def test_what_an_old_fleet_counted_before_a_new_exporter_is_the_past() -> None:
+def test_counts_of_an_old_fleet_before_a_new_exporter_are_not_recent() -> None:
     watch = ProblemWatch()
     watch.note(samples(started_ago=86_400.0, lines=7))
     assert watch.recent().total(m.LOG_LINES_DROPPED) == 0

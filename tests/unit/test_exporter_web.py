@@ -33,7 +33,7 @@ class BadObserver(Observer):
 
 
 @pytest.mark.parametrize("path", ["/livez", "/metrics", "/status.json"])
-def test_a_failure_of_ours_is_answered_as_such_and_logged(path: str, capfd: pytest.CaptureFixture[str]) -> None:
+def test_an_internal_failure_is_a_500_response_and_logged(path: str, capfd: pytest.CaptureFixture[str]) -> None:
     log.configure(LogSettings())
     settings = exporter_settings({}, ServerSettings("redis://127.0.0.1:1/0", "web"))
     memory = SlotMemory.create(8)

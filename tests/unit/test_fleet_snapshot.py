@@ -52,7 +52,7 @@ def shown(*slots: Member, **said: Any) -> dict[str, Any]:
     return seen(*slots, **said).to_json()
 
 
-def test_what_slots_show_and_what_the_master_says_are_one_row() -> None:
+def test_slots_and_the_masters_report_are_one_row() -> None:
     found = shown(MASTER, POLLER, WORKER)
     assert [row["slot"] for row in found["processes"]] == [0, 4, 8]
     row = found["processes"][2]
@@ -69,7 +69,7 @@ def test_what_slots_show_and_what_the_master_says_are_one_row() -> None:
     assert (found["state"], found["started_at"]) == ("running", 4940.0)
 
 
-def test_a_child_without_a_process_is_shown_by_the_word_of_its_master() -> None:
+def test_a_child_without_a_process_is_shown_as_the_master_reports_it() -> None:
     starting = ChildFacts(9, "mail", 2, "registering")
     row = shown(MASTER, children=(starting,))["processes"][1]
     assert (row["slot"], row["role"], row["pid"], row["state"]) == (9, "worker", 0, "registering")
@@ -80,7 +80,7 @@ def test_a_fleet_whose_master_is_gone_is_lost() -> None:
     assert shown(WORKER)["state"] == LOST
 
 
-def test_a_pool_whose_starts_are_held_back_says_so() -> None:
+def test_a_pool_in_back_off_has_its_state() -> None:
     held = PoolInBackoff("worker", "mail", "fatal", 3, 105.0, "exit code 3")
     found = shown(MASTER, held=(held,))
     assert found["pools"][0]["state"] == "fatal"

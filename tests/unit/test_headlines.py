@@ -310,13 +310,13 @@ def test_each_trouble_is_named_by_its_cause(
     assert first["text"].startswith(text) if level == "good" else first["text"] == text
 
 
-def test_an_outage_says_how_long_it_has_lasted() -> None:
+def test_the_headline_of_an_outage_has_its_duration() -> None:
     status = healthy() | {"events": [event("redis.lost", 12, refused=False)]}
     check("redis", "the master does not reach Redis")(status)
     assert headlines(status)[0]["text"].startswith("Redis has not responded for 12 s")
 
 
-def test_a_refusal_is_told_in_the_words_of_the_server() -> None:
+def test_a_refusal_quotes_the_server() -> None:
     lost = event(
         "redis.lost", 12, refused=True, error="MISCONF Errors writing to the AOF file: No space left on device"
     )
@@ -328,7 +328,7 @@ def test_a_refusal_is_told_in_the_words_of_the_server() -> None:
     )
 
 
-def test_only_the_first_sentence_of_a_refusal_is_told() -> None:
+def test_only_the_first_sentence_of_a_refusal_is_quoted() -> None:
     advice = "Commands that may modify the data set are disabled. Please check the Redis logs for deta"
     lost = event("redis.lost", 12, refused=True, error=f"MISCONF it cannot save RDB snapshots. {advice}")
     status = healthy() | {"events": [lost]}
@@ -352,13 +352,13 @@ def test_lateness_of_what_started_here_is_known_without_redis() -> None:
     assert any(row["text"].startswith("queue mail is late: 1 m 34 s") for row in headlines(status))
 
 
-def test_what_redis_did_not_tell_is_never_called_in_time() -> None:
+def test_queues_that_redis_did_not_return_are_not_called_in_time() -> None:
     for changes in ({"queue_states_age_seconds": None}, {"queue_states_age_seconds": None, "redis_asked": False}):
         status = healthy() | {"queues": [queue() | {"state": None}]} | changes
         assert not any("none is late" in row["text"] for row in headlines(status))
 
 
-def test_what_nobody_could_tell_is_no_trouble() -> None:
+def test_unknown_values_cause_no_headline() -> None:
     """Redis away, no answer of the master, another version's heartbeat: null, or no such key."""
     bare = healthy()
     for key in ("events", "nodes", "last_reload", "quiet_seconds"):
@@ -371,7 +371,7 @@ def test_what_nobody_could_tell_is_no_trouble() -> None:
     assert [each["level"] for each in headlines(bare)] == ["good"]
 
 
-def test_the_cause_stands_before_what_follows_from_it() -> None:
+def test_a_cause_comes_before_its_consequences() -> None:
     status = healthy() | {"held": [HELD], "queues": [LATE, queue("old", dead=3)]}
     assert [each["where"] for each in headlines(status)] == ["pools/default", "queues/mail", "queues/old"]
     assert [each["level"] for each in headlines(status)] == ["bad", "bad", "warn"]

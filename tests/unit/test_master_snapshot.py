@@ -86,7 +86,7 @@ def test_a_snapshot_is_read_as_it_was_written_and_no_bytes_are_an_empty_one() ->
     assert MasterSnapshot.from_json(b"") == MasterSnapshot()
 
 
-def test_for_want_of_room_the_oldest_events_and_the_last_of_the_rest_are_left_out() -> None:
+def test_without_room_the_oldest_events_and_last_rows_are_omitted() -> None:
     held = tuple(
         PoolInBackoff("worker", f"pool-{number}", "backoff", number, 0.0, "é" * 10_000) for number in range(50)
     )
@@ -104,7 +104,7 @@ def test_what_happened_is_dated_by_the_wall_clock_of_whoever_shows_it() -> None:
     assert dated(None, 100.0, 5000.0) is None
 
 
-def test_a_pace_is_told_while_it_is_true_and_no_nonsense_is() -> None:
+def test_a_throughput_is_read_while_it_is_current_and_nonsense_is_not() -> None:
     throughput = NodeThroughput(100.0, 12.5, 0.001, None, 0.0)
     assert read_throughput(throughput.to_json(), 104.0) == throughput
     assert read_throughput(throughput.to_json(), 200.0) is None
@@ -112,7 +112,7 @@ def test_a_pace_is_told_while_it_is_true_and_no_nonsense_is() -> None:
         assert read_throughput(nonsense, 104.0) is None
 
 
-def test_a_report_says_the_pace_too() -> None:
+def test_a_report_includes_the_throughput() -> None:
     report = NodeThroughput(100.0, 12.5, 0.001, 0.2, 0.25).added_to(NodeReport(state="running", workers=3))
     assert report == NodeReport(
         state="running", workers=3, done_per_second=12.5, lag_p50_seconds=0.001, lag_p99_seconds=0.2, late=0.25

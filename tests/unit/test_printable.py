@@ -50,7 +50,7 @@ def failure() -> BaseException:
 
 
 @given(st.text(st.characters()) | st.text(UNFIT))
-def test_what_is_printable_has_nothing_unfit_and_stays_as_it_is_when_told_again(text: str) -> None:
+def test_printable_text_has_nothing_unfit_and_is_stable(text: str) -> None:
     shown = printable(text)
     assert shown.isprintable()
     assert printable(shown) == shown

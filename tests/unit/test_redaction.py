@@ -112,7 +112,7 @@ VARIABLES = ("NAMESPACE", "REDIS_URL_FILE", "WORKERS", "TIERS", "QUEUES", "HTTP_
 
 
 @pytest.mark.parametrize(("url", "shown"), MISTYPED.items())
-def test_of_a_mistyped_url_only_what_is_understood_is_shown(url: str, shown: str) -> None:
+def test_only_the_valid_parts_of_a_mistyped_url_are_shown(url: str, shown: str) -> None:
     assert redact(url) == shown
 
 
@@ -173,12 +173,12 @@ def test_what_may_be_bare_credentials_is_not_quoted(tmp_path: Path, key: str, va
 @pytest.mark.parametrize(
     "text", ["namespace = {}", "tiers = [[{}]]", 'adopt."queue:a".task = {}', "adopt.a.queue = {}"]
 )
-def test_a_mistyped_url_in_the_place_of_a_name_is_not_quoted(tmp_path: Path, url: str, text: str) -> None:
+def test_a_mistyped_url_instead_of_a_name_is_not_quoted(tmp_path: Path, url: str, text: str) -> None:
     said = _all_that_is_said(tmp_path, text.format(_quoted(url)), {})
     assert (SECRET in said, said.startswith("fault: ")) == (False, True), said
 
 
-def test_a_url_in_the_place_of_the_files_path_is_not_quoted() -> None:
+def test_a_url_instead_of_the_files_path_is_not_quoted() -> None:
     with pytest.raises(ConfigError) as error:
         load_config(Sources(Path("redis://u:S3cr-et@h:6379/0"), required=True))
     assert str(error.value) == "-c, ROTA_CONFIG: expected the path of a file, got a URL"
@@ -206,6 +206,6 @@ def test_a_harmless_typo_of_the_scheme_is_shown(typo: str) -> None:
         parse_address(typo)
 
 
-def test_of_what_may_be_a_password_it_is_said_why_it_is_not_shown() -> None:
+def test_a_hidden_password_comes_with_the_reason() -> None:
     with pytest.raises(ValueError, match=r"^the value, which is not shown as it may be a password, is not a Redis URL"):
         parse_address("hunter2")

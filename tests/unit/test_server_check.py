@@ -69,7 +69,7 @@ def test_a_log_that_is_never_synced_is_refused() -> None:
         (VALKEY.format("9.1.2"), False),
     ],
 )
-def test_a_server_that_confirms_before_its_disk_has_it_is_told_of(info: str, warns: bool) -> None:
+def test_a_server_that_confirms_before_its_disk_has_it_is_a_warning(info: str, warns: bool) -> None:
     warnings = warnings_of_durability(parse_info(info), "waitaof", failover=False)
     assert ["set appendfsync always" in warning for warning in warnings] == [True] * warns
     assert warnings_of_durability(parse_info(info), "none", failover=False) == []
@@ -83,7 +83,7 @@ def test_waitaof_is_refused_by_a_redis_that_does_not_know_it() -> None:
     assert faults_of_durability(old, "wait") == faults_of_durability(old, "none") == []
 
 
-def test_a_missing_replica_is_no_fault_and_is_told() -> None:
+def test_a_missing_replica_is_a_warning() -> None:
     alone, followed = {"connected_slaves": "0"}, {"connected_slaves": "1"}
     (warning,) = warnings_of_durability(alone, "wait", failover=False)
     assert "no replica" in warning

@@ -23,7 +23,7 @@ def shown() -> dict[str, object]:
     return status | {"headlines": headlines(status)}
 
 
-def test_queues_stand_by_tier_and_say_in_words_what_is_wrong_with_them() -> None:
+def test_queues_are_sorted_by_tier_and_marked_with_their_problems() -> None:
     status = busy()
     status["queues"][3]["state"] |= {"served": False, "ready": 1}
     status["queues"][3] |= late_by(9.0)
@@ -38,7 +38,7 @@ def test_queues_stand_by_tier_and_say_in_words_what_is_wrong_with_them() -> None
 @pytest.mark.parametrize(
     ("late", "word"), [({}, "ok"), (late_by(9.0), "LATE"), (late_by(9.0, seconds_ago=60.0), "was late")]
 )
-def test_a_queue_that_was_late_is_told_from_one_that_is(late: Status, word: str) -> None:
+def test_a_queue_that_was_late_differs_from_one_that_is_late(late: Status, word: str) -> None:
     row = queue() | late
     assert column(fleet_view.queues(healthy() | {"queues": [row]}).fitted(VERY_WIDE), "STATE") == [word]
 
@@ -68,7 +68,7 @@ def test_a_worker_that_runs_several_tasks_has_a_row_for_each_with_its_age_agains
     assert table.lines[0].cells[table.heads.index("FOR")].level == "bad"
 
 
-def test_a_pool_that_is_held_back_says_why() -> None:
+def test_a_pool_in_back_off_shows_the_reason() -> None:
     pool = {"name": "default", "desired": 4, "state": "fatal", "workers": {"booting": 1}}
     table = fleet_view.pools(healthy() | {"pools": [pool], "held": [HELD]}).fitted(VERY_WIDE)
     assert column(table, "BACK-OFF") == ["9 failures, next try in 3.0 s: hook on_worker_start failed: no key"]
@@ -109,7 +109,7 @@ def test_what_is_wrong_is_counted_marked_and_cut_to_two_lines() -> None:
     assert fleet_view.headlines({"headlines": rows[1:]}, 60, 5) == [Cell(" ! w", level="warn")]
 
 
-def test_a_chart_of_a_queue_says_how_often_its_objective_was_missed() -> None:
+def test_a_chart_of_a_queue_shows_how_often_its_objective_was_missed() -> None:
     row = queue(objective=0.15)
     row["history"] |= {"p99": [0.1, 0.2, 0.3, None]}
     [*_, said] = fleet_view.queue_chart(row, 5.0, 80)
@@ -126,7 +126,7 @@ def test_bars_are_always_as_many_as_there_is_room(values: list[float | None], wi
     assert len(spark(values, width)) == width
 
 
-def test_the_text_has_everything_and_is_as_wide_as_asked() -> None:
+def test_the_text_has_everything_in_the_requested_width() -> None:
     text = plain(shown(), 100)
     for told in ("shop on a", "!! 1 of", "sold-email", "LATE", "mail.send", "default", "lost", "killed by SIGSEGV"):
         assert told in text
