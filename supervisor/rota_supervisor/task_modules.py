@@ -23,7 +23,7 @@ import rota
 import rota_supervisor
 from rota.errors import InvalidArguments
 from rota.protocol.command import load_script
-from rota.server.logins import LoginUnknown, ask
+from rota.server.logins import LoginUnknown, request_login
 from rota.tasks.registry import default_registry
 from rota_supervisor.code_probe import REPLY_FD, FaultReply, ModulesReply, fault_reply, login_reply
 from rota_supervisor.messages import ImportFailed, ScheduledCalls
@@ -211,7 +211,7 @@ def main() -> None:
 
 def _login_of(provider: str) -> dict[str, Any] | FaultReply:
     try:
-        return login_reply(ask(provider))
+        return login_reply(request_login(provider))
     except LoginUnknown as error:
         return fault_reply(error)
 

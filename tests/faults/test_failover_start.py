@@ -49,13 +49,13 @@ def test_a_service_nobody_knows_is_told_with_those_that_are_known(service: Senti
 def test_a_wrong_password_of_the_sentinels_is_told_as_what_they_said(service: Sentinels, tmp_path: Path) -> None:
     code, said = checked(tmp_path, service.url.partition("?")[0])
     assert code == 69
-    assert "did not tell (NOAUTH" in said
+    assert "did not reply (NOAUTH" in said
 
 
 def test_a_server_in_the_place_of_a_sentinel_is_told(service: Sentinels, tmp_path: Path) -> None:
     code, said = checked(tmp_path, f"redis+sentinel://127.0.0.1:{service.primary().port}/{SERVICE}")
     assert code == 69
-    assert "did not tell (ERR unknown command" in said
+    assert "did not reply (ERR unknown command" in said
 
 
 def test_sentinels_that_do_not_answer_are_told_each_with_its_reason(tmp_path: Path) -> None:
@@ -63,7 +63,7 @@ def test_sentinels_that_do_not_answer_are_told_each_with_its_reason(tmp_path: Pa
     two = free_port()
     code, said = checked(tmp_path, f"redis+sentinel://127.0.0.1:{one},127.0.0.1:{two}/{SERVICE}")
     assert code == 69
-    assert f"127.0.0.1:{one}, 127.0.0.1:{two} did not tell (no connection: Connection refused)" in said
+    assert f"127.0.0.1:{one}, 127.0.0.1:{two} did not reply (no connection: Connection refused)" in said
 
 
 def test_a_client_of_the_application_follows_its_own_sentinels(service: Sentinels, namespace: str) -> None:

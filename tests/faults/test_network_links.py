@@ -125,7 +125,7 @@ def stay_connected(link: Link, over: threading.Event) -> None:
         except ServerError as error:
             over.wait(link.failed(error))
         else:
-            link.worked()
+            link.succeeded()
             over.wait(0.2)
     link.close()
 

@@ -52,8 +52,8 @@ def test_an_outage_is_told_once_and_so_is_its_end(link: Link, logged: int) -> No
     delays = [link.failed(ConnectionLost("gone", "network")) for _ in range(5)]
     assert delays[4] > delays[0] > 0
     assert link.connection() is not first
-    link.worked()
-    link.worked()
+    link.succeeded()
+    link.succeeded()
     assert [line["event"] for line in _events(logged)] == ["redis.lost", "redis.back"]
     assert link.failed(ConnectionLost("gone", "network")) < delays[4]
 
@@ -77,7 +77,7 @@ def test_of_a_pipelined_call_the_answer_is_read_when_it_is_wanted_whatever_was_a
     assert pipelined is not None
     assert link.connection().execute("PING") == b"PONG"
     assert link.connection() is connection
-    assert pipelined.answer().status is TurnStatus.LOST
+    assert pipelined.reply().status is TurnStatus.LOST
     assert connection.execute("ECHO", "in order") == b"in order"
 
 
@@ -92,14 +92,14 @@ def test_a_connection_on_which_a_pipelined_call_was_not_answered_in_time_is_used
         assert link.connection() is not first
         assert link.connection().execute("ECHO", "in order") == b"in order"
         with pytest.raises(ConnectionLost):
-            pipelined.answer()
+            pipelined.reply()
 
 
 def test_a_pipelined_script_that_the_server_forgot_is_sent_as_text(link: Link) -> None:
     link.connection().execute("SCRIPT", "FLUSH")
     pipelined = link.pipeline(_LOST)
     assert pipelined is not None
-    assert pipelined.answer().status is TurnStatus.LOST
+    assert pipelined.reply().status is TurnStatus.LOST
 
 
 def test_the_answer_of_a_pipelined_call_is_lost_with_its_connection_and_with_nothing_else(link: Link) -> None:
@@ -109,6 +109,6 @@ def test_the_answer_of_a_pipelined_call_is_lost_with_its_connection_and_with_not
     first.close()
     assert pipelined is not None
     with pytest.raises(ConnectionLost):
-        pipelined.answer()
+        pipelined.reply()
     link.failed(ConnectionLost("gone", "network"))
     assert link.connection().execute("PING") == b"PONG"

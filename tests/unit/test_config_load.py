@@ -179,7 +179,7 @@ FAULTS = {
     ),
     'redis_url = "http://localhost"': (
         "redis_url: 'http://***' is not a Redis URL: it must begin with redis://, rediss:// or unix://, or with "
-        "redis+sentinel:// to have sentinels asked for the primary"
+        "redis+sentinel:// to query sentinels for the primary"
     ),
     'redis_url = "redis://a"\nredis_url_file = "b"': "redis_url_file: give redis_url or redis_url_file, not both",
     f'[control]\nsocket = "/{"x" * 120}"': (

@@ -13,7 +13,7 @@ from rota.client.default_clients import resolve
 from rota.server import logins
 from rota.server.address import ServerAccess, address_with
 from rota.server.connection import Connection
-from rota.server.logins import Login, LoginUnknown, ProvidedLogins, ProviderFault, ask, login_of, logins_of
+from rota.server.logins import Login, LoginUnknown, ProvidedLogins, ProviderFault, login_of, logins_of, request_login
 from rota.server.server_errors import error_of_reply
 from rota.tasks.fleet_settings import ClientSettings
 
@@ -62,7 +62,7 @@ WRONG = {
     "four things": (("shop", SECRET, 1, 2), "returned (str, str, int, int)"),
     "a text as the time": (("shop", SECRET, "soon"), "returned (str, str, str)"),
     "a time that is no number": (("shop", SECRET, math.nan), "expired nan s ago"),
-    "what has expired": (("shop", SECRET, UNIX_NOW - 12), "expired 12 s ago: look at this machine's clock"),
+    "what has expired": (("shop", SECRET, UNIX_NOW - 12), "expired 12 s ago: check this machine's clock"),
 }
 
 
@@ -89,7 +89,7 @@ def test_a_provider_that_cannot_be_used_is_a_fault_of_its_setting(
 ) -> None:
     module(text)
     with pytest.raises(ProviderFault) as told:
-        ask(provider)
+        request_login(provider)
     assert str(told.value).startswith(f"redis_credentials = '{provider}': ")
     assert message in str(told.value)
 
@@ -97,7 +97,7 @@ def test_a_provider_that_cannot_be_used_is_a_fault_of_its_setting(
 def test_a_provider_that_raises_is_told_with_its_place_and_without_secrets(module: Callable[[str], None]) -> None:
     module(f"def login(): raise RuntimeError('no answer of https://me:{SECRET}@vault/v1, try later')")
     with pytest.raises(LoginUnknown) as told:
-        ask("shop_auth:login")
+        request_login("shop_auth:login")
     assert "the provider failed: RuntimeError: no answer of *** try later (" in str(told.value)
     assert "shop_auth.py:1)" in str(told.value)
     assert not isinstance(told.value, ProviderFault)
@@ -107,7 +107,9 @@ def test_a_provider_that_raises_is_told_with_its_place_and_without_secrets(modul
 def test_providers_of_redis_py_are_taken_as_a_class_and_as_an_object(module: Callable[[str], None]) -> None:
     text = "class Own:\n    def get_credentials(self): return 'shop', 'word'\nown = Own()"
     module(text)
-    assert [ask(f"shop_auth:{name}")[:2] for name in ("Own", "own", "own.get_credentials")] == [("shop", "word")] * 3
+    assert [request_login(f"shop_auth:{name}")[:2] for name in ("Own", "own", "own.get_credentials")] == [
+        ("shop", "word")
+    ] * 3
 
 
 def test_a_provider_is_called_again_when_a_fifth_of_the_time_is_left(

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from rota.server.address import Address, Answer, Question, parse_address, search
+from rota.server.address import Address, Query, ReplyOrError, parse_address, search
 from rota.server.server_errors import ConnectionLost, Refused, ServerError
 
 URL = "redis+sentinel://me:secret@one:1,two:2,three:3/shop/4?sentinel_username=guard&sentinel_password=open"
@@ -17,7 +17,7 @@ def named(host: str, port: int = 6379) -> Sequence[bytes]:
     return [host.encode(), str(port).encode()]
 
 
-def asked(*answers: Answer) -> tuple[list[Question], ServerError | None]:
+def asked(*answers: ReplyOrError) -> tuple[list[Query], ServerError | None]:
     """The questions when these answers are given, and the error that it ends with."""
     searching = search(parse_address(URL))
     questions = [next(searching)]
@@ -100,12 +100,12 @@ def test_an_unknown_service_is_told_with_those_that_are_known() -> None:
         [b"\xff", b"6379"],
     ],
 )
-def test_an_answer_that_is_no_place_is_told_and_passed_over(answer: Answer) -> None:
+def test_an_answer_that_is_no_place_is_told_and_passed_over(answer: ReplyOrError) -> None:
     questions, error = asked(answer, named("10.0.0.1"), PRIMARY)
     assert error is None
     assert [question.address.host for question in questions] == ["one", "two", "10.0.0.1"]
     _, error = asked(answer, SILENT, SILENT, b"OK")
-    assert told(error).startswith(f"no primary of 'shop': one:1 answered {repr(answer)[:20]}")
+    assert told(error).startswith(f"no primary of 'shop': one:1 replied {repr(answer)[:20]}")
     assert len(told(error)) < 300
 
 
@@ -116,16 +116,16 @@ def test_services_that_are_none_do_not_end_the_search_otherwise() -> None:
 
 
 def test_sentinels_that_watch_nothing_are_told_of() -> None:
-    assert told(asked(None, None, None, [])[1]).endswith("three:3 knows none at all")
+    assert told(asked(None, None, None, [])[1]).endswith("three:3 knows no service")
 
 
 def test_without_any_sentinel_each_is_told_with_its_reason() -> None:
     questions, error = asked(SILENT, SILENT, Refused("NOAUTH Authentication required."))
     assert len(questions) == 3
     assert told(error) == (
-        "no primary of 'shop': one:1 did not tell (no connection: Connection refused); "
-        "two:2 did not tell (no connection to one:1: Connection refused); "
-        "three:3 did not tell (NOAUTH Authentication required.)"
+        "no primary of 'shop': one:1 did not reply (no connection: Connection refused); "
+        "two:2 did not reply (no connection to one:1: Connection refused); "
+        "three:3 did not reply (NOAUTH Authentication required.)"
     )
 
 

@@ -19,7 +19,7 @@ from rota.errors import Unavailable
 from rota.protocol.command import Command
 from rota.protocol.store import BATCH
 from rota.protocol.wire import command, pack, text_of
-from rota.server.connection import GRACE_SECONDS, PARK_SECONDS, ConnectionOptions, unanswered, wait_for
+from rota.server.connection import GRACE_SECONDS, PARK_SECONDS, ConnectionOptions, silence_error, wait_for
 from rota.server.endpoint import Endpoint
 from rota.server.server_errors import REASON_NETWORK, REASON_SILENT, ConnectionLost, ServerError, UnknownScript
 from rota.server.session import NO_REPLY, Confirmation
@@ -142,7 +142,7 @@ class ReplyList:
             first: Any = self._connection.try_receive()
             if first is NO_REPLY:
                 if time.monotonic() > self.silent_at:
-                    raise unanswered(PARK_SECONDS)
+                    raise silence_error(PARK_SECONDS)
                 return None
             rest: Any = self._connection.receive()
         except ServerError as error:

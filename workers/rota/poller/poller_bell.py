@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 from rota.child.child_process import Orphaned, StopSignals
 from rota.protocol.keys import Keys
 from rota.protocol.wire import command, pack
-from rota.server.connection import GRACE_SECONDS, LONG_PARK_SECONDS, Connection, unanswered
+from rota.server.connection import GRACE_SECONDS, LONG_PARK_SECONDS, Connection, silence_error
 from rota.server.link import Link
 from rota.server.server_errors import Refused, ServerError
 from rota.server.session import NO_REPLY, PushMessage
@@ -182,9 +182,9 @@ class PollerBell:
             reply = connection.try_receive()
         if reply is NO_REPLY:
             if self._parked_at is not None and now - self._parked_at > LONG_PARK_SECONDS + GRACE_SECONDS:
-                raise unanswered(LONG_PARK_SECONDS)
+                raise silence_error(LONG_PARK_SECONDS)
             return False
-        self._link.worked()
+        self._link.succeeded()
         if connection.is_to_renew:
             self.disconnect()
         else:

@@ -260,7 +260,7 @@ class PollerLoop:
                 self.bell.disconnect()
                 self.waiter.pause(self.link.failed(error))
                 continue
-            self.link.worked()
+            self.link.succeeded()
             self._rest()
         self._show(Phase.DRAINING)
         return child_process.EXIT_DRAINED

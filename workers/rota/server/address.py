@@ -63,7 +63,7 @@ class Sentinels:
     """The sentinels that know the primary of a service."""
 
     service: str
-    places: tuple[tuple[str, int], ...]  # host and port of each sentinel
+    addresses: tuple[tuple[str, int], ...]  # host and port of each sentinel
     username: str = ""  # for the sentinels, not for the server
     password: str = field(default="", repr=False)
 
@@ -108,10 +108,10 @@ class Address:
         """The address in messages."""
         if self.sentinels is not None:
             return f"the primary of {self.sentinels.service!r}"
-        return self.path or shown_place(self.host, self.port)
+        return self.path or shown_address(self.host, self.port)
 
 
-def shown_place(host: str, port: int) -> str:
+def shown_address(host: str, port: int) -> str:
     """Return host and port as in a URL."""
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
@@ -176,12 +176,11 @@ def _of_one_server(url: str) -> Address:
     if parts.scheme not in SCHEMES or "://" not in url:
         raise ValueError(
             "is not a Redis URL: it must begin with redis://, rediss:// or unix://, "
-            "or with redis+sentinel:// to have sentinels asked for the primary"
+            "or with redis+sentinel:// to query sentinels for the primary"
         )
-    may_say = (
-        "a URL may say host, port, user, password and database, as in redis://user:password@host:6379/0, and no more"
-    )
-    query = _options(parts.query, parts.fragment, frozenset({"db"}), may_say)
+    url_parts = "host, port, user, password and database, as in redis://user:password@host:6379/0"
+    allowed = f"a URL may contain {url_parts}, and no more"
+    query = _options(parts.query, parts.fragment, frozenset({"db"}), allowed)
     unix = parts.scheme == "unix"
     if unix and not parts.path:
         raise ValueError("names no socket: write its path, as in unix:///run/redis.sock")
@@ -220,17 +219,17 @@ def _split(url: str) -> SplitResult:
 
 def _of_sentinels(found: re.Match[str]) -> Address:
     scheme, credentials, hosts, path, options, fragment = (part or "" for part in found.groups())
-    may_say = "beside db there are sentinel_username and sentinel_password, for sentinels that want them"
-    query = _options(options, fragment, _SENTINEL_OPTIONS, may_say)
+    allowed = "beside db there are sentinel_username and sentinel_password, for sentinels that want them"
+    query = _options(options, fragment, _SENTINEL_OPTIONS, allowed)
     service, _, database = path.strip("/").partition("/")
     if not service:
         raise ValueError(
-            "names no service: which primary the sentinels are asked for follows their places, "
+            "names no service: write the name of the primary after the sentinels, "
             "as in redis+sentinel://one:26379,two:26379,three:26379/mymaster/0"
         )
     username, _, password = credentials.partition(":")
     try:
-        places = tuple(_place(member) for member in hosts.split(","))
+        addresses = tuple(_host_and_port(member) for member in hosts.split(","))
         number = _database(query.get("db") or database)
     except ValueError:
         raise ValueError(
@@ -245,11 +244,11 @@ def _of_sentinels(found: re.Match[str]) -> Address:
         database=number,
         username=unquote(username),
         password=unquote(password),
-        sentinels=Sentinels(unquote(service), places, *guards),
+        sentinels=Sentinels(unquote(service), addresses, *guards),
     )
 
 
-def _options(text: str, fragment: str, known: frozenset[str], may_say: str) -> dict[str, str]:
+def _options(text: str, fragment: str, known: frozenset[str], allowed: str) -> dict[str, str]:
     if fragment:
         raise ValueError("has a '#' in it: write it as %23")
     query = {name: values[0] for name, values in parse_qs(text, keep_blank_values=True).items()}
@@ -259,11 +258,11 @@ def _options(text: str, fragment: str, known: frozenset[str], may_say: str) -> d
             if unknown[0] in OPTIONS_OF_CLIENTS
             else "*** (not shown: it may be the rest of a password)"
         )
-        raise ValueError(f"has the option {shown}: {may_say} (authorities for TLS: set redis_tls_ca)")
+        raise ValueError(f"has the option {shown}: {allowed} (authorities for TLS: set redis_tls_ca)")
     return query
 
 
-def _place(member: str) -> tuple[str, int]:
+def _host_and_port(member: str) -> tuple[str, int]:
     parts = urlsplit(f"//{member}")
     if not parts.hostname:
         raise ValueError(member)
@@ -278,7 +277,7 @@ _MOST_SHOWN: Final = 80  # characters of a reply that is not valid
 
 
 @dataclass(frozen=True, slots=True)
-class Question:
+class Query:
     """A query of the search: connect to `address`, send `args`, and give up after `seconds` without connection or
     reply."""
 
@@ -287,10 +286,10 @@ class Question:
     seconds: float
 
 
-Answer = Any
+ReplyOrError = Any
 """A reply as hiredis reads it, or the ServerError in its place."""
 
-Search = Generator[Question, Answer, None]
+Search = Generator[Query, ReplyOrError, None]
 
 
 def search(address: Address) -> Search:
@@ -300,52 +299,52 @@ def search(address: Address) -> Search:
     """
     assert address.sentinels is not None
     sentinels = address.sentinels
-    found: dict[tuple[str, int], str] = {}  # why each server that was named is not the primary
-    words: dict[str, list[str]] = {}  # each reply, and the sentinels that gave it
-    asked: Address | None = None  # a sentinel that replies
-    for place in sentinels.places:
+    faults: dict[tuple[str, int], str] = {}  # why each server that was named is not the primary
+    replies: dict[str, list[str]] = {}  # each reply, and the sentinels that gave it
+    responsive: Address | None = None  # a sentinel that replies
+    for host_and_port in sentinels.addresses:
         sentinel = Address(
-            *place,
+            *host_and_port,
             tls=address.tls,
             username=sentinels.username,
             password=sentinels.password,
             tls_files=address.tls_files,
         )
-        answer = yield _of_sentinel(sentinel, "GET-MASTER-ADDR-BY-NAME", sentinels.service)
-        if not isinstance(answer, ServerError):
-            asked = sentinel
-        named = _named_place(answer)
+        reply = yield _of_sentinel(sentinel, "GET-MASTER-ADDR-BY-NAME", sentinels.service)
+        if not isinstance(reply, ServerError):
+            responsive = sentinel
+        named = _named_address(reply)
         if named is None:
-            words.setdefault(_without_answer(answer, sentinel), []).append(sentinel.place)
+            replies.setdefault(_unusable_reply(reply, sentinel), []).append(sentinel.place)
             continue
-        if named not in found:
+        if named not in faults:
             candidate = replace(address, host=named[0], port=named[1], sentinels=None)
-            fault = _fault((yield Question(candidate, ("ROLE",), PRIMARY_SECONDS)), candidate)
+            fault = _fault((yield Query(candidate, ("ROLE",), PRIMARY_SECONDS)), candidate)
             if not fault:
                 return
-            found[named] = fault
-        words.setdefault(f"named {shown_place(*named)} ({found[named]})", []).append(sentinel.place)
-    more = "" if asked is None else (yield from _explain(asked, sentinels.service, known=bool(found)))
-    said = "; ".join(f"{', '.join(places)} {what}" for what, places in words.items())
-    raise ConnectionLost(f"no primary of {sentinels.service!r}: {said}{more}", REASON_SENTINEL)
+            faults[named] = fault
+        replies.setdefault(f"named {shown_address(*named)} ({faults[named]})", []).append(sentinel.place)
+    more = "" if responsive is None else (yield from _explain(responsive, sentinels.service, known=bool(faults)))
+    details = "; ".join(f"{', '.join(names)} {reply}" for reply, names in replies.items())
+    raise ConnectionLost(f"no primary of {sentinels.service!r}: {details}{more}", REASON_SENTINEL)
 
 
-def _explain(sentinel: Address, service: str, *, known: bool) -> Generator[Question, Answer, str]:
+def _explain(sentinel: Address, service: str, *, known: bool) -> Generator[Query, ReplyOrError, str]:
     # Information for the reader of the error: the services that exist, or why there is no failover.
     if known:
-        answer = yield _of_sentinel(sentinel, "CKQUORUM", service)
-        return f"; {answer}" if isinstance(answer, Refused) else ""  # NOQUORUM, with what is missing
-    answer = yield _of_sentinel(sentinel, "MASTERS")
-    return f"; {sentinel.place} knows {_names(answer)}" if isinstance(answer, list) else ""
+        reply = yield _of_sentinel(sentinel, "CKQUORUM", service)
+        return f"; {reply}" if isinstance(reply, Refused) else ""  # NOQUORUM, with what is missing
+    reply = yield _of_sentinel(sentinel, "MASTERS")
+    return f"; {sentinel.place} knows {_names(reply)}" if isinstance(reply, list) else ""
 
 
-def _of_sentinel(sentinel: Address, *args: str) -> Question:
-    return Question(sentinel, ("SENTINEL", *args), SENTINEL_SECONDS)
+def _of_sentinel(sentinel: Address, *args: str) -> Query:
+    return Query(sentinel, ("SENTINEL", *args), SENTINEL_SECONDS)
 
 
-def _named_place(answer: Answer) -> tuple[str, int] | None:
+def _named_address(reply: ReplyOrError) -> tuple[str, int] | None:
     # None for an address that cannot be connected to: the sentinel must be skipped, and no resolver must raise.
-    match answer:
+    match reply:
         case [bytes() as host, bytes() as port] if (
             host and b"\0" not in host and _PORT.fullmatch(port) and int(port) < 1 << 16
         ):
@@ -356,32 +355,32 @@ def _named_place(answer: Answer) -> tuple[str, int] | None:
     return None
 
 
-def _without_answer(answer: Answer, asked: Address) -> str:
+def _unusable_reply(reply: ReplyOrError, server: Address) -> str:
     """Return the reply of a sentinel that named no address, as text."""
-    if isinstance(answer, ServerError):
-        return f"did not tell ({_without_place(answer, asked)})"
-    return "did not know it" if answer is None else f"answered {repr(answer)[:_MOST_SHOWN]}"
+    if isinstance(reply, ServerError):
+        return f"did not reply ({_without_address(reply, server)})"
+    return "did not know it" if reply is None else f"replied {repr(reply)[:_MOST_SHOWN]}"
 
 
-def _without_place(error: ServerError, asked: Address) -> str:
-    return str(error).replace(f" to {asked.place}:", ":")
+def _without_address(error: ServerError, server: Address) -> str:
+    return str(error).replace(f" to {server.place}:", ":")
 
 
-def _fault(role: Answer, asked: Address) -> str:
+def _fault(role: ReplyOrError, server: Address) -> str:
     """Return why a server with this reply to ROLE is not the primary, or "" if it is."""
     match role:
         case Refused():  # the password or the permissions are wrong, and so they would be at any other server
             raise role
         case ServerError():
-            return _without_place(role, asked)
-        case [word, *_]:
-            return "" if word == _PRIMARY else "a replica"
+            return _without_address(role, server)
+        case [role_name, *_]:
+            return "" if role_name == _PRIMARY else "a replica"
         case _:
-            return f"which says no role: {role!r}"
+            return f"whose reply has no role: {role!r}"
 
 
 def _names(services: Sequence[object]) -> str:
     # Each service is a flat list of fields and values.
     pairs = [zip(each[::2], each[1::2], strict=False) for each in services if isinstance(each, list)]
     names = [next((value for field, value in each if field == b"name"), b"?") for each in pairs]
-    return ", ".join(repr(name.decode(errors="replace")) for name in names if isinstance(name, bytes)) or "none at all"
+    return ", ".join(repr(name.decode(errors="replace")) for name in names if isinstance(name, bytes)) or "no service"

@@ -19,7 +19,7 @@ from typing import Any, Final, Protocol, TypeVar, cast
 from rota.protocol.command import Command
 from rota.protocol.wire import Arg, command, pack
 from rota.server import server_errors as errors
-from rota.server.address import PRIMARY_SECONDS, SENTINEL_SECONDS, Address, Question, search
+from rota.server.address import PRIMARY_SECONDS, SENTINEL_SECONDS, Address, Query, search
 from rota.server.logins import Renewal
 from rota.server.server_errors import REASON_NETWORK, REASON_PROTOCOL, REASON_SILENT, ConnectionLost, ServerError
 from rota.server.session import NO_REPLY, Session, connection_fault, greeting, greeting_fault, tls_context
@@ -67,7 +67,7 @@ class AioStream(asyncio.Protocol):
             self._transport.write(data)
         return reply
 
-    async def ask(self, data: bytes) -> Any:
+    async def request(self, data: bytes) -> Any:
         """Send one command and wait for its reply. Raises ServerError if the connection fails or the reply is an
         error."""
         reply = await self.send(data)
@@ -132,7 +132,7 @@ class AioStream(asyncio.Protocol):
 
     def _give(self, reply: Any) -> None:
         if not self._awaited:
-            self._finish(ConnectionLost("the server said something that nobody asked for", REASON_PROTOCOL))
+            self._finish(ConnectionLost("the server sent a reply to no command", REASON_PROTOCOL))
             return
         waits = self._awaited.popleft()
         if not waits.done():
@@ -199,7 +199,7 @@ class Opener:
         # server
         # is. The next search begins with that sentinel again, so with one limit for the whole search it would never be
         # skipped.
-        return len(sentinels.places) * (SENTINEL_SECONDS + PRIMARY_SECONDS)
+        return len(sentinels.addresses) * (SENTINEL_SECONDS + PRIMARY_SECONDS)
 
     async def open(self) -> AioStream:
         """Return a connection after its greeting. Raises ServerError if it cannot be opened."""
@@ -214,11 +214,11 @@ class Opener:
         if self._address.sentinels is None:
             return await self._open(self._address)
         searching = search(self._address)
-        question = next(searching)
+        query = next(searching)
         while True:
-            stream, answer = await self._ask_once(question)
+            stream, reply = await self._query_once(query)
             try:
-                question = searching.send(answer)
+                query = searching.send(reply)
             except StopIteration:  # that was the primary: keep this connection
                 assert stream is not None
                 return stream
@@ -227,14 +227,14 @@ class Opener:
                 raise
             _close(stream)
 
-    async def _ask_once(self, question: Question) -> tuple[AioStream | None, Any]:
+    async def _query_once(self, query: Query) -> tuple[AioStream | None, Any]:
         stream = None
         try:
-            async with asyncio.timeout(question.seconds):
-                stream = await self._open(question.address)
-                return stream, await stream.ask(command((pack(question.args),)))
+            async with asyncio.timeout(query.seconds):
+                stream = await self._open(query.address)
+                return stream, await stream.request(command((pack(query.args),)))
         except TimeoutError:
-            return stream, ConnectionLost(f"it took longer than {question.seconds:g} s", REASON_SILENT)
+            return stream, ConnectionLost(f"it took longer than {query.seconds:g} s", REASON_SILENT)
         except ServerError as error:
             return stream, error
         except BaseException:
@@ -262,9 +262,9 @@ class Opener:
             login = await asyncio.to_thread(address.login)
         *first, name = greeting(address, login, self._name)
         for each in first:
-            await stream.ask(each)
+            await stream.request(each)
         with contextlib.suppress(errors.Refused):
-            await stream.ask(name)
+            await stream.request(name)
         stream.renewal = address.renewal_of(login)
 
     async def _connect(self, address: Address) -> AioStream:
@@ -326,11 +326,11 @@ class AioConnection:
 
     async def execute(self, *args: Arg) -> Any:
         """Run a plain command and return the reply as hiredis reads it. Raises ServerError if it fails."""
-        return await self.ask(command((pack(args),)))
+        return await self.request(command((pack(args),)))
 
-    async def ask(self, data: bytes) -> Any:
+    async def request(self, data: bytes) -> Any:
         """Run a command in wire form and return the reply as hiredis reads it. Raises ServerError if it fails."""
-        return await self._watched(self._ask(data))
+        return await self._watched(self._request(data))
 
     async def close(self) -> None:
         """Close at once. May be called again. The next command connects again."""
@@ -338,21 +338,21 @@ class AioConnection:
 
     async def _watched(self, step: Awaitable[T]) -> T:
         try:
-            answer = await step
+            reply = await step
         except ServerError as error:
             self._watch.down(error)
             raise
         self._watch.up()
-        return answer
+        return reply
 
     async def _run(self, call: Command[T]) -> T:
         try:
-            raw = await self._ask(call.by_sha())
+            raw = await self._request(call.by_sha())
         except errors.UnknownScript:
-            raw = await self._ask(call.by_text())
+            raw = await self._request(call.by_text())
         return errors.read_reply(call, raw)
 
-    async def _ask(self, data: bytes) -> Any:
+    async def _request(self, data: bytes) -> Any:
         async with self._lock:
             self._watch.asked()
             if self._stream is not None and self._stream.is_to_renew:
@@ -360,7 +360,7 @@ class AioConnection:
             try:
                 if self._stream is None:
                     self._stream = await within(self._opener.patience(self._seconds()), self._opener.open())
-                return await within(self._seconds(), self._stream.ask(data))
+                return await within(self._seconds(), self._stream.request(data))
             except (ConnectionLost, asyncio.CancelledError):  # no caller waits for a late reply any more
                 self._drop()
                 raise
@@ -395,20 +395,20 @@ class Resolver:
     """
 
     def __init__(self) -> None:
-        self._going: dict[str, asyncio.Future[Found]] = {}
+        self._lookup: dict[str, asyncio.Future[Found]] = {}
 
     async def addresses_of(self, host: str) -> list[str]:
         """Return the addresses of a host, the best first; the host itself if it is an address. Raises OSError if there
         is none."""
         if _is_address(host):
             return [host]
-        going = self._going.get(host) or self._begin(host)
-        found = await asyncio.shield(going)  # a caller that gives up leaves the lookup to the others
+        lookup = self._lookup.get(host) or self._start(host)
+        found = await asyncio.shield(lookup)  # a caller that gives up leaves the lookup to the others
         if isinstance(found, OSError):
             raise found
         return found
 
-    def _begin(self, host: str) -> "asyncio.Future[Found]":
+    def _start(self, host: str) -> "asyncio.Future[Found]":
         loop = asyncio.get_running_loop()
 
         def look_up() -> None:
@@ -420,13 +420,13 @@ class Resolver:
             threading.Thread(target=look_up, daemon=True, name="rota-resolver").start()
         except RuntimeError as error:  # no more threads can be started now
             raise OSError(str(error)) from error
-        self._going[host] = going = loop.create_future()
-        return going
+        self._lookup[host] = lookup = loop.create_future()
+        return lookup
 
     def _end(self, host: str, found: Found) -> None:
-        going = self._going.pop(host)
-        if not going.done():
-            going.set_result(found)
+        lookup = self._lookup.pop(host)
+        if not lookup.done():
+            lookup.set_result(found)
 
 
 def _look_up(host: str) -> Found:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 from rota.protocol.command import Command
 from rota.protocol.wire import Arg, command, pack
 from rota.server import server_errors as errors
-from rota.server.address import Address, Answer, Question, search
+from rota.server.address import Address, Query, ReplyOrError, search
 from rota.server.logins import Login, Renewal
 from rota.server.server_errors import REASON_NETWORK, REASON_SILENT, ConnectionLost, ServerError
 from rota.server.session import (
@@ -101,14 +101,14 @@ class Connection:
     def run(self, call: Command[T]) -> T:
         """Run a script and parse its reply. Raises ServerError if it fails."""
         try:
-            raw = self._ask(call.by_sha())
+            raw = self._query(call.by_sha())
         except errors.UnknownScript:
-            raw = self._ask(call.by_text())
+            raw = self._query(call.by_text())
         return errors.read_reply(call, raw)
 
     def execute(self, *args: Arg) -> Any:
         """Run a plain command and return the reply as hiredis reads it. Raises ServerError if it fails."""
-        return self._ask(command((pack(args),)))
+        return self._query(command((pack(args),)))
 
     @property
     def is_to_renew(self) -> bool:
@@ -158,7 +158,7 @@ class Connection:
         """Return the next reply. Waits at most `read_seconds` for each piece of it. Raises ServerError, also for an
         error reply."""
         while (reply := self._session.reply()) is NO_REPLY:
-            self._wait(select.POLLIN, "to answer")  # wait first, because the reply is hardly ever there already
+            self._wait(select.POLLIN, "to reply")  # wait first, because the reply is hardly ever there already
             self._read()
         return reply
 
@@ -173,7 +173,7 @@ class Connection:
         self._session.take(data)
         return True
 
-    def _ask(self, data: bytes) -> Any:
+    def _query(self, data: bytes) -> Any:
         self.send(data)
         return self.receive()
 
@@ -195,7 +195,7 @@ class Connection:
         self.renewal = address.renewal_of(login)
 
 
-def unanswered(seconds: float) -> ConnectionLost:
+def silence_error(seconds: float) -> ConnectionLost:
     """Return the error for a command parked for `seconds` that had no reply GRACE_SECONDS after that."""
     return ConnectionLost(f"a wait of {seconds:g} s had no end", REASON_SILENT)
 
@@ -225,11 +225,11 @@ def _connect_to_primary(address: Address, options: ConnectionOptions) -> Connect
     if address.sentinels is None:
         return Connection(address, options)
     searching = search(address)
-    question = next(searching)
+    query = next(searching)
     while True:
-        connection, answer = _ask(question, options)
+        connection, reply = _query(query, options)
         try:
-            question = searching.send(answer)
+            query = searching.send(reply)
         except StopIteration:  # that was the primary
             assert connection is not None
             connection.use(options)
@@ -240,18 +240,18 @@ def _connect_to_primary(address: Address, options: ConnectionOptions) -> Connect
         _close(connection)
 
 
-def _ask(question: Question, options: ConnectionOptions) -> tuple[Connection | None, Answer]:
+def _query(query: Query, options: ConnectionOptions) -> tuple[Connection | None, ReplyOrError]:
     hurried = replace(
         options,
-        connect_seconds=min(question.seconds, options.connect_seconds),
-        read_seconds=min(question.seconds, options.read_seconds),
+        connect_seconds=min(query.seconds, options.connect_seconds),
+        read_seconds=min(query.seconds, options.read_seconds),
     )
     try:
-        connection = Connection(question.address, hurried)
+        connection = Connection(query.address, hurried)
     except ServerError as error:
         return None, error
     try:
-        return connection, connection.execute(*question.args)
+        return connection, connection.execute(*query.args)
     except ServerError as error:
         return connection, error
     except BaseException:  # `wait` may raise any exception of its owner, and the socket must not leak

@@ -37,7 +37,7 @@ class Outages:
             log.logger().warning(log_events.REDIS_LOST, reason=error.reason, error=str(error), link=self.name)
         return self._backoff.next_seconds()
 
-    def worked(self) -> None:
+    def succeeded(self) -> None:
         """Log the end of the outage, if there was one, after a command that succeeded."""
         if self._lost_at is None:
             return
@@ -73,7 +73,7 @@ class Pipelined(Generic[T]):
                 self._reply = error
         return not isinstance(self._reply, ConnectionLost)
 
-    def answer(self) -> T:
+    def reply(self) -> T:
         """Wait for the reply and return it parsed. The reply is not kept. Raises ServerError if the call failed."""
         self.take_in()
         reply = self._reply
@@ -94,7 +94,7 @@ class Link:
         self._outages = Outages(options.name, recorder)
         self._connection: Connection | None = None
         self._pipelined: Pipelined[Any] | None = None
-        self.worked = self._outages.worked
+        self.succeeded = self._outages.succeeded
 
     def connection(self, *, is_parked: bool = False) -> Connection:
         """Return the connection. Makes it if there is none. Raises ServerError if that fails.

@@ -25,7 +25,7 @@ from rota.server.server_errors import REASON_CREDENTIALS, ConnectionLost
 SETTING: Final = "redis_credentials"
 # Shares of a password's lifetime. The first leaves time for a provider that fails for a while. The second leaves time
 # for the master, which checks twice a second and passes the next login to its children.
-_ASKED_AGAIN_AFTER: Final = 0.8
+_REQUESTED_AFTER: Final = 0.8
 _RENEWED_AFTER: Final = 0.9
 _HEAD: Final = struct.Struct("<II")  # length and checksum of the login in shared memory
 _MOST_BYTES: Final = 1 << 17
@@ -67,9 +67,9 @@ class Login(NamedTuple):
         return f"Login(user={self.user!r}, until={self.until!r})"
 
     @property
-    def ask_at(self) -> float:
+    def request_at(self) -> float:
         """The time at which the provider should be called for the next login."""
-        return self.since + _ASKED_AGAIN_AFTER * (self.until - self.since)
+        return self.since + _REQUESTED_AFTER * (self.until - self.since)
 
     @property
     def renew_at(self) -> float:
@@ -122,7 +122,7 @@ class ProvidedLogins:
     def kept(self) -> Login | None:
         """Return the login that the provider gave last, until the provider should be called again."""
         login = self._login
-        return login if login is not None and boottime() < login.ask_at else None
+        return login if login is not None and boottime() < login.request_at else None
 
     def current(self) -> Login:
         """Return the login. Calls the provider if necessary. Raises LoginUnknown if that fails and the last login has
@@ -131,7 +131,7 @@ class ProvidedLogins:
         last = self._login
         self._is_new = login is None
         try:
-            login = login or ask(self._provider)
+            login = login or request_login(self._provider)
         except LoginUnknown:
             now = boottime()
             if last is None or now >= last.until:
@@ -172,9 +172,9 @@ class SharedLogins:
     def current(self) -> Login:
         """Return the login."""
         while True:
-            said = os.pread(self.memory, _MOST_BYTES, 0)
-            length, checksum = _HEAD.unpack_from(said)
-            body = said[_HEAD.size : _HEAD.size + length]
+            raw = os.pread(self.memory, _MOST_BYTES, 0)
+            length, checksum = _HEAD.unpack_from(raw)
+            body = raw[_HEAD.size : _HEAD.size + length]
             if zlib.crc32(body) == checksum:
                 return Login(*json.loads(body))
 
@@ -220,7 +220,7 @@ def logins_of(provider: Any) -> Logins | None:
 # Calling a provider
 
 
-def ask(provider: CredentialProvider) -> Login:
+def request_login(provider: CredentialProvider) -> Login:
     """Call a provider. Raises ProviderFault if it cannot be used, LoginUnknown if it fails."""
     named = f"{SETTING} = {provider!r}" if isinstance(provider, str) else SETTING
     found: Any = _imported(provider, named) if isinstance(provider, str) else provider
@@ -228,7 +228,7 @@ def ask(provider: CredentialProvider) -> Login:
         found = found() if isinstance(found, type) else found
         returned = getattr(found, "get_credentials", found)()
     except Exception as error:  # noqa: BLE001 - the border to the application's code
-        raise LoginUnknown(f"{named}: the provider failed: {_told(error)}") from None  # its data may be secret
+        raise LoginUnknown(f"{named}: the provider failed: {_shown_error(error)}") from None  # its data may be secret
     return login_of(returned, named, time.time(), boottime())
 
 
@@ -237,7 +237,7 @@ def _imported(provider: str, named: str) -> Any:
     try:
         imported = _import(module)
     except Exception as error:  # noqa: BLE001 - likewise
-        raise ProviderFault(f"{named}: module {module!r} cannot be imported: {_told(error)}") from None
+        raise ProviderFault(f"{named}: module {module!r} cannot be imported: {_shown_error(error)}") from None
     try:
         found = operator.attrgetter(name)(imported)
     except AttributeError:
@@ -272,13 +272,13 @@ def login_of(returned: object, named: str, unix_now: float, now: float) -> Login
             return Login(user, password, now, now + expires_at - unix_now)
         case (str(), str(), int() | float() as expires_at):
             late = f"{unix_now - expires_at:.0f} s ago"
-            raise LoginUnknown(f"{named}: the password that it gave expired {late}: look at this machine's clock")
+            raise LoginUnknown(f"{named}: the password that it gave expired {late}: check this machine's clock")
     kinds = ", ".join(type(each).__name__ for each in returned) if isinstance(returned, tuple) else ""
     shown = f"({kinds})" if kinds else type(returned).__name__
     raise ProviderFault(f"{named}: the provider returned {shown}: have it {_WHAT_TO_RETURN}")
 
 
-def _told(error: Exception) -> str:
+def _shown_error(error: Exception) -> str:
     """Return kind, text and place of an error, without words that may contain a secret."""
     words = (HIDDEN if may_hold_credentials(word) else word for word in str(error).split())
     frames = traceback.extract_tb(error.__traceback__)

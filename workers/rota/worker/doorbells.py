@@ -16,7 +16,7 @@ from rota.protocol.keys import Keys
 from rota.protocol.tiers import Domain
 from rota.protocol.turns import TurnReply
 from rota.protocol.wire import command, pack
-from rota.server.connection import EARLY_SECONDS, GRACE_SECONDS, NUDGE, PARK_SECONDS, Connection, unanswered
+from rota.server.connection import EARLY_SECONDS, GRACE_SECONDS, NUDGE, PARK_SECONDS, Connection, silence_error
 from rota.server.server_errors import REASON_SILENT, ConnectionLost, UnknownScript, read_reply
 from rota.server.session import NO_REPLY
 
@@ -75,7 +75,7 @@ class Bell:
                 has_nudged = True
             give_up_seconds = self._seconds_to_give_up(parked_ns, now_ns)
             if left + GRACE_SECONDS <= 0:
-                raise unanswered(seconds)
+                raise silence_error(seconds)
             if give_up_seconds <= 0:
                 raise ConnectionLost(_NO_SIGN, REASON_SILENT)
             most = min(left + GRACE_SECONDS if has_nudged else left, give_up_seconds)

@@ -103,7 +103,7 @@ class StartChecker:
         except ServerError as error:
             self.waiter.pause(self.link.failed(error))
             return None
-        self.link.worked()
+        self.link.succeeded()
         return reply
 
     def _wait(self, seconds: float) -> None:

@@ -125,7 +125,7 @@ class Loop(WorkerLoop):
     def _take_pipelined(self, turn: Pipelined[TurnReply], ran_until_ns: int) -> None:
         """Take the reply to a turn that was sent before the last tasks of a claim were run."""
         try:
-            reply = turn.answer()
+            reply = turn.reply()
         except ServerError as error:
             self._sent_before = self._in_flight.has_outcomes
             self.waiter.pause(self.link.failed(error))
@@ -154,7 +154,7 @@ class Loop(WorkerLoop):
         return None
 
     def _take_reply(self, reply: TurnReply, limit: int, anchor: Anchor, ran_until_ns: int = 0) -> None:
-        self.link.worked()
+        self.link.succeeded()
         self._report_stale(reply)
         self._in_flight.take_reply(reply, anchor, ran_until_ns)
         # If a recall may have taken these claims, they are counted when a later reply returns them.

@@ -40,7 +40,7 @@ class RenewalPlan:
 
     def is_due(self, provider: str, now: float) -> bool:
         """Whether to call the provider that is in force now."""
-        is_wanted = self.is_refused or provider != self.provider or now >= self.login.ask_at
+        is_wanted = self.is_refused or provider != self.provider or now >= self.login.request_at
         if not is_wanted and now >= self._not_before:
             self._backoff.reset()
         return is_wanted and now >= self._not_before

@@ -56,7 +56,7 @@ class AsyncTaskEvents(AsyncIterator[TaskEvent]):
             return
         try:
             async with asyncio.timeout(self._seconds):
-                await self._connection.ask(self._reading.trial)
+                await self._connection.request(self._reading.trial)
                 self._reading.start_at(await self._connection.run(self._reading.first_page()))
         except EventsOff:
             await self.aclose()
@@ -74,6 +74,6 @@ class AsyncTaskEvents(AsyncIterator[TaskEvent]):
                 parking = self._reading.park(deadline)
                 if parking is None:
                     raise StopAsyncIteration
-                await self._connection.ask(parking)
+                await self._connection.request(parking)
         except ServerError as error:
             await asyncio.sleep(self._reading.pause_seconds(no_events(error), deadline))

@@ -36,7 +36,7 @@ from rota.server.connection import (
     PARK_SECONDS,
     Connection,
     ConnectionOptions,
-    unanswered,
+    silence_error,
 )
 from rota.server.server_errors import ServerError
 from rota.server.session import NO_REPLY
@@ -75,7 +75,7 @@ class Doorbells:
                 connection.send(NUDGE)
                 has_nudged = True
             if left + GRACE_SECONDS <= 0:
-                raise unanswered(seconds)
+                raise silence_error(seconds)
             wakeup.wait(left + GRACE_SECONDS if has_nudged else left, connection.fileno())
         return "" if rung is None else self._queues[rung[0]]
 

@@ -19,7 +19,7 @@ _REPLY_SECONDS: Final = 5.0
 
 def turns_connection(address: Address, outages: Outages) -> AioConnection:
     """Return the connection for turns, and for the queries before a start. It never repeats a command."""
-    return AioConnection(Opener(address, outages.name), lambda: _REPLY_SECONDS, ConnectionWatch(up=outages.worked))
+    return AioConnection(Opener(address, outages.name), lambda: _REPLY_SECONDS, ConnectionWatch(up=outages.succeeded))
 
 
 class AioStartChecker:
@@ -78,12 +78,12 @@ class AioBell:
     async def _listen(self) -> None:
         rung: Iterable[str]
         try:
-            queue = self._bell.rung(await self._connection.ask(self._bell.call(self._bell.longest_seconds)))
+            queue = self._bell.rung(await self._connection.request(self._bell.call(self._bell.longest_seconds)))
         except ServerError as error:
             await asyncio.sleep(self._outages.failed(error))
             rung = () if isinstance(error, PushedBack) else self._bell.queues
         else:
-            self._outages.worked()
+            self._outages.succeeded()
             rung = (queue,) if queue else ()
         self._parked = None
         self._rung(rung)
