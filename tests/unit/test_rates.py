@@ -42,7 +42,7 @@ def test_what_is_no_rate_is_told_at_the_decorator(options: Any, message: str) ->
 
 def test_a_name_that_is_no_parameter_is_told_at_the_decorator_with_those_there_are() -> None:
     declare = rota.task(name="charge", rate="1/s", rate_key="{acount}")
-    with pytest.raises(ValueError, match=r"charge: names 'acount', which is not a parameter .* account, shop, kind"):
+    with pytest.raises(ValueError, match=r"charge: rate_key names 'acount', which is not a .* account, shop, kind"):
         declare(charge)
     assert fault_in_rate_key("{rest}", inspect.signature(charge))
     assert not fault_in_rate_key("{shop}-{kind}", inspect.signature(charge))
