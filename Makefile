@@ -49,11 +49,11 @@ test-redis: $(VENV)/.installed-dev ## Clients over connections that an applicati
 			tests/integration/test_borrowed_connections.py $(PYTEST_ARGS) || exit 1; \
 	done
 
-test-python: ## Unit and process tests on another Python: PYTHON_OTHER, or the newest that is here, 3.12 to 3.14
+test-python: ## Unit and process tests on another Python, against Valkey: PYTHON_OTHER, or the newest that is here, 3.12 to 3.14
 	@test -n "$(PYTHON_OTHER)" || { echo "make: no other Python found, 3.12 to 3.14; say which: make test-python PYTHON_OTHER=/path/to/python3" >&2; exit 1; }
 	@echo "make test-python: $(PYTHON_OTHER), $$($(PYTHON_OTHER) --version)"
 	$(MAKE) --no-print-directory VENV=$(OTHER_VENV) PYTHON=$(PYTHON_OTHER) $(OTHER_VENV)/.installed-dev
-	$(OTHER_VENV)/bin/pytest -n $(TEST_WORKERS) tests/unit tests/process $(PYTEST_ARGS)
+	TEST_SERVERS=valkey $(OTHER_VENV)/bin/pytest -n $(TEST_WORKERS) tests/unit tests/process $(PYTEST_ARGS)
 
 blocking: $(VENV)/.installed-dev ## Make the client that blocks of the one on asyncio, after that was changed
 	PYTHONPATH=tests $(BIN)/python -m support.blocking_client

@@ -3,6 +3,7 @@
 import itertools
 import os
 from collections.abc import Iterator
+from typing import Final
 
 import pytest
 import redis
@@ -15,11 +16,11 @@ pytest_plugins = ["support.browser", "support.fleet_fixtures", "support.server_f
 _namespaces = itertools.count(1)
 
 
-def _flavours() -> list[str]:
-    return ["valkey", "redis"]
+# `make test-python` needs one kind only, because `make test` covers both.
+_KINDS: Final = os.environ.get("TEST_SERVERS", "valkey redis").split()
 
 
-@pytest.fixture(scope="session", params=_flavours())
+@pytest.fixture(scope="session", params=_KINDS)
 def server(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     """A running server, once as Valkey and once as Redis. Without Redis its half is skipped, and fails in CI."""
     binary = server_binaries().get(request.param)

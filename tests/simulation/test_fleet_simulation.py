@@ -15,7 +15,7 @@ import pytest
 
 from simulation.run import Run, simulate
 
-SEEDS: Final = int(os.environ.get("SIMULATION_SEEDS", "1500"))
+SEEDS: Final = int(os.environ.get("SIMULATION_SEEDS", "1000"))
 FIRST_SEED: Final = int(os.environ.get("SIMULATION_FIRST_SEED", "0"))
 SEEDS_A_TEST: Final = 100
 SHOWN_FAILURES: Final = 3

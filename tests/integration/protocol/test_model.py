@@ -16,7 +16,7 @@ from machine.schedules import Schedules
 from machine.throttling import Throttling
 from support.servers import Server
 
-EXAMPLES = int(os.environ.get("MODEL_EXAMPLES", "270"))
+EXAMPLES = int(os.environ.get("MODEL_EXAMPLES", "160"))
 STEPS = int(os.environ.get("MODEL_STEPS", "50"))
 
 
