@@ -44,31 +44,31 @@ def test_whatever_stands_in_a_slot_is_a_verdict_or_none(word: int) -> None:
     assert kill_policy.retry_us is None or 0 <= kill_policy.retry_us <= 1 << 52
 
 
-def _verdict(failures: int, **options: Any) -> KillPolicy:
+def _policy(failures: int, **options: Any) -> KillPolicy:
     return kill_policy_of(TaskOptions(**options), failures, lambda: 0.5)
 
 
 def test_the_time_limit_spends_a_retry_with_the_back_off_of_the_task() -> None:
-    assert _verdict(0, retries=1, base=2.0) == KillPolicy(True, 1_000_000)
-    assert _verdict(1, retries=1) == KillPolicy(True, None)
-    assert _verdict(0, retries=0, crash_limit=7) == KillPolicy(True, None, 7)
+    assert _policy(0, retries=1, base=2.0) == KillPolicy(True, 1_000_000)
+    assert _policy(1, retries=1) == KillPolicy(True, None)
+    assert _policy(0, retries=0, crash_limit=7) == KillPolicy(True, None, 7)
 
 
 def test_the_rules_by_exception_hold_for_it_as_for_the_soft_limit() -> None:
-    assert _verdict(0, dead_on=(TimeLimit,)).retry_us is None
-    assert _verdict(0, retry_on=(OSError,)).retry_us is None
-    assert _verdict(0, retry_on=(TimeLimit,), jitter=False).retry_us == 2_000_000
+    assert _policy(0, dead_on=(TimeLimit,)).retry_us is None
+    assert _policy(0, retry_on=(OSError,)).retry_us is None
+    assert _policy(0, retry_on=(TimeLimit,), jitter=False).retry_us == 2_000_000
 
 
 def test_a_back_off_that_gives_no_delay_is_the_end_and_no_error() -> None:
     def sulk(failures: int) -> float:
         raise SystemExit(failures)
 
-    assert _verdict(0, backoff=sulk) == KillPolicy(True, None)
+    assert _policy(0, backoff=sulk) == KillPolicy(True, None)
 
 
 def test_of_what_is_started_once_at_most_nothing_is_said() -> None:
-    assert _verdict(0, crash_limit=0) == KillPolicy()
+    assert _policy(0, crash_limit=0) == KillPolicy()
 
 
 @pytest.mark.parametrize("value", [-1, MOST_CRASHES + 1, True, 1.5, "3"])

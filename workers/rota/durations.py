@@ -98,7 +98,8 @@ def in_words(seconds: float, units: int = 2) -> str:
         return f"{seconds * 1000:.3g} ms"
     if seconds < 10:  # noqa: PLR2004 - where a tenth of a second matters
         return f"{max(0.0, seconds):.1f} s"
-    left, parts = int(seconds), []
+    left = int(seconds)
+    parts = []
     for unit, size in _UNITS:
         if left >= size:
             parts.append(f"{left // size} {unit}")

@@ -249,7 +249,8 @@ class _PollSet:
                 self._poll.unregister(self._fd)
             if fd != _NO_FD:
                 self._poll.register(fd, events)
-            self._fd, self._events = fd, events
+            self._fd = fd
+            self._events = events
         return dict(self._poll.poll(max(0.0, seconds) * 1000))
 
 

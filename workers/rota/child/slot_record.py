@@ -198,7 +198,8 @@ class TaskRecord:
     ) -> int:
         """Publish a task that is about to run, and return its number. If `name` is "", the method `name` supplies it
         and the kill policy later."""
-        words, number_at = self._words, self._number_at
+        words = self._words
+        number_at = self._number_at
         number = (words[number_at] + 1) | 1
         base = self._base = self._copies_at + ((number >> 1) & 1) * TASK_WORDS
         # This need not be written word by word: no reader uses this copy before the number selects it.
@@ -222,7 +223,9 @@ class TaskRecord:
 
     def name(self, name: str, kill_policy: int = 0) -> None:
         """Name the task that `start` published without a name."""
-        words, at, raw = self._words, self._base + _NAME, name.encode()[:NAME_BYTES]
+        words = self._words
+        at = self._base + _NAME
+        raw = name.encode()[:NAME_BYTES]
         words[self._base + _KILL_POLICY] = kill_policy
         begin = (at + 1) * WORD
         self._bytes[begin : begin + len(raw)] = raw
@@ -235,7 +238,8 @@ class TaskRecord:
 
     def extend(self, deadline_ns: int, soft_deadline_ns: int) -> None:
         """Set the deadlines of the current task, 0 for no soft deadline."""
-        words, base = self._words, self._base
+        words = self._words
+        base = self._base
         words[base + _SOFT_DEADLINE] = soft_deadline_ns
         words[base + _DEADLINE] = deadline_ns
 
@@ -343,7 +347,8 @@ class TaskRecord:
         """Return the progress of the task with this entry, or b"" if there is none or the task does not run here."""
         if not self.has_progress:
             return b""
-        mark, at = self._mark_of(entry), self._progress_at * WORD
+        mark = self._mark_of(entry)
+        at = self._progress_at * WORD
         for _ in range(_READ_ATTEMPTS):
             raw = bytes(self._bytes[at : at + PROGRESS_BYTES])
             body = raw[_LENGTH_AT : _TEXT_AT + min(_unpacked(raw[_LENGTH_AT:_MARK_AT]), LONGEST)]

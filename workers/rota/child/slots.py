@@ -215,11 +215,14 @@ class Slot(ProcessRow):
     def assign(self, nonce: int, concurrency: int = 1) -> None:
         """Give the slot to a new process, which runs up to `concurrency` tasks at once. The master calls this before it
         requests the process."""
-        words, process_row = self._words, self._process_row
+        words = self._words
+        process_row = self._process_row
         words[_PHASE] = Phase.EMPTY
         words[HEADER.recycle_reason] = words[HEADER.shortest_soft_ns] = words[HEADER.stepping] = 0
         words[HEADER.held_lines] = 0
-        self._left, self._left_to, words[_OUTCOMES] = 0, OUTCOMES_AT, 0
+        self._left = 0
+        self._left_to = OUTCOMES_AT
+        words[_OUTCOMES] = 0
         self._clear_marks(concurrency)
         words[_HEARTBEAT] = boottime_ns()
         self.pid = self.prefetch_returned = process_row[PROCESS_ROW.quiet] = process_row[PROCESS_ROW.watched] = 0
@@ -299,7 +302,8 @@ class Slot(ProcessRow):
         """Return the number of the task with each index, odd while it runs; [] if the slot was overwritten."""
         if not self.is_intact:
             return []
-        words, concurrency = self._words, self._process_row[_CONCURRENCY]
+        words = self._words
+        concurrency = self._process_row[_CONCURRENCY]
         if concurrency <= 1:
             return [words[_NUMBER]]
         further = words[_FURTHER_NUMBERS : _FURTHER_NUMBERS + (concurrency - 1) * MARK_WORDS : MARK_WORDS]
@@ -345,14 +349,17 @@ class Slot(ProcessRow):
         If they do not fit, only the process knows them. If it is killed before the reply to its turn, those tasks run
         again.
         """
-        left, at, size = self._left, self._left_to, len(data)
+        left = self._left
+        at = self._left_to
+        size = len(data)
         end = at + size
         if (left & _OUTCOMES_MASK) + size > _OUTCOMES_BYTES:
             return False
         if end < METRICS_AT:
             self._bytes[at:end] = data
         else:
-            room, end = METRICS_AT - at, end - _OUTCOMES_BYTES
+            room = METRICS_AT - at
+            end = end - _OUTCOMES_BYTES
             self._bytes[at:METRICS_AT] = data[:room]
             self._bytes[OUTCOMES_AT:end] = data[room:]
         self._left_to = end
@@ -367,7 +374,8 @@ class Slot(ProcessRow):
     def drop_outcomes(self, count: int, size: int) -> None:
         """Remove the first `count` arguments, of `size` bytes, because they are settled. Later ones stay."""
         begin = ((self._left >> _BEGIN_SHIFT & _OUTCOMES_MASK) + size) % _OUTCOMES_BYTES
-        count, length = (self._left >> _COUNT_SHIFT) - count, (self._left & _OUTCOMES_MASK) - size
+        count = (self._left >> _COUNT_SHIFT) - count
+        length = (self._left & _OUTCOMES_MASK) - size
         self._left = self._words[_OUTCOMES] = count << _COUNT_SHIFT | begin << _BEGIN_SHIFT | length if count else 0
         if not count:
             self._left_to = OUTCOMES_AT
@@ -419,7 +427,8 @@ class Slot(ProcessRow):
 
     def grant_watch(self) -> bool:
         """Watch the slot from now on, if that was requested again (master's side)."""
-        requested, process_row = self._words[HEADER.watch_requested], self._process_row
+        requested = self._words[HEADER.watch_requested]
+        process_row = self._process_row
         if requested == process_row[PROCESS_ROW.watch_granted]:
             return False
         process_row[PROCESS_ROW.watch_granted] = requested
@@ -439,7 +448,8 @@ class Slot(ProcessRow):
         """Return the running task, and the outcomes that wait to be settled. Returns None if another task began during
         the read."""
         record = self.record(0)
-        task, outcomes = record.current(), self.outcomes()
+        task = record.current()
+        outcomes = self.outcomes()
         if task is None or record.number != task.number:
             return None
         return HeldUp(task, outcomes)

@@ -56,7 +56,8 @@ class KeyScan(FleetRound):
     ) -> None:
         super().__init__(settings, store, report, leadership, now)
         self._pattern = pattern_of_lists(store.keys)
-        self._inflight, self._lane = store.keys.inflight(""), store.keys.ready_lane("")
+        self._inflight = store.keys.inflight("")
+        self._lane = store.keys.ready_lane("")
         self._cursor = _START
         self._scans = 0
         self._started_at = self._next_scan = now
@@ -86,7 +87,10 @@ class KeyScan(FleetRound):
 
     def _scan(self, connection: Connection, now: float) -> None:
         if self._cursor == _START:
-            self._started_at, self._scans, self._orphans, self._strays = now, 0, 0, {}
+            self._started_at = now
+            self._scans = 0
+            self._orphans = 0
+            self._strays = {}
         args = ("SCAN", self._cursor, "MATCH", self._pattern, "COUNT", SCAN_COUNT, "TYPE", "list")
         self._cursor, keys = self._unless_refused("scan", lambda: connection.execute(*args)) or (_START, [])
         names = list(map(text_of, keys))
@@ -145,7 +149,9 @@ class ScheduledAdoption(FleetRound):
 
     def _scan(self, connection: Connection, now: float) -> None:
         if self._cursor == _START:
-            self._legacy_at_start, self._taken, self._scans = self._leadership.legacy_items, 0, 0
+            self._legacy_at_start = self._leadership.legacy_items
+            self._taken = 0
+            self._scans = 0
         args = ("ZSCAN", self._store.keys.delayed, self._cursor, "MATCH", _NO_NAME, "COUNT", SCAN_COUNT)
         self._cursor, found = self._unless_refused("zscan", lambda: connection.execute(*args)) or (_START, [])
         self._members = found[::2]  # the odd ones are the scores

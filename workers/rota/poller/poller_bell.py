@@ -46,7 +46,9 @@ class BellState:
     def set_up(self, connection: Connection) -> None:
         """Have a new connection receive notifications. `is_notified` stays False if the server refuses. Raises
         ServerError."""
-        self._tracked_prefixes, self.is_notified, self.client_id = self.wanted, False, 0
+        self._tracked_prefixes = self.wanted
+        self.is_notified = False
+        self.client_id = 0
         try:
             connection.execute("HELLO", 3)
             if self.wanted:
@@ -93,11 +95,13 @@ class KeyTracking:
         """
         route = connection, self._listening.client_id
         if route != self._route:
-            self._route, self.is_armed = route, False
+            self._route = route
+            self.is_armed = False
             self._is_refused = not self._accepts("TRACKING", "ON", "REDIRECT", str(route[1]), "OPTIN")
         if self._is_refused or (self.is_armed and keys == self._keys):
             return False
-        self._keys, self._listening.changed_at = keys, math.inf
+        self._keys = keys
+        self._listening.changed_at = math.inf
         self.is_armed = self._accepts("CACHING", "YES")
         self._is_refused = not self.is_armed
         return self.is_armed
@@ -138,7 +142,8 @@ class PollerBell:
     def rest(self, seconds: float) -> bool:
         """Wait until the bell rings, or may have rung unnoticed, and return True. Return False at the timeout, after a
         stop signal, or if a key has changed. Raises Orphaned if the master dies."""
-        deadline, known = time.monotonic() + seconds, self._changes()
+        deadline = time.monotonic() + seconds
+        known = self._changes()
         if self._listening.is_outdated and self._parked_at is not None:
             self.disconnect()
             return True  # A token may have been lost with the connection.
@@ -165,7 +170,8 @@ class PollerBell:
         """Drop the connection, because it is lost, or may be as another one to the same server is."""
         self._link.close()
         self._parked_at = None
-        self._listening.is_notified, self._listening.client_id = False, 0
+        self._listening.is_notified = False
+        self._listening.client_id = 0
 
     def _poll(self) -> bool:
         """Whether the parked command took a token. Parks first, and again after each reply."""

@@ -130,9 +130,12 @@ class Promotion:
             promoted = connection.run(self._call)
         except Refused as error:
             self._report.refused(error, call="promote")
-            self._rang, self.next_due = False, NextDue(None, 0, sent_at)
+            self._rang = False
+            self.next_due = NextDue(None, 0, sent_at)
             return False
-        seen_at, late_seconds, is_ahead = self._clock(), self._late_seconds(promoted.now_us), self._is_ahead()
+        seen_at = self._clock()
+        late_seconds = self._late_seconds(promoted.now_us)
+        is_ahead = self._is_ahead()
         if rested and self._send_at() <= sent_at:
             self._learn(late_seconds, seen_at - sent_at)
         self.next_due = NextDue(promoted.next_due_us, promoted.now_us, sent_at)
@@ -179,7 +182,8 @@ class Rounds:
         listening: BellState,
     ) -> None:
         self._clock = clock
-        now, leadership = clock(), Leadership(listening)
+        now = clock()
+        leadership = Leadership(listening)
         kinds = SweepRound, ScheduleRound, LegacyAdoption, ScheduledAdoption, KeyScan, TrimRound, AuditScan
         self._rounds: tuple[Round, ...] = tuple(kind(settings, store, report, leadership, now) for kind in kinds)
 

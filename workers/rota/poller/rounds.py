@@ -160,7 +160,8 @@ class SweepRound(Round):
         super().__init__(settings, store, report, leadership, now)
         self._call = store.sweep(self._lease_ms, os.urandom(_NAME_BYTES).hex(), settings.forget_queue_seconds)
         self._tracking = KeyTracking(leadership.listening)
-        self._next_sweep, self._quiet_until = now, -math.inf
+        self._next_sweep = now
+        self._quiet_until = -math.inf
         self._watched: tuple[str, ...] = ()
         self._rearm_seconds = REARM_SECONDS
         self._expired: deque[str] = deque()
@@ -183,7 +184,8 @@ class SweepRound(Round):
         return min(seconds, self._settings.lease_seconds / _SWEEPS_A_LEASE)
 
     def _check_or_sweep(self, connection: Connection, now: float) -> NextDue | None:
-        next_at, has_changed = now + self._at_most(SWEEP_SECONDS), math.isfinite(self._tracking.changed_at)
+        next_at = now + self._at_most(SWEEP_SECONDS)
+        has_changed = math.isfinite(self._tracking.changed_at)
         if has_changed:
             self._tracking.disarm()
         elif self._tracking.is_armed:  # There was no change for a whole interval.
@@ -214,7 +216,8 @@ class SweepRound(Round):
 
         The keys are tracked from here on. This check, or the sweep that follows it, finds all earlier changes.
         """
-        watched, is_in_time = self._watched, next_at <= self._quiet_until
+        watched = self._watched
+        is_in_time = next_at <= self._quiet_until
         if not watched or not (self._tracking.arm(connection, watched) or is_in_time):
             return False
         self._watched = ()  # If the check fails, nothing is known.
@@ -288,7 +291,8 @@ class LegacyAdoption(Round):
 
     def step(self, connection: Connection, now: float) -> None:
         """Take a chunk of items. Raises ServerError."""
-        self._listening.rang, self._not_before = False, now + PAUSE_SECONDS
+        self._listening.rang = False
+        self._not_before = now + PAUSE_SECONDS
         adopted = self._unless_refused("adopt_legacy", lambda: connection.run(self._call))
         if adopted is None:
             self._next_at = now + REFUSED_SECONDS

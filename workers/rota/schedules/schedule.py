@@ -216,7 +216,8 @@ def _check_types(values: Any) -> None:
 
 
 def _rule_of(values: dict[str, Any]) -> Rule:
-    expression, interval_us = values.pop("cron", None), values.pop("every_us", None)
+    expression = values.pop("cron", None)
+    interval_us = values.pop("every_us", None)
     timezone = values.pop("timezone", "UTC")
     if (expression is None) == (interval_us is None):
         raise ValueError("not a schedule: it has one of cron and every_us")

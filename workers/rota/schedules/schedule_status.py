@@ -68,7 +68,9 @@ class FoundSchedule(NamedTuple):
 
     def status(self) -> ScheduleStatus:
         """Return its status for people and programs."""
-        schedule, record, now_us = self.schedule, self.record, self.now_us
+        schedule = self.schedule
+        record = self.record
+        now_us = self.now_us
         passed = [at_us for at_us in (record.last_us, *record.ahead_us) if 0 < at_us <= now_us]
         following = None if record.paused_us else next_occurrence(schedule, now_us)
         return ScheduleStatus(

@@ -157,7 +157,8 @@ class Preparer:
         # would
         # never pass.
         if soft_limit >= time_limit:
-            options, soft_limit = replace(options, soft_time_limit=None), 0.0
+            options = replace(options, soft_time_limit=None)
+            soft_limit = 0.0
         run_by = ran_by(self._pid, task.name) if options.remember else b""
         kill_policies = self._kill_policies_of(task.name, options.retries)
         needs_permission = options.is_started_once or options.rate is not None
@@ -205,7 +206,8 @@ class StartSteps:
 
     def steps(self, entry: Entry, ready: Runnable) -> StartGenerator:
         """Yield the steps to the start of a call whose settings require a query to Redis first."""
-        options, status = ready.settings.options, ThrottleStatus.START
+        options = ready.settings.options
+        status = ThrottleStatus.START
         if options.rate is not None:
             status = yield from self._throttle(entry, ready)
         if status is ThrottleStatus.START and options.is_started_once:

@@ -149,7 +149,8 @@ def _load_other(kind: Any, wire: Any) -> Any:
 
 def _differences(path: str, given: Any, arrives: Any) -> Iterator[tuple[str, str]]:
     """Yield where the value that arrives differs from the one given, and where a value must not be sent at all."""
-    parts, others = _parts(given), _parts(arrives)
+    parts = _parts(given)
+    others = _parts(arrives)
     if not _is_same_kind(given, arrives, is_whole=others is None):
         yield path, f"is of type {_named(given)}, and would arrive as {_named(arrives)}"
     elif parts is None or others is None:

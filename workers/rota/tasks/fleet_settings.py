@@ -49,7 +49,9 @@ def _open_at_once(path: str, flags: int) -> int:
 
 
 def _read_pipe(fd: int, path: "Path") -> bytes:
-    content, until, ready = b"", time.monotonic() + PIPE_SECONDS, select.poll()
+    content = b""
+    until = time.monotonic() + PIPE_SECONDS
+    ready = select.poll()
     ready.register(fd, select.POLLIN)
     while len(content) <= MOST_FILE_BYTES:
         if not ready.poll(max(0.0, until - time.monotonic()) * 1000):

@@ -321,7 +321,8 @@ def check_options(given: TaskArguments) -> TaskOptions:
         )
     values: dict[str, Any] = {name: _CHECKS[name](value, name) for name, value in given.items() if name in _CHECKS}
     options = TaskOptions(**values)
-    soft, hard = options.soft_time_limit, options.time_limit
+    soft = options.soft_time_limit
+    hard = options.time_limit
     if soft is not None and hard is not None and soft >= hard:
         raise ValueError(f"soft_time_limit ({soft:g} s) must be shorter than time_limit ({hard:g} s)")
     if options.unique_for is not None and not options.unique:

@@ -134,7 +134,9 @@ class ScheduledTask(DescribesArguments, Protocol):
 def declared(given: Mapping[str, Any]) -> tuple[Periodic, ...]:
     """Return the schedules that the arguments of `@rota.task` declare. Raises TypeError or ValueError if they are
     wrong."""
-    cron, every, timezone = given.get("cron"), given.get("every"), given.get("timezone")
+    cron = given.get("cron")
+    every = given.get("every")
+    timezone = given.get("timezone")
     if timezone is not None and cron is None:
         raise ValueError("timezone is the time zone of cron: give cron with it")
     if cron is not None and every is not None:
@@ -157,7 +159,8 @@ def _listed(schedules: Sequence[Periodic]) -> Sequence[Periodic]:
 
 def dumped(task: ScheduledTask, periodic: Periodic) -> Periodic:
     """Return a copy with its arguments as JSON, checked against the task's signature. Raises InvalidArguments."""
-    args, kwargs = periodic.args, periodic.kwargs
+    args = periodic.args
+    kwargs = periodic.kwargs
     if (args or kwargs) and (typed := task.read_annotations()) is not None:
         args, kwargs = typed.dump(args, kwargs)
     check_arguments(task.name, args, kwargs, task)

@@ -111,7 +111,8 @@ def annotations_of(signature: inspect.Signature | None) -> dict[str, Annotation]
 
 def is_plain(annotation: Any) -> bool:
     """Whether the annotation is made of the types of JSON and needs no conversion."""
-    origin, args = get_origin(annotation), get_args(annotation)
+    origin = get_origin(annotation)
+    args = get_args(annotation)
     if origin is Annotated:
         return is_plain(args[0]) and not any(type(each).__module__ == "msgspec" for each in args[1:])
     if origin in _OBJECTS:

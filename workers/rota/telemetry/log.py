@@ -163,7 +163,8 @@ def configure(settings: LogSettings, fd: int = STDERR, held: HeldLines | None = 
     """Set up this process's log on `fd`. May be called again. All lines have the `bound` fields; `held` is where lines
     of this thread may wait."""
     global _logger  # noqa: PLW0603 - a process has one log, as it has one stderr
-    lines, before = _lines(settings.format, fd, bound), _logger
+    lines = _lines(settings.format, fd, bound)
+    before = _logger
     _logger = Logger(settings.level, lines, _Sink(fd, _counts, held))
     if before is not None:  # at the end: if anything above fails, the log stays as it was
         before.close()
@@ -312,7 +313,8 @@ class PrintedLines(io.TextIOBase):
 
     def flush(self) -> None:
         with time_limit_deferred, self._lock:
-            partial, self._partial = self._partial, ""
+            partial = self._partial
+            self._partial = ""
             if partial:
                 self._log_line(partial)
 

@@ -221,7 +221,10 @@ class Form:
     """
 
     def __init__(self, lines: LogLines, level: str, event: str, fields: Fields) -> None:
-        self._lines, self._level, self._event, self._fields = lines, level, event, fields
+        self._lines = lines
+        self._level = level
+        self._event = event
+        self._fields = fields
         around = lines.around(level, event, fields) if isinstance(lines, JsonLines) else None
         self._head, self._rest = around or ("", "")
         self._now = lines.now if isinstance(lines, JsonLines) else Clock()

@@ -161,7 +161,7 @@ def _counter(name: str, writers: _Writers, text: str, labels: str = "") -> Count
     return CounterDefinition(name, text, tuple(labels.split()), writers)
 
 
-def _gauge(name: str, writers: _Writers, text: str, labels: str = "", highest: bool = False) -> GaugeDefinition:
+def _gauge(name: str, writers: _Writers, text: str, labels: str = "", *, highest: bool = False) -> GaugeDefinition:
     return GaugeDefinition(name, text, tuple(labels.split()), writers, highest)
 
 

@@ -199,7 +199,9 @@ class Peak(_Number):
 
     def __init__(self, numbers: "memoryview[float]", at: int, definition: Definition) -> None:
         super().__init__(numbers, at, definition)
-        self.highest, self.until_ns, self._value_at = 0.0, 0, at
+        self.highest = 0.0
+        self.until_ns = 0
+        self._value_at = at
 
     def observe(self, value: float, at_ns: int) -> None:
         """Record a value that was seen at `at_ns` of CLOCK_BOOTTIME."""
@@ -210,11 +212,14 @@ class Peak(_Number):
 
     def _start_half(self, half: int) -> None:
         """Switch to this half minute. The process before may have begun it already."""
-        numbers, at = self._numbers, self._at + (half & 1) * 2
+        numbers = self._numbers
+        at = self._at + (half & 1) * 2
         if numbers[at] != half:
             numbers[at + 1] = 0.0
             numbers[at] = half
-        self.highest, self.until_ns, self._value_at = numbers[at + 1], (half + 1) * PEAK_NS, at + 1
+        self.highest = numbers[at + 1]
+        self.until_ns = (half + 1) * PEAK_NS
+        self._value_at = at + 1
 
 
 _Together = tuple[str, ...]
@@ -287,7 +292,8 @@ class Recorder:
         """Return the records of metrics that this version knows. Raises ValueError if any record is not valid."""
         if not stamp_of(self._words):
             raise ValueError("no stamp")
-        kept, end = [], FIRST_WORD
+        kept = []
+        end = FIRST_WORD
         for record in scan(self._region, self._words, end, used_words(self._words)):
             end = record.at + record.numbers
             if series := series_of(record):

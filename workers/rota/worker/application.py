@@ -152,7 +152,8 @@ async def _limited(limit: SoftLimit, coroutine: Coroutine[Any, Any, Any]) -> Any
     """Await the coroutine. `limit` ends it by cancelling it through its loop, as `asyncio.timeout` does."""
     import asyncio  # noqa: PLC0415 - the loop that runs this has loaded it
 
-    loop, task = asyncio.get_running_loop(), asyncio.current_task()
+    loop = asyncio.get_running_loop()
+    task = asyncio.current_task()
     cause: Ending | None = None
 
     def cancel(ending: Ending) -> None:

@@ -129,7 +129,9 @@ class Attempt:
 
     def settlement(self) -> Settlement:
         """Return the settlement for Redis, with a record of the attempt unless its end is not to be stored."""
-        ran_by, outcome, seconds = self.ran_by, self.outcome, self.runtime_seconds
+        ran_by = self.ran_by
+        outcome = self.outcome
+        seconds = self.runtime_seconds
         if not ran_by:
             return Settlement(self.entry, outcome)
         refused = outcome.refused if outcome is not DONE and isinstance(outcome, Done) else ""
@@ -139,7 +141,8 @@ class Attempt:
     def die(self, reason: str, why: str, owner: str) -> None:
         """Make the task dead: there is no further attempt."""
         trace = "" if self.exception is None else traceback_text(self.exception)
-        self.reason, self.error = str(reason), why
+        self.reason = str(reason)
+        self.error = why
         self.outcome = DeadOutcome(self._failure_record(self.reason, trace, owner))
 
     def fail(self, delay_us: int, exception: BaseException, owner: str) -> None:
@@ -160,7 +163,8 @@ class Attempt:
                 return None
 
     def _failure_record(self, reason: str, trace: str, owner: str) -> bytes:
-        seconds, lag = self.runtime_seconds, self.times.lag_seconds
+        seconds = self.runtime_seconds
+        lag = self.times.lag_seconds
         record = FailureRecord(reason, self.error, self.entry.attempt, trace, owner, os.getpid(), seconds, lag)
         return record.to_json(datetime.now(UTC))
 
@@ -197,7 +201,7 @@ def kill_policy_of(options: TaskOptions, failures: int, random: Callable[[], flo
         return KillPolicy()  # there is no second attempt once it has begun
     decided = decide(options, failures + 1, TimeLimit("the time limit has passed"), random)
     retry_us = decided.delay_us if isinstance(decided, RetryOutcome) else None
-    return KillPolicy(True, retry_us, options.crash_limit or 0)
+    return KillPolicy(counts_as_failure=True, retry_us=retry_us, crash_limit=options.crash_limit or 0)
 
 
 class ShortLimits:
@@ -215,7 +219,8 @@ class ShortLimits:
             return
         is_news = soft_limit_ns < self._shortest_ns or at_ns - self._met_ns > _REMEMBERED_NS
         if is_news or soft_limit_ns == self._shortest_ns:
-            self._shortest_ns, self._met_ns = soft_limit_ns, at_ns
+            self._shortest_ns = soft_limit_ns
+            self._met_ns = at_ns
             self._slot.show_soft_limit(soft_limit_ns, at_ns)
         if is_news:  # The task may end before the master's next regular check.
             self._ring_master()
@@ -244,7 +249,8 @@ class AttemptMaker:
         prepared = self.preparer.prepare(claimed.body) if claimed.body else None
         if not isinstance(prepared, Runnable):
             return self._open_unfit(record, number, entry, prepared)
-        name, settings = prepared.task.name, prepared.settings
+        name = prepared.task.name
+        settings = prepared.settings
         kill_policy = settings.kill_policies.get(entry.failures)
         record.name(name, self._decide(settings, entry.failures) if kill_policy is None else kill_policy)
         return Attempt(
@@ -274,7 +280,8 @@ class AttemptMaker:
     def _start_limited(self, attempt: Attempt, settings: CallSettings, at_ns: int) -> bool:
         """Show the limits in the slot. Returns False if the task has expired, or was late when Redis was queried."""
         if settings.soft_limit_ns:
-            attempt.soft_limit_ns, attempt.soft_deadline_ns = settings.soft_limit_ns, at_ns + settings.soft_limit_ns
+            attempt.soft_limit_ns = settings.soft_limit_ns
+            attempt.soft_deadline_ns = at_ns + settings.soft_limit_ns
             self.short_limits.met(settings.soft_limit_ns, at_ns)
         attempt.record.extend(at_ns + settings.limit_ns, attempt.soft_deadline_ns)
         expires = settings.options.expires
@@ -288,7 +295,8 @@ class AttemptMaker:
         """Decide the outcome of an attempt whose function raised an exception."""
         attempt.exception = exception
         if isinstance(exception, Cancelled) or attempt.is_cancelled():  # Whatever it raised, there is no next attempt.
-            attempt.outcome, attempt.error = CancelledOutcome(), error_line(exception)
+            attempt.outcome = CancelledOutcome()
+            attempt.error = error_line(exception)
             return
         with self.no_copies:  # The back-off may be a function of the application.
             decided = decide(ready.settings.options, attempt.entry.failures + 1, exception, self.random)

@@ -81,7 +81,8 @@ class Unconfirmed:
     @property
     def has_outcomes(self) -> bool:
         """Whether there are outcomes to send to Redis."""
-        sent, later = self._sent, self._later
+        sent = self._sent
+        later = self._later
         return bool(later.plain or later.finished or sent.plain or sent.finished)
 
     @property
@@ -150,13 +151,15 @@ class InFlight(Unconfirmed):
         if reply.claims and not self.waiting:
             # The master recalls only entries behind a running task, so the first entry of a claim may start at any
             # time.
-            self._anchor, self._start_by_ns = anchor, _ALWAYS
+            self._anchor = anchor
+            self._start_by_ns = _ALWAYS
         self.waiting.extend(reply.claims)
 
     def next(self) -> Claimed:
         """Remove and return the entry to be started next. Raises IndexError if none waits."""
         entry, body = self.waiting.popleft()
-        anchor, start_by_ns = self._anchor, self._start_by_ns
+        anchor = self._anchor
+        start_by_ns = self._start_by_ns
         self._start_by_ns = anchor.received_ns + CLAIM_NS
         return _claimed((entry, body, anchor, len(self.waiting) or int(self.may_hold_more), start_by_ns))
 

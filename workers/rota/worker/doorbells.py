@@ -65,7 +65,8 @@ class Bell:
         At the timeout the server is nudged, because it would otherwise end the BLPOP up to 0.1 s late. After None or an
         error, replies may still arrive: close the connection. Raises ServerError, and Orphaned if the master has died.
         """
-        parked_ns, has_nudged = boottime_ns(), False
+        parked_ns = boottime_ns()
+        has_nudged = False
         connection.send(self.call(seconds - EARLY_SECONDS) + turn.by_sha())
         while (rung := connection.try_receive()) is NO_REPLY:
             now_ns = boottime_ns()

@@ -250,14 +250,17 @@ class WorkerLoop:
     def _call(self, turn: Turn) -> Command[TurnReply]:
         """Return the command for a turn that is sent now, and note which outcomes in the slot it sends and what was
         last recalled."""
-        self._sent_from_slot, self._prefetch_returned = self._slot.outcomes_left, self._slot.prefetch_returned
+        self._sent_from_slot = self._slot.outcomes_left
+        self._prefetch_returned = self._slot.prefetch_returned
         return self.store.turn(self.process.owner, self.tiers, turn)
 
     def _check_mode(self, now_ns: int, phase: Phase = Phase.IDLE) -> Mode:
         """Return what the worker may do, and show its phase. `phase` is the phase to show if it may claim."""
-        fenced, quiet, leaving = self.fence.is_up(now_ns), self._slot.quiet_requested, self.signals.stop_requested
+        fenced = self.fence.is_up(now_ns)
+        quiet = self._slot.quiet_requested
+        leaving = self.signals.stop_requested
         if fenced is not self._fenced:
-            self._log_fence(fenced)
+            self._log_fence(is_up=fenced)
         if leaving or quiet:
             phase = Phase.DRAINING if leaving else Phase.QUIET
         if phase is not self._shown and (self._ready or leaving):
@@ -269,14 +272,15 @@ class WorkerLoop:
         period_ns = _TURN_PERIODS_NS.get(mode)
         return not self._clock.is_good(now_ns) if period_ns is None else now_ns - self._last_turn_ns >= period_ns
 
-    def _log_fence(self, is_up: bool) -> None:
+    def _log_fence(self, *, is_up: bool) -> None:
         self._fenced = is_up
         if is_up:
             log.logger().warning(log_events.WORKER_FENCED, owner=self.process.owner)
 
     def _show(self, phase: Phase) -> None:
         """Show the phase, and notify the master if the worker begins or stops leaving or being quiet."""
-        before, self._shown = self._shown, phase
+        before = self._shown
+        self._shown = phase
         self._slot.phase = phase
         if not {before, phase} <= _AT_WORK:
             self.process.ring_master()

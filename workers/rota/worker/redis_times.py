@@ -39,7 +39,7 @@ class Times(NamedTuple):
     start_ns: int  # CLOCK_BOOTTIME
 
 
-NOT_STARTED: Final = Times(0, 0.0, None, 0.0, False, 0)
+NOT_STARTED: Final = Times(0, 0.0, None, 0.0, early=False, start_ns=0)
 
 
 def times_of(entry: Entry, anchor: Anchor, start_ns: int) -> Times:
@@ -47,7 +47,8 @@ def times_of(entry: Entry, anchor: Anchor, start_ns: int) -> Times:
     now_us, sent_ns, received_ns = anchor
     start_us = now_us + (start_ns - sent_ns) // _NANOSECONDS_A_MICROSECOND  # the latest possible
     earliest_us = now_us + (start_ns - received_ns) // _NANOSECONDS_A_MICROSECOND
-    due_us, ready_us = entry.due_us, entry.ready_us
+    due_us = entry.due_us
+    ready_us = entry.ready_us
     lag = wait = (start_us - due_us) / MICROSECONDS if start_us > due_us else 0.0
     if ready_us != due_us:
         wait = (start_us - ready_us) / MICROSECONDS if start_us > ready_us else 0.0
@@ -72,11 +73,13 @@ class RedisClock:
     def from_immediate_reply(self, now_us: int, sent_ns: int, received_ns: int) -> Anchor:
         """Note the reply to a turn that did not wait. Returns its reading."""
         now_ns = now_us * _NANOSECONDS_A_MICROSECOND
-        most_ns, least_ns = now_ns - sent_ns, now_ns - received_ns
+        most_ns = now_ns - sent_ns
+        least_ns = now_ns - received_ns
         # Keep the tighter of two bounds, as this reply may have been late itself. But take the new one if the known one
         # is old or a clock was set since.
         if most_ns < self._offset_ns or self._offset_ns < least_ns or not self.is_good(received_ns):
-            self._offset_ns, self._seen_ns = most_ns, received_ns
+            self._offset_ns = most_ns
+            self._seen_ns = received_ns
         return Anchor(now_us, sent_ns, received_ns)
 
     def from_delayed_reply(self, now_us: int, sent_ns: int, received_ns: int) -> Anchor:

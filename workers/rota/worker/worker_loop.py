@@ -91,7 +91,8 @@ class Loop(WorkerLoop):
     # State
 
     def _mode_and_need(self) -> tuple[Mode, Need]:
-        now_ns, in_flight = boottime_ns(), self._in_flight
+        now_ns = boottime_ns()
+        in_flight = self._in_flight
         mode = self._check_mode(now_ns)
         if in_flight.waiting:
             return mode, Need.OVERRUN if in_flight.is_overrun(now_ns) else Need.CLAIMED
@@ -144,7 +145,8 @@ class Loop(WorkerLoop):
 
     def _try_turn(self, limit: int) -> ServerError | None:
         """Make a turn. Returns the error if there was no reply."""
-        call, sent_ns = self._call(self._in_flight.turn(limit, self._prefetch.limits)), boottime_ns()
+        call = self._call(self._in_flight.turn(limit, self._prefetch.limits))
+        sent_ns = boottime_ns()
         try:
             reply = self.link.connection().run(call)
         except ServerError as error:
@@ -244,7 +246,8 @@ class Loop(WorkerLoop):
 
     def _run_batch(self, batch: ClaimTimes) -> Pipelined[TurnReply] | None:
         """Run claimed tasks. Returns the next turn if it was sent before the last of them was run."""
-        next_turn, in_flight = None, self._in_flight
+        next_turn = None
+        in_flight = self._in_flight
         tasks = min(len(in_flight.waiting), self.recycling.left(self._attempts))
         send_at = self._send_at(batch, tasks)
         self.report.holds_lines = send_at > 1  # Only if tasks are short, so that no log line is held up for long.
@@ -277,7 +280,8 @@ class Loop(WorkerLoop):
     def _run_next(self, at_ns: int) -> int:
         """Run the next entry. Returns the time at which it ended, or 0 if no task may be started without a turn."""
         claimed = self._in_flight.next()
-        attempt, slot = self.executor.attempt(claimed, at_ns), self._slot
+        attempt = self.executor.attempt(claimed, at_ns)
+        slot = self._slot
         if not isinstance(attempt, Attempt):
             return self._unstarted(claimed, attempt)
         packed = self._in_flight.finish(attempt.settlement())

@@ -145,7 +145,8 @@ class Report:
         """Count the start of a task, and observe its lag and its parts."""
         queue = self.label_of_queue(entry.queue)
         known = self._queues.get((queue, entry.kind)) or self._new_queue(queue, entry.kind)
-        lag, worst = times.lag_seconds, known.worst
+        lag = times.lag_seconds
+        worst = known.worst
         known.lag.observe(lag)
         known.wait.observe(times.wait_seconds)
         if worst is not None and (lag > worst.highest or times.start_ns >= worst.until_ns):
@@ -170,7 +171,9 @@ class Report:
 
     def attempt(self, attempt: Attempt) -> None:
         """Count an attempt that has ended, and log it if the settings require that."""
-        queue, name, runtime_seconds = self.label_of_queue(attempt.entry.queue), attempt.name, attempt.runtime_seconds
+        queue = self.label_of_queue(attempt.entry.queue)
+        name = attempt.name
+        runtime_seconds = attempt.runtime_seconds
         known = self._tasks.get((queue, name)) or self._new_task(queue, name)
         if runtime_seconds:
             known.runtime.observe(runtime_seconds)
@@ -190,7 +193,9 @@ class Report:
         return self._tasks.setdefault((queue, task), made)
 
     def _count_other(self, attempt: Attempt) -> None:
-        counter, queue, task = self._recorder.counter, attempt.entry.queue, attempt.name
+        counter = self._recorder.counter
+        queue = attempt.entry.queue
+        task = attempt.name
         counter(metrics.TASKS_PROCESSED, queue, task, _NAMES[type(attempt.outcome)].label).add()
         if isinstance(attempt.outcome, outcomes.RetryOutcome):
             counter(metrics.TASK_RETRIES, queue, task).add()
@@ -198,7 +203,8 @@ class Report:
             counter(metrics.TASKS_DEAD, queue, task, attempt.reason).add()
 
     def _is_logged(self, attempt: Attempt) -> bool:
-        which, outcome = self._log_tasks, attempt.outcome
+        which = self._log_tasks
+        outcome = attempt.outcome
         if which == "all" or not isinstance(outcome, outcomes.Done) or outcome.refused:
             return True
         if which == "late":
@@ -209,7 +215,9 @@ class Report:
         return True
 
     def _log_attempt(self, attempt: Attempt) -> None:
-        entry, outcome, times = attempt.entry, attempt.outcome, attempt.times
+        entry = attempt.entry
+        outcome = attempt.outcome
+        times = attempt.times
         names = _NAMES[type(outcome)]
         form = self._form(names, attempt.name, entry.queue, entry.kind)
         values = (
@@ -247,7 +255,9 @@ def _new_form(names: _OutcomeNames, task: str, queue: str, kind: Kind) -> Form:
 
 def _more_of(attempt: Attempt) -> Fields:
     """Return the log fields that only some attempts have."""
-    entry, outcome, more = attempt.entry, attempt.outcome, Fields()
+    entry = attempt.entry
+    outcome = attempt.outcome
+    more = Fields()
     if entry.flag != "-" and (kind := entry.last_crash) is not None:
         more |= {"crashes": entry.crashes, "losses": entry.losses, "last_crash": kind.label}
     if isinstance(outcome, outcomes.Done) and outcome.refused:

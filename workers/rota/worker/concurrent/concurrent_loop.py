@@ -75,7 +75,8 @@ class ConcurrentLoop(WorkerLoop):
 
     def __post_init__(self) -> None:
         WorkerLoop.__post_init__(self)
-        address, name = address_of(self.settings.server), f"rota:worker:{self.process.owner}"
+        address = address_of(self.settings.server)
+        name = f"rota:worker:{self.process.owner}"
         self._ledger = Ledger(self.settings.concurrency)
         self._stacks = StackLogger(self._slot)
         self._steps = StepWatcher(self.maker.no_copies, self._blocked)
@@ -176,7 +177,8 @@ class ConcurrentLoop(WorkerLoop):
         return not is_over
 
     def _mode_and_need(self) -> tuple[Mode, Need]:
-        now_ns, ledger = boottime_ns(), self._ledger
+        now_ns = boottime_ns()
+        ledger = self._ledger
         self.report.running(ledger.running)
         mode = self._check_mode(now_ns, Phase.BUSY if ledger.running else Phase.IDLE)
         return mode, need_of(
@@ -217,7 +219,8 @@ class ConcurrentLoop(WorkerLoop):
 
     async def _try_turn(self, picks: int) -> ServerError | None:
         """Make a turn. Returns the error if there was no reply."""
-        call, sent_ns = self._turn(picks), boottime_ns()
+        call = self._turn(picks)
+        sent_ns = boottime_ns()
         try:
             reply = await self._connection.run(call)
         except ServerError as error:

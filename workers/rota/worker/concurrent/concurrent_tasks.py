@@ -118,7 +118,9 @@ class ConcurrentExecutor:
     async def attempt(self, running: RunningTask, claimed: Claimed) -> Attempted:
         """Run a claimed task, unless it may not start. The slot shows it from here on. Exceptions of the task are not
         raised, but become its outcome."""
-        maker, anchor, at_ns = self.maker, claimed.anchor, boottime_ns()
+        maker = self.maker
+        anchor = claimed.anchor
+        at_ns = boottime_ns()
         attempt = maker.open(running.record, claimed, at_ns)
         running.opened(attempt)
         if attempt.needs_permission:
@@ -208,7 +210,8 @@ class _Stepped(Coroutine[Any, Any, Any]):
         return getattr(self._coroutine, name)
 
     def _step(self, step: Callable[..., Any], *given: Any) -> Any:
-        running, steps = self._task, self._steps
+        running = self._task
+        steps = self._steps
         steps.current = running
         running.enter_step()
         started = time.monotonic()
@@ -249,10 +252,12 @@ class StackLogger:
 
 
 def _log_stack(running: RunningTask) -> None:
-    attempt, driver = running.attempt, running.driver
+    attempt = running.attempt
+    driver = running.driver
     if attempt is None or driver is None:
         return
-    task_index, stack = running.record.task_index, stack_of(driver.get_coro())
+    task_index = running.record.task_index
+    stack = stack_of(driver.get_coro())
     log.logger().info(
         log_events.WORKER_STACK, task=attempt.name, task_id=running.entry.id, place=task_index, stack=stack
     )

@@ -32,7 +32,8 @@ class AioStartChecker:
 
     async def check_start(self, attempt: Attempt) -> MayStart:
         """Return whether a task may start."""
-        steps, reply = attempt.steps_to_start(self._starts), None
+        steps = attempt.steps_to_start(self._starts)
+        reply = None
         try:
             while True:
                 step = steps.send(reply)
@@ -69,7 +70,8 @@ class AioBell:
 
     async def leave(self) -> None:
         """Stop listening. This closes the connection, because the turn that passes the tokens on could ring it."""
-        parked, self._parked = self._parked, None
+        parked = self._parked
+        self._parked = None
         if parked is not None:
             parked.cancel()
             await asyncio.wait((parked,))
