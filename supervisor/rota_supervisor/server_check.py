@@ -10,8 +10,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Final, NamedTuple
 
 from rota.display_text import redact
-from rota.protocol.command import read_script, read_sources
 from rota.protocol.keys import PROTOCOL_VERSION, Keys
+from rota.protocol.scripts import read_script, read_sources
 from rota.protocol.store import Store
 from rota.protocol.wire import shown, text_of
 from rota.server.address import address_of

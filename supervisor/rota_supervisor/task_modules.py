@@ -22,7 +22,7 @@ from typing import Any, Final
 import rota
 import rota_supervisor
 from rota.errors import InvalidArguments
-from rota.protocol.command import load_script
+from rota.protocol.scripts import load_script
 from rota.server.logins import LoginUnknown, request_login
 from rota.tasks.registry import default_registry
 from rota_supervisor.code_probe import REPLY_FD, FaultReply, ModulesReply, fault_reply, login_reply

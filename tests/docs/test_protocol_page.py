@@ -2,7 +2,7 @@
 
 import re
 
-from rota.protocol.command import script_names
+from rota.protocol.scripts import script_names
 from rota.tasks.options import OPTIONS_OF_A_CALL
 from support.prose import ROOT
 

@@ -15,7 +15,7 @@ import rota
 from rota.client import default_clients
 from rota.client.aio.pool import AioPool
 from rota.client.command_replies import Exchange, NotReplied
-from rota.protocol.command import Command
+from rota.protocol.scripts import ScriptCall
 from rota.protocol.store import BATCH, Store
 from rota.protocol.views import TaskState
 from rota.server.endpoint import UrlEndpoint
@@ -175,7 +175,7 @@ def test_calls_to_a_silent_server_end_in_time_and_block_no_others(
 def test_each_command_has_a_reply_if_packing_takes_all_the_time(link: FaultyLink, namespace: str) -> None:
     first, second, third = (Store(namespace).status(task_id) for task_id in "abc")
 
-    def slow() -> Iterator[Command[TaskState]]:
+    def slow() -> Iterator[ScriptCall[TaskState]]:
         yield first
         time.sleep(0.2)
         yield second

@@ -15,8 +15,8 @@ import rota
 from rota.client.blocking.client import Client
 from rota.client.command_replies import Exchange, NotReplied, Replied, Reply
 from rota.client.timed_connections import ClientPool, TimedConnection
-from rota.protocol.command import Command
 from rota.protocol.new_tasks import NewTask
+from rota.protocol.scripts import ScriptCall
 from rota.protocol.store import BATCH, Store
 from rota.protocol.wire import command, pack
 from rota.server.address import Address, parse_address
@@ -36,7 +36,7 @@ def call(task_id: str) -> rota.Call:
     return rota.Call("work", queue="q", id=task_id)
 
 
-def exchange(client: Client, commands: Iterable[Command[T]]) -> list[Reply[T]]:
+def exchange(client: Client, commands: Iterable[ScriptCall[T]]) -> list[Reply[T]]:
     return client._driver.pool.exchange(Exchange(commands, None, time.monotonic() + 5))
 
 
@@ -135,7 +135,7 @@ def test_a_round_of_many_large_tasks_is_bounded(
     assert max(sizes) < 4.1 * MIB
 
 
-def enqueues(store: Store, *ids: str) -> list[Command[Any]]:
+def enqueues(store: Store, *ids: str) -> list[ScriptCall[Any]]:
     """One enqueue for each id."""
     return [store.enqueue(f"nonce-{task_id}", [NewTask(task_id, "q", body_of(task_id))]) for task_id in ids]
 
@@ -144,7 +144,7 @@ def test_a_command_is_carried_out_while_the_next_is_made(client: Client, fleet: 
     client.enqueue(call("before"))  # a server that does not know the script yet carries nothing out
     first, second = enqueues(fleet.store, "a", "b")
 
-    def made_when_the_server_has_done_the_first() -> Iterator[Command[Any]]:
+    def made_when_the_server_has_done_the_first() -> Iterator[ScriptCall[Any]]:
         yield first
         until(lambda: "a" in fleet.lane(), "the first command to be carried out")
         yield second
@@ -158,7 +158,7 @@ def test_an_interruption_between_commands_leaves_no_reply_to_the_next_call(clien
     client.enqueue(call("before"))
     [first] = enqueues(fleet.store, "a")
 
-    def interrupted() -> Iterator[Command[Any]]:
+    def interrupted() -> Iterator[ScriptCall[Any]]:
         yield first
         raise rota.TimeLimit
 
@@ -176,7 +176,7 @@ def test_a_connection_that_breaks_between_two_commands_leaves_all_of_them_unansw
     with borrowed(client._driver.pool) as connection:
         sock = connection._connection._socket
 
-    def cut_after_the_first() -> Iterator[Command[Any]]:
+    def cut_after_the_first() -> Iterator[ScriptCall[Any]]:
         yield first
         sock.shutdown(socket.SHUT_RDWR)
         yield second
@@ -197,7 +197,7 @@ def test_a_late_reply_is_not_taken_for_that_of_a_loaded_script(
     with borrowed(client._driver.pool) as connection:
         send = connection.send
 
-    def late_after_the_first() -> Iterator[Command[Any]]:
+    def late_after_the_first() -> Iterator[ScriptCall[Any]]:
         yield first
         select.select([connection], [], [])
         redis_client.client_pause(PAUSE_MS)
@@ -219,7 +219,7 @@ def test_a_client_closed_between_two_commands_mixes_up_no_replies(client: Client
     client.enqueue(call("before"))
     first, second, third = enqueues(fleet.store, "a", "b", "c")
 
-    def closed_after_the_first() -> Iterator[Command[Any]]:
+    def closed_after_the_first() -> Iterator[ScriptCall[Any]]:
         yield first
         client.close()
         yield second

@@ -7,9 +7,9 @@ import pytest
 import rota
 from rota.client.blocking.client import Client
 from rota.client.queues import MOST_SEARCHED, WantedTasks, find
-from rota.protocol.command import follow
 from rota.protocol.new_tasks import NewTask
 from rota.protocol.outcome import DeadOutcome
+from rota.protocol.scripts import follow
 from rota.protocol.store import BATCH
 from rota.protocol.task_states import State
 from support.protocol import Fleet, one_tier

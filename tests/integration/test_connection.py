@@ -19,7 +19,7 @@ import pytest
 import redis
 
 import rota
-from rota.protocol.command import Command, Script
+from rota.protocol.scripts import Script, ScriptCall
 from rota.protocol.wire import command, pack
 from rota.server.address import Address, parse_address
 from rota.server.connection import (
@@ -55,9 +55,9 @@ def connections(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
         connection.close()
 
 
-def _echo(text: bytes, argument: str) -> Command[Any]:
+def _echo(text: bytes, argument: str) -> ScriptCall[Any]:
     sha = hashlib.sha1(text).hexdigest().encode()
-    return Command(Script("echo", text, sha), "{x}:k", pack((argument,)), list)
+    return ScriptCall(Script("echo", text, sha), "{x}:k", pack((argument,)), list)
 
 
 def test_a_script_the_server_does_not_know_is_sent_in_full_once(server: Server, redis_client: Redis) -> None:

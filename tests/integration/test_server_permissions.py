@@ -10,8 +10,8 @@ import pytest
 import redis
 
 import rota
-from rota.protocol.command import load_script, script_names
 from rota.protocol.keys import Keys
+from rota.protocol.scripts import load_script, script_names
 from rota.server.address import parse_address
 from rota.server.connection import Connection
 from rota_supervisor.cli.audit_verb import find_strays

@@ -14,10 +14,10 @@ from machine.task_states import StateWatch
 from model.conditions import Hours, Rule
 from model.grouping import GroupModel
 from model.items import UNKNOWN_QUEUE, Serving, Share
-from rota.protocol.command import Command
 from rota.protocol.nodes import Announced, heartbeat_of
 from rota.protocol.outcome import Outcome
 from rota.protocol.schedule_store import StoredSchedule
+from rota.protocol.scripts import ScriptCall
 from rota.protocol.tiers import Domain, QueueCondition, QueueShare, domain_of, pack_tiers, text_of_hours
 from rota.protocol.turns import Claim, RateRequest
 from rota.protocol.views import ClosedQueue
@@ -122,7 +122,7 @@ class Worker:
 class Sent:
     """A call and its check, which has the model make the same step. `owner` is "" when it is of no one owner."""
 
-    command: Command[Any]
+    command: ScriptCall[Any]
     check: Callable[[Any], None]
     owner: str = ""
 
@@ -206,7 +206,7 @@ class Machine(RuleBasedStateMachine):
             self.fleet.redis.delete(*gone)
 
     def call(
-        self, command: Command[T], check: Callable[[T], None], delivery: str = ANSWERED, owner: str = ""
+        self, command: ScriptCall[T], check: Callable[[T], None], delivery: str = ANSWERED, owner: str = ""
     ) -> T | None:
         """Deliver a call and check its answer; None when the sender hears none."""
         sent = Sent(command, check, owner)

@@ -12,7 +12,7 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, cast
 
-from rota.protocol.command import Command, Script, sha1_of
+from rota.protocol.scripts import Script, ScriptCall, sha1_of
 from rota.protocol.store import Blame, Store
 from rota.protocol.tiers import NO_TIERS
 from rota.protocol.turns import Turn, TurnReply
@@ -57,9 +57,9 @@ def turn_without_allow_oom(original: Callable[[str], Script], name: str) -> Scri
 
 def turn_without_tokens(
     original: Callable[..., Any], self: Store, owner: str, tiers: Packed, turn: Turn
-) -> Command[TurnReply]:
+) -> ScriptCall[TurnReply]:
     """A token that a worker took from a doorbell is not passed on."""
-    answer: Command[TurnReply] = original(self, owner, tiers, replace(turn, tokens=()))
+    answer: ScriptCall[TurnReply] = original(self, owner, tiers, replace(turn, tokens=()))
     return answer
 
 

@@ -53,7 +53,7 @@ MUTATIONS: Final = (
     ),
     Mutation(
         "no allow-oom: a full server refuses the fleet's turns",
-        PythonFunction("rota.protocol.command", "load_script", bugs.turn_without_allow_oom),
+        PythonFunction("rota.protocol.scripts", "load_script", bugs.turn_without_allow_oom),
         Soak(14, ("fill_memory server 7 6",), _wrong(Wrong.WAITED)),
     ),
     Mutation(

@@ -8,10 +8,10 @@ from typing import Any, Final, TypeVar
 
 from rota.child.child_process import boottime_seconds
 from rota.poller.poller_report import PollerReport
-from rota.protocol.command import Command, Script
 from rota.protocol.nodes import NOTHING_ANNOUNCED, Announced, AnnounceReply
 from rota.protocol.replies import Reaped, Renewed, Swept
 from rota.protocol.schedule_store import DeclaredSchedule, DeclareStatus, RemoveStatus, ScheduleStore
+from rota.protocol.scripts import Script, ScriptCall
 from rota.protocol.store import Blame, Store
 from rota.protocol.tiers import NO_TIERS, QueueCondition
 from rota.protocol.views import ClosedQueue
@@ -29,7 +29,7 @@ STILL_ALIVE: Final = Reaped(True, 0, (), ())
 
 
 @dataclass(frozen=True, slots=True)
-class Call(Command[T]):
+class Call(ScriptCall[T]):
     """A command that the model executes."""
 
     execute: Callable[[Server], T]
@@ -52,10 +52,10 @@ def _outcomes_in(settlements: Packed) -> dict[str, str]:
 class Calls(Store):
     """The transitions that master and poller make."""
 
-    def register(self, lease_ms: int, node_slots: Sequence[str]) -> Command[tuple[str, ...]]:
+    def register(self, lease_ms: int, node_slots: Sequence[str]) -> ScriptCall[tuple[str, ...]]:
         return _call(lambda server: tuple(server.register(lease_ms, list(node_slots))))
 
-    def renew(self, lease_ms: int, owners: Sequence[str]) -> Command[Renewed]:
+    def renew(self, lease_ms: int, owners: Sequence[str]) -> ScriptCall[Renewed]:
         return _call(lambda server: Renewed(*server.renew(lease_ms, owners)))
 
     def reap_exited(
@@ -64,7 +64,7 @@ class Calls(Store):
         blame: Blame,
         settlements: Packed = NOTHING,
         tiers: Packed = NO_TIERS,  # noqa: ARG002 - the signature is the product's
-    ) -> Command[Reaped]:
+    ) -> ScriptCall[Reaped]:
         def execute(server: Server) -> Reaped:
             blamed = {task_id: record for task_id, record in blame.ran if record and blame.crash is not None}
             server.reap_exited(owner, blamed, blame.crash_limit, _outcomes_in(settlements))
@@ -72,7 +72,7 @@ class Calls(Store):
 
         return _call(execute)
 
-    def reap_expired(self, owner: str, blame: Blame) -> Command[Reaped]:  # noqa: ARG002 - the signature is the product's
+    def reap_expired(self, owner: str, blame: Blame) -> ScriptCall[Reaped]:  # noqa: ARG002 - the signature is the product's
         return _call(lambda server: GIVEN_BACK if server.reap_expired(owner) else STILL_ALIVE)
 
     def sweep(
@@ -80,7 +80,7 @@ class Calls(Store):
         lease_ms: int,
         poller: str = "",  # noqa: ARG002 - the signature is the product's
         forget_seconds: float = 0.0,  # noqa: ARG002
-    ) -> Command[Swept]:
+    ) -> ScriptCall[Swept]:
         return _call(lambda server: Swept(server.now_us, 0, 0, tuple(server.sweep(lease_ms)), None))
 
     def announce(
@@ -90,7 +90,7 @@ class Calls(Store):
         ttl_ms: int,
         queues: Sequence[str],  # noqa: ARG002
         announced: Announced = NOTHING_ANNOUNCED,
-    ) -> Command[AnnounceReply]:
+    ) -> ScriptCall[AnnounceReply]:
         def execute(server: Server) -> AnnounceReply:
             nodes = server.announced.announce(server.now_us, node, server.now_us + ttl_ms * 1000, announced)
             return AnnounceReply(nodes, any_closed=True)
@@ -99,7 +99,7 @@ class Calls(Store):
 
     def check_conditions(
         self, ttl_ms: int, conditions: Iterable[QueueCondition] = ()
-    ) -> Command[tuple[ClosedQueue, ...]]:
+    ) -> ScriptCall[tuple[ClosedQueue, ...]]:
         def execute(server: Server) -> tuple[ClosedQueue, ...]:
             return server.announced.check_conditions(server.now_us, server.now_us + ttl_ms * 1000, conditions)
 
@@ -109,10 +109,10 @@ class Calls(Store):
 class ScheduleCalls(ScheduleStore):
     """The commands for schedules that a master sends."""
 
-    def declare(self, ttl_ms: int, declared: Sequence[DeclaredSchedule]) -> Command[list[DeclareStatus]]:
+    def declare(self, ttl_ms: int, declared: Sequence[DeclaredSchedule]) -> ScriptCall[list[DeclareStatus]]:
         return _call(lambda server: [server.declare(ttl_ms, *each) for each in declared])
 
-    def forget(self, name: str, patience_us: int) -> Command[RemoveStatus]:
+    def forget(self, name: str, patience_us: int) -> ScriptCall[RemoveStatus]:
         return _call(lambda server: server.forget(name, patience_us))
 
 
@@ -134,7 +134,7 @@ class MasterConnection(AioConnection):
         assert args == ("TIME",), args
         return await self.run(_call(lambda server: divmod(server.now_us, MICROSECONDS)))
 
-    async def run(self, command: Command[T]) -> T:
+    async def run(self, command: ScriptCall[T]) -> T:
         assert isinstance(command, Call)
         future: asyncio.Future[T] = asyncio.get_running_loop().create_future()
 
@@ -159,7 +159,7 @@ class PollerConnection(Connection):
         self._server = server
         self._reply_arrives = reply_arrives
 
-    def run(self, command: Command[T], seconds: float = 0.0) -> T:  # noqa: ARG002 - the signature is the product's
+    def run(self, command: ScriptCall[T], seconds: float = 0.0) -> T:  # noqa: ARG002 - the signature is the product's
         assert isinstance(command, Call)
         reply: T = command.execute(self._server)
         if not self._reply_arrives:

@@ -3,16 +3,16 @@
 from collections.abc import Callable
 from typing import Any
 
-from rota.protocol.command import Command
 from rota.protocol.replies import RestoreStatus
 from rota.protocol.scans import Seen, find_unplaced
+from rota.protocol.scripts import ScriptCall
 from support.protocol import Fleet
 
 
 def walk(
     fleet: Fleet,
     make_seen: Callable[[int], Seen] = lambda _: set(),
-    between: Callable[[Command[Any]], None] = lambda _: None,
+    between: Callable[[ScriptCall[Any]], None] = lambda _: None,
 ) -> list[str]:
     """Return the ids that a walk reports. `between` is called with each command before it runs."""
     steps = find_unplaced(fleet.store, make_seen)

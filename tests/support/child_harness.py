@@ -14,9 +14,9 @@ from rota.child.child_settings import ServerSettings, WorkerSettings
 from rota.child.slot_memory import SlotMemory
 from rota.child.slots import Phase, Slot, boottime_ns
 from rota.protocol.body import Body, encode_body
-from rota.protocol.command import Command
 from rota.protocol.new_tasks import NewTask
 from rota.protocol.outcome import read_attempt_records
+from rota.protocol.scripts import ScriptCall
 from rota.protocol.store import Store
 from rota.protocol.tiers import QueueShare, domain_of
 from rota.server.address import parse_address
@@ -51,7 +51,7 @@ class ChildHarness:
         self.bell = os.eventfd(0)
         self._children: list[Child] = []
 
-    def run(self, call: Command[T]) -> T:
+    def run(self, call: ScriptCall[T]) -> T:
         """Run a command as the master."""
         return self.connection.run(call)
 

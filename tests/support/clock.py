@@ -8,7 +8,7 @@ from dataclasses import replace
 from functools import cache
 from typing import Any, Final, TypeVar
 
-from rota.protocol.command import Command, Script, sha1_of
+from rota.protocol.scripts import Script, ScriptCall, sha1_of
 from rota.protocol.wire import pack, text_of
 from rota.server.server_errors import UnknownScript, read_reply
 from support.protocol import Fleet
@@ -50,11 +50,11 @@ class TimedFleet(Fleet):
         self.scripts_run: list[str] = []
         self._set_clock = script_of("set_clock", SET_CLOCK)
 
-    def run(self, command: Command[T]) -> T:
+    def run(self, command: ScriptCall[T]) -> T:
         self.clock_us += 1
         self.scripts_run.append(command.script.name)
         command = replace(command, script=on_the_test_clock(command.script))
-        set_clock: Command[Any] = Command(self._set_clock, self.keys.tasks, pack((self.clock_us,)), text_of)
+        set_clock: ScriptCall[Any] = ScriptCall(self._set_clock, self.keys.tasks, pack((self.clock_us,)), text_of)
         # One exchange, because the model spends half of its time waiting for the server.
         self._connection.send(set_clock.by_text() + command.by_sha())
         self._connection.receive()

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
-from rota.protocol.command import load_script, script_names, sha1_of
+from rota.protocol.scripts import load_script, script_names, sha1_of
 
 _RESET: Final = struct.pack("ii", 1, 0)  # SO_LINGER with no time: closing sends RST
 

@@ -6,7 +6,6 @@ from typing import Any, TypeVar
 
 import redis
 
-from rota.protocol.command import Command
 from rota.protocol.new_tasks import Enqueued, NewTask
 from rota.protocol.outcome import (
     DONE,
@@ -20,6 +19,7 @@ from rota.protocol.outcome import (
     run_record_of,
 )
 from rota.protocol.replies import Promoted, Reaped
+from rota.protocol.scripts import ScriptCall
 from rota.protocol.store import Blame, Store
 from rota.protocol.tiers import NO_LIMITS, NO_TIERS, Domain, QueueShare, domain_of, pack_tiers
 from rota.protocol.turns import Claim, Turn, TurnReply
@@ -95,7 +95,7 @@ class Fleet:
         self._plain.close()
         self.redis.close()
 
-    def run(self, command: Command[T]) -> T:
+    def run(self, command: ScriptCall[T]) -> T:
         return self._connection.run(command)
 
     # Enqueues

@@ -2,7 +2,6 @@
 
 import dataclasses
 
-from rota.protocol.command import Command
 from rota.protocol.schedule_store import (
     NewOccurrence,
     PutStatus,
@@ -12,6 +11,7 @@ from rota.protocol.schedule_store import (
     occurrence_id,
     read_schedule_record,
 )
+from rota.protocol.scripts import ScriptCall
 from rota.schedules.occurrences import Advance, advance, body_of
 from rota.schedules.schedule import EveryRule, Schedule, decode_schedule, encode_schedule
 from support.protocol import SECOND_US, Fleet
@@ -31,7 +31,7 @@ class Pollers:
     def look(self) -> tuple[int, tuple[StoredSchedule, ...]]:
         return self.fleet.run(self.store.upcoming(AHEAD_US))
 
-    def plan(self, kept: StoredSchedule, now_us: int) -> tuple[Command[bool], Advance]:
+    def plan(self, kept: StoredSchedule, now_us: int) -> tuple[ScriptCall[bool], Advance]:
         schedule, record = (
             decode_schedule(kept.name, read_schedule_record(kept.record).text),
             read_schedule_record(kept.record),

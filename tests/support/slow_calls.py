@@ -8,7 +8,7 @@ from typing import NamedTuple
 import redis
 
 import rota
-from rota.protocol.command import load_script
+from rota.protocol.scripts import load_script
 
 MICROSECONDS = 1_000_000
 _MOST_CALLS = 100_000

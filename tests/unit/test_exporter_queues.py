@@ -9,9 +9,9 @@ from typing import TypeVar, cast
 import pytest
 
 from rota.child.child_settings import ServerSettings
-from rota.protocol.command import Command
 from rota.protocol.groups import Groups
 from rota.protocol.schedule_store import SchedulePage
+from rota.protocol.scripts import ScriptCall
 from rota.protocol.store import Store
 from rota.protocol.views import Audit, Consumers, Overview
 from rota.server.server_errors import ConnectionLost
@@ -56,7 +56,7 @@ class Redis:
         """As a server does that is restarted: what is asked over this connection fails from now on."""
         os.eventfd_write(self.hung_up, 1)
 
-    def run(self, call: Command[T]) -> T:
+    def run(self, call: ScriptCall[T]) -> T:
         self.answers.wait(DEADLINE_SECONDS)
         with suppress(BlockingIOError):
             if os.eventfd_read(self.hung_up):

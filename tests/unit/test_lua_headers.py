@@ -7,7 +7,7 @@ from typing import Final
 import pytest
 
 import rota
-from rota.protocol.command import read_script, script_names
+from rota.protocol.scripts import read_script, script_names
 
 FOLDER: Final = Path(rota.__file__).parent / "lua"
 FILES: Final = sorted(FOLDER.rglob("*.lua"))

@@ -4,7 +4,7 @@ from typing import Final
 
 import pytest
 
-from rota.protocol.command import read_script, script_names
+from rota.protocol.scripts import read_script, script_names
 from support.lua_functions import functions_of
 
 # Lua allows 60 upvalues and 200 locals; below that is room for the next functions that several scripts share. To stay

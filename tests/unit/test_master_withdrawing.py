@@ -6,8 +6,8 @@ from typing import Any, cast
 
 import pytest
 
-from rota.protocol.command import Command
 from rota.protocol.schedule_store import DeclaredSchedule, DeclareStatus, RemoveStatus, ScheduleStore
+from rota.protocol.scripts import ScriptCall
 from rota.server.aio_connection import AioConnection
 from rota.server.server_errors import ConnectionLost, Refused
 from rota_supervisor.master.effects.master_redis import ScheduleDeclarer
@@ -25,7 +25,7 @@ class Node:
         self.fail: list[Exception] = []
         self._declaring = ScheduleDeclarer(cast(AioConnection, self), ScheduleStore("n"))
 
-    async def run(self, call: Command[Any]) -> Any:
+    async def run(self, call: ScriptCall[Any]) -> Any:
         args = [part.decode() for part in call.args.data.split(b"\r\n")[1::2]]
         if call.script.name == "declare":
             return [self.status] * (len(args) // 3)

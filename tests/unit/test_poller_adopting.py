@@ -17,8 +17,8 @@ from rota.poller.rounds import (
     LegacyAdoption,
     seconds_to_next,
 )
-from rota.protocol.command import Command
 from rota.protocol.replies import AdoptedLegacy, FromSource, LegacySource
+from rota.protocol.scripts import ScriptCall
 from rota.protocol.store import Store
 from rota.server.connection import Connection
 from rota.server.server_errors import ConnectionLost, Refused
@@ -68,7 +68,7 @@ class FakeServer:
         self.refuses = refuses
         self.sent: list[tuple[Any, ...]] = []
 
-    def run(self, _: Command[Any]) -> Any:
+    def run(self, _: ScriptCall[Any]) -> Any:
         answer = self.answers.pop(0)
         if isinstance(answer, Exception):
             raise answer

@@ -12,8 +12,8 @@ from rota.child.slots import Phase
 from rota.poller.poller_bell import BellState, PollerBell
 from rota.poller.poller_loop import PollerLoop, Promotion, Rounds, Standby
 from rota.poller.poller_report import PollerReport
-from rota.protocol.command import Command
 from rota.protocol.replies import Promoted, Reaped, Swept
+from rota.protocol.scripts import ScriptCall
 from rota.protocol.store import Store
 from rota.server.connection import Connection
 from rota.server.link import Link
@@ -72,7 +72,7 @@ class FakeServer:
 
     def pause(self, seconds: float) -> None: ...
 
-    def run(self, call: Command[Any]) -> Any:
+    def run(self, call: ScriptCall[Any]) -> Any:
         if self.away:
             raise self.away.pop()
         self.calls.append(call.script.name)

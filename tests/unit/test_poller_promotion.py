@@ -9,8 +9,8 @@ from rota.child.slot_memory import SharedText, SlotMemory
 from rota.poller.poller_loop import EARLY_CALL_SECONDS, MARGIN_SECONDS, STANDBY_SECONDS, Promotion, Standby
 from rota.poller.poller_report import PollerReport
 from rota.poller.rounds import LONGEST_SECONDS, NextDue
-from rota.protocol.command import Command
 from rota.protocol.replies import Promoted
+from rota.protocol.scripts import ScriptCall
 from rota.protocol.store import Store
 from rota.server.connection import Connection
 from rota.server.server_errors import ConnectionLost, Refused, ServerError
@@ -41,7 +41,7 @@ class Server:
         """Redis time in so many seconds."""
         return round((self.now + self.ahead + seconds) * SECOND_US)
 
-    def run(self, _call: Command[Any]) -> Promoted:
+    def run(self, _call: ScriptCall[Any]) -> Promoted:
         if self.fail is not None:
             error, self.fail = self.fail, None
             raise error

@@ -19,8 +19,8 @@ from rota.poller.poller_bell import BellState
 from rota.poller.poller_loop import Rounds
 from rota.poller.poller_report import PollerReport
 from rota.poller.rounds import QUIET_SECONDS, REARM_SECONDS, SETTLE_SECONDS, SWEEP_SECONDS, TRIM_SECONDS, NextDue
-from rota.protocol.command import Command
 from rota.protocol.replies import AdoptedScheduled, Bounded, Reaped, Swept
+from rota.protocol.scripts import ScriptCall
 from rota.protocol.store import Store
 from rota.protocol.views import Bodies, Lists
 from rota.server.connection import Connection
@@ -62,7 +62,7 @@ class FakeServer:
         self.refused_owners: set[str] = set()
         self.fail: dict[str, Exception] = {}
 
-    def run(self, call: Command[Any]) -> Any:
+    def run(self, call: ScriptCall[Any]) -> Any:
         args = [part.decode(errors="replace") for part in call.args.data.split(b"\r\n")[1::2]]
         self._note(call.script.name)
         return getattr(self, f"_{call.script.name}")(args)

@@ -10,9 +10,9 @@ from rota.child.slot_memory import SharedText, SlotMemory
 from rota.poller.poller_bell import BellState
 from rota.poller.poller_report import PollerReport
 from rota.poller.rounds import STANDBY_UPCOMING_SECONDS, UPCOMING_SECONDS, Leadership, ScheduleRound
-from rota.protocol.command import Command
 from rota.protocol.replies import Swept
 from rota.protocol.schedule_store import SCHEDULES_A_PAGE, RemoveStatus, ScheduleRecord, StoredSchedule
+from rota.protocol.scripts import ScriptCall
 from rota.protocol.store import Store
 from rota.schedules.schedule import EveryRule, Schedule, encode_schedule
 from rota.server.connection import Connection
@@ -52,7 +52,7 @@ class Poller:
     def sweep(self, next_us: int | None, *undeclared: str, walks: bool = True) -> None:
         self.leadership.take_sweep(Swept(NOW_US, 0, 0, (), None, walks, 0, next_us, undeclared), NOW)
 
-    def run(self, call: Command[Any]) -> Any:
+    def run(self, call: ScriptCall[Any]) -> Any:
         name = call.script.name
         self.calls.append(name)
         args = [part.decode(errors="replace") for part in call.args.data.split(b"\r\n")[1::2]]

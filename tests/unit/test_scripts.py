@@ -7,8 +7,8 @@ from typing import NoReturn
 
 import pytest
 
-from rota.protocol import command
-from rota.protocol.command import load_script, script_names
+from rota.protocol import scripts
+from rota.protocol.scripts import load_script, script_names
 from rota.protocol.store import Blame
 from rota.protocol.wire import NOTHING
 from rota_supervisor.config.model import Config
@@ -20,8 +20,8 @@ from support.cores import Core
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A folder of scripts in place of ours."""
     (tmp_path / "shared").mkdir()
-    monkeypatch.setattr(command, "_FOLDER", tmp_path)
-    monkeypatch.setattr(command, "load_script", command.load_script.__wrapped__)
+    monkeypatch.setattr(scripts, "_FOLDER", tmp_path)
+    monkeypatch.setattr(scripts, "load_script", scripts.load_script.__wrapped__)
     return tmp_path
 
 
@@ -30,7 +30,7 @@ def test_shared_functions_stand_between_the_flags_and_the_body_in_the_order_name
     (folder / "shared" / "bell.lua").write_text("local function bell() end")
     (folder / "shared" / "unused.lua").write_text("local function unused() end")
     (folder / "probe.lua").write_text("#!lua flags=allow-oom\n-- with: bell\n-- with: lane\nreturn 1\n")
-    lines = command.load_script("probe").text.decode().splitlines()
+    lines = scripts.load_script("probe").text.decode().splitlines()
     assert lines == [
         "#!lua flags=allow-oom",
         "local function bell() end",
@@ -45,7 +45,7 @@ def test_what_stands_on_common_ground_stands_outside_of_a_function_with_all_else
     (folder / "shared" / "entry.lua").write_text("local function entry() end")
     (folder / "shared" / "bell.lua").write_text("local function bell() end")
     (folder / "probe.lua").write_text("#!lua\n-- with: bell entry\nreturn 1\n")
-    lines = command.load_script("probe").text.decode().splitlines()
+    lines = scripts.load_script("probe").text.decode().splitlines()
     assert [line for line in lines if line] == [
         "#!lua",
         "local function entry() end",
@@ -62,7 +62,7 @@ def test_what_an_indented_line_names_stands_in_its_place_with_what_that_needs(fo
     (folder / "shared" / "ticket.lua").write_text("-- with: lane\nlocal function ticket() end\n")
     (folder / "shared" / "bell.lua").write_text("if any then\n  -- with: ticket\nend\n")
     (folder / "probe.lua").write_text("#!lua\n-- with: lane bell\nif rare then\n  -- with: bell\nend\n")
-    lines = [line for line in command.load_script("probe").text.decode().splitlines() if line and "--" not in line]
+    lines = [line for line in scripts.load_script("probe").text.decode().splitlines() if line and "--" not in line]
     assert lines == [
         "#!lua",
         "local function lane() end",
@@ -77,12 +77,12 @@ def test_what_an_indented_line_names_stands_in_its_place_with_what_that_needs(fo
 def test_two_branches_that_name_the_same_have_it_each(folder: Path) -> None:
     (folder / "shared" / "bell.lua").write_text("local bell\n")
     (folder / "probe.lua").write_text("#!lua\nif a then\n  -- with: bell\nelse\n  -- with: bell\nend\n")
-    assert command.load_script("probe").text.decode().splitlines().count("  local bell") == 2
+    assert scripts.load_script("probe").text.decode().splitlines().count("  local bell") == 2
 
 
 def test_a_script_that_names_nothing_is_taken_as_it_is(folder: Path) -> None:
     (folder / "probe.lua").write_text("#!lua\nreturn 1\n")
-    assert command.load_script("probe").text == b"#!lua\nreturn 1\n"
+    assert scripts.load_script("probe").text == b"#!lua\nreturn 1\n"
 
 
 def test_a_transition_that_is_taken_along_is_a_function_behind_all_that_both_need(folder: Path) -> None:
@@ -92,7 +92,7 @@ def test_a_transition_that_is_taken_along_is_a_function_behind_all_that_both_nee
     probe = "#!lua flags=no-writes\n-- with: copy bell\n-- taking along: turn\nreturn turn()\n"
     (folder / "probe.lua").write_text(probe)
     lines = [
-        line for line in command.load_script("probe").text.decode().splitlines() if line and not line.startswith("--")
+        line for line in scripts.load_script("probe").text.decode().splitlines() if line and not line.startswith("--")
     ]
     assert lines == [
         "#!lua flags=no-writes",
@@ -111,7 +111,7 @@ def test_a_transition_that_is_taken_along_is_a_function_behind_all_that_both_nee
 def test_a_shared_function_that_does_not_exist_is_told_at_once(folder: Path) -> None:
     (folder / "probe.lua").write_text("#!lua\n-- with: nowhere\nreturn 1\n")
     with pytest.raises(FileNotFoundError, match="nowhere"):
-        command.load_script("probe")
+        scripts.load_script("probe")
 
 
 @pytest.mark.parametrize("name", script_names())
@@ -121,7 +121,7 @@ def test_every_script_declares_its_flags_and_is_known_by_its_digest(name: str) -
     assert script.sha == hashlib.sha1(script.text, usedforsecurity=False).hexdigest().encode()
 
 
-SHARED = Path(command.__file__).parent.parent / "lua/shared"
+SHARED = Path(scripts.__file__).parent.parent / "lua/shared"
 _DEFINED = re.compile(r"^ *local (?:function )?(\w+(?:, \w+)*)")
 
 
@@ -174,7 +174,7 @@ def test_a_master_reads_what_it_runs_before_it_serves(monkeypatch: pytest.Monkey
     def gone(name: str) -> NoReturn:
         raise OSError(name)
 
-    monkeypatch.setattr(command, "read_script", gone)
+    monkeypatch.setattr(scripts, "read_script", gone)
     owner = "node:8:1"
     for called in (
         store.announce("node", b"", 1000, []),

@@ -9,8 +9,8 @@ import pytest
 from rota.client.command_replies import NotAccepted, NotConfirmed, NotReplied, Replied, Reply, Uncertain
 from rota.client.sender import Batch, Cut, Sender, Sending
 from rota.errors import Unavailable
-from rota.protocol.command import Command
 from rota.protocol.new_tasks import NewTask
+from rota.protocol.scripts import ScriptCall
 
 BATCH = 125  # tasks a call
 ROUND = 32 * BATCH
@@ -27,7 +27,7 @@ def sender_of(repeats: Repeated) -> Sender[NewTask, Any, NewTask]:
     def handles_of(items: Sequence[NewTask], _: object) -> list[NewTask]:
         return list(items)
 
-    return Sender(lambda batch: cast("Command[Any]", batch), handles_of, doubt, 5.0)
+    return Sender(lambda batch: cast("ScriptCall[Any]", batch), handles_of, doubt, 5.0)
 
 
 def nonces_of(sending: Sending[NewTask], *replies: Sequence[Reply[Any]] | Exception) -> list[str]:
@@ -62,7 +62,7 @@ def test_calls_that_have_a_reply_have_one_name_and_count_on() -> None:
 def test_a_derived_sender_continues_with_the_same_name() -> None:
     sender = sender_of([])
     besides: Sender[NewTask, Any, NewTask] = sender.of(
-        lambda batch: cast("Command[Any]", batch), lambda items, _: list(items)
+        lambda batch: cast("ScriptCall[Any]", batch), lambda items, _: list(items)
     )
     (first,), (second,), (third,) = (a_call(each, REPLIED) for each in (sender, besides, sender))
     name = first.removesuffix(" 1")

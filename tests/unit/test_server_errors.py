@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from rota.protocol.command import Command
+from rota.protocol.scripts import ScriptCall
 from rota.protocol.store import Blame, Store
 from rota.protocol.tiers import NO_TIERS
 from rota.protocol.turns import Turn
@@ -71,7 +71,7 @@ def test_the_arguments_that_a_reply_repeats_are_left_out() -> None:
 @pytest.mark.parametrize("name", ["turn", "reap"])
 def test_an_answer_that_no_parser_can_read_is_a_refusal(name: str, reply: object) -> None:
     store = Store("n")
-    call: Command[Any] = store.turn("o", NO_TIERS, Turn(1)) if name == "turn" else store.reap_exited("o", Blame())
+    call: ScriptCall[Any] = store.turn("o", NO_TIERS, Turn(1)) if name == "turn" else store.reap_exited("o", Blame())
     with pytest.raises(Refused, match=f"the answer to {name} cannot be read") as refused:
         read_reply(call, reply)
     assert refused.value.reason == REASON_PROTOCOL

@@ -18,7 +18,6 @@ from rota.client.status import attempts_of
 from rota.client.task import Task
 from rota.errors import Cancelled, Dead, Retry
 from rota.protocol.body import Body, encode_body
-from rota.protocol.command import Command
 from rota.protocol.entry import parse_entry
 from rota.protocol.keys import UNKNOWN_TASK
 from rota.protocol.outcome import (
@@ -31,6 +30,7 @@ from rota.protocol.outcome import (
     RetryOutcome,
     read_attempt_records,
 )
+from rota.protocol.scripts import ScriptCall
 from rota.protocol.store import Store
 from rota.protocol.turns import ThrottleStatus
 from rota.soft_limit import soft_limit
@@ -88,7 +88,7 @@ class Bench:
         starts = StartSteps("owner", Store("n"), lambda: self.slot.is_intact, lambda *_: None)
         return take_steps(attempt.steps_to_start(starts), lambda step: self.reply(step, attempt.entry.text))
 
-    def reply(self, command: Command[Any] | float, entry: bytes) -> Any:
+    def reply(self, command: ScriptCall[Any] | float, entry: bytes) -> Any:
         if isinstance(command, float):
             return None
         if command.script.name == "throttle":

@@ -9,8 +9,8 @@ import click
 
 from rota.client.schedule_steps import all_schedules, require_schedule, run_schedule_now, unknown_schedule
 from rota.errors import Unavailable, UnknownSchedule
-from rota.protocol.command import follow
 from rota.protocol.schedule_store import PauseStatus, ScheduleStore
+from rota.protocol.scripts import follow
 from rota.schedules.schedule import fault_in_schedule_name
 from rota.schedules.schedule_status import FoundSchedule, ScheduleStatus
 from rota.server.connection import Connection

@@ -8,8 +8,8 @@ import click
 
 from rota.client.inquiries import cancel_group_steps, group_status_steps
 from rota.client.status import GroupStanding, GroupStatus, group_status_of
-from rota.protocol.command import follow
 from rota.protocol.progress import progress_summary
+from rota.protocol.scripts import follow
 from rota.protocol.store import BATCH, Store
 from rota.server.connection import Connection
 from rota_supervisor.cli import command, output

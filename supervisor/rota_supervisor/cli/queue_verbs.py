@@ -18,9 +18,9 @@ from rota.client.explanation import (
 )
 from rota.client.explanation import explain as explaining
 from rota.durations import MICROSECONDS, in_seconds, in_words
-from rota.protocol.command import follow
 from rota.protocol.keys import fault_in_name, fault_in_pattern, fault_in_queue_name, is_pattern, served_as
 from rota.protocol.scans import complete_overview
+from rota.protocol.scripts import follow
 from rota.protocol.store import Store
 from rota.protocol.turns import DEFAULT_CLAIMS, MOST_CLAIMS
 from rota.protocol.views import QueueState

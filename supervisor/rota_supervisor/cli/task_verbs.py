@@ -22,11 +22,11 @@ import rota
 from rota.client.queues import DEFAULT_LIMIT, QueuedTask, TasksFound, WantedTasks, find
 from rota.client.status import TaskStatus, status_of
 from rota.durations import in_words, positive_milliseconds
-from rota.protocol.command import follow
 from rota.protocol.keys import fault_in_name, fault_in_queue_name
 from rota.protocol.progress import progress_row, progress_summary
 from rota.protocol.replies import CancelStatus
 from rota.protocol.scans import find_task
+from rota.protocol.scripts import follow
 from rota.protocol.task_states import LISTED, State, is_place
 from rota_supervisor.cli import command, output
 from rota_supervisor.cli.command import DURATION, MOMENT, WholeNumber, check_id, require_known

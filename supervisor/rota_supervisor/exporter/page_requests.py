@@ -16,10 +16,10 @@ from urllib.parse import parse_qs
 
 from rota.client.queues import queued
 from rota.client.status import status_of
-from rota.protocol.command import Command, RunCommand, Steps, execute, follow
 from rota.protocol.keys import fault_in_name
 from rota.protocol.replies import CancelStatus
 from rota.protocol.scans import find_task
+from rota.protocol.scripts import RunCall, ScriptCall, Steps, execute, follow
 from rota.protocol.store import Store
 from rota.protocol.task_states import State
 from rota.telemetry import log, log_events
@@ -58,7 +58,7 @@ class PageRequestRefused(Exception):
         self.status = status
 
 
-def query_redis(redis: RedisThread | None, query: Callable[[RunCommand], T], otherwise: str = ": try again") -> T:
+def query_redis(redis: RedisThread | None, query: Callable[[RunCall], T], otherwise: str = ": try again") -> T:
     """Return what `query` reads from Redis. Raises PageRequestRefused.
 
     `otherwise`: the advice in the error if Redis does not reply in time.
@@ -152,7 +152,7 @@ class Actions:
             raise PageRequestRefused(str(reply.get("error")), HTTPStatus.CONFLICT)
         return f"requested {requested['workers']} workers"
 
-    def _run(self, command: Command[T]) -> T:
+    def _run(self, command: ScriptCall[T]) -> T:
         again = ", so the action may have been performed: check before you repeat it"
         return query_redis(self._redis, lambda run: run(command), again)
 

@@ -18,12 +18,12 @@ from typing import Any, Final, NamedTuple
 
 from rota.durations import in_seconds
 from rota.protocol import store, views
-from rota.protocol.command import RunCommand, follow
 from rota.protocol.entry import MICROSECONDS
 from rota.protocol.groups import Groups
 from rota.protocol.keys import is_pattern
 from rota.protocol.scans import complete_overview
 from rota.protocol.schedule_store import SchedulePage, ScheduleStore
+from rota.protocol.scripts import RunCall, follow
 from rota.protocol.views import QueueState
 from rota.telemetry.metrics import OTHER, QueueLabels
 from rota_supervisor.exporter.exporter_settings import ExporterSettings
@@ -168,11 +168,11 @@ class QueueScan:
         self._seen: dict[str, views.QueueState] = {}  # the queues since the current round began
         self._seen_before: dict[str, views.QueueState] = {}
 
-    def read_first(self, run: RunCommand) -> views.Overview:
+    def read_first(self, run: RunCall) -> views.Overview:
         """Read the named queues, and one chunk of the others."""
         return run(self._scripts.overview(self._named, self._cursor))
 
-    def read_more(self, run: RunCommand, first: views.Overview) -> views.Overview:
+    def read_more(self, run: RunCall, first: views.Overview) -> views.Overview:
         """Read further chunks. `more` in the result: some queues were never read so far."""
         deadline = time.monotonic() + self._seconds
         scanned = follow(run, complete_overview(self._scripts, first, lambda: time.monotonic() > deadline))
@@ -201,7 +201,7 @@ class QueueWatch:
         self.read = result.read
         self.keep_fresh = result.keep_fresh
 
-    def _read_from(self, run: RunCommand) -> QueueReading:
+    def _read_from(self, run: RunCall) -> QueueReading:
         before = time.time()
         read_at = time.monotonic()
         first = self._scan.read_first(run)

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from typing import Any, Final, Generic, Protocol, TypeVar
 
 from rota.child.child_settings import ServerSettings
-from rota.protocol.command import Command, RunCommand
+from rota.protocol.scripts import RunCall, ScriptCall
 from rota.server import address, connection
 from rota.server.server_errors import ServerError
 
@@ -37,7 +37,7 @@ class Runs(Protocol):
         """Whether the connection should be replaced."""
         ...
 
-    def run(self, call: Command[T]) -> T:
+    def run(self, call: ScriptCall[T]) -> T:
         """Run a command. Raises ServerError."""
 
     def fileno(self) -> int: ...
@@ -55,7 +55,7 @@ def connector(server: ServerSettings) -> Callable[[], connection.Connection]:
 class PendingCall(Generic[T]):
     """A call for the thread, skipped if it `is_dropped`. Times are monotonic; `ended_at` is set before `has_ended`."""
 
-    def __init__(self, make: Callable[[RunCommand], T]) -> None:
+    def __init__(self, make: Callable[[RunCall], T]) -> None:
         self.make = make
         self.queued_at = self.ended_at = time.monotonic()
         self.results: list[T] = []  # the reply, once there is one
@@ -81,7 +81,7 @@ class RedisThread:
         self._wait_seconds = CALL_SECONDS
         threading.Thread(target=self._run_calls, name="redis", daemon=True).start()
 
-    def call(self, make: Callable[[RunCommand], T]) -> T:
+    def call(self, make: Callable[[RunCall], T]) -> T:
         """Return the result of `make`, which the thread calls with a function that runs commands. Raises NoReply."""
         pending = self.put(make)
         pending.is_dropped = not pending.has_ended.wait(self._wait_seconds)
@@ -90,7 +90,7 @@ class RedisThread:
             raise NoReply
         return pending.results[0]
 
-    def put(self, make: Callable[[RunCommand], T]) -> PendingCall[T]:
+    def put(self, make: Callable[[RunCall], T]) -> PendingCall[T]:
         """Queue `make` for the thread, and return the pending call."""
         pending = PendingCall(make)
         self._pending.put(pending)
@@ -117,7 +117,7 @@ class RedisThread:
             self._connection.close()
             self._connection = None
 
-    def _run(self, call: Command[T]) -> T:
+    def _run(self, call: ScriptCall[T]) -> T:
         # If there is data to read before a call, the server has closed the connection since: it was restarted, or
         # closes idle clients.
         made = self._connection
@@ -135,7 +135,7 @@ class CachedResult(Generic[T]):
     the next one is requested even without a reader. So a reader never waits longer than LIMIT_SECONDS. Not safe for two
     threads at once."""
 
-    def __init__(self, redis: RedisThread, make: Callable[[RunCommand], T]) -> None:
+    def __init__(self, redis: RedisThread, make: Callable[[RunCall], T]) -> None:
         self._redis = redis
         self._make = make
         self._pending: PendingCall[T] | None = None

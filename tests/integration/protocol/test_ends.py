@@ -4,7 +4,6 @@ from collections.abc import Sequence
 
 import pytest
 
-from rota.protocol.command import follow
 from rota.protocol.nodes import Announced
 from rota.protocol.outcome import (
     DONE,
@@ -19,6 +18,7 @@ from rota.protocol.outcome import (
     RunRecord,
 )
 from rota.protocol.scans import find_task
+from rota.protocol.scripts import follow
 from rota.protocol.store import Blame
 from rota.protocol.views import TaskState
 from rota.protocol.wire import pack

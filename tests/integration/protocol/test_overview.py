@@ -1,8 +1,8 @@
 """Claims about the overview where there are more queues than one call looks at, and queues of patterns."""
 
-from rota.protocol.command import follow
 from rota.protocol.new_tasks import NewTask
 from rota.protocol.scans import complete_overview
+from rota.protocol.scripts import follow
 from rota.protocol.views import Overview, QueueState
 from rota_supervisor.exporter.queue_reading import QueueScan
 from support.protocol import Fleet, body_of

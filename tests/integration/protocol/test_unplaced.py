@@ -5,11 +5,11 @@ from typing import Any
 
 import pytest
 
-from rota.protocol.command import Command
 from rota.protocol.new_tasks import NewTask
 from rota.protocol.outcome import DeadOutcome, Done, Outcome, Release, RetryOutcome
 from rota.protocol.replies import CancelStatus, RestoreStatus
 from rota.protocol.scans import BloomFilter
+from rota.protocol.scripts import ScriptCall
 from rota.protocol.store import BATCH
 from support.audit_walks import restore, walk
 from support.protocol import Fleet, body_of, one_tier
@@ -187,7 +187,7 @@ def test_a_task_that_moves_behind_the_walk_is_not_named(fleet: Fleet) -> None:
     fleet.push(*(f"t{n}" for n in range(20)))
     steps: list[str] = []
 
-    def move(call: Command[Any]) -> None:
+    def move(call: ScriptCall[Any]) -> None:
         owner = fleet.register()
         claims = fleet.turn(owner, Q, limit=8).claims
         ends: tuple[Outcome, ...] = (RetryOutcome(1), Release(), Done())

@@ -23,8 +23,8 @@ from rota.errors import (
     UnservedQueue,
 )
 from rota.foreign_names import nearest
-from rota.protocol.command import Command, Steps, execute
 from rota.protocol.new_tasks import Enqueued, NewTask
+from rota.protocol.scripts import ScriptCall, Steps, execute
 from rota.protocol.store import Store
 from rota.server.endpoint import URL_SETTING
 from rota.server.logins import LoginUnknown
@@ -264,7 +264,7 @@ WHOLE: Final = 1.0
 class Exchange(NamedTuple, Generic[T]):
     """Commands that are sent together, each as soon as it is made."""
 
-    commands: Iterable[Command[T]]
+    commands: Iterable[ScriptCall[T]]
     confirmation: Confirmation | None  # If there is one, each command that is Replied is confirmed too.
     deadline: float  # When the exchange ends, connecting included (monotonic seconds).
     # The part of the time left after connecting in which replies may come. The rest is for sending again.
@@ -295,7 +295,7 @@ class ReplyReader:
         self._shown = shown
         self._credentials_in = credentials_in
 
-    def read(self, command: Command[T], raw: object) -> Reply[T]:
+    def read(self, command: ScriptCall[T], raw: object) -> Reply[T]:
         """Return the reply to a command."""
         if not isinstance(raw, ServerError):
             try:

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Final, Generic, Protocol, TypeVar
 
 if TYPE_CHECKING:
     from rota.client.waits import GroupQuery, TaskQuery
-    from rota.protocol.command import Command
     from rota.protocol.groups import Room
     from rota.protocol.new_tasks import Enqueued, NewTask
+    from rota.protocol.scripts import ScriptCall
     from rota.protocol.views import TaskState
 
 W = TypeVar("W")
@@ -131,7 +131,7 @@ class Interceptor(Protocol):
     def enqueue(self, namespace: str, tasks: "Sequence[NewTask]") -> "list[Enqueued]":
         """Take the tasks of one call, in the order in which they would be sent."""
 
-    def run(self, namespace: str, command: "Command[T]") -> T:
+    def run(self, namespace: str, command: "ScriptCall[T]") -> T:
         """Return the reply to any other command. Raises if it has no reply."""
 
     def wait(self, namespace: str, query: "TaskQuery") -> "TaskState":

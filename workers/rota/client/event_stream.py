@@ -17,7 +17,7 @@ from rota.client.command_replies import Denied, unavailable
 from rota.client.timed_connections import TimedConnection
 from rota.durations import Backoff
 from rota.errors import EventsLost, EventsOff, Unavailable
-from rota.protocol.command import Command
+from rota.protocol.scripts import ScriptCall
 from rota.protocol.store import BATCH, Store
 from rota.protocol.task_states import EventsPage, TaskEvent, is_place, order_of
 from rota.protocol.wire import command, pack
@@ -79,7 +79,7 @@ class EventsReading:
         """Whether there was nothing to read."""
         return not self.ready and self._is_at_end
 
-    def first_page(self) -> Command[EventsPage]:
+    def first_page(self) -> ScriptCall[EventsPage]:
         """Return the command that finds the first position."""
         return self._store.events(self._wanted.after or "$", BATCH)
 
@@ -89,7 +89,7 @@ class EventsReading:
             raise EventsOff(_OFF)
         self._returned_to = self._read_to = self._wanted.after or page.latest or START_ID
 
-    def next_page(self) -> Command[EventsPage]:
+    def next_page(self) -> ScriptCall[EventsPage]:
         """Return the command that reads the next page."""
         return self._store.events(self._read_to, BATCH)
 
@@ -223,7 +223,7 @@ class TaskEvents(Iterator[TaskEvent]):
 
     # Communication with the server
 
-    def _page(self, call: Command[EventsPage], until: float) -> EventsPage:
+    def _page(self, call: ScriptCall[EventsPage], until: float) -> EventsPage:
         try:
             return read_reply(call, self._execute(call.by_text(), until))
         except Refused as error:

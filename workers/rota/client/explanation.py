@@ -13,10 +13,10 @@ from typing import Final
 
 from rota.client.status import TaskStatus, status_of
 from rota.durations import MICROSECONDS, utc_datetime
-from rota.protocol.command import Steps, execute
 from rota.protocol.entry import Entry, Kind
 from rota.protocol.nodes import Node
 from rota.protocol.scans import complete_overview, find_task
+from rota.protocol.scripts import Steps, execute
 from rota.protocol.store import BATCH, Store
 from rota.protocol.task_states import STATES, State
 from rota.protocol.tiers import VIRTUAL_UNIT

@@ -20,9 +20,9 @@ from rota.client.sender import Batch, GoOn, Sender, Sending, WithId, just_repeat
 from rota.client.waits import GroupQuery
 from rota.errors import GroupEnded, RotaError, ServerFull, Unavailable
 from rota.foreign_names import FOREIGN_NAMES, fault_in_option
-from rota.protocol.command import Command
 from rota.protocol.groups import Added, AddStatus, Into, Opening, Room
 from rota.protocol.new_tasks import Enqueued, NewMember, followers_of
+from rota.protocol.scripts import ScriptCall
 from rota.protocol.store import BATCH, Store
 from rota.tasks.call import Call, CallChain, CallGroup, task_of_method
 
@@ -125,7 +125,7 @@ class Filling:
         self._last = self.cursor + len(members) if are_last else -1
         return self._sender.send(members) if members else self._sender.send_as_one(members)
 
-    def _packed(self, batch: Batch[NewMember]) -> Command[Added]:
+    def _packed(self, batch: Batch[NewMember]) -> ScriptCall[Added]:
         first = None if self._first is None else self._first + batch.at
         closes = first is not None and first + len(batch.items) == self._last
         return self._context.store.add_members(

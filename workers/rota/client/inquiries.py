@@ -8,9 +8,9 @@ from rota.client.queues import QueuedTask, WantedTasks, find, listed_state
 from rota.client.status import GroupStatus, TaskStatus, group_status_of, status_of
 from rota.durations import Duration, positive_milliseconds, seconds
 from rota.errors import RotaError
-from rota.protocol.command import Command, Steps, execute
 from rota.protocol.replies import CancelStatus
 from rota.protocol.scans import find_task
+from rota.protocol.scripts import ScriptCall, Steps, execute
 from rota.protocol.store import Store
 from rota.protocol.task_states import State
 from rota.tasks.arguments import Misfit
@@ -92,7 +92,7 @@ def explain_steps(
     return explain(store, WantedClaims(n, queue or "", task_id or "", pool or ""))
 
 
-def cancel_command(store: Store, task_id: str, kill_after: Duration | None) -> Command[CancelStatus]:
+def cancel_command(store: Store, task_id: str, kill_after: Duration | None) -> ScriptCall[CancelStatus]:
     """Return the command that cancels a task: see `Client.cancel`."""
     require_name("id", task_id)
     kill_after_ms = None if kill_after is None else positive_milliseconds(kill_after, "kill_after")

@@ -6,10 +6,10 @@ from typing import Final, TypeVar
 
 from rota.client.status import AttemptRecord, attempts_of
 from rota.durations import MICROSECONDS, utc_datetime
-from rota.protocol.command import Steps, execute
 from rota.protocol.outcome import read_attempt_record
 from rota.protocol.progress import Progress, read_progress
 from rota.protocol.scans import complete_overview
+from rota.protocol.scripts import Steps, execute
 from rota.protocol.store import BATCH, Store
 from rota.protocol.task_states import LISTED, State
 from rota.protocol.views import PeekedTask, QueueState

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any, Final
 from rota.client.preparation import KIB
 from rota.errors import InvalidName, PayloadTooLarge, ScheduleDeclared, Unavailable, UnknownSchedule
 from rota.foreign_names import nearest
-from rota.protocol.command import Command, Steps, execute
 from rota.protocol.schedule_store import (
     SCHEDULES_A_PAGE,
     PauseStatus,
@@ -18,6 +17,7 @@ from rota.protocol.schedule_store import (
     SchedulePage,
     ScheduleStore,
 )
+from rota.protocol.scripts import ScriptCall, Steps, execute
 from rota.schedules.occurrences import body_of
 from rota.schedules.schedule import Schedule, encode_schedule
 from rota.schedules.schedule_status import FoundSchedule, ScheduleStatus, Times, read_schedule
@@ -133,7 +133,7 @@ class ScheduleSteps:
     def resume(self, name: str) -> Steps[bool]:
         return (yield from self._switch(name, self._store.resume))
 
-    def _switch(self, name: str, switch: Callable[[str], Command[PauseStatus]]) -> Steps[bool]:
+    def _switch(self, name: str, switch: Callable[[str], ScriptCall[PauseStatus]]) -> Steps[bool]:
         status = yield from execute(switch(require_name("the name of a schedule", name)))
         if status is PauseStatus.UNKNOWN:
             raise (yield from unknown_schedule(self._store, name))

@@ -24,7 +24,7 @@ from rota.client.command_replies import (
 )
 from rota.client.enqueue_options import Interceptor
 from rota.errors import Unavailable
-from rota.protocol.command import Command
+from rota.protocol.scripts import ScriptCall
 from rota.server.session import Confirmation
 
 
@@ -134,7 +134,7 @@ class Sender(Generic[S, V, H]):
 
     def __init__(
         self,
-        pack: Callable[[Batch[S]], Command[V]],
+        pack: Callable[[Batch[S]], ScriptCall[V]],
         handles_of: Callable[[Sequence[S], V], list[H]],
         doubt: "Callable[[str, Sequence[str], Callable[[], Sending[Any]]], Uncertain]",
         seconds: float,
@@ -152,7 +152,7 @@ class Sender(Generic[S, V, H]):
 
     def of(
         self,
-        pack: Callable[[Batch[S2]], Command[V2]],
+        pack: Callable[[Batch[S2]], ScriptCall[V2]],
         handles_of: Callable[[Sequence[S2], V2], list[H2]],
         go_on: GoOn = just_repeat,
     ) -> "Sender[S2, V2, H2]":

@@ -16,7 +16,7 @@ from typing import Any, Final, TypeVar
 
 from rota.client.command_replies import Exchange, Reply, ReplyReader, unavailable
 from rota.errors import Unavailable
-from rota.protocol.command import Command
+from rota.protocol.scripts import ScriptCall
 from rota.protocol.store import BATCH
 from rota.protocol.wire import command, pack, text_of
 from rota.server.connection import GRACE_SECONDS, PARK_SECONDS, ConnectionOptions, silence_error, wait_for
@@ -212,7 +212,7 @@ class ClientPool:
         Raises Unavailable if there is no connection, or if the server can never confirm. Then nothing was sent.
         """
         commands, confirmation, deadline, share = exchange
-        pack = Command.by_sha
+        pack = ScriptCall.by_sha
         tail = b""
         connection = self._take(deadline)
         try:
@@ -221,7 +221,7 @@ class ClientPool:
                 confirmation = confirmation.within(deadline - time.monotonic())
                 tail = confirmation.waiting
                 if not connection.is_known:  # If the server lacked the script, WAIT would wait without a write.
-                    pack = Command.by_text
+                    pack = ScriptCall.by_text
             connection.allow(deadline - (deadline - time.monotonic()) * (1 - share))
             sent, raw = _pipeline(connection, commands, pack, tail)
             failed = any(isinstance(each, ServerError) for each in raw)
@@ -295,10 +295,10 @@ class ClientPool:
 
 
 def _pipeline(
-    connection: TimedConnection, commands: Iterable[Command[T]], pack: Callable[[Command[T]], bytes], tail: bytes
-) -> tuple[list[Command[T]], list[object]]:
+    connection: TimedConnection, commands: Iterable[ScriptCall[T]], pack: Callable[[ScriptCall[T]], bytes], tail: bytes
+) -> tuple[list[ScriptCall[T]], list[object]]:
     # Return the commands, and one reply or error for each, and one more for the tail if there is one.
-    sent: list[Command[T]] = []
+    sent: list[ScriptCall[T]] = []
     coming = iter(commands)
     try:
         for command in coming:
@@ -326,7 +326,7 @@ def _replies(connection: TimedConnection, count: int) -> list[object]:
 
 
 def _send_texts(
-    connection: TimedConnection, commands: Sequence[Command[Any]], replies: list[object], tail: bytes
+    connection: TimedConnection, commands: Sequence[ScriptCall[Any]], replies: list[object], tail: bytes
 ) -> None:
     # Send the commands for which the server lacks the script's text again with the text, and then the tail. A lost
     # connection is not used for that, since replies to other commands may still come on it.
@@ -337,6 +337,6 @@ def _send_texts(
     lost = [reply for reply in replies if isinstance(reply, ServerError) and not reply.is_reply]
     repeated: list[object] = [*lost[:1]] * len(indexes)
     if not repeated:
-        _, repeated = _pipeline(connection, [commands[n] for n in unknown], Command.by_text, tail)
+        _, repeated = _pipeline(connection, [commands[n] for n in unknown], ScriptCall.by_text, tail)
     for n, reply in zip(indexes, repeated, strict=True):
         replies[n] = reply

@@ -17,9 +17,9 @@ from typing import Any, Final, NamedTuple
 from rota.client.command_replies import NotAccepted, Replied, Reply
 from rota.durations import Backoff, Duration, seconds
 from rota.errors import Unavailable, WaitTimeout
-from rota.protocol.command import Command, Raw
 from rota.protocol.groups import Room
 from rota.protocol.outcome import PURGED
+from rota.protocol.scripts import Raw, ScriptCall
 from rota.protocol.store import BATCH, Store
 from rota.protocol.task_states import WAITING, State
 from rota.protocol.views import TaskState
@@ -239,7 +239,7 @@ class WaitRounds:
             self._query_all_at = time.monotonic() + QUERY_ALL_SECONDS
         return self.open.next_queries()
 
-    def query_command(self, queries: Mapping[WaitQuery, str]) -> Command[Any]:
+    def query_command(self, queries: Mapping[WaitQuery, str]) -> ScriptCall[Any]:
         """Return the command that sends the queries, whose reply is WaitResults."""
         of_groups = [query for query in queries if isinstance(query, GroupQuery)]
         if of_groups:
@@ -268,19 +268,19 @@ class WaitRounds:
         return max(min(self._query_all_at, self._idle_at, silent_at), self.retry_at) - now
 
 
-def group_query(store: Store, client: str, query: GroupQuery) -> Command[Room]:
+def group_query(store: Store, client: str, query: GroupQuery) -> ScriptCall[Room]:
     """Return the command that queries a group, and has the server notify this client of later changes."""
     if query.most_left is None:
         return store.await_group_end(client, query.group)
     return store.await_room(client, query.group, query.most_left)
 
 
-def _in_list(command: Command[Room]) -> Command[WaitResults]:
+def _in_list(command: ScriptCall[Room]) -> ScriptCall[WaitResults]:
     def parse(raw: Raw) -> WaitResults:
         room = command.parse(raw)
         return [room if room.has_come else None]
 
-    return Command(command.script, command.key, command.args, parse)
+    return ScriptCall(command.script, command.key, command.args, parse)
 
 
 def results_in(reply: Reply[WaitResults]) -> WaitResults:

@@ -10,9 +10,9 @@ from typing import Any, Final
 from rota.child.child_settings import PollerSettings
 from rota.poller.poller_report import PollerReport
 from rota.poller.rounds import Leadership, Round
-from rota.protocol.command import Command
 from rota.protocol.keys import DELAYED_SUFFIX, fault_of_lane, pattern_of_lists
 from rota.protocol.scans import BloomFilter, UnplacedScan, find_unplaced
+from rota.protocol.scripts import ScriptCall
 from rota.protocol.store import BATCH, OWNERS_A_CALL, Store
 from rota.protocol.wire import text_of
 from rota.server.connection import Connection
@@ -171,7 +171,7 @@ class AuditScan(FleetRound):
     def _start(self, now: float) -> None:
         self._started_at = now
         self._scan: UnplacedScan = find_unplaced(self._store, BloomFilter, MOST_SUSPECTS)
-        self._call: Command[Any] = next(self._scan)
+        self._call: ScriptCall[Any] = next(self._scan)
 
     def step(self, connection: Connection, now: float) -> None:
         """Make the next call of the scan. Raises ServerError."""

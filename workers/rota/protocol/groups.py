@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import NamedTuple
 
-from rota.protocol.command import Command, Raw, Transitions, names_of, reply, time_or_none
 from rota.protocol.new_tasks import NOTHING_FOLLOWS, Enqueued, NewMember, parse_enqueued
+from rota.protocol.scripts import Raw, ScriptCall, Transitions, names_of, reply, time_or_none
 from rota.protocol.wire import Arg, pack, text_of
 
 
@@ -169,7 +169,7 @@ def parse_room(raw: Raw) -> Room:
 class Dependents(Transitions):
     """The transitions of groups and chains of one namespace."""
 
-    def add_members(self, nonce: str, members: Sequence[NewMember], into: Into = Into()) -> Command[Added]:
+    def add_members(self, nonce: str, members: Sequence[NewMember], into: Into = Into()) -> ScriptCall[Added]:
         """Accept up to BATCH tasks as `enqueue` does, with their follow-ups, and as members of a group.
 
         A call repeated with its nonce within 60 s changes nothing and returns the same reply.
@@ -179,42 +179,42 @@ class Dependents(Transitions):
         args: list[Arg] = [nonce, into.group, int(into.opening is not None), *opening, cursor, int(into.closes)]
         for task, following in members:
             args += (task.id, task.queue, task.how, task.body, following)
-        return self._command("add_members", pack(args), parse_added)
+        return self._call("add_members", pack(args), parse_added)
 
-    def close_group(self, group: str) -> Command[bool]:
+    def close_group(self, group: str) -> ScriptCall[bool]:
         """State that the last member was added. A group without live members ends at once. False if the group has ended
         or never existed."""
-        return self._command("close_group", pack((group,)), bool)
+        return self._call("close_group", pack((group,)), bool)
 
-    def cancel_group(self, group: str, cursor: str = "0") -> Command[CancelledGroup]:
+    def cancel_group(self, group: str, cursor: str = "0") -> ScriptCall[CancelledGroup]:
         """Cancel the follow-up of a group, and accept no new members. Begin with cursor "0", cancel each of the ids,
         and repeat with the cursor of each reply until it is "0" again."""
-        return self._command("cancel_group", pack((group, cursor)), parse_cancelled_group)
+        return self._call("cancel_group", pack((group, cursor)), parse_cancelled_group)
 
-    def group(self, group: str) -> Command[GroupState | None]:
+    def group(self, group: str) -> ScriptCall[GroupState | None]:
         """Return the state of a group; None if it is not known: it never existed, or ended over a minute ago."""
-        return self._command("group", pack((group,)), parse_group)
+        return self._call("group", pack((group,)), parse_group)
 
-    def groups(self, offset: int = 0, count: int = 100) -> Command[Groups]:
+    def groups(self, offset: int = 0, count: int = 100) -> ScriptCall[Groups]:
         """Return a page of the groups that have not ended; `count` is at most BATCH."""
-        return self._command("groups", pack((offset, count)), parse_groups)
+        return self._call("groups", pack((offset, count)), parse_groups)
 
-    def pending(self, task_id: str, cursor: str) -> Command[Predecessor]:
+    def pending(self, task_id: str, cursor: str) -> ScriptCall[Predecessor]:
         """Find what a task follows that is not enqueued yet. Begin with cursor "" and repeat with the cursor of each
         reply until it is ""."""
-        return self._command("pending", pack((task_id, cursor)), parse_predecessor)
+        return self._call("pending", pack((task_id, cursor)), parse_predecessor)
 
-    def heal_members(self, cursor: str) -> Command[HealedMembers]:
+    def heal_members(self, cursor: str) -> ScriptCall[HealedMembers]:
         """Remove members that no longer live from their groups, and enqueue what follows. Such members were ended by an
         older version or deleted by hand. Begin with cursor "" and repeat with the cursor of each reply until it is "0".
         """
-        return self._command("heal_members", pack((cursor,)), parse_healed_members)
+        return self._call("heal_members", pack((cursor,)), parse_healed_members)
 
-    def await_room(self, client: str, group: str, most_left: int) -> Command[Room]:
+    def await_room(self, client: str, group: str, most_left: int) -> ScriptCall[Room]:
         """Notify the reply list of this client once at most `most_left` members of a group have not ended, or the group
         has ended."""
-        return self._command("await_group", pack((client, group, most_left)), parse_room)
+        return self._call("await_group", pack((client, group, most_left)), parse_room)
 
-    def await_group_end(self, client: str, group: str) -> Command[Room]:
+    def await_group_end(self, client: str, group: str) -> ScriptCall[Room]:
         """Notify the reply list of this client once a group has ended."""
-        return self._command("await_group", pack((client, group, "-")), parse_room)
+        return self._call("await_group", pack((client, group, "-")), parse_room)

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
-from rota.protocol.command import Raw
+from rota.protocol.scripts import Raw
 from rota.protocol.wire import text_of
 
 FRONT = "^"  # appended to a due time: puts the task at the head of its lane

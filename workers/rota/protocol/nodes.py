@@ -5,8 +5,8 @@ import math
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
-from rota.protocol.command import Raw, reply
 from rota.protocol.entry import MICROSECONDS, Kind
+from rota.protocol.scripts import Raw, reply
 from rota.protocol.tiers import (
     DEFAULT_ENDED_KEEP,
     Domain,

@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import NamedTuple
 
-from rota.protocol.command import Raw, names_of, reply, status_of, statuses_of, time_or_none
 from rota.protocol.entry import Entry, parse_entry
+from rota.protocol.scripts import Raw, names_of, reply, status_of, statuses_of, time_or_none
 from rota.protocol.tiers import QueueShare
 from rota.protocol.wire import text_of
 

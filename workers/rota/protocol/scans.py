@@ -10,7 +10,7 @@ from collections.abc import Callable, Generator, Sequence
 from dataclasses import replace
 from typing import Any, Final, Protocol
 
-from rota.protocol.command import Command, Raw, Steps, execute
+from rota.protocol.scripts import Raw, ScriptCall, Steps, execute
 from rota.protocol.store import BATCH, Store
 from rota.protocol.views import Overview, TaskState
 
@@ -38,7 +38,7 @@ def complete_status(store: Store, task_id: str, found: TaskState) -> Steps[TaskS
     return (yield from execute(_readable(store.status(task_id), found)))
 
 
-def _readable(status: Command[TaskState], otherwise: TaskState) -> Command[TaskState]:
+def _readable(status: ScriptCall[TaskState], otherwise: TaskState) -> ScriptCall[TaskState]:
     """Return a command whose reply counts as `otherwise` if it cannot be parsed, because of foreign data among the
     ends."""
 
@@ -74,7 +74,7 @@ def complete_overview(store: Store, overview: Overview, is_enough: Callable[[], 
     return replace(overview, queues=tuple(rows.values()), cursor=last.cursor)
 
 
-UnplacedScan = Generator[Command[Any], Any, list[bytes]]
+UnplacedScan = Generator[ScriptCall[Any], Any, list[bytes]]
 """Yields calls, is sent the reply to each, and returns ids in the end."""
 
 _BITS_A_MEMBER: Final = 64
@@ -128,7 +128,7 @@ def find_unplaced(store: Store, make_seen: Callable[[int], Seen], most: int | No
     return sorted((yield from _still_unplaced(store, suspects)))
 
 
-def _read(store: Store, lists: Sequence[str], see: Callable[[bytes], None]) -> Generator[Command[Any], Any, None]:
+def _read(store: Store, lists: Sequence[str], see: Callable[[bytes], None]) -> Generator[ScriptCall[Any], Any, None]:
     """Call `see` for each id in these lists."""
     at = 0
     read = 0
@@ -140,7 +140,7 @@ def _read(store: Store, lists: Sequence[str], see: Callable[[bytes], None]) -> G
             see(task_id)
 
 
-def _unseen(store: Store, seen: Seen, most: int | None) -> Generator[Command[Any], Any, set[bytes]]:
+def _unseen(store: Store, seen: Seen, most: int | None) -> Generator[ScriptCall[Any], Any, set[bytes]]:
     """Return the ids of live tasks that were not seen in a list and are in no set or in-flight list."""
     unseen: set[bytes] = set()
     cursor = _START
@@ -152,7 +152,7 @@ def _unseen(store: Store, seen: Seen, most: int | None) -> Generator[Command[Any
             return unseen
 
 
-def _still_unplaced(store: Store, suspects: set[bytes]) -> Generator[Command[Any], Any, set[bytes]]:
+def _still_unplaced(store: Store, suspects: set[bytes]) -> Generator[ScriptCall[Any], Any, set[bytes]]:
     """Return the suspects that are still live and neither delayed, dead nor in flight."""
     found: set[bytes] = set()
     ids = list(suspects)

@@ -11,7 +11,7 @@ from enum import StrEnum
 from typing import Final, NamedTuple
 
 from rota.durations import MICROSECONDS
-from rota.protocol.command import Command, Raw, Status, Transitions, status_of, statuses_of
+from rota.protocol.scripts import Raw, ScriptCall, Status, Transitions, status_of, statuses_of
 from rota.protocol.wire import Arg, pack, text_of
 
 OCCURRENCES_A_CALL: Final = 100
@@ -170,7 +170,7 @@ def _parse_run(raw: Raw) -> tuple[RunStatus, str]:
 
 
 class ScheduleStore(Transitions):
-    """The transitions of the schedules of one namespace, each as a `Command`: see `rota.protocol.store`."""
+    """The transitions of the schedules of one namespace, each as a `ScriptCall`: see `rota.protocol.store`."""
 
     def advance(
         self,
@@ -180,7 +180,7 @@ class ScheduleStore(Transitions):
         occurrences: Sequence[NewOccurrence],
         *,
         may_overlap: bool,
-    ) -> Command[bool]:
+    ) -> ScriptCall[bool]:
         """Enqueue up to OCCURRENCES_A_CALL occurrences and set the new record. False if the record is no longer `kept`:
         then nothing was done."""
         args: list[Arg] = [
@@ -193,57 +193,59 @@ class ScheduleStore(Transitions):
         ]
         for occurrence in occurrences:
             args += occurrence
-        return self._command("advance", pack(args), bool)
+        return self._call("advance", pack(args), bool)
 
-    def upcoming(self, ahead_us: int, most: int = SCHEDULES_A_CALL) -> Command[tuple[int, tuple[StoredSchedule, ...]]]:
+    def upcoming(
+        self, ahead_us: int, most: int = SCHEDULES_A_CALL
+    ) -> ScriptCall[tuple[int, tuple[StoredSchedule, ...]]]:
         """Return Redis time, and up to `most` schedules that have an occurrence within `ahead_us` microseconds."""
-        return self._command("upcoming", pack((ahead_us, most)), _parse_upcoming)
+        return self._call("upcoming", pack((ahead_us, most)), _parse_upcoming)
 
-    def declare(self, ttl_ms: int, declared: Sequence[DeclaredSchedule]) -> Command[list[DeclareStatus]]:
+    def declare(self, ttl_ms: int, declared: Sequence[DeclaredSchedule]) -> ScriptCall[list[DeclareStatus]]:
         """Declare schedules of a node's code and configuration, up to SCHEDULES_A_CALL."""
         args: list[Arg] = [ttl_ms]
         for name, text, age_seconds in declared:
             args += (name, round(age_seconds * MICROSECONDS), text)
-        return self._command("declare", pack(args), statuses_of(DeclareStatus))
+        return self._call("declare", pack(args), statuses_of(DeclareStatus))
 
-    def forget(self, name: str, timeout_us: int) -> Command[RemoveStatus]:
+    def forget(self, name: str, timeout_us: int) -> ScriptCall[RemoveStatus]:
         """Remove a schedule if no node has declared it for `timeout_us` microseconds after the last declaration
         expired."""
         return self._status("remove_schedule", RemoveStatus, name, timeout_us)
 
-    def page(self, offset: int, count: int = SCHEDULES_A_PAGE) -> Command[SchedulePage]:
+    def page(self, offset: int, count: int = SCHEDULES_A_PAGE) -> ScriptCall[SchedulePage]:
         """Return a page of the schedules, ordered by the time of their next occurrence."""
-        return self._command("schedules", pack((offset, count)), _parse_page)
+        return self._call("schedules", pack((offset, count)), _parse_page)
 
-    def find(self, names: Sequence[str]) -> Command[SchedulePage]:
+    def find(self, names: Sequence[str]) -> ScriptCall[SchedulePage]:
         """Return schedules by name, up to SCHEDULES_A_PAGE. Names without a schedule are left out."""
-        return self._command("schedules", pack((0, 0, *names)), _parse_page)
+        return self._call("schedules", pack((0, 0, *names)), _parse_page)
 
-    def put(self, name: str, text: bytes) -> Command[PutStatus]:
+    def put(self, name: str, text: bytes) -> ScriptCall[PutStatus]:
         """Add or change a client's schedule."""
         return self._status("put_schedule", PutStatus, name, text)
 
-    def remove(self, name: str) -> Command[RemoveStatus]:
+    def remove(self, name: str) -> ScriptCall[RemoveStatus]:
         """Remove a client's schedule."""
         return self._status("remove_schedule", RemoveStatus, name, "")
 
-    def pause(self, name: str) -> Command[PauseStatus]:
+    def pause(self, name: str) -> ScriptCall[PauseStatus]:
         """Pause a schedule."""
         return self._status("pause_schedule", PauseStatus, name)
 
-    def resume(self, name: str) -> Command[PauseStatus]:
+    def resume(self, name: str) -> ScriptCall[PauseStatus]:
         """Resume a paused schedule."""
         return self._status("resume_schedule", PauseStatus, name)
 
     def run(
         self, kept: StoredSchedule, queue: str, task_id: str, body: bytes, *, may_overlap: bool
-    ) -> Command[tuple[RunStatus, str]]:
+    ) -> ScriptCall[tuple[RunStatus, str]]:
         """Enqueue an occurrence out of turn. RunStatus.OVERLAPS comes with the id of the task that has not ended."""
         args = (kept.name, kept.record, _overlap_rule(may_overlap=may_overlap), task_id, queue, body)
-        return self._command("run_schedule", pack(args), _parse_run)
+        return self._call("run_schedule", pack(args), _parse_run)
 
-    def _status(self, script: str, statuses: type[Status], *args: Arg) -> Command[Status]:
-        return self._command(script, pack(args), status_of(statuses))
+    def _status(self, script: str, statuses: type[Status], *args: Arg) -> ScriptCall[Status]:
+        return self._call(script, pack(args), status_of(statuses))
 
 
 def _overlap_rule(*, may_overlap: bool) -> str:

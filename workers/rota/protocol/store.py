@@ -1,6 +1,6 @@
-"""The typed store: one method for each transition. A method returns a `Command` and does no I/O.
+"""The typed store: one method for each transition. A method returns a `ScriptCall` and does no I/O.
 
-A command carries its script, its arguments in wire form, and the parser of its reply. The caller runs it on a
+A call carries its script, its arguments in wire form, and the parser of its reply. The caller runs it on a
 connection of its own: a worker's connection, the master's asyncio one, or one of a client's pool.
 
 The scripts that only read are in `rota.protocol.views`, the transitions of groups and chains in `rota.protocol.groups`,
@@ -10,7 +10,6 @@ and those of schedules in `rota.protocol.schedule_store`.
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from rota.protocol.command import Command, Raw, Transitions, names_of
 from rota.protocol.entry import CrashKind
 from rota.protocol.groups import Dependents
 from rota.protocol.keys import PROTOCOL_VERSION
@@ -39,6 +38,7 @@ from rota.protocol.replies import (
     parse_restored,
     parse_swept,
 )
+from rota.protocol.scripts import Raw, ScriptCall, Transitions, names_of
 from rota.protocol.tiers import (
     DEFAULT_CRASH_LIMIT,
     DEFAULT_FORGET_SECONDS,
@@ -96,43 +96,43 @@ class Blame:
 class Operations(Transitions):
     """The transitions that people trigger on the tasks and queues of one namespace."""
 
-    def cancel(self, task_id: str, kill_after_ms: int | None = None) -> Command[CancelStatus]:
+    def cancel(self, task_id: str, kill_after_ms: int | None = None) -> ScriptCall[CancelStatus]:
         """End a waiting task. Notify the worker of a running one; after `kill_after_ms` its process is killed if it
         still runs."""
         kill_after = "-" if kill_after_ms is None else kill_after_ms
-        return self._command("cancel", pack((task_id, kill_after)), parse_cancel)
+        return self._call("cancel", pack((task_id, kill_after)), parse_cancel)
 
-    def pause(self, queue: str) -> Command[int]:
+    def pause(self, queue: str) -> ScriptCall[int]:
         """Stop claims from a queue; returns 1 if it was not paused before."""
-        return self._command("pause", pack((queue,)), int)
+        return self._call("pause", pack((queue,)), int)
 
-    def resume(self, queue: str) -> Command[int]:
+    def resume(self, queue: str) -> ScriptCall[int]:
         """Permit claims from a queue again and ring its doorbell; returns 1 if the queue was paused."""
-        return self._command("resume", pack((queue,)), int)
+        return self._call("resume", pack((queue,)), int)
 
-    def purge(self, queue: str) -> Command[Bounded]:
+    def purge(self, queue: str) -> ScriptCall[Bounded]:
         """End up to BATCH ready tasks of a queue."""
-        return self._command("purge", pack((queue,)), parse_bounded)
+        return self._call("purge", pack((queue,)), parse_bounded)
 
-    def purge_dead(self, ids: Sequence[str]) -> Command[int]:
+    def purge_dead(self, ids: Sequence[str]) -> ScriptCall[int]:
         """Delete up to BATCH dead tasks; returns how many there were."""
-        return self._command("purge_dead", pack(ids), int)
+        return self._call("purge_dead", pack(ids), int)
 
-    def revive(self, ids: Sequence[str]) -> Command[int]:
+    def revive(self, ids: Sequence[str]) -> ScriptCall[int]:
         """Put up to BATCH dead tasks back in their lanes with their failures reset; returns how many there were."""
-        return self._command("revive", pack(ids), int)
+        return self._call("revive", pack(ids), int)
 
-    def trim(self, max_age_us: int, max_count: int) -> Command[Bounded]:
+    def trim(self, max_age_us: int, max_count: int) -> ScriptCall[Bounded]:
         """Delete up to BATCH dead tasks that are too old or too many."""
-        return self._command("trim", pack((max_age_us, max_count)), parse_bounded)
+        return self._call("trim", pack((max_age_us, max_count)), parse_bounded)
 
-    def heal(self, cursor: str) -> Command[str]:
+    def heal(self, cursor: str) -> ScriptCall[str]:
         """Recount one chunk. Begin with cursor "0" and repeat with the cursor of each reply until it is "0" again."""
-        return self._command("heal", pack((cursor,)), text_of)
+        return self._call("heal", pack((cursor,)), text_of)
 
-    def restore(self, ids: Sequence[str]) -> Command[list[RestoreStatus]]:
+    def restore(self, ids: Sequence[str]) -> ScriptCall[list[RestoreStatus]]:
         """Put back up to BATCH live tasks that were found to be in no lane, list or set."""
-        return self._command("restore", pack(ids), parse_restored)
+        return self._call("restore", pack(ids), parse_restored)
 
 
 class Store(Queries, Operations, Dependents):
@@ -140,17 +140,17 @@ class Store(Queries, Operations, Dependents):
 
     # Producing
 
-    def enqueue(self, nonce: str, tasks: Sequence[NewTask]) -> Command[list[Enqueued]]:
+    def enqueue(self, nonce: str, tasks: Sequence[NewTask]) -> ScriptCall[list[Enqueued]]:
         """Accept up to BATCH tasks. A call repeated with its nonce within 60 s changes nothing and returns the same
         reply."""
         args: list[Arg] = [nonce]
         for task in tasks:
             args += (task.id, task.queue, task.how, task.body)
-        return self._command("enqueue", pack(args), parse_enqueued)
+        return self._call("enqueue", pack(args), parse_enqueued)
 
     # Working
 
-    def turn(self, owner: str, tiers: Packed, turn: Turn) -> Command[TurnReply]:
+    def turn(self, owner: str, tiers: Packed, turn: Turn) -> ScriptCall[TurnReply]:
         """Settle what ended, and claim up to `turn.limit` entries of one queue, or the number that `turn.limits` has
         for it. With several `turn.picks`, claim one entry for each of them. A `limit` of 0 only settles."""
         held = turn.held or ()
@@ -165,71 +165,73 @@ class Store(Queries, Operations, Dependents):
         args += (len(held), *held, len(turn.tokens), *turn.tokens)
         plain = pack((len(turn.plain), b"".join(turn.plain)))
         packed = pack(args) + turn.limits + plain + _counted(turn.settlements) + tiers
-        return self._command("turn", packed, parse_turn)
+        return self._call("turn", packed, parse_turn)
 
-    def explain(self, tiers: Packed, count: int, queue: str = "") -> Command[ClaimOrder]:
+    def explain(self, tiers: Packed, count: int, queue: str = "") -> ScriptCall[ClaimOrder]:
         """Return the next `count` claims, at most `MOST_CLAIMS`, of workers that serve these tiers, and the state of
         `queue` and of all queues in these tiers that have entries."""
         turn = self.turn(EXPLAIN_OWNER, tiers, Turn(limit=1))
-        return self._command("explain", turn.args + pack((queue, count)), parse_order)
+        return self._call("explain", turn.args + pack((queue, count)), parse_order)
 
     def return_prefetched(
         self, owner: str, running: bytes, tiers: Packed, settlements: Packed = NOTHING
-    ) -> Command[int]:
+    ) -> ScriptCall[int]:
         """Settle what a worker finished before the entry that it runs, and give back the entries that it claimed after
         that one. Returns how many entries were given back."""
         args = pack((owner, running)) + _counted(settlements) + tiers
-        return self._command("return_prefetched", args, int)
+        return self._call("return_prefetched", args, int)
 
-    def mark_started(self, owner: str, entry: bytes) -> Command[bytes]:
+    def mark_started(self, owner: str, entry: bytes) -> ScriptCall[bytes]:
         """Mark an entry of a task that may be started at most once, before the start. Returns the entry as it is now,
         or b"" if the owner does not hold it: then the task must not be started."""
-        return self._command("mark_started", pack((owner, entry)), bytes)
+        return self._call("mark_started", pack((owner, entry)), bytes)
 
-    def throttle(self, owner: str, request: RateRequest) -> Command[Throttled]:
+    def throttle(self, owner: str, request: RateRequest) -> ScriptCall[Throttled]:
         """Check whether a task with a rate of its own may start. If it may not, it is delayed until it may."""
         entry, name, interval_us, burst, latest_us = request
         args = pack((owner, entry, name, interval_us, burst, "" if latest_us is None else latest_us))
-        return self._command("throttle", args, parse_throttled)
+        return self._call("throttle", args, parse_throttled)
 
-    def promote(self, limit: int = BATCH) -> Command[Promoted]:
+    def promote(self, limit: int = BATCH) -> ScriptCall[Promoted]:
         """Move tasks that are due to the delayed lanes of their queues, in the order of their due times."""
-        return self._command("promote", pack((limit,)), parse_promoted)
+        return self._call("promote", pack((limit,)), parse_promoted)
 
     # Owning
 
-    def register(self, lease_ms: int, slots: Sequence[str]) -> Command[tuple[str, ...]]:
+    def register(self, lease_ms: int, slots: Sequence[str]) -> ScriptCall[tuple[str, ...]]:
         """Register an owner for each slot (`node:slot`); returns the owners' names, `node:slot:nonce`."""
-        return self._command("register", pack((lease_ms, *slots)), names_of)
+        return self._call("register", pack((lease_ms, *slots)), names_of)
 
-    def renew(self, lease_ms: int, owners: Sequence[str]) -> Command[Renewed]:
+    def renew(self, lease_ms: int, owners: Sequence[str]) -> ScriptCall[Renewed]:
         """Extend the leases of up to 100 owners."""
-        return self._command("renew", pack((lease_ms, *owners)), parse_renewed)
+        return self._call("renew", pack((lease_ms, *owners)), parse_renewed)
 
-    def store_progress(self, reports: Iterable[tuple[str, bytes, bytes]]) -> Command[int]:
+    def store_progress(self, reports: Iterable[tuple[str, bytes, bytes]]) -> ScriptCall[int]:
         """Store the progress of up to PROGRESS_BATCH running tasks, given as owner, entry and progress; returns how
         many of them still run there."""
-        return self._command("progress", pack(arg for each in reports for arg in each), int)
+        return self._call("progress", pack(arg for each in reports for arg in each), int)
 
     def reap_exited(
         self, owner: str, blame: Blame, settlements: Packed = NOTHING, tiers: Packed = NO_TIERS
-    ) -> Command[Reaped]:
+    ) -> ScriptCall[Reaped]:
         """End an owner whose process has exited: settle the tasks that it had finished, and give back the rest."""
         return self._reap(owner, "exit", blame.crash, blame, _counted(settlements) + tiers)
 
-    def reap_expired(self, owner: str, blame: Blame) -> Command[Reaped]:
+    def reap_expired(self, owner: str, blame: Blame) -> ScriptCall[Reaped]:
         """End an owner whose lease ran out. The reply is `alive` if it has not run out, or if there is a period of
         grace."""
         return self._reap(owner, "expired", CrashKind.LOST, blame, _counted(NOTHING) + NO_TIERS)
 
-    def _reap(self, owner: str, reason: str, crash: CrashKind | None, blame: Blame, rest: Packed) -> Command[Reaped]:
+    def _reap(self, owner: str, reason: str, crash: CrashKind | None, blame: Blame, rest: Packed) -> ScriptCall[Reaped]:
         limits = blame.crash_limit, blame.loss_limit
         args: list[Arg] = [owner, reason, *limits, blame.loss_record, crash or "", len(blame.ran)]
         for task_id, record in blame.ran:
             args += (task_id, record)
-        return self._command("reap", pack(args) + rest, parse_reaped)
+        return self._call("reap", pack(args) + rest, parse_reaped)
 
-    def sweep(self, lease_ms: int, poller: str = "", forget_seconds: float = DEFAULT_FORGET_SECONDS) -> Command[Swept]:
+    def sweep(
+        self, lease_ms: int, poller: str = "", forget_seconds: float = DEFAULT_FORGET_SECONDS
+    ) -> ScriptCall[Swept]:
         """Do the regular work of the pollers: ring for entries whose doorbell was not rung, write the pulse, and forget
         queues of patterns that have been empty for `forget_seconds`.
 
@@ -237,45 +239,45 @@ class Store(Queries, Operations, Dependents):
         fleet that walks.
         """
         args = pack((lease_ms, poller, round(forget_seconds * 1000)))
-        return self._command("sweep", args, parse_swept)
+        return self._call("sweep", args, parse_swept)
 
-    def adopt_scheduled(self, members: Sequence[bytes]) -> Command[AdoptedScheduled]:
+    def adopt_scheduled(self, members: Sequence[bytes]) -> ScriptCall[AdoptedScheduled]:
         """Adopt up to BATCH legacy items of the delayed set, which other programs have pushed."""
-        return self._command("adopt_scheduled", pack(members), parse_adopted_scheduled)
+        return self._call("adopt_scheduled", pack(members), parse_adopted_scheduled)
 
-    def adopt_legacy(self, poller: str, limit: int, sources: Sequence[LegacySource]) -> Command[AdoptedLegacy]:
+    def adopt_legacy(self, poller: str, limit: int, sources: Sequence[LegacySource]) -> ScriptCall[AdoptedLegacy]:
         """Make tasks of up to `limit` items that are ready or due in these sources; `poller` is the caller's name."""
         args = (arg for source in sources for arg in source)
-        return self._command("adopt_legacy", pack((poller, limit, *args)), parse_adopted_legacy)
+        return self._call("adopt_legacy", pack((poller, limit, *args)), parse_adopted_legacy)
 
-    def list_queues(self, queues: Sequence[str]) -> Command[int]:
+    def list_queues(self, queues: Sequence[str]) -> ScriptCall[int]:
         """Register up to BATCH queues whose lanes were found; returns how many were not known."""
-        return self._command("list_queues", pack(queues), int)
+        return self._call("list_queues", pack(queues), int)
 
-    def adopt_orphans(self, lease_ms: int, owners: Sequence[str]) -> Command[int]:
+    def adopt_orphans(self, lease_ms: int, owners: Sequence[str]) -> ScriptCall[int]:
         """Give one lease to owners that are not registered but have in-flight lists; returns how many there were."""
-        return self._command("orphans", pack((lease_ms, *owners)), int)
+        return self._call("orphans", pack((lease_ms, *owners)), int)
 
     def announce(
         self, node: str, heartbeat: bytes, ttl_ms: int, queues: Sequence[str], announced: Announced = NOTHING_ANNOUNCED
-    ) -> Command[AnnounceReply]:
+    ) -> ScriptCall[AnnounceReply]:
         """Publish a master's heartbeat, the queues it serves and the shares of queues, all valid for `ttl_ms`, and how
         much of the past is to be kept."""
         ends, events, shares, domains = announced
         args: list[Arg] = [node, heartbeat, ttl_ms, ends, events, settings_of(shares), len(domains)]
         for domain in domains:
             args += (domain.name, settings_of_domain(domain))
-        return self._command("announce", pack([*args, *queues]), parse_announce)
+        return self._call("announce", pack([*args, *queues]), parse_announce)
 
     def check_conditions(
         self, ttl_ms: int, conditions: Iterable[QueueCondition] = ()
-    ) -> Command[tuple[ClosedQueue, ...]]:
+    ) -> ScriptCall[tuple[ClosedQueue, ...]]:
         """Set the conditions, valid for `ttl_ms`, and record since when queues are closed; returns the closed
         queues."""
         args: list[Arg] = [ttl_ms, *(arg for each in conditions for arg in each)]
-        return self._command("conditions", pack(args), parse_closed)
+        return self._call("conditions", pack(args), parse_closed)
 
-    def attend(self, lease_ms: int, owner: str, queues: Sequence[str]) -> Command[Attended]:
+    def attend(self, lease_ms: int, owner: str, queues: Sequence[str]) -> ScriptCall[Attended]:
         """Extend the lease of a consumer and record the queues that it serves; returns how the fleet serves these."""
 
         def parse(raw: Raw) -> Attended:
@@ -283,8 +285,8 @@ class Store(Queries, Operations, Dependents):
             shares = tuple(map(read_share, queues, settings)) if registered else ()
             return Attended(bool(registered), frozenset(cancelled), shares)
 
-        return self._command("attend", pack((lease_ms, owner, *queues)), parse)
+        return self._call("attend", pack((lease_ms, owner, *queues)), parse)
 
-    def open(self) -> Command[str]:
+    def open(self) -> ScriptCall[str]:
         """Record our protocol version in a new namespace; returns the version of the namespace."""
-        return self._command("open", pack((PROTOCOL_VERSION,)), text_of)
+        return self._call("open", pack((PROTOCOL_VERSION,)), text_of)

@@ -14,7 +14,7 @@ from enum import Enum, StrEnum, auto
 from typing import Final
 
 from rota.durations import MICROSECONDS, utc_datetime
-from rota.protocol.command import Raw
+from rota.protocol.scripts import Raw
 from rota.protocol.wire import shown, text_of
 
 

@@ -6,8 +6,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, Literal, NamedTuple
 
-from rota.protocol.command import sha1_of
 from rota.protocol.keys import fits, is_pattern
+from rota.protocol.scripts import sha1_of
 from rota.protocol.wire import Packed, pack
 
 DEFAULT_CRASH_LIMIT: Final = 3

@@ -7,8 +7,8 @@ from enum import StrEnum
 from functools import partial
 from typing import Any, Final, NamedTuple
 
-from rota.protocol.command import Raw, reply, status_of
 from rota.protocol.entry import Entry, parse_entry
+from rota.protocol.scripts import Raw, reply, status_of
 from rota.protocol.tiers import NO_LIMITS
 from rota.protocol.wire import NOTHING, Packed, shown, text_of
 

@@ -4,10 +4,10 @@ counts of tasks, the status of an id, the queues, the dead tasks."""
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from rota.protocol.command import Command, Raw, Transitions, names_of, reply
 from rota.protocol.entry import Kind
 from rota.protocol.nodes import Node, parse_nodes
 from rota.protocol.outcome import Ended, parse_ended
+from rota.protocol.scripts import Raw, ScriptCall, Transitions, names_of, reply
 from rota.protocol.task_states import EventsPage, parse_events
 from rota.protocol.wire import NOTHING, pack, shown, text_of
 
@@ -286,17 +286,17 @@ _parse_peeked_task = reply(PeekedTask, *[_shown_name] * 3, *[int] * 5, _shown_na
 class Queries(Transitions):
     """The transitions of one namespace that only read."""
 
-    def overview(self, queues: Sequence[str], cursor: str = "0") -> Command[Overview]:
+    def overview(self, queues: Sequence[str], cursor: str = "0") -> ScriptCall[Overview]:
         """Return the numbers of up to BATCH named queues, and of a chunk of all known queues; begin with cursor
         "0"."""
-        return self._command("overview", pack((cursor, *queues)), parse_overview)
+        return self._call("overview", pack((cursor, *queues)), parse_overview)
 
-    def status(self, task_id: str, ends_read: int = 0) -> Command[TaskState]:
+    def status(self, task_id: str, ends_read: int = 0) -> ScriptCall[TaskState]:
         """Return the status of an id. Each lane is searched only up to BATCH entries from its head, and the memory of
         ends for some milliseconds: `TaskState.ends_read` is where to continue."""
-        return self._command("status", pack((task_id, ends_read)), parse_status)
+        return self._call("status", pack((task_id, ends_read)), parse_status)
 
-    def wait(self, client: str, goals: Sequence[tuple[str, str]]) -> Command[list[TaskState | None]]:
+    def wait(self, client: str, goals: Sequence[tuple[str, str]]) -> ScriptCall[list[TaskState | None]]:
         """Return the status of up to BATCH tasks, each given as (goal, id). A goal is `s` for the start, `e` for the
         end, `r` for the end with the result.
 
@@ -304,46 +304,46 @@ class Queries(Transitions):
         the reply had no room are left out.
         """
         args = (arg for each in goals for arg in each)
-        return self._command("wait", pack((client, *args)), parse_waited)
+        return self._call("wait", pack((client, *args)), parse_waited)
 
-    def consumers(self) -> Command[Consumers]:
+    def consumers(self) -> ScriptCall[Consumers]:
         """Return the number of consumers, and at most BATCH of them."""
-        return self._command("consumers", NOTHING, parse_consumers)
+        return self._call("consumers", NOTHING, parse_consumers)
 
-    def dead_page(self, offset: int, count: int) -> Command[DeadPage]:
+    def dead_page(self, offset: int, count: int) -> ScriptCall[DeadPage]:
         """Return a page of the dead set, the latest first; `count` is at most BATCH."""
-        return self._command("dead", pack((offset, count)), parse_dead_page)
+        return self._call("dead", pack((offset, count)), parse_dead_page)
 
-    def peek(self, state: str, queue: str, task: str, offset: int, count: int) -> Command[Peeked]:
+    def peek(self, state: str, queue: str, task: str, offset: int, count: int) -> ScriptCall[Peeked]:
         """Return a page of the tasks that are ready (in one queue), scheduled, running or dead; "" is every queue or
         task. Reads `count` tasks, at most BATCH. For running tasks `offset` counts owners."""
-        return self._command("peek", pack((state, queue, task, offset, count)), parse_peeked)
+        return self._call("peek", pack((state, queue, task, offset, count)), parse_peeked)
 
-    def nodes(self) -> Command[list[Node]]:
+    def nodes(self) -> ScriptCall[list[Node]]:
         """Return the nodes whose masters are alive or were until recently, at most BATCH."""
-        return self._command("nodes", NOTHING, parse_nodes)
+        return self._call("nodes", NOTHING, parse_nodes)
 
-    def events(self, after: str, count: int) -> Command[EventsPage]:
+    def events(self, after: str, count: int) -> ScriptCall[EventsPage]:
         """Return up to `count` task events, at most BATCH, that follow `after`: the id of an event, "0" for all, "$"
         for none yet."""
-        return self._command("events", pack((after, count)), parse_events)
+        return self._call("events", pack((after, count)), parse_events)
 
-    def audit(self) -> Command[Audit]:
+    def audit(self) -> ScriptCall[Audit]:
         """Return the counts of tasks of the namespace."""
-        return self._command("audit", NOTHING, parse_audit)
+        return self._call("audit", NOTHING, parse_audit)
 
-    def lists(self) -> Command[Lists]:
+    def lists(self) -> ScriptCall[Lists]:
         """Return the lists in which tasks are."""
-        return self._command("lists", NOTHING, parse_lists)
+        return self._call("lists", NOTHING, parse_lists)
 
-    def list_ids(self, lists: Sequence[str], read: int) -> Command[ListedIds]:
+    def list_ids(self, lists: Sequence[str], read: int) -> ScriptCall[ListedIds]:
         """Return up to BATCH ids in these lists, after the `read` ones at the tail of the first."""
-        return self._command("list_ids", pack((read, *lists)), parse_listed_ids)
+        return self._call("list_ids", pack((read, *lists)), parse_listed_ids)
 
-    def bodies(self, cursor: str) -> Command[Bodies]:
+    def bodies(self, cursor: str) -> ScriptCall[Bodies]:
         """Return a chunk of the live tasks that are neither delayed nor dead; begin with cursor "0"."""
-        return self._command("bodies", pack((cursor,)), parse_bodies)
+        return self._call("bodies", pack((cursor,)), parse_bodies)
 
-    def unplaced(self, ids: Sequence[bytes]) -> Command[list[bytes]]:
+    def unplaced(self, ids: Sequence[bytes]) -> ScriptCall[list[bytes]]:
         """Return those of up to BATCH ids that belong to live tasks that are not delayed, dead or in flight."""
-        return self._command("unplaced", pack(ids), list)
+        return self._call("unplaced", pack(ids), list)

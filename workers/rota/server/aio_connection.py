@@ -16,7 +16,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Any, Final, Protocol, TypeVar, cast
 
-from rota.protocol.command import Command
+from rota.protocol.scripts import ScriptCall
 from rota.protocol.wire import Arg, command, pack
 from rota.server import server_errors as errors
 from rota.server.address import PRIMARY_SECONDS, SENTINEL_SECONDS, Address, Query, search
@@ -320,7 +320,7 @@ class AioConnection:
         """Whether there is a connection now, as far as known."""
         return self._stream is not None
 
-    async def run(self, call: Command[T]) -> T:
+    async def run(self, call: ScriptCall[T]) -> T:
         """Run a script once and parse its reply. Raises ServerError if it fails."""
         return await self._watched(self._run(call))
 
@@ -345,7 +345,7 @@ class AioConnection:
         self._watch.up()
         return reply
 
-    async def _run(self, call: Command[T]) -> T:
+    async def _run(self, call: ScriptCall[T]) -> T:
         try:
             raw = await self._request(call.by_sha())
         except errors.UnknownScript:

@@ -11,7 +11,7 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
-from rota.protocol.command import Command
+from rota.protocol.scripts import ScriptCall
 from rota.protocol.wire import Arg, command, pack
 from rota.server import server_errors as errors
 from rota.server.address import Address, Query, ReplyOrError, search
@@ -98,7 +98,7 @@ class Connection:
             self.close()
             raise
 
-    def run(self, call: Command[T]) -> T:
+    def run(self, call: ScriptCall[T]) -> T:
         """Run a script and parse its reply. Raises ServerError if it fails."""
         try:
             raw = self._query(call.by_sha())

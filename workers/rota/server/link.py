@@ -6,7 +6,7 @@ from typing import Any, Generic, TypeVar
 
 from rota.child.slots import boottime_ns
 from rota.durations import Backoff
-from rota.protocol.command import Command
+from rota.protocol.scripts import ScriptCall
 from rota.server.address import Address
 from rota.server.connection import Connection, ConnectionOptions, connect
 from rota.server.server_errors import ConnectionLost, PushedBack, ServerError, UnknownScript, read_reply
@@ -52,7 +52,7 @@ class Pipelined(Generic[T]):
 
     __slots__ = ("_call", "_connection", "_reply", "sent_ns")
 
-    def __init__(self, connection: Connection, call: Command[T]) -> None:
+    def __init__(self, connection: Connection, call: ScriptCall[T]) -> None:
         self._connection = connection
         self._call = call
         self._reply: Any = NO_REPLY
@@ -112,7 +112,7 @@ class Link:
             self._connection = connect(self._address, self._options)
         return self._connection
 
-    def pipeline(self, call: Command[T]) -> Pipelined[T] | None:
+    def pipeline(self, call: ScriptCall[T]) -> Pipelined[T] | None:
         """Send a call, so that the caller can do other work until the reply is there. None if there is no
         connection."""
         if self._connection is None:

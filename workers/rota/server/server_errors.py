@@ -8,7 +8,7 @@
 
 from typing import Any, Final, TypeVar
 
-from rota.protocol.command import Command
+from rota.protocol.scripts import ScriptCall
 
 T = TypeVar("T")
 
@@ -114,7 +114,7 @@ def error_of_reply(reply: str) -> ServerError:
 _UNREADABLE: Final = (ValueError, TypeError, LookupError, ArithmeticError, AttributeError)
 
 
-def read_reply(call: Command[T], raw: Any) -> T:
+def read_reply(call: ScriptCall[T], raw: Any) -> T:
     """Return the parsed reply of a script. Raises Refused if the parser cannot read it: a foreign reply must not end a
     process, and callers that may repeat the call do so."""
     try:

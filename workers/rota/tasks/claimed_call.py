@@ -25,10 +25,10 @@ from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, Protocol
 from rota.durations import NANOSECONDS
 from rota.errors import InvalidArguments
 from rota.protocol.body import BodyError, decode_body
-from rota.protocol.command import Command
 from rota.protocol.entry import MICROSECONDS, Entry, parse_entry
 from rota.protocol.keys import UNKNOWN_TASK
 from rota.protocol.outcome import NotRunnable, error_line, ran_by
+from rota.protocol.scripts import ScriptCall
 from rota.protocol.store import Store
 from rota.protocol.turns import ThrottleStatus
 from rota.tasks.fleet_settings import DEFAULT_TIME_LIMIT_SECONDS
@@ -191,7 +191,7 @@ class MayStart(NamedTuple):
         return ThrottleStatus.THROTTLED if self.status is ThrottleStatus.THROTTLED else None
 
 
-StartGenerator = Generator[Command[Any] | float, Any, MayStart]
+StartGenerator = Generator[ScriptCall[Any] | float, Any, MayStart]
 """Yields commands to run, and is sent the reply to each, or None if there was none. Also yields seconds to wait."""
 
 
@@ -214,7 +214,7 @@ class StartSteps:
             return MayStart((yield from self._mark_started(entry)), status)
         return MayStart(entry if status in _MAY_END else None, status)
 
-    def _throttle(self, entry: Entry, ready: Runnable) -> Generator[Command[Any] | float, Any, ThrottleStatus]:
+    def _throttle(self, entry: Entry, ready: Runnable) -> Generator[ScriptCall[Any] | float, Any, ThrottleStatus]:
         request = ready.task.rate_request(entry, ready.settings.options, ready.args, ready.kwargs)
         assert request is not None
         status, us = (yield self.store.throttle(self.owner, request)) or (ThrottleStatus.GONE, 0)
@@ -225,12 +225,12 @@ class StartSteps:
             return ThrottleStatus.START if self.may_start() else ThrottleStatus.GONE
         return status
 
-    def _mark_started(self, entry: Entry) -> Generator[Command[Any] | float, Any, Entry | None]:
+    def _mark_started(self, entry: Entry) -> Generator[ScriptCall[Any] | float, Any, Entry | None]:
         marked = yield self.store.mark_started(self.owner, entry.text)
         return parse_entry(marked) if marked and self.may_start() else None
 
 
-def take_steps(steps: StartGenerator, take: Callable[[Command[Any] | float], Any]) -> MayStart:
+def take_steps(steps: StartGenerator, take: Callable[[ScriptCall[Any] | float], Any]) -> MayStart:
     """Take the steps to a start, each with a blocking call of `take`. Raises the errors of `take`."""
     reply = None
     try:

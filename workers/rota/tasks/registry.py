@@ -8,8 +8,8 @@ from types import MethodType
 from typing import TYPE_CHECKING, Any, Final, Generic, ParamSpec, TypeVar
 
 from rota.errors import DuplicateTask, InvalidArguments
-from rota.protocol.command import sha1_of
 from rota.protocol.entry import MICROSECONDS, Entry
+from rota.protocol.scripts import sha1_of
 from rota.protocol.turns import RateRequest
 from rota.soft_limit import time_limit_deferred
 from rota.tasks.call import Call, advice_on_options, plain_call

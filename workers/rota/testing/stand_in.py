@@ -11,9 +11,9 @@ from rota.client.enqueue_options import Interceptor, interception
 from rota.client.waits import Goal, GroupQuery, TaskQuery
 from rota.errors import RotaError, WaitTimeout
 from rota.protocol.body import decode_body
-from rota.protocol.command import Command
 from rota.protocol.groups import Added, AddStatus, CancelledGroup, GroupPhase, GroupState, Predecessor, Room
 from rota.protocol.new_tasks import Enqueued, NewTask, followers_of
+from rota.protocol.scripts import ScriptCall
 from rota.protocol.task_states import State
 from rota.protocol.views import TaskState
 from rota.protocol.wire import text_of, unpack
@@ -256,7 +256,7 @@ class StandIn:
         self._accepted(namespace, [(new, kept) for new, _, kept in taken if kept is not None])
         return [reply for _, reply, _ in taken]
 
-    def run(self, namespace: str, command: Command[T]) -> T:
+    def run(self, namespace: str, command: ScriptCall[T]) -> T:
         """Report the state of a task, cancel a task, or run a command about groups. Raises NeedsServer for any other
         command."""
         args = unpack(command.args)

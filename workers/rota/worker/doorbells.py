@@ -10,9 +10,9 @@ from typing import Final, NamedTuple
 from rota.child.child_process import Waiter, Woken
 from rota.child.slots import boottime_ns
 from rota.durations import NANOSECONDS
-from rota.protocol.command import Command
 from rota.protocol.entry import MICROSECONDS
 from rota.protocol.keys import Keys
+from rota.protocol.scripts import ScriptCall
 from rota.protocol.tiers import Domain
 from rota.protocol.turns import TurnReply
 from rota.protocol.wire import command, pack
@@ -57,7 +57,7 @@ class Bell:
         return seconds if seconds >= _SHORTEST_SECONDS else 0.0
 
     def listen(
-        self, connection: Connection, waiter: Waiter, seconds: float, turn: Command[TurnReply]
+        self, connection: Connection, waiter: Waiter, seconds: float, turn: ScriptCall[TurnReply]
     ) -> DoorbellWait | None:
         """Wait until a doorbell rings or the wait times out, and take the turn's reply. Returns None if a signal comes
         first.

@@ -9,7 +9,7 @@ from rota.child.child_process import Waiter
 from rota.child.slot_record import TaskRecord
 from rota.child.slots import boottime_ns
 from rota.durations import NANOSECONDS
-from rota.protocol.command import Command
+from rota.protocol.scripts import ScriptCall
 from rota.protocol.turns import ThrottleStatus
 from rota.server.link import Link
 from rota.server.server_errors import ServerError
@@ -94,7 +94,7 @@ class StartChecker:
         """Return whether a task may start. Raises Orphaned if the master has died."""
         return take_steps(attempt.steps_to_start(self.starts), self._take)
 
-    def _take(self, step: Command[Any] | float) -> Any:
+    def _take(self, step: ScriptCall[Any] | float) -> Any:
         if isinstance(step, float):
             self._wait(step)
             return None

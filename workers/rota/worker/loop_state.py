@@ -17,7 +17,7 @@ from typing import Final, NamedTuple
 from rota.child.child_process import EXIT_DRAINED, EXIT_LOST, ChildProcess, Fence, StopSignals
 from rota.child.slots import Phase, RecycleReason, Slot, boottime_ns
 from rota.durations import NANOSECONDS
-from rota.protocol.command import Command
+from rota.protocol.scripts import ScriptCall
 from rota.protocol.store import Store
 from rota.protocol.turns import Turn, TurnReply, TurnStatus
 from rota.protocol.wire import Packed
@@ -247,7 +247,7 @@ class WorkerLoop:
     def __post_init__(self) -> None:
         self._slot = self.process.slot
 
-    def _call(self, turn: Turn) -> Command[TurnReply]:
+    def _call(self, turn: Turn) -> ScriptCall[TurnReply]:
         """Return the command for a turn that is sent now, and note which outcomes in the slot it sends and what was
         last recalled."""
         self._sent_from_slot = self._slot.outcomes_left

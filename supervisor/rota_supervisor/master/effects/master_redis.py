@@ -20,9 +20,9 @@ from rota.child.child_process import boottime_seconds
 from rota.child.slot_memory import SharedText, SlotMemory
 from rota.child.slots import boottime_ns
 from rota.durations import Backoff
-from rota.protocol.command import Command, load_script
 from rota.protocol.nodes import heartbeat_of
 from rota.protocol.schedule_store import SCHEDULES_A_CALL, DeclaredSchedule, DeclareStatus, RemoveStatus, ScheduleStore
+from rota.protocol.scripts import ScriptCall, load_script
 from rota.protocol.store import OWNERS_A_CALL, Store
 from rota.protocol.views import ClosedQueue, Overview
 from rota.server.address import address_of
@@ -224,7 +224,7 @@ class RedisCalls:
         reply, _ = await self._through_outages("reap", command)
         self._happened(seen.OwnerReaped(effect, reply))
 
-    async def _through_outages(self, name: str, command: Command[_T]) -> tuple[_T, int]:
+    async def _through_outages(self, name: str, command: ScriptCall[_T]) -> tuple[_T, int]:
         """Repeat a call until there is a reply. Returns the reply, and when the successful call was sent (ns)."""
         backoff = Backoff(FIRST_RETRY_SECONDS, MOST_RETRY_SECONDS)
         while True:

@@ -19,8 +19,8 @@ from rota.client.sender import Cut, Sending, WithId, intercepted
 from rota.client.waits import GroupQuery, WaitQuery, WaitResult
 from rota.durations import Duration
 from rota.errors import RotaError, Unavailable
-from rota.protocol.command import Command, Steps
 from rota.protocol.groups import Room
+from rota.protocol.scripts import ScriptCall, Steps
 from rota.protocol.store import Store
 from rota.server.address import ServerAccess
 from rota.server.endpoint import AioEndpoint, RedisClient, aio_endpoint_of
@@ -113,7 +113,7 @@ class AsyncDriver:
         """Return the stand-in for the server, if there is one."""
         return interception.interceptor
 
-    async def run(self, command: Command[T], ids: Sequence[str] = (), deadline: float | None = None) -> T:
+    async def run(self, command: ScriptCall[T], ids: Sequence[str] = (), deadline: float | None = None) -> T:
         """Send a command about the tasks `ids`, and return its reply."""
         if (interceptor := interception.interceptor) is not None:
             return interceptor.run(self.namespace, command)

@@ -7,7 +7,7 @@ from typing import Any, Final, TypeVar
 
 from rota.client.command_replies import Exchange, Reply, ReplyReader
 from rota.client.waits import CLOSED
-from rota.protocol.command import Command
+from rota.protocol.scripts import ScriptCall
 from rota.server.aio_connection import AioStream, too_slow, within
 from rota.server.endpoint import AioEndpoint
 from rota.server.server_errors import REASON_NETWORK, REASON_SILENT, ConnectionLost, ServerError, UnknownScript
@@ -52,7 +52,7 @@ class AioPool:
         give_up_at = time.monotonic() + seconds * exchange.share
         confirmation = None if exchange.confirmation is None else exchange.confirmation.within(seconds)
         tail = [] if confirmation is None else [confirmation.waiting]
-        commands: list[Command[T]] = []
+        commands: list[ScriptCall[T]] = []
 
         def packed() -> Iterable[bytes]:
             for command in exchange.commands:

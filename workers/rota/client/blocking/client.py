@@ -35,10 +35,10 @@ from rota.client.waits import Goal, TaskQuery, has_come, pending_named, query_be
 from rota.durations import Duration, TimeLeft, positive_seconds
 from rota.errors import RotaError
 from rota.foreign_names import KnowsForeignNames
-from rota.protocol.command import Command
 from rota.protocol.new_tasks import Enqueued, NewTask
 from rota.protocol.replies import CancelStatus
 from rota.protocol.scans import complete_status
+from rota.protocol.scripts import ScriptCall
 from rota.protocol.store import BATCH
 from rota.protocol.task_states import State
 from rota.protocol.turns import DEFAULT_CLAIMS
@@ -463,7 +463,7 @@ class Client(Steering, KnowsForeignNames, kind="client"):
     def _expected(self, tasks: Sequence[NewTask]) -> list[Handle[Any]]:
         return [Handle(task.id, duplicate=False, client=self) for task in tasks]
 
-    def _command(self, batch: Batch[NewTask]) -> Command[list[Enqueued]]:
+    def _command(self, batch: Batch[NewTask]) -> ScriptCall[list[Enqueued]]:
         return self._driver.store.enqueue(batch.nonce, batch.items)
 
     def _handles(self, tasks: Sequence[NewTask], replies: Sequence[Enqueued]) -> list[Handle[Any]]:

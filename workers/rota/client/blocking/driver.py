@@ -14,8 +14,8 @@ from rota.client.timed_connections import ClientPool
 from rota.client.waits import GroupQuery, WaitQuery, WaitResult
 from rota.durations import Duration
 from rota.errors import RotaError, Unavailable
-from rota.protocol.command import Command, Steps, follow
 from rota.protocol.groups import Room
+from rota.protocol.scripts import ScriptCall, Steps, follow
 from rota.protocol.store import Store
 from rota.server.address import ServerAccess
 from rota.server.endpoint import RedisClient, endpoint_of
@@ -70,7 +70,7 @@ class Driver:
         self.warnings.check_blocking()
         return interception.interceptor
 
-    def run(self, command: Command[T], ids: Sequence[str] = (), deadline: float | None = None) -> T:
+    def run(self, command: ScriptCall[T], ids: Sequence[str] = (), deadline: float | None = None) -> T:
         """Send a command about the tasks `ids`, and return its reply."""
         if (interceptor := self.interceptor()) is not None:
             return interceptor.run(self.namespace, command)

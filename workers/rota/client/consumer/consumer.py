@@ -23,10 +23,10 @@ from rota.client.consumer.leased_task import LeasedTask, TakenTasks, callable_or
 from rota.client.timed_connections import Wakeup
 from rota.durations import Backoff
 from rota.errors import Unavailable
-from rota.protocol.command import Command
 from rota.protocol.entry import MICROSECONDS, Entry
 from rota.protocol.keys import Keys
 from rota.protocol.outcome import Release, Settlement, join_settlements, pack_settlement
+from rota.protocol.scripts import ScriptCall
 from rota.protocol.turns import Claim, ThrottleStatus, Turn, TurnReply, TurnStatus
 from rota.protocol.wire import command, pack
 from rota.server.connection import (
@@ -249,7 +249,7 @@ class Consumer(Iterator[LeasedTask]):
         starts = StartSteps(registration.owner, self._transport.store, lambda: not registration.lost, lambda *_: None)
         return take_steps(starts.steps(entry, ready), self._take_step)
 
-    def _take_step(self, step: Command[Any] | float) -> Any:
+    def _take_step(self, step: ScriptCall[Any] | float) -> Any:
         if isinstance(step, float):
             return time.sleep(step)  # This takes some milliseconds at most.
         return self._connected().run(step)
@@ -279,7 +279,7 @@ class Consumer(Iterator[LeasedTask]):
 
     # The process and the connection
 
-    def _run(self, command: Command[T]) -> T:
+    def _run(self, command: ScriptCall[T]) -> T:
         self._check_process()
         return self._transport.run(command)
 

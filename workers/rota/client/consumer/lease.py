@@ -23,9 +23,9 @@ from rota.client.command_replies import Uncertain, is_denial
 from rota.client.timed_connections import ReplyList, Wakeup
 from rota.durations import Backoff, Duration, seconds
 from rota.errors import LeaseLost, Unavailable
-from rota.protocol.command import Command, RunCommand
 from rota.protocol.entry import Entry
 from rota.protocol.outcome import Settlement, error_line, join_settlements, pack_settlement
+from rota.protocol.scripts import RunCall, ScriptCall
 from rota.protocol.store import BATCH, Blame, Store
 from rota.protocol.tiers import QueueShare, domain_of, pack_tiers
 from rota.protocol.turns import Turn, TurnReply, TurnStatus
@@ -90,7 +90,7 @@ class ConsumerTransport:
     """
 
     store: Store
-    run: RunCommand
+    run: RunCall
     endpoint: Endpoint
     timeout_seconds: float
 
@@ -233,7 +233,7 @@ class HeldTask:
 class Holds:
     """All tasks that a consumer has handed out. `changed` is called when one of them ends."""
 
-    def __init__(self, store: Store, run: RunCommand, timeout_seconds: float, changed: Callable[[], None]) -> None:
+    def __init__(self, store: Store, run: RunCall, timeout_seconds: float, changed: Callable[[], None]) -> None:
         self._store = store
         self._run = run
         self._timeout_seconds = timeout_seconds
@@ -287,7 +287,7 @@ class Holds:
         if hold.fate is Fate.LOST:
             raise self._loss(hold)
 
-    def _run_until_reply(self, command: Command[TurnReply], hold: HeldTask, packed: bytes) -> TurnReply:
+    def _run_until_reply(self, command: ScriptCall[TurnReply], hold: HeldTask, packed: bytes) -> TurnReply:
         """Repeat the call until there is a reply, for about as long as a lease lasts."""
         backoff = Backoff(_FIRST_PAUSE_SECONDS, _MOST_SETTLE_PAUSE_SECONDS)
         deadline = time.monotonic() + self._timeout_seconds

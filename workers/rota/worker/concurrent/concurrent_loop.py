@@ -18,9 +18,9 @@ from typing import Final
 from rota.child.child_process import EXIT_OVERWRITTEN, SOFT_LIMIT_SIGNAL, Orphaned
 from rota.child.child_settings import WorkerSettings
 from rota.child.slots import Phase, boottime_ns
-from rota.protocol.command import Command
 from rota.protocol.entry import MICROSECONDS
 from rota.protocol.outcome import ARGS_PER_SETTLEMENT, Release, Settlement
+from rota.protocol.scripts import ScriptCall
 from rota.protocol.turns import Claim, TurnReply, TurnStatus
 from rota.server.address import address_of
 from rota.server.aio_connection import AioConnection
@@ -229,7 +229,7 @@ class ConcurrentLoop(WorkerLoop):
         self._take_reply(reply, picks, self._note_immediate_reply(reply, sent_ns))
         return None
 
-    def _turn(self, picks: int) -> Command[TurnReply]:
+    def _turn(self, picks: int) -> ScriptCall[TurnReply]:
         return self._call(self._ledger.turn(picks, boottime_ns()))
 
     async def _leave_without_slot(self) -> int:

@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Callable, Iterable
 from typing import Any, Final
 
-from rota.protocol.command import Command
+from rota.protocol.scripts import ScriptCall
 from rota.server.address import Address
 from rota.server.aio_connection import AioConnection, ConnectionWatch, Opener
 from rota.server.connection import GRACE_SECONDS
@@ -41,7 +41,7 @@ class AioStartChecker:
         except StopIteration as end:
             return end.value  # type: ignore[no-any-return]  # the generator's return value
 
-    async def _run(self, command: Command[Any]) -> Any:
+    async def _run(self, command: ScriptCall[Any]) -> Any:
         try:
             return await self._connection.run(command)
         except ServerError as error:

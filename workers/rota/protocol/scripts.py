@@ -164,7 +164,7 @@ def _opening(sha: bytes, key: str) -> Packed:
 
 
 @dataclass(frozen=True, slots=True)
-class Command(Generic[T]):
+class ScriptCall(Generic[T]):
     """One call of one script: its arguments and the parser of its reply."""
 
     script: Script
@@ -187,41 +187,41 @@ class Transitions:
     def __init__(self, namespace: str) -> None:
         self.keys = Keys(namespace)
 
-    def _command(self, name: str, args: Packed, parse: Callable[[Raw], T]) -> Command[T]:
-        return Command(load_script(name), self.keys.tasks, args, parse)
+    def _call(self, name: str, args: Packed, parse: Callable[[Raw], T]) -> ScriptCall[T]:
+        return ScriptCall(load_script(name), self.keys.tasks, args, parse)
 
 
-class RunCommand(Protocol):
-    """A function that runs a command once on a connection, and raises the errors of that connection. The place where it
-    is used states which threads may call it."""
+class RunCall(Protocol):
+    """A function that runs a script once on a connection, and raises the errors of that connection. The code that uses
+    it states which threads may call it."""
 
-    def __call__(self, command: Command[T], /) -> T: ...
+    def __call__(self, call: ScriptCall[T], /) -> T: ...
 
 
-Steps = Generator[Command[Any], Any, T]
-"""Commands, each of which may depend on the earlier replies. The generator yields a command, is sent its reply, and
-returns a result in the end. `follow` runs it on blocking connections, `AsyncClient` on asyncio."""
+Steps = Generator[ScriptCall[Any], Any, T]
+"""Calls of scripts, each of which may depend on the earlier replies. The generator yields a call, is sent its reply,
+and returns a result in the end. `follow` runs it on blocking connections, `AsyncClient` on asyncio."""
 
 
 class FollowSteps(Protocol):
-    """A function that runs the commands of a generator one by one and returns what the generator returns."""
+    """A function that runs the calls of a generator one by one and returns what the generator returns."""
 
     def __call__(self, steps: Steps[T], /) -> T: ...
 
 
-def execute(command: Command[T]) -> Steps[T]:
-    """Yield one command and return its reply, for `yield from`: so type checkers know the type of the reply."""
-    answer: T = yield command
-    return answer
+def execute(call: ScriptCall[T]) -> Steps[T]:
+    """Yield one call and return its reply, for `yield from`: so type checkers know the type of the reply."""
+    reply: T = yield call
+    return reply
 
 
-def follow(run: RunCommand, steps: Steps[T]) -> T:
-    """Run the commands of a generator one by one. Raises the same errors as `run`."""
-    answer: Any = None
+def follow(run: RunCall, steps: Steps[T]) -> T:
+    """Run the calls of a generator one by one. Raises the same errors as `run`."""
+    reply: Any = None
     while True:
         try:
-            command = steps.send(answer)
+            call = steps.send(reply)
         except StopIteration as end:
             value: T = end.value
             return value
-        answer = run(command)
+        reply = run(call)
