@@ -97,5 +97,5 @@ def test_a_source_that_cannot_be_adopted_from_is_refused_with_what_to_do(fleet: 
     done = fleet.rota("check", "--no-imports")
     assert done.returncode == 78
     assert 'adopt.queue:emial: queue "emial" is in no tier' in done.stderr
-    assert "the fleet's own" in done.stderr
+    assert "belongs to the fleet itself" in done.stderr
     assert "name no queue: set one" in done.stderr

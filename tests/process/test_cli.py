@@ -633,7 +633,7 @@ def test_garbage_without_a_queue_is_not_revived(
 
     by_id = rota("dead", "revive", garbage)
     assert by_id.code == 1
-    assert f"not revived: {garbage}: garbage that names no queue" in by_id.err
+    assert f"not revived: {garbage}: the item names no queue" in by_id.err
     assert "rota dead purge ID" in by_id.err
 
     everything = rota("dead", "revive", "--all", "--json")

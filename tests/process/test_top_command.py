@@ -14,7 +14,7 @@ from support.fleet_process import rota
             ["--once"],
             {"http": {"listen": ""}},
             78,
-            "HTTP, which is turned off: set [http] listen, or name another node with --url",
+            "HTTP server, which is turned off: set [http] listen, or name another node with --url",
         ),
         (["--once"], {"http": {"listen": "127.0.0.1:1"}}, 69, "no server responds at http://127.0.0.1:1/status.json"),
         ([], {}, 2, "there is none: use --once or --json"),
