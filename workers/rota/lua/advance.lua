@@ -7,7 +7,7 @@
 --   name           name of the schedule
 --   read           record of the schedule as the poller read it
 --   becomes        record to store instead
---   check_at        time at which a poller has to process the schedule again (in microseconds, or '+inf')
+--   check_at       time at which a poller has to process the schedule again (in microseconds, or '+inf')
 --   rule           'skip' | 'queue': what to do with occurrences that overlap
 --   queue          queue of the occurrences
 --   id, due, body  occurrence, with its due time in microseconds; up to 100 x

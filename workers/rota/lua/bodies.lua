@@ -1,6 +1,6 @@
 #!lua flags=no-writes
--- Return a batch of live tasks that are neither delayed nor dead. Each of them is in a lane or an in-flight list, or in
--- no place.
+-- Return a batch of live tasks that are neither delayed nor dead. Each of them is in a lane or an in-flight list, or
+-- nowhere.
 -- with: prefix lists locations
 -- KEYS[1]  tasks
 -- ARGV

@@ -1,5 +1,5 @@
 #!lua flags=allow-oom
--- Put back live tasks that are in no place, because something outside Rota deleted their entries.
+-- Put back live tasks that are in no lane, list or set, because something outside Rota deleted their entries.
 -- with: prefix clock entry ticket lists locations doorbell counters in_use incarnations bare task_events waiters
 -- with: other_ends following adopt
 -- KEYS[1]  tasks
@@ -9,7 +9,7 @@
 --          group-members:* group:* groups idle inflight:* keys members meta owners patterns paused progress queue:*
 --          queues ready replies:* result:* served tasks tickets times:* totals turns:* unique:* waiters
 -- returns  a status each: restored | ended (it was cancelled while it waited) | dead (its queue is unknown, or its lane
---          is not a list) | placed (it has ended, or is in some place; nothing was changed)
+--          is not a list) | placed (it has ended, or is in a lane, list or set; nothing was changed)
 -- Invariant: no task runs twice because of this script. The new entry has a higher incarnation than all others of its
 -- id and is pushed to the tail. If a lane holds an older entry after all, a claim finds that first and drops it as a
 -- tombstone (see shared/incarnations.lua).

@@ -1,5 +1,5 @@
 #!lua flags=no-writes
--- Return the ids of live tasks that are not delayed, dead or in flight. They are in a lane, or in no place.
+-- Return the ids of live tasks that are not delayed, dead or in flight. They are in a lane, or nowhere.
 -- with: prefix lists locations
 -- KEYS[1]  tasks
 -- ARGV

@@ -12,7 +12,7 @@ local function usable_id(id, now)
   return id
 end
 
--- Accept a bare item as a task of `queue`, without putting it in any place. Return its entry (without text) and its
+-- Accept a bare item as a task of `queue`, without putting it in a lane or set. Return its entry (without text) and its
 -- body. An empty item gets a space as its body, because an empty body would mean that the task was cancelled.
 local function adopt(text, id, queue, kind, due, now)
   local e, body = new_entry(usable_id(id, now), queue, kind, due, now), text == '' and ' ' or text

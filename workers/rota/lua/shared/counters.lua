@@ -1,4 +1,4 @@
--- Counters: `counts` has the number of tasks in each place (`heal` rebuilds them), `totals` the number of tasks that
+-- Counters: `counts` has the number of tasks in each state (`heal` rebuilds them), `totals` the number of tasks that
 -- were ever accepted or ended. `count` and `total` never raise: a field with a value of another kind must not stop a
 -- script after its first write.
 -- keys     counts dead delayed epitaphs keys ready tasks tickets totals
@@ -15,7 +15,7 @@ local function write_counts()
   later = {}
 end
 
--- Read the keys that the counters and the places of a task are written to. A key of the wrong type raises an error
+-- Read the keys that the counters and the entry of a task are written to. A key of the wrong type raises an error
 -- here, before the first write.
 local function guard_task_keys()
   redis.call('HLEN', PREFIX .. 'tasks')

@@ -1,4 +1,5 @@
--- Record the end of a task, and remove what it leaves. The caller has removed the entry from its place.
+-- Record the end of a task, and remove what it leaves. The caller has removed the entry from its lane, list or
+-- set.
 -- with: ends
 -- keys     epitaphs keys meta result:* tasks unique:*
 local follow -- processes chains and groups, if there are any: see following.lua

@@ -1,4 +1,5 @@
--- All ways in which an attempt or a task ends other than plain `done`. The caller has removed the entry from its place.
+-- All ways in which an attempt or a task ends other than plain `done`. The caller has removed the entry from its lane,
+-- list or set.
 -- with: ending ticket place
 -- keys     dead epitaphs queue:* ready tasks tickets
 
@@ -51,7 +52,7 @@ local function bury(e, record, now, owner)
   note_end('dead', now, '-', e.id, e.id .. ' ' .. ticket, '')
 end
 
--- A key of the wrong type is in the place of a lane. The task becomes dead, so that it does not delay others.
+-- A key of the wrong type has the name of a lane. The task becomes dead, so that it does not delay others.
 local UNUSABLE = '{"reason":"unusable_lane","error":"a key in the place of the lane of this queue is not a list: '
   .. 'delete that key, then revive this task"}'
 
