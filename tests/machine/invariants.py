@@ -71,7 +71,7 @@ class Invariants(Machine):
         self.compared_to = f"({new[-1][0]}" if new else self.compared_to
 
     def i1_each_accepted_id_is_in_exactly_one_place(self, picture: Picture) -> None:
-        """A bare item is not accepted yet. A ticket is kept as long as a task is delayed or dead."""
+        """A legacy item is not accepted yet. A ticket is kept as long as a task is delayed or dead."""
         scheduled = [member for member in picture.delayed if member in picture.tickets]
         texts = [text for lists in (picture.lanes, picture.inflight) for texts in lists.values() for text in texts]
         entries = [id_of(text) for text in texts if id_of(text) in picture.tasks and not picture.is_shell(text)]

@@ -202,8 +202,8 @@ class People(Working):
         places.at(self.now)  # hours are judged by the clock, which may just have jumped
         for row in overview.queues:
             counts = [places.counts[f"{place}:{row.queue}"] for place in ("delayed", "running", "dead")]
-            untold = self.model.untold() if row.queue == UNKNOWN_QUEUE else 0
-            assert [row.scheduled - untold, row.inflight, row.dead] == counts
+            legacy_items = self.model.legacy_items() if row.queue == UNKNOWN_QUEUE else 0
+            assert [row.scheduled - legacy_items, row.inflight, row.dead] == counts
             assert (row.ready, row.accepted) == (len(places.entries(row.queue)), places.accepted[row.queue])
             assert row.paused == (row.queue in self.model.paused)
             by, fails = self.model.closed_by(row.queue)

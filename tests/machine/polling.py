@@ -5,7 +5,7 @@ from hypothesis.stateful import rule
 
 from machine.base import ANSWERED, DELIVERIES, PATTERN_OF, SECOND_US, heard_as
 from machine.producing import Producing
-from model.items import Bare
+from model.items import LegacyItem
 from rota.protocol.replies import AdoptedScheduled, Promoted, Swept
 from support.protocol import LEASE_MS
 
@@ -49,7 +49,7 @@ class Polling(Producing):
             assert list(reply.expired) == self.model.sweep(self.now, FORGET_SECONDS * SECOND_US)
             assert reply.grace_until_us == self.model.leases.grace_until
             assert reply.next_due_us == self.model.next_due()
-            assert reply.untold == self.model.untold()
+            assert reply.legacy_items == self.model.legacy_items()
 
         reply = self.call(self.fleet.store.sweep(LEASE_MS, forget_seconds=FORGET_SECONDS), check, delivery)
         if not reply:
@@ -68,9 +68,9 @@ class Polling(Producing):
 
     @rule(data=st.data(), delivery=DELIVERIES)
     def adopt_scheduled(self, data: st.DataObject, delivery: str) -> None:
-        """A poller found bare items that wait, or had found some that are gone now."""
+        """A poller found legacy items that wait, or had found some that are gone now."""
         scheduled = self.model.places.scheduled
-        bare = [member for member, (_, item) in scheduled.items() if isinstance(item, Bare)]
+        bare = [member for member, (_, item) in scheduled.items() if isinstance(item, LegacyItem)]
         members = [*bare, data.draw(st.sampled_from([*scheduled, "[gone]"]))]
 
         def check(reply: AdoptedScheduled) -> None:

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import precondition, rule
 
 from machine.base import ANSWERED, DELIVERIES, HOLD_MS, QUEUES, SECOND_US, UNIQUE_KEYS, Machine
-from model.items import Bare, New
+from model.items import LegacyItem, New
 from rota.protocol.new_tasks import Enqueued, NewTask
 from support.protocol import body_of
 
@@ -61,16 +61,16 @@ class Producing(Machine):
 
         self.call(self.fleet.store.enqueue(nonce, tasks), check, delivery)
 
-    def _bare(self, kind: str, queue: str) -> Bare:
+    def _bare(self, kind: str, queue: str) -> LegacyItem:
         number, live = next(self.ids), next(iter(self.model.places.tasks), "none")
         return {
-            "full": Bare(body_of(f"b{number}", queue).decode(), f"b{number}", queue),
-            "live": Bare(f'["{live}","{queue}","n{number}",[]]', live, queue),
-            "short": Bare(f'["work",[{number}]]'),
-            "bad queue": Bare(f'["b{number}","no queue!","work",[]]', f"b{number}"),
-            "like an entry": Bare(f"gone{number} {queue} i 1 1 0 0 0 0 -"),
-            "empty": Bare(""),
-            "garbage": Bare(f"%{{garbage {number}"),
+            "full": LegacyItem(body_of(f"b{number}", queue).decode(), f"b{number}", queue),
+            "live": LegacyItem(f'["{live}","{queue}","n{number}",[]]', live, queue),
+            "short": LegacyItem(f'["work",[{number}]]'),
+            "bad queue": LegacyItem(f'["b{number}","no queue!","work",[]]', f"b{number}"),
+            "like an entry": LegacyItem(f"gone{number} {queue} i 1 1 0 0 0 0 -"),
+            "empty": LegacyItem(""),
+            "garbage": LegacyItem(f"%{{garbage {number}"),
         }[kind]
 
     @precondition(lambda self: not self.is_full)
@@ -83,10 +83,10 @@ class Producing(Machine):
         bare, keys = self._bare(kind, queue), self.fleet.keys
         if place in {"ready", "delayed"}:
             self.fleet.redis.rpush(keys.ready_lane(queue) if place == "ready" else keys.delayed_lane(queue), bare.text)
-            self.model.push_bare(bare, queue, place)
+            self.model.push_item(bare, queue, place)
             self.unheard.add(queue)
         else:
             due = self.now + int(place) * SECOND_US
             self.fleet.redis.zadd(keys.delayed, {bare.text: f"{due / SECOND_US:.6f}"})
-            self.model.schedule_bare(bare, due)
+            self.model.schedule_item(bare, due)
             self.bare_is_unseen = True

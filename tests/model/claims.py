@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
 from model.conditions import Conditions, Verdict
-from model.items import Bare, Serving, Share, Task
+from model.items import LegacyItem, Serving, Share, Task
 from model.places import Places
 from model.rotation import Domain, Rates, Rotation, is_pattern
 from model.turns import SHUT, Turns, share_in
@@ -96,7 +96,7 @@ class Claims:
         return claimed
 
     def _mark_unmarked(self, serving: Serving) -> bool:
-        """Bare pushes mark nothing; they are looked for when there is nothing else."""
+        """Pushed items mark nothing; they are searched for when there is nothing else."""
         queues = {share.queue for tier in serving for share in tier}
         unmarked = {queue for queue in queues if self.places.entries(queue)} - self.places.marked
         for queue in unmarked:
@@ -224,7 +224,7 @@ class Claims:
                     if taken or holding:
                         return taken
                 items.pop(0)
-                task = self.places.adopt(item, queue, kind, self.places.now) if isinstance(item, Bare) else item
+                task = self.places.adopt(item, queue, kind, self.places.now) if isinstance(item, LegacyItem) else item
                 taken.append(task)
                 if task.suspicious:
                     return taken

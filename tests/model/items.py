@@ -69,7 +69,7 @@ class Task:
 
 
 @dataclass(frozen=True)
-class Bare:
+class LegacyItem:
     """An item as another language pushed it. `id` and `queue` are what can be read from it, else ""."""
 
     text: str

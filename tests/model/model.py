@@ -9,7 +9,7 @@ from dataclasses import replace
 
 from model.claims import Claimed, Claims, TurnRequest
 from model.ends import NO_RUN, Block, End
-from model.items import UNKNOWN_QUEUE, Bare, New, Serving, Task, marked_text
+from model.items import UNKNOWN_QUEUE, LegacyItem, New, Serving, Task, marked_text
 from model.news import reason_in
 from model.places import AT_MOST_ONCE, FAILURE
 from model.results import Promoted, Reaped, Settled, TurnResult
@@ -96,7 +96,7 @@ class Model(Schedules, Sweeping, Throttling):
         adopted, dead = 0, []
         for member in dict.fromkeys(members):
             due, item = self.places.scheduled.get(member, (0, None))
-            if not isinstance(item, Bare):
+            if not isinstance(item, LegacyItem):
                 continue
             del self.places.scheduled[member]
             task = self.places.adopt(item, item.queue or UNKNOWN_QUEUE, "d", due)
@@ -109,9 +109,9 @@ class Model(Schedules, Sweeping, Throttling):
                 dead.append(task.queue)
         return adopted, dead
 
-    def untold(self) -> int:
-        """How many bare items wait for their time."""
-        return sum(isinstance(item, Bare) for _, item in self.places.scheduled.values())
+    def legacy_items(self) -> int:
+        """How many legacy items wait for their time."""
+        return sum(isinstance(item, LegacyItem) for _, item in self.places.scheduled.values())
 
     def next_due(self) -> int | None:
         return min((due for due, _ in self.places.scheduled.values()), default=None)

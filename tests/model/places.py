@@ -5,11 +5,11 @@ from dataclasses import dataclass, field
 
 from model.ends import Block, End, Memory, named_in
 from model.groups import Dependents
-from model.items import UNKNOWN_QUEUE, Bare, New, Task, marked_text
+from model.items import UNKNOWN_QUEUE, LegacyItem, New, Task, marked_text
 from model.news import News, reason_in
 from model.turns import Turns
 
-Item = Task | Bare
+Item = Task | LegacyItem
 FAILURE = "E"
 """The mark of a task that keeps records and had no crash and no loss."""
 AT_MOST_ONCE = '{"reason":"at_most_once"}'
@@ -19,7 +19,7 @@ MOST_RECORDS = 10
 
 @dataclass
 class Places:
-    """A live task is in exactly one of lanes, scheduled, inflight and dead; a bare item is in a lane or scheduled."""
+    """A live task is in exactly one of lanes, scheduled, inflight and dead; a legacy item is in a lane or scheduled."""
 
     tasks: dict[str, Task] = field(default_factory=dict)
     lanes: defaultdict[tuple[str, str], list[Item]] = field(default_factory=lambda: defaultdict(list))
@@ -124,7 +124,7 @@ class Places:
         else:
             self.former[task.id] = (life, shells - 1)
 
-    def adopt(self, bare: Bare, queue: str, kind: str, due: int) -> Task:
+    def adopt(self, bare: LegacyItem, queue: str, kind: str, due: int) -> Task:
         """A task of somebody else's, in no place yet: its own id, or a fresh one when there is none or it is live."""
         task_id = bare.id
         while not task_id or task_id in self.tasks or task_id in self.former:

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from model.conditions import Conditions, Hours, Rule
 from model.ends import Block, End, as_looked_up, unstarted
-from model.items import UNKNOWN_QUEUE, Bare, Serving, Share, Task
+from model.items import UNKNOWN_QUEUE, LegacyItem, Serving, Share, Task
 from model.leases import Leases
 from model.places import Places
 from model.rotation import Rates, Rotation, is_pattern
@@ -46,10 +46,10 @@ class Steering:
 
     # Other languages
 
-    def push_bare(self, bare: Bare, queue: str, lane: str) -> None:
+    def push_item(self, bare: LegacyItem, queue: str, lane: str) -> None:
         self.places.lanes[queue, lane].append(bare)
 
-    def schedule_bare(self, bare: Bare, due: int) -> None:
+    def schedule_item(self, bare: LegacyItem, due: int) -> None:
         self.places.scheduled[bare.text] = (due, bare)
 
     # People
@@ -121,7 +121,7 @@ class Steering:
         self.places.lanes[queue, "delayed"], self.places.lanes[queue, "ready"] = [], []
         self.places.marked.discard(queue)
         for item in items:
-            if isinstance(item, Bare):
+            if isinstance(item, LegacyItem):
                 continue
             if item.is_shell:
                 self.places.shell_is_gone(item)

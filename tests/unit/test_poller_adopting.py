@@ -32,10 +32,10 @@ SOURCE = LegacySource("queue:mail", "mail")
 
 
 def adopted(
-    *, on_duty: bool = True, due_in_seconds: float | None = None, more: bool = False, taken: int = 0
+    *, is_leader: bool = True, due_in_seconds: float | None = None, more: bool = False, taken: int = 0
 ) -> AdoptedLegacy:
     due_us = None if due_in_seconds is None else NOW_US + round(due_in_seconds * 1_000_000)
-    return AdoptedLegacy(NOW_US, on_duty, due_us, more, (FromSource(taken, 7, ""),), ())
+    return AdoptedLegacy(NOW_US, is_leader, due_us, more, (FromSource(taken, 7, ""),), ())
 
 
 def test_the_next_call_comes_when_something_is_due_or_rings_and_else_after_a_look() -> None:
@@ -48,7 +48,7 @@ def test_the_next_call_comes_when_something_is_due_or_rings_and_else_after_a_loo
 
 
 def test_whoever_has_not_the_duty_only_looks() -> None:
-    assert seconds_to_next(adopted(on_duty=False, due_in_seconds=0.02), is_notified=False) == LEGACY_POLL_SECONDS
+    assert seconds_to_next(adopted(is_leader=False, due_in_seconds=0.02), is_notified=False) == LEGACY_POLL_SECONDS
 
 
 def test_nothing_is_late_by_more_than_50_ms_while_a_poller_listens_or_looks() -> None:
@@ -106,7 +106,7 @@ def test_a_fleet_that_adopts_nothing_never_calls() -> None:
 def test_the_one_on_duty_wants_to_hear_of_all_sources_and_one_that_lost_it_of_none() -> None:
     adopter = Adopter(SOURCE, LegacySource("delayed:"))
     two = (FromSource(0, 0, ""),) * 2
-    server = FakeServer(*(AdoptedLegacy(0, on_duty, None, False, two, ()) for on_duty in (True, False)))
+    server = FakeServer(*(AdoptedLegacy(0, is_leader, None, False, two, ()) for is_leader in (True, False)))
     adopter.round.step(connection(server), 0.0)
     assert adopter.listening.wanted == ("queue:mail", "delayed:")
     adopter.round.step(connection(server), 1.0)

@@ -43,7 +43,7 @@ class FakeServer:
         self.calls: list[str] = []
         self.walked: list[str] = []
         self.walks = True
-        self.untold = 0
+        self.legacy_items = 0
         self.listed: list[str] = []
         self.searches: list[list[bytes]] = []
         self.scheduled: list[str] = []
@@ -70,7 +70,7 @@ class FakeServer:
     def _sweep(self, _: list[str]) -> Swept:
         expired = tuple(owner for owner in self.expired if owner not in self.reaped)
         quiet = self.absent or self.watched, bool(self.absent), self.lease_ends_us
-        return Swept(0, self.rescues, 0, expired, self.next_due_us, self.walks, self.untold, None, (), *quiet)
+        return Swept(0, self.rescues, 0, expired, self.next_due_us, self.walks, self.legacy_items, None, (), *quiet)
 
     def _reap(self, args: list[str]) -> Reaped:
         if args[0] in self.refused_owners:
@@ -391,7 +391,7 @@ def test_a_trim_goes_on_while_there_is_more_up_to_20_calls(poller: Poller) -> No
 
 
 def test_a_poller_that_is_not_the_one_that_walks_walks_nowhere(poller: Poller) -> None:
-    poller.server.walks, poller.server.untold = False, 3
+    poller.server.walks, poller.server.legacy_items = False, 3
     assert poller.until_idle() == ["sweep"]
     poller.clock.now += TRIM_SECONDS
     assert poller.until_idle() == ["sweep", "trim"]
@@ -437,20 +437,20 @@ def test_lanes_are_looked_for_within_a_minute_however_long_the_lease(poller: Pol
 
 def test_what_a_sweep_tells_of_is_looked_for_at_once_and_once(poller: Poller) -> None:
     poller.until_idle()
-    poller.server.untold, poller.server.searches = 2, [[b"[1]", b"5"], [b"[2]", b"6"]]
+    poller.server.legacy_items, poller.server.searches = 2, [[b"[1]", b"5"], [b"[2]", b"6"]]
     assert poller.sweep_and_what_follows() == ["sweep", "zscan", "adopt_scheduled", "zscan", "adopt_scheduled"]
     assert poller.server.scheduled == ["[1]", "[2]"]
-    poller.server.untold = 0
+    poller.server.legacy_items = 0
     assert poller.sweep_and_what_follows() == ["sweep"]
 
 
 def test_what_a_search_did_not_find_is_not_looked_for_each_second(poller: Poller) -> None:
     """As a ticket that somebody deleted: then its task is known by its id."""
     poller.until_idle()
-    poller.server.untold = 1
+    poller.server.legacy_items = 1
     assert poller.sweep_and_what_follows() == ["sweep", "zscan"]
     assert poller.sweep_and_what_follows() == ["sweep"]
-    poller.server.untold = 2
+    poller.server.legacy_items = 2
     assert poller.sweep_and_what_follows() == ["sweep", "zscan"]
     poller.clock.now += SEARCH_AGAIN_SECONDS
     assert "zscan" in poller.until_idle()

@@ -179,6 +179,6 @@ def test_items_for_a_lane_that_is_none_are_set_aside(fleet: Fleet, named: Named)
 
 
 def test_one_poller_of_the_fleet_listens_and_another_when_it_is_gone(fleet: Fleet) -> None:
-    assert [adopt(fleet, poller=name).on_duty for name in ("one", "two", "one")] == [True, False, True]
+    assert [adopt(fleet, poller=name).is_leader for name in ("one", "two", "one")] == [True, False, True]
     fleet.redis.hset(fleet.keys.pulse, "adopts_until", fleet.now_us() - 1)
-    assert [adopt(fleet, poller=name).on_duty for name in ("two", "one")] == [True, False]
+    assert [adopt(fleet, poller=name).is_leader for name in ("two", "one")] == [True, False]

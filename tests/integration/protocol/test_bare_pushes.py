@@ -22,8 +22,8 @@ def scheduled(fleet: Fleet) -> dict[str, int]:
     return {row.queue: row.scheduled for row in rows if row.scheduled}
 
 
-def untold(fleet: Fleet) -> int:
-    return fleet.run(fleet.store.sweep(LEASE_MS)).untold
+def legacy_items(fleet: Fleet) -> int:
+    return fleet.run(fleet.store.sweep(LEASE_MS)).legacy_items
 
 
 def adopt(fleet: Fleet, *members: str | bytes) -> tuple[int, tuple[tuple[str, str], ...]]:
@@ -36,10 +36,10 @@ def test_a_bare_scheduled_item_is_counted_at_once_and_known_by_its_id_once_adopt
     fleet.push("ours", due="+60000000")
     schedule(fleet, body_of("a", "mail"), 600)
     assert scheduled(fleet) == {"q": 1, "unknown": 1}
-    assert untold(fleet) == 1
+    assert legacy_items(fleet) == 1
     score = fleet.score(fleet.keys.delayed, body_of("a", "mail").decode())
     assert adopt(fleet, body_of("a", "mail")) == (1, ())
-    assert (scheduled(fleet), untold(fleet)) == ({"q": 1, "mail": 1}, 0)
+    assert (scheduled(fleet), legacy_items(fleet)) == ({"q": 1, "mail": 1}, 0)
     assert fleet.score(fleet.keys.delayed, "a") == score
     found = fleet.run(fleet.store.status("a"))
     assert (found.state, found.queue, found.body) == ("scheduled", "mail", body_of("a", "mail"))
@@ -50,7 +50,7 @@ def test_an_adopted_item_is_cancelled_by_its_id(fleet: Fleet) -> None:
     schedule(fleet, body_of("a"), 600)
     adopt(fleet, body_of("a"))
     assert fleet.run(fleet.store.cancel("a")) is CancelStatus.CANCELLED
-    assert (scheduled(fleet), untold(fleet)) == ({}, 0)
+    assert (scheduled(fleet), legacy_items(fleet)) == ({}, 0)
     assert fleet.run(fleet.store.audit()).cancelled == 1
 
 
@@ -94,7 +94,7 @@ def test_what_is_due_in_more_than_ten_years_is_dead_and_asks_whether_these_are_m
     assert (dead.id, dead.queue, record["reason"]) == ("a", "mail", "too_far_ahead")
     assert "milliseconds?" in record["error"]
     assert {row.queue: row.dead for row in fleet.run(fleet.store.overview(())).queues} == {"mail": 1}
-    assert (fleet.redis.zcard(fleet.keys.delayed), untold(fleet)) == (0, 0)
+    assert (fleet.redis.zcard(fleet.keys.delayed), legacy_items(fleet)) == (0, 0)
     assert fleet.run(fleet.store.audit()).missing == 0
 
 
@@ -125,17 +125,17 @@ def test_dead_tasks_and_tickets_that_somebody_deleted_are_not_taken_for_more_tha
     fleet.push("a", "b", due="+60000000")
     schedule(fleet, b"[garbage", 600)
     adopt(fleet, b"[garbage")
-    assert untold(fleet) == 0
+    assert legacy_items(fleet) == 0
     fleet.redis.hdel(fleet.keys.tickets, "a")
-    assert untold(fleet) == 1
+    assert legacy_items(fleet) == 1
     fleet.redis.delete(fleet.keys.delayed)
-    assert untold(fleet) == 0
+    assert legacy_items(fleet) == 0
 
 
 @pytest.mark.parametrize("key", ["delayed", "tickets", "dead"])
 def test_a_set_of_another_type_stops_no_sweep(fleet: Fleet, key: str) -> None:
     fleet.redis.set(getattr(fleet.keys, key), "something else")
-    assert fleet.run(fleet.store.sweep(LEASE_MS)).untold == 0
+    assert fleet.run(fleet.store.sweep(LEASE_MS)).legacy_items == 0
 
 
 # Queues that nobody serves
@@ -160,7 +160,7 @@ def test_a_lane_that_is_no_list_is_no_queue(fleet: Fleet) -> None:
 
 
 def walks(fleet: Fleet, poller: str) -> bool:
-    return fleet.run(fleet.store.sweep(LEASE_MS, poller)).walks
+    return fleet.run(fleet.store.sweep(LEASE_MS, poller)).is_leader
 
 
 def test_one_poller_of_the_fleet_walks_and_another_when_it_is_gone(fleet: Fleet) -> None:
@@ -187,4 +187,4 @@ def test_adoptions_are_as_many_as_a_call_takes(fleet: Fleet) -> None:
     for member in members:
         schedule(fleet, member, 600)
     assert adopt(fleet, *members) == (BATCH, ())
-    assert untold(fleet) == 0
+    assert legacy_items(fleet) == 0

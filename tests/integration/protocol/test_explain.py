@@ -40,7 +40,7 @@ def claimed(fleet: TimedFleet, serving: Packed, count: int = NEXT) -> list[tuple
 
 
 def told_of(entry: Entry) -> tuple[object, ...]:
-    """What is known of an entry before it is claimed: of a bare item not the instant at which it is adopted."""
+    """What is known of an entry before it is claimed: of a legacy item not the instant at which it is adopted."""
     task_id = "adopted" if entry.id.startswith("adopted-") else entry.id
     return task_id, entry.queue, entry.kind, entry.failures, entry.crashes, entry.losses, entry.releases
 

@@ -1,7 +1,8 @@
 #!lua
 -- Accept tasks, as `enqueue` does, together with the chains that follow them, and make them members of a group. The
 -- script can also open and close the group. A server that is out of memory refuses the call, as it refuses `enqueue`.
--- with: own_args prefix sent clock numbers entry doorbell counters in_use about_groups incarnations bare task_events
+-- with: own_args prefix sent clock numbers entry doorbell counters in_use about_groups incarnations legacy_item
+-- with: task_events
 -- with: waiters following
 -- taking along: enqueue
 -- KEYS[1]  tasks

@@ -1,7 +1,8 @@
 #!lua flags=allow-oom
 -- Turn the items of legacy lists into tasks. Producers push these items to keys outside the namespace. Items of a
 -- list become ready at once; items of a sorted set become ready when the time in their score has come.
--- with: prefix clock numbers entry doorbell counters in_use incarnations bare task_events waiters other_ends following
+-- with: prefix clock numbers entry doorbell counters in_use incarnations legacy_item task_events waiters other_ends
+-- with: following
 -- with: adopt leases
 -- KEYS[1]  tasks
 -- ARGV
@@ -89,7 +90,7 @@ end
 local lanes, dead = {}, {}
 local function become_task(source, item)
   local id, named
-  if source.task == '' then id, named = bare_names(item.text) end
+  if source.task == '' then id, named = item_names(item.text) end
   local queue = source.queue ~= '' and source.queue or routes[named or ''] or named
   local text = source.task == '' and item.text or '["' .. source.task .. '",[' .. item.text .. ']]'
   local kind = source.kind == 'list' and 'i' or 'd'

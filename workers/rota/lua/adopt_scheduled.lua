@@ -1,7 +1,8 @@
 #!lua flags=allow-oom
--- Turn bare items of the delayed set into tasks before they are due, so that they are counted, listed and cancelled
--- like any other task. A bare item is a JSON array that another program added with ZADD.
--- with: prefix clock entry ticket doorbell counters in_use incarnations bare task_events waiters other_ends following
+-- Turn legacy items of the delayed set into tasks before they are due, so that they are counted, listed and cancelled
+-- like any other task. A legacy item is a JSON array that another program added with ZADD.
+-- with: prefix clock entry ticket doorbell counters in_use incarnations legacy_item task_events waiters other_ends
+-- with: following
 -- with: adopt
 -- KEYS[1]  tasks
 -- ARGV
@@ -28,7 +29,7 @@ end
 
 local taken, dead = 0, {}
 local function take(member, score)
-  local id, queue = bare_names(member)
+  local id, queue = item_names(member)
   local due = from_score(score)
   local reason = fault_in(queue, due)
   redis.call('ZREM', delayed, member)
@@ -48,6 +49,7 @@ end
 
 for _, member in ipairs(ARGV) do
   local score = redis.call('ZSCORE', delayed, member)
-  if score and not name_or_nil(member) then take(member, score) end -- a valid name is the id of a task, not a bare item
+  -- A valid name is the id of a task, not a legacy item.
+  if score and not name_or_nil(member) then take(member, score) end
 end
 return { taken, dead }

@@ -1,7 +1,7 @@
 #!lua
 -- Enqueue the next occurrences of a schedule a few seconds before they are due, and store the schedule's new record. A
 -- server that is out of memory refuses the call, as it refuses `enqueue`.
--- with: prefix clock numbers entry doorbell counters in_use incarnations bare task_events schedules occurrences
+-- with: prefix clock numbers entry doorbell counters in_use incarnations legacy_item task_events schedules occurrences
 -- KEYS[1]  tasks
 -- ARGV
 --   name           name of the schedule

@@ -1,7 +1,8 @@
 #!lua flags=allow-oom
 -- Cancel a task. A waiting task ends at once. A running task is marked by an empty body, and its node gets an order to
 -- interrupt it. If the order is lost, `renew` reports the cancelled entry later, and the task gets no other attempt.
--- with: prefix clock entry ticket bare lists doorbell counters in_use incarnations task_events waiters other_ends
+-- with: prefix clock entry ticket legacy_item lists doorbell counters in_use incarnations task_events waiters
+-- with: other_ends
 -- with: following
 -- KEYS[1]  tasks
 -- ARGV
@@ -22,7 +23,7 @@ local ticket = parse_ticket(id, redis.call('HGET', PREFIX .. 'tickets', id))
 if redis.call('ZSCORE', PREFIX .. 'dead', id) then return 'dead' end
 
 -- Describe the waiting task. If its entry is in a lane, which is not searched, only its body is known.
-local _, queue, name = bare_names(body)
+local _, queue, name = item_names(body)
 local run_record = NO_RUN .. (name or '-')
 local e = ticket or new_entry(id, queue or 'unknown', 'i', 0, 0)
 if not ticket then e.flag = 'u' end

@@ -1,6 +1,6 @@
 #!lua flags=allow-oom
 -- Close a group: from now on only its own members may add members. A group without live members ends at once.
--- with: prefix clock entry doorbell counters in_use about_groups incarnations bare task_events waiters following
+-- with: prefix clock entry doorbell counters in_use about_groups incarnations legacy_item task_events waiters following
 -- KEYS[1]  tasks
 -- ARGV
 --   group  id of the group

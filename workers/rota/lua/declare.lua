@@ -1,6 +1,7 @@
 #!lua flags=allow-oom
 -- Store the schedules that a node's code and configuration declare. The node's master calls this with each heartbeat.
--- with: prefix clock numbers entry doorbell counters in_use incarnations bare task_events waiters following schedules
+-- with: prefix clock numbers entry doorbell counters in_use incarnations legacy_item task_events waiters following
+-- with: schedules
 -- with: withdrawal
 -- KEYS[1]  tasks
 -- ARGV

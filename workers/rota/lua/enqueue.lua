@@ -1,7 +1,7 @@
 #!lua
 -- Accept tasks. A server that is out of memory refuses this script, so that producers slow down first.
 -- Most other scripts carry `allow-oom` and go on.
--- with: prefix clock bare in_use_at_enqueue task_events marks sent
+-- with: prefix clock legacy_item in_use_at_enqueue task_events marks sent
 -- KEYS[1]  tasks
 -- ARGV
 --   nonce                 name and number of the call, see shared/sent.lua

@@ -1,7 +1,7 @@
 #!lua flags=no-writes
 -- Return the next claims in order. The script runs `turn` repeatedly over a copy of the data, each time for a worker
 -- that holds no task. It assumes that meanwhile no task is enqueued, becomes due, or ends.
--- with: copy prefix clock entry doorbell bare task_name tiers rotation condition
+-- with: copy prefix clock entry doorbell legacy_item task_name tiers rotation condition
 -- taking along: turn
 -- KEYS[1]  tasks
 -- ARGV

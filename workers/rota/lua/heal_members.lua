@@ -2,7 +2,7 @@
 -- Process the end of group members and chain steps whose end was missed: a node of an earlier version, which knows no
 -- members, ended them, or they were deleted by hand. How a task ended is read from the memory of ends. A task that is
 -- not remembered counts as purged.
--- with: prefix clock entry doorbell counters in_use about_groups incarnations bare task_events waiters following
+-- with: prefix clock entry doorbell counters in_use about_groups incarnations legacy_item task_events waiters following
 -- with: remembered
 -- KEYS[1]  tasks
 -- ARGV

@@ -12,7 +12,7 @@
 --          ids
 local MOST, LONGEST = 500, 384
 
--- Return the id of the task of an entry; '' for a bare item, which has no task yet, and for an entry of a cancelled
+-- Return the id of the task of an entry; '' for a legacy item, which has no task yet, and for an entry of a cancelled
 -- task whose id was used again (a tombstone).
 local function id_at(line)
   if #line > LONGEST then return '' end

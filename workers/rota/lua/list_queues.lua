@@ -1,7 +1,7 @@
 #!lua flags=allow-oom
 -- Add queues to the set of known queues, if one of their lanes was found. A bare push to a queue that is not served
 -- announces it to no process. Sweeps, listings and metrics include the queue from then on.
--- with: prefix bare doorbell
+-- with: prefix legacy_item doorbell
 -- KEYS[1]  tasks
 -- ARGV
 --   queue  name of a queue; up to 500

@@ -14,8 +14,8 @@
 --     0|1 paused, 0|1 served
 --     for how many microseconds the queue has been closed with entries waiting (0: it is open)
 --     the condition that closes it or '', the error of the condition or ''
--- At most 500 named queues and 500 overdue tasks are counted by queue. Bare items in the delayed set count as scheduled
--- in the queue `unknown` until they are adopted.
+-- At most 500 named queues and 500 overdue tasks are counted by queue. Legacy items in the delayed set count as
+-- scheduled in the queue `unknown` until they are adopted.
 local MOST, CHUNK, UNKNOWN_QUEUE = 500, 100, 'unknown'
 local now = redis_now()
 local names, known = {}, {}
@@ -25,10 +25,10 @@ local function name(queue)
     names[#names + 1] = queue
   end
 end
-local bare = unadopted_items()
+local legacy_items = unadopted_items()
 local cursor = ARGV[1]
 for i = 2, math.min(#ARGV, MOST + 1) do name(ARGV[i]) end
-if bare > 0 and cursor == '0' then name(UNKNOWN_QUEUE) end
+if legacy_items > 0 and cursor == '0' then name(UNKNOWN_QUEUE) end
 local chunk = redis.call('SSCAN', PREFIX .. 'queues', cursor, 'COUNT', CHUNK)
 for _, queue in ipairs(chunk[2]) do name(queue) end
 
@@ -86,7 +86,7 @@ for i, queue in ipairs(names) do
   reply[#reply + 1] = {
     queue,
     ready + due,
-    whole_or_zero(delayed[i]) + (queue == UNKNOWN_QUEUE and bare or 0),
+    whole_or_zero(delayed[i]) + (queue == UNKNOWN_QUEUE and legacy_items or 0),
     overdue[queue] or 0,
     whole_or_zero(running[i]),
     whole_or_zero(dead[i]),

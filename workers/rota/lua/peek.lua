@@ -1,6 +1,6 @@
 #!lua flags=no-writes
 -- Return a page of the tasks in one state, for people. Only the entries of the page are read.
--- with: prefix clock entry ticket doorbell lists in_use incarnations bare task_name
+-- with: prefix clock entry ticket doorbell lists in_use incarnations legacy_item task_name
 -- KEYS[1]  tasks
 -- ARGV
 --   state   ready | scheduled | running | dead
@@ -17,7 +17,7 @@
 --   scheduled  the delayed set, earliest due time first
 --   running    the in-flight lists; the offset counts owners
 --   dead       the dead set, latest first
--- Cancelled tasks are left out. An item that is not an entry is a bare item; the row has the names in the item.
+-- Cancelled tasks are left out. An item that is not an entry is a legacy item; the row has the names in the item.
 local MOST, LONGEST_DETAIL = 500, 4000
 local now, state, queue, task = redis_now(), ARGV[1], ARGV[2], ARGV[3]
 local offset, count = tonumber(ARGV[4]), math.max(1, math.min(tonumber(ARGV[5]), MOST))
@@ -31,8 +31,8 @@ local function show(e, name, more)
   }
 end
 
-local function show_bare(text, in_queue, due)
-  local id, named = bare_names(text)
+local function show_legacy_item(text, in_queue, due)
+  local id, named = item_names(text)
   show({ id = id or '', queue = in_queue or named or '', due = due }, name_in(text), {})
 end
 
@@ -40,7 +40,7 @@ end
 local function show_line(line, owner, in_queue)
   examined = examined + 1
   local e = parse_entry(line)
-  if not e then return show_bare(line, in_queue) end
+  if not e then return show_legacy_item(line, in_queue) end
   local body = redis.call('HGET', PREFIX .. 'tasks', e.id)
   if is_tombstone(e.id, e.flag) or not body or (body == '' and not owner) then return end
   local detail = owner and any_progress and redis.pcall('HGET', PROGRESS, e.id)
@@ -81,10 +81,10 @@ local function show_scored(key, page, show_known)
     if e then
       show_known(e, body or '', at)
     elseif body then
-      local _, named = bare_names(body)
+      local _, named = item_names(body)
       show({ id = id, queue = named or '', due = at }, name_in(body), {})
     else
-      show_bare(id, nil, at)
+      show_legacy_item(id, nil, at)
     end
   end
   return redis.call('ZCARD', key)

@@ -1,6 +1,6 @@
 #!lua flags=allow-oom
 -- Move due tasks from the delayed set to the delayed lanes of their queues, in the order of their due times.
--- with: prefix clock numbers entry ticket lists doorbell counters in_use incarnations bare task_events waiters
+-- with: prefix clock numbers entry ticket lists doorbell counters in_use incarnations legacy_item task_events waiters
 -- with: other_ends following
 -- with: adopt overlap withdrawal
 -- KEYS[1]  tasks
@@ -47,10 +47,10 @@ local function note_queue(queue)
   return queues[queue]
 end
 
--- Identify a task without ticket by its body (if the ticket was lost) or by the member itself (if it is a bare item).
+-- Identify a task without ticket by its body (if the ticket was lost) or by the member itself (if it is a legacy item).
 local function tell_without_ticket(task)
   local body = redis.call('HGET', PREFIX .. 'tasks', task.member)
-  local id, queue = bare_names(body or task.member)
+  local id, queue = item_names(body or task.member)
   task.known, task.id = body and true or false, body and task.member or id
   return name_or_nil(task.id) and queue or not body and queue
 end

@@ -1,6 +1,6 @@
 #!lua flags=allow-oom
 -- End the ready tasks of a queue, at most 500 per call. Running and scheduled tasks stay.
--- with: prefix clock entry bare doorbell counters in_use incarnations task_events waiters other_ends following
+-- with: prefix clock entry legacy_item doorbell counters in_use incarnations task_events waiters other_ends following
 -- KEYS[1]  tasks
 -- ARGV
 --   queue  name of the queue
@@ -27,8 +27,8 @@ for _, text in ipairs(purged) do
   if body == '' then
     remove_ended(e.id, e.flag, 'purged') -- its end was recorded when it was cancelled
   elseif body then
-    local _, _, name = bare_names(body)
+    local _, _, name = item_names(body)
     end_task(e, 'purged', now, '-', NO_RUN .. (name or '-'))
-  end -- a bare item was never accepted, so no counter includes it
+  end -- a legacy item was never accepted, so no counter includes it
 end
 return { #purged, left > 0 and 1 or 0 }

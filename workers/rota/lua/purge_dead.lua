@@ -1,6 +1,6 @@
 #!lua flags=allow-oom
 -- Delete dead tasks by id.
--- with: prefix entry counters bare in_use incarnations task_events forget
+-- with: prefix entry counters legacy_item in_use incarnations task_events forget
 -- KEYS[1]  tasks
 -- ARGV
 --   ids  ids of tasks; up to 500

@@ -1,6 +1,7 @@
 #!lua
 -- Store or change a schedule on behalf of a client. It stays until a client removes it.
--- with: prefix clock numbers entry doorbell counters in_use incarnations bare task_events waiters following schedules
+-- with: prefix clock numbers entry doorbell counters in_use incarnations legacy_item task_events waiters following
+-- with: schedules
 -- with: withdrawal
 -- KEYS[1]  tasks
 -- ARGV

@@ -1,7 +1,8 @@
 #!lua flags=allow-oom
 -- Remove an owner whose process or node is gone: settle the tasks that it had finished, and put the others back at the
 -- head of their lanes, in order. Tasks that may be to blame are charged with the crash or the loss.
--- with: prefix clock numbers entry doorbell counters in_use incarnations bare task_events waiters other_ends following
+-- with: prefix clock numbers entry doorbell counters in_use incarnations legacy_item task_events waiters other_ends
+-- with: following
 -- with: settle adopt tiers rotation
 -- KEYS[1]  tasks
 -- ARGV

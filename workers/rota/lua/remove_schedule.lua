@@ -1,6 +1,7 @@
 #!lua flags=allow-oom
 -- Remove a schedule, and cancel its occurrences that were enqueued ahead of time. Ready and running tasks go on.
--- with: prefix clock numbers entry doorbell counters in_use incarnations bare task_events waiters following schedules
+-- with: prefix clock numbers entry doorbell counters in_use incarnations legacy_item task_events waiters following
+-- with: schedules
 -- with: withdrawal
 -- KEYS[1]  tasks
 -- ARGV

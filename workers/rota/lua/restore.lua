@@ -1,6 +1,6 @@
 #!lua flags=allow-oom
 -- Put back live tasks that are in no lane, list or set, because something outside Rota deleted their entries.
--- with: prefix clock entry ticket lists locations doorbell counters in_use incarnations bare task_events waiters
+-- with: prefix clock entry ticket lists locations doorbell counters in_use incarnations legacy_item task_events waiters
 -- with: other_ends following adopt
 -- KEYS[1]  tasks
 -- ARGV
@@ -28,7 +28,7 @@ for _, id in ipairs(in_lane_or_nowhere(ARGV, held_ids())) do unplaced[id] = true
 local function next_incarnation(id, body)
   local is_name = name_or_nil(id) -- another program may have stored a body under any field
   local ticket = is_name and parse_ticket(id, redis.call('HGET', PREFIX .. 'tickets', id))
-  local _, queue = bare_names(is_name and body or '')
+  local _, queue = item_names(is_name and body or '')
   local incarnation, tombstones = incarnation_of(id)
   incarnation = (incarnation or 0) + 1
   local e = rebuilt_entry(id, ticket and ticket.queue or queue or UNKNOWN_QUEUE, 'i', now, incarnation, now)

@@ -2,7 +2,7 @@
 -- Return prefetched tasks: while a worker runs a long task, settle the finished tasks that its claim had before that
 -- task, and put the tasks behind it, which are not started, back at the head of their lanes, in order and without
 -- blame.
--- with: prefix clock entry start_mark doorbell counters in_use incarnations bare task_events waiters other_ends
+-- with: prefix clock entry start_mark doorbell counters in_use incarnations legacy_item task_events waiters other_ends
 -- with: following
 -- with: settle tiers rotation
 -- KEYS[1]  tasks

@@ -1,7 +1,7 @@
 #!lua
 -- Enqueue an extra occurrence of a schedule, due now. A server that is out of memory refuses the call, like an
 -- `enqueue`.
--- with: prefix clock numbers entry lists doorbell counters in_use incarnations bare task_events schedules
+-- with: prefix clock numbers entry lists doorbell counters in_use incarnations legacy_item task_events schedules
 -- with: occurrences overlap remembered
 -- KEYS[1]  tasks
 -- ARGV

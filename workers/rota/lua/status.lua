@@ -1,6 +1,6 @@
 #!lua flags=no-writes
 -- Return the state of a task.
--- with: prefix clock entry lists in_use incarnations bare task_state
+-- with: prefix clock entry lists in_use incarnations legacy_item task_state
 -- KEYS[1]  tasks
 -- ARGV
 --   id    id of the task

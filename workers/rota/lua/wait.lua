@@ -1,6 +1,6 @@
 #!lua flags=allow-oom
 -- Return the states of tasks that have reached a goal, and register the client as waiting for the others.
--- with: prefix clock entry lists in_use incarnations bare waiters task_state
+-- with: prefix clock entry lists in_use incarnations legacy_item waiters task_state
 -- KEYS[1]  tasks
 -- ARGV
 --   client    name of the client that waits

@@ -68,7 +68,7 @@ class PollerReport:
             self._grace_until_us = swept.grace_until_us
             seconds = round((swept.grace_until_us - swept.now_us) / MICROSECONDS, 3)
             log.logger().info(log_events.POLLER_GRACE, grace_seconds=seconds)
-        if not swept.walks:  # The poller that scans now reports these.
+        if not swept.is_leader:  # The poller that scans now reports these.
             self._orphans.set(0)
             self._unplaced.set(math.nan)
             self.strays({})

@@ -86,8 +86,8 @@ class Leadership:
     undeclared: list[str] = field(default_factory=list)  # schedules to be removed
 
     def take_sweep(self, swept: Swept, sent_at: float) -> None:
-        self.is_leader = swept.walks
-        self.legacy_items = swept.untold
+        self.is_leader = swept.is_leader
+        self.legacy_items = swept.legacy_items
         self.left = min(self.left, self.legacy_items)
         following = swept.next_schedule_us
         self.schedule_at = math.inf if following is None else sent_at + (following - swept.now_us) / MICROSECONDS
@@ -206,7 +206,7 @@ class SweepRound(Round):
         After a bare push the interval is short, because another push may follow. If workers were rung for every change,
         the interval doubles, up to one such sweep every SWEEP_SECONDS.
         """
-        has_legacy_items = swept.rescues > 0 or swept.untold > self._leadership.left
+        has_legacy_items = swept.rescues > 0 or swept.legacy_items > self._leadership.left
         seconds = REARM_SECONDS if has_legacy_items else self._rearm_seconds
         self._rearm_seconds = 2 * seconds
         return self._at_most(min(seconds, SWEEP_SECONDS))
@@ -298,7 +298,7 @@ class LegacyAdoption(Round):
             self._next_at = now + REFUSED_SECONDS
             return
         self._report.adopted_legacy(self._sources, adopted)
-        self._listening.wanted = self._keys if adopted.on_duty else ()
+        self._listening.wanted = self._keys if adopted.is_leader else ()
         self._next_at = now + seconds_to_next(adopted, is_notified=self._listening.is_notified)
 
 
@@ -306,7 +306,7 @@ def seconds_to_next(adopted: AdoptedLegacy, *, is_notified: bool) -> float:
     """Return how many seconds after a call the next one is made, if there is no notification."""
     if adopted.more:
         return PAUSE_SECONDS
-    if not adopted.on_duty:
+    if not adopted.is_leader:
         return LEGACY_POLL_SECONDS
     interval = LEGACY_POLL_SECONDS if is_notified else UNNOTIFIED_SECONDS
     if adopted.next_due_us is None:

@@ -92,8 +92,8 @@ class Swept:
     grace_until_us: int  # before this time no owner may be reaped as expired
     expired: tuple[str, ...]  # owners whose lease ran out
     next_due_us: int | None  # earliest due time of the delayed set, or None
-    walks: bool = False  # whether this poller is the one of the fleet that walks
-    untold: int = 0  # number of items of the delayed set that were not adopted yet
+    is_leader: bool = False  # whether this poller is the one that scans for the fleet
+    legacy_items: int = 0  # number of items of the delayed set that were not adopted yet
     next_schedule_us: int | None = None  # when the next schedule must be checked, or None
     undeclared: tuple[str, ...] = ()  # schedules that no node declares any more
     watched: tuple[str, ...] = ()  # the keys in which new work appears; empty if there are too many
@@ -189,7 +189,7 @@ class AdoptedLegacy:
     """The result of adopting items from legacy sources."""
 
     now_us: int
-    on_duty: bool  # whether this poller is the one that listens for the fleet
+    is_leader: bool  # whether this poller is the one that listens for the fleet
     next_due_us: int | None  # earliest due time of the items in sorted sets
     more: bool  # whether there are more items to take now
     sources: tuple[FromSource, ...]  # in the order of the call

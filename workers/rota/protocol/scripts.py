@@ -39,7 +39,7 @@ except ImportError:
 _FOLDER = Path(__file__).parent.parent / "lua"
 _WITH = "-- with:"
 _ALONG = "-- taking along:"
-_GROUND = frozenset({"copy", "own_args", "prefix", "clock", "numbers", "entry", "bare", "patterns", "matching"})
+_GROUND = frozenset({"copy", "own_args", "prefix", "clock", "numbers", "entry", "legacy_item", "patterns", "matching"})
 
 
 @dataclass(frozen=True, slots=True)

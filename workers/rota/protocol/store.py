@@ -236,7 +236,7 @@ class Store(Queries, Operations, Dependents):
         queues of patterns that have been empty for `forget_seconds`.
 
         Returns the owners whose leases expired, what is due next, and whether `poller`, a name, is the poller of the
-        fleet that walks.
+        fleet that scans the keys.
         """
         args = pack((lease_ms, poller, round(forget_seconds * 1000)))
         return self._call("sweep", args, parse_swept)

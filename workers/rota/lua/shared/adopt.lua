@@ -1,8 +1,8 @@
--- Make entries for tasks without one: for bare items, and for tasks of which only the body is left.
--- with: bare place
+-- Make entries for tasks without one: for legacy items, and for tasks of which only the body is left.
+-- with: legacy_item place
 -- keys     epitaphs keys tasks
 
--- Return the id of a bare item if it has one that is not taken, else a new id.
+-- Return the id of a legacy item if it has one that is not taken, else a new id.
 local adopted = 0
 local function usable_id(id, now)
   while not id or redis.call('HEXISTS', PREFIX .. 'tasks', id) == 1 or incarnation_of(id) do
@@ -12,8 +12,8 @@ local function usable_id(id, now)
   return id
 end
 
--- Accept a bare item as a task of `queue`, without putting it in a lane or set. Return its entry (without text) and its
--- body. An empty item gets a space as its body, because an empty body would mean that the task was cancelled.
+-- Accept a legacy item as a task of `queue`, without putting it in a lane or set. Return its entry (without text) and
+-- its body. An empty item gets a space as its body, because an empty body would mean that the task was cancelled.
 local function adopt(text, id, queue, kind, due, now)
   local e, body = new_entry(usable_id(id, now), queue, kind, due, now), text == '' and ' ' or text
   accept(e, body)

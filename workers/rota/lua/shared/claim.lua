@@ -43,7 +43,7 @@ local function claim_entries(request, domains, bounds, now)
     }
   end
 
-  local adopt_bare -- made when the first bare item is found
+  local adopt_item -- made when the first legacy item is found
 
   -- Claim entries from a head until `most` are claimed. An entry with a crash or a loss on record has to run alone, so
   -- that another crash identifies the task that caused it. Such an entry ends the claim, and a worker that holds other
@@ -66,12 +66,12 @@ local function claim_entries(request, domains, bounds, now)
           dropped[#dropped + 1] = text
           body = nil
         elseif not live then
-          if not adopt_bare then
+          if not adopt_item then
             -- with: adopt
-            adopt_bare = function(item, into, kind) return adopt(item, (bare_names(item)), into, kind, now, now) end
+            adopt_item = function(item, into, kind) return adopt(item, (item_names(item)), into, kind, now, now) end
           end
           local e
-          e, body = adopt_bare(text, share.queue, i <= head.delayed and 'd' or 'i')
+          e, body = adopt_item(text, share.queue, i <= head.delayed and 'd' or 'i')
           text = entry_text(e)
         end
       end

@@ -4,7 +4,7 @@
 -- Only an entry in an in-flight list can have the mark `b` (see mark_started.lua).
 local ENTRY =
   '^([%w_.:-]+) ([%w_.:-]+) ([idrptc]) ()(%d+) ()(%d+) ()(%d+) (%d+) (%d+) (%d+) ()([-bu%d%u]%d*b?%u?)$'
-local LONGEST = 384 -- no entry is longer; a giant bare item must not be matched against the pattern
+local LONGEST = 384 -- no entry is longer; a giant legacy item must not be matched against the pattern
 local TIME_WIDTH, COUNTERS_WIDTH = 17, 22 -- with the spaces after them
 
 local function parse_entry(text)

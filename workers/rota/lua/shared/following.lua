@@ -8,7 +8,7 @@
 -- keys     group-members:* group:* groups tasks
 local following -- the functions and constants that scripts may use
 if any_members then
-  -- with: other_ends bare
+  -- with: other_ends legacy_item
   following = {}
   local ENDED_MS = 50000 -- milliseconds for which an ended group can be read
   local ITEM = '^(%S+) (%S+) ([+@]?)(%d*)(%^?)%-? (%d+)\n()'

@@ -5,7 +5,7 @@
 -- keys     events tasks
 local report, report_end, task_name_in, reason_in
 if any_events then
-  -- with: bare
+  -- with: legacy_item
   local STORY = '^(%S+) (%S+) .* (%d+) (%d+) (%d+) %d+ %S+$'
   local most = 0
   for _, text in ipairs(redis.pcall('HVALS', EVENTS_ON)) do

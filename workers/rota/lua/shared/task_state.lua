@@ -28,9 +28,9 @@ local function entry_among(lane, id)
   end
 end
 
--- The body has the queue's name, except in the shortest bare items.
+-- The body has the queue's name, except in the shortest legacy items.
 local function entry_in_lanes(id, body)
-  local _, queue = bare_names(body)
+  local _, queue = item_names(body)
   if not queue then return nil end
   return entry_among(delayed_lane(queue), id) or entry_among(ready_lane(queue), id) or { queue = queue }
 end

@@ -5,7 +5,7 @@
 -- End an occurrence that must not run. The caller has removed it from `delayed`. It counts as cancelled while it
 -- waited.
 local function leave_out(e, now)
-  local _, _, task = bare_names(redis.call('HGET', PREFIX .. 'tasks', e.id) or '')
+  local _, _, task = item_names(redis.call('HGET', PREFIX .. 'tasks', e.id) or '')
   e.text = entry_text(e)
   end_task(e, 'cancelled', now, '-', NO_RUN .. (task or '-'))
 end

@@ -1,4 +1,4 @@
--- Bare items: JSON arrays that programs in other languages push directly. The names are read with patterns. Only the
+-- Legacy items: JSON arrays that programs in other languages push directly. The names are read with patterns. Only the
 -- worker decodes and checks the rest.
 local function name_or_nil(text)
   if text and #text <= 128 and string.find(text, '^[%w_.:-]+$') then return text end
@@ -12,7 +12,7 @@ local function queue_or_nil(text)
 end
 
 -- `["id","queue","name",...` returns id, queue, name. `["name",[...` returns nothing.
-local function bare_names(text)
+local function item_names(text)
   local head = string.sub(text, 1, 600)
   local id, queue, name = string.match(head, '^%s*%[%s*"([^"]*)"%s*,%s*"([^"]*)"%s*,%s*"([^"]*)')
   return name_or_nil(id), queue_or_nil(queue), name_or_nil(name)
