@@ -22,7 +22,7 @@ from rota_supervisor.master.core.take import take
 E = TypeVar("E")
 
 
-class Asked:
+class PendingRequest:
     """A request and its responses."""
 
     def __init__(self) -> None:
@@ -51,10 +51,10 @@ class Core:
         self.handlers: dict[type, Callable[[Any], object]] = {
             ReadConfiguration: lambda effect: self.take(ConfigurationRead(effect.ticket, Loaded(self.file, {}, ()))),
             PrepareAddress: lambda effect: self.take(AddressPrepared(effect.ticket)),
-            Respond: self._answered,
+            Respond: self._receive_reply,
         }
         self._tickets = count(1)
-        self._asked: dict[int, Asked] = {}
+        self._pending: dict[int, PendingRequest] = {}
 
     def take(self, event: Event) -> list[Effect]:
         """Process an event and return its direct effects."""
@@ -68,17 +68,19 @@ class Core:
         for effect in effects:
             self.handlers.get(type(effect), _nothing)(effect)
 
-    def ask(self, request: RequestKind, order: ScaleOrder | None = None, *, by_signal: bool = False) -> Asked:
+    def request(
+        self, request: RequestKind, order: ScaleOrder | None = None, *, by_signal: bool = False
+    ) -> PendingRequest:
         """Send a request."""
         ticket = next(self._tickets)
-        asked = self._asked[ticket] = Asked()
+        pending = self._pending[ticket] = PendingRequest()
         self.take(Requested(request, ticket, by_signal, order))
-        return asked
+        return pending
 
-    def _answered(self, effect: Respond) -> None:
-        asked = self._asked[effect.ticket]
-        asked.refused = effect.refused
-        asked.reply = effect.reply
+    def _receive_reply(self, effect: Respond) -> None:
+        pending = self._pending[effect.ticket]
+        pending.refused = effect.refused
+        pending.reply = effect.reply
 
     def child(
         self, role: Role, slot: int, pool: str = "default", generation: int = 1, state: ChildState = ChildState.READY

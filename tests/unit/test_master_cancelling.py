@@ -249,14 +249,14 @@ class _Renewal:
     """The connection of renewals: its first answer names what was cancelled when it was asked; there is no second."""
 
     def __init__(self, cancelled: bytes, meanwhile: Callable[[], object]) -> None:
-        self.answers = [parse_renewed([[], [cancelled]])]
+        self.replies = [parse_renewed([[], [cancelled]])]
         self.meanwhile = meanwhile
 
     async def run(self, _command: object) -> Any:
-        if not self.answers:
+        if not self.replies:
             raise ServerError("gone")
         self.meanwhile()
-        return self.answers.pop()
+        return self.replies.pop()
 
 
 def _renewed(place: _Place, worker: Child, cancelled: bytes, meanwhile: Callable[[], object]) -> list[CancelOrdered]:

@@ -10,7 +10,7 @@ from rota_supervisor.master.core.effects import AddToCounter, WriteLog
 from rota_supervisor.master.core.master_events import ClosedSeen
 from support.cores import Core
 
-WORDS = "condition:1: it failed"
+ERROR = "condition:1: it failed"
 
 
 @pytest.fixture
@@ -18,7 +18,7 @@ def core() -> Core:
     return Core(Config(imports=("code",), tiers=(("mail",), ("tenant-*",))))
 
 
-def failing(*queues: str, error: str = WORDS) -> tuple[ClosedQueue, ...]:
+def failing(*queues: str, error: str = ERROR) -> tuple[ClosedQueue, ...]:
     return tuple(ClosedQueue(queue, 0, "office", error) for queue in queues)
 
 

@@ -130,7 +130,7 @@ def test_whoever_asks_for_a_reload_starts_afresh_but_for_code_that_never_worked(
     pollers = PoolKey(Role.POLLER, "pollers", 1)
     zygote = PoolKey(Role.ZYGOTE, "generation-2", 2)
     core.state.backoffs = {KEY: failed(4), pollers: failed(4, never), zygote: failed(4, never)}
-    core.ask(RequestKind.RELOAD)
+    core.request(RequestKind.RELOAD)
     assert {key.role: backoff.failures for key, backoff in core.state.backoffs.items()} == {
         Role.WORKER: 0,
         Role.POLLER: 0,

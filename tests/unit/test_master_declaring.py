@@ -63,10 +63,10 @@ def test_what_a_reload_changes_is_declared_at_once_and_the_rest_stays_as_old_as_
         workers=1,
         schedules={"nightly": ScheduleConfig(task="work", every=30), "hourly": ScheduleConfig(task="work", every=3600)},
     )
-    core.ask(RequestKind.RELOAD)
+    core.request(RequestKind.RELOAD)
     assert declared(core, 2.0) == {"tick": 1.0, "nightly": 0.0, "hourly": 0.0}
     core.file = Config(imports=("code",), workers=1)
-    core.ask(RequestKind.RELOAD)
+    core.request(RequestKind.RELOAD)
     assert declared(core, 3.0) == {"tick": 2.0}
 
 
@@ -85,7 +85,7 @@ def test_the_file_wins_over_the_code(core: Core) -> None:
     loaded(core)
     core.state.wanted.rollout = core.state.rollout.promote().commit()
     core.file = Config(imports=("code",), workers=1, schedules={"tick": ScheduleConfig(task="work", every=5)})
-    core.ask(RequestKind.RELOAD)
+    core.request(RequestKind.RELOAD)
     core.take(Ticked())
     [renewal] = core.done(RenewLeases)[-1:]
     assert [(each.name, b"file" in each.text) for each in renewal.schedules] == [("tick", True)]

@@ -106,7 +106,7 @@ def test_whatever_the_master_does_is_noted_with_its_time_and_told_at_the_next_ti
     core.take(RedisReplied())
     core.now = 7.0
     core.take(RedisFailed("network", "refused", is_away=True))
-    core.ask(RequestKind.SCALE, ScaleOrder(None, 4))
+    core.request(RequestKind.SCALE, ScaleOrder(None, 4))
     assert not core.done(do.PublishSnapshot)[1:]
     core.take(Ticked())
     assert [(each.event, each.at, each.text) for each in published(core).events] == [
@@ -132,7 +132,7 @@ def test_the_notice_says_what_the_master_alone_knows(core: Core) -> None:
     core.child(Role.POLLER, 4, "pollers")
     core.now = 50.0
     core.take(ClosedSeen((ClosedQueue("bulk", 2_000_000, "", ""),)))
-    core.ask(RequestKind.QUIET)
+    core.request(RequestKind.QUIET)
     told = published(core)
     assert (told.node, told.quiet_since) == ("node", 50.0)
     assert tuple(each[:3] for each in told.children) == ((4, "", 1), (8, "default", 3))

@@ -111,7 +111,7 @@ def test_what_waits_behind_a_long_task_is_given_back_once_for_each_task(core: Co
     for number in (7, 7, 9):
         core.take(ClaimHeldUp(8, child.nonce, HeldUp(task._replace(number=number), (0, b""))))
     core.take(ClaimHeldUp(8, child.nonce + 1, HeldUp(task._replace(number=11), (0, b""))))  # another life
-    assert [(recall.owner, recall.task) for recall in core.done(ReturnPrefetched)] == [
+    assert [(request.owner, request.task) for request in core.done(ReturnPrefetched)] == [
         ("node:8:1", task._replace(number=7)),
         ("node:8:1", task._replace(number=9)),
     ]

@@ -54,9 +54,9 @@ def test_a_reload_during_another_is_told_anew_and_both_are_over_together() -> No
 
 
 def test_a_reload_before_the_fleet_works_is_part_of_its_start() -> None:
-    asked = ServiceState(reloads=1, changing=True)
+    reloading = ServiceState(reloads=1, changing=True)
 
-    assert told(STARTING, asked, ServiceState(works=True, reloads=1)) == ["READY=1\nMAINPID=7"]
+    assert told(STARTING, reloading, ServiceState(works=True, reloads=1)) == ["READY=1\nMAINPID=7"]
 
 
 @pytest.mark.parametrize("before", [STARTING, WORKS, ServiceState(works=True, reloads=1, changing=True)])

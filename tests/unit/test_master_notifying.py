@@ -52,10 +52,10 @@ def test_it_is_ready_when_it_works_and_its_status_is_told_when_it_changes(core: 
     told = _told(core, 101.0)
     assert told[0] == "READY=1\nMAINPID=7"
     assert "STATUS=0 of 1 workers, 0 busy, generation 1" in told
-    core.ask(RequestKind.QUIET)
+    core.request(RequestKind.QUIET)
     core.state.redis_up = False
     assert "STATUS=0 of 1 workers, 0 busy, generation 1, quiet, Redis is away" in _told(core, 103.0)
-    core.ask(RequestKind.DRAIN)
+    core.request(RequestKind.DRAIN)
     assert _told(core, 103.1)[0] == "STOPPING=1"
 
 
@@ -72,7 +72,7 @@ def test_people_read_one_line(core: Core) -> None:
     core.state.redis_up = True
     core.state.wanted.rollout = core.state.rollout.with_candidate(CONFIG, {}, proven=False)
     assert status_line(core.state) == "2 of 1 workers, 1 busy, generation 1, generation 2 on its way"
-    core.ask(RequestKind.DRAIN)
+    core.request(RequestKind.DRAIN)
     assert status_line(core.state) == "stopping: 2 workers left, 1 busy"
 
 

@@ -28,7 +28,7 @@ from rota_supervisor.master.core.reasons import Reason
 from rota_supervisor.master.core.start_backoff import BUDGETS, StartBackoff
 from rota_supervisor.master.effects.listen_socket import ListenSocket
 from rota_supervisor.master.effects.master_output import change_log
-from support.cores import Asked, Core
+from support.cores import Core, PendingRequest
 from support.servers import free_port
 
 CONFIG = Config(workers=2, imports=("code.0",), http=Http(listen=""))
@@ -43,10 +43,10 @@ class Reloads(Core):
     def __init__(self) -> None:
         super().__init__(CONFIG)
 
-    def reload(self, config: Config, *, fresh: bool = False) -> Asked:
+    def reload(self, config: Config, *, fresh: bool = False) -> PendingRequest:
         """A HUP with that file, or a restart."""
         self.file = config
-        return self.ask(RequestKind.RESTART if fresh else RequestKind.RELOAD)
+        return self.request(RequestKind.RESTART if fresh else RequestKind.RELOAD)
 
     def settle(self, backoffs: dict[PoolKey, StartBackoff] | None = None) -> bool:
         """Look whether a candidate has taken over or failed; whether the fleet was said to be ready."""
@@ -102,15 +102,15 @@ def reloads() -> Reloads:
     return Reloads()
 
 
-def _result(asked: Asked) -> object:
-    return asked.result()["result"]
+def _result(pending: PendingRequest) -> object:
+    return pending.result()["result"]
 
 
 def test_a_reload_while_the_first_generation_starts_is_answered_when_it_works(reloads: Reloads) -> None:
-    answer = reloads.reload(NEW_CODE)
-    assert not answer.done()
+    reply = reloads.reload(NEW_CODE)
+    assert not reply.done()
     reloads.take_over()
-    assert _result(answer) == "success"
+    assert _result(reply) == "success"
 
 
 def test_counts_changed_while_code_is_rolled_in_hold_when_it_works(reloads: Reloads) -> None:
@@ -148,11 +148,11 @@ def test_code_that_works_is_accepted_though_a_later_reload_takes_its_place_and_f
 def test_a_first_generation_that_worked_is_the_first_though_a_reload_takes_its_place_at_once(reloads: Reloads) -> None:
     reloads.promote()
     reloads.latest(Role.WORKER, 8)
-    answer = reloads.reload(NEW_CODE)  # before it was looked at again
+    reply = reloads.reload(NEW_CODE)  # before it was looked at again
     assert reloads.settle()
     assert not reloads.settle()
     reloads.refuse()
-    assert _result(answer) == "failure"
+    assert _result(reply) == "failure"
     assert reloads.state.config == CONFIG
     assert not reloads.settle()
 
@@ -175,13 +175,13 @@ def _reports_sent(reloads: Reloads) -> list[str]:
 
 def test_new_code_takes_over_though_signals_have_left_no_worker_to_show_it(reloads: Reloads) -> None:
     reloads.take_over()
-    reloads.ask(RequestKind.SCALE, ScaleOrder("default", 0))
-    answer = reloads.reload(NEW_CODE)
+    reloads.request(RequestKind.SCALE, ScaleOrder("default", 0))
+    reply = reloads.reload(NEW_CODE)
     for old in reloads.state.children.of(Role.WORKER):
         old.state = ChildState.DRAINING
     reloads.promote()
     reloads.settle()
-    assert _result(answer) == "success"
+    assert _result(reply) == "success"
 
 
 # What brings no new code
@@ -189,14 +189,14 @@ def test_new_code_takes_over_though_signals_have_left_no_worker_to_show_it(reloa
 
 def test_new_settings_are_rolled_in_from_the_code_there_is(reloads: Reloads) -> None:
     reloads.take_over()
-    answer = reloads.reload(NEW_SETTINGS)
+    reply = reloads.reload(NEW_SETTINGS)
     rollout = reloads.state.rollout
     assert rollout.promoted  # no zygote is waited for
     assert (rollout.latest.number, rollout.latest.code) == (2, 1)
     assert not reloads.settle()
-    assert not answer.done()
+    assert not reply.done()
     reloads.take_over()
-    assert _result(answer) == "success"
+    assert _result(reply) == "success"
     assert reloads.state.rollout.in_force.of_pool("default") == 2
 
 
@@ -211,31 +211,31 @@ def test_pools_whose_workers_are_told_nothing_new_keep_them(reloads: Reloads) ->
     number = reloads.state.rollout.in_force.of_pool("a")
 
     wider = {**pools, "b": PoolConfig(queues=("mail", "default"))}
-    answer = reloads.reload(msgspec.structs.replace(config, pools=wider))
+    reply = reloads.reload(msgspec.structs.replace(config, pools=wider))
     in_force = reloads.state.rollout.in_force
     assert in_force.of_pool("a") == number != in_force.of_pool("b")
     reloads.latest(Role.WORKER, 10, "b")
     reloads.settle()
-    assert not answer.done()  # the old worker of "b" is still there
+    assert not reply.done()  # the old worker of "b" is still there
     next(child for child in reloads.state.children if child.slot == 9).state = ChildState.DRAINING
     reloads.settle()
-    assert _result(answer) == "success"
+    assert _result(reply) == "success"
 
 
 def test_a_restart_loads_the_code_anew_though_nothing_changed(reloads: Reloads) -> None:
     reloads.take_over()
-    answer = reloads.reload(CONFIG, fresh=True)
+    reply = reloads.reload(CONFIG, fresh=True)
     assert reloads.state.rollout.latest.code == 2
     assert not reloads.state.rollout.promoted
     reloads.take_over()
-    assert _result(answer) == "success"
+    assert _result(reply) == "success"
 
 
 def test_settings_under_which_workers_do_not_start_go_with_their_pool(reloads: Reloads) -> None:
     reloads.take_over()
-    answer = reloads.reload(NEW_SETTINGS)
+    reply = reloads.reload(NEW_SETTINGS)
     reloads.settle({PoolKey(Role.WORKER, "default", 2): StartBackoff(failures=2)})
-    assert _result(answer) == "failure"
+    assert _result(reply) == "failure"
     assert reloads.state.config == CONFIG
 
 
@@ -243,19 +243,19 @@ def test_a_queue_that_a_task_of_the_code_there_is_needs_cannot_be_taken_away(rel
     reloads.says(reloads.latest(Role.ZYGOTE, 2), messages.Imported((("note", "default"),)))
     reloads.take_over()
     reloads.file = msgspec.structs.replace(CONFIG, tiers=(("other",),))
-    preview = reloads.ask(RequestKind.PREVIEW).result()
-    answer = reloads.reload(reloads.file)
-    assert _result(answer) == preview["result"] == "failure"
-    assert "'default' of task 'note'" in str(answer.result()["faults"])
-    assert preview["faults"] == answer.result()["faults"]
+    preview = reloads.request(RequestKind.PREVIEW).result()
+    reply = reloads.reload(reloads.file)
+    assert _result(reply) == preview["result"] == "failure"
+    assert "'default' of task 'note'" in str(reply.result()["faults"])
+    assert preview["faults"] == reply.result()["faults"]
     assert reloads.state.config == CONFIG
 
 
 def test_a_schedule_of_a_task_that_the_code_there_is_has_not_must_say_its_queue(reloads: Reloads) -> None:
     reloads.says(reloads.latest(Role.ZYGOTE, 2), messages.Imported((("note", "default"),)))
     reloads.take_over()
-    says_none = {"s": ScheduleConfig(task="other", every=3.0)}
-    refused = reloads.reload(msgspec.structs.replace(CONFIG, schedules=says_none))
+    reports_none = {"s": ScheduleConfig(task="other", every=3.0)}
+    refused = reloads.reload(msgspec.structs.replace(CONFIG, schedules=reports_none))
     assert _result(refused) == "failure"
     assert "no imported module defines the task" in str(refused.result()["faults"])
     assert reloads.state.config == CONFIG
@@ -264,7 +264,7 @@ def test_a_schedule_of_a_task_that_the_code_there_is_has_not_must_say_its_queue(
     taken = reloads.reload(msgspec.structs.replace(CONFIG, schedules=known))
     assert taken.result() == {"result": "success", "changes": ["schedules"], "differences": []}
 
-    reloads.reload(msgspec.structs.replace(NEW_CODE, schedules=says_none))
+    reloads.reload(msgspec.structs.replace(NEW_CODE, schedules=reports_none))
     reloads.promote()
     assert reloads.state.config.schedules == known
 
@@ -273,9 +273,9 @@ def test_a_schedule_of_a_task_that_the_code_there_is_has_not_must_say_its_queue(
 
 
 def test_a_reload_that_is_refused_while_the_first_generation_loads_ends_nothing(reloads: Reloads) -> None:
-    answer = reloads.reload(NEW_CODE)
+    reply = reloads.reload(NEW_CODE)
     reloads.refuse()
-    assert _result(answer) == "failure"
+    assert _result(reply) == "failure"
     assert reloads.fatal == ""
     assert reloads.state.config == CONFIG
     assert reloads.state.rollout.latest.number == 1
@@ -284,11 +284,11 @@ def test_a_reload_that_is_refused_while_the_first_generation_loads_ends_nothing(
 
 
 def test_new_settings_while_the_first_code_loads_wait_for_it_and_do_not_load_it_again(reloads: Reloads) -> None:
-    answer = reloads.reload(NEW_SETTINGS)
+    reply = reloads.reload(NEW_SETTINGS)
     assert not reloads.state.rollout.promoted
     assert [each.code for each in reloads.state.rollout.generations] == [1]
     reloads.take_over()
-    assert _result(answer) == "success"
+    assert _result(reply) == "success"
 
 
 def test_counts_changed_while_the_first_generation_loads_are_answered_when_it_is_back_and_works(
@@ -321,22 +321,22 @@ def test_counts_of_a_first_generation_that_never_worked_go_with_it_when_new_code
 
 def test_a_module_that_ends_its_process_is_refused_at_once_by_name(reloads: Reloads) -> None:
     reloads.take_over()
-    answer = reloads.reload(NEW_CODE)
+    reply = reloads.reload(NEW_CODE)
     zygote = reloads.latest(Role.ZYGOTE, 3)
     reloads.says(zygote, messages.Importing("code.1"))
     reloads.dies(zygote, wait_status=7 << 8)
-    assert _result(answer) == "failure"
-    assert "imports: code.1" in str(answer.result()["faults"])
-    assert "exit code 7" in str(answer.result()["faults"])
+    assert _result(reply) == "failure"
+    assert "imports: code.1" in str(reply.result()["faults"])
+    assert "exit code 7" in str(reply.result()["faults"])
 
 
 def test_a_zygote_that_somebody_kills_is_no_reason_to_refuse_its_code(reloads: Reloads) -> None:
     reloads.take_over()
-    answer = reloads.reload(NEW_CODE)
+    reply = reloads.reload(NEW_CODE)
     reloads.dies(reloads.latest(Role.ZYGOTE, 3), wait_status=signal.SIGKILL)
-    assert not answer.done()
+    assert not reply.done()
     reloads.take_over()
-    assert _result(answer) == "success"
+    assert _result(reply) == "success"
 
 
 def test_nobody_listens_where_a_configuration_that_was_refused_would_have() -> None:
@@ -360,26 +360,26 @@ def test_nobody_listens_where_a_configuration_that_was_refused_would_have() -> N
 
 def test_a_worker_that_hangs_as_it_starts_has_its_code_refused_without_another_try(reloads: Reloads) -> None:
     reloads.take_over()
-    answer = reloads.reload(NEW_CODE)
+    reply = reloads.reload(NEW_CODE)
     reloads.promote()
     reloads.dies(reloads.latest(Role.WORKER, 9), Reason.BOOT)
-    assert _result(answer) == "failure"
-    assert "on_worker_start" in str(answer.result()["faults"])
+    assert _result(reply) == "failure"
+    assert "on_worker_start" in str(reply.result()["faults"])
 
 
 def test_a_worker_of_the_old_code_that_does_not_start_says_nothing_of_the_new(reloads: Reloads) -> None:
     reloads.take_over()
     old = reloads.latest(Role.WORKER, 9)
-    answer = reloads.reload(NEW_CODE)
+    reply = reloads.reload(NEW_CODE)
     reloads.dies(old, Reason.BOOT)
-    assert not answer.done()
+    assert not reply.done()
 
 
 def test_whoever_waits_for_a_reload_is_answered_when_the_fleet_leaves(reloads: Reloads) -> None:
     reloads.take_over()
-    answer = reloads.reload(NEW_CODE)
-    reloads.ask(RequestKind.DRAIN)
-    assert "draining" in str(answer.result()["faults"])
+    reply = reloads.reload(NEW_CODE)
+    reloads.request(RequestKind.DRAIN)
+    assert "draining" in str(reply.result()["faults"])
 
 
 def test_a_first_generation_goes_on_with_the_pools_that_work(reloads: Reloads) -> None:
@@ -395,7 +395,7 @@ def test_a_first_generation_goes_on_with_the_pools_that_work(reloads: Reloads) -
 def test_an_operators_number_said_while_the_fleet_starts_is_back_when_a_reload_fails_before_anything_worked(
     reloads: Reloads,
 ) -> None:
-    reloads.ask(RequestKind.SCALE, ScaleOrder("default", 7))
+    reloads.request(RequestKind.SCALE, ScaleOrder("default", 7))
     reloads.reload(msgspec.structs.replace(NEW_CODE, workers=5))
     assert reloads.state.wanted.counts == {"default": 5}
     reloads.refuse()
@@ -405,16 +405,16 @@ def test_an_operators_number_said_while_the_fleet_starts_is_back_when_a_reload_f
 
 def test_a_zygote_that_is_told_to_leave_while_it_loads_refuses_nothing(reloads: Reloads) -> None:
     reloads.take_over()
-    answer = reloads.reload(NEW_CODE)
+    reply = reloads.reload(NEW_CODE)
     reloads.dies(reloads.latest(Role.ZYGOTE, 3), Reason.STOP)
-    assert not answer.done()
+    assert not reply.done()
 
 
 def test_the_death_of_the_zygote_in_use_says_nothing_of_new_settings(reloads: Reloads) -> None:
     reloads.take_over()
-    answer = reloads.reload(NEW_SETTINGS)
+    reply = reloads.reload(NEW_SETTINGS)
     reloads.dies(reloads.latest(Role.ZYGOTE, 3), wait_status=1 << 8)  # its replacement, while code is being deployed
-    assert not answer.done()
+    assert not reply.done()
 
 
 def test_a_pool_that_comes_with_a_candidate_and_does_not_start_has_it_refused(reloads: Reloads) -> None:
@@ -422,10 +422,10 @@ def test_a_pool_that_comes_with_a_candidate_and_does_not_start_has_it_refused(re
     reloads.reload(Config(imports=CONFIG.imports, pools=pools))
     reloads.take_over()
     new = Config(imports=CONFIG.imports, pools={**pools, "new": PoolConfig()}, limits=Limits(max_tasks=5))
-    answer = reloads.reload(new)
+    reply = reloads.reload(new)
     number = reloads.state.rollout.latest.of_pool("new")
     reloads.settle({PoolKey(Role.WORKER, "new", number): StartBackoff(failures=2)})
-    assert _result(answer) == "failure"
+    assert _result(reply) == "failure"
     assert list(reloads.state.config.pools) == ["default"]
 
 
@@ -437,14 +437,14 @@ def test_code_that_begins_well_and_then_cannot_go_on_is_refused_when_its_budget_
     reloads: Reloads, role: Role, pool: str, words: str
 ) -> None:
     reloads.take_over()
-    answer = reloads.reload(NEW_CODE)
+    reply = reloads.reload(NEW_CODE)
     reloads.promote()
     key = PoolKey(role, pool, 2)
     reloads.settle({key: StartBackoff(failures=BUDGETS[role] - 1, ever_ready=True)})
-    assert not answer.done()
+    assert not reply.done()
     reloads.settle({key: StartBackoff(failures=10, ever_ready=True, last_end="no database")})
-    assert words in str(answer.result()["faults"])
-    assert "no database" in str(answer.result()["faults"])
+    assert words in str(reply.result()["faults"])
+    assert "no database" in str(reply.result()["faults"])
     assert reloads.state.config == CONFIG
 
 
@@ -469,11 +469,11 @@ def test_a_first_generation_that_began_well_is_never_given_up(reloads: Reloads) 
 
 
 def test_the_first_generation_goes_on_when_what_took_its_place_does_not_serve_its_tasks(reloads: Reloads) -> None:
-    answer = reloads.reload(msgspec.structs.replace(CONFIG, tiers=(("other",),)))
+    reply = reloads.reload(msgspec.structs.replace(CONFIG, tiers=(("other",),)))
     zygote = reloads.latest(Role.ZYGOTE, 3)
     reloads.says(zygote, messages.Imported((("note", "default"),)))
     reloads.carry_out(reload_steps.zygote_ready(reloads.state, zygote, 0.0))
-    assert _result(answer) == "failure"
+    assert _result(reply) == "failure"
     assert reloads.state.rollout.promoted
     assert reloads.state.config == CONFIG
 

@@ -23,7 +23,7 @@ def fleet() -> Core:
 
 
 def _signal(fleet: Core, request: RequestKind) -> None:
-    fleet.ask(request, by_signal=True)
+    fleet.request(request, by_signal=True)
 
 
 def test_one_more_and_one_less_are_of_the_first_pool(fleet: Core) -> None:
@@ -35,17 +35,17 @@ def test_one_more_and_one_less_are_of_the_first_pool(fleet: Core) -> None:
 
 
 def test_scaling_says_from_what_to_what(fleet: Core) -> None:
-    asked = fleet.ask(RequestKind.SCALE, ScaleOrder("web", 3, is_relative=True))
-    assert asked.result() == {"pool": "web", "from": 1, "to": 4}
+    pending = fleet.request(RequestKind.SCALE, ScaleOrder("web", 3, is_relative=True))
+    assert pending.result() == {"pool": "web", "from": 1, "to": 4}
 
 
 def test_quiet_is_written_to_every_worker_that_has_its_slot(fleet: Core) -> None:
     fleet.child(Role.WORKER, 8, "mail")
     fleet.child(Role.WORKER, 9, "mail", state=ChildState.REQUESTED)
-    assert fleet.ask(RequestKind.QUIET).result() == {"quiet": True, "changed": True}
+    assert fleet.request(RequestKind.QUIET).result() == {"quiet": True, "changed": True}
     assert fleet.state.phase == Phase.QUIET
-    assert fleet.ask(RequestKind.QUIET).result() == {"quiet": True, "changed": False}
-    assert fleet.ask(RequestKind.RESUME).result() == {"quiet": False, "changed": True}
+    assert fleet.request(RequestKind.QUIET).result() == {"quiet": True, "changed": False}
+    assert fleet.request(RequestKind.RESUME).result() == {"quiet": False, "changed": True}
     told = [([child.slot for child in effect.children], effect.quiet) for effect in fleet.done(SetQuiet)]
     assert told == [([8, 9], True), ([8, 9], False)]
     assert fleet.state.phase != Phase.QUIET
@@ -54,7 +54,7 @@ def test_quiet_is_written_to_every_worker_that_has_its_slot(fleet: Core) -> None
 def test_a_worker_to_come_is_told_as_it_gets_its_slot_and_not_while_that_may_be_anothers(fleet: Core) -> None:
     fleet.child(Role.ZYGOTE, 2, "generation-1")
     child = fleet.child(Role.WORKER, 8, "mail", state=ChildState.REGISTERING)
-    fleet.ask(RequestKind.QUIET)
+    fleet.request(RequestKind.QUIET)
     assert [effect.children for effect in fleet.done(SetQuiet)] == [()]
     fleet.take(OwnersRegistered(((8, child.nonce, "node:8:1"),), 30.0, 0))
     assert [effect.quiet for effect in fleet.done(ForkWorker)] == [True]
@@ -67,7 +67,7 @@ RESUME = (RequestKind.RESUME, False)
 
 
 @pytest.mark.parametrize(
-    ("asked", "phase"),
+    ("requests", "phase"),
     [
         ([TSTP, CONT], Phase.IDLE),
         ([TSTP, TSTP, CONT], Phase.IDLE),
@@ -80,27 +80,27 @@ RESUME = (RequestKind.RESUME, False)
     ],
 )
 def test_a_continue_resumes_what_tstp_quieted_and_nothing_that_a_person_asked_for(
-    fleet: Core, asked: list[tuple[RequestKind, bool]], phase: Phase
+    fleet: Core, requests: list[tuple[RequestKind, bool]], phase: Phase
 ) -> None:
-    for request, by_signal in asked:
-        fleet.ask(request, by_signal=by_signal)
+    for request, by_signal in requests:
+        fleet.request(request, by_signal=by_signal)
     assert fleet.state.phase == phase
 
 
 def test_a_stop_while_quiet_is_a_stop(fleet: Core) -> None:
-    fleet.ask(RequestKind.QUIET)
+    fleet.request(RequestKind.QUIET)
     _signal(fleet, RequestKind.DRAIN)
     assert (fleet.state.stop.stage, fleet.state.phase) == (Stage.WORKERS, Phase.DRAINING)
 
 
 def test_a_fleet_that_leaves_takes_nothing_but_to_leave_sooner(fleet: Core) -> None:
-    fleet.ask(RequestKind.DRAIN)
+    fleet.request(RequestKind.DRAIN)
     for request in (RequestKind.RELOAD, RequestKind.RESTART, RequestKind.PREVIEW, RequestKind.QUIET):
-        assert "the fleet is draining" in fleet.ask(request).refused
-    assert "the fleet is draining" in fleet.ask(RequestKind.SCALE, ScaleOrder("mail", 9)).refused
+        assert "the fleet is draining" in fleet.request(request).refused
+    assert "the fleet is draining" in fleet.request(RequestKind.SCALE, ScaleOrder("mail", 9)).refused
     assert fleet.state.wanted.counts == {"mail": 2, "web": 1}
-    assert fleet.ask(RequestKind.DRAIN).result() == {"at_once": False}
-    assert fleet.ask(RequestKind.STOP_NOW).result() == {"at_once": True}
+    assert fleet.request(RequestKind.DRAIN).result() == {"at_once": False}
+    assert fleet.request(RequestKind.STOP_NOW).result() == {"at_once": True}
 
 
 @pytest.mark.parametrize("request_", [each for each in RequestKind if each is not RequestKind.SCALE])
@@ -117,14 +117,14 @@ def test_a_report_is_written_whenever_it_is_asked_for(fleet: Core) -> None:
 
 def test_what_became_of_a_reload_is_kept_for_people(fleet: Core) -> None:
     fleet.file = Config(pools={**CONFIG.pools, "web": PoolConfig(workers=4)})
-    fleet.ask(RequestKind.RELOAD)
+    fleet.request(RequestKind.RELOAD)
     kept = fleet.state.last_reload
     assert kept is not None
     assert (kept["result"], kept["changes"]) == ("success", ["counts"])
 
 
 def test_an_operators_number_outlives_a_reload_and_the_files_later_one_wins(fleet: Core) -> None:
-    fleet.ask(RequestKind.SCALE, ScaleOrder("mail", 5))
+    fleet.request(RequestKind.SCALE, ScaleOrder("mail", 5))
     fleet.file = Config(pools={**CONFIG.pools, "web": PoolConfig(workers=4)})
     _signal(fleet, RequestKind.RELOAD)
     assert fleet.state.wanted.counts == {"mail": 5, "web": 4}

@@ -12,14 +12,14 @@ from rota_supervisor.master.shell.master_signals import MEANINGS, SignalReader
 
 def test_a_repeat_within_a_second_is_the_same_request_and_a_later_one_means_at_once() -> None:
     reader = SignalReader(had_terminal=False)
-    asked = [reader.read(signal.SIGTERM, at) for at in (0.0, 0.2, 0.99, 1.0)]
-    assert asked == [RequestKind.DRAIN, None, None, RequestKind.STOP_NOW]
+    requests = [reader.read(signal.SIGTERM, at) for at in (0.0, 0.2, 0.99, 1.0)]
+    assert requests == [RequestKind.DRAIN, None, None, RequestKind.STOP_NOW]
 
 
 def test_a_hundred_of_them_within_a_second_are_one_request() -> None:
     reader = SignalReader(had_terminal=False)
-    asked = [reader.read(signal.SIGTERM, number / 101) for number in range(100)]
-    assert asked == [RequestKind.DRAIN] + [None] * 99
+    requests = [reader.read(signal.SIGTERM, number / 101) for number in range(100)]
+    assert requests == [RequestKind.DRAIN] + [None] * 99
 
 
 def test_term_and_int_are_one_request() -> None:

@@ -43,7 +43,7 @@ class Watched:
         self.core.state.ticked_at = now
         perform(self.core.state, drain(SLOT, Reason.RELOAD), now)
 
-    def begin(self, at: float, *, limit: float = 0.0, soft: float = 0.0) -> None:
+    def start_task(self, at: float, *, limit: float = 0.0, soft: float = 0.0) -> None:
         begins, *ends = (round(each * NANOSECONDS) for each in (at, at + limit, at + soft))
         deadline_ns = ends[0] if limit else 0
         soft_ns = ends[1] if soft else 0
@@ -56,7 +56,7 @@ def watched() -> Watched:
 
 
 def test_the_limits_of_a_task_are_seen_and_gone_when_it_ends(watched: Watched) -> None:
-    watched.begin(10.0, limit=5.0, soft=2.0)
+    watched.start_task(10.0, limit=5.0, soft=2.0)
     child = watched.read(10.1)
     assert (child.busy, child.task_until, child.soft_until) == (True, 15.0, 12.0)
     watched.slot.record(0).extend(20 * NANOSECONDS, 17 * NANOSECONDS)
@@ -100,11 +100,11 @@ def _idle(watched: Watched) -> None:
 
 
 def _in_the_task_it_was_told_in(watched: Watched) -> None:
-    watched.begin(99.0)
+    watched.start_task(99.0)
 
 
 def _in_a_later_task(watched: Watched) -> None:
-    watched.begin(101.0)
+    watched.start_task(101.0)
 
 
 def _leaves(watched: Watched) -> None:
@@ -124,16 +124,16 @@ def test_a_drain_is_awaited_until_it_begins_but_not_inside_the_task_in_which_it_
 
 
 def test_a_task_begun_after_the_one_it_was_told_in_is_no_excuse(watched: Watched) -> None:
-    watched.begin(99.0)
+    watched.start_task(99.0)
     watched.tell_to_leave(100.0)
     watched.read(110.0)
     watched.slot.record(0).end()
-    watched.begin(112.0)
+    watched.start_task(112.0)
     assert watched.read(120.0).drain_awaited_since == 110.0
 
 
 def test_the_silence_of_a_child_begins_when_its_task_was_last_seen_to_run(watched: Watched) -> None:
-    watched.begin(10.0)
+    watched.start_task(10.0)
     watched.read(11.0)
     watched.read(50.0)  # nothing is new, and no event comes of it
     watched.slot.record(0).end()

@@ -95,7 +95,7 @@ def test_a_master_that_slept_holds_silence_against_nobody(core: Core) -> None:
 
 
 def test_a_fleet_that_has_left_ends_its_master_once(core: Core) -> None:
-    core.ask(RequestKind.DRAIN)
+    core.request(RequestKind.DRAIN)
     assert [effect for effect in core.take(Ticked()) if isinstance(effect, Leave)] == [Leave()]
     assert core.take(Ticked()) == []
 
@@ -103,7 +103,7 @@ def test_a_fleet_that_has_left_ends_its_master_once(core: Core) -> None:
 def test_a_stop_while_redis_is_away_says_what_it_waits_for(core: Core) -> None:
     worker = core.child(Role.WORKER, 8)
     worker.has_work = True
-    core.ask(RequestKind.DRAIN)
+    core.request(RequestKind.DRAIN)
     core.take(Ticked())
     core.take(LeasesRenewed(failed=True))
     core.now = 1.0
