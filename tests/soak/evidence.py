@@ -124,7 +124,7 @@ class Ran:
 
     @property
     def node(self) -> str:
-        """The node of its owner, `node:slot:life`."""
+        """The node of its owner, `node:slot:nonce`."""
         return self.owner.rpartition(":")[0].rpartition(":")[0]
 
 

@@ -169,7 +169,7 @@ class TaskEvent:
     * `event`: a name listed in docs/protocol.md. Later versions may have more.
     * `at`: when it happened, by the server's time.
     * `attempt`: the number of the attempt that began or ended; for a waiting task, how many attempts there were.
-    * `owner`: the worker that has or had the task, as `node:slot:life`.
+    * `owner`: the worker that has or had the task, as `node:slot:nonce`.
     """
 
     id: str
