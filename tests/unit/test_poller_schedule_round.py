@@ -49,8 +49,8 @@ class Poller:
         report = PollerReport(self.recorder, 4, SharedText(memoryview(bytearray(4096))))
         self.round = ScheduleRound(poller_settings(), Store("n"), report, self.leadership, NOW)
 
-    def sweep(self, next_us: int | None, *undeclared: str, walks: bool = True) -> None:
-        self.leadership.take_sweep(Swept(NOW_US, 0, 0, (), None, walks, 0, next_us, undeclared), NOW)
+    def sweep(self, next_us: int | None, *undeclared: str, is_leader: bool = True) -> None:
+        self.leadership.take_sweep(Swept(NOW_US, 0, 0, (), None, is_leader, 0, next_us, undeclared), NOW)
 
     def run(self, call: ScriptCall[Any]) -> Any:
         name = call.script.name
@@ -90,7 +90,7 @@ def test_without_schedules_it_does_nothing(poller: Poller) -> None:
 def test_who_walks_looks_first_and_the_others_when_that_one_does_not(poller: Poller) -> None:
     poller.sweep(NOW_US + 10 * SECOND_US)
     assert poller.round.due_at == NOW + 10 - UPCOMING_SECONDS
-    poller.sweep(NOW_US + 10 * SECOND_US, walks=False)
+    poller.sweep(NOW_US + 10 * SECOND_US, is_leader=False)
     assert poller.round.due_at == NOW + 10 - STANDBY_UPCOMING_SECONDS
 
 

@@ -4,13 +4,13 @@ from rota.protocol.entry import parse_entry
 from rota.protocol.outcome import ARGS_PER_SETTLEMENT, DONE, Release, Settlement
 from rota.protocol.tiers import NO_LIMITS
 from rota.protocol.turns import Claim, Turn, TurnReply, TurnStatus
-from rota.worker.claims import CLAIM_NS, UNRETURNED_NS, UNRETURNED_US, InFlight
+from rota.worker.claims import CLAIM_NS, SAFE_CLAIM_AGE_NS, SAFE_CLAIM_AGE_US, InFlight
 from rota.worker.redis_times import Anchor
 from support.protocol import RUN_RECORD
 
 RECEIVED_NS = 1_000
 ANCHOR = Anchor(500, 0, RECEIVED_NS)
-CLAIM_BY_US = 500 + UNRETURNED_US  # before anything can be recalled
+CLAIM_BY_US = 500 + SAFE_CLAIM_AGE_US  # before anything can be recalled
 LATE_NS = RECEIVED_NS + CLAIM_NS + 1
 
 
@@ -141,7 +141,7 @@ def test_behind_the_last_task_of_a_claim_more_may_wait_while_a_turn_is_under_way
 
 
 def test_what_came_while_a_task_ran_long_enough_for_a_recall_is_asked_for_again() -> None:
-    last_ns = RECEIVED_NS + UNRETURNED_NS
+    last_ns = RECEIVED_NS + SAFE_CLAIM_AGE_NS
     for ended_ns, is_late in ((last_ns, False), (last_ns + 1, True)):
         in_flight = _while_two_are_left()
         _end(in_flight)

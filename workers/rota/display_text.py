@@ -30,13 +30,13 @@ OPTIONS: Final = frozenset(
 )
 _SCHEME: Final = re.compile(r"([a-z][a-z+.-]{1,20})://", re.IGNORECASE)
 _USER: Final = re.compile(r"[\w.-]*")
-_PLACE: Final = r"(?:[\w.-]+|\[[0-9a-f:.%]+\])(?::[0-9]{1,5})?(?=[:/?#,]|\Z)"
+_HOST: Final = r"(?:[\w.-]+|\[[0-9a-f:.%]+\])(?::[0-9]{1,5})?(?=[:/?#,]|\Z)"
 _DATABASE: Final = r"/(?:[0-9]{1,5}(?=[?#]|\Z))?"
 _OPTIONS: Final = rf"(?:\?(?:db=[0-9]{{1,5}}(?:&|\Z))*(?:(?:{'|'.join(sorted(OPTIONS))})=)?)?"
 # The part after the credentials, for each kind of URL, as far as it is recognized.
-_ONE_SERVER: Final = re.compile(rf"(?:{_PLACE})?(?:{_DATABASE})?{_OPTIONS}:?", re.IGNORECASE)
+_ONE_SERVER: Final = re.compile(rf"(?:{_HOST})?(?:{_DATABASE})?{_OPTIONS}:?", re.IGNORECASE)
 _SENTINELS: Final = re.compile(
-    rf"(?:{_PLACE}(?:,{_PLACE})*(?:/[\w.-]*(?=[/?#]|\Z))?(?:{_DATABASE})?{_OPTIONS})?[:,]?", re.IGNORECASE
+    rf"(?:{_HOST}(?:,{_HOST})*(?:/[\w.-]*(?=[/?#]|\Z))?(?:{_DATABASE})?{_OPTIONS})?[:,]?", re.IGNORECASE
 )
 _SOCKET: Final = re.compile(rf"(?:/[^?#]*{_OPTIONS})?")
 _REST: Final = {

@@ -171,7 +171,7 @@ class Woken(Enum):
 class Waiter:
     """Waits for one descriptor at a time, and for the death pipe; with the stop signals, or without them.
 
-    It calls `beat` when a wait begins, and every `heartbeat_seconds` seconds during the wait.
+    It calls `heartbeat` when a wait begins, and every `heartbeat_seconds` seconds during the wait.
     """
 
     def __init__(

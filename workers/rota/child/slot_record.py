@@ -227,8 +227,8 @@ class TaskRecord:
         at = self._base + _NAME
         raw = name.encode()[:NAME_BYTES]
         words[self._base + _KILL_POLICY] = kill_policy
-        begin = (at + 1) * WORD
-        self._bytes[begin : begin + len(raw)] = raw
+        start = (at + 1) * WORD
+        self._bytes[start : start + len(raw)] = raw
         words[at] = len(raw)  # Written last, as in `_put_text`: until now it was 0.
 
     def restart(self, entry: bytes, started_ns: int) -> None:

@@ -36,8 +36,8 @@ from rota.child.slot_record import HeldUp, TaskInSlot, TaskRecord, TaskTimes
 MASTER_SLOT: Final = 0
 # The word of the outcomes holds the number of arguments, their position, and their size in bytes.
 _COUNT_SHIFT: Final = 40
-_BEGIN_SHIFT: Final = 20
-_OUTCOMES_MASK: Final = (1 << _BEGIN_SHIFT) - 1
+_START_SHIFT: Final = 20
+_OUTCOMES_MASK: Final = (1 << _START_SHIFT) - 1
 _OUTCOMES_BYTES: Final = METRICS_AT - OUTCOMES_AT
 # These are global names for speed, as a worker uses most of them in each task.
 _PHASE: Final = HEADER.phase
@@ -172,11 +172,11 @@ class HeldLines:
 
     def add(self, line: bytes) -> bool:
         """Hold a line. Returns False if it does not fit."""
-        begin = self._size
-        end = begin + len(line)
+        start = self._size
+        end = start + len(line)
         if end > LOG_BYTES:
             return False
-        self._bytes[HELD_LINES_AT + begin : HELD_LINES_AT + end] = line
+        self._bytes[HELD_LINES_AT + start : HELD_LINES_AT + end] = line
         self._lines.append(line)
         self._size = self._words[HEADER.held_lines] = end
         return True
@@ -373,10 +373,10 @@ class Slot(ProcessRow):
 
     def drop_outcomes(self, count: int, size: int) -> None:
         """Remove the first `count` arguments, of `size` bytes, because they are settled. Later ones stay."""
-        begin = ((self._left >> _BEGIN_SHIFT & _OUTCOMES_MASK) + size) % _OUTCOMES_BYTES
+        start = ((self._left >> _START_SHIFT & _OUTCOMES_MASK) + size) % _OUTCOMES_BYTES
         count = (self._left >> _COUNT_SHIFT) - count
         length = (self._left & _OUTCOMES_MASK) - size
-        self._left = self._words[_OUTCOMES] = count << _COUNT_SHIFT | begin << _BEGIN_SHIFT | length if count else 0
+        self._left = self._words[_OUTCOMES] = count << _COUNT_SHIFT | start << _START_SHIFT | length if count else 0
         if not count:
             self._left_to = OUTCOMES_AT
 
@@ -394,14 +394,14 @@ class Slot(ProcessRow):
         left = self._words[_OUTCOMES]
         if not self.is_intact:
             return 0, b""
-        begin = (left >> _BEGIN_SHIFT & _OUTCOMES_MASK) % _OUTCOMES_BYTES
-        end = begin + min(left & _OUTCOMES_MASK, _OUTCOMES_BYTES)
+        start = (left >> _START_SHIFT & _OUTCOMES_MASK) % _OUTCOMES_BYTES
+        end = start + min(left & _OUTCOMES_MASK, _OUTCOMES_BYTES)
         spare = self.spare
-        return left >> _COUNT_SHIFT, bytes(spare[begin:end]) + bytes(spare[: max(0, end - _OUTCOMES_BYTES)])
+        return left >> _COUNT_SHIFT, bytes(spare[start:end]) + bytes(spare[: max(0, end - _OUTCOMES_BYTES)])
 
     @property
     def spare(self) -> memoryview:
-        """The area where a worker leaves its outcomes. Other roles have none; the exporter stores its node's pace
+        """The area where a worker leaves its outcomes. Other roles have none; the exporter stores its node's throughput
         there."""
         return self._bytes[OUTCOMES_AT:METRICS_AT]
 

@@ -33,7 +33,7 @@ ADOPTED_A_CALL: Final = 100
 _NO_NAME: Final = "[^-A-Za-z0-9_.:]*"  # matches members that begin with a character which no id contains
 
 AUDIT_SECONDS: Final = 60.0
-AUDIT_PACE_SECONDS: Final = 0.01  # 100 calls a second, each of up to 500 ids
+AUDIT_PAUSE_SECONDS: Final = 0.01  # 100 calls a second, each of up to 500 ids
 _REST_PER_SCAN: Final = 2  # the pause after a scan, as a multiple of its duration, if that exceeds AUDIT_SECONDS
 MOST_SUSPECTS: Final = 10_000
 
@@ -48,7 +48,7 @@ class FleetRound(Round):
 
 class KeyScan(FleetRound):
     """The scan for lists that are not registered anywhere: in-flight lists whose owner is unknown, lanes of queues that
-    no worker serves and that only a bare push has created, and lists that look like lanes but are not. It covers all
+    no worker serves and that only a plain push has created, and lists that look like lanes but are not. It covers all
     keys of the server once per lease, or more often."""
 
     def __init__(
@@ -181,7 +181,7 @@ class AuditScan(FleetRound):
             return
         try:
             self._call = self._scan.send(reply)
-            self._next_at = now + AUDIT_PACE_SECONDS
+            self._next_at = now + AUDIT_PAUSE_SECONDS
         except StopIteration as over:
             self._report.unplaced(list(map(text_of, over.value)))
             self._end(now)

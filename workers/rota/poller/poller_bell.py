@@ -52,7 +52,7 @@ class BellState:
         try:
             connection.execute("HELLO", 3)
             if self.wanted:
-                prefixes = [word for key in prefixes_of(self.wanted) for word in ("PREFIX", key)]
+                prefixes = [part for key in prefixes_of(self.wanted) for part in ("PREFIX", key)]
                 connection.execute("CLIENT", "TRACKING", "ON", "BCAST", *prefixes)
                 self.is_notified = self.rang = True  # Check once: there were no notifications of earlier changes.
             self.client_id = connection.execute("CLIENT", "ID")

@@ -135,7 +135,7 @@ class Promotion:
             return False
         seen_at = self._clock()
         late_seconds = self._late_seconds(promoted.now_us)
-        is_ahead = self._is_ahead()
+        is_early = self._is_early_call()
         if rested and self._send_at() <= sent_at:
             self._learn(late_seconds, seen_at - sent_at)
         self.next_due = NextDue(promoted.next_due_us, promoted.now_us, sent_at)
@@ -143,14 +143,14 @@ class Promotion:
             self._rang = False
             self._standby.woken_due_us = promoted.next_due_us
         self._report.promoted(promoted, seen_at - sent_at)
-        return is_ahead and late_seconds < 0
+        return is_early and late_seconds < 0
 
     def _late_seconds(self, now_us: int) -> float:
         due_us = self.next_due.next_due_us or now_us
         return (now_us - due_us) / MICROSECONDS - self._standby.seconds(due_us)
 
     def _learn(self, late_seconds: float, took_seconds: float) -> None:
-        if self._is_ahead():
+        if self._is_early_call():
             more = min(took_seconds, _MOST_EARLY_CALL_SECONDS) - self._early_call_seconds
             self._early_call_seconds += more * _LEARNED_SHARE
         else:
@@ -159,12 +159,12 @@ class Promotion:
     def _planned_at(self) -> float:
         return self.next_due.due_at + self._standby.seconds(self.next_due.next_due_us)
 
-    def _is_ahead(self) -> bool:
+    def _is_early_call(self) -> bool:
         """Whether the next call is an early one, because the last call was long ago."""
         return self._planned_at() - self.next_due.sent_at > 2 * (self._early_call_seconds + MARGIN_SECONDS)
 
     def _send_at(self) -> float:
-        early_call_seconds = self._early_call_seconds + MARGIN_SECONDS if self._is_ahead() else 0.0
+        early_call_seconds = self._early_call_seconds + MARGIN_SECONDS if self._is_early_call() else 0.0
         return self._planned_at() - self._latency.seconds - early_call_seconds
 
 

@@ -136,7 +136,7 @@ REFUSED_SECONDS: Final = 1.0
 
 SWEEP_SECONDS: Final = 0.9  # so that a task that was pushed without ringing starts within a second
 SETTLE_SECONDS: Final = 0.01  # between a change and its sweep; meanwhile a worker claims what an `enqueue` added
-REARM_SECONDS: Final = 0.05  # between such a sweep and the next check; doubled each time it finds no bare push
+REARM_SECONDS: Final = 0.05  # between such a sweep and the next check; doubled each time it finds no plain push
 _SWEEPS_A_LEASE: Final = 4  # at least: after half a lease without a sweep, the whole fleet gets a lease of grace
 QUIET_SECONDS: Final = 4.0  # between sweeps while idle; a poller that has not swept for 5 s is no longer the leader
 _LOSS: Final = "the lease of its worker ran out: its node was lost, or cut off from Redis"
@@ -203,7 +203,7 @@ class SweepRound(Round):
     def _seconds_to_rearm(self, swept: Swept) -> float:
         """Return how many seconds after a sweep that a change brought forward the keys are to be tracked again.
 
-        After a bare push the interval is short, because another push may follow. If workers were rung for every change,
+        After a plain push the interval is short, because another push may follow. If workers were rung for every change,
         the interval doubles, up to one such sweep every SWEEP_SECONDS.
         """
         has_legacy_items = swept.rescues > 0 or swept.legacy_items > self._leadership.left

@@ -66,22 +66,22 @@ def _fault_in_text(expression: str) -> str:
     left_out = len(_FIELDS) - len(parts)
     end = 0
     for number, part in enumerate(parts):
-        begin = expression.index(part, end)
-        end = begin + len(part)
-        if fault := _fault_in_field(number + left_out, part, begin):
+        start = expression.index(part, end)
+        end = start + len(part)
+        if fault := _fault_in_field(number + left_out, part, start):
             return fault
     return "" if _occurs(expression) else "it never occurs: no date matches all of its fields"
 
 
-def _fault_in_field(number: int, part: str, begin: int) -> str:
+def _fault_in_field(number: int, part: str, start: int) -> str:
     if _is_readable(number, part):
         return ""
     for term in part.split(","):
         if not _is_readable(number, term):
             break
-        begin += len(term) + 1
+        start += len(term) + 1
     field = _FIELDS[number]
-    return f'"{term}" at character {begin + 1} is not a valid {field.name}: expected * or {field.takes}'
+    return f'"{term}" at character {start + 1} is not a valid {field.name}: expected * or {field.takes}'
 
 
 def _is_readable(number: int, part: str) -> bool:
@@ -115,12 +115,12 @@ def fault_in_timezone(name: str) -> str | None:
 
 def times_after(expression: str, timezone: str, after_us: int) -> Iterator[int]:
     """Yield the times after an instant, in order, as Unix time in microseconds. Both texts must have been checked."""
-    return _ordered(_walk(expression, _local(timezone, after_us)), after_us)
+    return _ordered(_iterate(expression, _local(timezone, after_us)), after_us)
 
 
 def far_enough_back(expression: str, timezone: str, now_us: int, count: int) -> int:
     """Return an instant with at least `count` occurrences from then to now, or the epoch if there are fewer."""
-    sim = _walk(expression, _local(timezone, now_us), reverse=True)
+    sim = _iterate(expression, _local(timezone, now_us), reverse=True)
     try:
         for _ in range(count + 1):
             last = next(sim)
@@ -129,7 +129,7 @@ def far_enough_back(expression: str, timezone: str, now_us: int, count: int) -> 
     return max(0, int(last.timestamp()) - _MOST_PUT_BACK_S) * MICROSECONDS
 
 
-def _walk(expression: str, moment: datetime, *, reverse: bool = False) -> "CronSim":
+def _iterate(expression: str, moment: datetime, *, reverse: bool = False) -> "CronSim":
     if not HAS_CRONSIM:
         raise ModuleNotFoundError("the times of cron expressions require cronsim: pip install cronsim", name="cronsim")
     return CronSim(expression, moment, reverse=reverse)

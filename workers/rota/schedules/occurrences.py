@@ -84,8 +84,8 @@ def _passed(schedule: Schedule, after_us: int, now_us: int) -> list[Occurrence]:
     found = list(islice(_until(schedule, after_us, now_us), MOST_MISSED + 1))
     if len(found) <= MOST_MISSED:
         return found
-    begin_us = max(after_us, _far_enough_back(schedule, now_us))
-    return list(_until(schedule, begin_us, now_us))[-MOST_MISSED:]
+    start_us = max(after_us, _far_enough_back(schedule, now_us))
+    return list(_until(schedule, start_us, now_us))[-MOST_MISSED:]
 
 
 def _until(schedule: Schedule, after_us: int, now_us: int) -> Iterator[Occurrence]:

@@ -18,7 +18,9 @@ from rota.protocol.body import encode_json
 from rota.protocol.outcome import error_line
 from rota.tasks.arguments import Misfit, is_model, step
 
-_PLACE: Final = re.compile(r"(.*?)(?: - at `(?:key` in `)?\$(.*)`)?", re.DOTALL)  # an error that msgspec reports
+_ERROR_WITH_PATH: Final = re.compile(
+    r"(.*?)(?: - at `(?:key` in `)?\$(.*)`)?", re.DOTALL
+)  # an error that msgspec reports
 _NAIVE: Final = (
     "is a datetime without a time zone, which means another time on another node: pass an aware one, as "
     "datetime.now(UTC)"
@@ -97,7 +99,7 @@ def ordered(value: Any) -> Any:
 
 
 def _misfit_of(error: Exception) -> Misfit:
-    if isinstance(error, msgspec.ValidationError) and (match := _PLACE.fullmatch(str(error))):
+    if isinstance(error, msgspec.ValidationError) and (match := _ERROR_WITH_PATH.fullmatch(str(error))):
         text = match[1].replace("`", "")
         return Misfit(match[2] or "", f"is refused: {text[:1].lower()}{text[1:]}")
     path, text = _first_of_pydantic(error)

@@ -41,7 +41,7 @@ class CurrentTask(KnowsForeignNames, kind="current task"):
     deadline: datetime | None = None
     extend: Callable[[], datetime | None] | None = field(default=None, repr=False, compare=False)
     report: Callable[[float, float | None, str], None] | None = field(default=None, repr=False, compare=False)
-    ask_cancelled: Callable[[], bool] | None = field(default=None, repr=False, compare=False)
+    query_cancelled: Callable[[], bool] | None = field(default=None, repr=False, compare=False)
     carried: Mapping[str, str] = field(default_factory=dict, repr=False)
     trace_id: str = ""
 
@@ -49,7 +49,7 @@ class CurrentTask(KnowsForeignNames, kind="current task"):
     def cancelled(self) -> bool:
         """Whether the task was cancelled: for code that has to check, because `rota.Cancelled` cannot be raised
         there."""
-        return self.ask_cancelled is not None and self.ask_cancelled()
+        return self.query_cancelled is not None and self.query_cancelled()
 
     def beat(self) -> None:
         """Report that the task makes progress: its time limits start again, and `deadline` moves with them."""

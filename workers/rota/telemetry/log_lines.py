@@ -100,8 +100,8 @@ def fit(fields: Fields, render: Render, counts: Counts) -> bytes:
         if len(line) <= LINE_BYTES or not _cut_longest(fields, len(line) - LINE_BYTES):
             break
     if len(line) > LINE_BYTES:  # there are hundreds of fields: only time, level and event remain
-        bare: Fields = {key: str(fields[key])[:_KEPT_CHARACTERS] for key in FIRST if key in fields}
-        line = _encoded(render({**bare, "truncated": True}))
+        minimal: Fields = {key: str(fields[key])[:_KEPT_CHARACTERS] for key in FIRST if key in fields}
+        line = _encoded(render({**minimal, "truncated": True}))
     return line[:LINE_BYTES]
 
 

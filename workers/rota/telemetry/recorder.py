@@ -211,7 +211,7 @@ class Peak(_Number):
             self._numbers[self._value_at] = self.highest = value
 
     def _start_half(self, half: int) -> None:
-        """Switch to this half minute. The process before may have begun it already."""
+        """Switch to this half minute. The process before may have started it already."""
         numbers = self._numbers
         at = self._at + (half & 1) * 2
         if numbers[at] != half:

@@ -198,7 +198,7 @@ def kill_policy_of(options: TaskOptions, failures: int, random: Callable[[], flo
     A kill policy is used once: the worker dies, and the next worker decides again, with another random number.
     """
     if options.is_started_once:
-        return KillPolicy()  # there is no second attempt once it has begun
+        return KillPolicy()  # there is no second attempt once it has started
     decided = decide(options, failures + 1, TimeLimit("the time limit has passed"), random)
     retry_us = decided.delay_us if isinstance(decided, RetryOutcome) else None
     return KillPolicy(counts_as_failure=True, retry_us=retry_us, crash_limit=options.crash_limit or 0)
@@ -258,9 +258,9 @@ class AttemptMaker:
         )
 
     def _open_unfit(self, record: TaskRecord, number: int, entry: Entry, unfit: Unfit | None) -> Attempt:
-        name, who = (NO_TASK, ran_by(os.getpid(), NO_TASK)) if unfit is None else (unfit.name, b"")
+        name, run_by = (NO_TASK, ran_by(os.getpid(), NO_TASK)) if unfit is None else (unfit.name, b"")
         record.name(name)
-        return Attempt(entry, name, self.limit_ns, record, number, unfit, ran_by=who)
+        return Attempt(entry, name, self.limit_ns, record, number, unfit, ran_by=run_by)
 
     def start(self, attempt: Attempt, anchor: Anchor, at_ns: int, start_ns: int) -> Runnable | None:
         """Start the limits of an attempt, which count from `at_ns`. Its start is at `start_ns`. Returns the call to

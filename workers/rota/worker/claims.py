@@ -22,9 +22,9 @@ from rota.protocol.wire import Packed
 from rota.worker.redis_times import Anchor
 
 CLAIM_NS: Final = 5_000_000  # run time that a claim should hold, and for how long its entries may start without a turn
-# The maximum age of a claim when the next one is made. The master recalls nothing from claims younger than 25 ms.
-UNRETURNED_US: Final = 20_000
-UNRETURNED_NS: Final = UNRETURNED_US * 1000
+# The maximum age of a claim when the next one is made. The master takes nothing back from claims younger than 25 ms.
+SAFE_CLAIM_AGE_US: Final = 20_000
+SAFE_CLAIM_AGE_NS: Final = SAFE_CLAIM_AGE_US * 1000
 # A worker lists its held tasks at least this often, even if they should be known: a server that lost writes, or that
 # processed a turn after the worker gave up on it, would otherwise hold more for this worker forever.
 LIST_HELD_EVERY_NS: Final = NANOSECONDS
@@ -135,21 +135,21 @@ class InFlight(Unconfirmed):
         way."""
         self.may_hold_more = True
         settlements, plain = self.outcomes_to_send()
-        claim_by_us = self._anchor.now_us + UNRETURNED_US  # Redis read that time before the claim arrived
+        claim_by_us = self._anchor.now_us + SAFE_CLAIM_AGE_US  # Redis read that time before the claim arrived
         return Turn(limit, None, (), settlements, limits, plain, claim_by_us=claim_by_us)
 
     def take_reply(self, reply: TurnReply, anchor: Anchor, ran_until_ns: int = 0) -> None:
         """Take a reply: remove what it confirms and add what it brings. For a pipelined turn, `ran_until_ns` is the end
         of the last task that ran in the meantime."""
-        self.may_hold_more = ran_until_ns > self._anchor.received_ns + UNRETURNED_NS
+        self.may_hold_more = ran_until_ns > self._anchor.received_ns + SAFE_CLAIM_AGE_NS
         self.outcomes_confirmed()
         self._given_back.clear()
         if reply.status is not TurnStatus.MORE:
             self.tokens.clear()
         if self.may_hold_more:
-            return  # The master may have recalled the new claims. The next turn queries what is held, as after a loss.
+            return  # The master may have taken back the new claims. The next turn lists the held tasks.
         if reply.claims and not self.waiting:
-            # The master recalls only entries behind a running task, so the first entry of a claim may start at any
+            # The master takes back only entries behind a running task, so the first entry of a claim may start at any
             # time.
             self._anchor = anchor
             self._start_by_ns = _ALWAYS

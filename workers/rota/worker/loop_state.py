@@ -79,7 +79,7 @@ class RecycleRequest:
     """Shows the master why this worker requests its replacement. `growth` is None if memory has no limit."""
 
     def __init__(self, process: ChildProcess, span: Span, growth: Growth | None) -> None:
-        self._life = process
+        self._process = process
         self._span = span
         self._growth = growth
 
@@ -105,9 +105,9 @@ class RecycleRequest:
 
     def _request(self, reason: RecycleReason) -> None:
         """Show a reason, unless one is shown already."""
-        if self._life.slot.recycle_reason is RecycleReason.NONE:
-            self._life.slot.recycle_reason = reason
-            self._life.ring_master()
+        if self._process.slot.recycle_reason is RecycleReason.NONE:
+            self._process.slot.recycle_reason = reason
+            self._process.ring_master()
 
 
 class Step(Enum):
@@ -242,14 +242,14 @@ class WorkerLoop:
     _round_trip_ns: int = 0  # duration of that turn
     _sent_before: bool = False  # whether the outcomes were sent before, without a reply
     _sent_from_slot: tuple[int, int] = (0, 0)  # which outcomes in the slot the last turn sends
-    _prefetch_returned: int = 0  # the slot's `recalled` when the last turn was sent
+    _prefetch_returned: int = 0  # the slot's `prefetch_returned` when the last turn was sent
 
     def __post_init__(self) -> None:
         self._slot = self.process.slot
 
     def _call(self, turn: Turn) -> ScriptCall[TurnReply]:
         """Return the command for a turn that is sent now, and note which outcomes in the slot it sends and what was
-        last recalled."""
+        last returned."""
         self._sent_from_slot = self._slot.outcomes_left
         self._prefetch_returned = self._slot.prefetch_returned
         return self.store.turn(self.process.owner, self.tiers, turn)

@@ -32,7 +32,7 @@ from rota.server.link import Link, Pipelined
 from rota.server.server_errors import ServerError
 from rota.telemetry import log
 from rota.worker.attempt import Attempt
-from rota.worker.claims import LIST_HELD_EVERY_NS, UNRETURNED_NS, Claimed, ClaimTimes, InFlight, Prefetch
+from rota.worker.claims import LIST_HELD_EVERY_NS, SAFE_CLAIM_AGE_NS, Claimed, ClaimTimes, InFlight, Prefetch
 from rota.worker.executor import Executor
 from rota.worker.loop_state import (
     HOLD_SECONDS,
@@ -61,8 +61,8 @@ class Loop(WorkerLoop):
     _in_flight: InFlight = field(default_factory=InFlight)  # the claimed tasks, and the outcomes that are not confirmed
     _prefetch: Prefetch = field(default_factory=Prefetch)  # how many tasks to claim from each queue
     _is_backlogged: bool = False  # whether the last reply reported a backlog
-    _prefetch_returned_before: int = 0  # the slot's `recalled` when the last turn with a reply was sent
-    _last_run: bytes = b""  # entry of the last task, if a recall may have settled it too
+    _prefetch_returned_before: int = 0  # the slot's `prefetch_returned` when the last turn with a reply was sent
+    _last_run: bytes = b""  # entry of the last task, if a return of prefetched tasks may have settled it too
 
     def run(self) -> int:
         """Work until there is a reason to leave, and return the exit code. Raises Orphaned if the master has died."""
@@ -159,7 +159,7 @@ class Loop(WorkerLoop):
         self.link.succeeded()
         self._report_stale(reply)
         self._in_flight.take_reply(reply, anchor, ran_until_ns)
-        # If a recall may have taken these claims, they are counted when a later reply returns them.
+        # If the master may have taken back these claims, they are counted when a later reply returns them.
         self.report.turn(reply, limit, counts_claims=not self._in_flight.may_hold_more)
         self._is_backlogged = reply.status is TurnStatus.BACKLOGGED
         if len(reply.claims) > 1:
@@ -173,7 +173,7 @@ class Loop(WorkerLoop):
             self.process.ring_master()
 
     def _report_stale(self, reply: TurnReply) -> None:
-        """Report outcomes that found no entry to settle, except those that a recall had settled or given back."""
+        """Report outcomes that found no entry to settle, except those that the master had settled or taken back."""
         # The outcomes that this turn sent are of tasks that ended since the previous turn was sent.
         was_returned = (
             self._slot.prefetch_returned != self._prefetch_returned_before and reply.status is not TurnStatus.LOST
@@ -272,7 +272,7 @@ class Loop(WorkerLoop):
         a turn is due that lists the held tasks. Such a turn is replied to at once, which gives a reading of Redis time.
         """
         are_last = tasks == self.recycling.left(self._attempts)
-        is_far = self._round_trip_ns > UNRETURNED_NS // 2
+        is_far = self._round_trip_ns > SAFE_CLAIM_AGE_NS // 2
         if are_last or is_far or self._in_flight.tokens or batch.at_ns - self._listed_ns >= LIST_HELD_EVERY_NS:
             return 0
         return self._prefetch.left_at_turn(batch.queue, tasks, is_backlogged=self._is_backlogged)
@@ -287,7 +287,7 @@ class Loop(WorkerLoop):
         packed = self._in_flight.finish(attempt.settlement())
         if slot.is_undisturbed(self._prefetch_returned):
             self._last_run = b""
-        elif slot.is_intact:  # A recall settles this task only if it was made after the outcome was in the slot.
+        elif slot.is_intact:  # A return settles this task only if it was made after the outcome was in the slot.
             self._last_run = attempt.entry.text
         else:
             return 0

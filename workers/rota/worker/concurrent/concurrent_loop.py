@@ -2,8 +2,8 @@
 except that of tasks.
 
 The loop claims as many tasks as its concurrency has room for, and starts all of them at once. No claimed task waits for
-another, so there is nothing to recall. Only one turn is under way at a time; tasks that end during a turn are settled
-by the next.
+another, so there is nothing to take back. Only one turn is under way at a time; tasks that end during a turn are
+settled by the next.
 """
 
 import asyncio
@@ -48,7 +48,7 @@ from rota.worker.redis_times import Anchor
 
 _HEARTBEAT_SECONDS: Final = 0.25  # while tasks run, so that a loop which is blocked for a second is noticed
 _QUARANTINE_SECONDS: Final = 1.0  # how often to check whether another worker has taken the entry that is to run alone
-_ALWAYS: Final = 1 << 62  # nothing of a claim is recalled, so it may start however late
+_ALWAYS: Final = 1 << 62  # nothing of a claim is taken back, so it may start however late
 
 
 @dataclass(slots=True, kw_only=True)
