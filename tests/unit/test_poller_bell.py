@@ -71,7 +71,7 @@ class FakeLink:
         self.failures += 1
         return BACK_OFF_SECONDS
 
-    def worked(self) -> None: ...
+    def succeeded(self) -> None: ...
 
     def close(self) -> None:
         self.closed += 1

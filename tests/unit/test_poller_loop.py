@@ -42,13 +42,13 @@ class FakeServer:
         self.next_due_us: int | None = None
         self.lost_owners = 0
         self.away: list[ServerError] = []
-        self.let_go_at: list[int] = []
+        self.disconnected_at: list[int] = []
         self.most = 20
 
     def connection(self) -> Connection:
         return cast(Connection, self)
 
-    def worked(self) -> None: ...
+    def succeeded(self) -> None: ...
 
     def clock(self) -> float:
         return self.now
@@ -65,7 +65,7 @@ class FakeServer:
         return False
 
     def disconnect(self) -> None:
-        self.let_go_at.append(len(self.calls))
+        self.disconnected_at.append(len(self.calls))
 
     def failed(self, _error: ServerError) -> float:
         return 0.0
@@ -182,5 +182,5 @@ def test_a_delayed_set_that_is_none_stops_no_sweep(loop: PollerLoop, server: Fak
 def test_a_poller_that_lost_its_connection_listens_at_its_bell_anew(loop: PollerLoop, server: FakeServer) -> None:
     server.away = [ConnectionLost("gone", "silent")]
     loop.run()
-    assert server.let_go_at == [0]
+    assert server.disconnected_at == [0]
     assert server.calls
