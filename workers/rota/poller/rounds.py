@@ -203,8 +203,8 @@ class SweepRound(Round):
     def _seconds_to_rearm(self, swept: Swept) -> float:
         """Return how many seconds after a sweep that a change brought forward the keys are to be tracked again.
 
-        After a plain push the interval is short, because another push may follow. If workers were rung for every change,
-        the interval doubles, up to one such sweep every SWEEP_SECONDS.
+        After a plain push the interval is short, because another push may follow. If workers were rung for every
+        change, the interval doubles, up to one such sweep every SWEEP_SECONDS.
         """
         has_legacy_items = swept.rescues > 0 or swept.legacy_items > self._leadership.left
         seconds = REARM_SECONDS if has_legacy_items else self._rearm_seconds
