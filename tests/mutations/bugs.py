@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from rota_supervisor.master.effects.master_redis import ScheduleDeclarer
 
 
-def ask_again(original: Callable[..., Any], self: "Connection", data: bytes) -> Any:
+def query_again(original: Callable[..., Any], self: "Connection", data: bytes) -> Any:
     """A connection sends a command again when no answer came in time."""
     try:
         return original(self, data)

@@ -42,8 +42,8 @@ MUTATIONS: Final = (
         _MODEL,
     ),
     Mutation(
-        "client retries on: a connection sends a command again when no answer came in time",
-        PythonFunction("rota.server.connection", "Connection._ask", bugs.ask_again),
+        "client retries on: a connection sends a command again when no reply came in time",
+        PythonFunction("rota.server.connection", "Connection._query", bugs.query_again),
         Soak(16, ("server_sleep server 6 6.5",), _wrong(Wrong.DUPLICATED, Wrong.PHANTOM, Wrong.DIED)),
     ),
     Mutation(

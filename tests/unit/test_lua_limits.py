@@ -14,7 +14,7 @@ MOST_LOCALS: Final = 170
 
 # `add_members` takes `enqueue` along, whose short form of in_use.lua stands beside the long one and says the same.
 SAID_TWICE: Final = {
-    "add_members": {"FORMER", "EVENTS_ON", "PATTERNS", "in_use", "any_former", "any_events", "any_patterns"}
+    "add_members": {"FORMER", "EVENTS_ON", "PATTERNS", "in_use", "any_incarnations", "any_events", "any_patterns"}
 }
 
 
