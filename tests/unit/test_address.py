@@ -139,7 +139,7 @@ def test_an_option_that_not_every_connection_would_heed_is_refused_by_name(url: 
 
 @pytest.mark.parametrize("url", ["redis://[::1", "redis://me:hunter2@[::1", "redis://me:hunter2@\u2100"])
 def test_a_host_that_is_none_is_refused(url: str) -> None:
-    with pytest.raises(ValueError, match="is not a Redis URL: its host is none") as refusal:
+    with pytest.raises(ValueError, match="is not a Redis URL: its host is not valid") as refusal:
         parse_address(url)
     assert repr(redact(url)) in str(refusal.value)
     assert "hunter2" not in str(refusal.value)

@@ -236,9 +236,9 @@ def test_nothing_of_a_group_is_left_a_minute_after_it_ended(groups: Grouping) ->
 @pytest.mark.parametrize("following", [b"no header", b"a q - 9\nshort", b"a no-queue-delayed - 1\nx", b"a q - 1\nx\n"])
 def test_what_is_no_text_of_what_follows_is_refused_and_nothing_was_done(groups: Grouping, following: bytes) -> None:
     before = groups.fleet.snapshot()
-    with pytest.raises(ServerError, match="ROTA not what can follow"):
+    with pytest.raises(ServerError, match="ROTA not a task that can follow"):
         groups.add([NewMember(groups.task("a"), following)], Into())
-    with pytest.raises(ServerError, match="ROTA not what can follow"):
+    with pytest.raises(ServerError, match="ROTA not a task that can follow"):
         groups.add([], Into("g", Opening(following)))
     assert groups.fleet.snapshot() == before
 

@@ -35,7 +35,7 @@ local function fault_in(text)
   while at <= most do
     local id, queue, _, _, _, size, body_at = string.match(text, following.item, at)
     if not (name_or_nil(id) and queue_or_nil(queue)) or body_at + size > most + 1 then
-      return redis.error_reply('ROTA not what can follow: ' .. string.sub(text, at, at + 199))
+      return redis.error_reply('ROTA not a task that can follow: ' .. string.sub(text, at, at + 199))
     end
     at = body_at + size
   end

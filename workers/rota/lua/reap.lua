@@ -36,7 +36,7 @@
 -- kind and due time.
 -- A task that may be started at most once and is marked as started (see mark_started.lua) becomes dead.
 -- Invariant: afterwards the owner is not registered, its list is gone, and nothing that it sends has an effect.
-local GARBAGE = '{"reason":"garbage","error":"not an entry, though it stood among those of a worker"}'
+local GARBAGE = '{"reason":"garbage","error":"not an entry, but it was in the list of a worker"}'
 local now = redis_now()
 local owner, reason = ARGV[1], ARGV[2]
 local crash_limit, loss_limit, loss_record, mark_of_crash = tonumber(ARGV[3]), tonumber(ARGV[4]), ARGV[5], ARGV[6]

@@ -104,7 +104,7 @@ def _past(text: str) -> tuple[int, int, int, int, str]:
     """Parse the end of an entry: the counters and the flag."""
     fields = text.split(" ")
     if len(fields) != FIELDS - _OWN_FIELDS:
-        raise ValueError(f"not an entry, by what it ends in: {text!r}")
+        raise ValueError(f"not an entry, because of its last fields: {text!r}")
     failures, crashes, losses, releases, flag = fields
     return int(failures), int(crashes), int(losses), int(releases), flag
 

@@ -73,16 +73,16 @@ NOTHING_FOLLOWS: Final = b""
 def follow_text(tasks: "Iterable[NewTask]") -> bytes:
     """Return tasks that are to follow, in this order, as text. A due of "+N" counts from the end of the task before.
 
-    Raises ValueError if a task has a unique key, because a conflict could not be reported to anybody then, or if there
+    Raises ValueError if a task has a unique key, because a conflict could not be reported then, or if there
     are more tasks than MOST_FOLLOWING.
     """
     items = []
     for task in tasks:
         if task.unique_key:
-            raise ValueError(f"what follows another task cannot be unique: {task.id}")
+            raise ValueError(f"a task that follows another one cannot be unique: {task.id}")
         items.append(b"%b %b %b %d\n%b" % (*_header(task), len(task.body), task.body))
     if len(items) > MOST_FOLLOWING:
-        raise ValueError(f"{len(items)} tasks are to follow one another: at most {MOST_FOLLOWING} can")
+        raise ValueError(f"{len(items)} tasks follow one another: the most is {MOST_FOLLOWING}")
     return b"".join(items)
 
 

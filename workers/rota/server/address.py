@@ -214,7 +214,7 @@ def _split(url: str) -> SplitResult:
     try:
         return urlsplit(url)
     except ValueError:
-        raise ValueError("is not a Redis URL: its host is none (IPv6 as in [::1])") from None
+        raise ValueError("is not a Redis URL: its host is not valid (write IPv6 as in [::1])") from None
 
 
 def _of_sentinels(found: re.Match[str]) -> Address:

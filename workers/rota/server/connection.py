@@ -319,7 +319,7 @@ def _connect_one(family: int, place: Any, options: ConnectionOptions) -> socket.
 def _finish_connecting(made: socket.socket, code: int, options: ConnectionOptions) -> None:
     if code == errno.EINPROGRESS:
         if not options.wait(made.fileno(), select.POLLOUT, options.connect_seconds):
-            raise TimeoutError(errno.ETIMEDOUT, f"nothing came within {options.connect_seconds:g} s")
+            raise TimeoutError(errno.ETIMEDOUT, f"no connection within {options.connect_seconds:g} s")
         code = made.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
     if code:
         raise OSError(code, os.strerror(code))

@@ -53,7 +53,7 @@ local function bury(e, record, now, owner)
 end
 
 -- A key of the wrong type has the name of a lane. The task becomes dead, so that it does not delay others.
-local UNUSABLE = '{"reason":"unusable_lane","error":"a key in the place of the lane of this queue is not a list: '
+local UNUSABLE = '{"reason":"unusable_lane","error":"the key of a lane of this queue is not a list: '
   .. 'delete that key, then revive this task"}'
 
 local MAY_HAVE_STARTED = '{"reason":"at_most_once","error":"it may have been started, and its worker died before '
