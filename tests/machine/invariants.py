@@ -74,7 +74,7 @@ class Invariants(Machine):
         """A legacy item is not accepted yet. A ticket is kept as long as a task is delayed or dead."""
         scheduled = [member for member in picture.delayed if member in picture.tickets]
         texts = [text for lists in (picture.lanes, picture.inflight) for texts in lists.values() for text in texts]
-        entries = [id_of(text) for text in texts if id_of(text) in picture.tasks and not picture.is_shell(text)]
+        entries = [id_of(text) for text in texts if id_of(text) in picture.tasks and not picture.is_tombstone(text)]
         assert sorted([*entries, *scheduled, *picture.dead]) == sorted(picture.tasks)
         assert sorted(picture.tickets) == sorted([*scheduled, *picture.dead])
 
@@ -91,7 +91,7 @@ class Invariants(Machine):
         lines = [text for lists in (picture.lanes, picture.inflight) for texts in lists.values() for text in texts]
         for line in lines:
             task = self.model.places.tasks.get(id_of(line))
-            if task and not picture.is_shell(line):
+            if task and not picture.is_tombstone(line):
                 assert task.starts == sum(map(int, line.split(" ")[5:9])) + (task.id in held)
         for task_id, ticket in picture.tickets.items():
             assert self.model.places.tasks[task_id].starts == sum(map(int, ticket.split(" ")[2:6]))
@@ -105,7 +105,7 @@ class Invariants(Machine):
     def i6_first_attempts_stand_in_the_order_they_came(self, picture: Picture) -> None:
         """In a ready lane, tasks that were never claimed; the model says where those stand that came back."""
         for queue in QUEUES:
-            texts = [text for text in picture.lanes[queue, "ready"] if not picture.is_shell(text)]
+            texts = [text for text in picture.lanes[queue, "ready"] if not picture.is_tombstone(text)]
             tasks = [self.model.places.tasks.get(id_of(text)) for text in texts]
             orders = [task.order for task in tasks if task and not task.starts and not task.is_front]
             assert orders == sorted(orders)

@@ -242,7 +242,7 @@ class People(Working):
         self.bring_if_few(data)
         places, keys = self.model.places, self.fleet.keys
         standing = [task for lane in places.lanes.values() for task in lane if isinstance(task, Task)]
-        tasks = [task for task in standing if not task.is_shell]
+        tasks = [task for task in standing if not task.is_tombstone]
         if not tasks:
             return
         lost = data.draw(st.sampled_from(tasks))

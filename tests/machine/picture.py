@@ -41,11 +41,11 @@ class Picture:
     events: int
     poller_bell: int
 
-    def is_shell(self, text: str) -> bool:
-        """Whether a text is the entry of a former life of its id."""
+    def is_tombstone(self, text: str) -> bool:
+        """Whether a text is the entry of an earlier incarnation of its id."""
         task_id, _, rest = text.partition(" ")
-        life = "".join(filter(str.isdigit, rest.rpartition(" ")[2]))
-        return task_id in self.former and int(life or 0) < self.former[task_id][0]
+        incarnation = "".join(filter(str.isdigit, rest.rpartition(" ")[2]))
+        return task_id in self.former and int(incarnation or 0) < self.former[task_id][0]
 
     def without_bells(self) -> "Picture":
         """To be compared with: a call without effect may still ring, and have claims look at a queue."""

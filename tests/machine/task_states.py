@@ -21,7 +21,7 @@ def states_in(picture: Picture) -> dict[str, State]:
         for state, each in lists.items()
         for texts in each
         for text in texts
-        if not picture.is_shell(text)
+        if not picture.is_tombstone(text)
     }
     scored = dict.fromkeys(picture.delayed, State.SCHEDULED) | dict.fromkeys(picture.dead, State.DEAD)
     states = {task_id: state for task_id, state in (listed | scored).items() if task_id in picture.tasks}

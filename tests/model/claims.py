@@ -209,7 +209,7 @@ class Claims:
             items = self.places.lanes[queue, lane]
             while items and len(taken) < most:
                 item = items[0]
-                if isinstance(item, Task) and item.is_shell:
+                if isinstance(item, Task) and item.is_tombstone:
                     items.pop(0)
                     claimed.dropped.append(item.text)
                     self.places.shell_is_gone(item)

@@ -71,7 +71,7 @@ class Memory:
             del self.sealed[min(self.sealed)]
 
     def forget(self, task_id: str, now: int) -> None:
-        """Nothing is told of this one, nor of an earlier life of its id."""
+        """Nothing is told of this one, nor of an earlier incarnation of its id."""
         if self.keep:
             self.untold.append((task_id, now))
 

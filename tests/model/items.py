@@ -16,7 +16,7 @@ def marked_text(text: str) -> str:
 @dataclass
 class Task:
     """One live task: its counters are those of its entry. `starts` counts its claims, `order` tells which of two tasks
-    was accepted first. `life` is its number when others of its id were cancelled before; one of those is a shell.
+    was first. `incarnation` counts the tasks of its id that were cancelled before; each of those is a tombstone.
     `is_front`: it was put to the head of its lane, or will be when it is due."""
 
     id: str
@@ -33,8 +33,8 @@ class Task:
     flag: str = "-"
     cancelled: bool = False
     starts: int = 0
-    life: int = 0
-    is_shell: bool = False
+    incarnation: int = 0
+    is_tombstone: bool = False
     is_front: bool = False
 
     @property
@@ -51,7 +51,7 @@ class Task:
 
     @property
     def told_body(self) -> str:
-        return "" if self.cancelled or self.is_shell else self.body
+        return "" if self.cancelled or self.is_tombstone else self.body
 
     @property
     def lane(self) -> str:

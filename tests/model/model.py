@@ -182,13 +182,13 @@ class Model(Schedules, Sweeping, Throttling):
             if not task:
                 settled.stale.append(text)
                 continue
-            is_release = outcome[0] == "release" and not task.is_shell
+            is_release = outcome[0] == "release" and not task.is_tombstone
             settled.released[task.queue] += is_release
             if is_release:
                 self._credit(serving, task.queue)
             if outcome[0] in {"retry", "release"} and not task.cancelled:
                 task.flag = task.flag.replace("b", "") or "-"  # its worker knows what came of the start
-            if outcome[0] == "done" and not task.is_shell:
+            if outcome[0] == "done" and not task.is_tombstone:
                 done.append(self._done(task, outcome, owner))
             else:
                 self._go_on(task, outcome, owner)
@@ -206,7 +206,7 @@ class Model(Schedules, Sweeping, Throttling):
 
     def _go_on(self, task: Task, outcome: Outcome, owner: str) -> None:
         verb, delay, kept = outcome
-        if task.is_shell:
+        if task.is_tombstone:
             self.places.shell_is_gone(task)
         elif verb in {"expired", "cancelled"}:
             self.places.end_alone(task, verb, owner, self.run_record)
@@ -314,7 +314,7 @@ class Model(Schedules, Sweeping, Throttling):
         held = list(self.places.inflight.get(owner, []))
         for task in reversed(held):
             self.places.let_go(owner, task.text)
-            if task.is_shell:
+            if task.is_tombstone:
                 self.places.shell_is_gone(task)
                 continue
             record, last = self._charge(task, ran, serving)
@@ -344,7 +344,7 @@ class Model(Schedules, Sweeping, Throttling):
     def _charge(
         self, task: Task, ran: Mapping[str, str] | None, serving: Serving
     ) -> tuple[tuple[str, str] | None, bool]:
-        """The mark and the record of what it is charged with, and whether that was its last life."""
+        """The mark and the record of what it is charged with, and whether the task is dead of it."""
         if ran is None:
             task.losses += 1
             return ("L", LOSS), task.losses >= LOSS_LIMIT

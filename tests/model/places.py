@@ -78,18 +78,18 @@ class Places:
 
     def accept(self, new: New) -> None:
         """A task of ours."""
-        life, shells = self.former.get(new.id, (0, 0))
+        incarnation, tombstones = self.former.get(new.id, (0, 0))
         waits_cancelled = self.tasks.get(new.id)
-        if waits_cancelled or shells:
-            life, shells = life + 1, shells + bool(waits_cancelled)
-            self.former[new.id] = (life, shells)
+        if waits_cancelled or tombstones:
+            incarnation, tombstones = incarnation + 1, tombstones + bool(waits_cancelled)
+            self.former[new.id] = (incarnation, tombstones)
         if waits_cancelled:
             self._leave_a_shell(waits_cancelled)
         task = self._accept(new.id, new.queue, new.body)
         self.known.add(task.queue)
-        task.life = life if new.id in self.former else 0
+        task.incarnation = incarnation if new.id in self.former else 0
         task.is_front = new.due.endswith("^")
-        task.flag = f"{'u' if new.unique_key else ''}{task.life or ''}" or "-"
+        task.flag = f"{'u' if new.unique_key else ''}{task.incarnation or ''}" or "-"
         if new.unique_key:
             self.keys[task.id] = new.unique_key
             self.holders[new.unique_key] = (task.id, self.now + new.hold_ms * 1000 if new.hold_ms else 0)
@@ -112,17 +112,17 @@ class Places:
         self.marked.add(task.queue)
 
     def _leave_a_shell(self, task: Task) -> None:
-        task.is_shell = True
+        task.is_tombstone = True
         self.attempt_records.pop(task.id, None)
         self.ended["cancelled"] += 1
 
     def shell_is_gone(self, task: Task) -> None:
-        """It was taken from where it stood; the last one takes the record with it, unless the last life goes on."""
-        life, shells = self.former[task.id]
-        if shells == 1 and task.id not in self.tasks:
+        """Remove a tombstone; the last one removes the record too, unless the last incarnation goes on."""
+        incarnation, tombstones = self.former[task.id]
+        if tombstones == 1 and task.id not in self.tasks:
             del self.former[task.id]
         else:
-            self.former[task.id] = (life, shells - 1)
+            self.former[task.id] = (incarnation, tombstones - 1)
 
     def adopt(self, bare: LegacyItem, queue: str, kind: str, due: int) -> Task:
         """A task of somebody else's, in no place yet: its own id, or a fresh one when there is none or it is live."""
@@ -218,13 +218,15 @@ class Places:
         self.news.tell("revived", task)
 
     def restore(self, task: Task) -> Task:
-        """A life of its own for a task whose entry is gone: to the tail of its lane."""
-        life, shells = self.former.get(task.id, (0, 0))
-        self.former[task.id] = (life + 1, shells)
+        """Give a task whose entry is gone a new incarnation, at the tail of its lane."""
+        incarnation, tombstones = self.former.get(task.id, (0, 0))
+        self.former[task.id] = (incarnation + 1, tombstones)
         self._order += 1
-        flag = f"{'u' if task.id in self.keys else ''}{life + 1}{'X' if task.id in self.attempt_records else ''}"
+        flag = f"{'u' if task.id in self.keys else ''}{incarnation + 1}{'X' if task.id in self.attempt_records else ''}"
         queue, _ = named_in(task.body)
-        restored = Task(task.id, queue, task.body, self._order, due=self.now, ready=self.now, flag=flag, life=life + 1)
+        restored = Task(
+            task.id, queue, task.body, self._order, due=self.now, ready=self.now, flag=flag, incarnation=incarnation + 1
+        )
         self.tasks[task.id] = restored
         self.known.add(queue)
         if queue != UNKNOWN_QUEUE:
@@ -239,7 +241,7 @@ class Places:
 
     def bury(self, task: Task, record: str, owner: str = "") -> None:
         self.free_key(task)
-        task.flag = str(task.life or "-")
+        task.flag = str(task.incarnation or "-")
         self.attempt_records.pop(task.id, None)
         self.results.pop(task.id, None)
         self.memory.forget(task.id, self.now)
@@ -259,7 +261,7 @@ class Places:
         del self.tasks[task.id]
         records = self.attempt_records.pop(task.id, None)
         self.free_key(task)
-        if task.life and not self.former[task.id][1]:
+        if task.incarnation and not self.former[task.id][1]:
             del self.former[task.id]
         self.ended[how] += 1
         return "" if records is None else f"\n{records}"

@@ -123,7 +123,7 @@ class Steering:
         for item in items:
             if isinstance(item, LegacyItem):
                 continue
-            if item.is_shell:
+            if item.is_tombstone:
                 self.places.shell_is_gone(item)
             elif item.cancelled:
                 self.places.end(item, "purged")

@@ -58,7 +58,7 @@ class Throttling(Steering):
         """`rate`: its name, its interval and its burst."""
         self.places.at(now)
         task = next((held for held in self.places.inflight.get(owner, []) if held.text == text), None)
-        if owner not in self.leases.expires or not task or task.is_shell or task.cancelled:
+        if owner not in self.leases.expires or not task or task.is_tombstone or task.cancelled:
             return "gone", 0
         name, interval_us, burst = rate
         known, is_back = self.rates_of_tasks[name], task.kind == "t"

@@ -151,7 +151,7 @@ def test_what_follows_is_told_from_a_shell_of_its_id(groups: Grouping) -> None:
     fleet.run(fleet.store.cancel("b"))
     fleet.push("b", due="+60000000")
     fleet.run(fleet.store.cancel("b"))
-    assert fleet.lane() == ["b"]  # of its first life
+    assert fleet.lane() == ["b"]  # of its first incarnation
     groups.add([NewMember(NewTask("a", "p", body_of("a", "p")), follow_text([groups.task("b")]))], Into())
     groups.run_one(Done(), "p")
     assert groups.run_one(Done()) == "b"

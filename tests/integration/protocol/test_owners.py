@@ -1,4 +1,4 @@
-"""Claims about lives, leases, blame and the pollers' sweep."""
+"""Claims about owners, leases, blame and the pollers' sweep."""
 
 import pytest
 
