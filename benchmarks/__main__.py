@@ -22,11 +22,11 @@ from benchmarks.contenders.rota import ROTA
 from benchmarks.effort import FULL, QUICK, Effort
 from benchmarks.measures import MEASURES
 from benchmarks.numbers import Result
-from benchmarks.place import Place
 from benchmarks.processes import adopt_orphans
 from benchmarks.record import record
 from benchmarks.report import table
 from benchmarks.rounds import Failure, run_rounds, say
+from benchmarks.testbed import Testbed
 from support.servers import Server, server_binaries
 
 RESULTS = ROOT / "benchmarks" / "results"
@@ -75,7 +75,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory(prefix="rota-bench-") as name:
         server = Server(binaries[kind], Path(name)).start()
         try:
-            recorded = _run(Place(server, Path(name)), contenders, wanted.measure or ALL_MEASURES, effort, kind)
+            recorded = _run(Testbed(server, Path(name)), contenders, wanted.measure or ALL_MEASURES, effort, kind)
         finally:
             server.stop()
     stamp = f"{datetime.now().astimezone():%Y-%m-%d-%H%M%S}"
@@ -94,12 +94,14 @@ def _installed(chosen: Iterable[Contender]) -> Iterator[Contender]:
             yield one
 
 
-def _run(place: Place, contenders: list[Contender], measures: list[str], effort: Effort, kind: str) -> dict[str, Any]:
+def _run(
+    testbed: Testbed, contenders: list[Contender], measures: list[str], effort: Effort, kind: str
+) -> dict[str, Any]:
     results: list[Result] = []
     failures: list[Failure] = []
     for name in measures:
         say(name)
-        for outcome in _outcomes(name, contenders, place, effort):
+        for outcome in _outcomes(name, contenders, testbed, effort):
             if isinstance(outcome, Result):
                 results.append(outcome)
             else:
@@ -108,15 +110,15 @@ def _run(place: Place, contenders: list[Contender], measures: list[str], effort:
     for one in failures:
         print(f"failed: {one.measure}, round {one.round + 1}, {one.contender}: {one.why.splitlines()[0]}")
     print(targets.table(results, rivals([one.name for one in contenders])), flush=True)
-    return record(results, failures, contenders, effort, _server_version(place, kind))
+    return record(results, failures, contenders, effort, _server_version(testbed, kind))
 
 
-def _outcomes(name: str, contenders: list[Contender], place: Place, effort: Effort) -> Iterator[Result | Failure]:
+def _outcomes(name: str, contenders: list[Contender], testbed: Testbed, effort: Effort) -> Iterator[Result | Failure]:
     if name == growth.NAME:
-        return growth.run_growth(place, effort) if ROTA in contenders else iter(())
+        return growth.run_growth(testbed, effort) if ROTA in contenders else iter(())
     if name == limits.NAME:
-        return limits.run_limits(place, effort) if RAW in contenders else iter(())
-    return run_rounds(MEASURES[name], contenders, place, effort)
+        return limits.run_limits(testbed, effort) if RAW in contenders else iter(())
+    return run_rounds(MEASURES[name], contenders, testbed, effort)
 
 
 def _table(name: str, contenders: list[Contender], results: list[Result], effort: Effort) -> str:
@@ -127,8 +129,8 @@ def _table(name: str, contenders: list[Contender], results: list[Result], effort
     return table(MEASURES[name], [one.name for one in contenders], results)
 
 
-def _server_version(place: Place, kind: str) -> str:
-    info = place.client.info("server")
+def _server_version(testbed: Testbed, kind: str) -> str:
+    info = testbed.client.info("server")
     return f"{kind} {info.get('valkey_version', info['redis_version'])}"
 
 

@@ -7,7 +7,7 @@ server reports the time that it spent. So the result is the time of the script a
 
 from collections.abc import Sequence
 
-from benchmarks.place import Place
+from benchmarks.testbed import Testbed
 from rota.protocol.new_tasks import NewTask
 from rota.protocol.nodes import Announced
 from rota.protocol.outcome import Done, Settlement, join_settlements, pack_settlement
@@ -26,10 +26,10 @@ _TURNS = 400  # turns in a chunk
 class _Worker:
     """The only worker in the namespace, which makes turns."""
 
-    def __init__(self, place: Place, domain: Domain) -> None:
-        self._place = place
+    def __init__(self, testbed: Testbed, domain: Domain) -> None:
+        self._testbed = testbed
         self._store = Store("claims")
-        self._connection = Connection(parse_address(place.url))
+        self._connection = Connection(parse_address(testbed.url))
         self._tiers = pack_tiers((domain,))
         with_patterns = Announced(domains=(domain,) if domain.has_patterns else ())
         self._connection.run(self._store.announce("node", b"{}", _LEASE_MS, (), with_patterns))
@@ -52,22 +52,22 @@ class _Worker:
 
     def microseconds_a_turn(self) -> float:
         """Return the server time of a turn, as the server counts it."""
-        self._place.client.config_resetstat()
+        self._testbed.client.config_resetstat()
         for _ in range(_TURNS):
             self.turn()
-        told = self._place.client.info("commandstats")["cmdstat_evalsha"]
+        told = self._testbed.client.info("commandstats")["cmdstat_evalsha"]
         return float(told["usec"] / told["calls"])
 
     def close(self) -> None:
         self._connection.close()
 
 
-def microseconds_a_claim(place: Place, number: int, *, by_pattern: bool) -> list[float]:
+def microseconds_a_claim(testbed: Testbed, number: int, *, by_pattern: bool) -> list[float]:
     """Return the server time of a claim for several chunks of turns, while this number of queues have work."""
-    place.clear()
+    testbed.clear()
     queues = [f"tenant-{at}" for at in range(number)]
     names = [PATTERN] if by_pattern else queues
-    worker = _Worker(place, domain_of([QueueShare(name) for name in names]))
+    worker = _Worker(testbed, domain_of([QueueShare(name) for name in names]))
     turns = (_CHUNKS + 1) * _TURNS
     worker.fill(queues, 2 + 2 * turns // number)
     for _ in range(max(_TURNS, number // 40)):  # the first turns discover the queues

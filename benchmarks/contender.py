@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
 
-from benchmarks.place import Place
+from benchmarks.testbed import Testbed
 
 ROOT = Path(__file__).resolve().parent.parent
 OWN_PYTHON = Path(sys.executable)
@@ -19,7 +19,7 @@ class StartedFleet(Protocol):
     """A running fleet, as its contender sees it."""
 
     @property
-    def place(self) -> Place:
+    def testbed(self) -> Testbed:
         """The server and the folder that the fleet uses."""
 
     def freeze(self) -> None:
@@ -58,11 +58,11 @@ class Contender(Protocol):
     def versions(self) -> dict[str, str]:
         """Return the installed versions by package; an empty dict if the contender is not installed."""
 
-    def commands(self, place: Place, workers: int) -> list[list[str]]:
+    def commands(self, testbed: Testbed, workers: int) -> list[list[str]]:
         """Return the commands of the processes to start for a fleet with this number of workers."""
 
-    def environment(self, place: Place) -> dict[str, str]:
-        """Return the environment variables that the processes need in addition to `Place.environment`."""
+    def environment(self, testbed: Testbed) -> dict[str, str]:
+        """Return the environment variables that the processes need in addition to `Testbed.environment`."""
 
     def hold(self, running: StartedFleet) -> None:
         """Prevent the fleet from claiming, so that tasks accumulate."""
@@ -70,7 +70,7 @@ class Contender(Protocol):
     def let_go(self, running: StartedFleet) -> None:
         """Let the fleet claim again."""
 
-    def settled(self, place: Place) -> int | None:
+    def settled(self, testbed: Testbed) -> int | None:
         """Return the number of tasks that the contender counted as done; None if it keeps no such counter."""
 
     def ready_workers(self, running: StartedFleet) -> set[int] | None:
@@ -107,8 +107,8 @@ class OnPython:
         if not self.python.exists():
             return {}
         wanted = [self.package, "redis", "hiredis", "kombu", "taskiq-redis"]
-        asked = subprocess.run([self.python, "-c", _INSTALLED, *wanted], capture_output=True, text=True, check=True)
-        found: dict[str, str] = json.loads(asked.stdout)
+        request = subprocess.run([self.python, "-c", _INSTALLED, *wanted], capture_output=True, text=True, check=True)
+        found: dict[str, str] = json.loads(request.stdout)
         return found
 
 
@@ -126,13 +126,13 @@ class Plain(OnPython):
     copies: bool = False  # start one process for each worker, not one parent with an option for the number
     extra: dict[str, str] = field(default_factory=dict)
 
-    def commands(self, place: Place, workers: int) -> list[list[str]]:  # noqa: ARG002 # the Protocol's signature
+    def commands(self, testbed: Testbed, workers: int) -> list[list[str]]:  # noqa: ARG002 # the Protocol's signature
         """Return each command with `{workers}` and `{bin}` filled in, once or once for each worker."""
         words = {"workers": str(workers), "bin": str(self.python.parent), "python": str(self.python)}
         commands = [[word.format_map(words) for word in argv] for argv in self.argv]
         return commands * workers if self.copies else commands
 
-    def environment(self, place: Place) -> dict[str, str]:  # noqa: ARG002 # the Protocol's signature
+    def environment(self, testbed: Testbed) -> dict[str, str]:  # noqa: ARG002 # the Protocol's signature
         """Return the variables that the contender was created with."""
         return self.extra
 
@@ -144,7 +144,7 @@ class Plain(OnPython):
         """Continue the stopped processes."""
         running.thaw()
 
-    def settled(self, place: Place) -> int | None:  # noqa: ARG002 # the Protocol's signature
+    def settled(self, testbed: Testbed) -> int | None:  # noqa: ARG002 # the Protocol's signature
         """Return None: the contender keeps no counter."""
         return None
 

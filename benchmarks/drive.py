@@ -22,7 +22,7 @@ from benchmarks import probe
 MICROSECONDS = 1_000_000
 PAUSE_SECONDS = 0.0005
 App = Any
-Asked = dict[str, Any]
+DriveRequest = dict[str, Any]
 _loop = asyncio.new_event_loop()
 
 
@@ -45,59 +45,59 @@ def _timed(function: Callable[..., Any], calls: Iterable[tuple[Any, ...]]) -> fl
     return time.perf_counter() - started
 
 
-def each(app: App, asked: Asked) -> float:
+def each(app: App, request: DriveRequest) -> float:
     """Enqueue with one call for each task."""
-    return _timed(app.enqueue, [(asked["task"], number) for number in range(asked["count"])])
+    return _timed(app.enqueue, [(request["task"], number) for number in range(request["count"])])
 
 
-def many(app: App, asked: Asked) -> float:
+def many(app: App, request: DriveRequest) -> float:
     """Enqueue with one call for each batch, or for each task if the contender has no bulk call."""
     function = getattr(app, "enqueue_many", None)
     if function is None:
-        return each(app, asked)
-    count = asked["count"]
-    batch = asked["batch"]
+        return each(app, request)
+    count = request["count"]
+    batch = request["batch"]
     rows = [[(number,) for number in range(start, min(start + batch, count))] for start in range(0, count, batch)]
-    return _timed(function, [(asked["task"], row) for row in rows])
+    return _timed(function, [(request["task"], row) for row in rows])
 
 
-def later(app: App, asked: Asked) -> float:
+def later(app: App, request: DriveRequest) -> float:
     """Enqueue tasks for these Unix times; the argument of each is its due time in microseconds."""
-    rows = [(due, round(due * MICROSECONDS)) for due in asked["dues"]]
+    rows = [(due, round(due * MICROSECONDS)) for due in request["dues"]]
     function = getattr(app, "enqueue_many_at", None)
     if function is not None:
-        return _timed(function, [(asked["task"], rows)])
-    return _timed(app.enqueue_at, [(asked["task"], *row) for row in rows])
+        return _timed(function, [(request["task"], rows)])
+    return _timed(app.enqueue_at, [(request["task"], *row) for row in rows])
 
 
-def pile(app: App, asked: Asked) -> float:
+def pile(app: App, request: DriveRequest) -> float:
     """Enqueue many tasks whose due times are evenly spread over a number of seconds, with 500 tasks a call if the
     contender has a bulk call for it. The argument of each is its due time in microseconds."""
-    count = asked["count"]
-    batch = asked["batch"]
-    dues = (asked["due"] + number * asked["seconds"] / count for number in range(count))
+    count = request["count"]
+    batch = request["batch"]
+    dues = (request["due"] + number * request["seconds"] / count for number in range(count))
     rows = ((due, round(due * MICROSECONDS)) for due in dues)
     batches = iter(lambda: list(itertools.islice(rows, batch)), [])
-    return _timed(app.enqueue_many_at, ((asked["task"], each) for each in batches))
+    return _timed(app.enqueue_many_at, ((request["task"], each) for each in batches))
 
 
-def singly(app: App, asked: Asked) -> float:
+def singly(app: App, request: DriveRequest) -> float:
     """Enqueue single tasks with pauses of 15 to 25 ms; the argument of each is the time of its call in microseconds."""
-    pauses = random.Random(asked["count"])
+    pauses = random.Random(request["count"])
     started = time.perf_counter()
-    for _ in range(asked["count"]):
+    for _ in range(request["count"]):
         time.sleep(pauses.uniform(0.015, 0.025))
-        _call_each(app.enqueue, [(asked["task"], time.time_ns() // 1000)])
+        _call_each(app.enqueue, [(request["task"], time.time_ns() // 1000)])
     return time.perf_counter() - started
 
 
-def steadily(app: App, asked: Asked) -> float:
+def steadily(app: App, request: DriveRequest) -> float:
     """Enqueue single tasks at a steady rate; the argument of each is the time of its call in microseconds. A call that
     is late does not delay the others."""
     started = time.perf_counter()
-    for number in range(asked["count"]):
-        time.sleep(max(0.0, started + number / asked["rate"] - time.perf_counter()))
-        _call_each(app.enqueue, [(asked["task"], time.time_ns() // 1000)])
+    for number in range(request["count"]):
+        time.sleep(max(0.0, started + number / request["rate"] - time.perf_counter()))
+        _call_each(app.enqueue, [(request["task"], time.time_ns() // 1000)])
     return time.perf_counter() - started
 
 
@@ -108,19 +108,19 @@ def _at_once(app: App, task: str, rows: list[tuple[int]]) -> None:
     _call_each(function or app.enqueue, calls)
 
 
-def press(app: App, asked: Asked) -> float:
+def press(app: App, request: DriveRequest) -> float:
     """Enqueue at least this number of tasks, of which at most two batches wait. The fleet always has work, and the
     producer uses no more of the machine than this requires."""
     before = _counted()
-    count = asked["count"]
-    batch = asked["batch"]
+    count = request["count"]
+    batch = request["batch"]
     started = time.perf_counter()
     sent = 0
     while sent < count:
         if sent - (_counted() - before) > batch:
             time.sleep(PAUSE_SECONDS)
             continue
-        _at_once(app, asked["task"], [(time.time_ns() // 1000,)] * batch)
+        _at_once(app, request["task"], [(time.time_ns() // 1000,)] * batch)
         sent += batch
     return time.perf_counter() - started
 
@@ -129,27 +129,27 @@ def _counted() -> int:
     return sum(probe.words(probe.FOLDER)[0::2])
 
 
-def come(app: App, asked: Asked) -> float:
+def come(app: App, request: DriveRequest) -> float:
     """Enqueue tasks that arrive randomly at this rate, independent of their progress (a Poisson process), and return
     their number. The argument of each is its arrival time in microseconds. Tasks that arrive during a call are sent
     with the next one."""
-    chance = random.Random(asked["rate"])
+    chance = random.Random(request["rate"])
     at = time.time()
     came = 0
-    end = at + asked["seconds"]
+    end = at + request["seconds"]
     while at < end:
         time.sleep(max(0.0, at - time.time()))
         now = time.time()
         rows: list[tuple[int]] = []
-        while at <= now and len(rows) < asked["batch"]:
+        while at <= now and len(rows) < request["batch"]:
             rows.append((round(at * MICROSECONDS),))
-            at += chance.expovariate(asked["rate"])
-        _at_once(app, asked["task"], rows)
+            at += chance.expovariate(request["rate"])
+        _at_once(app, request["task"], rows)
         came += len(rows)
     return came
 
 
-VERBS: dict[str, Callable[[App, Asked], float]] = {
+VERBS: dict[str, Callable[[App, DriveRequest], float]] = {
     "each": each,
     "many": many,
     "later": later,
@@ -163,15 +163,15 @@ VERBS: dict[str, Callable[[App, Asked], float]] = {
 
 def main() -> None:
     """Serve requests until standard input ends. The output of an app goes to standard error."""
-    answers = os.fdopen(os.dup(1), "w", buffering=1)
+    replies = os.fdopen(os.dup(1), "w", buffering=1)
     os.dup2(2, 1)
     asyncio.set_event_loop(_loop)
     app = import_module(sys.argv[1])
     _call_each(getattr(app, "startup", int), [()])
-    print("ready", file=answers)
+    print("ready", file=replies)
     for line in sys.stdin:
-        asked = json.loads(line)
-        print(json.dumps(VERBS[asked["verb"]](app, asked)), file=answers)
+        request = json.loads(line)
+        print(json.dumps(VERBS[request["verb"]](app, request)), file=replies)
 
 
 if __name__ == "__main__":

@@ -19,9 +19,9 @@ from typing import Final
 from benchmarks.contenders.rota import ROTA
 from benchmarks.measures.load import WORKERS, highest_rate, lags_under
 from benchmarks.numbers import quantile
-from benchmarks.place import Line, Place, wait_until
 from benchmarks.processes import adopt_orphans, give_a_processor_to
 from benchmarks.running import Running, running
+from benchmarks.testbed import Line, Testbed, wait_until
 from support.servers import Server, server_binaries
 from support.slow_calls import SlowCall, calls_over_a_millisecond
 
@@ -45,7 +45,7 @@ def main() -> None:
         try:
             if wanted.apart:
                 give_a_processor_to(server.pid)
-            with running(ROTA, Place(server, Path(name)), WORKERS) as run:
+            with running(ROTA, Testbed(server, Path(name)), WORKERS) as run:
                 rate = highest_rate(run, NORMAL_SECONDS) * wanted.share / 100
                 normal_ms = _normal_ms(run, rate, wanted.share)
                 _flood(run, wanted, rate, normal_ms)
@@ -73,27 +73,27 @@ def _normal_ms(run: Running, rate: float, share: float) -> float:
 
 
 def _flood(run: Running, wanted: argparse.Namespace, rate: float, normal_ms: float) -> None:
-    place = run.place
-    before = run.place.counted()
-    place.forget_journal()
+    testbed = run.testbed
+    before = run.testbed.counted()
+    testbed.forget_journal()
     due = time.time() + LEAST_AHEAD_SECONDS + wanted.delayed / ENQUEUED_A_SECOND
     run.producer.pile("delayed", wanted.delayed, due, wanted.within)
     if time.time() > due:
         sys.exit("its producer was still enqueuing when the first task was due")
-    with calls_over_a_millisecond(place.client) as calls:
+    with calls_over_a_millisecond(testbed.client) as calls:
         time.sleep(max(0.0, due - NORMAL_SECONDS - time.time()))
         seconds = due + wanted.within + wanted.after - time.time()
         all_of_them = wanted.delayed + run.producer.come("mark", rate, seconds)
-        wait_until(lambda: place.counted() >= before + all_of_them, f"{all_of_them} tasks", DRAIN_SECONDS)
+        wait_until(lambda: testbed.counted() >= before + all_of_them, f"{all_of_them} tasks", DRAIN_SECONDS)
         time.sleep(SLICE_SECONDS)  # for tasks that would start twice
-    print(f"the load meanwhile: {all_of_them - wanted.delayed:,} came, {len(place.journal('mark')):,} starts")
+    print(f"the load meanwhile: {all_of_them - wanted.delayed:,} came, {len(testbed.journal('mark')):,} starts")
     print(_scripts(calls))
-    _say_how_late(wanted, place, due, normal_ms)
+    _say_how_late(wanted, testbed, due, normal_ms)
 
 
-def _say_how_late(wanted: argparse.Namespace, place: Place, due: float, normal_ms: float) -> None:
-    delayed = place.journal("delayed")
-    others = place.journal("mark")
+def _say_how_late(wanted: argparse.Namespace, testbed: Testbed, due: float, normal_ms: float) -> None:
+    delayed = testbed.journal("delayed")
+    others = testbed.journal("mark")
     early = sum(line.late_ms < 0 for line in delayed)
     print(f"{wanted.delayed:,} due within {wanted.within:g} s beside it: {len(delayed):,} starts, {early} early")
     for name, lines in (("delayed", delayed), ("load", others)):
@@ -108,8 +108,8 @@ def _scripts(calls: Iterable[SlowCall]) -> str:
     over = Counter(call.script for call in calls if call.seconds > 0.005)
     for call in calls:
         longest[call.script] = max(longest[call.script], call.seconds * 1000)
-    told = (f"{name} {counts[name]} ({over[name]} over 5 ms, longest {longest[name]:.1f} ms)" for name in longest)
-    return f"scripts over 1 ms: {', '.join(told) or 'none'}"
+    totals = (f"{name} {counts[name]} ({over[name]} over 5 ms, longest {longest[name]:.1f} ms)" for name in longest)
+    return f"scripts over 1 ms: {', '.join(totals) or 'none'}"
 
 
 def slices(lines: Iterable[Line], first_due: float) -> Slices:

@@ -14,9 +14,9 @@ from benchmarks.claim_cost import microseconds_a_claim
 from benchmarks.contenders.rota import ROTA, Rota
 from benchmarks.effort import Effort
 from benchmarks.numbers import Result, rotated
-from benchmarks.place import Failed, Place, wait_until
 from benchmarks.rounds import Failure, say
 from benchmarks.running import Running, running
+from benchmarks.testbed import Failed, Testbed, wait_until
 
 NAME = "growth"
 _CHUNKS = 5
@@ -56,18 +56,18 @@ def points(effort: Effort) -> list[Point]:
     return [Point(axis, value) for axis, values in axes.items() for value in values]
 
 
-def run_growth(place: Place, effort: Effort) -> Iterator[Result | Failure]:
+def run_growth(testbed: Testbed, effort: Effort) -> Iterator[Result | Failure]:
     """Measure every point in every round."""
     known = {point.key: point for point in points(effort)}
     for turn in range(effort.rounds_of(NAME)):
         for key in rotated(list(known), turn):
-            yield _run_point(known[key], place, effort, turn)
+            yield _run_point(known[key], testbed, effort, turn)
 
 
-def _run_point(point: Point, place: Place, effort: Effort, turn: int) -> Result | Failure:
+def _run_point(point: Point, testbed: Testbed, effort: Effort, turn: int) -> Result | Failure:
     began = time.monotonic()
     try:
-        found = _measure(point, place, effort)
+        found = _measure(point, testbed, effort)
     except Failed as failure:
         say(f"  {NAME} {turn + 1}: {point.key}: FAILED: {failure}")
         return Failure(NAME, turn, f"rota, {point.key}", str(failure))
@@ -76,11 +76,11 @@ def _run_point(point: Point, place: Place, effort: Effort, turn: int) -> Result 
     return Result(NAME, turn, "rota", {point.key: middle, f"{point.key} all": found})
 
 
-def _measure(point: Point, place: Place, effort: Effort) -> list[float]:
+def _measure(point: Point, testbed: Testbed, effort: Effort) -> list[float]:
     if point.axis in {"named", "pattern"}:
-        return microseconds_a_claim(place, point.value, by_pattern=point.axis == "pattern")
+        return microseconds_a_claim(testbed, point.value, by_pattern=point.axis == "pattern")
     fleet = Rota("rota", ROTA.settings, "failures", "warning", queues=_of(point, "queues", 1))
-    with running(fleet, place, _of(point, "workers", 2)) as run:
+    with running(fleet, testbed, _of(point, "workers", 2)) as run:
         return _microseconds_a_task(run, point, effort)
 
 
@@ -113,7 +113,7 @@ def _one_chunk(run: Running, count: int) -> float:
 
 
 def _settled(run: Running) -> int:
-    return run.contender.settled(run.place) or 0
+    return run.contender.settled(run.testbed) or 0
 
 
 def table(results: list[Result], effort: Effort) -> str:

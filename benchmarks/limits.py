@@ -8,8 +8,8 @@ from urllib.parse import urlsplit
 
 from benchmarks.effort import Effort
 from benchmarks.numbers import Result
-from benchmarks.place import Place
 from benchmarks.rounds import Failure, say
+from benchmarks.testbed import Testbed
 
 NAME = "limits"
 TITLE = "limits: redis-benchmark"
@@ -22,15 +22,15 @@ _SETTINGS = {
 }
 
 
-def run_limits(place: Place, effort: Effort) -> Iterator[Result | Failure]:
+def run_limits(testbed: Testbed, effort: Effort) -> Iterator[Result | Failure]:
     """Measure RPUSH and LPOP per second, with few and many clients."""
     program = shutil.which("redis-benchmark")
     if program is None:
         say("  redis-benchmark is not installed: left out")
         return
-    port = str(urlsplit(place.url).port)
+    port = str(urlsplit(testbed.url).port)
     for turn in range(effort.rounds_of(NAME)):
-        place.clear()
+        testbed.clear()
         values: dict[str, float] = {}
         for name, options in _SETTINGS.items():
             argv = [program, "-p", port, "-t", "rpush,lpop", "-n", _REQUESTS, "-d", "64", "--csv", *options]

@@ -17,9 +17,9 @@ import psutil
 
 from benchmarks.contenders.rota import ROTA
 from benchmarks.measures.drain import drain
-from benchmarks.place import Place
 from benchmarks.processes import adopt_orphans, cpu_seconds, give_a_processor_to
 from benchmarks.running import running
+from benchmarks.testbed import Testbed
 from support.servers import Server, server_binaries
 
 ENQUEUED: Final = 10_000
@@ -55,25 +55,25 @@ def main() -> None:
         server = Server(server_binaries()[wanted.server], Path(name)).start()
         try:
             give_a_processor_to(server.pid)
-            _measure(Place(server, Path(name)))
+            _measure(Testbed(server, Path(name)))
         finally:
             server.stop()
 
 
-def _measure(place: Place) -> None:
-    singly_us = _enqueue_us(place)
+def _measure(testbed: Testbed) -> None:
+    singly_us = _enqueue_us(testbed)
     for kind in KINDS:
-        run_us = _run_us(place, kind)
+        run_us = _run_us(testbed, kind)
         _say_what_follows(kind.title, kind.seconds, singly_us + run_us)
     _say_what_follows(f"of {LONGER:g} s", LONGER, singly_us + run_us)
 
 
-def _enqueue_us(place: Place) -> float:
+def _enqueue_us(testbed: Testbed) -> float:
     """Return the server's processor time for an enqueue with one task per call, in microseconds."""
-    with running(ROTA, place, KINDS[0].workers) as run:
+    with running(ROTA, testbed, KINDS[0].workers) as run:
         run.contender.hold(run)
         for title, enqueue in (("500 a call", run.producer.many), ("one a call", run.producer.each)):
-            server = [psutil.Process(place.server_pid)]
+            server = [psutil.Process(testbed.server_pid)]
             before = cpu_seconds(server)
             enqueue("nothing", ENQUEUED)
             each_us = (cpu_seconds(server) - before) / ENQUEUED * 1_000_000
@@ -81,9 +81,9 @@ def _enqueue_us(place: Place) -> float:
         return each_us
 
 
-def _run_us(place: Place, kind: Kind) -> float:
+def _run_us(testbed: Testbed, kind: Kind) -> float:
     """Return the server's processor time for a task of this kind from its claim to its end, in microseconds."""
-    with running(ROTA, place, kind.workers) as run:
+    with running(ROTA, testbed, kind.workers) as run:
         drain(run, kind.name, kind.tasks // 5)  # warms up all processes
         took = drain(run, kind.name, kind.tasks)
     each_us = took.server_seconds / kind.tasks * 1_000_000

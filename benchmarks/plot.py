@@ -42,9 +42,9 @@ def _middle(results: Sequence[Result], measure: str, name: str, key: str) -> flo
 
 def _bars(axes: Any, rows: Sequence[tuple[str, float, str, str]]) -> None:
     """Draw a horizontal bar for each row of name, length, colour and label, the first at the top."""
-    for place, (_, length, colour, words) in enumerate(rows):
-        axes.barh(place, length, color=colour, height=0.7)
-        axes.annotate(words, (length, place), xytext=(4, 0), textcoords="offset points", va="center", fontsize=8)
+    for row_index, (_, length, colour, words) in enumerate(rows):
+        axes.barh(row_index, length, color=colour, height=0.7)
+        axes.annotate(words, (length, row_index), xytext=(4, 0), textcoords="offset points", va="center", fontsize=8)
     axes.set_yticks(range(len(rows)), [name for name, *_ in rows])
     axes.invert_yaxis()
     axes.spines[["top", "right"]].set_visible(False)

@@ -18,7 +18,7 @@ FOLDER: Final = Path(os.environ.get("BENCH_FOLDER", "."))
 WORDS: Final = 65_536
 WORK_SECONDS: Final = 0.010
 BRIEF_SECONDS: Final = 0.001
-LOOK_SECONDS: Final = 0.005
+POLL_SECONDS: Final = 0.005
 NAMES: Final = ("nothing", "brief", "work", "mark", "delayed", "meet", "hold")
 
 
@@ -28,20 +28,20 @@ class _Count:
     def __init__(self) -> None:
         self.pid = 0
         self.words = memoryview(bytearray(16)).cast("Q")
-        self.place = 0
+        self.testbed = 0
 
     def add(self, busy_us: int = 0) -> None:
         if self.pid != os.getpid():
             self._find()
-        self.words[self.place + 1] += busy_us
-        self.words[self.place] += 1
+        self.words[self.testbed + 1] += busy_us
+        self.words[self.testbed] += 1
 
     def _find(self) -> None:
         with (FOLDER / "counts").open("r+b") as table:
             self.words = memoryview(mmap.mmap(table.fileno(), WORDS * 8)).cast("Q")
         taken = os.open(FOLDER / "places", os.O_WRONLY | os.O_APPEND)
         os.write(taken, b"x")
-        self.place = 2 * (os.lseek(taken, 0, os.SEEK_CUR) - 1) % WORDS
+        self.testbed = 2 * (os.lseek(taken, 0, os.SEEK_CUR) - 1) % WORDS
         os.close(taken)
         self.pid = os.getpid()
 
@@ -101,7 +101,7 @@ def meet(label: int) -> None:
     """Wait until the runner has seen all workers in this task."""
     write("meet", label, time.time_ns())
     while not (FOLDER / "met").exists():
-        time.sleep(LOOK_SECONDS)
+        time.sleep(POLL_SECONDS)
     write("met", label, time.time_ns())
 
 
@@ -109,4 +109,4 @@ def hold(label: int) -> None:
     """Wait until the runner releases the task. The runner may kill the worker meanwhile."""
     write("hold", label, time.time_ns())
     while not (FOLDER / "let-go").exists():
-        time.sleep(LOOK_SECONDS)
+        time.sleep(POLL_SECONDS)

@@ -5,7 +5,7 @@ import time
 from typing import Final
 
 from benchmarks import probe
-from benchmarks.probe import FOLDER, LOOK_SECONDS, WORK_SECONDS, count_of_calls, write
+from benchmarks.probe import FOLDER, POLL_SECONDS, WORK_SECONDS, count_of_calls, write
 
 NAMES: Final = ("nothing", "work", "mark", "linger", "meet", "hold")
 
@@ -37,7 +37,7 @@ async def meet(label: int) -> None:
     """Do the same as `probe.meet`."""
     write("meet", label, time.time_ns())
     while not (FOLDER / "met").exists():
-        await asyncio.sleep(LOOK_SECONDS)
+        await asyncio.sleep(POLL_SECONDS)
     write("met", label, time.time_ns())
 
 
@@ -45,4 +45,4 @@ async def hold(label: int) -> None:
     """Do the same as `probe.hold`."""
     write("hold", label, time.time_ns())
     while not (FOLDER / "let-go").exists():
-        await asyncio.sleep(LOOK_SECONDS)
+        await asyncio.sleep(POLL_SECONDS)

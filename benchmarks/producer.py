@@ -6,10 +6,10 @@ import subprocess
 from collections.abc import Mapping, Sequence
 from typing import IO, Any
 
-from benchmarks.place import Failed
+from benchmarks.testbed import Failed
 
 BOOT_SECONDS = 60.0
-ANSWER_SECONDS = 300.0
+REPLY_SECONDS = 300.0
 BATCH = 500
 
 
@@ -29,50 +29,50 @@ class Producer:
     def _line(self, seconds: float) -> str:
         assert self.process.stdout is not None
         if not select.select([self.process.stdout], [], [], seconds)[0]:
-            raise Failed(f"its producer said nothing for {seconds:g} s")
+            raise Failed(f"its producer sent no line for {seconds:g} s")
         return self.process.stdout.readline().strip()
 
-    def _ask(self, **asked: Any) -> float:
+    def _request(self, **request: Any) -> float:
         assert self.process.stdin is not None
-        self.process.stdin.write(json.dumps(asked) + "\n")
+        self.process.stdin.write(json.dumps(request) + "\n")
         self.process.stdin.flush()
-        answer = self._line(ANSWER_SECONDS)
-        if not answer:
-            raise Failed(f"its producer failed at {asked['verb']}")
-        return float(json.loads(answer))
+        reply = self._line(REPLY_SECONDS)
+        if not reply:
+            raise Failed(f"its producer failed at {request['verb']}")
+        return float(json.loads(reply))
 
     def each(self, task: str, count: int) -> float:
         """Enqueue tasks with one call each, and return the seconds that it took."""
-        return self._ask(verb="each", task=task, count=count)
+        return self._request(verb="each", task=task, count=count)
 
     def many(self, task: str, count: int) -> float:
         """Enqueue 500 tasks a call if the contender can, and return the seconds that it took."""
-        return self._ask(verb="many", task=task, count=count, batch=BATCH)
+        return self._request(verb="many", task=task, count=count, batch=BATCH)
 
     def later(self, task: str, dues: list[float]) -> float:
         """Enqueue tasks for these Unix times, and return the seconds that it took."""
-        return self._ask(verb="later", task=task, dues=dues)
+        return self._request(verb="later", task=task, dues=dues)
 
     def pile(self, task: str, count: int, due: float, seconds: float = 0.0) -> float:
         """Enqueue many tasks, 500 a call, and return the seconds that it took. The due times are evenly spread over
         `seconds` from `due` on."""
-        return self._ask(verb="pile", task=task, count=count, batch=BATCH, due=due, seconds=seconds)
+        return self._request(verb="pile", task=task, count=count, batch=BATCH, due=due, seconds=seconds)
 
     def singly(self, task: str, count: int) -> float:
         """Enqueue single tasks with pauses of about 20 ms, and return the seconds that it took."""
-        return self._ask(verb="singly", task=task, count=count)
+        return self._request(verb="singly", task=task, count=count)
 
     def steadily(self, task: str, count: int, rate: float) -> float:
         """Enqueue single tasks at this rate per second, if possible, and return the seconds that it took."""
-        return self._ask(verb="steadily", task=task, count=count, rate=rate)
+        return self._request(verb="steadily", task=task, count=count, rate=rate)
 
     def press(self, task: str, batches: int) -> float:
         """Enqueue batches of 500 tasks as fast as the fleet runs them, and return the seconds that it took."""
-        return self._ask(verb="press", task=task, count=batches * BATCH, batch=BATCH)
+        return self._request(verb="press", task=task, count=batches * BATCH, batch=BATCH)
 
     def come(self, task: str, rate: float, seconds: float) -> int:
         """Enqueue tasks that arrive randomly at this rate for this time, and return their number."""
-        return round(self._ask(verb="come", task=task, rate=rate, seconds=seconds, batch=BATCH))
+        return round(self._request(verb="come", task=task, rate=rate, seconds=seconds, batch=BATCH))
 
     def stop(self) -> None:
         """Stop the process."""

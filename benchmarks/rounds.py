@@ -11,8 +11,8 @@ from benchmarks.contender import Contender
 from benchmarks.effort import Effort
 from benchmarks.measures import Measure
 from benchmarks.numbers import Result, Values, rotated, shown
-from benchmarks.place import Failed, Place
 from benchmarks.running import running
+from benchmarks.testbed import Failed, Testbed
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,22 +31,22 @@ def say(text: str) -> None:
 
 
 def run_rounds(
-    measure: Measure, contenders: Sequence[Contender], place: Place, effort: Effort
+    measure: Measure, contenders: Sequence[Contender], testbed: Testbed, effort: Effort
 ) -> Iterator[Result | Failure]:
     """Measure every contender in every round. A contender that fails is left out of the later rounds."""
     able = {one.name: one for one in contenders if measure.name in one.measures}
     for turn in range(effort.rounds_of(measure.name)):
         for name in rotated(list(able), turn):
-            outcome = _run_once(measure, able[name], place, effort, turn)
+            outcome = _run_once(measure, able[name], testbed, effort, turn)
             yield outcome
             if isinstance(outcome, Failure):
                 del able[name]
 
 
-def _run_once(measure: Measure, contender: Contender, place: Place, effort: Effort, turn: int) -> Result | Failure:
+def _run_once(measure: Measure, contender: Contender, testbed: Testbed, effort: Effort, turn: int) -> Result | Failure:
     began = time.monotonic()
     try:
-        with running(contender, place, measure.workers) as run:
+        with running(contender, testbed, measure.workers) as run:
             values = measure.run(run, effort)
     except (Failed, OSError, psutil.Error) as failure:  # a fleet may fail in these ways; the others go on
         say(f"  {measure.name} {turn + 1}: {contender.name}: FAILED: {failure}")

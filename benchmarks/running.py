@@ -1,4 +1,4 @@
-"""A running contender: its fleet and its producer in one place, from start to end."""
+"""A running contender: its fleet and its producer together, from start to end."""
 
 import os
 import signal
@@ -10,9 +10,9 @@ from contextlib import contextmanager
 import psutil
 
 from benchmarks.contender import ROOT, Contender
-from benchmarks.place import Failed, Place, wait_until
 from benchmarks.processes import kill_tree, send, tree
 from benchmarks.producer import Producer
+from benchmarks.testbed import Failed, Testbed, wait_until
 
 START_SECONDS = 40.0
 _AGAIN_SECONDS = 0.7
@@ -23,21 +23,21 @@ _SHOWN_CHARACTERS = 2000
 class Running:
     """A fleet with `workers` workers, and a producer. `popens` are the processes that were started for the fleet."""
 
-    def __init__(self, contender: Contender, place: Place, workers: int) -> None:
+    def __init__(self, contender: Contender, testbed: Testbed, workers: int) -> None:
         self.contender = contender
-        self.place = place
+        self.testbed = testbed
         self.workers = workers
         self.popens: list[subprocess.Popen[bytes]] = []
-        self.log_path = place.folder / f"{contender.name}.log"
+        self.log_path = testbed.folder / f"{contender.name}.log"
         self._log = self.log_path.open("wb")
         self._frozen: list[psutil.Process] = []
         self.producer = Producer(contender.producer(), self._environment(), self._log)
-        self._spared = {place.server_pid, self.producer.process.pid}
+        self._spared = {testbed.server_pid, self.producer.process.pid}
 
     def _environment(self) -> Mapping[str, str]:
-        special = self.contender.environment(self.place)
+        special = self.contender.environment(self.testbed)
         path = os.pathsep.join(filter(None, (str(ROOT), special.get("PYTHONPATH"))))
-        return self.place.environment() | special | {"PYTHONPATH": path}
+        return self.testbed.environment() | special | {"PYTHONPATH": path}
 
     def start(self) -> None:
         """Wait for the producer, start the fleet, and wait until each of its workers has been seen in a task."""
@@ -48,11 +48,11 @@ class Running:
 
     def spawn_fleet(self) -> None:
         """Start the processes of the fleet."""
-        for argv in self.contender.commands(self.place, self.workers) if self.workers else ():
+        for argv in self.contender.commands(self.testbed, self.workers) if self.workers else ():
             popen = subprocess.Popen(
                 argv,
                 env=self._environment(),
-                cwd=self.place.folder,
+                cwd=self.testbed.folder,
                 stdin=subprocess.DEVNULL,
                 stdout=self._log,
                 stderr=self._log,
@@ -75,7 +75,7 @@ class Running:
             nonlocal sent, again_at
             if any(popen.poll() is not None for popen in self.popens):
                 raise Failed("a process of its fleet ended at its start")
-            here = len({line.pid for line in self.place.journal("meet")})
+            here = len({line.pid for line in self.testbed.journal("meet")})
             if here < self.workers and time.monotonic() > again_at:
                 more = min(max(self.workers, sent), _MOST_MEETING * self.workers - sent)
                 self.producer.each("meet", more)
@@ -83,9 +83,9 @@ class Running:
                 again_at = time.monotonic() + _AGAIN_SECONDS
             return here >= self.workers
 
-        wait_until(all_here, f"a fleet of {self.workers}", START_SECONDS, look_seconds=0.05)
-        self.place.tell("met")
-        self.place.wait_for_lines("met", sent, START_SECONDS)
+        wait_until(all_here, f"a fleet of {self.workers}", START_SECONDS, poll_seconds=0.05)
+        self.testbed.tell("met")
+        self.testbed.wait_for_lines("met", sent, START_SECONDS)
 
     def roots(self) -> list[psutil.Process]:
         """Return the processes that were started, as psutil objects."""
@@ -117,10 +117,10 @@ class Running:
 
 
 @contextmanager
-def running(contender: Contender, place: Place, workers: int) -> Iterator[Running]:
-    """Run a contender in an emptied place; without a fleet if `workers` is 0."""
-    place.clear()
-    made = Running(contender, place, workers)
+def running(contender: Contender, testbed: Testbed, workers: int) -> Iterator[Running]:
+    """Run a contender on an emptied server; without a fleet if `workers` is 0."""
+    testbed.clear()
+    made = Running(contender, testbed, workers)
     try:
         made.start()
         yield made

@@ -109,25 +109,25 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     for name, default in (("queues", 200), ("tasks", 20), ("workers", 32)):
         parser.add_argument(f"--{name}", type=int, default=default)
-    asked = parser.parse_args()
+    request = parser.parse_args()
     memory = SlotMemory.create(1024)
     master = memory.slot(MASTER_SLOT)
     master.assign(1)
     master.enter(1, os.getpid())
     master.phase = Phase.IDLE
     own = OwnSlot.of(memory.slot(EXPORTER_SLOT))
-    observer = Observer(settings_for(asked.queues), memory, os.getpid(), lambda: None, own)
+    observer = Observer(settings_for(request.queues), memory, os.getpid(), lambda: None, own)
     observing()
     scrape(observer, "at rest")
-    slots = [memory.slot(RANGES[Role.WORKER][0] + number).metrics for number in range(asked.workers)]
+    slots = [memory.slot(RANGES[Role.WORKER][0] + number).metrics for number in range(request.workers)]
     recorders = [Recorder(slot) for slot in slots]
     for recorder in recorders:
-        work(recorder, asked.queues, asked.tasks)
+        work(recorder, request.queues, request.tasks)
     scrape(observer, "all has run, nothing runs")
     for recorder in recorders:
-        work(recorder, asked.queues, asked.tasks)
+        work(recorder, request.queues, request.tasks)
     scrape(observer, "all has run once more")
-    under_load(observer, recorders, asked.queues, asked.tasks)
+    under_load(observer, recorders, request.queues, request.tasks)
 
 
 if __name__ == "__main__":

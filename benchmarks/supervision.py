@@ -32,7 +32,7 @@ from support.waiting import until
 
 WORKERS: Final = 8
 RELOADS: Final = 10
-LOOK_SECONDS: Final = 0.001
+POLL_SECONDS: Final = 0.001
 _MB: Final = 1_000_000
 # Objects as in an application: each has a reference count and is tracked by the garbage collector.
 _APPLICATION: Final = """
@@ -194,17 +194,17 @@ class _Asking(threading.Thread):
     def __init__(self, fleet: RunningFleet) -> None:
         super().__init__()
         self.answers_ms: list[float] = []
-        self._place = str(fleet.folder / "control")
+        self._testbed = str(fleet.folder / "control")
         self._over = threading.Event()
 
     def run(self) -> None:
         with socket.socket(socket.AF_UNIX) as asking:
-            asking.connect(self._place)
-            answers = asking.makefile("rb")
-            while not self._over.wait(LOOK_SECONDS):
+            asking.connect(self._testbed)
+            replies = asking.makefile("rb")
+            while not self._over.wait(POLL_SECONDS):
                 at = time.perf_counter()
                 asking.sendall(b'{"verb": "status"}\n')
-                answers.readline()
+                replies.readline()
                 self.answers_ms.append((time.perf_counter() - at) * 1000)
 
     def __enter__(self) -> Self:

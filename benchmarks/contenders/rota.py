@@ -9,11 +9,11 @@ from typing import Any
 
 import rota
 from benchmarks.contender import AT_ONCE, EVERYTHING, OWN_PYTHON, Contender, OnPython, StartedFleet
-from benchmarks.place import Place
+from benchmarks.testbed import Testbed
 from rota.protocol.tiers import DEFAULT_ENDED_KEEP
 
 NAMESPACE = "bench"
-ANSWER_SECONDS = 10.0
+REPLY_SECONDS = 10.0
 
 
 @dataclass(frozen=True)
@@ -32,7 +32,7 @@ class Rota(OnPython):
     ended_keep: int = DEFAULT_ENDED_KEEP
     concurrency: int = 1
 
-    def commands(self, place: Place, workers: int) -> list[list[str]]:  # noqa: ARG002 # the Protocol's signature
+    def commands(self, testbed: Testbed, workers: int) -> list[list[str]]:  # noqa: ARG002 # the Protocol's signature
         """Return the command of one master."""
         run = [str(self.python.with_name("rota")), "run", self.app]
         if self.concurrency == 1:
@@ -40,11 +40,11 @@ class Rota(OnPython):
         pool = {"workers": workers, "queues": self._queue_names(), "concurrency": self.concurrency}
         return [["env", f"ROTA_POOLS={json.dumps({'waiting': pool})}", *run]]
 
-    def environment(self, place: Place) -> dict[str, str]:
+    def environment(self, testbed: Testbed) -> dict[str, str]:
         """Return the configuration of the fleet as environment variables."""
         return {
             "ROTA_NAMESPACE": NAMESPACE,
-            "ROTA_REDIS_URL": place.url,
+            "ROTA_REDIS_URL": testbed.url,
             "ROTA_TIERS": json.dumps([self._queue_names()]),
             "BENCH_QUEUES": " ".join(self._queue_names()),
             "BENCH_TASKS": "benchmarks.probe" if self.concurrency == 1 else "benchmarks.probe_async",
@@ -53,7 +53,7 @@ class Rota(OnPython):
             "ROTA_LOG__LEVEL": self.log_level,
             "ROTA_LOG__FORMAT": "json",
             "ROTA_ENDED__KEEP": str(self.ended_keep),
-            "ROTA_CONTROL__SOCKET": str(place.folder / "control"),
+            "ROTA_CONTROL__SOCKET": str(testbed.folder / "control"),
         }
 
     def _queue_names(self) -> list[str]:
@@ -62,20 +62,20 @@ class Rota(OnPython):
     def hold(self, running: StartedFleet) -> None:
         """Pause the queues."""
         for queue in self._queue_names():
-            _client(running.place.url).pause(queue)
+            _client(running.testbed.url).pause(queue)
 
     def let_go(self, running: StartedFleet) -> None:
         """Resume the queues."""
         for queue in self._queue_names():
-            _client(running.place.url).resume(queue)
+            _client(running.testbed.url).resume(queue)
 
-    def settled(self, place: Place) -> int:
+    def settled(self, testbed: Testbed) -> int:
         """Return the number of done tasks from the counters of the namespace."""
-        return int(place.client.hget(f"{{{NAMESPACE}}}:totals", "done") or 0)
+        return int(testbed.client.hget(f"{{{NAMESPACE}}}:totals", "done") or 0)
 
     def ready_workers(self, running: StartedFleet) -> set[int]:
         """Return the pids of the workers that the master reports as ready."""
-        processes = _status(running.place.folder / "control")["processes"]
+        processes = _status(running.testbed.folder / "control")["processes"]
         return {each["pid"] for each in processes if (each["role"], each["state"]) == ("worker", "ready")}
 
 
@@ -88,7 +88,7 @@ def _client(url: str) -> rota.Client:
 def _status(path: Path) -> dict[str, Any]:
     """Return the data of `rota status` from the control socket, because the command takes half a second to start."""
     with socket.socket(socket.AF_UNIX) as asking:
-        asking.settimeout(ANSWER_SECONDS)
+        asking.settimeout(REPLY_SECONDS)
         asking.connect(str(path))
         asking.sendall(b'{"verb": "status"}\n')
         status: dict[str, Any] = json.loads(asking.makefile("rb").readline())["status"]

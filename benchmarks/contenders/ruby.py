@@ -35,10 +35,10 @@ class OnRuby(Plain):
         ruby = shutil.which("ruby")
         if ruby is None:
             return {}
-        asked = subprocess.run(
+        request = subprocess.run(
             [ruby, *OPTIONS.split(), "-rjson", "-e", _INSTALLED], capture_output=True, text=True, check=False
         )
-        found: dict[str, str] = json.loads(asked.stdout) if asked.returncode == 0 else {}
+        found: dict[str, str] = json.loads(request.stdout) if request.returncode == 0 else {}
         return found
 
 

@@ -7,8 +7,8 @@ import time
 
 from benchmarks.effort import Effort
 from benchmarks.numbers import Values
-from benchmarks.place import Failed, wait_until
 from benchmarks.running import Running
+from benchmarks.testbed import Failed, wait_until
 
 WORKERS = 4
 _START_SECONDS = 30.0
@@ -36,18 +36,18 @@ def _median(found: list[float | None]) -> float | None:
 
 
 def _kill_once(running: Running, patience_seconds: float, number: int) -> tuple[float | None, float | None]:
-    place = running.place
-    place.forget_journal()
-    (place.folder / "let-go").unlink(missing_ok=True)
+    testbed = running.testbed
+    testbed.forget_journal()
+    (testbed.folder / "let-go").unlink(missing_ok=True)
     running.producer.each("hold", 1)
-    [first] = place.wait_for_lines("hold", 1, _START_SECONDS)
+    [first] = testbed.wait_for_lines("hold", 1, _START_SECONDS)
     time.sleep(0.1 + 0.037 * number)  # so that kills fall on different phases of the fleet's periodic work
     killed = time.time()
     os.kill(first.pid, signal.SIGKILL)
     whole_ms = _until_whole(running, first.pid, killed)
-    place.tell("let-go")
+    testbed.tell("let-go")
     try:
-        second = place.wait_for_lines("hold", 2, patience_seconds)[1]
+        second = testbed.wait_for_lines("hold", 2, patience_seconds)[1]
     except Failed:
         return None, whole_ms
     return second.at / 1000 - killed * 1000, whole_ms

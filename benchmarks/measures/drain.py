@@ -13,9 +13,9 @@ import psutil
 
 from benchmarks.effort import Effort
 from benchmarks.numbers import Values
-from benchmarks.place import wait_until
 from benchmarks.processes import cpu_seconds
 from benchmarks.running import Running
+from benchmarks.testbed import wait_until
 
 WORKERS = 2
 WAITING_WORKERS = 1
@@ -51,9 +51,9 @@ def _measure_rate(running: Running, task: str, effort: Effort) -> Values:
 def measure_work(running: Running, effort: Effort) -> Values:
     """Measure the share of the workers' time that is spent in tasks of 10 ms."""
     drain_seconds(running, "work", 10 * WORKERS)
-    before = running.place.busy_seconds()
+    before = running.testbed.busy_seconds()
     seconds = drain_seconds(running, "work", effort.work_tasks)
-    busy = running.place.busy_seconds() - before
+    busy = running.testbed.busy_seconds() - before
     share = busy / (running.workers * seconds)
     return {"tasks": effort.work_tasks, "seconds": seconds, "busy_seconds": busy, "share": share * 100}
 
@@ -74,19 +74,19 @@ class Drained(NamedTuple):
 def drain(running: Running, task: str, count: int) -> Drained:
     """Let the fleet process this number of waiting tasks."""
     contender = running.contender
-    place = running.place
-    counted = place.counted() + count
-    settled = (contender.settled(place) or 0) + count
+    testbed = running.testbed
+    counted = testbed.counted() + count
+    settled = (contender.settled(testbed) or 0) + count
     contender.hold(running)
     running.producer.many(task, count)
     fleet = running.processes()
-    server = [psutil.Process(place.server_pid)]
+    server = [psutil.Process(testbed.server_pid)]
     fleet_cpu = cpu_seconds(fleet)
     server_cpu = cpu_seconds(server)
     started = time.perf_counter()
     contender.let_go(running)
-    wait_until(lambda: place.counted() >= counted, f"the end of {count} tasks", MOST_SECONDS)
-    wait_until(lambda: contender.settled(place) in (None, settled), f"{count} tasks settled", MOST_SECONDS)
+    wait_until(lambda: testbed.counted() >= counted, f"the end of {count} tasks", MOST_SECONDS)
+    wait_until(lambda: contender.settled(testbed) in (None, settled), f"{count} tasks settled", MOST_SECONDS)
     seconds = time.perf_counter() - started
     server_seconds = cpu_seconds(server) - server_cpu
     return Drained(seconds, cpu_seconds(fleet) - fleet_cpu + server_seconds, server_seconds)

@@ -15,11 +15,11 @@ _REST_SECONDS = 3.0  # for the work that follows a start
 def measure(running: Running, effort: Effort) -> Values:
     """Measure commands per second, without and with those of scripts, and the percentage of one processor that all
     processes of the fleet use together, without the server."""
-    commands_at(running.place.url, _REST_SECONDS)
+    commands_at(running.testbed.url, _REST_SECONDS)
     processes = running.processes()
     cpu = cpu_seconds(processes)
     started = time.monotonic()
-    commands = commands_at(running.place.url, effort.idle_seconds)
+    commands = commands_at(running.testbed.url, effort.idle_seconds)
     seconds = time.monotonic() - started
     used = cpu_seconds(processes) - cpu
     return {

@@ -9,8 +9,8 @@ import time
 
 from benchmarks.effort import Effort
 from benchmarks.numbers import Values, summary
-from benchmarks.place import Failed
 from benchmarks.running import Running
+from benchmarks.testbed import Failed
 
 WORKERS = 4
 STEADY_WORKERS = 1
@@ -32,27 +32,27 @@ def measure_burst(running: Running, effort: Effort) -> Values:
 
 def measure_wake(running: Running, effort: Effort) -> Values:
     """Measure the time from the enqueue call to the start, for single tasks with pauses of about 20 ms."""
-    running.place.forget_journal()
+    running.testbed.forget_journal()
     running.producer.singly("mark", effort.wake_tasks)
-    lines = running.place.wait_for_lines("mark", effort.wake_tasks, _MOST_LATE_SECONDS)
+    lines = running.testbed.wait_for_lines("mark", effort.wake_tasks, _MOST_LATE_SECONDS)
     return summary("wake_ms", [line.late_ms for line in lines])
 
 
 def measure_steady(running: Running, effort: Effort) -> Values:
     """Measure the time from the enqueue call to the start of tasks that wait for 10 ms, and the rate of arrivals: a
     producer that cannot keep up puts less load on its fleet."""
-    running.place.forget_journal()
+    running.testbed.forget_journal()
     seconds = running.producer.steadily("linger", effort.steady_tasks, effort.steady_rate)
-    lines = running.place.wait_for_lines("linger", effort.steady_tasks, _MOST_LATE_SECONDS)
+    lines = running.testbed.wait_for_lines("linger", effort.steady_tasks, _MOST_LATE_SECONDS)
     return summary("lag_ms", [line.late_ms for line in lines]) | {"offered": effort.steady_tasks / seconds}
 
 
 def _lateness(running: Running, dues: list[float]) -> Values:
-    running.place.forget_journal()
+    running.testbed.forget_journal()
     running.producer.later("mark", dues)
     if time.time() > min(dues):
         raise Failed("its producer was still enqueuing when the first task was due")
     rest = max(dues) - time.time()
-    lines = running.place.wait_for_lines("mark", len(dues), rest + _MOST_LATE_SECONDS)
+    lines = running.testbed.wait_for_lines("mark", len(dues), rest + _MOST_LATE_SECONDS)
     late = [line.late_ms for line in lines]
     return summary("lag_ms", late) | {"early": sum(lag < 0 for lag in late)}

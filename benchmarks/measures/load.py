@@ -9,9 +9,9 @@ import time
 
 from benchmarks.effort import Effort
 from benchmarks.numbers import Values, quantile
-from benchmarks.place import wait_until
 from benchmarks.producer import BATCH
 from benchmarks.running import Running
+from benchmarks.testbed import wait_until
 
 WORKERS = 2
 SHARES = (50, 70, 90)
@@ -40,17 +40,17 @@ def highest_rate(running: Running, seconds: float) -> float:
 
 
 def _rate(running: Running, batches: int) -> float:
-    wanted = running.place.counted() + batches * BATCH
+    wanted = running.testbed.counted() + batches * BATCH
     started = time.perf_counter()
     running.producer.press("mark", batches)
-    wait_until(lambda: running.place.counted() >= wanted, "the end of a load", _MOST_SECONDS)
+    wait_until(lambda: running.testbed.counted() >= wanted, "the end of a load", _MOST_SECONDS)
     return batches * BATCH / (time.perf_counter() - started)
 
 
 def lags_under(running: Running, rate: float, seconds: float) -> list[float]:
     """Return the lag in milliseconds of each task while tasks arrive at this rate."""
-    running.place.forget_journal()
-    before = running.place.counted()
+    running.testbed.forget_journal()
+    before = running.testbed.counted()
     came = running.producer.come("mark", rate, seconds)
-    wait_until(lambda: running.place.counted() >= before + came, f"{came} tasks of a load", _MOST_SECONDS)
-    return [line.late_ms for line in running.place.journal("mark")]
+    wait_until(lambda: running.testbed.counted() >= before + came, f"{came} tasks of a load", _MOST_SECONDS)
+    return [line.late_ms for line in running.testbed.journal("mark")]

@@ -33,7 +33,7 @@ def measure_held(running: Running, _effort: Effort) -> Values:
     [worker] = _run_some(running)
     before = memory_of(running.processes()).uss[worker]
     running.producer.each("hold", _HELD_TASKS)
-    running.place.wait_for_lines("hold", _HELD_TASKS, _MOST_SECONDS)
+    running.testbed.wait_for_lines("hold", _HELD_TASKS, _MOST_SECONDS)
     memory = memory_of(running.processes())
     held = memory.uss[worker]
     return {"uss_mb": held / _MB, "task_kb": (held - before) / _HELD_TASKS / 1000, "pss_mb": memory.pss / _MB}
@@ -41,6 +41,6 @@ def measure_held(running: Running, _effort: Effort) -> Values:
 
 def _run_some(running: Running) -> set[int]:
     """Let the fleet run some tasks, and return the pids of the processes that ran them."""
-    running.place.forget_journal()
+    running.testbed.forget_journal()
     running.producer.each("mark", _TASKS)
-    return {line.pid for line in running.place.wait_for_lines("mark", _TASKS, _MOST_SECONDS)}
+    return {line.pid for line in running.testbed.wait_for_lines("mark", _TASKS, _MOST_SECONDS)}

@@ -15,10 +15,10 @@ class Commands(NamedTuple):
 
 def commands_at(url: str, seconds: float) -> Commands:
     """Return the commands that the server received during this time."""
-    place = urlsplit(url)
+    parts = urlsplit(url)
     deadline = time.monotonic() + seconds
     seen = b""
-    with socket.create_connection((place.hostname, place.port)) as watching:
+    with socket.create_connection((parts.hostname, parts.port)) as watching:
         watching.sendall(b"MONITOR\r\n")
         while (left := deadline - time.monotonic()) > 0:
             watching.settimeout(left)

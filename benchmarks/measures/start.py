@@ -21,9 +21,9 @@ def measure(running: Running, effort: Effort) -> Values:
 
 def _start_ms(running: Running) -> float:
     running.end_fleet()
-    running.place.clear()
+    running.testbed.clear()
     running.producer.each("mark", 1)
     at_us = time.time_ns() / 1000
     running.spawn_fleet()
-    [line] = running.place.wait_for_lines("mark", 1, START_SECONDS)
+    [line] = running.testbed.wait_for_lines("mark", 1, START_SECONDS)
     return (line.at - at_us) / 1000

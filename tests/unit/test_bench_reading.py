@@ -12,8 +12,8 @@ sys.path.append(str(ROOT))  # the benchmarks are no part of the distribution
 
 from benchmarks import flood
 from benchmarks.measures.monitor import Commands, counted
-from benchmarks.place import Line, parse_journal
 from benchmarks.probe import WORDS
+from benchmarks.testbed import Line, parse_journal
 
 _TASKS = """
 import os

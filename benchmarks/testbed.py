@@ -12,7 +12,7 @@ import redis
 from benchmarks.probe import WORDS, words
 from support.servers import Server
 
-LOOK_SECONDS = 0.002
+POLL_SECONDS = 0.002
 
 
 class Failed(Exception):
@@ -41,16 +41,16 @@ def parse_journal(text: str) -> list[Line]:
     return [Line(event, int(label), int(at_ns) / 1000, int(pid)) for event, label, at_ns, pid in rows]
 
 
-def wait_until(done: Callable[[], bool], what: str, seconds: float, look_seconds: float = LOOK_SECONDS) -> None:
+def wait_until(done: Callable[[], bool], what: str, seconds: float, poll_seconds: float = POLL_SECONDS) -> None:
     """Check every 2 ms until `done` returns True. Raises Failed after the deadline."""
     deadline = time.monotonic() + seconds
     while not done():
         if time.monotonic() > deadline:
             raise Failed(f"not within {seconds:g} s: {what}")
-        time.sleep(look_seconds)
+        time.sleep(poll_seconds)
 
 
-class Place:
+class Testbed:
     """A server and a folder, emptied for each contender."""
 
     def __init__(self, server: Server, folder: Path) -> None:
@@ -97,7 +97,7 @@ class Place:
 
     def wait_for_lines(self, event: str, count: int, seconds: float) -> list[Line]:
         """Wait until the journal has `count` lines of this event. Raises Failed after the deadline."""
-        wait_until(lambda: self._told(event) >= count, f"{count} x {event}", seconds, look_seconds=0.05)
+        wait_until(lambda: self._told(event) >= count, f"{count} x {event}", seconds, poll_seconds=0.05)
         return self.journal(event)
 
     def _told(self, event: str) -> int:
