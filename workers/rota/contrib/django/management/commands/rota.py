@@ -18,7 +18,7 @@ from rota.contrib.django.apps import variables_of_project
 WORKER_MODULE: Final = "rota.contrib.django.worker"
 
 
-class ScriptCall(BaseCommand):
+class Command(BaseCommand):
     """The command, which passes all its arguments on, except those with which Django found the settings."""
 
     help = "Runs `rota` with this project's settings: manage.py rota run, status, check, queue ls, ..."
