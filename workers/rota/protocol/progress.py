@@ -8,7 +8,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any, Final
+from typing import Any, Final, TypedDict
 
 from rota.durations import utc_datetime
 
@@ -34,7 +34,16 @@ class Progress:
     at: datetime
 
 
-def progress_row(progress: Progress | None) -> dict[str, Any] | None:
+class ProgressRow(TypedDict):
+    """A `Progress` as a JSON object."""
+
+    done: float
+    total: float | None
+    note: str
+    at: str  # ISO 8601
+
+
+def progress_row(progress: Progress | None) -> ProgressRow | None:
     """Return the progress as a JSON object, or None if there is none."""
     if progress is None:
         return None
