@@ -95,7 +95,7 @@ def test_the_masters_death_ends_every_wait(signals: StopSignals, death: Pipe, re
         waiter.pause(LONG_SECONDS)
 
 
-def test_a_long_wait_beats_when_it_begins_and_again_and_again(signals: StopSignals, death: Pipe, reply: Pipe) -> None:
+def test_a_long_wait_sends_heartbeats_from_its_start(signals: StopSignals, death: Pipe, reply: Pipe) -> None:
     beats: list[float] = []
     waiter = Waiter(signals, death.reading, lambda: beats.append(time.monotonic()), 0.02)
     began = time.monotonic()

@@ -31,14 +31,14 @@ _WORDS = st.integers(-(2**63), 2**63 - 1)
 
 
 @given(kill_policy=_VERDICTS | st.builds(KillPolicy, st.just(False), st.none(), st.integers(0, MOST_CRASHES)))
-def test_a_verdict_is_one_word_of_a_slot(kill_policy: KillPolicy) -> None:
+def test_a_kill_policy_is_one_word_of_a_slot(kill_policy: KillPolicy) -> None:
     word = kill_policy.to_word()
     assert 0 <= word < 2**63
     assert KillPolicy.from_word(word) == kill_policy
 
 
 @given(word=_WORDS)
-def test_whatever_stands_in_a_slot_is_a_verdict_or_none(word: int) -> None:
+def test_any_word_of_a_slot_reads_as_a_kill_policy(word: int) -> None:
     kill_policy = KillPolicy.from_word(word)
     assert 0 <= kill_policy.crash_limit <= 1023
     assert kill_policy.retry_us is None or 0 <= kill_policy.retry_us <= 1 << 52
@@ -67,7 +67,7 @@ def test_a_back_off_that_gives_no_delay_is_the_end_and_no_error() -> None:
     assert _policy(0, backoff=sulk) == KillPolicy(True, None)
 
 
-def test_of_what_is_started_once_at_most_nothing_is_said() -> None:
+def test_an_at_most_once_task_has_the_default_kill_policy() -> None:
     assert _policy(0, crash_limit=0) == KillPolicy()
 
 
@@ -109,7 +109,7 @@ def _told(core: Core, reap: ReapOwner, **reaped: Any) -> dict[str, dict[str, Any
     return {event: dict(fields) for event, fields in core.logged if event.startswith("task.")}
 
 
-def test_a_task_over_its_hard_limit_is_retried_when_its_worker_said_so(core: Core, worker: Child) -> None:
+def test_a_task_over_its_hard_limit_is_retried_if_the_kill_policy_permits(core: Core, worker: Child) -> None:
     reap = _ends(core, worker, _task(KillPolicy(True, 1_500_000)))
     (over_limit,) = reap.over_limit
     outcome = over_limit.outcome
@@ -135,7 +135,7 @@ def test_with_no_retry_left_it_is_dead_of_the_limit_at_once(core: Core, worker: 
     assert counted[m.TASKS_DEAD] == ("mail", "send", "time_limit")
 
 
-def test_of_a_task_that_was_settled_before_nothing_is_told(core: Core, worker: Child) -> None:
+def test_a_task_that_was_settled_before_is_not_reported(core: Core, worker: Child) -> None:
     task = _task(KillPolicy(True, None))
     assert _told(core, _ends(core, worker, task), stale=(task.entry,)) == {}
 
@@ -165,6 +165,6 @@ def test_a_task_without_a_limit_of_its_own_is_judged_by_that_of_the_fleet(core: 
     assert _ends(core, worker, _task(KillPolicy()), None).blame.crash_limit == DEFAULT_CRASH_LIMIT
 
 
-def test_who_is_killed_since_the_fleet_leaves_takes_the_account_along_and_no_blame(core: Core, worker: Child) -> None:
+def test_a_worker_killed_at_the_end_of_the_fleet_leaves_a_record_without_blame(core: Core, worker: Child) -> None:
     blame = _ends(core, worker, _task(KillPolicy()), Reason.STOP).blame
     assert (blame.crash, [task_id for task_id, _ in blame.ran]) == (None, ["id"])

@@ -38,7 +38,7 @@ def adopted(
     return AdoptedLegacy(NOW_US, is_leader, due_us, more, (FromSource(taken, 7, ""),), ())
 
 
-def test_the_next_call_comes_when_something_is_due_or_rings_and_else_after_a_look() -> None:
+def test_the_next_adoption_comes_when_due_or_after_the_poll_interval() -> None:
     assert seconds_to_next(adopted(), is_notified=True) == LEGACY_POLL_SECONDS
     assert seconds_to_next(adopted(), is_notified=False) == UNNOTIFIED_SECONDS
     assert seconds_to_next(adopted(due_in_seconds=0.02), is_notified=True) == pytest.approx(0.02)
@@ -47,11 +47,11 @@ def test_the_next_call_comes_when_something_is_due_or_rings_and_else_after_a_loo
     assert seconds_to_next(adopted(more=True), is_notified=True) == PAUSE_SECONDS
 
 
-def test_whoever_has_not_the_duty_only_looks() -> None:
+def test_a_poller_that_is_not_the_leader_only_polls() -> None:
     assert seconds_to_next(adopted(is_leader=False, due_in_seconds=0.02), is_notified=False) == LEGACY_POLL_SECONDS
 
 
-def test_nothing_is_late_by_more_than_50_ms_while_a_poller_listens_or_looks() -> None:
+def test_no_item_is_over_50_ms_late_while_a_poller_listens() -> None:
     assert UNNOTIFIED_SECONDS < 0.05
 
 
@@ -103,7 +103,7 @@ def test_a_fleet_that_adopts_nothing_never_calls() -> None:
     assert Adopter().round.due_at == float("inf")
 
 
-def test_the_one_on_duty_wants_to_hear_of_all_sources_and_one_that_lost_it_of_none() -> None:
+def test_the_leader_listens_to_all_sources_and_others_to_none() -> None:
     adopter = Adopter(SOURCE, LegacySource("delayed:"))
     two = (FromSource(0, 0, ""),) * 2
     server = FakeServer(*(AdoptedLegacy(0, is_leader, None, False, two, ()) for is_leader in (True, False)))
@@ -126,7 +126,7 @@ def test_a_ring_is_due_at_once_and_counts_once() -> None:
     assert gauge._numbers[gauge._at] == 7
 
 
-def test_each_look_at_a_source_that_cannot_be_read_is_counted_from_nought() -> None:
+def test_each_failed_read_of_a_source_is_counted_from_zero() -> None:
     adopter = Adopter(SOURCE)
     counted = []
     for fault in ("", "it is a hash", "it is a hash"):
@@ -153,7 +153,7 @@ def test_what_was_refused_is_tried_again_and_a_lost_connection_is_for_the_loop()
         adopter.round.step(connection(server), 6.0)
 
 
-def test_a_connection_is_told_what_to_listen_for_and_once_it_hears_there_is_a_look_at_what_came_before() -> None:
+def test_a_tracked_connection_checks_once_for_earlier_items() -> None:
     listening, server = BellState(wanted=("queue:mail",)), FakeServer()
     assert listening.is_outdated
     listening.set_up(connection(server))
@@ -169,7 +169,7 @@ def test_where_a_server_has_no_such_thing_the_bell_goes_on_without(command: str)
     assert (listening.is_notified, listening.is_outdated, listening.client_id) == (False, False, 0)
 
 
-def test_nobody_is_asked_to_tell_of_nothing() -> None:
+def test_without_sources_nothing_is_tracked() -> None:
     listening, server = BellState(), FakeServer()
     listening.set_up(connection(server))
     assert server.sent == [("HELLO", 3), ("CLIENT", "ID")]

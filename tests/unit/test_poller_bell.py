@@ -101,9 +101,7 @@ def _lost() -> ConnectionLost:
     return ConnectionLost("gone", "network")
 
 
-def test_a_parked_connection_that_is_lost_has_the_poller_look_at_once(
-    bell: PollerBell, connection: FakeConnection
-) -> None:
+def test_a_lost_parked_connection_makes_the_poller_check_at_once(bell: PollerBell, connection: FakeConnection) -> None:
     assert not bell.rest(0)
     connection.replies = [_lost()]
     assert bell.rest(LONG_SECONDS)
@@ -122,13 +120,13 @@ def test_it_parks_again_within_the_back_off_however_long_the_rest(
     assert (connection.parked, link.failures) == (3, 1)
 
 
-def test_a_token_is_heard_though_the_bell_cannot_be_parked_again(bell: PollerBell, connection: FakeConnection) -> None:
+def test_a_token_counts_though_the_bell_cannot_be_parked_again(bell: PollerBell, connection: FakeConnection) -> None:
     assert not bell.rest(0)
     connection.replies, connection.sends = [TOKEN], [_lost()]
     assert bell.rest(LONG_SECONDS)
 
 
-def test_a_server_that_is_away_has_nobody_look_and_is_tried_again_after_the_back_off(
+def test_a_server_that_is_away_is_tried_again_after_the_back_off(
     bell: PollerBell, connection: FakeConnection, link: FakeLink
 ) -> None:
     link.connection = _refuse  # type: ignore[method-assign]  # no connection can be made
@@ -155,7 +153,7 @@ def test_what_has_changed_elsewhere_ends_a_rest_and_is_no_ring_of_the_bell(
     assert bell.rest(LONG_SECONDS), "what had rung before wakes nobody again"
 
 
-def test_who_is_to_listen_for_something_else_parks_anew(bell: PollerBell, connection: FakeConnection) -> None:
+def test_a_bell_with_other_keys_to_track_parks_again(bell: PollerBell, connection: FakeConnection) -> None:
     assert not bell.rest(0)
     bell._listening.wanted = ("queue:mail",)
     assert bell.rest(LONG_SECONDS), "a token may have been lost"
@@ -164,7 +162,7 @@ def test_who_is_to_listen_for_something_else_parks_anew(bell: PollerBell, connec
     assert (bell._listening.is_notified, connection.parked, len(tracked)) == (True, 2, 1)
 
 
-def test_a_bell_nobody_rings_is_parked_once(bell: PollerBell, connection: FakeConnection) -> None:
+def test_a_silent_bell_is_parked_once(bell: PollerBell, connection: FakeConnection) -> None:
     assert not bell.rest(0.01)
     connection.replies = [None]
     assert not bell.rest(0.01)
@@ -182,7 +180,7 @@ def test_a_connection_whose_password_expires_is_replaced_between_two_parked_comm
     assert (link.closed, connection.parked) == (1, 2)
 
 
-def test_a_bell_that_was_let_go_parks_anew(bell: PollerBell, connection: FakeConnection) -> None:
+def test_a_disconnected_bell_parks_again(bell: PollerBell, connection: FakeConnection) -> None:
     bell.rest(0)
     bell.disconnect()
     bell.rest(0)

@@ -165,9 +165,7 @@ def test_a_stop_signal_is_seen_before_the_next_chunk(loop: PollerLoop, server: F
     assert loop.process.slot.phase is Phase.DRAINING
 
 
-def test_it_rests_when_nothing_is_due_and_a_sweep_is_all_the_look_it_needs(
-    loop: PollerLoop, server: FakeServer
-) -> None:
+def test_it_rests_when_nothing_is_due_after_one_sweep(loop: PollerLoop, server: FakeServer) -> None:
     loop.run()
     assert server.calls == ["promote", "sweep"]
     assert [seconds > 0 for seconds in server.rests] == [True]
@@ -179,7 +177,7 @@ def test_a_delayed_set_that_is_none_stops_no_sweep(loop: PollerLoop, server: Fak
     assert server.calls == ["promote", "sweep"]
 
 
-def test_a_poller_that_lost_its_connection_listens_at_its_bell_anew(loop: PollerLoop, server: FakeServer) -> None:
+def test_a_poller_that_lost_its_connection_parks_its_bell_again(loop: PollerLoop, server: FakeServer) -> None:
     server.away = [ConnectionLost("gone", "silent")]
     loop.run()
     assert server.disconnected_at == [0]

@@ -18,7 +18,7 @@ def test_a_due_time_is_reckoned_from_when_the_last_call_was_sent() -> None:
     assert NextDue(None, 0, 50.0).due_at == math.inf
 
 
-def test_an_outlook_is_old_after_a_second_and_none_is_older() -> None:
+def test_a_due_time_is_stale_after_a_second() -> None:
     assert NextDue(None, 0, 50.0).stale_at == 51.0
     assert UNKNOWN_DUE.stale_at == -math.inf
 
@@ -28,7 +28,7 @@ def test_a_stand_by_goes_later_by_its_rank() -> None:
     assert Standby(0).seconds(300_000) == 0.0
 
 
-def test_a_stand_by_that_heard_the_bell_goes_first_for_what_was_due_then() -> None:
+def test_a_stand_by_woken_by_the_bell_promotes_without_delay() -> None:
     standby = Standby(1)
     standby.woken_due_us = 300_000
     assert standby.seconds(300_000) == 0.0

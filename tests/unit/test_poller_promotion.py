@@ -75,7 +75,7 @@ def rest_and_step(promoting: Promotion, server: Server) -> int:
     return server.arrived_us[-1]
 
 
-def test_it_looks_at_once_and_then_when_something_is_due(server: Server) -> None:
+def test_it_calls_at_once_and_then_when_something_is_due(server: Server) -> None:
     promoting = promoting_at(server)
     assert promoting.due_at() == -math.inf
     server.dues_us = [server.at_us(0.5)]
@@ -100,14 +100,14 @@ def test_a_call_arrives_when_a_task_is_due_however_late_timers_are(server: Serve
     assert len(server.arrived_us) < 220, "a look ahead and a promotion each"
 
 
-def test_nothing_waiting_is_looked_at_again_within_a_second(server: Server) -> None:
+def test_an_empty_set_is_checked_again_within_a_second(server: Server) -> None:
     promoting = promoting_at(server)
     sent_at = server.now
     step(promoting, server)
     assert promoting.due_at() == sent_at + LONGEST_SECONDS
 
 
-def test_what_a_sweep_learned_saves_a_look(server: Server) -> None:
+def test_a_due_time_from_a_sweep_saves_a_call(server: Server) -> None:
     promoting = promoting_at(server)
     step(promoting, server)
     server.now += 0.9
@@ -115,7 +115,7 @@ def test_what_a_sweep_learned_saves_a_look(server: Server) -> None:
     assert promoting.due_at() == pytest.approx(server.now + 0.25 - AHEAD, abs=1e-5)
 
 
-def test_a_bell_has_it_look_at_once_and_once(server: Server) -> None:
+def test_a_bell_causes_one_call_at_once(server: Server) -> None:
     promoting = promoting_at(server)
     step(promoting, server)
     promoting.bell_rang()
@@ -124,7 +124,7 @@ def test_a_bell_has_it_look_at_once_and_once(server: Server) -> None:
     assert promoting.due_at() > server.now
 
 
-def test_a_bell_heard_before_the_connection_was_lost_is_not_forgotten(server: Server) -> None:
+def test_a_ring_before_a_lost_connection_is_not_forgotten(server: Server) -> None:
     promoting = promoting_at(server, rank=1)
     step(promoting, server)
     promoting.bell_rang()

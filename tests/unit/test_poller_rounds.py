@@ -179,7 +179,7 @@ def test_a_step_is_one_call(poller: Poller) -> None:
     assert poller.server.calls == ["sweep", "reap", "reap", "reap"]
 
 
-def test_an_owner_whose_reaping_is_refused_holds_up_nobody(poller: Poller) -> None:
+def test_an_owner_whose_reaping_is_refused_holds_up_no_other(poller: Poller) -> None:
     poller.server.expired = ["n:1:1", "n:2:1", "n:3:1"]
     poller.server.refused_owners = {"n:1:1"}
     assert poller.until_idle() == ["sweep", "reap", "reap", "reap", "scan"]
@@ -198,7 +198,7 @@ def test_an_owner_that_could_not_be_reaped_for_a_lost_connection_is_next_again(p
     assert poller.server.reaped == ["n:1:1"]
 
 
-def test_a_sweep_tells_what_is_due_next_and_no_other_call_does(poller: Poller) -> None:
+def test_only_a_sweep_reports_the_next_due_time(poller: Poller) -> None:
     poller.server.expired, poller.server.next_due_us = ["n:1:1"], 5_000_000
     assert [poller.step(), poller.step(), poller.step()] == [NextDue(5_000_000, 0, poller.clock.now), None, None]
     assert poller.server.calls == ["sweep", "reap", "scan"]
@@ -210,14 +210,14 @@ def sweeps(poller: Poller, times: int) -> list[str]:
     return [call for call in calls if call in ("sweep", "exists")]
 
 
-def test_while_nothing_is_there_a_look_takes_the_place_of_most_sweeps(poller: Poller) -> None:
+def test_an_idle_fleet_checks_keys_instead_of_most_sweeps(poller: Poller) -> None:
     poller.server.absent = "k", "l"
     poller.until_idle()
     assert sweeps(poller, 8) == ["exists", "exists", "exists", "sweep"] * 2
     assert 4 * SWEEP_SECONDS <= QUIET_SECONDS
 
 
-def test_what_a_look_finds_is_swept_for_at_once(poller: Poller) -> None:
+def test_a_check_that_finds_a_key_sweeps_at_once(poller: Poller) -> None:
     poller.server.absent = "k", "l"
     poller.until_idle()
     poller.server.present = 1
@@ -270,7 +270,7 @@ def test_keys_that_exist_are_tracked_before_they_are_swept(poller: Poller) -> No
     assert poller.sweep_and_what_follows() == ["sweep"]
 
 
-def test_another_set_of_keys_is_tracked_at_the_next_look(poller: Poller) -> None:
+def test_another_set_of_keys_is_tracked_at_the_next_check(poller: Poller) -> None:
     poller.listening.client_id = 7
     poller.server.absent = "k", "l"
     poller.until_idle()
@@ -291,14 +291,14 @@ def test_refused_tracking_is_not_tried_again(poller: Poller) -> None:
     assert poller.rounds.next_at > poller.clock.now
 
 
-def test_a_look_that_finds_nothing_says_that_nothing_is_due(poller: Poller) -> None:
+def test_a_check_that_finds_nothing_reports_nothing_due(poller: Poller) -> None:
     poller.server.absent = "k", "l"
     poller.until_idle()
     poller.clock.now += SWEEP_SECONDS
     assert poller.step() == NextDue(None, 0, poller.clock.now)
 
 
-def test_a_look_that_is_refused_is_a_sweep(poller: Poller) -> None:
+def test_a_refused_check_becomes_a_sweep(poller: Poller) -> None:
     poller.server.absent = "k", "l"
     poller.until_idle()
     poller.server.fail = {"exists": Refused("NOPERM", "noperm")}
@@ -311,7 +311,7 @@ def test_a_lease_that_ends_is_swept_for_within_a_second(poller: Poller) -> None:
     assert sweeps(poller, 2) == ["exists", "sweep"]
 
 
-def test_with_a_short_lease_every_look_is_a_sweep() -> None:
+def test_with_a_short_lease_every_check_is_a_sweep() -> None:
     poller = Poller(lease_seconds=4.0)
     poller.server.absent = "k", "l"
     assert poller.until_idle()[:1] == ["sweep"]
@@ -366,7 +366,7 @@ def test_many_owners_are_adopted_a_hundred_a_call(poller: Poller) -> None:
     assert poller.server.adopted == owners
 
 
-def test_a_scan_pauses_after_twenty_portions_and_begins_anew_each_lease(poller: Poller) -> None:
+def test_a_scan_pauses_after_twenty_chunks_and_restarts_each_lease(poller: Poller) -> None:
     poller.server.scans = [[]] * (SCANS_A_BURST + 2)
     assert poller.until_idle() == ["sweep", *["scan"] * SCANS_A_BURST]
     poller.clock.now += SWEEP_SECONDS
@@ -390,7 +390,7 @@ def test_a_trim_goes_on_while_there_is_more_up_to_20_calls(poller: Poller) -> No
 # What one poller does for all
 
 
-def test_a_poller_that_is_not_the_one_that_walks_walks_nowhere(poller: Poller) -> None:
+def test_a_poller_that_is_not_the_leader_scans_nothing(poller: Poller) -> None:
     poller.server.walks, poller.server.legacy_items = False, 3
     assert poller.until_idle() == ["sweep"]
     poller.clock.now += TRIM_SECONDS
@@ -398,7 +398,7 @@ def test_a_poller_that_is_not_the_one_that_walks_walks_nowhere(poller: Poller) -
     assert poller.server.walked == []
 
 
-def test_a_queue_whose_lane_was_seen_is_listed_and_its_name_told_once(poller: Poller) -> None:
+def test_a_queue_whose_lane_was_seen_is_listed_and_logged_once(poller: Poller) -> None:
     keys = poller.store.keys
     poller.server.scans = [
         [keys.ready_lane("emial").encode(), keys.delayed_lane("emial").encode(), keys.queues.encode()]
@@ -429,13 +429,13 @@ def test_lists_that_look_like_queues_are_named_until_they_are_gone(poller: Polle
     assert poller.shared_text.read() == b"[]"
 
 
-def test_lanes_are_looked_for_within_a_minute_however_long_the_lease(poller: Poller) -> None:
+def test_lanes_are_searched_for_within_a_minute_whatever_the_lease(poller: Poller) -> None:
     poller.until_idle()
     poller.clock.now += KEYS_SECONDS
     assert "scan" in poller.until_idle()
 
 
-def test_what_a_sweep_tells_of_is_looked_for_at_once_and_once(poller: Poller) -> None:
+def test_items_that_a_sweep_reports_are_searched_for_at_once(poller: Poller) -> None:
     poller.until_idle()
     poller.server.legacy_items, poller.server.searches = 2, [[b"[1]", b"5"], [b"[2]", b"6"]]
     assert poller.sweep_and_what_follows() == ["sweep", "zscan", "adopt_scheduled", "zscan", "adopt_scheduled"]
@@ -444,7 +444,7 @@ def test_what_a_sweep_tells_of_is_looked_for_at_once_and_once(poller: Poller) ->
     assert poller.sweep_and_what_follows() == ["sweep"]
 
 
-def test_what_a_search_did_not_find_is_not_looked_for_each_second(poller: Poller) -> None:
+def test_items_that_a_search_missed_are_not_searched_for_each_second(poller: Poller) -> None:
     """As a ticket that somebody deleted: then its task is known by its id."""
     poller.until_idle()
     poller.server.legacy_items = 1
@@ -456,7 +456,7 @@ def test_what_a_search_did_not_find_is_not_looked_for_each_second(poller: Poller
     assert "zscan" in poller.until_idle()
 
 
-def test_a_walk_of_the_audit_is_a_call_at_a_time_and_its_finding_is_shown_while_this_poller_walks(
+def test_the_audit_scan_makes_one_call_at_a_time_and_shows_its_result(
     poller: Poller,
 ) -> None:
     poller.server.unplaced = [b"a"]
@@ -475,7 +475,7 @@ def test_a_walk_of_the_audit_is_a_call_at_a_time_and_its_finding_is_shown_while_
     assert len(poller.server.walked) == 5
 
 
-def test_a_walk_that_is_refused_is_left_out_until_the_next(poller: Poller) -> None:
+def test_a_refused_scan_waits_for_the_next(poller: Poller) -> None:
     poller.server.fail = {"lists": Refused("NOPERM", "noperm")}
     poller.until_idle()
     assert poller.sweep_and_what_follows() == ["sweep"]

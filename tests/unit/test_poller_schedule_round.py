@@ -87,7 +87,7 @@ def test_without_schedules_it_does_nothing(poller: Poller) -> None:
     assert (poller.round.due_at, poller.until_idle()) == (math.inf, [])
 
 
-def test_who_walks_looks_first_and_the_others_when_that_one_does_not(poller: Poller) -> None:
+def test_the_leader_enqueues_first_and_the_others_if_it_does_not(poller: Poller) -> None:
     poller.sweep(NOW_US + 10 * SECOND_US)
     assert poller.round.due_at == NOW + 10 - UPCOMING_SECONDS
     poller.sweep(NOW_US + 10 * SECOND_US, is_leader=False)
@@ -111,7 +111,7 @@ def test_all_outcomes_of_a_schedule_are_counted_from_its_first_occurrence_on(pol
     assert found == [("a", outcome) for outcome in metrics.OCCURRENCE_OUTCOMES]
 
 
-def test_what_cannot_be_read_or_is_refused_holds_up_nobody(poller: Poller) -> None:
+def test_an_unreadable_or_refused_schedule_holds_up_no_other(poller: Poller) -> None:
     texts = (b"no record", b"1 0 0 0 0 -\nno schedule", b'1 0 0 0 0 -\n{"task":"t","queue":"q","cron":"no"}')
     poller.found = [
         *(StoredSchedule(f"bad{number}", text) for number, text in enumerate(texts)),
@@ -124,7 +124,7 @@ def test_what_cannot_be_read_or_is_refused_holds_up_nobody(poller: Poller) -> No
     assert poller.advanced == ["good"]
 
 
-def test_behind_a_full_page_the_next_is_looked_at_without_another_sweep(poller: Poller) -> None:
+def test_after_a_full_page_the_next_follows_without_a_sweep(poller: Poller) -> None:
     full = [kept(f"s{number}") for number in range(SCHEDULES_A_PAGE)]
     poller.found, poller.next_found = full, [kept("last")]
     poller.sweep(0)
@@ -138,7 +138,7 @@ def test_a_full_page_of_which_nothing_can_be_read_waits_for_the_next_sweep(polle
     assert poller.until_idle() == ["upcoming"]
 
 
-def test_a_full_server_is_asked_again_after_the_next_sweep_and_holds_up_nothing_else(poller: Poller) -> None:
+def test_a_full_server_is_tried_again_after_the_next_sweep(poller: Poller) -> None:
     poller.found, poller.fail = [kept("a"), kept("b")], {"a": PushedBack("OOM", "oom")}
     poller.sweep(0)
     assert poller.until_idle() == ["upcoming", "advance"]

@@ -66,7 +66,7 @@ def test_what_was_left_at_a_time_is_dropped_later_and_what_found_no_room_is_no_p
     assert (told, slot.outcomes()) == ((4, 4), (4, b"later"))
 
 
-def test_metrics_are_untouched_by_outcomes_that_begin_anew_at_the_front() -> None:
+def test_outcomes_that_wrap_around_leave_the_metrics_untouched() -> None:
     slot = _slot()
     slot.metrics[:8] = b"\xff" * 8
     slot.add_outcomes(1, b"x" * (OUTCOMES_BYTES - 1))

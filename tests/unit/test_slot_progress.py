@@ -43,7 +43,7 @@ def task_index(request: pytest.FixtureRequest) -> Place:
     return Place(request.param)
 
 
-def test_what_a_task_says_is_read_until_it_says_something_else(task_index: Place) -> None:
+def test_progress_is_read_until_the_task_reports_more(task_index: Place) -> None:
     record = task_index.record
     assert (record.has_progress, record.progress_of(ENTRY)) == (False, b"")
     for text in (b"first", b"x" * LONGEST, b"last"):
@@ -67,7 +67,7 @@ def test_nothing_is_left_of_it_for_the_next_task_nor_for_the_next_attempt_or_lif
     assert record.progress_of(ENTRY) == b""
 
 
-def test_what_an_earlier_task_left_running_says_nothing_of_the_task_that_runs() -> None:
+def test_what_an_earlier_task_left_running_reports_no_progress_for_the_next() -> None:
     record = Place(entry=NEXT).record
     record.report_progress(NEXT, b"5")
     record.report_progress(ENTRY, b"99")
@@ -79,7 +79,7 @@ def test_what_an_earlier_task_left_running_says_nothing_of_the_task_that_runs() 
 
 
 @pytest.mark.parametrize("byte", [b"\x00", b"\x77", b"\xff"])
-def test_a_record_that_was_written_over_says_nothing(task_index: Place, byte: bytes) -> None:
+def test_an_overwritten_record_has_no_progress(task_index: Place, byte: bytes) -> None:
     record = task_index.record
     record.report_progress(ENTRY, b"5")
     at = (record_at(record.task_index) + RECORD.progress) * WORD

@@ -22,7 +22,7 @@ def slot_of(concurrency: int) -> Slot:
 
 
 @pytest.mark.parametrize("concurrency", [1, 2, MAX_CONCURRENCY])
-def test_every_place_has_a_record_of_its_own(concurrency: int) -> None:
+def test_every_task_index_has_a_record_of_its_own(concurrency: int) -> None:
     slot = slot_of(concurrency)
     for task_index in range(concurrency):
         assert (
@@ -36,7 +36,7 @@ def test_every_place_has_a_record_of_its_own(concurrency: int) -> None:
     assert slot.running_times() == tuple(TaskTimes(at, at + 1, 0, 1, at) for at in range(concurrency))
 
 
-def test_only_places_with_a_task_are_listed() -> None:
+def test_only_records_with_a_task_are_listed() -> None:
     slot = slot_of(5)
     for task_index in (1, 2, 4):
         slot.record(task_index).start(ENTRY, "name", 1, 2)
@@ -46,7 +46,7 @@ def test_only_places_with_a_task_are_listed() -> None:
 
 
 @pytest.mark.parametrize("task_index", [0, 1, 4])
-def test_a_slot_has_worked_once_a_task_in_any_place_has_ended(task_index: int) -> None:
+def test_a_slot_has_worked_once_any_task_has_ended(task_index: int) -> None:
     slot = slot_of(5)
     seen = [slot.has_worked]
     slot.record(task_index).start(ENTRY, "name", 1, 2)
@@ -56,7 +56,7 @@ def test_a_slot_has_worked_once_a_task_in_any_place_has_ended(task_index: int) -
     assert seen == [False, False, True]
 
 
-def test_a_cancel_is_of_one_place_and_one_number() -> None:
+def test_a_cancellation_is_for_one_index_and_number() -> None:
     slot = slot_of(3)
     for task_index in range(3):
         slot.record(task_index).start(ENTRY, "name", 1, 2)
@@ -67,7 +67,7 @@ def test_a_cancel_is_of_one_place_and_one_number() -> None:
     assert not slot.record(1).is_cancelled()
 
 
-def test_a_new_life_inherits_no_task_and_no_cancel_of_any_place() -> None:
+def test_a_new_process_inherits_no_task_and_no_cancellation() -> None:
     slot = slot_of(3)
     for task_index in range(3):
         slot.record(task_index).start(ENTRY, "name", 1, 2)
@@ -79,7 +79,7 @@ def test_a_new_life_inherits_no_task_and_no_cancel_of_any_place() -> None:
     assert not any(slot.record(task_index).is_cancelled() for task_index in range(3))
 
 
-def test_a_life_with_fewer_places_shows_nothing_of_one_with_more() -> None:
+def test_a_process_with_less_concurrency_shows_nothing_of_the_one_before() -> None:
     slot = slot_of(3)
     for task_index in range(3):
         slot.record(task_index).start(ENTRY, "name", 1, 2)
@@ -87,7 +87,7 @@ def test_a_life_with_fewer_places_shows_nothing_of_one_with_more() -> None:
     assert slot.running() == []
 
 
-def test_the_place_whose_coroutine_steps_is_shown_while_it_does() -> None:
+def test_the_task_whose_coroutine_takes_a_step_is_shown() -> None:
     slot = slot_of(3)
     seen = [slot.stepping]
     for task_index in (0, 2):
@@ -97,13 +97,13 @@ def test_the_place_whose_coroutine_steps_is_shown_while_it_does() -> None:
     assert [*seen, slot.stepping] == [None, 0, 2, None]
 
 
-def test_a_step_of_a_place_that_there_is_not_is_none() -> None:
+def test_a_step_of_an_index_out_of_range_is_ignored() -> None:
     slot = slot_of(3)
     slot.record(3).enter_step()  # as whatever runs in the worker may write
     assert slot.stepping is None
 
 
-def test_the_beat_of_a_task_is_that_of_its_process_only_where_no_other_runs() -> None:
+def test_a_tasks_heartbeat_counts_for_the_process_only_without_concurrency() -> None:
     alone, beside = slot_of(1), slot_of(2)
     for slot in (alone, beside):
         slot.heartbeat(5)
@@ -118,7 +118,7 @@ def test_nothing_is_held_up_where_several_run() -> None:
     assert slot.held_up_by == 0
 
 
-def test_nothing_is_believed_of_any_place_of_a_slot_that_was_written_over() -> None:
+def test_an_overwritten_slot_shows_no_tasks() -> None:
     region = memoryview(bytearray(REGION_BYTES))
     slot = Slot(region, memoryview(bytearray(PROCESS_ROW_BYTES)))
     slot.assign(nonce=7, concurrency=MAX_CONCURRENCY)
@@ -128,7 +128,7 @@ def test_nothing_is_believed_of_any_place_of_a_slot_that_was_written_over() -> N
     assert (slot.record(9).current(), slot.record(9).number) == (None, 0)
 
 
-def test_further_places_take_memory_only_where_they_are_used() -> None:
+def test_further_records_take_memory_only_if_used() -> None:
     memory = SlotMemory.create(2)
     memory.slot(0).assign(nonce=1)
     before = os.fstat(memory.fd).st_blocks * 512

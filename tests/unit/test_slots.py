@@ -130,7 +130,7 @@ class _Restless(TaskRecord):
         return self.looks
 
 
-def test_a_look_at_a_task_that_changes_all_the_time_ends() -> None:
+def test_reading_a_task_that_changes_all_the_time_ends() -> None:
     region = memoryview(bytearray(REGION_BYTES))
     record = _Restless(0, region, region.cast("q"), memoryview(bytearray(PROCESS_ROW_BYTES)).cast("q"))
     assert (record.current(), record.times()) == (None, None)
@@ -163,7 +163,7 @@ def test_a_child_can_read_what_its_master_tells_it_and_write_only_its_region() -
         entered.slot.renewed_ns = 6
 
 
-def test_a_beat_only_moves_forward() -> None:
+def test_a_heartbeat_only_moves_forward() -> None:
     slot = _slot()
     slot.heartbeat()
     first = slot.heartbeat_ns
@@ -171,7 +171,7 @@ def test_a_beat_only_moves_forward() -> None:
     assert slot.heartbeat_ns >= first > 0
 
 
-def test_the_lease_is_renewed_by_another_word_than_the_beat() -> None:
+def test_the_lease_and_the_heartbeat_are_separate_words() -> None:
     slot = _slot()
     slot.heartbeat()
     before = slot.heartbeat_ns
@@ -189,7 +189,7 @@ def test_the_current_task_is_what_was_started_last(tasks: list[TaskInSlot]) -> N
         assert slot.record(0).current() is None
 
 
-def test_a_task_without_a_name_yet_is_unknown_until_it_is_told() -> None:
+def test_a_task_is_unknown_until_its_name_is_published() -> None:
     record = _slot().record(0)
     for task_index in range(3):
         entry = f"id{task_index} queue i 1 2 0 0 0 0 -".encode()
@@ -255,7 +255,7 @@ def test_a_claim_is_held_up_only_by_a_task_that_runs_before_or_behind_others_of_
     assert seen == [0, 1, 0, 0, 5]
 
 
-def test_what_is_held_up_is_the_task_that_runs_and_the_outcomes_before_it() -> None:
+def test_a_held_up_slot_shows_the_running_task_and_earlier_outcomes() -> None:
     slot = _slot()
     assert slot.held_up() is None
     task = TaskInSlot(_ENTRY, "name", 1, 2, claimed_ns=1, unstarted=3, number=1)
@@ -264,7 +264,7 @@ def test_what_is_held_up_is_the_task_that_runs_and_the_outcomes_before_it() -> N
     assert slot.held_up() == (task, (4, b"outcome"))
 
 
-def test_a_watch_is_asked_for_until_it_is_granted_and_again_after_its_end() -> None:
+def test_a_watch_is_requested_until_granted_and_again_after_its_end() -> None:
     slot = _slot()
     assert not slot.grant_watch()
     assert [slot.request_watch(), slot.request_watch()] == [True, True]

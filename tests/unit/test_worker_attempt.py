@@ -180,7 +180,7 @@ def test_what_comes_too_late_is_not_run_and_not_left_in_the_slot() -> None:
     assert bench.slot.record(0).current() is None
 
 
-def test_redis_is_told_before_a_task_starts_that_may_start_once_at_most() -> None:
+def test_redis_marks_an_at_most_once_task_before_it_starts() -> None:
     bench = Bench()
 
     def charge() -> None:
@@ -211,7 +211,7 @@ def test_what_may_not_begin_is_not_run_and_not_left_in_the_slot() -> None:
     assert bench.slot.record(0).current() is None
 
 
-def test_the_back_off_is_asked_once_for_each_number_of_failures_and_redis_by_no_other_task() -> None:
+def test_the_back_off_is_called_once_per_number_of_failures() -> None:
     bench = Bench()
     asked: list[int] = []
 
@@ -245,7 +245,7 @@ def test_the_slot_tells_how_many_of_the_claim_come_after_the_task() -> None:
     assert before_ns <= seen.claimed_ns <= boottime_ns()
 
 
-def test_a_beat_of_the_task_moves_its_deadline_in_the_slot_too() -> None:
+def test_a_heartbeat_of_the_task_moves_its_deadline_in_the_slot() -> None:
     bench = Bench()
     deadlines: list[datetime | None] = []
 
@@ -269,7 +269,7 @@ def test_a_beat_of_the_task_moves_its_deadline_in_the_slot_too() -> None:
     assert second > first
 
 
-def test_a_beat_that_comes_after_its_task_has_ended_extends_no_other() -> None:
+def test_a_heartbeat_after_the_end_of_its_task_extends_no_other() -> None:
     bench = Bench()
     left_running: list[CurrentTask] = []
 
@@ -306,7 +306,7 @@ def test_an_expired_task_meets_no_hook() -> None:
     assert not bench.seen_tasks
 
 
-def test_the_hooks_for_the_dead_have_the_fleets_time_limit_anew() -> None:
+def test_the_hooks_for_dead_tasks_have_the_fleets_time_limit_again() -> None:
     bench = Bench()
 
     def bury(_task: CurrentTask, _reason: str) -> None:
@@ -336,7 +336,7 @@ def test_the_hooks_for_the_dead_have_the_fleets_time_limit_anew() -> None:
         (None, []),
     ],
 )
-def test_the_hooks_for_failures_are_told_what_was_raised_and_what_follows(
+def test_failure_hooks_receive_the_exception_and_what_follows(
     raised: Exception | None, told: list[tuple[str, str, bool]]
 ) -> None:
     bench, failures = Bench(), list[AttemptFailure]()
@@ -354,7 +354,7 @@ def test_the_hooks_for_failures_are_told_what_was_raised_and_what_follows(
     assert all(each.exception is raised for each in failures)
 
 
-def test_the_hooks_for_failures_are_told_of_what_could_not_be_run() -> None:
+def test_failure_hooks_receive_tasks_that_could_not_run() -> None:
     bench, failures = Bench(), list[AttemptFailure]()
     bench.hooks.failure.append(lambda _task, failure: failures.append(failure))
     bench.executor.maker.call_failure_hooks(bench.attempt(_body("unheard_of")))
@@ -362,7 +362,7 @@ def test_the_hooks_for_failures_are_told_of_what_could_not_be_run() -> None:
     assert (failure.reason, failure.exception, failure.is_dead) == ("unknown_task", None, True)
 
 
-def test_no_hook_is_told_of_a_task_that_lives() -> None:
+def test_no_dead_hook_is_called_for_a_live_task() -> None:
     bench = Bench()
 
     def resize() -> None: ...
@@ -376,7 +376,7 @@ def test_no_hook_is_told_of_a_task_that_lives() -> None:
     assert not bench.seen_tasks
 
 
-def test_a_task_says_how_far_it_is_from_its_threads_and_coroutines_too() -> None:
+def test_a_task_reports_progress_from_its_threads_and_coroutines() -> None:
     bench = Bench()
     said: list[bytes] = []
 
@@ -412,7 +412,7 @@ async def _say_progress(done: float) -> None:
     current_task().progress(done)
 
 
-def test_a_task_that_says_what_is_no_number_fails() -> None:
+def test_a_task_that_reports_progress_without_a_number_fails() -> None:
     bench = Bench()
 
     def wrong() -> None:
@@ -424,7 +424,7 @@ def test_a_task_that_says_what_is_no_number_fails() -> None:
     assert b"a number from 0 to 9e15, not 'half'" in outcome.record
 
 
-def test_what_is_kept_of_a_failed_attempt_says_where_and_for_how_long() -> None:
+def test_the_record_of_a_failed_attempt_has_owner_and_run_time() -> None:
     bench = Bench()
     bench.executor = dataclasses.replace(
         bench.executor, maker=dataclasses.replace(bench.executor.maker, owner="node:8:1")
@@ -479,7 +479,7 @@ def test_a_result_is_refused_with_the_reason(value: object, said: str) -> None:
     assert attempt.settlement().run.endswith(f" give {said}".encode())
 
 
-def test_the_account_of_a_run_says_when_it_began_how_long_it_took_and_who_ran_it() -> None:
+def test_the_record_of_a_run_has_its_start_run_time_and_process() -> None:
     bench = Bench()
     bench.declare(lambda: None, name="work")
     bench.declare(lambda: None, name="forget", remember=False)
@@ -578,7 +578,7 @@ def test_a_slot_that_was_wiped_cancels_nothing() -> None:
     assert isinstance(bench.attempt(_body("fail")).outcome, RetryOutcome)
 
 
-def test_a_task_that_asks_is_told_of_its_own_cancel_alone() -> None:
+def test_a_task_sees_only_its_own_cancellation() -> None:
     bench, asked = Bench(), []
 
     def ask() -> None:
@@ -601,7 +601,7 @@ def test_a_task_that_asks_is_told_of_its_own_cancel_alone() -> None:
         (ThrottleStatus.GONE, None),
     ],
 )
-def test_a_task_with_a_rate_is_asked_for_before_it_begins(status: ThrottleStatus, ended: object) -> None:
+def test_a_task_with_a_rate_needs_permission_before_it_starts(status: ThrottleStatus, ended: object) -> None:
     bench, calls = Bench(), list[str]()
     bench.declare(lambda: calls.append("called"), "slow", rate=Rate(100_000, 1), crash_limit=0)
     bench.status = status
@@ -611,7 +611,7 @@ def test_a_task_with_a_rate_is_asked_for_before_it_begins(status: ThrottleStatus
     assert (len(bench.throttle_calls), len(bench.start_calls), len(calls)) == (1, started, started)
 
 
-def test_a_task_without_a_rate_asks_nobody() -> None:
+def test_a_task_without_a_rate_needs_no_permission() -> None:
     bench = Bench()
     bench.declare(lambda: None, "plain")
     bench.attempt(_body("plain"))

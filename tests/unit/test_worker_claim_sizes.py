@@ -51,7 +51,7 @@ def test_a_claim_of_even_tasks_is_worth_five_milliseconds_or_is_one_task(took_ns
     assert limit == MOST or (limit + 1) * took_ns > CLAIM_NS
 
 
-def test_tasks_of_five_milliseconds_and_more_come_alone() -> None:
+def test_tasks_of_five_milliseconds_or_more_are_claimed_one_by_one() -> None:
     prefetch, limit = _settled([6 * MILLISECOND_NS])
     assert limit == 1
     assert prefetch.limits == NO_LIMITS

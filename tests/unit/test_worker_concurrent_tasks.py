@@ -32,7 +32,7 @@ class Watched:
         return running
 
 
-def test_the_slot_names_the_place_whose_step_runs_also_in_what_a_task_has_started() -> None:
+def test_the_slot_shows_the_task_index_whose_step_runs() -> None:
     watched, seen = Watched(), []
 
     async def started() -> None:
@@ -56,7 +56,7 @@ def test_the_slot_names_the_place_whose_step_runs_also_in_what_a_task_has_starte
     assert seen == [1, 1, 1, 2, 2, 2]
 
 
-def test_who_holds_up_the_loop_is_known_and_what_outlived_its_task_names_nobody_in_the_slot() -> None:
+def test_the_task_that_blocks_the_loop_is_known() -> None:
     watched, seen = Watched(), []
     first, second = watched.running
 
@@ -80,7 +80,7 @@ def test_who_holds_up_the_loop_is_known_and_what_outlived_its_task_names_nobody_
     assert (seen, watched.blocked) == ([None], [1])
 
 
-def test_a_coroutine_that_leaves_the_process_fails_who_awaits_it_and_no_other() -> None:
+def test_a_coroutine_that_leaves_the_process_fails_only_its_awaiter() -> None:
     watched = Watched()
 
     async def leaves() -> None:
@@ -96,7 +96,7 @@ def test_a_coroutine_that_leaves_the_process_fails_who_awaits_it_and_no_other() 
 
     async def main() -> str:
         asyncio.get_running_loop().set_task_factory(watched.steps.make_task)
-        told: str = await watched.steps.drive(task(watched.running[0]), watched.running[0])
-        return told
+        returned: str = await watched.steps.drive(task(watched.running[0]), watched.running[0])
+        return returned
 
     assert "SystemExit(3)" in asyncio.run(main())

@@ -1,4 +1,4 @@
-"""A worker's long wait at its doorbells: it ends early when nobody has heard of the server, and only then."""
+"""The long wait of a worker at its doorbells ends early if there are no replies of the server, and only then."""
 
 from typing import Any, cast
 
@@ -67,13 +67,13 @@ def listen(world: World) -> float:
     return world.now - began
 
 
-def test_a_wait_goes_on_while_the_master_hears_of_the_server(world: World) -> None:
+def test_a_wait_continues_while_the_master_gets_replies(world: World) -> None:
     world.answered_at = world.now + LONG_PARK_SECONDS
     assert listen(world) == LONG_PARK_SECONDS
     assert world.waits <= 1 + LONG_PARK_SECONDS / PARK_SECONDS  # it looks no oftener than the master renews
 
 
-def test_a_wait_is_given_up_when_neither_the_worker_nor_its_master_hears_of_the_server(world: World) -> None:
+def test_a_wait_ends_if_neither_worker_nor_master_gets_replies(world: World) -> None:
     world.now += PARK_SECONDS - 0.001  # the last renewal is long ago, but this connection was there a moment ago
     world.silent_at = began = world.now
     with pytest.raises(ConnectionLost, match="8 s"):
@@ -88,7 +88,7 @@ def test_a_server_that_falls_silent_in_the_middle_of_a_wait_is_given_up_in_time(
     assert world.now - world.silent_at <= SILENT_SECONDS
 
 
-def test_a_wait_without_an_end_is_given_up_though_the_master_hears_of_the_server(world: World) -> None:
+def test_a_wait_past_its_end_is_given_up_despite_replies_to_the_master(world: World) -> None:
     began = world.now
     with pytest.raises(ConnectionLost):
         listen(world)

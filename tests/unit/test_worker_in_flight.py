@@ -1,4 +1,4 @@
-"""What a worker has in hand stays there until an answer has named it."""
+"""The tasks and outcomes that a worker holds stay recorded until a reply confirms them."""
 
 from rota.protocol.entry import parse_entry
 from rota.protocol.outcome import ARGS_PER_SETTLEMENT, DONE, Release, Settlement
@@ -23,7 +23,7 @@ def _reply(word: TurnStatus, *claims: Claim) -> TurnReply:
 
 
 def _with_outcomes() -> InFlight:
-    """One is told by its lines, the other by four arguments."""
+    """One outcome is sent as lines, the other as four arguments."""
     in_flight = InFlight(tokens=["q"])
     in_flight.finish(Settlement(_claim("a").entry, DONE, RUN_RECORD))
     in_flight.finish(Settlement(_claim("b").entry, DONE))
@@ -36,14 +36,14 @@ def _in_flight(*ids: str) -> InFlight:
     return in_flight
 
 
-def test_a_turn_without_an_answer_is_made_again_the_same() -> None:
+def test_a_turn_without_a_reply_is_repeated_unchanged() -> None:
     in_flight = _with_outcomes()
     assert in_flight.turn(1) == in_flight.turn(1)
     assert in_flight.turn(1).settlements.count == ARGS_PER_SETTLEMENT
     assert in_flight.turn(1).plain == (b"\n" + _claim("a").entry.text + b"\n" + RUN_RECORD,)
 
 
-def test_an_answer_takes_outcomes_and_tokens_off_the_books() -> None:
+def test_a_reply_confirms_outcomes_and_tokens() -> None:
     in_flight = _with_outcomes()
     in_flight.turn(1)
     in_flight.take_reply(_reply(TurnStatus.OK, _claim("c")), ANCHOR)
@@ -52,7 +52,7 @@ def test_an_answer_takes_outcomes_and_tokens_off_the_books() -> None:
     assert in_flight.next().entry.id == "c"
 
 
-def test_tokens_stay_until_an_answer_other_than_more() -> None:
+def test_tokens_stay_until_a_reply_other_than_more() -> None:
     in_flight = InFlight(tokens=["q"])
     in_flight.take_reply(_reply(TurnStatus.MORE), ANCHOR)
     assert in_flight.turn(1).tokens == ("q",)
@@ -60,7 +60,7 @@ def test_tokens_stay_until_an_answer_other_than_more() -> None:
     assert in_flight.turn(1).tokens == ()
 
 
-def test_what_is_given_back_goes_last_claimed_first_and_may_have_been_given_back_before() -> None:
+def test_entries_are_given_back_last_claimed_first() -> None:
     in_flight = _in_flight("a", "b")
     released = in_flight.give_back()
     assert [settlement.entry.id for settlement in released] == ["b", "a"]
@@ -90,7 +90,7 @@ def test_only_the_first_of_a_claim_may_be_started_however_late() -> None:
     assert not in_flight.is_overrun(LATE_NS)
 
 
-def test_an_answer_without_claims_makes_nothing_fresh_that_was_claimed_before() -> None:
+def test_a_reply_without_claims_does_not_renew_older_claims() -> None:
     in_flight = _in_flight("a", "b")
     in_flight.next()
     in_flight.take_reply(_reply(TurnStatus.OK), Anchor(0, LATE_NS, LATE_NS))
@@ -118,7 +118,7 @@ def _lines(task_id: str) -> bytes:
     return b"\n" + _claim(task_id).entry.text + b"\n" + RUN_RECORD
 
 
-def test_what_ends_while_a_turn_is_under_way_is_told_by_the_next_one() -> None:
+def test_an_outcome_during_a_turn_is_sent_by_the_next_turn() -> None:
     in_flight = _while_two_are_left()
     _end(in_flight)
     _end(in_flight)
@@ -128,7 +128,7 @@ def test_what_ends_while_a_turn_is_under_way_is_told_by_the_next_one() -> None:
     assert not in_flight.has_unconfirmed
 
 
-def test_without_an_answer_the_next_turn_tells_all_that_ended_and_asks_what_is_held() -> None:
+def test_without_a_reply_the_next_turn_sends_all_outcomes_and_lists_held_tasks() -> None:
     in_flight = _while_two_are_left()
     _end(in_flight)
     assert in_flight.may_hold_more
@@ -140,7 +140,7 @@ def test_behind_the_last_task_of_a_claim_more_may_wait_while_a_turn_is_under_way
     assert [in_flight.next().unstarted for _ in range(2)] == [1, 1]
 
 
-def test_what_came_while_a_task_ran_long_enough_for_a_recall_is_asked_for_again() -> None:
+def test_claims_that_may_have_been_taken_back_are_queried_again() -> None:
     last_ns = RECEIVED_NS + SAFE_CLAIM_AGE_NS
     for ended_ns, is_late in ((last_ns, False), (last_ns + 1, True)):
         in_flight = _while_two_are_left()

@@ -21,12 +21,12 @@ def test_nothing_starts_and_nothing_is_claimed_when_it_must_not(mode: Mode) -> N
 
 
 @pytest.mark.parametrize("need", IN_HAND)
-def test_nobody_leaves_with_something_in_hand_unless_it_is_lost(need: Need) -> None:
+def test_no_worker_leaves_with_tasks_unless_it_is_lost(need: Need) -> None:
     assert [mode for mode in Mode if STEPS[mode][need] is Step.LEAVE] == [Mode.LOST]
 
 
 @pytest.mark.parametrize("need", [Need.UNCONFIRMED, Need.UNKNOWN_CLAIM])
-def test_what_is_owed_is_never_slept_on(need: Need) -> None:
+def test_a_worker_never_sleeps_on_unconfirmed_outcomes(need: Need) -> None:
     assert not [mode for mode in Mode if STEPS[mode][need] in (Step.PARK, Step.HOLD)]
 
 
@@ -36,7 +36,7 @@ def test_what_may_not_be_started_is_given_back(mode: Mode) -> None:
     assert given_back == (set() if mode is Mode.LOST else {Need.OVERRUN, Need.CLAIMED})
 
 
-def test_who_works_runs_what_is_claimed_and_sleeps_only_when_nothing_was_found() -> None:
+def test_a_working_worker_runs_its_claims_and_sleeps_only_if_none_are_found() -> None:
     working = STEPS[Mode.WORKING]
     assert [need for need in Need if working[need] is Step.RUN] == [Need.CLAIMED]
     assert [need for need in Need if working[need] is Step.PARK] == [Need.SLEEP]
@@ -46,7 +46,7 @@ def test_who_works_runs_what_is_claimed_and_sleeps_only_when_nothing_was_found()
     ]  # fmt: skip
 
 
-def test_who_leaves_tells_and_asks_before_it_goes() -> None:
+def test_a_leaving_worker_settles_and_queries_first() -> None:
     leaving = STEPS[Mode.LEAVING]
     assert leaving[Need.UNCONFIRMED] is Step.SETTLE
     assert leaving[Need.UNKNOWN_CLAIM] is Step.QUERY
@@ -66,7 +66,7 @@ def test_who_leaves_tells_and_asks_before_it_goes() -> None:
         (TurnStatus.MORE, "", False),
     ],
 )
-def test_a_token_is_told_on_unless_its_own_queue_was_claimed_from_or_nothing_is_there(
+def test_a_token_is_passed_on_unless_its_queue_was_served_or_empty(
     word: TurnStatus, claimed_from: str, passed_on: bool
 ) -> None:
     claims = (Claim(parse_entry(f"id {claimed_from} i 1 1 0 0 0 0 -".encode()), b""),) if claimed_from else ()

@@ -63,7 +63,7 @@ def test_a_life_without_a_limit_and_one_of_a_single_task() -> None:
 MINUTE_NS = 60 * 10**9
 
 
-def test_a_turn_that_waited_at_a_doorbell_borrows_the_reading_of_one_answered_at_once() -> None:
+def test_a_delayed_turn_uses_the_reading_of_an_immediate_one() -> None:
     clock = RedisClock()
     clock.from_immediate_reply(now_us=1_000_000, sent_ns=5_000_000, received_ns=7_000_000)
     # Ten seconds on by either clock; it was sent long before.
@@ -97,7 +97,7 @@ def test_of_two_readings_within_a_minute_the_tighter_one_is_kept() -> None:
     assert anchor.sent_ns == 10_005_000_000
 
 
-def test_a_reading_that_contradicts_the_known_one_takes_its_place() -> None:
+def test_a_reading_that_contradicts_the_known_one_replaces_it() -> None:
     clock = RedisClock()
     clock.from_immediate_reply(now_us=1_000_000, sent_ns=5_000_000, received_ns=7_000_000)
     clock.from_immediate_reply(

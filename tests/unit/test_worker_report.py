@@ -81,7 +81,7 @@ def events_in(fd: int) -> list[str]:
         (LogSettings(format="json", level="error", tasks="all"), []),
     ],
 )
-def test_of_what_ends_well_only_what_was_asked_for_is_told(
+def test_only_the_successes_that_the_settings_select_are_logged(
     log_fd: int, settings: LogSettings, events: list[str]
 ) -> None:
     log.configure(settings, log_fd)
@@ -91,7 +91,7 @@ def test_of_what_ends_well_only_what_was_asked_for_is_told(
     assert events_in(log_fd) == events
 
 
-def test_every_attempt_counts_whether_it_is_told_or_not() -> None:
+def test_every_attempt_counts_whether_it_is_logged_or_not() -> None:
     bench = Bench(LogSettings(tasks="failures", level="error"))
     for outcome in (DONE, DONE, RetryOutcome(1)):
         bench.end(outcome)
@@ -101,9 +101,7 @@ def test_every_attempt_counts_whether_it_is_told_or_not() -> None:
 
 
 @pytest.mark.parametrize(("objective", "told"), [(0.0005, ["task.done", "task.retried"]), (0.01, ["task.retried"])])
-def test_of_what_ends_well_what_started_later_than_its_objective_is_told_if_that_was_asked_for(
-    log_fd: int, objective: float, told: list[str]
-) -> None:
+def test_late_successes_are_logged_if_the_settings_require_it(log_fd: int, objective: float, told: list[str]) -> None:
     log.configure(LogSettings(format="json", tasks="late"), log_fd)
     bench = Bench(LogSettings(tasks="late"), lag_objectives={"mail": objective})
     bench.end(DONE)
@@ -127,7 +125,7 @@ def test_claims_count_by_queue() -> None:
     assert bench.numbers(CLAIMS.name) == {("a",): (2.0,), ("b",): (1.0,)}
 
 
-def test_what_another_answer_will_bring_again_counts_as_neither_claim_nor_empty_turn() -> None:
+def test_claims_that_another_reply_will_bring_again_are_not_counted() -> None:
     bench = Bench(LogSettings())
     claim = Claim(parse_entry(b"id a i 1 1 0 0 0 0 -"), b"")
     bench.report.turn(TurnReply(TurnStatus.OK, 0, 0, (), (claim,), ()), 1, counts_claims=False)
