@@ -25,7 +25,7 @@ BEGINNING_US: Final = 1_752_345_678_901_234  # a day in 2025, and not a round nu
 
 
 # The tests do not move the server's own clock, by which the data of a rate would expire too soon.
-LASTS: Final = b"local lasts_ms = math.ceil((untill - now) / 1000) + 1"
+LASTS: Final = b"local lasts_ms = math.ceil((until_us - now) / 1000) + 1"
 LASTS_LONG: Final = b"local lasts_ms = 3600000"
 
 
@@ -36,6 +36,7 @@ def script_of(name: str, text: bytes) -> Script:
 @cache
 def on_the_test_clock(script: Script) -> Script:
     """Return the script with the clock of its namespace."""
+    assert (LASTS in script.text) is (script.name == "throttle")
     text = script.text.replace(READS_TIME, READS_KEY).replace(LASTS, LASTS_LONG)
     assert b"'TIME'" not in text, f"{script.name} reads the time in a way of its own"
     return script_of(script.name, text)

@@ -174,11 +174,11 @@ def test_one_poller_of_the_fleet_walks_and_another_when_it_is_gone(fleet: Fleet)
     assert [walks(fleet, "two"), walks(fleet, "one")] == [True, False]
 
 
-@pytest.mark.parametrize("untill", ["99999999999999999", "9000000000000000", "nan", ""])
-def test_a_duty_that_lies_too_far_ahead_is_free(fleet: Fleet, untill: str) -> None:
+@pytest.mark.parametrize("until_us", ["99999999999999999", "9000000000000000", "nan", ""])
+def test_a_lead_that_ends_too_far_ahead_is_free(fleet: Fleet, until_us: str) -> None:
     """The clock went back, or somebody wrote there."""
     walks(fleet, "one")
-    fleet.redis.hset(fleet.keys.pulse, "walks_until", untill)
+    fleet.redis.hset(fleet.keys.pulse, "walks_until", until_us)
     assert walks(fleet, "two")
 
 
