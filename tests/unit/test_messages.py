@@ -109,7 +109,7 @@ def test_a_master_that_left_is_told_apart(ends: tuple[socket.socket, socket.sock
 SETTINGS = (
     ExporterSettings, LogSettings, PollerSettings, QueueSettings, ServerSettings, TaskOverride, WorkerSettings
 )  # fmt: skip
-AS_OF_THIS_ABI = (10, "2f30344f329e")
+AS_OF_THIS_ABI = (11, "264652fff938")
 
 
 def test_a_change_of_what_master_and_children_share_raises_the_abi() -> None:
