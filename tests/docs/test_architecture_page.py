@@ -49,7 +49,7 @@ _TABLES = (
 
 
 @pytest.mark.parametrize("folder", _TABLES)
-def test_the_code_map_names_every_module_and_no_other(folder: str) -> None:
+def test_code_map_names_exactly_the_modules(folder: str) -> None:
     assert _mapped()[folder] - {"lua/shared/"} == _modules(ROOT / folder) - {"__init__"}
 
 
@@ -86,7 +86,7 @@ def _folders() -> set[str]:
     } - {"master"}
 
 
-def test_the_picture_shows_what_imports_what() -> None:
+def test_diagram_matches_the_imports() -> None:
     drawn = set(_ARROW.findall(_page()))
     assert {box for arrow in drawn for box in arrow} == _folders()
     imports = _imports_between({box for arrow in drawn for box in arrow})
@@ -94,7 +94,7 @@ def test_the_picture_shows_what_imports_what() -> None:
     assert {(at, to) for at, to in imports if to not in _reached_from(at, drawn)} == set(), "imports without a way"
 
 
-def test_every_place_where_something_is_changed_is_there() -> None:
+def test_files_named_for_changes_exist() -> None:
     section = _page().partition("## Where do I change ...")[2].partition("\n## ")[0]
     places = _PLACE.findall(section)
     assert len(places) > 25

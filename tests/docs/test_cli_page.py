@@ -36,7 +36,7 @@ def test_the_page_lists_every_exit_code_with_its_meaning() -> None:
     assert {int(code): meaning for code, meaning in rows} == {int(code): text for code, text in MEANINGS.items()}
 
 
-def test_the_page_lists_every_signal_that_the_master_takes() -> None:
+def test_the_page_lists_every_signal_of_the_master() -> None:
     rows = re.findall(r"^\| `([A-Z0-9]+)` \| ", PAGE, re.MULTILINE)
 
     assert {signal.Signals[f"SIG{name}"] for name in rows} == set(master_signals.MEANINGS)

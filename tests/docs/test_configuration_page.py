@@ -128,7 +128,7 @@ def _another(field: inspect.Field) -> Any:
             return _OTHERS.get(type(other), "5/s" if field.name == "rate" else "another")
 
 
-def test_the_page_says_of_every_key_whom_a_reload_replaces() -> None:
+def test_the_page_lists_the_reload_effect_of_every_key() -> None:
     in_code = effects_in_the_code()
     del in_code["redis_url_file"]  # it says where redis_url stands, which counts
     assert effects_documented() == in_code

@@ -12,12 +12,12 @@ def _constants() -> dict[str, str]:
     return {name: value for name, value in vars(log_events).items() if name.isupper() and isinstance(value, str)}
 
 
-def test_the_page_lists_every_event_once_and_no_other() -> None:
+def test_the_page_lists_every_event_exactly_once() -> None:
     rows = _ROW.findall((ROOT / "docs/events.md").read_text(encoding="utf-8"))
     assert sorted(rows) == sorted(_constants().values())
 
 
-def test_a_constant_is_named_as_its_event() -> None:
+def test_constants_are_named_after_their_events() -> None:
     assert {name: value.replace(".", "_").upper() for name, value in _constants().items()} == {
         name: name for name in _constants()
     }

@@ -30,16 +30,16 @@ def test_every_test_named_as_evidence_exists(page: str) -> None:
 
 
 @pytest.mark.parametrize("page", _PAGES)
-def test_every_place_named_exists(page: str) -> None:
+def test_every_named_file_exists(page: str) -> None:
     assert [name for name in _NAMED_FILE.findall(_page(page)) if not _path(name).exists()] == []
 
 
 @pytest.mark.parametrize("page", _PAGES)
-def test_every_row_shows_a_test_or_says_not_yet(page: str) -> None:
+def test_every_row_names_a_test_or_not_yet(page: str) -> None:
     rows = _ROW.findall(_page(page))
     assert [number for number, text in rows if not re.search(r"`test_\w+`|not yet", text.rpartition("|")[2])] == []
 
 
-def test_no_fault_is_left_out() -> None:
+def test_faults_are_numbered_without_gaps() -> None:
     numbers = [int(number) for number, _ in _ROW.findall(_page("docs/faults.md"))]
     assert numbers == list(range(1, 70))

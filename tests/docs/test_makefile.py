@@ -22,7 +22,7 @@ def test_make_alone_lists_every_target() -> None:
     assert set(re.findall(r"^  make (\S+)", shown, re.MULTILINE)) == _targets()
 
 
-def test_git_hooks_run_targets_that_are_there() -> None:
+def test_git_hooks_run_existing_targets() -> None:
     config = ROOT / ".pre-commit-config.yaml"
     subprocess.run([sys.executable, "-m", "pre_commit", "validate-config", str(config)], check=True)
     hooks = [hook for repo in yaml.safe_load(config.read_text())["repos"] for hook in repo["hooks"]]
@@ -30,7 +30,7 @@ def test_git_hooks_run_targets_that_are_there() -> None:
     assert {"lint", "check"} <= called <= _targets()
 
 
-def test_hosted_ci_runs_what_everybody_runs() -> None:
+def test_hosted_ci_runs_the_ci_script() -> None:
     workflow = yaml.safe_load((ROOT / ".github/workflows/ci.yml").read_text())
     commands = [step["run"] for step in workflow["jobs"]["ci"]["steps"] if "run" in step]
     assert len(commands) == 1

@@ -32,7 +32,7 @@ READING = QueueReading(Largest(["q"], 1).choose([QUEUE], all_seen=True), 0, 0.0,
 OF_A_PATTERN = replace(READING, shown=Largest(["q*"], 1).choose([QUEUE], all_seen=True))
 
 
-def test_the_tables_of_the_page_are_made_of_the_declarations_as_they_are() -> None:
+def test_metric_tables_are_up_to_date() -> None:
     assert metrics_page.page(PAGE) == PAGE, "run `make docs`, which writes the tables of docs/metrics.md anew"
     rows = [line.split("`")[1] for line in PAGE.splitlines() if line.startswith("| `rota_")]
     assert rows == [definition.name for definition in m.ALL]
@@ -60,7 +60,7 @@ def by_redis(reading: QueueReading = READING) -> int:
     return sum(1 for definition in m.ALL for labels, _ in samples.series(definition) if "q" in labels)
 
 
-def test_the_page_says_what_a_queue_costs() -> None:
+def test_the_page_states_the_cost_of_a_queue() -> None:
     samples = Samples()
     put_settings(samples, (queue_settings("q"),), "1", 0.0)
     put_running(samples, (), (queue_settings("q"),))
@@ -77,7 +77,7 @@ def test_the_page_says_what_a_queue_costs() -> None:
     assert cost("queue of a pattern that is among the largest") == by_redis(OF_A_PATTERN)
 
 
-def test_the_page_says_what_a_process_costs() -> None:
+def test_the_page_states_the_cost_of_a_process() -> None:
     samples = Samples()
     member = Member(8, Role.WORKER, 1, Phase.IDLE, 0.0)
     put_processes(samples, (member,))
@@ -86,7 +86,7 @@ def test_the_page_says_what_a_process_costs() -> None:
     assert cost("living process") == total(samples)
 
 
-def test_the_page_says_what_a_task_and_a_pool_cost() -> None:
+def test_the_page_states_the_cost_of_tasks_and_pools() -> None:
     values = {"outcome": 6, "reason": 10, "state": len(m.WORKER_STATES)}
 
     def costs(label: str) -> int:

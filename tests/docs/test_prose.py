@@ -51,7 +51,7 @@ def test_following_the_page_works(page: Path, story: Story) -> None:
 
 
 @pytest.mark.parametrize("folder", sorted({test.parent.name for test in (ROOT / "examples").glob("*/test_*.py")}))
-def test_the_tests_of_an_example_are_collected_in_the_clone_itself(folder: str) -> None:
+def test_plain_pytest_collects_the_tests_of_each_example(folder: str) -> None:
     """With pytest alone, as a user has it: no plugin of ours, nor the options of this repository's tests."""
     plugins = [f"-pno:{name}" for name in ("timeout", "xdist", "cacheprovider")]
     asked = [sys.executable, "-B", "-m", "pytest", "-q", "--collect-only", *plugins]
@@ -70,7 +70,7 @@ print(handle.id, status.state, status.run_seconds)
 
 
 @pytest.mark.timeout(300)
-def test_the_task_of_the_readme_is_told_as_done_with_its_run_time(story: Story) -> None:
+def test_readme_task_is_done_with_its_run_time(story: Story) -> None:
     told = [block for block in blocks(ROOT / "README.md") if block.verb]
     begin = next(place for place, block in enumerate(told) if block.argument == "tasks.py")
     end = next(place for place, block in enumerate(told) if place > begin and "python produce.py" in block.text)

@@ -27,7 +27,7 @@ def test_the_page_lists_every_message_to_the_manager() -> None:
     assert listed == sent
 
 
-def test_the_pod_of_the_page_gives_a_drain_its_time_and_asks_what_is_served() -> None:
+def test_pod_example_has_correct_grace_period_and_probes() -> None:
     (text,) = [block.text for block in blocks(PATH) if block.language == "yaml"]
     spec: dict[str, Any] = yaml.safe_load(text)["spec"]
 
@@ -38,7 +38,7 @@ def test_the_pod_of_the_page_gives_a_drain_its_time_and_asks_what_is_served() ->
     assert container["readinessProbe"]["httpGet"]["path"] == "/readyz"
 
 
-def test_the_page_says_what_limits_leave_room() -> None:
+def test_the_page_states_the_required_limits() -> None:
     files, memory, written = (NEEDED[limit].least for limit in (RLIMIT_NOFILE, RLIMIT_AS, RLIMIT_FSIZE))
     said = " ".join(PAGE.split())
 

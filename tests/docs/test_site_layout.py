@@ -29,9 +29,7 @@ WRAPPER = "document.querySelector('.table-wrapper')"
 
 
 @pytest.mark.parametrize(("words", "scrolls"), [("workers", False), (LONG, True), ("x" * 200, True)])
-def test_a_table_of_options_scrolls_within_itself_on_a_phone(
-    words: str, scrolls: bool, tmp_path: Path, open_tab: TabOpener
-) -> None:
+def test_wide_tables_scroll_on_a_phone(words: str, scrolls: bool, tmp_path: Path, open_tab: TabOpener) -> None:
     page = tmp_path / "page.html"
     page.write_text(_page(words))
     tab = open_tab(page.as_uri(), width=390, height=844, has_touch=True, is_mobile=True)

@@ -19,13 +19,13 @@ def _section(title: str) -> str:
     return page.partition(f"\n## {title}\n")[2].partition("\n## ")[0]
 
 
-def test_the_table_of_task_states_is_the_code() -> None:
+def test_task_state_table_matches_the_code() -> None:
     rows = [tuple(cell.strip(" `") for cell in row) for row in _ROW.findall(_section("Tasks"))]
     stored = {state: facts.stored_in.replace(", ", "`, `") for state, facts in STATES.items()}
     assert rows == [(state, facts.meaning, stored[state]) for state, facts in STATES.items()]
 
 
-def test_the_drawn_moves_of_a_task_are_the_table() -> None:
+def test_task_diagram_matches_the_moves() -> None:
     tasks, _, _ = blocks(ROOT / "docs/state-machines.md")
     drawn = {(State(at), State(to), scripts) for at, to, scripts in _MOVE.findall(tasks.text) if at != State.PENDING}
     assert drawn == {(at, to, ", ".join(by)) for at, facts in STATES.items() for to, by in facts.moves.items()}
@@ -37,13 +37,13 @@ def test_the_scripts_that_move_tasks_exist() -> None:
     assert named <= {path.stem for path in (ROOT / "workers/rota/lua").glob("*.lua")}
 
 
-def test_the_drawn_arrows_of_a_child_are_the_table() -> None:
+def test_child_diagram_matches_the_transitions() -> None:
     _, _, children = blocks(ROOT / "docs/state-machines.md")
     drawn = {(ChildState(source), ChildState(target)) for source, target in _ARROW.findall(children.text)}
     assert drawn == {(source, target) for source, targets in TRANSITIONS.items() for target in targets}
 
 
-def test_the_drawn_boxes_of_a_group_are_its_phases() -> None:
+def test_group_diagram_matches_the_phases() -> None:
     _, group, _ = blocks(ROOT / "docs/state-machines.md")
     drawn = {name for arrow in _ARROW.findall(group.text) for name in arrow}
     assert drawn == {phase.value for phase in GroupPhase}
@@ -54,6 +54,6 @@ def test_every_state_of_a_child_can_end() -> None:
         assert state is ChildState.EXITED or ChildState.EXITED in TRANSITIONS[state]
 
 
-def test_the_steps_of_a_worker_are_those_it_can_take() -> None:
+def test_worker_step_table_matches_the_code() -> None:
     told = _STEP.findall(_section("Steps of a worker"))
     assert set(told) == {step.value for step in Step}

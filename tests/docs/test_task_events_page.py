@@ -4,11 +4,11 @@ from rota.protocol.task_states import STATES, EventName, State
 from support.event_paths import ENDED, NOTHING, ways
 
 
-def test_the_table_has_the_events_that_there_are() -> None:
+def test_event_table_lists_every_event() -> None:
     assert ways().keys() == set(EventName)
 
 
-def test_each_move_of_a_task_has_its_event_and_each_event_its_moves() -> None:
+def test_task_moves_and_events_match() -> None:
     moves: set[tuple[str, str]] = {(source, target) for source, facts in STATES.items() for target in facts.moves}
     moves |= {(NOTHING, state) for state in (State.READY, State.SCHEDULED)}  # from other programs' items, too
     told = {(source, _state_after(event, source)) for event, way in ways().items() for source in way.sources}
@@ -22,6 +22,6 @@ def _state_after(event: str, source: str) -> str:
     return ways()[event].target
 
 
-def test_only_what_has_ended_has_no_way_on() -> None:
+def test_only_ended_states_have_no_next_event() -> None:
     sources = {source for way in ways().values() for source in way.sources}
     assert {way.target for way in ways().values()} - sources == ENDED

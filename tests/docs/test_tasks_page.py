@@ -49,20 +49,20 @@ def test_the_page_has_a_row_for_every_option() -> None:
     assert sorted(row.option for row in CALLED) == sorted(CallOptions.__annotations__)
 
 
-def test_the_page_says_every_default() -> None:
+def test_the_page_lists_every_default() -> None:
     said = {row.option: eval(row.default.strip("`"), _KNOWN) for row in DECLARED if row.default.startswith("`")}
     said["retry_on"] = (said["retry_on"],)
     assert said == {field.name: field.default for field in fields(TaskOptions)}
 
 
 @pytest.mark.parametrize("row", DECLARED, ids=lambda row: row.option)
-def test_the_example_of_an_option_is_taken_and_changes_something(row: Row) -> None:
+def test_option_examples_are_valid_and_change_something(row: Row) -> None:
     made = rota.task(**row.given())
     assert (made._name, made._options, made._periodic) != (None, TaskOptions(), ())
 
 
 @pytest.mark.parametrize("row", CALLED, ids=lambda row: row.option)
-def test_the_example_of_an_option_of_a_call_is_taken_and_changes_something(row: Row) -> None:
+def test_call_option_examples_are_valid_and_change_something(row: Row) -> None:
     plain: dict[str, Any] = {"queue": "default", "id": "7"}
     made, unchanged = (prepare(rota.Call("resize", **given), Registry(), 512) for given in (plain | row.given(), plain))
     assert made != unchanged

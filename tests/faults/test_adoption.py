@@ -64,7 +64,7 @@ def kill_a_poller(nodes: list[RunningFleet], chance: random.Random) -> None:
         os.kill(chance.choice(pollers), signal.SIGKILL)
 
 
-def test_pollers_killed_at_random_lose_nothing_double_nothing_and_keep_the_order(
+def test_killed_pollers_adopt_every_item_once_in_order(
     fleets: Fleets, redis_client: "redis.Redis", names: tuple[str, str], measured: Measure
 ) -> None:
     nodes = start_nodes(fleets, names)

@@ -71,7 +71,7 @@ def lost_of(fleet: RunningFleet, producer: Producer) -> set[str]:
     return set(producer.accepted) - {line.id for line in fleet.journal("end")}
 
 
-def test_a_killed_primary_costs_no_more_than_what_no_replica_had(
+def test_killed_primary_loses_only_unreplicated_tasks(
     service: Sentinels, fleet: RunningFleet, measured: Measure
 ) -> None:
     primary = service.primary()
@@ -96,9 +96,7 @@ def test_a_killed_primary_costs_no_more_than_what_no_replica_had(
     assert fleet.log("redis.back")
 
 
-def test_with_wait_a_killed_primary_costs_nothing_that_was_acknowledged(
-    service: Sentinels, fleet: RunningFleet, measured: Measure
-) -> None:
+def test_durability_wait_loses_no_acknowledged_task(service: Sentinels, fleet: RunningFleet, measured: Measure) -> None:
     with load(service, fleet, "wait", threads=6) as producer:
         producer.wait_for(500)
         killed = service.kill_primary()
@@ -110,9 +108,7 @@ def test_with_wait_a_killed_primary_costs_nothing_that_was_acknowledged(
     assert max(extra_runs(fleet).values(), default=0) <= 1
 
 
-def test_with_wait_a_group_ends_once_through_a_killed_primary_and_what_follows_starts(
-    service: Sentinels, fleet: RunningFleet, measured: Measure
-) -> None:
+def test_group_ends_once_despite_a_killed_primary(service: Sentinels, fleet: RunningFleet, measured: Measure) -> None:
     with rota.Client(service.url, fleet.namespace, durability="wait", timeout_seconds=2) as client:
         handles = {f"group {number}": _grouped(client, f"group {number}") for number in range(GROUPS)}
         killed = service.kill_primary()
@@ -153,7 +149,7 @@ def _answered(ask: Callable[[], T]) -> T | None:
         return None
 
 
-def test_what_no_replica_had_is_lost_when_acknowledged_at_once_and_never_acknowledged_with_wait(
+def test_unreplicated_tasks_are_never_acknowledged_with_wait(
     service: Sentinels, namespace: str, measured: Measure
 ) -> None:
     primary = service.primary()
@@ -189,7 +185,7 @@ def _repeated(doubt: rota.Uncertain) -> "list[rota.Handle[object]]":
         return []
 
 
-def test_an_orderly_failover_keeps_every_worker_and_all_that_was_acknowledged(
+def test_orderly_failover_keeps_workers_and_acknowledged_tasks(
     service: Sentinels, fleet: RunningFleet, measured: Measure
 ) -> None:
     workers = fleet.workers()
@@ -206,9 +202,7 @@ def test_an_orderly_failover_keeps_every_worker_and_all_that_was_acknowledged(
     assert max(extra_runs(fleet).values(), default=0) <= 1
 
 
-def test_a_primary_that_is_demoted_while_workers_sleep_at_it_wakes_them_to_the_new_one(
-    service: Sentinels, fleet: RunningFleet
-) -> None:
+def test_demoted_primary_wakes_sleeping_workers(service: Sentinels, fleet: RunningFleet) -> None:
     workers = fleet.workers()
     primary = service.primary()
     with redis.Redis(port=primary.port) as asking:
@@ -222,7 +216,7 @@ def test_a_primary_that_is_demoted_while_workers_sleep_at_it_wakes_them_to_the_n
     assert not fleet.log("worker.exited")
 
 
-def test_who_waits_for_a_task_through_a_failover_is_told_of_its_end(service: Sentinels, namespace: str) -> None:
+def test_wait_returns_the_end_after_a_failover(service: Sentinels, namespace: str) -> None:
     primary = service.primary()
     with ThreadPoolExecutor(1) as threads, rota.Client(service.url, namespace) as client:
         handle = client.enqueue("note", queue="default")
@@ -236,7 +230,7 @@ def test_who_waits_for_a_task_through_a_failover_is_told_of_its_end(service: Sen
         assert ended.result().state == "cancelled"
 
 
-def test_an_await_through_a_failover_is_told_of_its_end(service: Sentinels, namespace: str) -> None:
+def test_async_wait_returns_the_end_after_a_failover(service: Sentinels, namespace: str) -> None:
     primary = service.primary()
 
     async def program() -> str:
@@ -262,9 +256,7 @@ def _cancelled(handle: "rota.Handle[object]") -> bool:
         return False
 
 
-def test_the_old_primary_comes_back_as_a_replica_and_can_be_the_primary_again(
-    service: Sentinels, fleet: RunningFleet
-) -> None:
+def test_old_primary_returns_as_replica_and_later_as_primary(service: Sentinels, fleet: RunningFleet) -> None:
     first = service.kill_primary()
     second = service.wait_for_another(first)
     fleet.client.enqueue("note", args=["at the second"], queue="default")
@@ -289,7 +281,7 @@ def _taken(fleet: RunningFleet, label: str) -> bool:
     return True
 
 
-def test_sentinels_that_are_gone_matter_only_when_somebody_connects(service: Sentinels, fleet: RunningFleet) -> None:
+def test_missing_sentinels_matter_only_for_new_connections(service: Sentinels, fleet: RunningFleet) -> None:
     for sentinel in service.sentinels[:2]:
         sentinel.kill()
     fleet.client.close()

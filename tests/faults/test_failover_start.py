@@ -38,7 +38,7 @@ def checked(folder: Path, url: str, **more: str) -> tuple[int, str]:
     return done.returncode, done.stderr
 
 
-def test_a_service_nobody_knows_is_told_with_those_that_are_known(service: Sentinels, tmp_path: Path) -> None:
+def test_unknown_service_error_lists_known_services(service: Sentinels, tmp_path: Path) -> None:
     code, said = checked(tmp_path, service.url.replace(SERVICE, "nowhere"))
     assert code == 69
     assert "no primary of 'nowhere'" in said
@@ -46,19 +46,19 @@ def test_a_service_nobody_knows_is_told_with_those_that_are_known(service: Senti
     assert PASSWORD not in said
 
 
-def test_a_wrong_password_of_the_sentinels_is_told_as_what_they_said(service: Sentinels, tmp_path: Path) -> None:
+def test_wrong_sentinel_password_is_reported(service: Sentinels, tmp_path: Path) -> None:
     code, said = checked(tmp_path, service.url.partition("?")[0])
     assert code == 69
     assert "did not reply (NOAUTH" in said
 
 
-def test_a_server_in_the_place_of_a_sentinel_is_told(service: Sentinels, tmp_path: Path) -> None:
+def test_server_in_place_of_a_sentinel_is_reported(service: Sentinels, tmp_path: Path) -> None:
     code, said = checked(tmp_path, f"redis+sentinel://127.0.0.1:{service.primary().port}/{SERVICE}")
     assert code == 69
     assert "did not reply (ERR unknown command" in said
 
 
-def test_sentinels_that_do_not_answer_are_told_each_with_its_reason(tmp_path: Path) -> None:
+def test_unreachable_sentinels_are_reported_with_reasons(tmp_path: Path) -> None:
     one = free_port()
     two = free_port()
     code, said = checked(tmp_path, f"redis+sentinel://127.0.0.1:{one},127.0.0.1:{two}/{SERVICE}")
@@ -66,7 +66,7 @@ def test_sentinels_that_do_not_answer_are_told_each_with_its_reason(tmp_path: Pa
     assert f"127.0.0.1:{one}, 127.0.0.1:{two} did not reply (no connection: Connection refused)" in said
 
 
-def test_a_client_of_the_application_follows_its_own_sentinels(service: Sentinels, namespace: str) -> None:
+def test_application_client_follows_its_own_sentinels(service: Sentinels, namespace: str) -> None:
     places = [("127.0.0.1", sentinel.port) for sentinel in service.sentinels]
     make: Any = redis.sentinel.Sentinel  # redis-py does not type it
     own = make(places, sentinel_kwargs={"password": PASSWORD})
@@ -113,7 +113,7 @@ def _misled(service: Sentinels) -> Iterator[str]:
         thread.join()
 
 
-def test_a_replica_that_a_sentinel_still_names_is_not_taken(service: Sentinels, namespace: str, misled: str) -> None:
+def test_replica_named_by_a_stale_sentinel_is_skipped(service: Sentinels, namespace: str, misled: str) -> None:
     primary = service.primary().port
     connection = connect(parse_address(misled), ConnectionOptions())
     connection.close()
@@ -126,7 +126,7 @@ def test_a_replica_that_a_sentinel_still_names_is_not_taken(service: Sentinels, 
         connect(parse_address(alone), ConnectionOptions())
 
 
-def test_a_first_sentinel_that_is_silent_costs_its_own_step_however_short_the_patience(service: Sentinels) -> None:
+def test_silent_first_sentinel_does_not_prevent_a_connection(service: Sentinels) -> None:
     with socket.create_server(("127.0.0.1", 0)) as silent:  # the kernel accepts for it
         url = service.url.replace("://", f"://127.0.0.1:{silent.getsockname()[1]},")
         impatient = AioConnection(Opener(parse_address(url), "rota:test"), lambda: SENTINEL_SECONDS / 2)
@@ -156,9 +156,7 @@ async def _role(connection: AioConnection) -> bytes:
     return word
 
 
-def test_a_whole_fleet_runs_behind_guarded_sentinels_and_tells_no_password(
-    service: Sentinels, namespace: str, tmp_path: Path
-) -> None:
+def test_fleet_behind_sentinels_never_logs_the_password(service: Sentinels, namespace: str, tmp_path: Path) -> None:
     fleet = RunningFleet(service.url, namespace, tmp_path, durability="wait")
     try:
         fleet.start()
@@ -174,13 +172,13 @@ def test_a_whole_fleet_runs_behind_guarded_sentinels_and_tells_no_password(
 # durability
 
 
-def test_waitaof_is_refused_at_the_start_by_a_server_without_it(server: Server, tmp_path: Path) -> None:
+def test_waitaof_is_refused_if_the_server_lacks_it(server: Server, tmp_path: Path) -> None:
     code, said = checked(tmp_path, server.url, ROTA_DURABILITY="waitaof")
     assert code == 78
     assert "needs Redis 7.2 or Valkey 7.2, or newer" in said or "set appendonly yes" in said
 
 
-def test_wait_without_a_replica_is_a_warning_since_one_may_come(server: Server, tmp_path: Path) -> None:
+def test_durability_wait_without_a_replica_is_a_warning(server: Server, tmp_path: Path) -> None:
     code, said = checked(tmp_path, server.url, ROTA_DURABILITY="wait")
     assert code == 0
     assert "warning: durability" in said
@@ -194,7 +192,7 @@ def test_wait_with_an_embedded_server_is_refused(tmp_path: Path) -> None:
     assert "--embedded has none" in done.stderr
 
 
-def test_an_embedded_server_cannot_be_had_behind_sentinels(tmp_path: Path) -> None:
+def test_embedded_server_with_sentinels_is_refused(tmp_path: Path) -> None:
     done = run_rota(tmp_path, "run", "--embedded", ROTA_REDIS_URL="redis+sentinel://127.0.0.1/mymaster")
     assert done.returncode == 78
     assert "no sentinels" in done.stderr

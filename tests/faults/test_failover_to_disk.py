@@ -57,11 +57,9 @@ def _enqueue(client: rota.Client, task_id: str) -> str:
     return client.enqueue("note", queue="default", id=task_id).id
 
 
-def test_what_waitaof_acknowledged_survives_the_death_of_a_server_whose_disk_had_stalled(
-    logging: Logging, namespace: str, measured: Measure
-) -> None:
+def test_waitaof_tasks_survive_a_crash_after_a_disk_stall(logging: Logging, namespace: str, measured: Measure) -> None:
     if not logging.knows_waitaof():
-        pytest.skip("this server has no WAITAOF: see test_waitaof_is_refused_at_the_start_by_a_server_without_it")
+        pytest.skip("this server has no WAITAOF: see test_waitaof_is_refused_if_the_server_lacks_it")
     url = logging.server.url
     plain = rota.Client(url, namespace)
     logged = rota.Client(url, namespace, durability="waitaof", timeout_seconds=4)
@@ -91,7 +89,7 @@ def _repeated(doubt: rota.Uncertain) -> "list[rota.Handle[object]]":
         return []
 
 
-def test_many_of_waitaof_share_one_wait(logging: Logging, namespace: str) -> None:
+def test_many_waitaof_enqueues_share_one_wait(logging: Logging, namespace: str) -> None:
     if not logging.knows_waitaof():
         pytest.skip("this server has no WAITAOF")
     with rota.Client(logging.server.url, namespace, durability="waitaof") as client, logging.ask() as asking:

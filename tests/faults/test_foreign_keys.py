@@ -138,9 +138,7 @@ def no_slot_leaks(beset: Beset) -> None:
 
 
 @pytest.mark.timeout(240)
-def test_a_fleet_goes_on_whatever_bytes_and_numbers_stand_in_its_keys(
-    beset: Beset, asks: Any, request: pytest.FixtureRequest
-) -> None:
+def test_fleet_survives_arbitrary_values_in_its_keys(beset: Beset, asks: Any, request: pytest.FixtureRequest) -> None:
     """The seed is shown with a failure: FOREIGN_SEED repeats it."""
     request.node.add_report_section("call", "seed", f"FOREIGN_SEED={SEED}")
     chance = random.Random(SEED)
@@ -159,7 +157,7 @@ def test_a_fleet_goes_on_whatever_bytes_and_numbers_stand_in_its_keys(
 
 
 @pytest.mark.timeout(240)
-def test_a_key_of_another_type_stops_what_needs_it_until_it_is_mended(beset: Beset, asks: Any) -> None:
+def test_key_of_a_wrong_type_blocks_only_until_repaired(beset: Beset, asks: Any) -> None:
     for place in places_of(beset):
         with Overwritten(beset.server, place):
             asks(place.name, refused=True)
@@ -171,7 +169,7 @@ def test_a_key_of_another_type_stops_what_needs_it_until_it_is_mended(beset: Bes
     no_slot_leaks(beset)
 
 
-def test_a_worker_whose_list_is_overwritten_leaves_and_its_slot_is_used_again(beset: Beset) -> None:
+def test_worker_with_an_overwritten_list_is_replaced(beset: Beset) -> None:
     """Nobody mends the key."""
     owner = owner_of_a_worker(beset)
     slot = int(owner.split(":")[1])

@@ -67,7 +67,7 @@ def hostile_fleet(fleets: Fleets, redis_client: "redis.Redis", log_format: str =
 
 
 @pytest.mark.parametrize("log_format", ["json", "console", "logfmt"])
-def test_no_log_and_no_endpoint_shows_an_escape_that_somebody_pushed(
+def test_logs_and_endpoints_escape_pushed_control_codes(
     fleets: Fleets, redis_client: "redis.Redis", log_format: str
 ) -> None:
     fleet = hostile_fleet(fleets, redis_client, log_format)
@@ -91,9 +91,7 @@ def test_no_log_and_no_endpoint_shows_an_escape_that_somebody_pushed(
     assert unfit_in(log) == ""
 
 
-def test_no_command_shows_an_escape_that_somebody_pushed_or_that_it_was_given(
-    fleets: Fleets, redis_client: "redis.Redis"
-) -> None:
+def test_commands_escape_pushed_and_given_control_codes(fleets: Fleets, redis_client: "redis.Redis") -> None:
     fleet = hostile_fleet(fleets, redis_client)
     for command in COMMANDS:
         for more in ((), ("--json",)):
@@ -106,7 +104,7 @@ def test_no_command_shows_an_escape_that_somebody_pushed_or_that_it_was_given(
     assert json.loads(fleet.asked("dead", "show", "told")["body"])[3] == [VALID]
 
 
-def test_a_module_with_a_hostile_error_ends_the_start_with_it_escaped(fleets: Fleets) -> None:
+def test_hostile_import_error_is_logged_escaped(fleets: Fleets) -> None:
     fleet = fleets.make()
     (fleet.folder / "tasks.py").write_text(TASKS + "\nraise Failed(HOSTILE)\n")
     fleet.launch()

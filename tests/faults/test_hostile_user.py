@@ -88,9 +88,7 @@ def start(fleet: RunningFleet, times: int = 1) -> None:
     assert not fleet.has_ended(), fleet.log_text()
 
 
-def test_another_user_holds_reads_and_asks_nothing_of_a_fleet_and_keeps_it_from_no_start(
-    fleet: RunningFleet, square: Path
-) -> None:
+def test_other_user_cannot_open_files_or_block_a_start(fleet: RunningFleet, square: Path) -> None:
     start(fleet)
     fleet.kill_all()
     left = {"control", "control.lock", "pid"}
@@ -106,7 +104,7 @@ def test_another_user_holds_reads_and_asks_nothing_of_a_fleet_and_keeps_it_from_
     assert list(square.iterdir()) == []  # lock files included
 
 
-def test_files_of_earlier_versions_that_all_may_open_are_closed_to_others(fleet: RunningFleet, square: Path) -> None:
+def test_world_readable_files_of_earlier_versions_become_private(fleet: RunningFleet, square: Path) -> None:
     for name in ("pid", "control.lock"):
         (square / name).write_text("4194305\n")
         (square / name).chmod(0o644)
@@ -123,7 +121,7 @@ SITS_IN = {
 
 
 @pytest.mark.parametrize("way", SITS_IN.values(), ids=SITS_IN)
-def test_what_root_finds_at_its_places_and_may_take_is_taken(fleet: RunningFleet, square: Path, way: str) -> None:
+def test_root_takes_over_usable_files_of_others(fleet: RunningFleet, square: Path, way: str) -> None:
     with as_nobody(f"os.umask(0); {way}\nprint('done', flush=True)\nsignal.pause()", str(square)):
         start(fleet)
         with as_nobody(HOLDS_WHAT_IT_CAN, str(square)) as done:
@@ -143,7 +141,7 @@ REFUSED = {
 
 
 @pytest.mark.parametrize(("way", "said"), REFUSED.values(), ids=REFUSED)
-def test_what_it_may_not_take_is_left_as_it_is_and_named_with_73(
+def test_unusable_file_is_left_unchanged_and_reported_with_73(
     fleet: RunningFleet, square: Path, way: str, said: str
 ) -> None:
     before = Path("/etc/passwd").read_bytes()
@@ -155,7 +153,7 @@ def test_what_it_may_not_take_is_left_as_it_is_and_named_with_73(
     assert Path("/etc/passwd").read_bytes() == before
 
 
-def test_another_user_who_listens_where_a_master_would_is_not_asked(fleet: RunningFleet, square: Path) -> None:
+def test_control_socket_of_another_user_is_not_used(fleet: RunningFleet, square: Path) -> None:
     listens = "at = socket.socket(socket.AF_UNIX); at.bind(sys.argv[1] + '/control'); at.listen()"
     way = f"os.umask(0); {listens}\nprint('done', flush=True)\nsignal.pause()"
     asked = Config(control=Control(socket=fleet.settings["control"]["socket"]))

@@ -120,9 +120,7 @@ def probe_until_hung_up(exporter: Exporter, clients: list[socket.socket], more: 
 
 
 @pytest.mark.parametrize("count", [16, 64])
-def test_requests_that_come_a_byte_at_a_time_silence_no_health_and_are_hung_up_on(
-    exporter: Exporter, measured: Measure, count: int
-) -> None:
+def test_byte_by_byte_requests_never_block_health_checks(exporter: Exporter, measured: Measure, count: int) -> None:
     clients = [connect(exporter, OPENING + b"Slow: ") for _ in range(count)]
     slowest = probe(exporter)
     assert exporter.get("/metrics").status == 200
@@ -130,9 +128,7 @@ def test_requests_that_come_a_byte_at_a_time_silence_no_health_and_are_hung_up_o
     measured(f"slowest health in s beside {count} slow clients", slowest)
 
 
-def test_a_thousand_idle_connections_silence_no_health_and_take_a_bounded_number_of_descriptors(
-    exporter: Exporter, measured: Measure
-) -> None:
+def test_thousand_idle_connections_use_bounded_descriptors(exporter: Exporter, measured: Measure) -> None:
     before = descriptors(exporter)
     clients = [connect(exporter) for _ in range(1000)]
     slowest = probe(exporter)
@@ -142,7 +138,7 @@ def test_a_thousand_idle_connections_silence_no_health_and_take_a_bounded_number
     measured("slowest health in s beside 1,000 idle connections", slowest)
 
 
-def test_with_few_descriptors_idle_connections_leave_enough_to_look_at_the_fleet(exporter: Exporter) -> None:
+def test_idle_connections_do_not_exhaust_few_descriptors(exporter: Exporter) -> None:
     assert exporter.end() == 0
     limits = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (100, limits[1]))
@@ -153,9 +149,7 @@ def test_with_few_descriptors_idle_connections_leave_enough_to_look_at_the_fleet
     probe_until_hung_up(exporter, [connect(exporter) for _ in range(200)])
 
 
-def test_clients_that_never_read_what_they_asked_for_silence_nobody_and_are_hung_up_on(
-    exporter: Exporter, measured: Measure
-) -> None:
+def test_clients_that_never_read_are_disconnected(exporter: Exporter, measured: Measure) -> None:
     for number in range(2000):
         exporter.master.counter(m.TASKS_PROCESSED, "mail", f"task-{number}", "done").add()
     clients = [connect(exporter) for _ in range(2 * MAX_PAGES)]
@@ -178,7 +172,7 @@ def test_clients_that_never_read_what_they_asked_for_silence_nobody_and_are_hung
     measured("slowest health in s beside clients that never read", slowest)
 
 
-def test_a_flood_of_garbage_silences_no_health(exporter: Exporter, measured: Measure) -> None:
+def test_flood_of_garbage_never_blocks_health_checks(exporter: Exporter, measured: Measure) -> None:
     rng = random.Random(10)
     slowest = 0.0
     for _ in range(40):
@@ -192,14 +186,14 @@ def test_a_flood_of_garbage_silences_no_health(exporter: Exporter, measured: Mea
     measured("slowest health in s in a flood of garbage", slowest)
 
 
-def test_clients_that_ask_and_are_gone_with_a_reset_leave_nothing(exporter: Exporter) -> None:
+def test_reset_connections_leave_nothing_behind(exporter: Exporter) -> None:
     for number in range(200):
         with connect(exporter, OPENING[: number % 40] if number % 2 else b"GET /metrics HTTP/1.0\r\n\r\n") as client:
             client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, RESET)
     probe(exporter)
 
 
-def test_who_closes_its_half_gets_its_answer_and_who_closes_it_too_soon_is_hung_up_on(exporter: Exporter) -> None:
+def test_half_closed_client_with_a_complete_request_is_served(exporter: Exporter) -> None:
     for path in ("livez", "metrics"):
         client = connect(exporter, f"GET /{path} HTTP/1.0\r\n\r\n".encode())
         client.shutdown(socket.SHUT_WR)
@@ -240,9 +234,7 @@ def test_who_closes_its_half_gets_its_answer_and_who_closes_it_too_soon_is_hung_
     ],
     ids=lambda value: value if isinstance(value, int) else None,
 )
-def test_whatever_is_asked_is_answered_once_and_the_connection_closed(
-    exporter: Exporter, request_bytes: bytes, status: int
-) -> None:
+def test_every_request_gets_one_reply_and_is_closed(exporter: Exporter, request_bytes: bytes, status: int) -> None:
     answer = received(connect(exporter, request_bytes))
     assert status_of(answer) == status
     assert answer.count(b"HTTP/1.1 ") == 1
@@ -250,7 +242,7 @@ def test_whatever_is_asked_is_answered_once_and_the_connection_closed(
     probe(exporter)
 
 
-def test_an_exporter_that_is_told_to_leave_answers_who_is_there(exporter: Exporter) -> None:
+def test_draining_exporter_serves_connected_clients(exporter: Exporter) -> None:
     client = connect(exporter, OPENING)
     until(lambda: client.getsockname()[1] in taken_clients(exporter), "it has taken the client")
     os.kill(exporter.pid, signal.SIGTERM)
@@ -261,7 +253,7 @@ def test_an_exporter_that_is_told_to_leave_answers_who_is_there(exporter: Export
 
 
 @ON_ONE_SERVER
-def test_a_stopped_exporter_is_replaced_as_soon_as_a_stopped_poller(fleets: Fleets, measured: Measure) -> None:
+def test_stopped_exporter_is_replaced_within_seconds(fleets: Fleets, measured: Measure) -> None:
     fleet = fleets.start(workers=1)
     [stopped] = fleet.pids("exporter", "ready")
     os.kill(stopped, signal.SIGSTOP)

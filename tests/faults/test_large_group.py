@@ -19,7 +19,7 @@ KILLS = 10
 
 
 @pytest.mark.timeout(240)
-def test_a_hundred_thousand_members_end_once_while_their_workers_are_killed(
+def test_large_group_ends_once_despite_killed_workers(
     fleets: Fleets, redis_client: redis.Redis, measured: Measure
 ) -> None:
     fleet = fleets.start(log={"tasks": "failures"}, restarts={"crash_limit": 50})

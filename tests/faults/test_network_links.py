@@ -42,9 +42,7 @@ def seconds_after(moment: float, line: dict[str, str]) -> float:
     return datetime.fromisoformat(line["timestamp"]).timestamp() - moment
 
 
-def test_a_link_that_falls_silent_is_given_up_in_time_and_nothing_is_lost_or_run_twice(
-    shaken: Shaken, measured: Measure
-) -> None:
+def test_silent_link_is_abandoned_without_loss_or_repeat(shaken: Shaken, measured: Measure) -> None:
     fleet = shaken.start_behind_link(workers=WORKERS)
     fleet.hold("ends meanwhile")
     workers = fleet.workers()
@@ -64,7 +62,7 @@ def test_a_link_that_falls_silent_is_given_up_in_time_and_nothing_is_lost_or_run
     assert fleet.workers() == workers
 
 
-def test_requests_that_arrive_long_after_they_were_given_up_change_nothing_twice(shaken: Shaken) -> None:
+def test_late_requests_change_nothing_twice(shaken: Shaken) -> None:
     fleet = shaken.start_behind_link(workers=WORKERS)
     fleet.hold("ends meanwhile")
     shaken.link.hold(requests=True, replies=True)
@@ -76,7 +74,7 @@ def test_requests_that_arrive_long_after_they_were_given_up_change_nothing_twice
     everything_ended_once(fleet)
 
 
-def test_a_link_of_300_ms_with_losses_costs_no_lease_and_runs_nothing_twice(shaken: Shaken) -> None:
+def test_slow_lossy_link_costs_no_lease_and_repeats_nothing(shaken: Shaken) -> None:
     fleet = shaken.start_behind_link(
         workers=WORKERS, lease={"seconds": LEASE_SECONDS, "renew_seconds": LEASE_SECONDS / 4}
     )
@@ -130,9 +128,7 @@ def stay_connected(link: Link, over: threading.Event) -> None:
     link.close()
 
 
-def test_two_hundred_clients_that_lose_the_server_together_do_not_come_back_together(
-    shaken: Shaken, measured: Measure
-) -> None:
+def test_reconnects_of_200_clients_are_spread_out(shaken: Shaken, measured: Measure) -> None:
     over = threading.Event()
     slots = SlotMemory.create(CLIENTS)
     links = [

@@ -31,7 +31,7 @@ def finish(shaken: Shaken, fleet: RunningFleet) -> None:
     everything_ended_once(fleet)
 
 
-def test_lost_replies_of_what_a_fleet_does_by_itself_change_nothing(shaken: Shaken) -> None:
+def test_lost_replies_of_periodic_scripts_change_nothing(shaken: Shaken) -> None:
     fleet = shaken.start_behind_link(lease=SHORT_LEASE)
     fleet.client.enqueue_many(Call("note", ["due"], queue="default", delay=n / 50) for n in range(NOTES))
     for script in EACH_PERIOD:
@@ -40,7 +40,7 @@ def test_lost_replies_of_what_a_fleet_does_by_itself_change_nothing(shaken: Shak
     finish(shaken, fleet)
 
 
-def test_lost_replies_of_claims_and_of_settlements_run_nothing_twice(shaken: Shaken) -> None:
+def test_lost_replies_of_turns_run_nothing_twice(shaken: Shaken) -> None:
     fleet = shaken.start_behind_link()
     for number in range(3):  # the turn that claims it, behind a BLPOP; then the one that settles it
         label = f"alone{number}"
@@ -58,7 +58,7 @@ def test_lost_replies_of_claims_and_of_settlements_run_nothing_twice(shaken: Sha
     assert not fleet.log("worker.lost")
 
 
-def test_a_lost_reply_to_a_beginning_starts_nothing_until_redis_has_said_how_it_stands(shaken: Shaken) -> None:
+def test_lost_reply_of_mark_started_starts_nothing_twice(shaken: Shaken) -> None:
     fleet = shaken.start_behind_link(workers=1)
     fleet.client.enqueue_many(Call("once", ["many"], queue="default") for _ in range(NOTES))
     for _ in range(5):
@@ -69,7 +69,7 @@ def test_a_lost_reply_to_a_beginning_starts_nothing_until_redis_has_said_how_it_
     assert not fleet.log("task.stale")
 
 
-def test_a_lost_reply_about_a_rate_runs_nothing_twice_and_costs_no_attempt(shaken: Shaken) -> None:
+def test_lost_reply_of_throttle_costs_no_attempt(shaken: Shaken) -> None:
     """Whether a start was granted by it, or the task is out of its worker's hands."""
     fleet = shaken.start_behind_link(workers=2)
     fleet.client.enqueue_many(Call("bill", ["one", "bill"], queue="default") for _ in range(BILLS))
@@ -82,7 +82,7 @@ def test_a_lost_reply_about_a_rate_runs_nothing_twice_and_costs_no_attempt(shake
 
 
 @pytest.mark.parametrize("cut", [True, False], ids=["cut", "silent"])
-def test_a_lost_reply_to_an_enqueue_is_one_task(shaken: Shaken, cut: bool) -> None:
+def test_lost_reply_of_enqueue_creates_one_task(shaken: Shaken, cut: bool) -> None:
     fleet = shaken.start()
     with rota.Client(shaken.link.url, shaken.namespace, timeout_seconds=0.5) as client:
         shaken.link.lose_replies(1, of="enqueue", cut=cut)
@@ -97,7 +97,7 @@ def test_a_lost_reply_to_an_enqueue_is_one_task(shaken: Shaken, cut: bool) -> No
     assert fleet.books_balance()
 
 
-def test_a_lost_reply_to_a_registration_leaves_an_owner_without_a_task_that_expires(shaken: Shaken) -> None:
+def test_owner_of_a_lost_register_reply_expires(shaken: Shaken) -> None:
     fleet = shaken.start_behind_link(workers=1, lease=SHORT_LEASE)
     fleet.edit(workers=2)
     shaken.link.lose_replies(1, of="register")
@@ -111,7 +111,7 @@ def test_a_lost_reply_to_a_registration_leaves_an_owner_without_a_task_that_expi
     finish(shaken, fleet)
 
 
-def test_a_lost_reply_to_a_reaping_charges_the_crash_once(shaken: Shaken) -> None:
+def test_lost_reply_of_reap_charges_the_crash_once(shaken: Shaken) -> None:
     fleet = shaken.start_behind_link()
     first = fleet.hold("killed")
     shaken.link.lose_replies(1, of="reap")
@@ -142,14 +142,14 @@ def hold_up_until(fleet: RunningFleet, happened: Callable[[], object]) -> None:
     raise AssertionError("in none of these rounds the long task was claimed before others")
 
 
-def test_a_lost_reply_to_a_recall_gives_back_once(shaken: Shaken) -> None:
+def test_lost_reply_of_a_recall_returns_tasks_once(shaken: Shaken) -> None:
     fleet = shaken.start_behind_link()
     shaken.link.lose_replies(1, of="return_prefetched")
     hold_up_until(fleet, lambda: shaken.link.lost["return_prefetched"])
     finish(shaken, fleet)
 
 
-def test_a_recall_that_does_not_arrive_is_sent_again_however_long_that_takes_to_notice(shaken: Shaken) -> None:
+def test_lost_recall_is_sent_again(shaken: Shaken) -> None:
     fleet = shaken.start_behind_link(lease={"seconds": 8.0})  # a quarter of it is waited for an answer
     swallowed: list[int] = []
 

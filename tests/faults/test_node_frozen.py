@@ -61,7 +61,7 @@ def is_of_service(fleet: RunningFleet) -> None:
     fleet.wait_for("end", label="after")
 
 
-def test_workers_of_a_master_that_stands_still_fence_themselves_and_their_late_outcomes_are_stale(
+def test_workers_of_a_stopped_master_fence_themselves(
     nodes: tuple[RunningFleet, RunningFleet], redis_client: "redis.Redis", measured: Measure
 ) -> None:
     a, b = nodes
@@ -86,7 +86,7 @@ def test_workers_of_a_master_that_stands_still_fence_themselves_and_their_late_o
     is_of_service(a)
 
 
-def test_a_node_that_was_frozen_comes_back_and_changes_nothing(
+def test_thawed_node_changes_nothing(
     nodes: tuple[RunningFleet, RunningFleet], redis_client: "redis.Redis", measured: Measure
 ) -> None:
     a, b = nodes
@@ -108,7 +108,7 @@ def test_a_node_that_was_frozen_comes_back_and_changes_nothing(
     is_of_service(a)
 
 
-def test_what_a_lost_node_held_runs_on_another_within_a_lease_and_two_seconds(
+def test_tasks_of_a_lost_node_run_elsewhere_after_the_lease(
     nodes: tuple[RunningFleet, RunningFleet], redis_client: "redis.Redis", measured: Measure
 ) -> None:
     a, b = nodes
@@ -118,7 +118,7 @@ def test_what_a_lost_node_held_runs_on_another_within_a_lease_and_two_seconds(
     finish(b, redis_client)
 
 
-def test_a_node_that_is_back_at_once_under_its_old_name_hides_none_of_what_it_held(
+def test_tasks_held_before_a_node_restart_are_recovered(
     fleets: Fleets, redis_client: "redis.Redis", measured: Measure
 ) -> None:
     a = fleets.node("a", **SETTINGS).start()

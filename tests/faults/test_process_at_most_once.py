@@ -61,7 +61,7 @@ def _each_started_once_and_ended_or_is_dead(fleet: RunningFleet, accepted: set[s
     return dead
 
 
-def test_no_task_starts_twice_however_its_worker_is_killed_and_what_did_not_end_is_dead_with_its_record(
+def test_at_most_once_tasks_never_start_twice_despite_kills(
     fleets: Fleets, redis_client: "redis.Redis", measured: Measure
 ) -> None:
     # Healthy at once: more than a hundred sudden deaths a minute would slow the pool down.
@@ -99,7 +99,7 @@ def _at_least(pids: set[int], count: int) -> set[int]:
 
 
 @ON_ONE_SERVER
-def test_what_a_stop_at_once_cuts_off_is_dead_with_that_as_its_account_and_no_crash_is_charged(fleets: Fleets) -> None:
+def test_task_cut_off_by_sigquit_is_dead_without_a_crash(fleets: Fleets) -> None:
     fleet = fleets.start()
     held = fleet.client.enqueue("hold_once", args=["a"], queue="default").id
     fleet.wait_for("start", label="a")
@@ -129,7 +129,7 @@ def _are_dead(b: RunningFleet, held: set[str]) -> Callable[[], bool]:
 
 
 @ON_ONE_SERVER
-def test_what_a_lost_node_had_started_is_dead_and_starts_on_no_other(
+def test_started_tasks_of_a_lost_node_are_dead(
     nodes: tuple[RunningFleet, RunningFleet, set[str]], redis_client: "redis.Redis"
 ) -> None:
     a, b, held = nodes
@@ -144,7 +144,7 @@ def test_what_a_lost_node_had_started_is_dead_and_starts_on_no_other(
 
 
 @ON_ONE_SERVER
-def test_what_was_started_under_a_lease_that_was_lost_is_dead_whatever_its_worker_tells_later(
+def test_started_tasks_stay_dead_after_a_late_outcome(
     nodes: tuple[RunningFleet, RunningFleet, set[str]], redis_client: "redis.Redis"
 ) -> None:
     a, b, held = nodes

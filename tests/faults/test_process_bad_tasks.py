@@ -28,7 +28,7 @@ def dies(fleet: RunningFleet, name: str, *args: object) -> dict[str, object]:
     return found
 
 
-def test_a_task_that_crashes_native_code_runs_three_times_and_its_neighbours_once(fleets: Fleets) -> None:
+def test_segfaulting_task_runs_three_times_and_harms_no_other(fleets: Fleets) -> None:
     fleet = fleets.start()
     neighbour = fleet.hold("neighbour")
     for number in range(20):
@@ -52,7 +52,7 @@ def test_a_task_that_crashes_native_code_runs_three_times_and_its_neighbours_onc
     assert fleet.books_balance()
 
 
-def test_a_task_that_catches_everything_is_killed_a_second_after_its_hard_limit(fleets: Fleets) -> None:
+def test_task_that_catches_everything_is_killed_after_its_hard_limit(fleets: Fleets) -> None:
     fleet = fleets.start()
     fleet.client.enqueue("shrug", queue="default")
     [first] = fleet.wait_for("start")
@@ -67,7 +67,7 @@ def test_a_task_that_catches_everything_is_killed_a_second_after_its_hard_limit(
     fleet.wait_for("end", label="meanwhile")
 
 
-def test_the_hard_limit_spends_a_retry_and_with_none_left_the_task_is_dead_of_it_at_once(fleets: Fleets) -> None:
+def test_hard_limit_uses_a_retry_or_ends_the_task(fleets: Fleets) -> None:
     fleet = fleets.start()
     record = dies(fleet, "oversleep")
     assert (record["reason"], record["cause"], record["limit"]) == ("time_limit", "timeout", "time_limit_seconds")
@@ -87,7 +87,7 @@ def test_the_hard_limit_spends_a_retry_and_with_none_left_the_task_is_dead_of_it
     assert fleet.books_balance()
 
 
-def test_a_worker_stopped_in_its_task_is_killed_after_the_beat_limit_and_its_task_runs_again(fleets: Fleets) -> None:
+def test_stopped_worker_is_killed_and_its_task_runs_again(fleets: Fleets) -> None:
     fleet = fleets.start(limits={"beat_seconds": 2})
     held = fleet.hold("a")
     neighbour = fleet.hold("b")
@@ -112,7 +112,7 @@ def daemon_of(fleet: RunningFleet, label: str) -> int:
     return pid
 
 
-def test_a_daemon_dies_with_the_worker_whose_task_left_it_and_with_no_other(fleets: Fleets) -> None:
+def test_forked_daemon_dies_only_with_its_own_worker(fleets: Fleets) -> None:
     fleet = fleets.start()
     daemons = {label: daemon_of(fleet, label) for label in ("a", "b")}
     families = {label: [pid, *descendants(pid)] for label, pid in daemons.items()}
@@ -137,9 +137,7 @@ def little_memory() -> Iterator[Group]:
         yield made
 
 
-def test_a_kill_for_want_of_memory_is_explained_in_log_and_death_record_and_takes_no_other(
-    fleets: Fleets, little_memory: Group
-) -> None:
+def test_out_of_memory_kill_is_explained_in_log_and_record(fleets: Fleets, little_memory: Group) -> None:
     fleet = fleets.make(workers=2)
     fleet.prefix = ["sh", "-c", f'echo $$ > {little_memory.folder}/cgroup.procs && exec "$0" "$@"']
     fleet.start()

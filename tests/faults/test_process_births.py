@@ -60,9 +60,7 @@ def nothing_is_left_over(fleet: RunningFleet, redis_client: "redis.Redis", worke
     assert len(fleet.children()) == workers + 3
 
 
-def test_when_forks_fail_the_others_work_on_and_the_pool_is_whole_when_they_succeed_again(
-    fleets: Fleets, redis_client: "redis.Redis"
-) -> None:
+def test_pool_recovers_after_failed_forks(fleets: Fleets, redis_client: "redis.Redis") -> None:
     fleet = fleets.start(workers=3, **QUICK_RESTARTS)
     [zygote] = fleet.pids("zygote", "ready")
     held = [fleet.hold(label) for label in ("a", "b")]
@@ -85,7 +83,7 @@ def test_when_forks_fail_the_others_work_on_and_the_pool_is_whole_when_they_succ
     assert fleet.books_balance()
 
 
-def test_a_fleet_that_can_fork_no_worker_is_not_ready(fleets: Fleets) -> None:
+def test_fleet_that_cannot_fork_is_not_ready(fleets: Fleets) -> None:
     fleet = fleets.start(workers=2, **QUICK_RESTARTS)
     [zygote] = fleet.pids("zygote", "ready")
     with without_forks(zygote):
@@ -123,7 +121,7 @@ def kill(pid: int) -> bool:
 
 
 @pytest.mark.parametrize("spinning", [0, 4], ids=["idle machine", "busy machine"])
-def test_50_children_that_die_at_once_are_reaped_and_replaced_and_their_tasks_are_back(
+def test_fifty_workers_killed_at_once_are_replaced(
     fleets: Fleets, redis_client: "redis.Redis", measured: Measure, spinning: int
 ) -> None:
     fleet = fleets.start(workers=50, restarts={"crash_limit": 100})
@@ -155,7 +153,7 @@ def children_of(pid: int) -> list[int]:
         return []
 
 
-def test_workers_and_intermediates_killed_before_their_pid_is_known_leave_nothing_unknown(
+def test_processes_killed_before_their_pid_is_known_are_replaced(
     fleets: Fleets, redis_client: "redis.Redis", measured: Measure
 ) -> None:
     fleet = fleets.start(workers=4, **QUICK_RESTARTS)
@@ -187,9 +185,7 @@ def test_workers_and_intermediates_killed_before_their_pid_is_known_leave_nothin
     ["import os; os._exit(1)", "import os, rota\n@rota.on_worker_start\ndef start(): os._exit(3)"],
     ids=["at import", "in a hook"],
 )
-def test_code_that_dies_at_its_start_is_not_rolled_in_and_does_not_take_the_fleet_along(
-    fleets: Fleets, fault: str
-) -> None:
+def test_reload_of_code_that_dies_keeps_the_workers(fleets: Fleets, fault: str) -> None:
     fleet = fleets.start(workers=2, **QUICK_RESTARTS)
     workers = fleet.workers()
     (fleet.folder / "broken.py").write_text(fault)
@@ -201,7 +197,7 @@ def test_code_that_dies_at_its_start_is_not_rolled_in_and_does_not_take_the_flee
     fleet.wait_for("end", label="after")
 
 
-def test_a_hook_that_begins_to_kill_workers_has_them_restarted_within_bounds_until_it_stops(fleets: Fleets) -> None:
+def test_workers_killed_by_a_hook_restart_with_back_off(fleets: Fleets) -> None:
     fleet = fleets.make(workers=2, restarts={"backoff_seconds": 0.1, "backoff_max_seconds": 0.8})
     (fleet.folder / "moody.py").write_text(
         "import os, rota\n@rota.on_worker_start\ndef start():\n    if os.path.exists('broken'): os._exit(3)\n"

@@ -96,9 +96,7 @@ def ended_by_signals(fleet: RunningFleet) -> list[dict[str, object]]:
     return [line for line in deaths if line.get("signal") not in (None, "SIGKILL")]
 
 
-def test_every_set_of_signals_without_a_stop_pending_at_once_leaves_the_master_in_service(
-    fleets: Fleets, chance: random.Random
-) -> None:
+def test_pending_signals_without_a_stop_keep_the_master_running(fleets: Fleets, chance: random.Random) -> None:
     fleet = fleets.start(workers=1)
     sets = list(every_set(NO_STOPS))
     for numbers in chance.sample(sets, len(sets)):
@@ -113,7 +111,7 @@ def test_every_set_of_signals_without_a_stop_pending_at_once_leaves_the_master_i
     assert ended_in_order(fleet)
 
 
-def test_sets_with_a_stop_pending_at_once_are_one_orderly_end(fleets: Fleets, chance: random.Random) -> None:
+def test_pending_signals_with_a_stop_end_the_master_cleanly(fleets: Fleets, chance: random.Random) -> None:
     fleet = fleets.make(workers=1)
     drawn = [[stop, *chance.sample(NO_STOPS, chance.randint(1, 7))] for stop in STOPS]
     as_filed: list[int] = [*AS_FILED, signal.SIGCONT]
@@ -126,9 +124,7 @@ def test_sets_with_a_stop_pending_at_once_are_one_orderly_end(fleets: Fleets, ch
 
 
 @pytest.mark.parametrize("seconds", [0.0, 0.1, 0.3, 0.6, 1.0])
-def test_a_storm_from_the_first_instruction_of_a_master_on_is_one_orderly_end(
-    fleets: Fleets, chance: random.Random, seconds: float
-) -> None:
+def test_signal_storm_from_the_start_on_ends_cleanly(fleets: Fleets, chance: random.Random, seconds: float) -> None:
     fleet = fleets.make(workers=1)
     fleet.launch()
     with storm(lambda: [fleet.pid], NO_DEATH_BY_DEFAULT, chance):
@@ -142,7 +138,7 @@ def test_a_storm_from_the_first_instruction_of_a_master_on_is_one_orderly_end(
     assert ended_by_signals(fleet) == []
 
 
-def test_storms_over_a_reload_and_over_a_stop_change_neither(fleets: Fleets, chance: random.Random) -> None:
+def test_signal_storms_do_not_disturb_reload_or_stop(fleets: Fleets, chance: random.Random) -> None:
     fleet = fleets.start(workers=2)
     fleet.hold("a")
     fleet.edit(limits={"max_tasks": 1000})
@@ -161,9 +157,7 @@ def test_storms_over_a_reload_and_over_a_stop_change_neither(fleets: Fleets, cha
 
 
 @pytest.mark.parametrize("role", ["worker", "zygote", "poller", "exporter"])
-def test_every_child_outlives_bursts_of_all_that_is_no_stop_and_leaves_in_order_at_one_with_a_stop(
-    fleets: Fleets, chance: random.Random, role: str
-) -> None:
+def test_children_exit_only_at_signal_bursts_with_a_stop(fleets: Fleets, chance: random.Random, role: str) -> None:
     fleet = fleets.start(workers=1)
     [pid] = fleet.pids(role, "ready")
     numbers = TO_WORKERS if role == "worker" else TO_CHILDREN
@@ -179,9 +173,7 @@ def test_every_child_outlives_bursts_of_all_that_is_no_stop_and_leaves_in_order_
     assert ended_by_signals(fleet) == []
 
 
-def test_what_is_sent_to_a_whole_service_ends_no_child_from_its_first_instruction_on(
-    fleets: Fleets, chance: random.Random
-) -> None:
+def test_service_wide_signals_end_no_starting_child(fleets: Fleets, chance: random.Random) -> None:
     fleet = fleets.start(workers=2)
     others = [*fleet.pids("poller", "ready"), *fleet.pids("exporter", "ready")]
     master = psutil.Process(fleet.pid)
@@ -194,9 +186,7 @@ def test_what_is_sent_to_a_whole_service_ends_no_child_from_its_first_instructio
     assert ended_by_signals(fleet) == []
 
 
-def test_a_frozen_node_that_is_thawed_with_all_signals_pending_leaves_in_order(
-    fleets: Fleets, chance: random.Random
-) -> None:
+def test_node_thawed_with_pending_signals_exits_cleanly(fleets: Fleets, chance: random.Random) -> None:
     fleet = fleets.start(workers=2)
     fleet.hold("a")
     fleet.freeze()

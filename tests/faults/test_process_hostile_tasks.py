@@ -224,7 +224,7 @@ def has_left(fleet: RunningFleet, task_id: str) -> bool:
 
 
 @pytest.mark.parametrize("how", ["random", "ones", "zeros"])
-def test_a_task_that_writes_over_all_shared_memory_counts_and_its_worker_leaves(
+def test_task_that_overwrites_shared_memory_harms_only_its_worker(
     fleet: RunningFleet, neighbours: Neighbours, how: str
 ) -> None:
     task_id = run(fleet, "scribble", how)
@@ -240,9 +240,7 @@ def test_a_task_that_writes_over_all_shared_memory_counts_and_its_worker_leaves(
 
 
 @pytest.mark.parametrize("how", ["random", "zeros"])
-def test_a_task_that_writes_over_it_and_crashes_is_dead_after_three_runs(
-    fleet: RunningFleet, neighbours: Neighbours, how: str
-) -> None:
+def test_task_that_overwrites_memory_and_crashes_is_dead(fleet: RunningFleet, neighbours: Neighbours, how: str) -> None:
     task_id = run(fleet, "scribble_and_crash", how)
     until(lambda: fleet.client.status(task_id).state == "dead", "its death")
     assert [line.crashes for line in fleet.journal("start", name="scribble_and_crash")] == [0, 1, 2]
@@ -250,7 +248,7 @@ def test_a_task_that_writes_over_it_and_crashes_is_dead_after_three_runs(
 
 
 @pytest.mark.parametrize("task", ["scribble_on", "count_on"])
-def test_a_task_that_goes_on_writing_over_it_holds_up_nobody(
+def test_task_that_keeps_overwriting_memory_delays_no_other(
     fleet: RunningFleet, neighbours: Neighbours, task: str
 ) -> None:
     run(fleet, task, "random")
@@ -263,7 +261,7 @@ def test_a_task_that_goes_on_writing_over_it_holds_up_nobody(
     neighbours.are_well()
 
 
-def test_a_copy_that_goes_on_writing_over_it_dies_with_its_worker(fleet: RunningFleet, neighbours: Neighbours) -> None:
+def test_fork_that_keeps_overwriting_memory_dies_with_its_worker(fleet: RunningFleet, neighbours: Neighbours) -> None:
     run(fleet, "fork_and_scribble", "random")
     [start] = fleet.wait_for("start", name="fork_and_scribble")
     written = fleet.folder / "copy"
@@ -283,7 +281,7 @@ def test_a_copy_that_goes_on_writing_over_it_dies_with_its_worker(fleet: Running
         ("write_to_all", ""),
     ],
 )
-def test_a_task_that_spoils_its_descriptors_spoils_nobody_elses(
+def test_task_that_misuses_descriptors_harms_no_other(
     fleet: RunningFleet, neighbours: Neighbours, task: str, how: str
 ) -> None:
     task_id = run(fleet, task, how)
@@ -291,7 +289,7 @@ def test_a_task_that_spoils_its_descriptors_spoils_nobody_elses(
     neighbours.are_well()
 
 
-def test_modules_and_tasks_can_reach_the_slot_of_their_own_process_and_no_other(fleet: RunningFleet) -> None:
+def test_modules_and_tasks_map_only_their_own_slot(fleet: RunningFleet) -> None:
     run(fleet, "look")
     [start] = fleet.wait_for("start", name="look")
     [slot] = [row["slot"] for row in fleet.children("worker") if row["pid"] == start.pid]
@@ -312,9 +310,7 @@ def bystander() -> Iterator["subprocess.Popen[bytes]"]:
         process.kill()
 
 
-def test_whomever_a_task_names_in_its_slot_nobody_is_killed_for_that(
-    fleet: RunningFleet, bystander: "subprocess.Popen[bytes]"
-) -> None:
+def test_forged_pid_in_a_slot_kills_no_other_process(fleet: RunningFleet, bystander: "subprocess.Popen[bytes]") -> None:
     run(fleet, "name_another", bystander.pid)
     fleet.wait_for("start", name="name_another")
     fleet.signal(signal.SIGKILL)

@@ -47,7 +47,7 @@ def full_disk() -> Iterator[int]:
     os.close(full)
 
 
-def test_a_stop_by_the_control_socket_ends_beside_a_log_that_nobody_reads(fleets: Fleets) -> None:
+def test_stop_completes_with_an_unread_log_pipe(fleets: Fleets) -> None:
     fleet = fleets.make(workers=1)
     with unread_pipe() as fleet.log_fd:
         fleet.start()
@@ -55,7 +55,7 @@ def test_a_stop_by_the_control_socket_ends_beside_a_log_that_nobody_reads(fleets
         assert fleet.exit_code() == 0
 
 
-def test_a_start_that_is_given_up_ends_beside_a_log_that_nobody_reads(fleets: Fleets) -> None:
+def test_failed_start_exits_with_an_unread_log_pipe(fleets: Fleets) -> None:
     fleet = fleets.make(imports=["tasks", "nowhere_at_all"])
     with unread_pipe() as fleet.log_fd:
         fleet.launch()
@@ -67,7 +67,7 @@ NO_ROOM = "the disk is full, or the reader of the log has exited"
 
 
 @pytest.mark.parametrize(("sink", "why"), [(unread_pipe, SLOW_READER), (broken_pipe, NO_ROOM), (full_disk, NO_ROOM)])
-def test_a_lost_line_is_told_with_what_kept_it_from_the_log(
+def test_lost_log_lines_are_shown_with_the_reason(
     fleets: Fleets, sink: Callable[[], AbstractContextManager[int]], why: str
 ) -> None:
     fleet = fleets.make(workers=1)
@@ -79,7 +79,7 @@ def test_a_lost_line_is_told_with_what_kept_it_from_the_log(
 
 
 @pytest.mark.parametrize("sink", [unread_pipe, broken_pipe, full_disk])
-def test_a_log_that_takes_no_line_stalls_nothing_and_each_lost_line_is_counted(
+def test_blocked_log_stalls_nothing_and_lost_lines_are_counted(
     fleets: Fleets, sink: Callable[[], AbstractContextManager[int]]
 ) -> None:
     fleet = fleets.make(workers=2)

@@ -100,7 +100,7 @@ def test_a_stopped_child_does_not_outlive_a_killed_master(
 
 
 @pytest.mark.parametrize("child", ["zygote", "poller", "exporter"])
-def test_a_child_stopped_before_its_first_line_does_not_outlive_a_killed_master(
+def test_child_stopped_at_its_start_dies_with_the_master(
     fleets: Fleets, measured: Callable[[str, float], None], child: str
 ) -> None:
     fleet = fleets.make()
@@ -112,7 +112,7 @@ def test_a_child_stopped_before_its_first_line_does_not_outlive_a_killed_master(
 
 
 @pytest.mark.parametrize("of_zygote", [True, False], ids=["intermediate", "worker"])
-def test_what_is_forked_and_stopped_before_its_first_line_does_not_outlive_a_killed_master(
+def test_fork_stopped_at_its_start_dies_with_the_master(
     fleets: Fleets, measured: Callable[[str, float], None], of_zygote: bool
 ) -> None:
     fleet = fleets.make(imports=["tasks", "stops"])
@@ -125,7 +125,7 @@ def test_what_is_forked_and_stopped_before_its_first_line_does_not_outlive_a_kil
     assert_gone(kill_master(fleet), measured)
 
 
-def test_a_node_whose_children_all_stand_still_leaves_nothing_of_a_killed_master(
+def test_killed_master_with_frozen_children_leaves_nothing(
     fleets: Fleets, measured: Callable[[str, float], None]
 ) -> None:
     fleet = fleets.start(workers=4)
@@ -153,9 +153,7 @@ def stopped_before_exec(fleet: RunningFleet) -> psutil.Process | None:
     return None
 
 
-def test_a_child_stopped_before_it_is_a_program_of_its_own_keeps_nobody_else_alive(
-    fleets: Fleets, measured: Callable[[str, float], None]
-) -> None:
+def test_child_stopped_before_exec_keeps_no_other_alive(fleets: Fleets, measured: Callable[[str, float], None]) -> None:
     """It has a copy of all that the master had open, so nobody sees that end. Itself nobody can be told to kill yet."""
     fleet = fleets.start()
     stopped = until(lambda: stopped_before_exec(fleet), "a child caught in time")

@@ -85,7 +85,7 @@ def nothing_is_held(redis_client: "redis.Redis", fleet: RunningFleet) -> bool:
     return not list(redis_client.scan_iter(match=Keys(fleet.namespace).inflight("*"), count=1000))
 
 
-def test_a_worker_killed_between_its_claim_and_the_answer_has_run_nothing_and_loses_nothing(
+def test_worker_killed_before_the_claim_reply_loses_nothing(
     fleet: RunningFleet, link: FaultyLink, redis_client: "redis.Redis"
 ) -> None:
     for number in range(ROUNDS):
@@ -102,7 +102,7 @@ def test_a_worker_killed_between_its_claim_and_the_answer_has_run_nothing_and_lo
 
 
 @pytest.mark.parametrize("is_reply", [False, True], ids=["before it is told", "after it is told"])
-def test_what_a_worker_finished_before_it_was_killed_runs_no_second_time(
+def test_finished_task_of_a_killed_worker_never_runs_again(
     fleet: RunningFleet, link: FaultyLink, redis_client: "redis.Redis", is_reply: bool
 ) -> None:
     for number in range(ROUNDS):
@@ -123,7 +123,7 @@ def _runs(lines: list[Line]) -> int:
     return len(lines)
 
 
-def test_a_claim_that_arrives_after_its_worker_was_buried_takes_nothing(
+def test_late_claim_of_a_reaped_worker_takes_nothing(
     fleet: RunningFleet, link: FaultyLink, redis_client: "redis.Redis"
 ) -> None:
     first = fleet.hold("first")
@@ -150,7 +150,7 @@ def asleep(redis_client: "redis.Redis", fleet: RunningFleet) -> int:
     return sum(each["name"].startswith(name) and "b" in each["flags"] for each in redis_client.client_list())
 
 
-def test_a_worker_stopped_after_its_doorbell_gives_what_it_took_to_another_when_it_is_killed(
+def test_claims_of_a_stopped_worker_run_elsewhere_after_its_death(
     fleet: RunningFleet, redis_client: "redis.Redis"
 ) -> None:
     fleet.edit(workers=2)

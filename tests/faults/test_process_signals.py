@@ -30,7 +30,7 @@ def left_in_order(fleet: RunningFleet) -> bool:
     return [line["at_once"] for line in fleet.log("fleet.draining")] == [False] and len(fleet.log("fleet.stopped")) == 1
 
 
-def test_a_hundred_terms_within_a_second_are_one_orderly_stop(fleets: Fleets) -> None:
+def test_hundred_sigterms_within_a_second_stop_once(fleets: Fleets) -> None:
     fleet = fleets.start()
     for label in ("a", "b"):
         fleet.hold(label)
@@ -52,7 +52,7 @@ def test_a_hundred_terms_within_a_second_are_one_orderly_stop(fleets: Fleets) ->
     assert fleet.books_balance()
 
 
-def test_terms_until_it_has_ended_end_it_no_earlier_and_with_no_other_exit_code(fleets: Fleets) -> None:
+def test_sigterms_until_the_end_keep_exit_code_0(fleets: Fleets) -> None:
     for _ in range(3):
         fleet = fleets.start()
         while not fleet.has_ended():
@@ -97,9 +97,7 @@ def contained(fleets: Fleets) -> RunningFleet:
 
 
 @pytest.mark.parametrize("after_seconds", [0.0, 0.05, 0.15, 0.3, 0.6])
-def test_a_term_during_its_start_as_the_first_process_is_not_lost(
-    contained: RunningFleet, after_seconds: float
-) -> None:
+def test_sigterm_during_the_start_as_process_1_is_not_lost(contained: RunningFleet, after_seconds: float) -> None:
     (contained.folder / "slow.py").write_text(SLOW_MODULE)
     contained.edit(imports=["slow", "tasks"])
     contained.launch()
@@ -114,7 +112,7 @@ def test_a_term_during_its_start_as_the_first_process_is_not_lost(
     assert contained.processes() == []
 
 
-def test_terms_while_the_modules_are_imported_are_one_orderly_stop(fleets: Fleets) -> None:
+def test_many_sigterms_during_imports_stop_once(fleets: Fleets) -> None:
     fleet = fleets.make()
     (fleet.folder / "slow.py").write_text(SLOW_MODULE)
     fleet.edit(imports=["slow", "tasks"])

@@ -35,7 +35,7 @@ def drained_once(fleet: RunningFleet) -> bool:
     return [line["at_once"] for line in fleet.log("fleet.draining")] == [False] and len(fleet.log("fleet.stopped")) == 1
 
 
-def test_whenever_a_stop_comes_during_the_start_nothing_is_left_behind_and_it_is_no_failure(fleets: Fleets) -> None:
+def test_stop_at_any_moment_of_the_start_leaves_nothing(fleets: Fleets) -> None:
     fleet = fleets.make()
     places = {"socket": str(fleet.folder / "control"), "pid_file": str(fleet.folder / "pid")}
     fleet.edit(control=places)
@@ -51,7 +51,7 @@ def test_whenever_a_stop_comes_during_the_start_nothing_is_left_behind_and_it_is
     assert fleet.books_balance()
 
 
-def test_a_second_int_two_seconds_later_ends_at_once_and_blames_nothing(fleets: Fleets) -> None:
+def test_second_sigint_ends_at_once_without_blame(fleets: Fleets) -> None:
     fleet = fleets.start()
     held = [fleet.hold("a"), fleet.hold("b")]
     fleet.signal(signal.SIGINT)
@@ -103,9 +103,7 @@ def terminal_of(fleet: RunningFleet, streams: str) -> Iterator[Callable[[], None
 
 
 @pytest.mark.parametrize("streams", ["0", "0,1,2"], ids=["log elsewhere", "log on the terminal"])
-def test_the_loss_of_its_terminal_drains_a_fleet_and_a_hangup_before_that_reloads_it(
-    fleets: Fleets, streams: str
-) -> None:
+def test_lost_terminal_drains_and_earlier_hangup_reloads(fleets: Fleets, streams: str) -> None:
     fleet = fleets.make()
     with terminal_of(fleet, streams) as hang_up:
         fleet.start()
@@ -131,7 +129,7 @@ STARTS_FOR_EVER = (
 
 
 @pytest.mark.parametrize("module", [IMPORTS_FOR_EVER, STARTS_FOR_EVER], ids=["imports", "starts its workers"])
-def test_a_term_while_a_reload_loads_is_one_orderly_stop_of_old_and_new(fleets: Fleets, module: str) -> None:
+def test_sigterm_during_a_reload_stops_both_generations(fleets: Fleets, module: str) -> None:
     fleet = fleets.start(limits={"drain_seconds": 3})
     fleet.hold("a")
     (fleet.folder / "slow.py").write_text(module)
@@ -148,7 +146,7 @@ def test_a_term_while_a_reload_loads_is_one_orderly_stop_of_old_and_new(fleets: 
     assert fleet.books_balance()
 
 
-def test_a_term_while_the_first_workers_start_waits_no_longer_than_the_drain(fleets: Fleets) -> None:
+def test_sigterm_during_the_first_worker_start_ends_within_the_drain(fleets: Fleets) -> None:
     fleet = fleets.make(imports=["tasks", "slow"], limits={"drain_seconds": 1})
     (fleet.folder / "slow.py").write_text(STARTS_FOR_EVER)
     fleet.launch()
@@ -160,7 +158,7 @@ def test_a_term_while_the_first_workers_start_waits_no_longer_than_the_drain(fle
 
 
 @pytest.mark.parametrize("how", ["refused", "silent"])
-def test_a_term_while_the_server_is_away_ends_within_its_deadlines_and_loses_no_task(shaken: Shaken, how: str) -> None:
+def test_sigterm_without_the_server_ends_in_time_without_loss(shaken: Shaken, how: str) -> None:
     fleet = shaken.start_behind_link(workers=3, lease=SHORT_LEASE, limits={"drain_seconds": 1})
     for label in ("a", "b"):
         fleet.hold(label)

@@ -45,9 +45,7 @@ def refusals(fleet: RunningFleet, event: str) -> int:
 
 
 @pytest.mark.parametrize("role", ["poller", "exporter", "zygote"])
-def test_a_child_of_another_version_is_refused_with_what_to_do_and_the_workers_go_on(
-    fleets: Fleets, installed: Path, role: str
-) -> None:
+def test_child_of_another_version_is_refused_and_work_continues(fleets: Fleets, installed: Path, role: str) -> None:
     fleet = fleets.node("a", **QUICK_RESTARTS)
     fleet.environment["PYTHONPATH"] = str(installed)
     fleet.environment["PYTHONDONTWRITEBYTECODE"] = "1"

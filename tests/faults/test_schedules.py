@@ -101,7 +101,7 @@ def none_is_left_out(fleet: RunningFleet, until_us: int) -> None:
     until(lambda: gaps() == {SECOND_US}, "all occurrences up to now")
 
 
-def test_after_an_hour_away_each_schedule_makes_up_for_what_it_says(shaken: Shaken, clock: ShiftedClock) -> None:
+def test_schedules_handle_missed_occurrences_as_configured(shaken: Shaken, clock: ShiftedClock) -> None:
     said = {"task": "note", "cron": "* * * * *", "overlap": "queue"}
     schedules = {missed: {**said, "missed": missed} for missed in ("all", "last", "none")}
     # Between two minutes, so that none comes meanwhile, and the last one counts as missed.

@@ -26,9 +26,7 @@ def seconds_to_next_start(fleet: RunningFleet, since: float) -> float:
 
 
 @pytest.mark.parametrize("server_options", [pytest.param({"appendonly": "yes"}, id="")])
-def test_after_a_crash_of_the_server_work_goes_on_within_the_backoff_and_only_the_unsynced_is_lost(
-    shaken: Shaken, measured: Measure
-) -> None:
+def test_server_crash_loses_only_unsynced_tasks(shaken: Shaken, measured: Measure) -> None:
     fleet = shaken.start(workers=4)
     with Producer(shaken.server.url, shaken.namespace) as producer:
         producer.wait_for(LOAD)
@@ -80,7 +78,7 @@ def without_writes(shaken: Shaken) -> Iterator[None]:
     "server_options", [pytest.param({"appendonly": "yes", "appendfsync": "always"}, id="fsync-always")]
 )
 @pytest.mark.parametrize("outage", [killed, stalled, without_writes])
-def test_three_leases_without_the_server_lose_nothing_requeue_nothing_and_run_nothing_again(
+def test_outage_of_three_leases_loses_and_repeats_nothing(
     shaken: Shaken, outage: Callable[[Shaken], AbstractContextManager[None]], measured: Measure
 ) -> None:
     fleet = shaken.start(workers=4, lease=SHORT_LEASE)

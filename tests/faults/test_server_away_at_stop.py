@@ -65,7 +65,7 @@ def end(shaken: Shaken) -> None:
 
 @pytest.mark.parametrize("noticed", [True, False], ids=["noticed", "just now"])
 @pytest.mark.parametrize("go_away", [refuse, fall_silent, hang_in_the_resolver])
-def test_with_nothing_in_hand_a_stop_does_not_wait_for_a_server_that_is_away(
+def test_idle_stop_does_not_wait_for_a_missing_server(
     shaken: Shaken,
     resolver: HangingResolver,
     measured: Measure,
@@ -86,7 +86,7 @@ def test_with_nothing_in_hand_a_stop_does_not_wait_for_a_server_that_is_away(
 
 
 @pytest.mark.parametrize("go_away", [refuse, fall_silent, hang_in_the_resolver])
-def test_what_is_in_hand_is_waited_for_until_five_seconds_after_the_drain_and_that_is_told(
+def test_stop_waits_five_seconds_after_drain_for_held_tasks(
     shaken: Shaken,
     resolver: HangingResolver,
     measured: Measure,
@@ -107,7 +107,7 @@ def test_what_is_in_hand_is_waited_for_until_five_seconds_after_the_drain_and_th
     assert waiting["seconds"] <= DRAIN_SECONDS + PROMISED_BEYOND_DRAIN_SECONDS
 
 
-def test_a_server_that_is_back_during_the_drain_hears_of_everything(shaken: Shaken, resolver: HangingResolver) -> None:
+def test_server_back_during_the_drain_receives_every_outcome(shaken: Shaken, resolver: HangingResolver) -> None:
     fleet = start(shaken, resolver, drain_seconds=60)
     for label in ("first", "second"):
         fleet.hold(label)

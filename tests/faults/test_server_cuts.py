@@ -43,7 +43,7 @@ def cut_all(shaken: Shaken) -> None:
     shaken.do("CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes")
 
 
-def test_connections_cut_ten_times_a_second_lose_nothing_and_run_nothing_twice(shaken: Shaken) -> None:
+def test_frequent_connection_cuts_lose_and_repeat_nothing(shaken: Shaken) -> None:
     fleet = shaken.start(workers=WORKERS)
     fleet.hold("ends meanwhile")
     with (
@@ -59,9 +59,7 @@ def test_connections_cut_ten_times_a_second_lose_nothing_and_run_nothing_twice(s
     nothing_was_requeued(fleet)
 
 
-def test_an_idle_fleet_whose_connections_are_cut_again_and_again_falls_into_no_tight_loop(
-    shaken: Shaken, measured: Measure
-) -> None:
+def test_idle_fleet_with_frequent_cuts_does_not_spin(shaken: Shaken, measured: Measure) -> None:
     fleet = shaken.start(workers=WORKERS)
     until(lambda: len(shaken.redis.client_list(_type="normal")) >= CONNECTIONS - 1, "an idle fleet")
     before = shaken.info("total_connections_received"), shaken.info("total_commands_processed")
@@ -78,7 +76,7 @@ def test_an_idle_fleet_whose_connections_are_cut_again_and_again_falls_into_no_t
     fleet.wait_for("end")
 
 
-def test_a_script_cache_flushed_each_100_ms_goes_unnoticed_under_load(shaken: Shaken) -> None:
+def test_frequent_script_flushes_go_unnoticed_under_load(shaken: Shaken) -> None:
     fleet = shaken.start(workers=WORKERS)
     late = [Call("note", ["due"], queue="default", delay=n / 20) for n in range(60)]
     fleet.client.enqueue_many(late)
@@ -109,9 +107,7 @@ def wait_until_all_lost_it(fleet: RunningFleet) -> None:
     until(lambda: len(fleet.log("redis.lost")) >= WORKERS + 3, "everybody noticed")
 
 
-def test_workers_that_block_in_a_server_that_is_demoted_wait_for_a_primary_and_none_leaves(
-    shaken: Shaken, measured: Measure
-) -> None:
+def test_workers_at_a_demoted_server_wait_for_a_primary(shaken: Shaken, measured: Measure) -> None:
     fleet = shaken.start(workers=WORKERS, lease=SHORT_LEASE)
     fleet.hold("ends meanwhile")
     workers = fleet.workers()
@@ -134,7 +130,7 @@ def test_workers_that_block_in_a_server_that_is_demoted_wait_for_a_primary_and_n
     nothing_was_requeued(fleet)
 
 
-def test_when_the_link_leads_to_the_new_primary_the_fleet_goes_on_there(shaken: Shaken) -> None:
+def test_fleet_continues_when_the_link_leads_to_a_new_primary(shaken: Shaken) -> None:
     fleet = shaken.start_behind_link(workers=WORKERS, lease=SHORT_LEASE)
     fleet.hold("ends meanwhile")
     fleet.client.enqueue_many(Call("note", ["due"], queue="default", delay=1) for _ in range(20))

@@ -49,7 +49,7 @@ def says(fleet: RunningFleet, text: str, *commands: list[str]) -> None:
         assert text in " ".join(fleet.rota(*command).stdout.split()), command
 
 
-def test_at_maxmemory_enqueues_are_refused_with_the_reason_while_the_fleet_drains_and_keeps_its_leases(
+def test_full_memory_refuses_enqueues_but_keeps_leases(
     shaken: Shaken,
 ) -> None:
     fleet = shaken.start(workers=2, lease=SHORT_LEASE)
@@ -79,7 +79,7 @@ def test_at_maxmemory_enqueues_are_refused_with_the_reason_while_the_fleet_drain
     assert fleet.books_balance()
 
 
-def test_a_server_that_is_set_to_drop_keys_while_the_fleet_runs_raises_an_alarm(shaken: Shaken) -> None:
+def test_eviction_policy_set_at_runtime_raises_an_alarm(shaken: Shaken) -> None:
     fleet = shaken.start(lease=SHORT_LEASE)
     assert fleet.metrics().total("rota_redis_evicts_keys") == 0
     shaken.do("CONFIG", "SET", "maxmemory-policy", "allkeys-lru")
@@ -93,7 +93,7 @@ def test_a_server_that_is_set_to_drop_keys_while_the_fleet_runs_raises_an_alarm(
     assert len(fleet.log("redis.keeps_keys")) == 1
 
 
-def test_a_command_the_acl_forbids_is_named_before_anything_starts(shaken: Shaken) -> None:
+def test_command_forbidden_by_the_acl_prevents_the_start(shaken: Shaken) -> None:
     granted = [f"+{command.lower()}" for command in NEEDED if command not in ("BLPOP", "ZRANGE")]
     shaken.do("ACL", "SETUSER", "fleet", "on", ">secret", f"~{{{shaken.namespace}}}:*", "+eval", "+info", *granted)
     fleet = shaken.make(redis_url=shaken.server.url.replace("//", "//fleet:secret@"))
@@ -109,7 +109,7 @@ def test_a_command_the_acl_forbids_is_named_before_anything_starts(shaken: Shake
     assert not fleet.log("redis.refused")
 
 
-def test_a_permission_that_is_taken_away_is_told_once_for_each_call_however_often_it_is_met(shaken: Shaken) -> None:
+def test_revoked_permission_is_logged_once_per_call(shaken: Shaken) -> None:
     granted = [f"+{command.lower()}" for command in NEEDED]
     shaken.do("ACL", "SETUSER", "fleet", "on", ">secret", f"~{{{shaken.namespace}}}:*", "+eval", "+info", *granted)
     fleet = shaken.start(redis_url=shaken.server.url.replace("//", "//fleet:secret@"), workers=3, lease=SHORT_LEASE)
@@ -148,7 +148,7 @@ def save_until(shaken: Shaken, status: str) -> None:
     until(lambda: shaken.redis.info("persistence")["rdb_last_bgsave_status"] == status, f"a save that ends {status}")
 
 
-def test_a_server_whose_disk_is_full_is_waited_for_and_outcomes_are_kept(small_disk: Path, shaken: Shaken) -> None:
+def test_outcomes_are_kept_while_the_server_disk_is_full(small_disk: Path, shaken: Shaken) -> None:
     fleet = shaken.start(workers=2)
     fleet.hold("ends meanwhile")
     workers = fleet.workers()

@@ -80,9 +80,7 @@ async def browsing(app: FastAPI) -> AsyncIterator[httpx2.AsyncClient]:
 
 
 @pytest.mark.parametrize("is_connected", [False, True], ids=["Unavailable", "Uncertain"])
-def test_a_silent_server_pauses_no_event_loop_and_requests_fail_in_time(
-    is_connected: bool, link: FaultyLink, invoices: ModuleType
-) -> None:
+def test_silent_server_never_blocks_the_event_loop(is_connected: bool, link: FaultyLink, invoices: ModuleType) -> None:
     async def program() -> None:
         async with browsing(invoices.app) as browser:
             if is_connected:
@@ -102,7 +100,7 @@ def test_a_silent_server_pauses_no_event_loop_and_requests_fail_in_time(
 
 
 @pytest.mark.filterwarnings("ignore::rota.BlockingCall")
-def test_the_watch_sees_a_loop_that_the_client_that_blocks_holds_up(link: FaultyLink, invoices: ModuleType) -> None:
+def test_watch_detects_a_loop_blocked_by_the_client(link: FaultyLink, invoices: ModuleType) -> None:
     held_up = FastAPI()
 
     @held_up.post("/invoices/{order_id}")

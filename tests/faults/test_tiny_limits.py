@@ -59,7 +59,7 @@ def test_64_descriptors_are_enough(fleets: Fleets) -> None:
     works(under("-n 64", fleets.make(workers=WORKERS)))
 
 
-def test_an_address_space_of_what_is_asked_for_is_enough(fleets: Fleets) -> None:
+def test_required_address_space_is_enough(fleets: Fleets) -> None:
     works(under(f"-v {_least('address space') * 1024}", fleets.make(workers=WORKERS)))
 
 
@@ -76,9 +76,7 @@ def test_an_address_space_of_what_is_asked_for_is_enough(fleets: Fleets) -> None
         ),
     ],
 )
-def test_less_than_a_fleet_needs_is_refused_with_the_limit_and_the_need(
-    fleets: Fleets, limit: str, message: str
-) -> None:
+def test_too_small_limit_is_refused_with_the_need(fleets: Fleets, limit: str, message: str) -> None:
     needs = {need.what: need.least for need in NEEDED.values()}
     is_refused(under(limit, fleets.make(workers=WORKERS)), message.format(**needs))
 
@@ -101,7 +99,7 @@ def test_a_small_dev_shm_is_enough(fleets: Fleets, size: str) -> None:
 
 
 @ROOT_ONLY
-def test_a_folder_that_cannot_be_written_is_enough_with_the_socket_elsewhere(fleets: Fleets, tmp_path: Path) -> None:
+def test_read_only_folder_is_enough_with_the_socket_elsewhere(fleets: Fleets, tmp_path: Path) -> None:
     fleet = fleets.node("node", workers=WORKERS, control={"socket": str(tmp_path / "control")})
     in_a_world_of(_read_only(fleet), fleet).launch()
     fleet.client.enqueue("note", args=["there"], queue="default")
@@ -112,7 +110,7 @@ def test_a_folder_that_cannot_be_written_is_enough_with_the_socket_elsewhere(fle
 
 
 @ROOT_ONLY
-def test_a_place_that_cannot_be_written_is_refused_with_the_setting_that_moves_it(fleets: Fleets) -> None:
+def test_read_only_folder_is_refused_with_the_setting_to_change(fleets: Fleets) -> None:
     fleet = fleets.make()
     in_a_world_of(_read_only(fleet), fleet).launch()
     assert fleet.exit_code() == 73

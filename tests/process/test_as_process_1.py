@@ -48,7 +48,7 @@ def process_1(fleet: Mastered) -> psutil.Process:
     return master
 
 
-def test_adopted_orphans_are_reaped_and_none_is_left(fleet: Mastered) -> None:
+def test_adopted_orphans_are_reaped(fleet: Mastered) -> None:
     fleet.add_tasks(ORPHANS)
     fleet.start()
     master = process_1(fleet)
@@ -72,7 +72,7 @@ def test_adopted_orphans_are_reaped_and_none_is_left(fleet: Mastered) -> None:
     assert fleet.log("fleet.stopped")
 
 
-def test_a_term_while_it_imports_ends_it_in_order(fleet: Mastered) -> None:
+def test_sigterm_during_imports_stops_cleanly(fleet: Mastered) -> None:
     (fleet.folder / "tasks.py").write_text("import time\nopen('importing', 'w').close()\ntime.sleep(600)\n")
     fleet.launch()
     until((fleet.folder / "importing").exists)
@@ -83,7 +83,7 @@ def test_a_term_while_it_imports_ends_it_in_order(fleet: Mastered) -> None:
     assert fleet.log("fleet.stopped")
 
 
-def test_a_term_before_its_loop_runs_is_not_lost(fleet: Mastered) -> None:
+def test_sigterm_before_the_loop_starts_is_not_lost(fleet: Mastered) -> None:
     """The kernel drops for process 1 what it neither handles nor blocks. It is met while it reads its configuration."""
     config = fleet.folder / "rota.toml"
     text = config.read_text()
@@ -98,13 +98,13 @@ def test_a_term_before_its_loop_runs_is_not_lost(fleet: Mastered) -> None:
     assert fleet.log("fleet.stopped")
 
 
-def test_why_it_could_not_start_reaches_its_parent(fleet: Mastered) -> None:
+def test_exit_code_of_a_failed_start_reaches_the_parent(fleet: Mastered) -> None:
     fleet.configure("workers = -1")
 
     assert fleet.launch().exit_code() == 78
 
 
-def test_a_stop_asked_for_in_another_container_waits_for_the_end_too(fleet: Mastered) -> None:
+def test_stop_command_from_another_container_waits_for_the_end(fleet: Mastered) -> None:
     fleet.start()
     fleet.push("hold", "a")
     until(lambda: fleet.starts("a"))

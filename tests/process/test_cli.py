@@ -119,7 +119,7 @@ def process(folder: Path, at_server: dict[str, str]) -> Rota:
         (["status", "--fast"], "No such option '--fast' (see `rota status --help`)"),
     ],
 )
-def test_wrong_usage_is_2_with_what_is_wrong(inside: Rota, arguments: list[str], message: str) -> None:
+def test_wrong_usage_exits_with_2_and_a_message(inside: Rota, arguments: list[str], message: str) -> None:
     done = inside(*arguments)
 
     assert (done.code, done.out) == (2, "")
@@ -127,7 +127,7 @@ def test_wrong_usage_is_2_with_what_is_wrong(inside: Rota, arguments: list[str],
     assert message in done.err
 
 
-def test_help_and_version_are_data(inside: Rota) -> None:
+def test_help_and_version_go_to_standard_output(inside: Rota) -> None:
     for arguments in (["-h"], ["run", "-h"], ["queue", "-h"]):
         done = inside(*arguments)
         assert (done.code, done.err) == (0, "")
@@ -138,7 +138,7 @@ def test_help_and_version_are_data(inside: Rota) -> None:
 # Configuration
 
 
-def test_a_faulty_file_is_78_with_every_fault(inside: Rota, folder: Path) -> None:
+def test_invalid_file_exits_with_78_and_lists_every_fault(inside: Rota, folder: Path) -> None:
     (folder / "rota.toml").write_text('workers = -1\nworkerz = 2\ntiers = [["a"], ["a"]]\n')
 
     done = inside("check")
@@ -151,19 +151,19 @@ def test_a_faulty_file_is_78_with_every_fault(inside: Rota, folder: Path) -> Non
     ]
 
 
-def test_a_fault_of_a_variable_or_a_flag_is_not_laid_to_the_file(inside: Rota) -> None:
+def test_faults_of_variables_and_flags_do_not_name_the_file(inside: Rota) -> None:
     fault = 'rota: error: ROTA_WORKERS: expected a whole number >= 0, got "many"\n'
     assert inside("check", ROTA_WORKERS="many").err == fault
     assert inside("run", "--pool", "none").err == "rota: error: --pool none: there is no such pool: there is default\n"
 
 
-def test_a_file_that_is_not_there_is_78(inside: Rota) -> None:
+def test_missing_configuration_file_exits_with_78(inside: Rota) -> None:
     done = inside("check", "-c", "none.toml")
 
     assert (done.code, done.err) == (78, "rota: error: none.toml: there is no such file; `rota init` writes one\n")
 
 
-def test_the_file_can_be_named_before_and_after_the_command_and_in_the_environment(inside: Rota, folder: Path) -> None:
+def test_configuration_file_can_be_named_by_flag_or_environment(inside: Rota, folder: Path) -> None:
     (folder / "other.toml").write_text('namespace = "other"')
 
     for arguments, environment in (
@@ -215,7 +215,7 @@ def test_an_unknown_variable_is_a_warning(inside: Rota) -> None:
         ["check", "--no-imports"],
     ],
 )
-def test_no_redis_is_69(inside: Rota, arguments: list[str]) -> None:
+def test_unreachable_redis_exits_with_69(inside: Rota, arguments: list[str]) -> None:
     done = inside(*arguments)
 
     assert (done.code, done.out) == (69, "")
@@ -223,7 +223,7 @@ def test_no_redis_is_69(inside: Rota, arguments: list[str]) -> None:
 
 
 @pytest.mark.parametrize("command", ["status", "reload", "stop"])
-def test_no_master_is_69_with_where_it_was_looked_for(inside: Rota, folder: Path, command: str) -> None:
+def test_missing_master_exits_with_69_and_names_the_socket(inside: Rota, folder: Path, command: str) -> None:
     done = inside(command)
 
     assert (done.code, done.out) == (69, "")
@@ -233,13 +233,13 @@ def test_no_master_is_69_with_where_it_was_looked_for(inside: Rota, folder: Path
     assert "there is no rota.toml in this folder: name it with -c FILE if it is elsewhere" in inside(command).err
 
 
-def test_no_fleet_is_unhealthy_with_69(inside: Rota) -> None:
+def test_health_without_a_fleet_exits_with_69(inside: Rota) -> None:
     done = inside("health", "--ready", ROTA_HTTP__LISTEN=f"127.0.0.1:{free_port()}")
 
     assert (done.code, done.out) == (69, "")
 
 
-def test_no_master_and_a_faulty_file_is_78_with_the_fault(inside: Rota, folder: Path) -> None:
+def test_invalid_file_without_a_master_exits_with_78(inside: Rota, folder: Path) -> None:
     (folder / "rota.toml").write_text("workers = -1")
 
     done = inside("stop")
@@ -250,7 +250,7 @@ def test_no_master_and_a_faulty_file_is_78_with_the_fault(inside: Rota, folder: 
 # Check
 
 
-def test_check_is_0_when_all_is_well(process: Rota) -> None:
+def test_check_of_a_valid_setup_exits_with_0(process: Rota) -> None:
     done = process("check", "--json")
 
     assert done.code == 0
@@ -260,7 +260,7 @@ def test_check_is_0_when_all_is_well(process: Rota) -> None:
     assert found["queues"] == ["default", "bulk"]
 
 
-def test_check_in_a_folder_without_a_file_says_what_to_do(tmp_path: Path, server: Server, namespace: str) -> None:
+def test_check_without_a_file_suggests_rota_init(tmp_path: Path, server: Server, namespace: str) -> None:
     found = call(tmp_path, "check", ROTA_REDIS_URL=server.url, ROTA_NAMESPACE=namespace)
     assert (found.code, found.out) == (78, "")
     assert "there is no rota.toml in this folder" in found.err
@@ -268,7 +268,7 @@ def test_check_in_a_folder_without_a_file_says_what_to_do(tmp_path: Path, server
     assert "ready to run" not in found.err
 
 
-def test_check_warns_of_a_schedule_whose_arguments_do_not_fit_its_task(rota: Rota, folder: Path) -> None:
+def test_check_warns_of_schedule_arguments_that_do_not_fit(rota: Rota, folder: Path) -> None:
     with (folder / "rota.toml").open("a") as file:
         file.write('[schedules.fits]\ntask = "greet"\nevery = 60\nargs = ["you"]\n')
         file.write('[schedules.broken]\ntask = "greet"\nevery = 60\n')
@@ -294,7 +294,7 @@ def test_check_warns_of_a_schedule_whose_arguments_do_not_fit_its_task(rota: Rot
         ),
     ],
 )
-def test_modules_that_cannot_serve_are_78(inside: Rota, folder: Path, module: str, message: str) -> None:
+def test_check_of_unusable_modules_exits_with_78(inside: Rota, folder: Path, module: str, message: str) -> None:
     (folder / "tasks.py").write_text(module)
 
     done = inside("check", ROTA_LIMITS__BOOT_SECONDS="1" if "sleep" in module else "30")
@@ -303,7 +303,7 @@ def test_modules_that_cannot_serve_are_78(inside: Rota, folder: Path, module: st
     assert message in done.err
 
 
-def test_check_warns_of_queues_that_the_bound_on_series_leaves_out(rota: Rota) -> None:
+def test_check_warns_if_max_series_omits_queues(rota: Rota) -> None:
     found = rota("check", "--no-imports", ROTA_METRICS__MAX_SERIES="100")
     assert "metrics.max_series = 100: " in found.err
     enough = found.err.partition(" is enough")[0].rpartition(" ")[2]
@@ -317,7 +317,7 @@ def test_unserved_queues_can_be_a_warning(rota: Rota) -> None:
     assert "rota: warning: tiers: no tier serves queue 'bulk' of task 'resize'" in done.err
 
 
-def test_a_server_that_evicts_keys_is_78(rota: Rota, redis_client: "redis.Redis") -> None:
+def test_server_that_evicts_keys_exits_with_78(rota: Rota, redis_client: "redis.Redis") -> None:
     redis_client.config_set("maxmemory-policy", "allkeys-lru")
     try:
         done = rota("check", "--no-imports")
@@ -349,7 +349,7 @@ def test_a_task_is_enqueued_shown_and_cancelled(rota: Rota, process: Rota) -> No
     assert (again.code, again.err) == (1, f"rota: error: {task_id} has ended already: it is cancelled\n")
 
 
-def test_arguments_are_json_and_else_text(rota: Rota, redis_client: "redis.Redis", namespace: str) -> None:
+def test_arguments_that_are_not_json_are_text(rota: Rota, redis_client: "redis.Redis", namespace: str) -> None:
     sent = rota("task", "enqueue", "any", "7", "true", "[1, 2]", "large", "-1", "--queue", "default", "--id", "a1")
 
     assert (sent.code, sent.out) == (0, "a1\n")
@@ -357,9 +357,7 @@ def test_arguments_are_json_and_else_text(rota: Rota, redis_client: "redis.Redis
     assert json.loads(str(body, "utf-8") if isinstance(body, bytes) else "")[3] == [7, True, [1, 2], "large", -1]
 
 
-def test_a_front_is_the_first_of_its_queue_and_that_no_fleet_was_ever_seen_is_said(
-    rota: Rota, redis_client: "redis.Redis", namespace: str
-) -> None:
+def test_enqueue_at_the_front_warns_if_no_fleet_exists(rota: Rota, redis_client: "redis.Redis", namespace: str) -> None:
     lane = Keys(namespace).ready_lane("default")
     redis_client.rpush(lane, '["waits","default","any",[]]')
     sent = rota("task", "enqueue", "any", "--queue", "default", "--id", "a1", "--front")
@@ -370,7 +368,7 @@ def test_a_front_is_the_first_of_its_queue_and_that_no_fleet_was_ever_seen_is_sa
     assert head.startswith(b"a1 ")
 
 
-def test_an_id_that_is_live_stays_as_it_is(rota: Rota) -> None:
+def test_enqueue_of_a_live_id_is_a_duplicate(rota: Rota) -> None:
     for duplicate in (False, True):
         done = rota("task", "enqueue", "any", "--queue", "default", "--id", "a1", "--json")
         assert done.json == {"id": "a1", "duplicate": duplicate}
@@ -384,7 +382,7 @@ def test_an_id_that_is_live_stays_as_it_is(rota: Rota) -> None:
         (["greet", "a", "b"], "the arguments do not fit greet(name)"),
     ],
 )
-def test_a_task_that_cannot_be_by_what_is_imported_is_2_and_nothing_is_sent(
+def test_enqueue_that_contradicts_the_imports_exits_with_2(
     rota: Rota, process: Rota, arguments: list[str], message: str
 ) -> None:
     refused_enqueue(process, rota, arguments, message)
@@ -398,7 +396,7 @@ def test_a_task_that_cannot_be_by_what_is_imported_is_2_and_nothing_is_sent(
         (["greet", "x" * 3000, "--queue", "default"], "the limit is 2 KiB"),
     ],
 )
-def test_a_task_that_cannot_be_is_2_and_nothing_is_sent(rota: Rota, arguments: list[str], message: str) -> None:
+def test_invalid_enqueue_exits_with_2(rota: Rota, arguments: list[str], message: str) -> None:
     refused_enqueue(rota, rota, arguments, message)
 
 
@@ -410,9 +408,7 @@ def refused_enqueue(enqueuing: Rota, looking: Rota, arguments: list[str], messag
     assert looking("audit", "--json").out.startswith('{"accepted": 0')
 
 
-def test_a_wait_that_the_server_does_not_allow_is_69(
-    process: Rota, server: Server, redis_client: "redis.Redis"
-) -> None:
+def test_wait_forbidden_by_the_acl_exits_with_69(process: Rota, server: Server, redis_client: "redis.Redis") -> None:
     redis_client.acl_setuser(
         "half", enabled=True, passwords=["+pw"], keys=["*"], commands=["+@all", "-blpop"], reset=True
     )
@@ -424,7 +420,7 @@ def test_a_wait_that_the_server_does_not_allow_is_69(
     assert "permission" in done.err
 
 
-def test_an_unknown_id_is_1(rota: Rota) -> None:
+def test_unknown_id_exits_with_1(rota: Rota) -> None:
     for arguments in (
         ["task", "show", "none"],
         ["task", "cancel", "none"],
@@ -455,7 +451,7 @@ def test_queues_are_listed_paused_and_purged(rota: Rota, process: Rota) -> None:
     assert process("audit").code == 0
 
 
-def test_what_is_claimed_next_is_explained(rota: Rota, server: Server, namespace: str) -> None:
+def test_queue_explain_lists_the_next_claims(rota: Rota, server: Server, namespace: str) -> None:
     for number in range(3):
         rota("task", "enqueue", "resize", str(number), "--queue", "default", "--id", f"a{number}")
     nobody = "pools: no master announces any, so no worker claims\nserved by no fleet: default\n"
@@ -487,7 +483,9 @@ def test_what_is_claimed_next_is_explained(rota: Rota, server: Server, namespace
     assert 'nothing is known of a task "unheard"' in unknown.err
 
 
-def test_an_audit_that_is_short_is_1(rota: Rota, process: Rota, redis_client: "redis.Redis", namespace: str) -> None:
+def test_audit_with_a_missing_task_exits_with_1(
+    rota: Rota, process: Rota, redis_client: "redis.Redis", namespace: str
+) -> None:
     rota("task", "enqueue", "any", "--queue", "default", "--id", "a1")
     redis_client.hdel(Keys(namespace).tasks, "a1")
 
@@ -498,9 +496,7 @@ def test_an_audit_that_is_short_is_1(rota: Rota, process: Rota, redis_client: "r
     assert "the counters are off by 1 task" in done.err
 
 
-def test_lists_that_look_like_queues_and_are_none_are_named(
-    rota: Rota, redis_client: "redis.Redis", namespace: str
-) -> None:
+def test_audit_names_lists_that_only_resemble_queues(rota: Rota, redis_client: "redis.Redis", namespace: str) -> None:
     ours, item = Keys(namespace).ready_lane(""), '["6f2a8a3e-7ad2-4a0b-9a3e-0d3d7f6b8f01", "email", "greet", []]'
     strays = [
         f"{ours}mail box",
@@ -532,7 +528,7 @@ def test_lists_that_look_like_queues_and_are_none_are_named(
     redis_client.delete(*strays, *others, f"{namespace}:queue:text")
 
 
-def test_wrong_counts_are_recounted(rota: Rota, redis_client: "redis.Redis", namespace: str) -> None:
+def test_audit_heal_corrects_wrong_counts(rota: Rota, redis_client: "redis.Redis", namespace: str) -> None:
     for number in range(3):
         rota("task", "enqueue", "any", str(number), "--queue", "default", "--delay", "600")
     redis_client.hset(Keys(namespace).counts, mapping={"delayed:default": 70, "dead:default": 7})
@@ -546,13 +542,13 @@ def test_wrong_counts_are_recounted(rota: Rota, redis_client: "redis.Redis", nam
     assert (row["scheduled"], row["dead"]) == (3, 0)
 
 
-def test_events_that_nobody_wants_are_1_and_say_how_to_turn_them_on(rota: Rota) -> None:
+def test_events_that_are_off_exit_with_1_and_a_hint(rota: Rota) -> None:
     done = rota("events")
     assert (done.code, done.out) == (1, "")
     assert "enabled = true" in done.err
 
 
-def test_events_are_shown_for_people_and_programs(rota: Rota, redis_client: "redis.Redis", namespace: str) -> None:
+def test_events_are_shown_as_text_and_json(rota: Rota, redis_client: "redis.Redis", namespace: str) -> None:
     redis_client.hset(Keys(namespace).events_on, "node", "1000")
     assert rota("task", "enqueue", "greet", "you", "--id", "a", "--queue", "default").code == 0
     assert rota("task", "enqueue", "resize", "7", "--id", "b", "--queue", "bulk", "--delay", "60").code == 0
@@ -570,7 +566,7 @@ def test_events_are_shown_for_people_and_programs(rota: Rota, redis_client: "red
     assert "lost its last writes" in lost.err
 
 
-def test_tasks_are_listed_where_they_stand(rota: Rota, dead_task: str) -> None:
+def test_tasks_are_listed_by_state(rota: Rota, dead_task: str) -> None:
     for task_id, delay in (("r1", "0"), ("r2", "0"), ("s1", "600")):
         rota("task", "enqueue", "any", "--queue", "default", "--id", task_id, "--delay", delay)
     for state, ids in (("ready", ["r1", "r2"]), ("scheduled", ["s1"]), ("dead", [dead_task]), ("running", [])):
@@ -606,7 +602,7 @@ def dead_task(server: Server, namespace: str) -> str:
     return claim.entry.id
 
 
-def test_the_dead_are_listed_shown_and_revived(rota: Rota, dead_task: str) -> None:
+def test_dead_tasks_are_listed_shown_and_revived(rota: Rota, dead_task: str) -> None:
     listed = rota("dead", "ls")
     assert listed.out.splitlines()[1].split()[:3] == [dead_task, "default", "send"]
     assert "\x1b" not in listed.out
@@ -644,7 +640,7 @@ def test_garbage_without_a_queue_is_not_revived(
     assert rota("dead", "revive", garbage, ROTA_TIERS='[["unknown"]]').code == 0
 
 
-def test_the_dead_are_purged_after_a_yes_only(rota: Rota, process: Rota, dead_task: str) -> None:
+def test_purging_dead_tasks_needs_confirmation(rota: Rota, process: Rota, dead_task: str) -> None:
     refused = process("dead", "purge", "--all", "--reason", "SMTP")
     assert refused.code == 2
     assert "this would forget 1 dead task permanently: confirm it with --yes" in refused.err
@@ -656,7 +652,7 @@ def test_the_dead_are_purged_after_a_yes_only(rota: Rota, process: Rota, dead_ta
 # Init
 
 
-def test_init_writes_files_that_check_and_never_overwrites(tmp_path: Path, server: Server, namespace: str) -> None:
+def test_init_writes_valid_files_and_never_overwrites(tmp_path: Path, server: Server, namespace: str) -> None:
     made = call(tmp_path, "init")
     assert made.code == 0
     assert sorted(path.name for path in tmp_path.iterdir()) == ["rota.toml", "tasks.py"]
@@ -669,7 +665,7 @@ def test_init_writes_files_that_check_and_never_overwrites(tmp_path: Path, serve
     assert (again.code, again.err.count("is there already")) == (73, 2)
 
 
-def test_a_reader_that_leaves_early_is_no_error(folder: Path) -> None:
+def test_output_pipe_closed_early_is_not_an_error(folder: Path) -> None:
     done = subprocess.run(
         ["bash", "-c", f"{sys.executable} -P -m rota_supervisor config print | true; echo ${{PIPESTATUS[0]}}"],
         cwd=folder,

@@ -37,13 +37,13 @@ def run_to(output: str, folder: Path, *arguments: str) -> subprocess.CompletedPr
 
 
 @pytest.mark.parametrize("command", list(COMMANDS)[::4])
-def test_the_help_of_each_command_says_that_its_output_is_lost(tmp_path: Path, command: str) -> None:
+def test_help_to_a_full_disk_reports_lost_output(tmp_path: Path, command: str) -> None:
     done = run_to("/dev/full", tmp_path, command, "--help")
     assert (done.returncode, done.stderr) == (OUTPUT_LOST, f"rota: error: {LINE}\n")
 
 
 @ON_ONE_SERVER
-def test_commands_that_read_the_server_say_that_their_output_is_lost(server: Server, tmp_path: Path) -> None:
+def test_output_to_a_full_disk_is_reported_as_lost(server: Server, tmp_path: Path) -> None:
     (tmp_path / "rota.toml").write_text(f'redis_url = "{server.url}"\n')
     commands = ("queue ls", "dead ls", "audit", "config print", "man")
     for command in commands:
@@ -53,14 +53,14 @@ def test_commands_that_read_the_server_say_that_their_output_is_lost(server: Ser
             assert (done.returncode, len(said), "Traceback" in done.stderr) == (OUTPUT_LOST, 1, False), done.stderr
 
 
-def test_a_full_disk_under_standard_error_changes_no_exit_code(tmp_path: Path) -> None:
+def test_full_disk_under_standard_error_keeps_the_exit_code(tmp_path: Path) -> None:
     with Path("/dev/full").open("w") as full:
         done = subprocess.run([ROTA, "no-such-command"], stderr=full, cwd=tmp_path, check=False)
     assert done.returncode == 2
 
 
 @ON_ONE_SERVER
-def test_what_an_encoding_does_not_have_is_escaped(fleets: Fleets) -> None:
+def test_characters_outside_the_encoding_are_escaped(fleets: Fleets) -> None:
     fleet = fleets.start(http={"listen": "127.0.0.1:0"})
     for more in ([], ["--json"]):
         done = fleet.rota("top", "--once", *more, PYTHONIOENCODING="ascii")
@@ -81,7 +81,7 @@ def test_what_an_encoding_does_not_have_is_escaped(fleets: Fleets) -> None:
     ],
 )
 @pytest.mark.parametrize("key", ["-c", "redis_url_file", "redis_tls_ca", "lua", "http.token_file"])
-def test_a_file_without_an_end_is_a_fault_of_the_configuration(
+def test_endless_file_is_a_configuration_fault(
     tmp_path: Path, place: str, message: str, key: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("rota.tasks.fleet_settings.PIPE_SECONDS", 0.05)
@@ -101,13 +101,13 @@ def test_a_file_without_an_end_is_a_fault_of_the_configuration(
     assert any(message in str(fault) for fault in caught.value.faults), caught.value
 
 
-def test_check_of_a_file_without_an_end_ends(tmp_path: Path) -> None:
+def test_check_of_an_endless_file_terminates(tmp_path: Path) -> None:
     done = run_rota(tmp_path, "-c", "/dev/zero", "check", "--no-imports")
     expected = "rota: error: /dev/zero: cannot be read: it is neither a regular file nor a pipe\n"
     assert (done.returncode, done.stderr) == (CONFIG, expected)
 
 
-def test_too_small_a_stack_is_said() -> None:
+def test_too_small_stack_limit_is_reported() -> None:
     limit = 256 << 10
     done = subprocess.run(
         [ROTA, "--version"],
@@ -120,7 +120,7 @@ def test_too_small_a_stack_is_said() -> None:
     assert (done.returncode, done.stderr) == (CONFIG, expected)
 
 
-def test_a_machine_without_proc_is_told_to_have_it(tmp_path: Path) -> None:
+def test_missing_proc_is_reported(tmp_path: Path) -> None:
     hidden = [
         "unshare",
         "--user",

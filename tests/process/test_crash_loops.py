@@ -60,7 +60,7 @@ def runs(fleet: RunningFleet, label: str) -> None:
     fleet.wait_for("end", label=label)
 
 
-def test_workers_whose_first_task_kills_them_are_a_crash_loop_until_one_task_is_done(fleets: Fleets) -> None:
+def test_crash_loop_ends_when_a_task_succeeds(fleets: Fleets) -> None:
     fleet = fleet_of_two_pools(fleets)
     (fleet.folder / "no-send").touch()
     for number in range(20):
@@ -85,7 +85,7 @@ def test_workers_whose_first_task_kills_them_are_a_crash_loop_until_one_task_is_
     assert fleet.log("task.dead") == []
 
 
-def test_starts_that_fail_need_a_person_in_the_end_and_are_tried_all_the_while(fleets: Fleets) -> None:
+def test_failing_starts_become_fatal_and_are_still_retried(fleets: Fleets) -> None:
     fleet = fleet_of_two_pools(fleets)
     (fleet.folder / "no-start").touch()
     [survivor] = [row["pid"] for row in fleet.children("worker") if row["pool"] == "rest"]
@@ -103,7 +103,7 @@ def test_starts_that_fail_need_a_person_in_the_end_and_are_tried_all_the_while(f
     assert events(fleet, "rest") == []
 
 
-def test_a_poller_that_dies_again_and_again_is_slowed_and_told_of_and_back_once_it_stays(fleets: Fleets) -> None:
+def test_crashing_poller_backs_off_and_recovers(fleets: Fleets) -> None:
     fleet = fleets.start(workers=1, restarts=QUICK | {"healthy_seconds": 2.0})
 
     def kill_poller() -> bool:
@@ -121,7 +121,7 @@ def test_a_poller_that_dies_again_and_again_is_slowed_and_told_of_and_back_once_
     assert [line["child"] for line in fleet.log("pool.back")] == ["poller"]
 
 
-def test_whoever_asks_for_a_reload_has_it_tried_at_once(fleets: Fleets) -> None:
+def test_reload_ends_the_back_off_at_once(fleets: Fleets) -> None:
     fleet = fleet_of_two_pools(fleets, backoff_seconds=300.0, backoff_max_seconds=300.0)
     (fleet.folder / "no-start").touch()
     os.kill(min(fleet.workers()), signal.SIGKILL)
@@ -131,7 +131,7 @@ def test_whoever_asks_for_a_reload_has_it_tried_at_once(fleets: Fleets) -> None:
     until(fleet.is_whole, "a whole fleet, long before that")
 
 
-def test_a_first_boot_of_which_one_pool_works_is_not_given_up_for_the_other(fleets: Fleets) -> None:
+def test_first_boot_continues_if_one_pool_works(fleets: Fleets) -> None:
     fleet = fleets.make(restarts=QUICK, pools={"mail": {}, "rest": {}})
     (fleet.folder / "picky.py").write_text(PICKY)
     fleet.edit(imports=["tasks", "picky"])

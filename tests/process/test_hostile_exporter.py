@@ -19,7 +19,7 @@ def exporter() -> Iterator[Exporter]:
     made.close()
 
 
-def test_no_endpoint_shows_an_escape_that_a_child_left(exporter: Exporter) -> None:
+def test_no_endpoint_shows_escape_codes_of_a_child(exporter: Exporter) -> None:
     exporter.publish(MasterSnapshot(held=(PoolInBackoff("worker", VALID, "fatal", 3, 0.0, HOSTILE),)))
     exporter.fill(WORKER_SLOT, Phase.IDLE)
     exporter.recorder(WORKER_SLOT).counter(TASK_EARLY_STARTS, VALID).add()

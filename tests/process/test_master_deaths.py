@@ -88,7 +88,7 @@ def stack_files(pid: int) -> int:
     return sum("rota-stack" in name for name in names)
 
 
-def test_a_task_that_lives_on_keeps_the_account_of_its_last_crash_until_it_ends(fleet: Mastered) -> None:
+def test_requeued_task_keeps_its_last_crash_until_it_ends(fleet: Mastered) -> None:
     fleet.start()
     fleet.push("hold", "first")
     [worker] = until(lambda: fleet.starts("first"))
@@ -107,7 +107,7 @@ def test_a_task_that_lives_on_keeps_the_account_of_its_last_crash_until_it_ends(
     until(lambda: not fleet.redis.exists(fleet.keys.epitaphs), "nothing is kept of a task that has ended")
 
 
-def test_a_worker_that_is_killed_leaves_no_task_that_it_had_finished_without_its_line(fleet: Mastered) -> None:
+def test_every_finished_task_of_a_killed_worker_is_logged(fleet: Mastered) -> None:
     fleet.configure("workers = 1")
     fleet.start()
     texts = [f"short-{number}" for number in range(300)]
@@ -124,7 +124,7 @@ def test_a_worker_that_is_killed_leaves_no_task_that_it_had_finished_without_its
     assert sorted(ended) == sorted([*texts, "native"])
 
 
-def test_a_worker_that_scribbles_over_its_slot_ends_nobody_but_itself(fleet: Mastered) -> None:
+def test_worker_that_overwrites_its_slot_harms_only_itself(fleet: Mastered) -> None:
     fleet.start()
     fleet.push("scribble", "odd")
     [odd] = until(lambda: fleet.starts("odd"))
@@ -141,7 +141,7 @@ def test_a_worker_that_scribbles_over_its_slot_ends_nobody_but_itself(fleet: Mas
     assert fleet.exit_code() == 0
 
 
-def test_each_death_is_told_once_with_where_it_stood_and_the_limit_it_hit(fleet: Mastered) -> None:
+def test_each_death_is_logged_once_with_stack_and_limit(fleet: Mastered) -> None:
     fleet.start()
     fleet.push("crash_once", "native")
     [crashed] = until(lambda: fleet.log("worker.exited"))
@@ -163,7 +163,7 @@ def test_each_death_is_told_once_with_where_it_stood_and_the_limit_it_hit(fleet:
     assert len(ended) == len(set(ended)) >= 8  # three that died, two workers, and one of each other role
 
 
-def test_a_module_that_hangs_or_crashes_at_import_is_refused_with_the_line_it_stands_at(fleet: Mastered) -> None:
+def test_failed_import_is_rejected_with_its_source_line(fleet: Mastered) -> None:
     fleet.start()
     (fleet.folder / "hangs.py").write_text("import time\n\n\ndef wait():\n    time.sleep(600)\n\n\nwait()\n")
     fleet.configure('imports = ["tasks", "hangs"]\nworkers = 2\n[limits]\nboot_seconds = 2')
@@ -177,7 +177,7 @@ def test_a_module_that_hangs_or_crashes_at_import_is_refused_with_the_line_it_st
     assert f"<module> ({fleet.folder}/hangs.py:3)" in crashed
 
 
-def test_stack_files_do_not_leak_and_what_a_task_starts_has_none(fleet: Mastered) -> None:
+def test_stack_files_are_closed_and_not_inherited_by_tasks(fleet: Mastered) -> None:
     fleet.start()
     pids = fleet.until_workers(2)
     for role in ("zygote", "poller", "exporter"):
@@ -202,7 +202,7 @@ def daemon_of(fleet: Mastered, text: str) -> int:
     return int(said.split()[2])
 
 
-def test_a_daemon_that_a_task_forks_dies_with_its_worker_and_with_no_other(fleet: Mastered) -> None:
+def test_daemon_of_a_task_dies_only_with_its_worker(fleet: Mastered) -> None:
     fleet.start()
     dying = daemon_of(fleet, "a")
     living = daemon_of(fleet, "b")
@@ -215,7 +215,7 @@ def test_a_daemon_that_a_task_forks_dies_with_its_worker_and_with_no_other(fleet
     until(lambda: not is_alive(living))
 
 
-def test_when_descriptors_run_out_children_live_without_a_stack_file_and_write_to_stderr(fleet: Mastered) -> None:
+def test_children_without_a_stack_file_write_stacks_to_stderr(fleet: Mastered) -> None:
     fleet.prefix = ["sh", "-c", 'ulimit -n 76 && exec "$0" "$@"']
     fleet.start()
     [worker, _] = fleet.until_workers(2)

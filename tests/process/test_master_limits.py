@@ -43,7 +43,7 @@ def _reasons(fleet: Mastered, pids: set[int]) -> set[str]:
     return {line["reason"] for line in fleet.log() if line.get("child_pid") in pids and "reason" in line}
 
 
-def test_workers_are_recycled_one_after_another_and_none_makes_more_attempts_than_it_may(fleet: Mastered) -> None:
+def test_workers_are_recycled_one_by_one_at_max_tasks(fleet: Mastered) -> None:
     fleet.configure(f"workers = {COUNT}\n[limits]\nmax_tasks = {ATTEMPTS}\nmax_tasks_jitter = 0.5")
     fleet.start()
     fleet.until_workers(COUNT)
@@ -63,7 +63,7 @@ def test_workers_are_recycled_one_after_another_and_none_makes_more_attempts_tha
     until(lambda: _reasons(fleet, gone) == {"max_tasks"})
 
 
-def test_a_task_is_interrupted_at_its_soft_limit_and_its_worker_lives(fleet: Mastered) -> None:
+def test_soft_limit_interrupts_the_task_but_not_the_worker(fleet: Mastered) -> None:
     fleet.start()
     workers = fleet.until_workers(COUNT)
     for text in ("first", "second"):
@@ -72,7 +72,7 @@ def test_a_task_is_interrupted_at_its_soft_limit_and_its_worker_lives(fleet: Mas
     assert fleet.until_workers(COUNT) == workers
 
 
-def test_a_worker_that_hears_no_term_is_killed_in_the_end_when_it_is_to_leave(fleet: Mastered) -> None:
+def test_worker_that_ignores_sigterm_is_killed(fleet: Mastered) -> None:
     fleet.configure(f"workers = {COUNT}\n[limits]\nbeat_seconds = 2")
     fleet.start()
     fleet.push("deafen", "a")

@@ -10,7 +10,7 @@ from support.processes import descendants, is_alive
 from support.waiting import until
 
 
-def test_the_task_of_a_killed_worker_starts_again_and_the_pool_is_whole(fleet: Mastered) -> None:
+def test_killed_worker_is_replaced_and_its_task_restarted(fleet: Mastered) -> None:
     fleet.start()
     before = fleet.until_workers(2)
     fleet.push("hold", "a")
@@ -29,9 +29,7 @@ def test_the_task_of_a_killed_worker_starts_again_and_the_pool_is_whole(fleet: M
 
 
 @pytest.mark.parametrize(("task", "cause"), [("die", "signal"), ("leave", "crash")])
-def test_a_task_that_kills_its_worker_three_times_is_dead_with_the_cause(
-    fleet: Mastered, task: str, cause: str
-) -> None:
+def test_task_that_kills_three_workers_is_dead_with_cause(fleet: Mastered, task: str, cause: str) -> None:
     fleet.start()
     fleet.push(task, "poison")
     record = until(lambda: fleet.death_record("poison"))
@@ -52,7 +50,7 @@ def test_a_task_that_blocks_every_signal_is_killed_at_its_hard_limit(fleet: Mast
 
 
 @ON_ONE_SERVER
-def test_what_a_task_started_dies_with_its_worker(fleet: Mastered) -> None:
+def test_processes_of_a_task_die_with_its_worker(fleet: Mastered) -> None:
     fleet.start()
     fleet.push("leave_behind", "a")
     line = until(lambda: [line for line in fleet.ran() if line.startswith("behind")])[0]
@@ -66,7 +64,7 @@ def test_what_a_task_started_dies_with_its_worker(fleet: Mastered) -> None:
 
 
 @ON_ONE_SERVER
-def test_every_child_is_replaced_and_a_killed_zygote_leaves_its_workers_running(fleet: Mastered) -> None:
+def test_killed_children_are_replaced_and_workers_keep_running(fleet: Mastered) -> None:
     fleet.start()
     workers = fleet.until_workers(2)
     for role in ("zygote", "poller", "exporter"):
@@ -79,7 +77,7 @@ def test_every_child_is_replaced_and_a_killed_zygote_leaves_its_workers_running(
     until(lambda: fleet.pids("worker", "ready") - workers, "the new zygote forks")
 
 
-def test_all_workers_killed_at_once_come_back(fleet: Mastered) -> None:
+def test_workers_killed_at_once_are_replaced(fleet: Mastered) -> None:
     fleet.configure("workers = 8")
     fleet.start()
     before = fleet.until_workers(8)
@@ -111,7 +109,7 @@ def test_a_stopped_worker_is_killed_after_the_beat_limit(fleet: Mastered) -> Non
 
 
 @ON_ONE_SERVER
-def test_nothing_is_left_of_a_killed_master(fleet: Mastered) -> None:
+def test_killed_master_leaves_no_children(fleet: Mastered) -> None:
     fleet.start()
     fleet.push("leave_behind", "a")
     line = until(lambda: [line for line in fleet.ran() if line.startswith("behind")])[0]
@@ -129,7 +127,7 @@ def test_nothing_is_left_of_a_killed_master(fleet: Mastered) -> None:
 
 
 @ON_ONE_SERVER
-def test_what_tasks_print_into_a_file_that_was_opened_anew_stands_behind_the_log(fleet: Mastered) -> None:
+def test_task_output_never_overwrites_the_log(fleet: Mastered) -> None:
     (fleet.folder / "tasks.py").write_text(
         'import rota\n\n@rota.task\ndef shout(text): print(text * 100 + "\\n", end="", flush=True)\n'
     )

@@ -28,7 +28,7 @@ UNUSABLE = {
 }
 
 
-def test_a_file_that_cannot_be_used_changes_nothing(fleet: Mastered) -> None:
+def test_reload_of_an_unusable_file_changes_nothing(fleet: Mastered) -> None:
     fleet.start()
     before = fleet.pids() if fleet.until_workers(2) else set()
     for broken, path in UNUSABLE.items():
@@ -58,7 +58,7 @@ def _last_reload_worked(fleet: Mastered) -> bool:
 MISSING = "rota.toml: there is no such file; `rota init` writes one"
 
 
-def test_without_the_file_it_had_a_fleet_goes_on_as_it_is(fleet: Mastered) -> None:
+def test_reload_without_the_file_changes_nothing(fleet: Mastered) -> None:
     file = fleet.folder / "rota.toml"
     fleet.configure("workers = 1")
     fleet.start()
@@ -95,7 +95,7 @@ BROKEN = {
 }
 
 
-def test_code_that_does_not_work_is_refused_and_the_old_goes_on(fleet: Mastered) -> None:
+def test_reload_of_broken_code_keeps_the_old_workers(fleet: Mastered) -> None:
     limits = "[limits]\nboot_seconds = 2\nbeat_seconds = 2"
     fleet.configure(f"workers = 2\n{limits}")
     fleet.start()
@@ -118,7 +118,7 @@ def _has_run(fleet: Mastered, text: str) -> bool:
     return text in fleet.ran()
 
 
-def test_new_code_is_rolled_in_while_at_least_all_but_one_serve(fleet: Mastered) -> None:
+def test_new_code_replaces_one_worker_at_a_time(fleet: Mastered) -> None:
     fleet.configure("workers = 3")
     fleet.start()
     before = fleet.until_workers(3)
@@ -147,7 +147,7 @@ workers = 2
 """
 
 
-def test_a_change_replaces_only_the_workers_that_it_is_told_to(fleet: Mastered) -> None:
+def test_reload_replaces_only_affected_workers(fleet: Mastered) -> None:
     fleet.configure(POOLS)
     fleet.start()
     fleet.until_workers(3)
@@ -170,7 +170,7 @@ def _pids_of_pool(fleet: Mastered, pool: str) -> set[int]:
     return {row["pid"] for row in fleet.children("worker", "ready") if row["pool"] == pool}
 
 
-def test_a_preview_says_what_a_reload_does_and_touches_nothing(fleet: Mastered) -> None:
+def test_reload_preview_reports_the_plan_and_changes_nothing(fleet: Mastered) -> None:
     fleet.start()
     before = fleet.until_workers(2)
     fleet.configure("workers = 3\ntiers = [['default', 'more']]\n[http]\nlisten = 'localhost:0'")
@@ -184,7 +184,7 @@ def test_a_preview_says_what_a_reload_does_and_touches_nothing(fleet: Mastered) 
     assert not fleet.log("config.rejected")
 
 
-def test_a_watched_file_is_followed_without_being_told(fleet: Mastered) -> None:
+def test_watched_file_is_reloaded_automatically(fleet: Mastered) -> None:
     fleet.start()
     fleet.until_workers(2)
     fleet.configure("workers = 2\nwatch_config = true")
@@ -199,7 +199,7 @@ def test_a_watched_file_is_followed_without_being_told(fleet: Mastered) -> None:
     assert len(fleet.log("config.reloaded")) == 3
 
 
-def test_code_in_development_is_followed_and_what_does_not_work_is_not(fleet: Mastered) -> None:
+def test_development_reload_loads_working_code_only(fleet: Mastered) -> None:
     fleet.start("--reload")
     first = fleet.until_workers(2)
     until(lambda: _watched_folders(fleet.pid))
@@ -231,7 +231,7 @@ def _text_of(info: Path) -> str:
     return ""
 
 
-def test_reloads_while_the_first_code_loads_and_while_the_fleet_leaves(fleet: Mastered) -> None:
+def test_reloads_work_during_the_first_load_and_not_while_draining(fleet: Mastered) -> None:
     gate = "import time\nfrom pathlib import Path\nwhile not Path('gate').exists(): time.sleep(0.01)\n"
     (fleet.folder / "slow.py").write_text(gate)
     fleet.configure('workers = 1\nimports = ["slow", "tasks"]')
@@ -256,7 +256,7 @@ def test_reloads_while_the_first_code_loads_and_while_the_fleet_leaves(fleet: Ma
     assert fleet.exit_code() == 0
 
 
-def test_reloads_leave_a_quiet_fleet_quiet_and_a_scaled_one_scaled(fleet: Mastered) -> None:
+def test_reload_keeps_quiet_state_and_scaled_size(fleet: Mastered) -> None:
     fleet.start()
     fleet.ask("scale", workers=3)
     before = fleet.until_workers(3)
@@ -271,7 +271,7 @@ def test_reloads_leave_a_quiet_fleet_quiet_and_a_scaled_one_scaled(fleet: Master
     until(lambda: "a" in fleet.ran())
 
 
-def test_of_many_reloads_the_last_one_counts(fleet: Mastered) -> None:
+def test_last_of_many_reloads_takes_effect(fleet: Mastered) -> None:
     fleet.start()
     fleet.until_workers(2)
     for number in range(10):
@@ -283,7 +283,7 @@ def test_of_many_reloads_the_last_one_counts(fleet: Mastered) -> None:
     until(lambda: "last" in fleet.ran())
 
 
-def test_warnings_of_a_reloaded_file_are_in_the_log(fleet: Mastered) -> None:
+def test_warnings_of_a_reloaded_file_are_logged(fleet: Mastered) -> None:
     fleet.start()
     pools = "[pools.all]\nworkers = 2\nqueues = ['default']\n[pools.none]\nworkers = 0\nqueues = ['q']"
     fleet.configure(f"tiers = [['default', 'q']]\n{pools}")
@@ -291,7 +291,7 @@ def test_warnings_of_a_reloaded_file_are_in_the_log(fleet: Mastered) -> None:
     assert 'no worker takes queue "q"' in fleet.log("config.warning")[0]["warning"]
 
 
-def test_code_that_is_loaded_is_compared_with_the_arguments_of_schedules(fleet: Mastered) -> None:
+def test_schedule_arguments_are_checked_against_loaded_code(fleet: Mastered) -> None:
     late = "every = 86_400\nstart = 2100-01-01T00:00:00Z"
     fleet.configure(f'workers = 2\n[schedules.good]\ntask = "note"\nargs = ["x"]\n{late}')
     fleet.start()
@@ -301,7 +301,7 @@ def test_code_that_is_loaded_is_compared_with_the_arguments_of_schedules(fleet: 
     assert warned["warning"].startswith("schedules.lost.args: the arguments do not fit note(text)")
 
 
-def test_a_task_on_a_queue_that_no_tier_serves_is_refused(fleet: Mastered) -> None:
+def test_reload_refuses_a_task_on_an_unserved_queue(fleet: Mastered) -> None:
     fleet.start()
     (fleet.folder / "stray.py").write_text("import rota\n\n@rota.task(queue='nowhere')\ndef stray(): ...\n")
     fleet.configure('imports = ["tasks", "stray"]')
@@ -312,7 +312,7 @@ def test_a_task_on_a_queue_that_no_tier_serves_is_refused(fleet: Mastered) -> No
     assert fleet.reload()["result"] == "success"
 
 
-def test_the_address_of_the_server_is_not_changed_by_a_reload(fleet: Mastered) -> None:
+def test_reload_cannot_change_the_namespace(fleet: Mastered) -> None:
     fleet.start()
     (fleet.folder / "rota.toml").write_text(
         (fleet.folder / "rota.toml").read_text().replace(f'namespace = "{fleet.namespace}"', 'namespace = "other"')
@@ -333,7 +333,7 @@ def test_ttin_and_ttou_change_the_pool_by_one(fleet: Mastered) -> None:
     fleet.until_workers(1)
 
 
-def test_a_changed_listening_place_moves_the_exporter_only(fleet: Mastered) -> None:
+def test_changed_listen_address_restarts_only_the_exporter(fleet: Mastered) -> None:
     fleet.start()
     workers = fleet.until_workers(2)
     fleet.configure("workers = 2\n[http]\nlisten = 'localhost:0'")
@@ -347,7 +347,7 @@ def test_a_changed_listening_place_moves_the_exporter_only(fleet: Mastered) -> N
     assert fleet.until_workers(2) == workers
 
 
-def test_a_shadowing_file_and_a_client_opened_at_import_do_no_harm(fleet: Mastered) -> None:
+def test_shadowing_file_and_early_client_are_harmless(fleet: Mastered) -> None:
     (fleet.folder / "selectors.py").write_text("raise RuntimeError('shadowed')\n")
     (fleet.folder / "tasks.py").write_text(
         f"import socket\nCLIENT = socket.create_connection(('127.0.0.1', {fleet.server.port}))\n{TASKS}"

@@ -13,7 +13,7 @@ from support.waiting import until
 pytestmark = ON_ONE_SERVER
 
 
-def test_what_is_not_done_at_the_end_of_a_drain_is_released_without_blame(fleet: Mastered) -> None:
+def test_task_unfinished_after_the_drain_is_released_without_blame(fleet: Mastered) -> None:
     fleet.configure("workers = 2\n[limits]\ndrain_seconds = 0.5")
     fleet.start()
     fleet.push("hold", "a")
@@ -26,7 +26,7 @@ def test_what_is_not_done_at_the_end_of_a_drain_is_released_without_blame(fleet:
     assert (fields[0], fields[5:9]) == (b"a", [b"0", b"0", b"0", b"1"])  # failures crashes losses releases
 
 
-def test_quit_kills_at_once_and_gives_everything_back(fleet: Mastered) -> None:
+def test_sigquit_kills_at_once_and_returns_every_task(fleet: Mastered) -> None:
     fleet.start()
     fleet.push("hold", "a")
     until(fleet.ran)
@@ -38,7 +38,7 @@ def test_quit_kills_at_once_and_gives_everything_back(fleet: Mastered) -> None:
     assert not any(map(is_alive, everybody))
 
 
-def test_a_second_stop_later_means_at_once(fleet: Mastered) -> None:
+def test_second_stop_signal_stops_at_once(fleet: Mastered) -> None:
     fleet.start()
     fleet.push("hold", "a")
     until(fleet.ran)
@@ -68,7 +68,7 @@ def test_a_stop_during_the_start_is_not_lost(fleet: Mastered, module: str) -> No
     until(lambda: not descendants(fleet.pid))
 
 
-def test_a_burst_leaves_when_nothing_is_ready_or_running(fleet: Mastered) -> None:
+def test_burst_exits_when_no_task_is_ready_or_running(fleet: Mastered) -> None:
     for text in "abcdef":
         fleet.push("note", text)
     fleet.launch("--burst")
@@ -77,7 +77,7 @@ def test_a_burst_leaves_when_nothing_is_ready_or_running(fleet: Mastered) -> Non
     assert fleet.inflight() == []
 
 
-def test_a_stop_by_the_control_socket_writes_nothing_but_events(fleet: Mastered) -> None:
+def test_stop_by_control_socket_logs_only_events(fleet: Mastered) -> None:
     fleet.start()
     assert fleet.rota("stop").returncode == 0
     assert fleet.exit_code() == 0
@@ -95,7 +95,7 @@ def test_a_stop_by_the_control_socket_writes_nothing_but_events(fleet: Mastered)
     ],
     ids=["does not import", "dies at import", "dies in a hook", "unserved queue"],
 )
-def test_a_first_boot_that_never_works_is_given_up(fleet: Mastered, module: str, code: int, said: str) -> None:
+def test_first_boot_that_always_fails_is_abandoned(fleet: Mastered, module: str, code: int, said: str) -> None:
     (fleet.folder / "broken.py").write_text(module)
     fleet.configure('imports = ["tasks", "broken"]\n[restarts]\nbackoff_seconds = 0.01\nbackoff_max_seconds = 0.02')
     fleet.launch()
@@ -106,7 +106,7 @@ def test_a_first_boot_that_never_works_is_given_up(fleet: Mastered, module: str,
     assert not (fleet.folder / "control").exists()
 
 
-def test_a_parent_that_ignored_sigchld_does_no_harm(fleet: Mastered) -> None:
+def test_ignored_sigchld_in_the_parent_is_harmless(fleet: Mastered) -> None:
     before = signal.signal(signal.SIGCHLD, signal.SIG_IGN)
     try:
         fleet.start()

@@ -50,7 +50,7 @@ def the_pool(fleet: Mastered) -> tuple[object, ...]:
     return row["desired"], row["origin"], row["configured"]
 
 
-def test_an_operators_number_holds_over_a_reload_until_the_files_own_one_changes(fleet: Mastered) -> None:
+def test_scaled_number_lasts_until_the_file_changes_it(fleet: Mastered) -> None:
     fleet.start()
     assert the_pool(fleet) == (2, "file", 2)
     fleet.signal(signal.SIGTTIN)
@@ -71,7 +71,7 @@ def test_an_operators_number_holds_over_a_reload_until_the_files_own_one_changes
     assert "a node has at most 500" in refused.stderr
 
 
-def test_tstp_quiets_a_fleet_and_cont_has_it_go_on(fleet: Mastered) -> None:
+def test_tstp_quiets_a_fleet_and_cont_resumes_it(fleet: Mastered) -> None:
     fleet.start()
     worker = held_by(fleet, "a")
     fleet.signal(signal.SIGTSTP)
@@ -92,7 +92,7 @@ def test_tstp_quiets_a_fleet_and_cont_has_it_go_on(fleet: Mastered) -> None:
     assert worker in fleet.until_workers(3)
 
 
-def test_who_was_told_to_be_quiet_by_a_person_stays_so_through_stop_cont_and_restart(fleet: Mastered) -> None:
+def test_quiet_command_survives_sigcont_and_restart(fleet: Mastered) -> None:
     fleet.start()
     before = fleet.until_workers(2)
     os.kill(fleet.pid, signal.SIGSTOP)
@@ -111,7 +111,7 @@ def test_who_was_told_to_be_quiet_by_a_person_stays_so_through_stop_cont_and_res
     until(lambda: "a" in fleet.ran())
 
 
-def test_usr1_writes_the_status_and_every_childs_stack_to_the_log(fleet: Mastered) -> None:
+def test_usr1_logs_the_status_and_every_stack(fleet: Mastered) -> None:
     fleet.start()
     worker = held_by(fleet, "a")
     until_all_ready(fleet)
@@ -128,7 +128,7 @@ def test_usr1_writes_the_status_and_every_childs_stack_to_the_log(fleet: Mastere
     assert {row["pid"] for row in fleet.children()} == everybody
 
 
-def test_usr2_replaces_every_worker_by_one_with_fresh_code(fleet: Mastered) -> None:
+def test_usr2_replaces_every_worker_with_fresh_code(fleet: Mastered) -> None:
     fleet.start()
     before = fleet.until_workers(2)
     (fleet.folder / "tasks.py").write_text(TASKS.replace("    say(text)\n", "    say('new ' + text)\n"))
@@ -176,7 +176,7 @@ def test_stray_signals_do_not_hurt_children(fleet: Mastered) -> None:
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_a_stop_of_the_whole_group_lets_what_runs_finish(fleet: Mastered, number: signal.Signals) -> None:
+def test_signal_to_the_process_group_lets_tasks_finish(fleet: Mastered, number: signal.Signals) -> None:
     fleet.start()
     held_by(fleet, "a")
     os.killpg(os.getpgid(fleet.pid), number)  # Ctrl-C in a terminal
@@ -189,7 +189,7 @@ def test_a_stop_of_the_whole_group_lets_what_runs_finish(fleet: Mastered, number
     assert "end a" in fleet.ran()
 
 
-def test_programs_find_the_keys_that_the_page_names(fleet: Mastered) -> None:
+def test_json_keys_match_the_documentation(fleet: Mastered) -> None:
     fleet.configure('workers = 2\n[adopt."queue:mail"]\nqueue = "default"\n')
     fleet.start()
     with Client(fleet.server.url, fleet.namespace) as client, client.consumer("own"):

@@ -129,7 +129,7 @@ def _told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.Captur
 
 
 @pytest.mark.parametrize("row", TYPED, ids=lambda row: f"rota {row[0]}")
-def test_what_was_typed_wrongly(told: Rota, row: Row) -> None:
+def test_typing_mistakes_are_explained(told: Rota, row: Row) -> None:
     typed, expected, *words = row
     code, out, err = told(*shlex.split(typed))
     assert (code, out) == (expected, ""), err
@@ -137,7 +137,7 @@ def test_what_was_typed_wrongly(told: Rota, row: Row) -> None:
 
 
 @pytest.mark.parametrize("row", CONFIGURED, ids=lambda row: row[0].replace("\n", " "))
-def test_what_was_configured_wrongly(told: Rota, row: Row) -> None:
+def test_configuration_mistakes_are_explained(told: Rota, row: Row) -> None:
     text, *words = row
     Path("rota.toml").write_text(text)
     code, _, err = told("check")
@@ -146,7 +146,7 @@ def test_what_was_configured_wrongly(told: Rota, row: Row) -> None:
 
 
 @pytest.mark.parametrize("row", IMPORTED, ids=lambda row: row[0].replace("\n", " "))
-def test_what_does_not_import(told: Rota, row: Row) -> None:
+def test_import_errors_are_explained(told: Rota, row: Row) -> None:
     text, *words = row
     Path("tasks.py").write_text(text)
     code, _, err = told("check")
@@ -163,7 +163,7 @@ class _NoFleet(BaseHTTPRequestHandler):
     def log_message(self, *_: object) -> None: ...
 
 
-def test_a_web_server_that_is_no_node_is_named_without_its_page(told: Rota) -> None:
+def test_other_web_server_is_reported_without_its_page(told: Rota) -> None:
     with HTTPServer(("127.0.0.1", 0), _NoFleet) as other:
         thread = threading.Thread(target=other.handle_request)
         thread.start()
@@ -174,14 +174,14 @@ def test_a_web_server_that_is_no_node_is_named_without_its_page(told: Rota) -> N
     assert (code, err) == (69, said)
 
 
-def test_a_folder_without_a_configuration_is_said(told: Rota) -> None:
+def test_enqueue_without_a_configuration_is_explained(told: Rota) -> None:
     Path("rota.toml").unlink()
     code, _, err = told("task", "enqueue", "greet", "you")
     assert code == 2
     assert "there is no rota.toml in this folder, so no task is known: use -c FILE, or --queue QUEUE to enqueue" in err
 
 
-def test_an_enqueue_without_a_server_says_that_there_is_no_configuration(
+def test_unreachable_server_error_mentions_the_missing_configuration(
     told: Rota,
 ) -> None:
     Path("rota.toml").unlink()
@@ -197,13 +197,13 @@ def test_an_enqueue_without_a_server_says_that_there_is_no_configuration(
 @pytest.mark.parametrize(
     ("seconds", "expected"), [("7", ""), ("x", "expected seconds, more than 0, got "), ("0", "expected seconds")]
 )
-def test_the_timeout_of_clients_is_a_known_variable(told: Rota, seconds: str, expected: str) -> None:
+def test_client_timeout_variable_is_known_and_validated(told: Rota, seconds: str, expected: str) -> None:
     code, _, err = told("config", "print", ROTA_TIMEOUT_SECONDS=seconds)
     assert code == (78 if expected else 0)
     assert f"ROTA_TIMEOUT_SECONDS: {expected}" in err if expected else not err
 
 
-def test_a_refusal_is_a_document_where_json_is_wanted(told: Rota) -> None:
+def test_errors_are_json_if_json_is_requested(told: Rota) -> None:
     code, out, err = told("--json", "queue", "ls")
     refusal = json.loads(err.splitlines()[-1])
     assert (code, out, refusal["code"]) == (69, "", 69)
@@ -212,13 +212,13 @@ def test_a_refusal_is_a_document_where_json_is_wanted(told: Rota) -> None:
 
 
 @pytest.mark.parametrize("group", [(), ("queue",), ("task",)])
-def test_a_group_alone_shows_its_help(told: Rota, group: tuple[str, ...]) -> None:
+def test_command_group_alone_shows_its_help(told: Rota, group: tuple[str, ...]) -> None:
     code, out, err = told(*group)
     assert (code, err) == (0, "")
     assert f"Usage: {' '.join(('rota', *group))} [OPTIONS] COMMAND" in out
 
 
-def test_the_shell_and_man_know_every_command(told: Rota) -> None:
+def test_completion_and_man_page_know_every_command(told: Rota) -> None:
     assert "_ROTA_COMPLETE=zsh_complete" in told("completion", "zsh")[1]
     code, page, _ = told("man")
     assert code == 0
@@ -226,7 +226,7 @@ def test_the_shell_and_man_know_every_command(told: Rota) -> None:
     assert r".B \-\-kill\-after DURATION" in page
 
 
-def test_what_nobody_knows_is_said(told: Rota, server: Server, namespace: str) -> None:
+def test_unknown_queues_and_missing_tasks_are_reported(told: Rota, server: Server, namespace: str) -> None:
     config = CONFIG.replace("redis://127.0.0.1:1/0", server.url).replace("high", "mail")
     Path("rota.toml").write_text(f'namespace = "{namespace}"\n{config}')
     unknown = 'the queue "mial" is not known, did you mean "mail"?'
@@ -246,7 +246,7 @@ def test_what_nobody_knows_is_said(told: Rota, server: Server, namespace: str) -
     assert "no module of imports (tasks) declares a task" in err
 
 
-def test_what_one_call_is_given_reaches_the_task(told: Rota, server: Server, namespace: str) -> None:
+def test_enqueue_options_reach_the_task(told: Rota, server: Server, namespace: str) -> None:
     Path("rota.toml").write_text(CONFIG.replace("redis://127.0.0.1:1/0", server.url) + f'namespace = "{namespace}"\n')
     once = ("task", "enqueue", "greet", "you", "--unique", "--retries", "3", "--expires", "1h")
     assert told(*once, "--delay", "1m", "--id", "one")[0] == 0

@@ -34,7 +34,7 @@ def _until_given_back(harness: ChildHarness, owner: str) -> None:
     until(lambda: not harness.inflight(owner) and harness.connection.execute("LLEN", lane))
 
 
-def test_tasks_are_promoted_when_due_never_before(harness: ChildHarness) -> None:
+def test_tasks_are_never_promoted_before_they_are_due(harness: ChildHarness) -> None:
     (owner,) = harness.run(harness.store.register(60_000, ["node:1"]))
     harness.start_poller()
     _until_parked(harness)
@@ -53,7 +53,7 @@ def test_tasks_are_promoted_when_due_never_before(harness: ChildHarness) -> None
     assert sorted(seen) == seen
 
 
-def test_a_bare_member_added_by_anybody_is_promoted_within_seconds(harness: ChildHarness) -> None:
+def test_hand_added_member_is_promoted_within_seconds(harness: ChildHarness) -> None:
     harness.start_poller()
     _until_parked(harness)
     seconds = int(harness.connection.execute("TIME")[0])
@@ -62,7 +62,7 @@ def test_a_bare_member_added_by_anybody_is_promoted_within_seconds(harness: Chil
     until(lambda: harness.connection.execute("LLEN", harness.store.keys.delayed_lane("default")))
 
 
-def test_what_a_lost_owner_held_goes_back_to_its_lane(harness: ChildHarness) -> None:
+def test_task_of_a_lost_owner_returns_to_its_lane(harness: ChildHarness) -> None:
     task_id = harness.enqueue("note", "a")
     (owner,) = harness.run(harness.store.register(100, ["lost:1"]))
     assert _claim(harness, owner)
@@ -79,7 +79,7 @@ def test_what_a_lost_owner_held_goes_back_to_its_lane(harness: ChildHarness) -> 
     assert counted._numbers[counted._at] == 1.0
 
 
-def test_a_task_lost_too_often_is_dead_with_the_reason(harness: ChildHarness) -> None:
+def test_task_lost_too_often_is_dead_with_the_reason(harness: ChildHarness) -> None:
     task_id = harness.enqueue("note", "a")
     (owner,) = harness.run(harness.store.register(100, ["lost:1"]))
     assert _claim(harness, owner)
@@ -88,7 +88,7 @@ def test_a_task_lost_too_often_is_dead_with_the_reason(harness: ChildHarness) ->
     assert harness.death_record(task_id)["reason"] == "lost"
 
 
-def test_an_in_flight_list_nobody_registered_is_found_and_given_back(harness: ChildHarness) -> None:
+def test_tasks_of_an_unregistered_in_flight_list_are_returned(harness: ChildHarness) -> None:
     harness.enqueue("note", "a")
     (owner,) = harness.run(harness.store.register(500, ["node:1"]))
     assert _claim(harness, owner)
@@ -97,7 +97,7 @@ def test_an_in_flight_list_nobody_registered_is_found_and_given_back(harness: Ch
     _until_given_back(harness, owner)
 
 
-def test_a_lost_owner_whose_list_is_of_another_type_is_reaped_and_holds_up_no_other(harness: ChildHarness) -> None:
+def test_lost_owner_with_a_corrupt_list_is_reaped(harness: ChildHarness) -> None:
     task_id = harness.enqueue("note", "a")
     broken, owner = harness.run(harness.store.register(100, ["lost:1", "lost:2"]))
     harness.connection.execute("SET", harness.store.keys.inflight(broken), "not a list")
@@ -109,7 +109,7 @@ def test_a_lost_owner_whose_list_is_of_another_type_is_reaped_and_holds_up_no_ot
     until(lambda: harness.state(due_id) == "ready")
 
 
-def test_a_list_whose_name_is_no_text_keeps_no_poller_from_its_work(harness: ChildHarness) -> None:
+def test_poller_survives_a_list_name_that_is_not_text(harness: ChildHarness) -> None:
     harness.enqueue("note", "a")
     (owner,) = harness.run(harness.store.register(500, ["node:1"]))
     assert _claim(harness, owner)
@@ -120,7 +120,7 @@ def test_a_list_whose_name_is_no_text_keeps_no_poller_from_its_work(harness: Chi
     assert poller.process.poll() is None
 
 
-def test_a_queue_nobody_was_told_of_is_rung_by_the_sweep(harness: ChildHarness) -> None:
+def test_sweep_rings_a_queue_whose_token_was_lost(harness: ChildHarness) -> None:
     harness.enqueue("note", "a")
     harness.connection.execute("DEL", harness.store.keys.doorbell("default"), harness.store.keys.ready)
     harness.start_poller()
@@ -128,7 +128,7 @@ def test_a_queue_nobody_was_told_of_is_rung_by_the_sweep(harness: ChildHarness) 
     assert until(lambda: harness.events("poller.rescued"))
 
 
-def test_a_poller_goes_on_when_both_its_connections_are_cut(harness: ChildHarness) -> None:
+def test_poller_reconnects_after_both_connections_are_cut(harness: ChildHarness) -> None:
     harness.start_poller().until_phase(Phase.IDLE)
     _until_parked(harness)
     for line in _clients(harness, "rota:poller"):
@@ -138,7 +138,7 @@ def test_a_poller_goes_on_when_both_its_connections_are_cut(harness: ChildHarnes
     _until_parked(harness)
 
 
-def test_a_poller_stops_at_once_when_asked(harness: ChildHarness) -> None:
+def test_poller_stops_at_once_on_sigterm(harness: ChildHarness) -> None:
     poller = harness.start_poller().until_phase(Phase.IDLE)
     _until_parked(harness)
     poller.terminate()
@@ -146,7 +146,7 @@ def test_a_poller_stops_at_once_when_asked(harness: ChildHarness) -> None:
     assert poller.slot.phase is Phase.DRAINING
 
 
-def test_a_poller_without_a_master_leaves(harness: ChildHarness) -> None:
+def test_poller_exits_without_a_master(harness: ChildHarness) -> None:
     poller = harness.start_poller().until_phase(Phase.IDLE)
     harness.die()
     assert poller.exit_code() == EXIT_ORPHANED

@@ -55,7 +55,7 @@ def until_ready(harness: ChildHarness, label: str) -> float:
     return time.monotonic() - began
 
 
-def test_what_is_pushed_is_heard_and_what_is_due_is_taken_on_time(
+def test_pushed_and_due_items_are_adopted_in_time(
     harness: ChildHarness, sources: tuple[LegacySource, LegacySource]
 ) -> None:
     harness.start_poller(adopts=sources)
@@ -74,7 +74,7 @@ def test_what_is_pushed_is_heard_and_what_is_due_is_taken_on_time(
 
 
 @ON_ONE_SERVER
-def test_one_poller_listens_and_when_it_is_killed_the_other_does(
+def test_another_poller_listens_after_the_listener_is_killed(
     harness: ChildHarness, sources: tuple[LegacySource, LegacySource]
 ) -> None:
     first = harness.start_poller(adopts=sources)
@@ -88,7 +88,7 @@ def test_one_poller_listens_and_when_it_is_killed_the_other_does(
     until_ready(harness, "afterwards")
 
 
-def test_where_the_server_tells_nobody_of_changes_the_poller_looks_itself(
+def test_poller_adopts_items_without_client_tracking(
     harness: ChildHarness, sources: tuple[LegacySource, LegacySource], redis_client: "redis.Redis"
 ) -> None:
     redis_client.acl_setuser(
@@ -115,7 +115,7 @@ def test_where_the_server_tells_nobody_of_changes_the_poller_looks_itself(
 
 
 @ON_ONE_SERVER
-def test_a_source_of_another_type_is_told_once_and_keeps_nothing_from_the_others(
+def test_source_of_a_wrong_type_is_logged_once_and_skipped(
     harness: ChildHarness, sources: tuple[LegacySource, LegacySource]
 ) -> None:
     harness.connection.execute("SET", sources[1].key, "no set")

@@ -100,12 +100,12 @@ def check_refusal(place: Place, unfit: Unfit) -> None:
         ),
     ],
 )
-def test_without_a_server_or_a_configuration_it_says_so(tmp_path: Path, unfit: Unfit) -> None:
+def test_run_without_server_or_configuration_is_explained(tmp_path: Path, unfit: Unfit) -> None:
     check_refusal(Place(tmp_path, "redis://127.0.0.1:1", "unfit"), unfit)
 
 
 @ON_ONE_SERVER
-def test_a_fleet_answers_people_and_probes_and_keeps_others_from_its_place(place: Place) -> None:
+def test_running_fleet_serves_commands_and_blocks_a_second_master(place: Place) -> None:
     with place.fleet():
         shown = place.call("status").stdout
         assert re.search(r"^default +running +1 +\w+ +1 +0 ", shown, re.MULTILINE)
@@ -145,7 +145,7 @@ LOOKS = (
         ('namspace = "rota"\nworkers = 1', "namspace: unknown key"),
     ],
 )
-def test_commands_find_the_fleet_of_a_broken_file_by_its_master(place: Place, content: str, fault: str) -> None:
+def test_commands_with_a_broken_file_use_the_running_master(place: Place, content: str, fault: str) -> None:
     file = place.folder / "rota.toml"
     url, namespace = place.environment["ROTA_REDIS_URL"], place.environment["ROTA_NAMESPACE"]
     file.write_text(f'namespace = "{namespace}"\nredis_url = "{url}"\n{file.read_text()}')
@@ -179,7 +179,7 @@ def test_commands_find_the_fleet_of_a_broken_file_by_its_master(place: Place, co
 
 
 @ON_ONE_SERVER
-def test_reload_and_stop_say_what_became_of_them(place: Place) -> None:
+def test_reload_and_stop_report_their_results(place: Place) -> None:
     config = place.folder / "rota.toml"
     with place.fleet():
         config.write_text(config.read_text().replace("workers = 1", "workers = 2"))
@@ -236,7 +236,7 @@ def answers(url: str) -> bool:
     return True
 
 
-def test_an_embedded_fleet_needs_nothing_else_and_leaves_nothing_behind(tmp_path: Path) -> None:
+def test_embedded_fleet_works_and_leaves_no_server(tmp_path: Path) -> None:
     place = Place(tmp_path, f"redis://127.0.0.1:{free_port()}/0", "embedded")
     url = place.environment["ROTA_REDIS_URL"]
 
@@ -255,7 +255,7 @@ def test_an_embedded_fleet_needs_nothing_else_and_leaves_nothing_behind(tmp_path
     assert pids_of_server(place) == []
 
 
-def test_an_embedded_server_elsewhere_is_78(tmp_path: Path) -> None:
+def test_embedded_server_on_another_host_exits_with_78(tmp_path: Path) -> None:
     place = Place(tmp_path, "redis://redis.example:6379", "embedded")
 
     done = place.call("run", "--embedded")
@@ -302,9 +302,7 @@ def moved(place: Place) -> str:
 
 
 @ON_ONE_SERVER
-def test_fleets_without_a_port_of_their_own_take_the_next_and_are_found(
-    tmp_path: Path, server: Server, namespace: str
-) -> None:
+def test_fleets_take_the_next_port_if_the_default_is_taken(tmp_path: Path, server: Server, namespace: str) -> None:
     places = []
     for name in ("one", "two"):
         (tmp_path / name).mkdir()
@@ -322,7 +320,7 @@ def test_fleets_without_a_port_of_their_own_take_the_next_and_are_found(
 
 
 @ON_ONE_SERVER
-def test_a_reload_keeps_the_port_that_the_start_took(place: Place) -> None:
+def test_reload_keeps_the_port_chosen_at_the_start(place: Place) -> None:
     unset_listen(place)
     with default_port_taken(), place.fleet():
         taken = moved(place)
@@ -338,7 +336,7 @@ def test_a_reload_keeps_the_port_that_the_start_took(place: Place) -> None:
 
 
 @ON_ONE_SERVER
-def test_a_burst_without_a_port_of_its_own_runs_beside_another_fleet(place: Place) -> None:
+def test_burst_with_the_default_port_runs_beside_another_fleet(place: Place) -> None:
     unset_listen(place)
     with default_port_taken():
         done = place.call("run", "--burst")
@@ -346,7 +344,7 @@ def test_a_burst_without_a_port_of_its_own_runs_beside_another_fleet(place: Plac
 
 
 @ON_ONE_SERVER
-def test_a_default_port_that_is_set_and_taken_is_73(place: Place) -> None:
+def test_explicit_port_in_use_exits_with_73(place: Place) -> None:
     with default_port_taken():
         done = place.call("run", ROTA_HTTP__LISTEN=Config().http.listen)
     assert done.returncode == 73

@@ -65,9 +65,7 @@ def fleet(fleet: Mastered, manager: Manager) -> Mastered:
     return fleet
 
 
-def test_a_manager_is_told_of_start_reloads_and_stop_and_nobody_but_the_master_tells_it(
-    fleet: Mastered, manager: Manager
-) -> None:
+def test_only_the_master_notifies_the_service_manager(fleet: Mastered, manager: Manager) -> None:
     fleet.launch()
     assert manager.hear_until("EXTEND_TIMEOUT_USEC") == {"EXTEND_TIMEOUT_USEC": "30000000"}
     assert manager.hear_until("READY") == {"READY": "1", "MAINPID": str(fleet.pid)}
@@ -105,7 +103,7 @@ def test_a_manager_is_told_of_start_reloads_and_stop_and_nobody_but_the_master_t
     assert fleet.exit_code() == 0
 
 
-def test_a_loop_that_its_watchdog_ends_shows_where_it_was_and_leaves_nobody(fleet: Mastered) -> None:
+def test_sigabrt_logs_the_stack_and_leaves_no_children(fleet: Mastered) -> None:
     fleet.start()
     everybody = descendants(fleet.pid)
 
@@ -116,7 +114,7 @@ def test_a_loop_that_its_watchdog_ends_shows_where_it_was_and_leaves_nobody(flee
     until(lambda: not any(map(is_alive, everybody)), "its children are gone")
 
 
-def test_a_fleet_that_cannot_start_says_why_to_the_manager(fleet: Mastered, manager: Manager) -> None:
+def test_failed_start_is_reported_to_the_manager(fleet: Mastered, manager: Manager) -> None:
     (fleet.folder / "tasks.py").write_text("import nowhere")
 
     assert fleet.launch().exit_code() == 78
@@ -124,7 +122,7 @@ def test_a_fleet_that_cannot_start_says_why_to_the_manager(fleet: Mastered, mana
     manager.hear_until("STATUS", "No module named 'nowhere'")
 
 
-def test_a_fleet_whose_place_is_taken_says_so_to_the_manager(fleet: Mastered, manager: Manager) -> None:
+def test_unusable_pid_file_is_reported_to_the_manager(fleet: Mastered, manager: Manager) -> None:
     fleet.environment["ROTA_CONTROL__PID_FILE"] = "tasks.py"
 
     assert fleet.launch().exit_code() == 73

@@ -31,7 +31,7 @@ def another_start(fleet: Mastered, *arguments: str) -> "subprocess.Popen[str]":
     )
 
 
-def test_of_many_started_in_one_instant_one_runs_and_the_others_name_it(fleet: Mastered) -> None:
+def test_one_of_many_simultaneous_starts_runs(fleet: Mastered) -> None:
     pid_file = fleet.folder / "rota.pid"
     starts = [another_start(fleet, "--pid-file", "rota.pid") for _ in range(STARTS)]
     try:
@@ -68,7 +68,7 @@ def test_of_many_started_in_one_instant_one_runs_and_the_others_name_it(fleet: M
         ("no/such/folder/pid", "cannot be written: No such file or directory: set --pid-file or"),
     ],
 )
-def test_a_pid_file_that_cannot_be_had_is_said_and_nobodys_file_is_lost(fleet: Mastered, path: str, why: str) -> None:
+def test_unusable_pid_file_is_refused_and_left_unchanged(fleet: Mastered, path: str, why: str) -> None:
     before = (fleet.folder / "rota.toml").read_text()
 
     refused = another_start(fleet, "--pid-file", path)
@@ -78,7 +78,7 @@ def test_a_pid_file_that_cannot_be_had_is_said_and_nobodys_file_is_lost(fleet: M
     assert (fleet.folder / "rota.toml").read_text() == before
 
 
-def test_ps_shows_what_each_process_is_and_its_environment_stays_readable(fleet: Mastered) -> None:
+def test_process_titles_keep_the_environment_readable(fleet: Mastered) -> None:
     fleet.environment = {"SEEN": "yes"}
     fleet.start()
     until(lambda: len(fleet.children(state="ready")) == len(fleet.children()) == 4, "all its children are ready")
@@ -98,7 +98,7 @@ ODD = {"no standard descriptors": "exec <&- >&- 2>&-; ", "no home and a strange 
 
 
 @pytest.mark.parametrize("setup", ODD.values(), ids=ODD)
-def test_it_starts_in_a_process_that_lacks_what_others_have(fleet: Mastered, setup: str) -> None:
+def test_start_works_without_usual_process_resources(fleet: Mastered, setup: str) -> None:
     fleet.prefix = ["sh", "-c", f'{setup}exec "$@"', "sh"]
     fleet.launch("--pid-file", "rota.pid")
     until(lambda: (fleet.folder / "rota.pid").exists() or fleet.has_ended(), "it has begun")
@@ -112,9 +112,7 @@ def test_it_starts_in_a_process_that_lacks_what_others_have(fleet: Mastered, set
 
 
 @pytest.mark.parametrize(("flag", "variable", "colored"), [("", "", True), ("--no-color", "", False), ("", "1", False)])
-def test_nobody_writes_colors_to_a_terminal_who_was_asked_not_to(
-    fleet: Mastered, flag: str, variable: str, colored: bool
-) -> None:
+def test_colors_can_be_turned_off(fleet: Mastered, flag: str, variable: str, colored: bool) -> None:
     """Neither the log, of the master and of its children, nor the tables and errors of commands."""
     ours, theirs = pty.openpty()
     flags = [flag] if flag else []
@@ -140,7 +138,7 @@ def read_until(fd: int, *words: str) -> str:
     return said
 
 
-def test_a_current_folder_that_is_gone_is_said(fleet: Mastered) -> None:
+def test_missing_current_folder_is_reported(fleet: Mastered) -> None:
     command = [ROTA, "run", "-c", str(fleet.folder / "rota.toml")]
     gone = fleet.folder / "gone"
     gone.mkdir()
@@ -152,7 +150,7 @@ def test_a_current_folder_that_is_gone_is_said(fleet: Mastered) -> None:
     assert re.search(r"^rota: error: the current folder cannot be used", done.stderr, re.MULTILINE), done.stderr
 
 
-def test_a_start_that_is_refused_leaves_no_process_behind(fleet: Mastered) -> None:
+def test_refused_start_leaves_no_process(fleet: Mastered) -> None:
     fleet.environment = {"ROTA_REDIS_URL": "redis://127.0.0.1:1", "STARTED_BY": fleet.namespace}
     fleet.launch()
     assert fleet.exit_code() == 69

@@ -21,7 +21,7 @@ def end_of(child: SpawnedChild) -> int:
     return os.waitstatus_to_exitcode(os.waitpid(child.pid, 0)[1])
 
 
-def test_who_was_begun_ahead_is_handed_out_once(spawner: Spawner) -> None:
+def test_prestarted_child_is_handed_out_once(spawner: Spawner) -> None:
     spawner.prestart(Role.ZYGOTE)
     first, second = spawner.start(Role.ZYGOTE), spawner.start(Role.ZYGOTE)
     assert first.pid < second.pid

@@ -48,7 +48,7 @@ def until_parked(worker: Child, harness: ChildHarness) -> None:
     until(is_parked)
 
 
-def test_a_stop_signal_lets_all_that_runs_end_and_claims_no_other(harness: ChildHarness, tmp_path: Path) -> None:
+def test_stop_signal_lets_all_running_tasks_finish(harness: ChildHarness, tmp_path: Path) -> None:
     worker, go = start(harness), tmp_path / "go"
     held, waiting = fill(harness, go), harness.enqueue("note", "never")
     assert worker.slot.phase is Phase.BUSY
@@ -61,7 +61,7 @@ def test_a_stop_signal_lets_all_that_runs_end_and_claims_no_other(harness: Child
     assert (harness.ran()[-1], harness.inflight(worker.owner)) == ("worker stop", 0)
 
 
-def test_outcomes_stay_while_the_server_is_away_and_each_counts_once(harness: ChildHarness, tmp_path: Path) -> None:
+def test_outcomes_survive_a_cut_connection_and_count_once(harness: ChildHarness, tmp_path: Path) -> None:
     worker, go = start(harness), tmp_path / "go"
     held = fill(harness, go)
     for line in harness.connection.execute("CLIENT", "LIST").splitlines():
@@ -76,7 +76,7 @@ def test_outcomes_stay_while_the_server_is_away_and_each_counts_once(harness: Ch
     assert harness.run(harness.store.audit()).done == PLACES + 1
 
 
-def test_a_copy_of_the_process_leaves_at_the_end_of_its_step(harness: ChildHarness, tmp_path: Path) -> None:
+def test_forked_copy_exits_at_the_end_of_its_step(harness: ChildHarness, tmp_path: Path) -> None:
     worker, go = start(harness), tmp_path / "go"
     beside = harness.enqueue("wait_in_loop", str(go))
     until(lambda: "waiting" in harness.ran())
@@ -91,7 +91,7 @@ def test_a_copy_of_the_process_leaves_at_the_end_of_its_step(harness: ChildHarne
     assert worker.exit_code() == 0
 
 
-def test_behind_its_fence_it_starts_nothing_and_settles_what_ends(harness: ChildHarness, tmp_path: Path) -> None:
+def test_fenced_worker_starts_nothing_and_settles_finished_tasks(harness: ChildHarness, tmp_path: Path) -> None:
     worker, go = start(harness), tmp_path / "go"
     held = fill(harness, go)
     worker.slot.renewed_ns = boottime_ns() - 3600 * 10**9
@@ -105,9 +105,7 @@ def test_behind_its_fence_it_starts_nothing_and_settles_what_ends(harness: Child
     until(lambda: harness.state(waiting) == "done")
 
 
-def test_what_comes_beyond_its_places_is_given_back_and_runs_when_there_is_room(
-    harness: ChildHarness, tmp_path: Path
-) -> None:
+def test_claims_beyond_the_concurrency_are_returned(harness: ChildHarness, tmp_path: Path) -> None:
     worker, first, others = start(harness), tmp_path / "first", tmp_path / "others"
     held = [harness.enqueue("wait_in_loop", str(path)) for path in (first, others, others)]
     until(lambda: harness.ran().count("waiting") == PLACES)
@@ -126,7 +124,7 @@ def test_what_comes_beyond_its_places_is_given_back_and_runs_when_there_is_room(
     assert harness.ran().count("found") == PLACES + 2
 
 
-def test_what_it_may_not_start_goes_back_in_its_order(harness: ChildHarness) -> None:
+def test_unstarted_claims_return_in_order(harness: ChildHarness) -> None:
     worker = start(harness)
     worker.slot.renewed_ns = boottime_ns() - 3600 * 10**9
     worker.process.send_signal(WAKE_SIGNAL)
@@ -138,7 +136,7 @@ def test_what_it_may_not_start_goes_back_in_its_order(harness: ChildHarness) -> 
     assert [line.split(b" ")[0].decode() for line in lane] == ids
 
 
-def test_without_its_slot_it_settles_what_has_ended_and_starts_nothing(harness: ChildHarness, tmp_path: Path) -> None:
+def test_worker_without_its_slot_settles_and_starts_nothing(harness: ChildHarness, tmp_path: Path) -> None:
     worker, go = start(harness), tmp_path / "go"
     held = [
         harness.enqueue("overwrite_slot_in_loop", str(go)),
@@ -154,9 +152,7 @@ def test_without_its_slot_it_settles_what_has_ended_and_starts_nothing(harness: 
     assert "never" not in harness.ran()
 
 
-def test_what_an_answer_brings_after_the_slot_was_overwritten_goes_back_unstarted(
-    harness: ChildHarness, link: FaultyLink, tmp_path: Path
-) -> None:
+def test_claims_received_after_slot_loss_are_returned(harness: ChildHarness, link: FaultyLink, tmp_path: Path) -> None:
     settings = settings_for(harness.server, harness.namespace, concurrency=PLACES)
     server = dataclasses.replace(settings.server, redis_url=link.url)
     worker = harness.start(dataclasses.replace(settings, server=server)).until_phase(Phase.IDLE)
@@ -176,7 +172,7 @@ def test_what_an_answer_brings_after_the_slot_was_overwritten_goes_back_unstarte
     assert "never" not in harness.ran()
 
 
-def test_an_owner_that_is_no_longer_registered_ends_what_runs_and_leaves(harness: ChildHarness, tmp_path: Path) -> None:
+def test_unregistered_owner_finishes_its_tasks_and_exits(harness: ChildHarness, tmp_path: Path) -> None:
     worker, go = start(harness), tmp_path / "go"
     fill(harness, go)
     harness.run(harness.store.reap_exited(worker.owner, Blame()))
@@ -185,14 +181,14 @@ def test_an_owner_that_is_no_longer_registered_ends_what_runs_and_leaves(harness
     assert harness.events("worker.lost")
 
 
-def test_without_a_master_it_leaves_at_once_whatever_runs(harness: ChildHarness, tmp_path: Path) -> None:
+def test_busy_worker_without_a_master_exits_at_once(harness: ChildHarness, tmp_path: Path) -> None:
     worker = start(harness)
     fill(harness, tmp_path / "never")
     harness.die()
     assert worker.exit_code() == EXIT_ORPHANED
 
 
-def test_it_makes_no_more_attempts_than_its_span_and_asks_for_a_successor(harness: ChildHarness) -> None:
+def test_worker_stops_at_max_tasks_and_requests_a_successor(harness: ChildHarness) -> None:
     worker = start(harness, max_tasks=PLACES + 1)
     for number in range(3 * PLACES):
         harness.enqueue("note", str(number))
@@ -203,7 +199,7 @@ def test_it_makes_no_more_attempts_than_its_span_and_asks_for_a_successor(harnes
     assert harness.ran()[1:-1] == [str(number) for number in range(PLACES + 1)]
 
 
-def test_what_its_rate_did_not_let_start_is_no_attempt(harness: ChildHarness) -> None:
+def test_throttled_task_does_not_count_as_an_attempt(harness: ChildHarness) -> None:
     start(harness, max_tasks=2, overrides={"note": TaskOverride(rate="1/h")})
     for _ in range(PLACES):
         harness.enqueue("note", "in time")
@@ -212,7 +208,7 @@ def test_what_its_rate_did_not_let_start_is_no_attempt(harness: ChildHarness) ->
     assert sorted(harness.ran()[1:]) == ["in time", "once"]
 
 
-def test_who_was_rung_and_leaves_leaves_the_task_to_another(harness: ChildHarness) -> None:
+def test_task_that_wakes_a_leaving_worker_runs_elsewhere(harness: ChildHarness) -> None:
     worker = start(harness)
     until(lambda: b"cmd=blpop" in harness.connection.execute("CLIENT", "LIST"))
     worker.process.send_signal(signal.SIGSTOP)

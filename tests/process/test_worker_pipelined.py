@@ -162,7 +162,7 @@ def _start_another(harness: ChildHarness) -> None:
 
 
 @pytest.mark.parametrize("holds_a_task", [False, True])
-def test_killed_it_leaves_all_that_ended_and_one_to_blame(draining: _Draining, *, holds_a_task: bool) -> None:
+def test_killed_worker_leaves_outcomes_and_one_task_to_blame(draining: _Draining, *, holds_a_task: bool) -> None:
     draining.until_a_turn_is_under_way(holds_a_task=holds_a_task)
     draining.worker.kill()
     slot, harness = draining.worker.slot, draining.harness
@@ -176,7 +176,7 @@ def test_killed_it_leaves_all_that_ended_and_one_to_blame(draining: _Draining, *
     draining.check_each_ran_once(but=ran[0] if ran else "")
 
 
-def test_told_to_leave_it_gives_back_what_the_turn_has_claimed(draining: _Draining) -> None:
+def test_stopping_worker_returns_claims_of_the_open_turn(draining: _Draining) -> None:
     draining.until_a_turn_is_under_way(holds_a_task=False)
     draining.worker.terminate()
     draining.go_on()
@@ -186,7 +186,7 @@ def test_told_to_leave_it_gives_back_what_the_turn_has_claimed(draining: _Draini
     draining.check_each_ran_once()
 
 
-def test_asked_to_be_quiet_it_gives_back_what_the_turn_has_claimed(draining: _Draining) -> None:
+def test_quiet_worker_returns_claims_of_the_open_turn(draining: _Draining) -> None:
     draining.until_a_turn_is_under_way(holds_a_task=True)
     _ask_for_quiet(draining.worker, quiet=True)
     draining.go_on()
@@ -197,7 +197,7 @@ def test_asked_to_be_quiet_it_gives_back_what_the_turn_has_claimed(draining: _Dr
     draining.check_each_ran_once()
 
 
-def test_of_a_server_far_away_no_turn_comes_too_late_to_claim(draining: _Draining) -> None:
+def test_turns_over_a_slow_link_still_claim_in_time(draining: _Draining) -> None:
     draining.link.delay(0.012)  # each way: longer than what is left of the time in which a turn may claim ahead
     before = draining.scripts_run
     draining.enqueue()
@@ -211,7 +211,7 @@ def _ask_for_quiet(worker: Child, *, quiet: bool) -> None:
     worker.process.send_signal(WAKE_SIGNAL)
 
 
-def test_behind_its_fence_it_gives_back_what_the_turn_has_claimed(draining: _Draining) -> None:
+def test_fenced_worker_returns_claims_of_the_open_turn(draining: _Draining) -> None:
     draining.until_a_turn_is_under_way(holds_a_task=True)
     draining.worker.slot.renewed_ns = boottime_ns() - round(LEASE_SECONDS * 1e9)
     draining.go_on()
@@ -221,14 +221,14 @@ def test_behind_its_fence_it_gives_back_what_the_turn_has_claimed(draining: _Dra
     draining.check_each_ran_once()
 
 
-def test_without_the_answer_it_asks_what_the_turn_has_claimed(draining: _Draining) -> None:
+def test_claims_of_a_lost_reply_are_recovered(draining: _Draining) -> None:
     draining.until_a_turn_is_under_way(holds_a_task=False)
     draining.link.cut()
     draining.go_on()
     draining.check_each_ran_once()
 
 
-def test_recalled_while_a_task_takes_long_what_the_turn_has_claimed_is_run_by_others(draining: _Draining) -> None:
+def test_recalled_claims_of_the_open_turn_run_elsewhere(draining: _Draining) -> None:
     running = draining.until_a_turn_is_under_way(holds_a_task=True)
     assert running is not None
     until(lambda: boottime_ns() - running.claimed_ns > RECALLED_AFTER_NS)
@@ -243,7 +243,7 @@ def test_recalled_while_a_task_takes_long_what_the_turn_has_claimed_is_run_by_ot
     draining.check_each_ran_once()
 
 
-def test_a_turn_that_the_server_takes_up_after_a_recall_claims_nothing(draining: _Draining) -> None:
+def test_turn_that_arrives_after_a_recall_claims_nothing(draining: _Draining) -> None:
     running = draining.until_a_turn_is_under_way(holds_a_task=True, holds_request=True)
     assert running is not None
     held, turns = draining.held_by_owner(), draining.scripts_run

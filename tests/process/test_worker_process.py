@@ -18,7 +18,7 @@ from support.faulty_link import FaultyLink
 from support.waiting import until
 
 
-def test_a_stop_signal_is_seen_at_once_at_the_doorbell(harness: ChildHarness) -> None:
+def test_stop_signal_interrupts_the_doorbell_at_once(harness: ChildHarness) -> None:
     worker = harness.start(settings_for(harness.server, harness.namespace)).until_phase(Phase.IDLE)
     until(lambda: b"cmd=blpop" in harness.connection.execute("CLIENT", "LIST"))
     before_ns = boottime_ns()
@@ -29,7 +29,7 @@ def test_a_stop_signal_is_seen_at_once_at_the_doorbell(harness: ChildHarness) ->
     assert harness.ran() == ["worker start", "worker stop"]
 
 
-def test_a_stop_signal_in_a_task_lets_it_end_and_claims_no_other(harness: ChildHarness) -> None:
+def test_stop_signal_lets_the_running_task_finish(harness: ChildHarness) -> None:
     held = harness.enqueue("hold", "a")
     waiting = harness.enqueue("note", "b")
     worker = harness.start(settings_for(harness.server, harness.namespace))
@@ -64,7 +64,7 @@ def _cut(harness: ChildHarness, owner: str) -> None:
     harness.connection.execute("CLIENT", "KILL", "ID", line.split(b"id=")[1].split(b" ")[0])
 
 
-def test_what_a_killed_worker_had_finished_is_settled_from_its_slot(harness: ChildHarness, tmp_path: Path) -> None:
+def test_outcomes_of_a_killed_worker_are_settled_from_its_slot(harness: ChildHarness, tmp_path: Path) -> None:
     task_id = harness.enqueue("wait_for_file", str(tmp_path / "go"))
     worker = harness.start(settings_for(harness.server, harness.namespace))
     until(lambda: "waiting" in harness.ran())
@@ -82,7 +82,7 @@ def test_what_a_killed_worker_had_finished_is_settled_from_its_slot(harness: Chi
     assert harness.run(harness.store.audit()).done == 1
 
 
-def test_a_killed_worker_leaves_its_task_named_and_unsettled(harness: ChildHarness) -> None:
+def test_slot_of_a_killed_worker_names_its_unsettled_task(harness: ChildHarness) -> None:
     task_id = harness.enqueue("hold", "a")
     worker = harness.start(settings_for(harness.server, harness.namespace))
     until(lambda: "start a 1" in harness.ran())
@@ -97,7 +97,7 @@ def test_a_killed_worker_leaves_its_task_named_and_unsettled(harness: ChildHarne
     until(lambda: "start a 2" in harness.ran())
 
 
-def test_a_claim_whose_answer_was_lost_is_taken_over_and_run(harness: ChildHarness) -> None:
+def test_claim_with_a_lost_reply_is_run(harness: ChildHarness) -> None:
     worker = harness.start(settings_for(harness.server, harness.namespace, "served")).until_phase(Phase.IDLE)
     # Claimed for this owner behind its back, as by a turn whose answer never arrived.
     harness.enqueue("note", "taken over", queue="elsewhere")
@@ -109,7 +109,7 @@ def test_a_claim_whose_answer_was_lost_is_taken_over_and_run(harness: ChildHarne
     until(lambda: harness.inflight(worker.owner) == 0)
 
 
-def test_an_owner_that_is_no_longer_registered_stops_at_once(harness: ChildHarness) -> None:
+def test_unregistered_idle_owner_stops_at_once(harness: ChildHarness) -> None:
     worker = harness.start(settings_for(harness.server, harness.namespace)).until_phase(Phase.IDLE)
     harness.run(harness.store.reap_exited(worker.owner, Blame()))
     harness.enqueue("note", "not by this one")
@@ -118,7 +118,7 @@ def test_an_owner_that_is_no_longer_registered_stops_at_once(harness: ChildHarne
     assert harness.events("worker.lost")
 
 
-def test_a_worker_whose_lease_is_in_doubt_starts_nothing_until_it_is_renewed(harness: ChildHarness) -> None:
+def test_worker_with_a_doubtful_lease_starts_nothing_until_renewal(harness: ChildHarness) -> None:
     worker = harness.start(settings_for(harness.server, harness.namespace)).until_phase(Phase.IDLE)
     worker.slot.renewed_ns = boottime_ns() - round(LEASE_SECONDS * 1e9)
     harness.enqueue("note", "a")
@@ -128,7 +128,7 @@ def test_a_worker_whose_lease_is_in_doubt_starts_nothing_until_it_is_renewed(har
     until(lambda: harness.ran() == ["worker start", "a"])
 
 
-def test_a_worker_behind_its_fence_still_settles_what_it_finished(harness: ChildHarness) -> None:
+def test_fenced_worker_still_settles_finished_tasks(harness: ChildHarness) -> None:
     task_id = harness.enqueue("hold", "a")
     worker = harness.start(settings_for(harness.server, harness.namespace))
     until(lambda: "start a 1" in harness.ran())
@@ -137,14 +137,14 @@ def test_a_worker_behind_its_fence_still_settles_what_it_finished(harness: Child
     until(lambda: harness.state(task_id) == "done")
 
 
-def test_a_worker_without_a_master_stops_at_once(harness: ChildHarness) -> None:
+def test_idle_worker_without_a_master_exits_at_once(harness: ChildHarness) -> None:
     worker = harness.start(settings_for(harness.server, harness.namespace)).until_phase(Phase.IDLE)
     harness.die()
     assert worker.exit_code() == EXIT_ORPHANED
     assert harness.ran() == ["worker start"]
 
 
-def test_a_cut_connection_keeps_the_outcome_and_runs_nothing_twice(harness: ChildHarness) -> None:
+def test_cut_connection_keeps_the_outcome_and_repeats_nothing(harness: ChildHarness) -> None:
     worker = harness.start(settings_for(harness.server, harness.namespace)).until_phase(Phase.IDLE)
     task_id = harness.enqueue("hold", "a")
     until(lambda: "start a 1" in harness.ran())
@@ -157,7 +157,7 @@ def test_a_cut_connection_keeps_the_outcome_and_runs_nothing_twice(harness: Chil
     until(lambda: len(harness.events("redis.back")) == 1)
 
 
-def test_a_worker_that_has_made_all_its_attempts_wishes_to_be_replaced_and_waits_for_it(harness: ChildHarness) -> None:
+def test_worker_at_max_tasks_waits_for_its_replacement(harness: ChildHarness) -> None:
     ids = [harness.enqueue("note", str(number)) for number in range(8)]
     worker = harness.start(settings_for(harness.server, harness.namespace, max_tasks=6, max_tasks_jitter=0.0))
     until(lambda: worker.slot.recycle_reason is RecycleReason.MAX_TASKS)
@@ -169,7 +169,7 @@ def test_a_worker_that_has_made_all_its_attempts_wishes_to_be_replaced_and_waits
     assert harness.ran() == ["worker start", *map(str, range(6)), "worker stop"]
 
 
-def test_a_worker_wishes_within_the_share_of_jitter_and_works_on_meanwhile(harness: ChildHarness) -> None:
+def test_worker_requests_replacement_within_jitter_and_keeps_working(harness: ChildHarness) -> None:
     worker = harness.start(settings_for(harness.server, harness.namespace, max_tasks=100, max_tasks_jitter=1.0))
     for number in range(100):
         harness.enqueue("note", str(number))
@@ -177,7 +177,7 @@ def test_a_worker_wishes_within_the_share_of_jitter_and_works_on_meanwhile(harne
     assert worker.slot.recycle_reason is RecycleReason.MAX_TASKS
 
 
-def test_a_worker_that_has_grown_too_large_wishes_to_be_replaced_and_works_on(harness: ChildHarness) -> None:
+def test_oversized_worker_requests_replacement_and_keeps_working(harness: ChildHarness) -> None:
     worker = harness.start(settings_for(harness.server, harness.namespace, max_rss_mb=60)).until_phase(Phase.IDLE)
     harness.enqueue("grow", 4)
     until(lambda: "grown by 4" in harness.ran())
@@ -197,7 +197,7 @@ def _ask_for_quiet(worker: Child, *, quiet: bool) -> None:
     worker.process.send_signal(WAKE_SIGNAL)
 
 
-def test_a_worker_that_starts_quiet_is_ready_without_a_claim_and_works_at_once_when_it_may(
+def test_worker_started_quiet_claims_only_after_resume(
     harness: ChildHarness,
 ) -> None:
     task_id = harness.enqueue("note", "a")
@@ -208,7 +208,7 @@ def test_a_worker_that_starts_quiet_is_ready_without_a_claim_and_works_at_once_w
     worker.until_phase(Phase.IDLE)
 
 
-def test_quiet_is_heard_at_the_doorbell_and_what_rings_meanwhile_is_left_to_others(harness: ChildHarness) -> None:
+def test_quiet_interrupts_the_doorbell_and_leaves_tasks_to_others(harness: ChildHarness) -> None:
     worker = harness.start(settings_for(harness.server, harness.namespace)).until_phase(Phase.IDLE)
     until(lambda: b"cmd=blpop" in _client_of(harness, worker.owner))
     before_ns = boottime_ns()
@@ -223,7 +223,7 @@ def test_quiet_is_heard_at_the_doorbell_and_what_rings_meanwhile_is_left_to_othe
     assert worker.exit_code() == 0
 
 
-def test_quiet_in_a_task_lets_it_end_and_gives_back_the_rest_of_the_claim_unharmed(harness: ChildHarness) -> None:
+def test_quiet_lets_the_task_finish_and_returns_other_claims(harness: ChildHarness) -> None:
     worker = harness.start(settings_for(harness.server, harness.namespace)).until_phase(Phase.IDLE)
     # Notes first, so that several are claimed at once.
     for number in range(100):
@@ -247,14 +247,14 @@ def test_quiet_in_a_task_lets_it_end_and_gives_back_the_rest_of_the_claim_unharm
 
 
 @pytest.mark.parametrize("number", [signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2])
-def test_signals_for_a_master_do_nothing_to_a_worker(harness: ChildHarness, number: signal.Signals) -> None:
+def test_worker_ignores_signals_for_the_master(harness: ChildHarness, number: signal.Signals) -> None:
     worker = harness.start(settings_for(harness.server, harness.namespace)).until_phase(Phase.IDLE)
     worker.process.send_signal(number)
     harness.enqueue("note", "a")
     until(lambda: harness.ran() == ["worker start", "a"])
 
 
-def test_a_start_hook_that_fails_ends_the_worker_before_its_first_claim(harness: ChildHarness) -> None:
+def test_failing_start_hook_ends_the_worker_before_claiming(harness: ChildHarness) -> None:
     harness.enqueue("note", "a")
     worker = harness.start(settings_for(harness.server, harness.namespace), FAIL_AT_START="1")
     assert worker.exit_code() == 1
@@ -263,7 +263,7 @@ def test_a_start_hook_that_fails_ends_the_worker_before_its_first_claim(harness:
     assert harness.ran() == ["worker start"]
 
 
-def test_scripts_forgotten_while_a_worker_listens_are_taught_again_by_the_turn_it_had_sent(
+def test_flushed_scripts_are_reloaded_by_a_waiting_worker(
     harness: ChildHarness,
 ) -> None:
     worker = harness.start(settings_for(harness.server, harness.namespace)).until_phase(Phase.IDLE)
@@ -275,7 +275,7 @@ def test_scripts_forgotten_while_a_worker_listens_are_taught_again_by_the_turn_i
     assert not harness.events("redis.lost")
 
 
-def test_a_doorbell_of_another_type_is_no_reason_to_hear_answers_of_another_question(harness: ChildHarness) -> None:
+def test_corrupt_doorbell_does_not_mix_up_replies(harness: ChildHarness) -> None:
     bell = harness.store.keys.doorbell("default")
     worker = harness.start(settings_for(harness.server, harness.namespace)).until_phase(Phase.IDLE)
     until(lambda: b"cmd=blpop" in _client_of(harness, worker.owner))
@@ -290,7 +290,7 @@ def test_a_doorbell_of_another_type_is_no_reason_to_hear_answers_of_another_ques
     until(lambda: harness.run(harness.store.audit()).live == 0)
 
 
-def test_a_token_of_one_queue_is_told_on_when_another_was_claimed_from(harness: ChildHarness) -> None:
+def test_token_of_an_unclaimed_queue_is_passed_on(harness: ChildHarness) -> None:
     worker = harness.start(settings_for(harness.server, harness.namespace, "high", "low")).until_phase(Phase.IDLE)
     until(lambda: b"cmd=blpop" in _client_of(harness, worker.owner))
     # Both at once, so that the turn behind the token of `low` finds `high` first.
@@ -319,9 +319,7 @@ def _parked_behind(link: FaultyLink, harness: ChildHarness) -> Child:
     return worker
 
 
-def test_who_leaves_while_the_answer_is_on_its_way_gives_back_what_it_had_claimed(
-    harness: ChildHarness, link: FaultyLink
-) -> None:
+def test_leaving_worker_returns_claims_of_a_pending_reply(harness: ChildHarness, link: FaultyLink) -> None:
     worker = _parked_behind(link, harness)
     _hold_what_the_doorbell_brings(link)
     task_id = harness.enqueue("note", "not by this one")
@@ -337,9 +335,7 @@ def test_who_leaves_while_the_answer_is_on_its_way_gives_back_what_it_had_claime
     assert harness.ran() == ["worker start", "worker stop"]
 
 
-def test_who_leaves_and_cannot_ask_what_it_had_claimed_does_not_wait_for_long(
-    harness: ChildHarness, link: FaultyLink
-) -> None:
+def test_leaving_worker_without_a_server_does_not_wait_long(harness: ChildHarness, link: FaultyLink) -> None:
     worker = _parked_behind(link, harness)
     _hold_what_the_doorbell_brings(link)
     harness.enqueue("note", "for another")

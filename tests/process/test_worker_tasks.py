@@ -17,7 +17,7 @@ from support.region_reading import read_region
 from support.waiting import until
 
 
-def test_enqueued_tasks_run_in_order_between_the_workers_hooks(harness: ChildHarness) -> None:
+def test_tasks_run_in_order_between_the_worker_hooks(harness: ChildHarness) -> None:
     for number in range(5):
         harness.enqueue("note", str(number))
     worker = harness.start(settings_for(harness.server, harness.namespace))
@@ -30,7 +30,7 @@ def test_enqueued_tasks_run_in_order_between_the_workers_hooks(harness: ChildHar
     assert harness.inflight(worker.owner) == 0
 
 
-def test_a_task_enqueued_while_the_worker_sleeps_wakes_it(harness: ChildHarness) -> None:
+def test_enqueue_wakes_a_sleeping_worker(harness: ChildHarness) -> None:
     worker = harness.start(settings_for(harness.server, harness.namespace, "high", "low")).until_phase(Phase.IDLE)
     task_id = harness.enqueue("note", "woken", queue="low")
     until(lambda: harness.ran()[1:] == ["woken"])
@@ -56,7 +56,7 @@ def test_a_task_enqueued_while_the_worker_sleeps_wakes_it(harness: ChildHarness)
         ("fail_mutely", [], "retries", "Mute"),
     ],
 )
-def test_what_can_never_run_is_dead_with_the_reason(
+def test_task_that_can_never_run_is_dead_with_the_reason(
     harness: ChildHarness, name: str, args: list[str], reason: str, said: str
 ) -> None:
     task_id = harness.enqueue(name, *args)
@@ -70,7 +70,7 @@ def test_what_can_never_run_is_dead_with_the_reason(
     assert any(line.startswith("buried") for line in harness.ran())
 
 
-def test_garbage_is_dead_with_its_bytes_and_the_worker_goes_on(harness: ChildHarness) -> None:
+def test_garbage_is_dead_and_the_worker_continues(harness: ChildHarness) -> None:
     lane = harness.store.keys.ready_lane("default")
     planted = {b"\xff\x00 not json", b'["only one"]', b"[" * 5000, b'{"a": NaN}'}
     for garbage in planted:
@@ -84,7 +84,7 @@ def test_garbage_is_dead_with_its_bytes_and_the_worker_goes_on(harness: ChildHar
     assert all(b'"garbage"' in task.death_record for task in page.tasks)
 
 
-def test_a_failing_task_is_retried_and_then_dead_with_its_traceback(harness: ChildHarness) -> None:
+def test_failing_task_is_retried_then_dead_with_its_traceback(harness: ChildHarness) -> None:
     task_id = harness.enqueue("fail")
     harness.start(settings_for(harness.server, harness.namespace))
     until(lambda: harness.state(task_id) == "scheduled")
@@ -99,7 +99,7 @@ def test_a_failing_task_is_retried_and_then_dead_with_its_traceback(harness: Chi
     assert "no good" in retried["exception"]
 
 
-def test_a_task_that_asks_for_a_retry_gets_its_delay(harness: ChildHarness) -> None:
+def test_requested_retry_has_the_given_delay(harness: ChildHarness) -> None:
     task_id = harness.enqueue("again_later", 3600)
     harness.start(settings_for(harness.server, harness.namespace))
     until(lambda: harness.state(task_id) == "scheduled")
@@ -108,14 +108,14 @@ def test_a_task_that_asks_for_a_retry_gets_its_delay(harness: ChildHarness) -> N
     assert due_seconds - now == pytest.approx(3600, abs=60)
 
 
-def test_an_async_task_runs_in_the_workers_loop(harness: ChildHarness) -> None:
+def test_async_tasks_run_in_the_event_loop(harness: ChildHarness) -> None:
     harness.enqueue("sleep_a_little", "one")
     harness.enqueue("sleep_a_little", "two")
     harness.start(settings_for(harness.server, harness.namespace))
     until(lambda: harness.ran()[1:] == ["one sleep_a_little", "two sleep_a_little"])
 
 
-def test_a_call_that_blocks_the_workers_loop_is_warned_of_and_one_of_a_plain_task_is_not(harness: ChildHarness) -> None:
+def test_only_blocking_calls_in_the_event_loop_cause_warnings(harness: ChildHarness) -> None:
     for name in ("pass_on", "pass_on_in_loop"):
         harness.enqueue(name, name)
     harness.start(settings_for(harness.server, harness.namespace))
@@ -124,14 +124,14 @@ def test_a_call_that_blocks_the_workers_loop_is_warned_of_and_one_of_a_plain_tas
     assert "child_program.py" in warned
 
 
-def test_an_async_function_under_a_plain_wrapper_is_awaited(harness: ChildHarness) -> None:
+def test_wrapped_async_function_is_awaited(harness: ChildHarness) -> None:
     task_id = harness.enqueue("wrapped_sleep", "one")
     harness.start(settings_for(harness.server, harness.namespace))
     until(lambda: harness.state(task_id) == "done")
     assert harness.ran()[1:] == ["one wrapped_sleep"]
 
 
-def test_a_task_that_waited_too_long_is_not_started(harness: ChildHarness) -> None:
+def test_expired_task_is_not_started(harness: ChildHarness) -> None:
     task_id = harness.enqueue("fresh_only")
     harness.start(settings_for(harness.server, harness.namespace))
     until(lambda: harness.state(task_id) == "expired")
@@ -140,7 +140,7 @@ def test_a_task_that_waited_too_long_is_not_started(harness: ChildHarness) -> No
     assert until(lambda: harness.events("task.expired"))
 
 
-def test_a_delayed_task_is_never_early_by_redis_time(harness: ChildHarness) -> None:
+def test_delayed_task_is_never_early_by_redis_time(harness: ChildHarness) -> None:
     harness.start(settings_for(harness.server, harness.namespace)).until_phase(Phase.IDLE)
     for milliseconds in range(5, 100, 10):
         harness.enqueue("start_time", due=f"+{milliseconds * 1000}")
@@ -157,7 +157,7 @@ def test_a_delayed_task_is_never_early_by_redis_time(harness: ChildHarness) -> N
         assert start_us >= due_us
 
 
-def test_a_task_cancelled_while_it_waits_is_dropped_and_said(harness: ChildHarness) -> None:
+def test_task_cancelled_while_waiting_is_dropped_and_logged(harness: ChildHarness) -> None:
     cancelled = harness.enqueue("note", "never")
     harness.run(harness.store.cancel(cancelled))
     harness.enqueue("note", "still")
@@ -166,13 +166,13 @@ def test_a_task_cancelled_while_it_waits_is_dropped_and_said(harness: ChildHarne
     assert until(lambda: harness.events("task.cancelled"))[0]["task_id"] == cancelled
 
 
-def test_a_task_that_enqueues_a_task_reaches_its_own_fleet(harness: ChildHarness) -> None:
+def test_task_can_enqueue_into_its_own_fleet(harness: ChildHarness) -> None:
     harness.enqueue("pass_on", "passed on")
     harness.start(settings_for(harness.server, harness.namespace))
     until(lambda: "passed on" in harness.ran())
 
 
-def test_a_start_is_counted_though_the_task_kills_its_worker(harness: ChildHarness) -> None:
+def test_start_is_counted_if_the_worker_is_killed(harness: ChildHarness) -> None:
     harness.enqueue("hold", "a")
     worker = harness.start(settings_for(harness.server, harness.namespace))
     until(lambda: "start a 1" in harness.ran())
@@ -191,7 +191,7 @@ def test_a_start_is_counted_though_the_task_kills_its_worker(harness: ChildHarne
         ("fork_in_loop", "return", 0),
     ],
 )
-def test_a_copy_that_a_task_forked_ends_with_the_task(harness: ChildHarness, name: str, how: str, code: int) -> None:
+def test_forked_copy_ends_with_the_task(harness: ChildHarness, name: str, how: str, code: int) -> None:
     task_id = harness.enqueue(name, how)
     harness.start(settings_for(harness.server, harness.namespace))
     until(lambda: harness.state(task_id) == "done")
@@ -203,7 +203,7 @@ def test_a_copy_that_a_task_forked_ends_with_the_task(harness: ChildHarness, nam
     until(lambda: len(harness.events("task.done")) == 2)
 
 
-def test_a_copy_that_a_hook_forked_ends_with_the_hook(harness: ChildHarness) -> None:
+def test_forked_copy_ends_with_the_hook(harness: ChildHarness) -> None:
     task_id = harness.enqueue("fork_in_hook")
     harness.start(settings_for(harness.server, harness.namespace))
     until(lambda: harness.state(task_id) == "dead")
@@ -213,7 +213,7 @@ def test_a_copy_that_a_hook_forked_ends_with_the_hook(harness: ChildHarness) -> 
     assert len(harness.events("task.dead")) == 1
 
 
-def test_a_process_that_a_task_forked_can_be_stopped_at_once(harness: ChildHarness) -> None:
+def test_forked_process_can_be_stopped_at_once(harness: ChildHarness) -> None:
     harness.enqueue("stop_a_process")
     worker = harness.start(settings_for(harness.server, harness.namespace))
     until(lambda: f"process {-signal.SIGTERM}" in harness.ran())
@@ -222,7 +222,7 @@ def test_a_process_that_a_task_forked_can_be_stopped_at_once(harness: ChildHarne
     assert worker.process.poll() is None
 
 
-def test_a_hook_that_kills_the_worker_charges_the_dead_task_with_no_crash(harness: ChildHarness) -> None:
+def test_crash_in_a_dead_hook_does_not_blame_the_task(harness: ChildHarness) -> None:
     task_id = harness.enqueue("die_with_hook")
     worker = harness.start(settings_for(harness.server, harness.namespace))
     assert worker.exit_code() == 9
@@ -237,7 +237,7 @@ def test_a_hook_that_kills_the_worker_charges_the_dead_task_with_no_crash(harnes
     assert harness.events("task.dead")
 
 
-def test_what_hooks_take_before_the_function_is_lag(harness: ChildHarness) -> None:
+def test_time_of_start_hooks_counts_as_lag(harness: ChildHarness) -> None:
     harness.enqueue("hesitant")
     harness.start(settings_for(harness.server, harness.namespace))
     (line,) = until(lambda: harness.events("task.done"))
@@ -245,7 +245,7 @@ def test_what_hooks_take_before_the_function_is_lag(harness: ChildHarness) -> No
     assert float(harness.ran()[1]) == pytest.approx(line["lag_seconds"])
 
 
-def test_a_task_cancelled_while_the_answer_to_its_claim_was_lost_is_cancelled_not_dead(harness: ChildHarness) -> None:
+def test_task_cancelled_after_a_lost_claim_reply_is_cancelled(harness: ChildHarness) -> None:
     worker = harness.start(settings_for(harness.server, harness.namespace, "served")).until_phase(Phase.IDLE)
     task_id = harness.enqueue("note", "never", queue="elsewhere")
     harness.run(harness.store.turn(worker.owner, pack_tiers([domain_of([QueueShare("elsewhere")])]), Turn(1)))
@@ -258,7 +258,7 @@ def test_a_task_cancelled_while_the_answer_to_its_claim_was_lost_is_cancelled_no
     assert harness.run(harness.store.dead_page(0, 1)).total == 0
 
 
-def test_what_a_task_returned_is_kept_for_as_long_as_was_asked(harness: ChildHarness) -> None:
+def test_result_is_kept_for_its_ttl(harness: ChildHarness) -> None:
     ids = [harness.enqueue("answer", text, result_ttl=60) for text in ("{'a': [1, 'x']}", "None")]
     unasked = harness.enqueue("answer", "7")
     worker = harness.start(settings_for(harness.server, harness.namespace))
@@ -281,9 +281,7 @@ def test_what_a_task_returned_is_kept_for_as_long_as_was_asked(harness: ChildHar
         ("'x' * 2000", "max_result_kb"),
     ],
 )
-def test_a_result_that_cannot_be_kept_is_refused_and_the_task_is_done(
-    harness: ChildHarness, expression: str, said: str
-) -> None:
+def test_task_with_an_unstorable_result_is_done(harness: ChildHarness, expression: str, said: str) -> None:
     task_id = harness.enqueue("answer", expression, result_ttl=60)
     settings = settings_for(harness.server, harness.namespace, max_result_kb=1)
     log_settings = dataclasses.replace(settings.log, tasks="failures")
@@ -297,7 +295,7 @@ def test_a_result_that_cannot_be_kept_is_refused_and_the_task_is_done(
     assert (line["level"], line["result_refused"]) == ("warning", found.ended.run.refused)
 
 
-def test_of_a_task_that_is_not_to_be_remembered_nothing_is(harness: ChildHarness) -> None:
+def test_unremembered_task_leaves_no_record(harness: ChildHarness) -> None:
     task_id = harness.enqueue("unremembered")
     worker = harness.start(settings_for(harness.server, harness.namespace))
     until(lambda: "unremembered" in harness.ran())

@@ -30,7 +30,7 @@ def _interrupt(harness: ChildHarness, worker: Child) -> None:
 
 
 @pytest.mark.parametrize("name", ["overstay", "overstay_in_loop"])
-def test_a_task_over_its_soft_limit_has_failed_unless_it_ends_early(harness: ChildHarness, name: str) -> None:
+def test_task_over_its_soft_limit_fails_unless_it_returns(harness: ChildHarness, name: str) -> None:
     worker = harness.start(settings_for(harness.server, harness.namespace)).until_phase(Phase.IDLE)
     ending = harness.enqueue(name, "ends")
     _interrupt(harness, worker)
@@ -46,7 +46,7 @@ def test_a_task_over_its_soft_limit_has_failed_unless_it_ends_early(harness: Chi
     assert [line["outcome"] for line in harness.events("task.done")] == ["done"]
 
 
-def test_a_task_that_beats_is_not_over_its_soft_limit(harness: ChildHarness) -> None:
+def test_task_that_beats_is_not_interrupted(harness: ChildHarness) -> None:
     worker = harness.start(settings_for(harness.server, harness.namespace)).until_phase(Phase.IDLE)
     task_id = harness.enqueue("beat_on")
     _rain(worker, lambda: harness.state(task_id) == "done")
@@ -54,7 +54,7 @@ def test_a_task_that_beats_is_not_over_its_soft_limit(harness: ChildHarness) -> 
     assert harness.run(harness.store.audit()).done == 1
 
 
-def test_the_operators_soft_limit_is_in_the_slot_and_a_short_one_rings_the_master(harness: ChildHarness) -> None:
+def test_short_soft_limit_override_wakes_the_master(harness: ChildHarness) -> None:
     settings = settings_for(
         harness.server, harness.namespace, overrides={"hold": TaskOverride(soft_time_limit_seconds=0.25)}
     )
@@ -99,9 +99,7 @@ def _answered(answers: Mapping[str, CancelStatus], word: CancelStatus) -> set[st
 
 
 @pytest.mark.parametrize("name", ["linger", "linger_in_loop"])
-def test_a_running_task_that_the_master_cancels_ends_as_cancelled_and_the_next_one_is_done(
-    harness: ChildHarness, name: str
-) -> None:
+def test_cancelled_running_task_does_not_affect_the_next_one(harness: ChildHarness, name: str) -> None:
     worker = harness.start(settings_for(harness.server, harness.namespace)).until_phase(Phase.IDLE)
     for number in range(3):
         task_id = harness.enqueue(name, str(number))
@@ -119,7 +117,7 @@ def test_a_running_task_that_the_master_cancels_ends_as_cancelled_and_the_next_o
 # Among thousands of signals
 
 
-def test_a_rain_of_signals_ends_tasks_and_never_harms_what_the_worker_and_the_client_say_to_the_server(
+def test_many_signals_end_tasks_but_never_corrupt_connections(
     harness: ChildHarness,
 ) -> None:
     worker = harness.start(

@@ -39,7 +39,7 @@ OTHERS: Final = (
 )
 
 
-def test_no_event_that_a_copy_takes_reaches_the_original(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_events_of_a_detached_copy_never_change_the_original(monkeypatch: pytest.MonkeyPatch) -> None:
     met: Counter[type] = Counter()
 
     def take_a_copy_first(state: MasterState, event: Event, now: float) -> list[Effect]:
@@ -62,7 +62,7 @@ def test_no_event_that_a_copy_takes_reaches_the_original(monkeypatch: pytest.Mon
 
 
 @pytest.mark.parametrize("event", OTHERS, ids=lambda event: type(event).__name__)
-def test_nor_does_one_that_a_simulated_fleet_does_not_meet(event: Event) -> None:
+def test_unsimulated_events_of_a_copy_never_change_the_original(event: Event) -> None:
     core = Core(Config(workers=1))
     core.child(Role.WORKER, 8)
     before = picture(core.state)

@@ -66,7 +66,7 @@ def lived(seed: int) -> Run:
 
 
 @pytest.mark.parametrize("first", range(FIRST_SEED, FIRST_SEED + SEEDS, SEEDS_A_TEST))
-def test_whatever_happens_to_a_fleet_it_becomes_whole_and_starts_nothing_twice(first: int) -> None:
+def test_fleet_recovers_from_any_faults_and_repeats_nothing(first: int) -> None:
     seeds = range(first, min(first + SEEDS_A_TEST, FIRST_SEED + SEEDS))
     failed = [run for run in map(lived, seeds) if run.fault]
     if failed:
@@ -88,7 +88,7 @@ def test_the_seeds_meet_every_situation() -> None:
     assert [what for what in MET if what not in text] == []
 
 
-def test_no_clock_is_read_and_no_process_or_thread_is_started() -> None:
+def test_simulation_uses_no_clock_process_or_thread() -> None:
     with _without_the_world():
         runs = [simulate(seed) for seed in range(20)]
     assert [run.report for run in runs if run.fault] == []
@@ -108,7 +108,7 @@ def _without_the_world() -> Iterator[None]:
         yield
 
 
-def test_a_failing_seed_says_how_to_see_it_again() -> None:
+def test_failing_seed_reports_how_to_replay_it() -> None:
     report = Run(17, "two workers in one slot", ("0.1 a Start", "0.2 a Start")).report
     assert report.splitlines()[0] == "seed 17: two workers in one slot"
     assert "SIMULATION_FIRST_SEED=17 SIMULATION_SEEDS=1" in report

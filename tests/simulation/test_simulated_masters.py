@@ -27,7 +27,7 @@ def _states_of(node: Node, process: Process) -> list[ChildState]:
     return [child.state for child in node.state.children if child.pid == process.pid]
 
 
-def test_a_zygote_whose_channel_has_ended_is_asked_for_no_worker_until_it_is_reaped() -> None:
+def test_zygote_with_a_closed_channel_gets_no_fork_request() -> None:
     world = World(1)
     with in_place_of_the_real(world, 1):
         node = _running(world)
@@ -45,7 +45,7 @@ def test_a_zygote_whose_channel_has_ended_is_asked_for_no_worker_until_it_is_rea
         node.lose()
 
 
-def test_a_zygote_that_shows_itself_ready_as_its_channel_ends_is_asked_for_no_worker() -> None:
+def test_zygote_ready_at_channel_close_gets_no_fork_request() -> None:
     world = World(4)
     with in_place_of_the_real(world, 4):
         node = world.start("a", CONFIG)
@@ -64,7 +64,7 @@ def test_a_zygote_that_shows_itself_ready_as_its_channel_ends_is_asked_for_no_wo
         node.lose()
 
 
-def test_workers_of_the_generation_before_are_renewed_for_the_lease_that_they_were_told() -> None:
+def test_old_generation_is_renewed_with_its_own_lease() -> None:
     world = World(2)
     with in_place_of_the_real(world, 2):
         node = _running(world, Config(workers=1, imports=("good.0",), lease=LeaseConfig(20.0, 5.0)))
@@ -77,7 +77,7 @@ def test_workers_of_the_generation_before_are_renewed_for_the_lease_that_they_we
         node.lose()
 
 
-def test_a_lease_made_shorter_by_a_reload_does_not_wait_for_a_renewal_planned_for_the_longer_one() -> None:
+def test_shortened_lease_is_renewed_in_time() -> None:
     world = World(3)
     with in_place_of_the_real(world, 3):
         node = _running(world, Config(workers=1, imports=("good.0",), lease=LeaseConfig(40.0, 30.0)))
