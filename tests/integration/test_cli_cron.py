@@ -36,7 +36,7 @@ def schedules(client: Client) -> rota.Client:
 def test_all_are_listed_with_their_next_times(cron: Rota, schedules: rota.Client) -> None:
     header, *lines = cron("ls", "--next", "2").out.splitlines()
 
-    assert header.split() == ["NAME", "TASK", "QUEUE", "WHEN", "NEXT", "LAST", "SAID", "BY"]
+    assert header.split() == ["NAME", "TASK", "QUEUE", "WHEN", "NEXT", "LAST", "SOURCE"]
     assert sorted(line.split()[0] for line in lines if not line.startswith(" ")) == ["nightly", "tick"]
     [nightly] = [line for line in lines if line.startswith("nightly")]
     assert "30 2 1 1 * Europe/Zurich" in nightly

@@ -634,7 +634,7 @@ def test_garbage_without_a_queue_is_not_revived(
 
     everything = rota("dead", "revive", "--all", "--json")
     assert (everything.code, everything.json) == (1, {"revived": 1})
-    assert "not revived: 1 dead task: garbage" in everything.err
+    assert "not revived: 1 dead task: the item names no queue" in everything.err
     assert garbage in rota("dead", "ls", "--json").out
     assert dead_task not in rota("dead", "ls", "--json").out
     assert rota("dead", "revive", garbage, ROTA_TIERS='[["unknown"]]').code == 0

@@ -21,9 +21,11 @@ from rota.telemetry import metrics as m
 from rota.telemetry.recorder import Recorder
 from rota.child.slot_memory import enter_slot
 
-recorder = Recorder(enter_slot(int(sys.argv[1]), 1, 0, 1).slot.metrics) for number in itertools.count():
-recorder.counter(m.CLAIMS, "q").add() recorder.histogram(m.TASK_LAG, "q", m.KINDS[number % 4]).observe(number % 100 /
-10) recorder.counter(m.TASK_RETRIES, "q", f"{sys.argv[2]}-{number % 500}").add()
+recorder = Recorder(enter_slot(int(sys.argv[1]), 1, 0, 1).slot.metrics)
+for number in itertools.count():
+    recorder.counter(m.CLAIMS, "q").add()
+    recorder.histogram(m.TASK_LAG, "q", m.KINDS[number % 4]).observe(number % 100 / 10)
+    recorder.counter(m.TASK_RETRIES, "q", f"{sys.argv[2]}-{number % 500}").add()
 """
 
 Seen = dict[tuple[str, ...], tuple[float, ...]]
