@@ -1,10 +1,10 @@
 """The capacity of one server: `PYTHONPATH=tests python -m benchmarks.one_server`. Rota only.
 
 The server has a processor to itself, and all other processes share the rest. The report shows the time of that
-processor per task: for the enqueue, with one task and with 500 tasks per call, and for the way through a worker. Empty
-tasks are claimed many at a time, tasks of 1 ms some at a time, and tasks of 10 ms one at a time; longer tasks cost the
-same as those of 10 ms. From these times follow the rate that keeps the processor 70 % busy, and the number of workers
-that this rate keeps busy.
+processor per task: for the enqueue, with one task and with 500 tasks per call, and for its processing by a worker.
+Empty tasks are claimed many at a time, tasks of 1 ms some at a time, and tasks of 10 ms one at a time; longer tasks
+cost the same as those of 10 ms. From these times follow the rate that keeps the processor 70 % busy, and the number of
+workers that this rate keeps busy.
 """
 
 import argparse

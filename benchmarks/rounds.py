@@ -48,7 +48,7 @@ def _run_once(measure: Measure, contender: Contender, testbed: Testbed, effort: 
     try:
         with running(contender, testbed, measure.workers) as run:
             values = measure.run(run, effort)
-    except (Failed, OSError, psutil.Error) as failure:  # a fleet may fail in these ways; the others go on
+    except (Failed, OSError, psutil.Error) as failure:  # a fleet may fail in these ways; the others continue
         say(f"  {measure.name} {turn + 1}: {contender.name}: FAILED: {failure}")
         return Failure(measure.name, turn, contender.name, str(failure) or repr(failure))
     say(f"  {measure.name} {turn + 1}: {contender.name}: {_told(measure, values)}  [{time.monotonic() - began:.0f} s]")

@@ -16,7 +16,7 @@ POLL_SECONDS = 0.002
 
 
 class Failed(Exception):
-    """Raised if a contender fails. The failure is reported, and the other contenders go on."""
+    """Raised if a contender fails. The failure is reported, and the other contenders continue."""
 
 
 @dataclass(frozen=True, slots=True)

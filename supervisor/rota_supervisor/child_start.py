@@ -1,19 +1,19 @@
-"""The start of the master's children: the part of the master, and the first steps of the child.
+"""The start of the master's children: the master's part of it, and the first steps of the child.
 
 The master starts a child by `posix_spawn` of `python -P -m MODULE`; nothing here forks. A fork of the live event loop
 would share its wakeup descriptor and its epoll with the child. A spawned process shares only what is handed over to it.
 
 A child begins with its end of a channel, and a descriptor that reports the master's death. It loads its modules and
 then waits for its first message, with which everything else arrives. This way the first zygote loads in parallel with
-the master. All signals of a child are blocked from its first instruction until its handlers are installed, because a
-signal to the whole service would end it. Before the child can do anything, the kernel is set to kill it together with
-the master: see `tie`.
+the master. All signals of a child are blocked from its first instruction until its handlers are installed, because
+otherwise a signal to the whole service would end it. Before the child can do anything, the kernel is set to kill it
+together with the master: see `tie`.
 
 A child writes the stacks of its threads into its stack file when it receives STACK_SIGNAL or ends by a fatal error.
 faulthandler's handlers do that in C, so it works even while C code holds the interpreter or an import hangs. The file
 is a memfd of the master, which reads it (`rota_supervisor.master.effects.processes`).
 
-`python -P -m rota_supervisor.child_start` is the poller, which needs no start of its own beside the loop of
+`python -P -m rota_supervisor.child_start` runs the poller, whose start needs no code of its own beside the loop of
 `rota.poller`."""
 
 import atexit
@@ -86,7 +86,7 @@ def enter(pid: int) -> EnteredChild:
     if not die_with_parent(first.master_pid):
         sys.exit(EXIT_ORPHANED)
     block_signals_at_exit()
-    leave_stacks_in(descriptors.stack, all_threads=first.role != Role.EXPORTER)  # its other threads never rest
+    leave_stacks_in(descriptors.stack, all_threads=first.role != Role.EXPORTER)  # its other threads never pause
     mapped = enter_slot(descriptors.slots, first.slot, first.nonce, pid, for_forks=False)
     if mapped is None:
         sys.exit(EXIT_ORPHANED)
@@ -124,7 +124,7 @@ def block_signals_at_exit() -> None:
     """Have this process block all signals when the interpreter shuts down.
 
     The shutdown removes the handlers. After that, STACK_SIGNAL or a second TERM would end a process that is about to
-    exit by itself. Call this before `leave_stacks_in`, because faulthandler restores at the end what it found.
+    exit by itself. Call this before `leave_stacks_in`, because faulthandler restores the earlier handlers at the end.
     """
     signal.signal(STACK_SIGNAL, signal.SIG_IGN)
     for number in (signal.SIGTERM, signal.SIGINT):
@@ -134,7 +134,7 @@ def block_signals_at_exit() -> None:
 
 
 def _stop_writing_stacks() -> None:
-    """Ignore STACK_SIGNAL, and let a thread finish that is handling it. Its handler reads the stack of this thread, and
+    """Ignore STACK_SIGNAL, and let a thread that is handling it finish. Its handler reads the stack of this thread, and
     would crash if that is removed meanwhile."""
     faulthandler.unregister(STACK_SIGNAL)
     if threading.active_count() > 1:
@@ -173,15 +173,15 @@ class Spawner:
             self._prestarted[role] = _start(role, self._death_pipe[0])
 
     def start(self, role: Role) -> SpawnedChild:
-        """Start a child with this role, or return the one that was started ahead.
+        """Start a child with this role, or return the one that was started in advance.
 
         Raises OSError if the kernel refuses (EAGAIN, ENOMEM). In that case nothing is left behind.
         """
         return self._prestarted.pop(role, None) or _start(role, self._death_pipe[0])
 
     def close(self) -> None:
-        """Have the kernel kill all remaining children, and reap those that were started ahead but never used. May be
-        called twice."""
+        """Have the kernel kill all remaining children, and reap those that were started in advance but never used. May
+        be called twice."""
         for fd in self._death_pipe:
             os.close(fd)
         self._death_pipe = ()

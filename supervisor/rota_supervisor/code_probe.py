@@ -1,7 +1,7 @@
 """Queries to the application's code. Each runs in a process of its own (`rota_supervisor.task_modules`).
 
-So a query ends within a time limit, whatever the code does. Nothing of the code, its threads or the processes that it
-started remains in the process that made the query.
+A query therefore ends within a time limit, whatever the code does, and the process that made it is not affected by the
+code, its threads or the processes that it starts.
 """
 
 import contextlib
@@ -47,7 +47,7 @@ class ModulesReply(TypedDict):
 
 
 def query_code(folder: str, modules: Sequence[str], query: Mapping[str, Any], seconds: float) -> Any:
-    """Return the reply of a process that imports modules from the folder first. Raises ProbeFailed."""
+    """Return the reply of a process that first imports modules from the folder. Raises ProbeFailed."""
     reading, writing = os.pipe2(os.O_CLOEXEC)
     query_fd = os.memfd_create("query", os.MFD_CLOEXEC)  # not an argument, as those are limited to 128 KiB
     try:

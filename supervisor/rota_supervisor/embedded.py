@@ -237,7 +237,7 @@ class _Process:
         return cls(os.pidfd_open(pid))
 
     def wait_until_ready(self, address: Address) -> bool:
-        """Whether the server answered a PING before it ended or the start took too long."""
+        """Whether the server replied to a PING before it ended or the start took too long."""
         deadline = time.monotonic() + START_SECONDS
         while time.monotonic() < deadline:
             if _replies(address):

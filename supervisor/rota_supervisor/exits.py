@@ -33,7 +33,8 @@ MEANINGS = {
 
 
 class Failure(Exception):
-    """Ends a command, or the master, with an exit code and messages that state what is wrong and what to do."""
+    """A failure that ends a command or the master, with an exit code and messages that state what is wrong and what to
+    do."""
 
     def __init__(self, code: ExitCode, *messages: str) -> None:
         super().__init__("; ".join(messages))

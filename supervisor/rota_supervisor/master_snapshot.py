@@ -1,6 +1,6 @@
-"""The data that master and the exporter leave for each other in their slots: the master's snapshot of the fleet, and
-the exporter's snapshot of the node's throughput, which a heartbeat forwards to Redis. Also the texts with which both
-describe the state of a fleet and its pools.
+"""The data that the master and the exporter leave for each other in their slots: the master's snapshot of the fleet,
+and the exporter's snapshot of the node's throughput, which a heartbeat forwards to Redis. Also the texts with which
+both describe the state of a fleet and its pools.
 """
 
 import json

@@ -80,7 +80,7 @@ class PoolSettings(NamedTuple):
 
 
 class Slots(NamedTuple):
-    """The descriptor of all slots, which arrives with this, is for future workers. Sent at once, read after import."""
+    """A packet with the descriptor of all slots, for future workers. It is sent at once, and read after the imports."""
 
 
 class Fork(NamedTuple):

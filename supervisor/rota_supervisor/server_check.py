@@ -1,8 +1,8 @@
 """The blocking connection to the server for commands and a starting master, and the check that it is fit for a fleet.
 
-A missing permission would otherwise show when a command is first needed, perhaps at night, and a script that meets it
-half way is not rolled back. So a master checks all permissions before it starts anything. Pure functions judge the
-reply to INFO. All problems with the server are reported in the same way."""
+A master checks all permissions before it starts anything. Otherwise a missing permission would show only when a command
+is first needed, perhaps at night, and a script that fails half way because of it is not rolled back. Pure functions
+judge the reply to INFO. All problems with the server are reported in the same way."""
 
 import contextlib
 import re
@@ -55,8 +55,8 @@ _OF_DURABILITY: Final[dict[Durability, frozenset[str]]] = {
 }
 _CALLED: Final = re.compile(rb"\b(?:redis\.)?(?:p?call|try)\('([A-Z]+)'")  # some scripts use aliases for these
 _COMMANDS_OF_SOURCES: Final = re.compile(rb"\bask\(source, '([A-Z]+)'")
-# The check passes whole commands, in which each argument is a permitted key: when they were asked about an EVALSHA that
-# was too short, Redis 7.0 and Valkey 9 read keys beyond its end and crashed. Servers without the function are skipped.
+# The check passes whole commands, in which each argument is a permitted key: if an EVALSHA is too short, Redis 7.0 and
+# Valkey 9 read keys beyond its end and crash. Servers without the function are skipped.
 _ACL_SCRIPT: Final = """#!lua flags=no-writes,allow-oom
 local key, forbidden = table.remove(ARGV, 1), {}
 local function allowed(command)

@@ -1,6 +1,6 @@
 """Import the task modules in the zygote, and check for anything that workers would wrongly share.
 
-`python -P -m rota_supervisor.task_modules FOLDER MODULE...` answers queries (`rota_supervisor.code_probe`): what the
+`python -P -m rota_supervisor.task_modules FOLDER MODULE...` serves queries (`rota_supervisor.code_probe`): what the
 modules define, for `rota check`, or which login a provider gives. It reads the query from a file on its standard input,
 and writes one JSON object to a separate pipe, because modules may print to stdout.
 """
@@ -196,7 +196,7 @@ def _is_socket(fd: int) -> bool:
 
 
 def main() -> None:
-    """Answer one query and exit."""
+    """Reply to one query and exit."""
 
     os.set_inheritable(REPLY_FD, False)
     folder, *modules = sys.argv[1:]

@@ -40,7 +40,7 @@ class PendingRequest:
 class Core:
     """A master's state at the time `now`. A reload reads `file`; `effects` has all effects so far.
 
-    `handlers` carry out effects. By default the configuration is read, and every place is free.
+    `handlers` perform effects. By default, reading the configuration succeeds and every listen address is free.
     """
 
     def __init__(self, config: Config) -> None:

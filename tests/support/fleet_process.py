@@ -188,7 +188,7 @@ class FleetProcess:
         return found
 
     def target(self) -> str:
-        """The host and port of the endpoints, as in a target of Prometheus."""
+        """Return the host and port of the endpoints, in the form of a Prometheus target."""
         return str(self.status()["listen"])
 
     def get(self, path: str) -> tuple[int, str]:

@@ -59,7 +59,8 @@ class Vault:
         self.publish()
 
     def publish(self, failure: str = "") -> None:
-        """Make the provider return the password from now on, or raise an error."""
+        """Make the provider return the current password from now on, or, if `failure` is given, raise an error with
+        that text."""
         said = {"user": USER, "password": self.given, "lifetime": self.lifetime, "failure": failure}
         written = self._folder / "vault.new"
         written.write_text(json.dumps(said))

@@ -11,7 +11,8 @@ from click.shell_completion import get_completion_class
 from rota_supervisor.cli import command, output
 from rota_supervisor.exits import MEANINGS, ExitCode, Failure
 
-# The module of each command, and its summary for `rota --help`, which imports none of them: so `rota` starts at once.
+# The module of each command, and its summary for `rota --help`, which imports none of the modules, so that `rota`
+# starts quickly.
 COMMANDS = {
     "init": ("config_verbs", "Write a commented rota.toml and tasks.py."),
     "run": ("run_verbs", "Run a fleet: master, workers, pollers, exporter."),

@@ -48,7 +48,8 @@ class CliState:
     is_master: bool = False  # whether this process became a master
 
     def hints_of_folder(self) -> list[str]:
-        """Return hints for a message that nothing was reached: whether this folder lacks a configuration file."""
+        """Return hints for a message that nothing was reached, for example that this folder has no configuration
+        file."""
         if sources_of(self.config_file).file.exists():
             return []
         return [f"there is no {DEFAULT_FILE} in this folder: name it with -c FILE if it is elsewhere"]

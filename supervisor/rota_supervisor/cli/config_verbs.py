@@ -113,7 +113,7 @@ def check(*, no_imports: bool) -> None:
 
 
 def _require_something_to_run(loaded: Loaded) -> None:
-    """Raise Failure 78 if there is neither a file nor a module, because then the command runs in the wrong folder."""
+    """Raise Failure 78 if there is neither a file nor a module, because the command then runs in the wrong folder."""
     if loaded.content is None and not loaded.config.imports:
         raise Failure(
             ExitCode.CONFIG,

@@ -145,8 +145,8 @@ def find_master(file: Path, usable: Config) -> FoundMaster | None:
     """Return the one master of this node that was started with a configuration file, or None if there is none or
     several.
 
-    `usable` is what could be read of the configuration. A master with another server or namespace than it names does
-    not count, so that no command reaches a fleet that the user did not name.
+    `usable` is what could be read of the configuration. A master whose server or namespace differs from it does not
+    count, so that no command reaches a fleet that the user did not name.
     """
     found = [each for path in _sockets(usable) if (each := _master_at(path, file)) is not None]
     matching = [each for each in found if _matches(each, usable)]

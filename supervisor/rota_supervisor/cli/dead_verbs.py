@@ -34,7 +34,7 @@ class Wanted:
     reason: str = ""  # why the task is dead
 
     def takes(self, dead: DeadTask) -> bool:
-        """Whether a dead task is among them."""
+        """Whether a dead task matches."""
         return (
             (not self.ids or dead.id in self.ids or shown(dead.id) in self.ids)
             and self.queue in ("", dead.queue)

@@ -19,7 +19,7 @@ from rota_supervisor.facts import facts_of
 
 _ID: Final = click.argument("group_id", metavar="ID")
 _HEADER: Final = ("ID", "STATE", "ENDED", "LEFT", "DONE", "DEAD", "CANCELLED", "EXPIRED", "PURGED", "OPEN SINCE")
-# The text of `close` for a group that was in this state.
+# The text that `close` writes, by the state in which it found the group.
 _CLOSED: Final = {
     GroupStanding.OPEN: "is closed",
     GroupStanding.CLOSED: "was closed already",
@@ -74,7 +74,7 @@ def _opened(found: GroupStatus) -> str:
 def show(group_id: str) -> None:
     """Show the progress of a group, and the task that follows it.
 
-    Exit with 1 if the group ended a minute ago or earlier, or never existed.
+    Exit with 1 if the group ended more than a minute ago, or never existed.
     """
     check_id(group_id)
     state = command.current_state()
@@ -129,7 +129,7 @@ def close(group_id: str) -> None:
 
 
 def _require_open(group_id: str, store: Store, connection: Connection) -> GroupStatus:
-    """Return the state of a group. Raises Failure 1 if it has ended or is not known."""
+    """Return the state of a group. Raises Failure with exit code 1 if it has ended or is not known."""
     found = _known(follow(connection.run, group_status_steps(store, group_id)))
     if found.state is GroupStanding.ENDED:
         raise Failure(ExitCode.NO, f"group {group_id} has ended already: see `rota group show {group_id}`")

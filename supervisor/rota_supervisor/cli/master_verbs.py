@@ -14,7 +14,7 @@ from rota_supervisor.exits import ExitCode, Failure
 
 STOP_MARGIN_SECONDS = 15.0  # after the drain, for killing workers, reporting to Redis, and ending other processes
 RELOAD_MARGIN_SECONDS = 15.0
-_BOOTS: Final = 3  # one of the code, and two of its first workers, which get a second try
+_BOOTS: Final = 3  # one for the code, and two for its first workers, which get a second try
 _NUMBER: Final = re.compile(r"[+-]?[0-9]{1,9}", re.ASCII)  # Python rejects numbers with very many digits
 
 

@@ -144,7 +144,7 @@ def health(path: str) -> None:
 
 
 def _query_http(config: Config, path: str) -> tuple[bool, str]:
-    """Query the fleet's HTTP server. The master reports its address, if the file has port 0 or a fault."""
+    """Query the fleet's HTTP server. If the file has port 0 or a fault, the master reports the server's address."""
     node = node_of(config)
     with command.failing({NodeUnreachable: ExitCode.UNREACHABLE}):
         response = node.get(path)
@@ -169,15 +169,15 @@ def _headline(node: NodeHttp) -> str:
 
 
 def node_of(config: Config, token: str = "") -> NodeHttp:
-    """Return the address of this node's exporter, with this token or the one of the file. Raises Failure 69 if neither
-    the file nor a master states the address."""
+    """Return the address of this node's exporter, with this token or else the one in the file. Raises Failure 69 if
+    neither the file nor a master states the address."""
     http = config.http
     return node_at(_listen_address(config), token or token_of(http.token_file), http.tls_cert)
 
 
 def _listen_address(config: Config) -> str:
-    """Return the listen address of the exporter. The master reports it if the port was chosen at the start, because it
-    is 0 or the default was taken. Raises Failure 69."""
+    """Return the listen address of the exporter. If the port was chosen at the start, because it is configured as 0 or
+    the default was taken, the master reports the address. Raises Failure 69."""
     listen = config.http.listen
     port = listen.rpartition(":")[2]
     is_known = port.isdecimal() and port != "0"
@@ -195,7 +195,7 @@ def token_of(file: str) -> str:
     """Return the bearer token in a file of the configuration, or "" if there is none or it cannot be read."""
     try:
         return token_in(Path(file)) if file else ""
-    except (OSError, ValueError):  # It may belong to another user. Health needs no token; other paths report the lack.
+    except (OSError, ValueError):  # It may belong to another user. Health needs no token; other paths report the error.
         return ""
 
 

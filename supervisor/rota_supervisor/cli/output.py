@@ -25,7 +25,8 @@ _OF_DEVICES: Final = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.E
 
 
 class ReaderGoneError(Exception):
-    """The reader of our output has exited, for example `head`. It is not an OSError, which click would report."""
+    """Raised if the reader of the output, for example `head`, has exited. Not an OSError, because click would report
+    one."""
 
 
 def colored(stream: TextIO, *, no_color: bool) -> bool:

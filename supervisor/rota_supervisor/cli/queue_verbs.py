@@ -143,7 +143,7 @@ def purge(*, name: str, yes: bool) -> None:
     state.report({"queue": name, "purged": purged}, f'purged {output.counted(purged, "task")} of queue "{name}"')
 
 
-# Unknown names, which are misspelt more often than new
+# Unknown names, which are more often misspelt than new
 
 
 def warn_of_unknown(names: Iterable[str], config: Config, store: Store, connection: Connection) -> None:

@@ -2,8 +2,9 @@
 consumers and the next schedules.
 
 The memory of each process is measured here, because measuring 500 processes would hold up the master's loop. RSS counts
-a page that several processes share fully in each of them; PSS counts it by share, so that the PSS of all children add
-up to their total use. Private memory would become free without the process; shared memory is the rest.
+a page that several processes share fully in each of them; PSS counts a fraction of it in each, so that the PSS of all
+children adds up to their total use. Private memory is what would become free without the process; shared memory is the
+rest.
 """
 
 import dataclasses
@@ -270,7 +271,7 @@ def _source_found(key: str, connection: Connection) -> dict[str, Any]:
 
 def with_memory(rows: Iterable[Row], master_pid: int) -> list[dict[str, Any]]:
     """Return the master's rows of processes, with `rss_bytes`, `pss_bytes`, `shared_bytes` and `private_bytes` added.
-    They are None without a process, for another user's, or in a PID namespace with other numbers than this one."""
+    They are None if there is no process, if it belongs to another user, or if it is in another PID namespace."""
     return [{**row, **_memory_of(row["pid"], master_pid)} for row in rows]
 
 

@@ -1,1 +1,1 @@
-"""The configuration: its shape, how it is read from file, environment and flags, and what is wrong with it."""
+"""The configuration: its shape, how it is read from the file, the environment and flags, and its faults."""

@@ -197,11 +197,11 @@ def _us(moment: datetime) -> int:
     return unix_microseconds(moment, "a time of hours")
 
 
-# Lua: checks which texts are accepted, and reports the position of a fault. Redis cannot interrupt a script, so a
-# condition contains nothing that takes long: only `local`, `if`, `return`, operators, and five functions of `math`.
-# There are no loops, other calls, tables or string concatenation. So the length of a text bounds its cost, and it can
-# access only the given names. An accepted text is valid Lua, with the same meaning. It is sent without its comments but
-# with the same lines, so that errors name the lines of the text.
+# Conditions in Lua. These functions check whether a text is accepted, and report the position of an error. Redis cannot
+# interrupt a script, so a condition may contain nothing that takes long: only `local`, `if`, `return`, operators, and
+# five functions of `math`. There are no loops, other calls, tables or string concatenation. So the length of a text
+# bounds its cost, and the text can access only the given names. An accepted text is valid Lua, with the same meaning.
+# It is sent without its comments but with the same lines, so that errors name the lines of the text.
 
 GIVEN: Final = ("queue", "ready", "delayed", "running", "now")
 FUNCTIONS: Final = ("floor", "ceil", "min", "max", "abs")

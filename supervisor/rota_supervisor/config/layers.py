@@ -1,7 +1,7 @@
 """The sources of a configuration as layers, each laid over the one before it: the file and the environment.
 
-A variable is named `ROTA_` and the path joined by `__`, with hyphens as `_`; lists are JSON. The server is `redis_url`,
-or the contents of the file in `redis_url_file`, from the highest layer that sets one of them.
+A variable's name is `ROTA_` and the path joined by `__`, with `_` instead of hyphens. Lists are written as JSON. The
+server is `redis_url`, or the contents of the file in `redis_url_file`, from the highest layer that sets one of them.
 """
 
 import json

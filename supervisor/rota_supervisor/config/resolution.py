@@ -68,7 +68,7 @@ def pattern_domains(config: Config) -> tuple[Domain, ...]:
 
 
 def warnings_of_pools(config: Config) -> list[str]:
-    """Return a warning for each queue that no worker will take because its pools have none."""
+    """Return a warning for each queue that no worker will serve because its pools have no workers."""
     taken = taken_queues(config, pool_sizes(config))
     if not taken:
         return ["no pool has workers: this node will run no task"]
@@ -87,8 +87,8 @@ def _takes(pool: PoolConfig, queue: str) -> bool:
 def park_seconds(config: Config, pool: PoolConfig) -> float:
     """Return the longest time for which a worker sleeps at its doorbells.
 
-    It is long if renewals show a worker in time that the server is available. A worker that runs many tasks at once
-    waits at its doorbells as any client does.
+    It is long if a worker learns early enough from the renewals of its lease that the server is available. A worker
+    that runs many tasks at once waits at its doorbells as any client does.
     """
     is_renewed = config.lease.renew_seconds <= PARK_SECONDS and pool.concurrency == 1
     return min(LONG_PARK_SECONDS if is_renewed else PARK_SECONDS, config.limits.beat_seconds * 2 / 3)

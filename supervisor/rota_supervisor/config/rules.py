@@ -1,7 +1,7 @@
 """The rules between the keys of a configuration, beyond the type of each key.
 
-Each rule is a pure function from Config to faults. It is listed with the keys that it compares. If one of them has a
-fault already, it has its default value, so the rule is skipped and one mistake is reported only once.
+Each rule is a pure function from Config to faults. It is listed with the keys that it compares. If one of these keys
+already has a fault, it has its default value, so the rule is skipped, and a mistake is reported only once.
 """
 
 import re

@@ -19,7 +19,7 @@ from rota.durations import MAX_SECONDS
 from rota.foreign_names import FOREIGN_NAMES
 from rota_supervisor.config.model import Config, Fault, shown, suggestion
 
-# Greater counts and seconds would overflow after conversion: a deadline in nanoseconds ends in 292 years.
+# Larger counts and durations would overflow after conversion: 64-bit nanoseconds are enough for 292 years.
 GREATEST_COUNT = 10**12
 GREATEST_NUMBER = int(MAX_SECONDS)
 SECRET_PATHS = ("redis_url",)
@@ -242,7 +242,7 @@ def _plain(number: float) -> str:
 
 
 def _at_most(raw: Any, kind: inspect.Type) -> str:
-    """Return the general upper bound for a number beyond it, if its key has no upper bound of its own."""
+    """Return the general upper bound, as text, if a number exceeds it and its key has no upper bound of its own."""
     if not isinstance(kind, Number) or not isinstance(raw, int | float):
         return ""
     is_beyond = kind.lt is None and kind.le is None and raw > _greatest(kind)

@@ -1,4 +1,4 @@
-"""The master's end of the control socket. It ensures that one master alone uses the socket's path, and replies to the
+"""The master's end of the control socket. It ensures that only one master uses the socket's path, and replies to the
 requests of `rota status`, `scale`, `reload`, `restart`, `quiet`, `resume` and `stop`. It also returns the address of
 the server to commands whose configuration file has faults.
 

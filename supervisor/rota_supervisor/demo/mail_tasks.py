@@ -1,7 +1,7 @@
-"""The tasks of the demo: a mail service that only takes its time.
+"""The tasks of the demo, which imitate a mail service: they only sleep.
 
-Each attempt is noted in a journal in the folder that the demo names. A line is one write to a file opened for
-appending, so several processes share it, and what a process wrote stays when it is killed.
+Each attempt is recorded in a journal in the folder that the demo names. Each line is a single write to a file opened
+for appending. So several processes can share the file, and it keeps the lines of a killed process.
 """
 
 import json
@@ -15,12 +15,12 @@ from rota_supervisor.demo.proof import FOLDER_VARIABLE, RUNS_FILE, Run
 
 
 class MailServerBusy(Exception):
-    """The answer of a mail server that wants to be tried again."""
+    """The error of a busy mail server, after which the client should try again later."""
 
 
 @rota.around_task
 def journaled(task: rota.CurrentTask) -> Generator[None, None, None]:
-    """Note that an attempt starts, and how it ends."""
+    """Record the start and the outcome of an attempt."""
     _note("start", task)
     try:
         yield
@@ -42,7 +42,7 @@ def _note(what: str, task: rota.CurrentTask) -> None:
 
 @rota.task(queue="password-reset", retries=3)
 def send_password_reset(user_id: int) -> None:
-    """Send what a person in front of a screen waits for."""
+    """Send an email that a person is waiting for."""
     _send(0.002, user_id)
 
 
@@ -74,7 +74,8 @@ def build_report(number: int) -> None:
 
 @rota.task(queue="reports")
 def build_yearly_report() -> None:
-    """Take a minute, in which the demo kills the worker. The next attempt finds the marker, and returns at once."""
+    """Run for a minute, during which the demo kills the worker. The next attempt finds the marker, and returns at
+    once."""
     try:
         (_folder() / "yearly").touch(exist_ok=False)
     except FileExistsError:

@@ -1,4 +1,4 @@
-"""The proof of the demo: the producer's journal against that of the tasks, the fleet's counts against both. Pure."""
+"""The proof of the demo: the producer's journal must agree with that of the tasks, and the fleet's counts with both."""
 
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
@@ -18,7 +18,7 @@ class Accepted(NamedTuple):
 
 
 class Run(NamedTuple):
-    """A line that a task noted about an attempt. `what` is one of `RUN_EVENTS`; both times are Unix times."""
+    """A line that a task recorded about an attempt. `what` is one of `RUN_EVENTS`; both times are Unix times."""
 
     what: str
     task_id: str
@@ -29,7 +29,7 @@ class Run(NamedTuple):
 
 
 class Check(NamedTuple):
-    """One thing that must hold, and what was seen, for people."""
+    """A condition that must hold, and the observed values, as text for people."""
 
     name: str
     ok: bool
@@ -39,13 +39,13 @@ class Check(NamedTuple):
 def prove(
     accepted: Mapping[str, Accepted], runs: Sequence[Run], killed: Collection[str], status: Mapping[str, Any]
 ) -> list[Check]:
-    """Compare both journals with each other and with `status`, the answer of `/status.json`. `killed`: the ids of the
+    """Compare both journals with each other and with `status`, the contents of `/status.json`. `killed`: the ids of the
     tasks whose workers were killed."""
     first = {run.task_id: run for run in reversed(runs) if run.what == "start"}
     starts, done, failed = (
         Counter(run.task_id for run in runs if run.what == of) for of in ("start", "done", "failed")
     )
-    ends = done + failed + Counter(killed)  # the attempt of a killed worker notes no end
+    ends = done + failed + Counter(killed)  # the attempt of a killed worker records no end
     lost = accepted.keys() - done.keys()
     repeated = {task_id for task_id in starts if done[task_id] > 1 or starts[task_id] != ends[task_id]}
     promised = {task_id: each.not_before for task_id, each in accepted.items()}
@@ -89,7 +89,7 @@ def _counted(accepted: int, done: int, killed: int, status: Mapping[str, Any]) -
 
 
 def totals(status: Mapping[str, Any]) -> tuple[int, int]:
-    """Return how many tasks Redis has accepted, and how many attempts ended well, by the fleet's counts."""
+    """Return how many tasks Redis has accepted, and how many attempts succeeded, according to the fleet's counts."""
     queues = status["queues"]
     accepted = sum((row["state"] or {}).get("accepted", 0) for row in queues)
     return accepted, sum(row["processed"].get("done", 0) for row in queues)

@@ -1,4 +1,4 @@
-"""The story of the demo: streams of tasks, two floods, a kill and two resizes, until all is done."""
+"""The course of the demo: streams of tasks, two floods, a kill and two resizes, until all tasks are done."""
 
 import contextlib
 import json
@@ -19,15 +19,15 @@ from rota_supervisor.testing import FleetOfTest
 from rota_supervisor.top import fleet_view
 
 NAMESPACE: Final = "demo"
-ACT_SECONDS: Final = 20.0  # for what takes a fraction of a second on a machine that is not overloaded
+ACT_SECONDS: Final = 20.0  # the limit of steps that take a fraction of a second on a machine that is not overloaded
 _TICK_SECONDS: Final = 0.05
 _POLL_SECONDS: Final = 0.2
 _REPORT_SECONDS: Final = 2.0
 _DRAIN_SECONDS: Final = 60.0
-_IDLE_SECONDS: Final = 5.0  # a fleet that has had nothing for so long will not run what is missing
+_IDLE_SECONDS: Final = 5.0  # a fleet that has been idle for this long will not run the missing tasks
 _LAST_LINES: Final = 3
 _SHORTEST_DELAY_SECONDS: Final = 0.3
-_DELAY_SHARE: Final = 0.12  # the longest delay, of the time that the demo lasts
+_DELAY_SHARE: Final = 0.12  # the longest delay, as a share of the demo's duration
 _FLOOD_PER_SECOND: Final = 30  # tasks of a flood for each second of the demo
 
 
@@ -67,8 +67,8 @@ STREAMS: Final = (
 
 
 class Demo:
-    """One run against a fleet that is ready. `report` takes what happens, in words. `watch` is called all the time, and
-    raises if somebody wants to leave."""
+    """One run against a fleet that is ready. `report` receives a text for each event. `watch` is called continually,
+    and raises if the user wants to quit."""
 
     def __init__(
         self,
@@ -86,14 +86,15 @@ class Demo:
         self._http = node_at(settings["http"]["listen"])
         self._random = Random(17)  # noqa: S311 - delays, the same in each demo
         self.accepted: dict[str, Accepted] = {}
-        self.status: Mapping[str, Any] = {}  # the last answer of /status.json
+        self.status: Mapping[str, Any] = {}  # the last reply of /status.json
         self._killed: list[str] = []
         self._acts: list[Check] = []
         self._produced_seconds = self._polled_at = self._reported_at = 0.0
         self._started_at = time.monotonic()
 
     def run(self) -> list[Check]:
-        """Produce, harm the fleet, wait until all is done, and return the proof. Raises Failure, and RotaError."""
+        """Enqueue tasks, disturb the fleet, wait until all tasks are done, and return the proof. Raises Failure, and
+        RotaError."""
         self._wait(lambda: bool(self.status), ACT_SECONDS)
         for share, act in (
             (0.1, self._flood),
@@ -168,7 +169,7 @@ class Demo:
         self._acts.append(Check(name, ok, seen))
         self._report(seen)
 
-    # What goes on meanwhile
+    # Work during the acts
 
     def _produce_until(self, condition: Callable[[], bool], seconds: float) -> bool:
         def has_ended() -> bool:
@@ -194,7 +195,7 @@ class Demo:
         now = time.monotonic()
         if now - self._polled_at > _POLL_SECONDS:
             self._polled_at = now
-            with contextlib.suppress(NodeUnreachable, ValueError):  # for example while one exporter follows another
+            with contextlib.suppress(NodeUnreachable, ValueError):  # for example while the exporter is being replaced
                 self.status = json.loads(self._http.get("/status.json").text)
         if self.status and now - self._reported_at > _REPORT_SECONDS:
             self._reported_at = now
@@ -213,7 +214,7 @@ class Demo:
             self._enqueue(calls)
 
     def _enqueue(self, calls: list[rota.Call[Any]]) -> list[str]:
-        """Enqueue the calls, and write down those that were accepted; return their ids."""
+        """Enqueue the calls, record those that were accepted, and return their ids."""
         sent_at = time.time()
         ids = [handle.id for handle in self._fleet.client.enqueue_many(calls)]
         due = [sent_at + in_seconds(call.delay or 0, "delay") for call in calls]
@@ -224,7 +225,7 @@ class Demo:
         return ids
 
     def _runs(self, task_id: str = "") -> list[Run]:
-        """Return what the tasks have noted so far, or what one of them has."""
+        """Return what the tasks have recorded so far, or only what one of them has."""
         file = self._fleet.folder / proof.RUNS_FILE
         lines = file.read_text().splitlines(keepends=True) if file.exists() else []
         return [Run(*json.loads(line)) for line in lines if task_id in line and line.endswith("\n")]

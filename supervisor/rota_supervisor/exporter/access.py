@@ -1,9 +1,9 @@
 """Access control with the bearer token, the host names and the certificate of `[http]`.
 
 1. With a token, only requests with that token are admitted. A foreign web page cannot know it.
-2. Without a token, other paths than the metrics are only for this machine, and only under one of its own names. A
+2. Without a token, paths other than the metrics are served only to this machine, and only under one of its own names. A
    foreign page whose name was made to resolve to this machine (DNS rebinding) sends its own name as `Host`. Numeric
-   addresses cannot be redirected in this way, so each is admitted.
+   addresses cannot be redirected in this way, so all are admitted.
 3. Without a token, other machines may read only the metrics, under any name: scrapers use names that only operators
    know.
 
@@ -160,7 +160,7 @@ class Tls:
         try:
             if self._files.have_changed():
                 self._context = self._load()
-        except OSError as error:  # One file of a new pair may be missing still: the next connection finds both.
+        except OSError as error:  # One file of a new pair may still be missing: the next connection finds both.
             _log_failure(self._of_files[0], error)
         plain.setblocking(False)
         return self._context.wrap_socket(plain, server_side=True, do_handshake_on_connect=False)

@@ -98,7 +98,8 @@ class HttpExchange:
         self._body = b""
 
     def take(self, data: bytes) -> HttpRequest | HttpResponse | None:
-        """Return the request once it is complete, or its refusal, after which no more is taken. `data` is not empty."""
+        """Return the request once it is complete, or its refusal, after which no more data is accepted. `data` is not
+        empty."""
         if self._head is None:
             self._taken_bytes += len(data)
             self._lines += data.partition(b"\r\n\r\n")[0].count(b"\n")
@@ -246,6 +247,6 @@ def _is_local(connection: socket.socket) -> bool:
 
 def _end_sending(connection: socket.socket) -> None:
     if unwrap := getattr(connection, "unwrap", None):
-        with suppress(OSError):  # This sends the end of TLS, and does not wait for a reply.
+        with suppress(OSError):  # This sends the TLS close_notify alert, and does not wait for the peer's.
             unwrap()
     connection.shutdown(socket.SHUT_WR)

@@ -36,7 +36,7 @@ _EVENTS: Final = {
     ClientPhase.RESPONDING: select.EPOLLOUT,
     ClientPhase.CLOSING: select.EPOLLIN,
 }
-# The errors of TLS and the event that each waits for. They are named, as ssl is imported only for TLS.
+# The errors of TLS, and the event that each waits for. They are given by name, because ssl is imported only for TLS.
 _TLS_WANTS: Final = {"SSLWantReadError": select.EPOLLIN, "SSLWantWriteError": select.EPOLLOUT}
 # A client that is WAITING for its response is not dropped, because the delay is ours.
 _DROPPED_FIRST: Final = (ClientPhase.CLOSING, ClientPhase.REQUESTING, ClientPhase.RESPONDING)
@@ -60,8 +60,8 @@ class Renderer:
     """The thread that makes the responses that take long, one after the other.
 
     A scrape takes 100 ms, and 500 more while Redis does not reply. Scrapes and other pages take turns, so that neither
-    waits for many of the other. The thread calls `make` for each request, and `between` before each and about every
-    second.
+    kind waits for many of the other. The thread calls `make` for each request, and `between` before each and about
+    every second.
     """
 
     def __init__(self, make: Callable[[HttpRequest], HttpResponse], between: Callable[[], object]) -> None:
@@ -177,7 +177,7 @@ class Server:
                 self._drop_oldest(_DROPPED_FIRST)
 
     def _move(self, client: HttpClient, now: float, made: HttpResponse | None = None) -> None:
-        """Serve a client that is still connected: send it the response if one was made, or go on with its phase."""
+        """Serve a client that is still connected: send it the response if one was made, or continue with its phase."""
         if client.phase is ClientPhase.CLOSED:
             return
         wanted = None

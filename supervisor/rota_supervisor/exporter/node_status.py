@@ -50,7 +50,7 @@ from rota_supervisor.layout import Role
 from rota_supervisor.master_snapshot import FLEET_STATES, Json
 
 _MOST_DIGITS: Final = 16  # digits of a time in an entry, into which a task may write anything
-_LEAST_RUNS: Final = 10  # the least number of runs that show what is usual
+_LEAST_RUNS: Final = 10  # the number of runs from which the usual run time is known
 
 
 def node_status(

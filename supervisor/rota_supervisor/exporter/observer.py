@@ -80,7 +80,8 @@ class Probe:
         now_ns = boottime_ns()
         pid = self._master_pid
         found = (member_in(number, self._memory.slot(number), now_ns) for number in slots)
-        # Only the master and its living children count, not another process that has got a pid since.
+        # Only the master and its living children count, not another process that has since been given one of their
+        # pids.
         return tuple(each for each in found if each.pid == pid or (each.pid and parent_of(each.pid) == pid))
 
     def master_snapshot(self) -> MasterSnapshot:
@@ -382,7 +383,8 @@ class CpuTotals:
     def put(self, samples: Samples, usages: Mapping[Member, Usage]) -> None:
         """Add the living processes to the dead ones in `samples`.
 
-        The living must be read after the dead. Then a process that dies in between is missing, and not counted twice.
+        The living must be read after the dead. Then a process that dies in between is left out rather than counted
+        twice.
         """
         for member, usage in usages.items():
             samples.add(m.PROCESS_CPU, (str(member.role), str(member.slot)), (exact(usage.cpu_seconds),))

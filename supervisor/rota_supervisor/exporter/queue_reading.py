@@ -4,11 +4,11 @@ Redis is read at most once a second, and a reader waits for at most half a secon
 one is shown, for at most half a minute. While Redis does not reply there are no queue gauges. The age of the gauges is
 a gauge as well.
 
-With patterns there may be any number of queues. They are read in chunks, for half of that time. If that is not
-enough, the next reading continues there, and the other queues are shown as they were. Queues without a name of their
-own are added up as one, `_other`, but only for values that can go up and down. Values that only grow, such as the
-number of accepted tasks, are counted for each pattern as a whole, because the count of a queue that is forgotten and
-comes back would begin again.
+With patterns there may be any number of queues, which are read in chunks. A reading takes chunks for at most a quarter
+of a second. If that is not enough, the next reading continues where this one stopped, and the other queues keep their
+last values. Queues that are not shown by name are added up as one, `_other`, but only for values that can go up and
+down. Values that only grow, such as the number of accepted tasks, are counted for each pattern as a whole, because the
+count of a queue that is forgotten and comes back would begin again.
 """
 
 import time
@@ -58,7 +58,8 @@ def as_one(states: Sequence[QueueState]) -> QueueState:
 
 
 class ShownQueues(NamedTuple):
-    """The queues to show: those of tiers, strange ones, the largest of patterns, and the rest of patterns as one."""
+    """The queues to show: those of tiers, those that no tier has, the largest of patterns, and the rest of patterns as
+    one."""
 
     queues: tuple[QueueState, ...]
     accepted: dict[str, int]  # the number of accepted tasks by queue and by pattern
@@ -69,8 +70,8 @@ class ShownQueues(NamedTuple):
 class Largest:
     """The choice of the queues to show, based on the names and patterns of the tiers.
 
-    `top` queues that only a pattern names are chosen. A chosen queue stays while it is among the twice as many largest;
-    with queues of similar size, each reading would otherwise start new series.
+    `top` queues that only a pattern names are chosen. A chosen queue stays chosen while it is among the `2 * top`
+    largest. Otherwise, with queues of similar size, each reading would start new series.
     """
 
     def __init__(self, served: Sequence[str], top: int) -> None:
@@ -83,7 +84,7 @@ class Largest:
     def choose(self, states: Sequence[QueueState], *, all_seen: bool) -> ShownQueues:
         """Choose among these queues. `all_seen`: there are no others.
 
-        A pattern has a row too, for the tasks accepted in queues that are forgotten.
+        `states` has rows for patterns too, with the tasks accepted in queues that are forgotten.
         """
         rows = [each for each in states if not is_pattern(each.queue)]
         of_patterns = [each for each in rows if self._labels.of(each.queue) != each.queue]
@@ -100,7 +101,7 @@ class Largest:
         )
 
     def _sort_key(self, state: QueueState) -> tuple[bool, bool]:
-        """Return the sort key: queues of tiers first, then strange queues with tasks that no worker runs."""
+        """Return the sort key: queues of tiers first, then other queues with tasks that no worker runs."""
         return state.queue not in self.served, state.served or not size_of(state)
 
     def _oldest_ready(self, of_patterns: Iterable[QueueState]) -> dict[str, int]:
@@ -117,7 +118,7 @@ class Largest:
             label = self._labels.of(state.queue)
             if label in found:
                 found[label] += state.accepted
-        # A queue that is forgotten between two chunks may be missing in all counts.
+        # A queue that is forgotten between two chunks may be missing from every count, so the larger number is kept.
         self._accepted = {label: max(number, self._accepted[label]) for label, number in found.items()}
 
     def _largest_and_rest(self, states: list[QueueState]) -> tuple[QueueState, ...]:
@@ -158,7 +159,7 @@ def queue_row(state: views.QueueState) -> dict[str, Any]:
 
 
 class QueueScan:
-    """The reading of all queues, which takes at most `seconds` at once."""
+    """The reading of all queues, which takes at most `seconds` at a time."""
 
     def __init__(self, scripts: store.Store, named: tuple[str, ...], seconds: float = SCAN_SECONDS) -> None:
         self._scripts = scripts
@@ -173,7 +174,7 @@ class QueueScan:
         return run(self._scripts.overview(self._named, self._cursor))
 
     def read_more(self, run: RunCall, first: views.Overview) -> views.Overview:
-        """Read further chunks. `more` in the result: some queues were never read so far."""
+        """Read further chunks. `more` in the result means that some queues have not been read yet."""
         deadline = time.monotonic() + self._seconds
         scanned = follow(run, complete_overview(self._scripts, first, lambda: time.monotonic() > deadline))
         self._cursor = scanned.cursor

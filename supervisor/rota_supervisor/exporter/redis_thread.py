@@ -1,7 +1,7 @@
 """Calls to Redis from a thread of its own, over one connection, one after the other.
 
-A call may take as long as a worker would wait for it, but no page waits for that. Data that is read again and again is
-shown as it was last, and a person who requests something else waits for at most CALL_SECONDS.
+A call may take as long as a worker would wait for it, but no page waits that long. For data that is read repeatedly, a
+page shows the last result. A person who requests anything else waits for at most CALL_SECONDS.
 """
 
 import queue
@@ -131,8 +131,8 @@ class RedisThread:
 class CachedResult(Generic[T]):
     """A result that is read from Redis on demand, at most once a second.
 
-    While Redis is slow, the last result is returned until the next one arrives. As long as there was a reader lately,
-    the next one is requested even without a reader. So a reader never waits longer than LIMIT_SECONDS. Not safe for two
+    While Redis is slow, the last result is returned until the next one arrives. If there was a reader recently, the
+    next result is requested in advance, so that a reader never waits longer than LIMIT_SECONDS. Not safe for two
     threads at once."""
 
     def __init__(self, redis: RedisThread, make: Callable[[RunCall], T]) -> None:

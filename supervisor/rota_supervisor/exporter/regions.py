@@ -5,7 +5,7 @@
    reading adds what has changed since the one before, because most records of a large fleet have not.
 3. A gauge counts only if the process of its slot lives. A peak states until when it counts.
 4. A task may have overwritten the records of its slot. Values that cannot have followed from the previous ones are
-   ignored, and the previous ones stay, even after the next worker has started again in that slot.
+   ignored, and the previous ones stay, even after the next worker has started in that slot.
 """
 
 import errno
@@ -70,7 +70,7 @@ class Total:
 
 
 class RegionReader:
-    """The records of one slot, as they last were when they were sound. Records never move, so each is parsed once.
+    """The records of one slot, with their last valid values. Records never move, so each is parsed once.
 
     `total_of` returns the series that a record belongs to, or None.
     """
@@ -95,7 +95,7 @@ class RegionReader:
         """Add the growth since the last call to the totals. Returns how many records had changed."""
         stamp = recorder.stamp_of(self._cells)
         if stamp not in (0, self._stamp):
-            self._reset(stamp)  # The values before that are in the totals.
+            self._reset(stamp)  # The totals already contain the values before that.
         used = recorder.used_words(self._cells)
         if not stamp or used < self._parsed:
             return 0
@@ -110,7 +110,7 @@ class RegionReader:
         return len(grown)
 
     def read(self) -> Iterator[Series]:
-        """Yield each series of this slot with its current numbers, or the last ones that were sound."""
+        """Yield each series of this slot with its current numbers, or its last valid ones."""
         self.add_up()
         for index, total in enumerate(self._totals):
             if self._ends[index] <= len(self._believed):

@@ -227,7 +227,7 @@ class _Costs:
 
     @classmethod
     def of(cls, samples: Samples, queues: Iterable[str]) -> "_Costs":
-        """Count the series of `samples`, and the gauges that these queues have in addition."""
+        """Count the series of `samples`, and the gauges that each queue in `queues` has in addition."""
         costs = cls()
         costs.names.update({("queue", queue): GAUGES_OF_A_QUEUE for queue in queues})
         for definition in m.ALL:
@@ -286,7 +286,8 @@ class Folding:
         names, left = self._names_without_room(costs, others, self._max_series - costs.fleet - _OF_ALL_AS_ONE)
         queues = [queue for key, queue in costs.names if key == "queue" and ("queue", queue) not in names]
         tasks = frozenset(self._tasks_without_room(costs, queues, left))
-        passing = {("queue", queue) for queue in others}  # These have no counters here, and their number is unlimited.
+        # Queues of other nodes: they have no counters on this node, and there is no limit to their number.
+        passing = {("queue", queue) for queue in others}
         self._newly_folded += len(names - passing - self._fold.names) + len(tasks - self._fold.tasks)
         self._fold = Fold(names - passing, tasks)
         return Fold(names, tasks)

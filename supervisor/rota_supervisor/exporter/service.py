@@ -134,19 +134,19 @@ def _serve(server: Server, process: ExporterProcess, signals_fd: int) -> int:
 
 
 def _drain(server: Server, process: ExporterProcess, signals_fd: int) -> int:
-    """Finish the responses that are begun. New clients wait for the next exporter."""
+    """Finish the responses in progress. New clients wait for the next exporter."""
     server.stop_listening()
     deadline = time.monotonic() + DRAIN_SECONDS
     while server.is_busy and (left := deadline - time.monotonic()) > 0:
         with suppress(BlockingIOError):
-            os.read(signals_fd, 4096)  # Otherwise it stays readable, and turns would not wait.
+            os.read(signals_fd, 4096)  # Otherwise it would stay readable, and the loop would not wait.
         if process.death_fd in server.serve_ready(left):
             return child_process.EXIT_ORPHANED
     return child_process.EXIT_DRAINED
 
 
 def main() -> int:
-    """Serve until asked to leave, or exit at once if the master is gone. Returns the exit code."""
+    """Serve until TERM or INT, or exit at once if the master is gone. Returns the exit code."""
     entered = child_start.enter(os.getpid())
     settings = exporter_settings(entered.first.settings)
     first = entered.first

@@ -23,8 +23,8 @@ _REASONS_TO_RECYCLE: Final = {RecycleReason.NONE: None} | {RecycleReason[each.na
 
 
 def owners_registered(state: MasterState, event: master_events.OwnersRegistered, now: float) -> list[do.Effect]:
-    """Request workers that now have owners from the zygote. If a worker was abandoned meanwhile, its owner expires
-    without having claimed anything."""
+    """Request from the zygote the workers whose owners are now registered. If a worker was abandoned meanwhile, its
+    owner expires without having claimed anything."""
     effects: list[do.Effect] = []
     for slot, nonce, owner in event.owners:
         child = state.children.get(slot, nonce)
@@ -200,7 +200,7 @@ def _note(child: Child, reading: master_events.SlotReading, now: float, read_bef
 
 
 def _note_drain(child: Child, reading: master_events.SlotReading, read_before: float) -> None:
-    """Note whether a child that was asked to drain has begun to.
+    """Note whether a child that was ordered to drain has begun to.
 
     A worker that runs one task at a time cannot begin in the task during which it received the request.
     """

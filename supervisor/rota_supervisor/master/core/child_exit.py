@@ -190,7 +190,7 @@ def owner_reaped(state: MasterState, event: master_events.OwnerReaped, _now: flo
 
 
 def _given_back(entry: Entry, request: do.ReapOwner) -> list[do.Effect]:
-    """Report a task as released if its worker had left in order, and as recovered if the worker had died."""
+    """Report a task as released if its worker had left on request, and as recovered if the worker had died."""
     fields = _fields(entry, request)
     if request.has_left:
         released = do.info(names.TASK_RELEASED, **fields, kind=entry.kind.label, outcome="released")

@@ -22,7 +22,7 @@ class ChildState(StrEnum):
     REQUESTED = "requested"  # it was requested from a zygote
     BOOTING = "booting"  # it has a pid
     READY = "ready"  # its slot showed that it is ready
-    DRAINING = "draining"  # it was asked to leave
+    DRAINING = "draining"  # it was ordered to leave
     KILLED = "killed"  # SIGKILL was sent
     EXITED = "exited"  # it is dead, and its owner is being reaped
 
@@ -114,11 +114,12 @@ class Child:
     cancels: dict[int, SentCancel] = field(default_factory=dict)  # the last cancellation it was sent, by task index
     dumped_at: float = -math.inf  # when its stack was last requested
     blocked_since: float = -math.inf  # its last beat before it was last reported as blocked
-    drain_requested_at: float = math.inf  # when it was asked to drain
+    drain_requested_at: float = math.inf  # when it was ordered to drain
     has_started_drain: bool = False  # whether its slot has shown that it drains
-    # Since when it has been able to begin to drain. `inf` in the task during which it was asked to.
+    # Since when it has been able to begin to drain: `inf` until the task that ran when it was ordered to drain has
+    # ended.
     drain_awaited_since: float = math.inf
-    why: Reason | None = None  # the reason for which it was asked to drain, or killed
+    why: Reason | None = None  # the reason for which it was ordered to drain, or killed
     stopped_at: float | None = None  # when a signal stopped it, or None while it runs
 
     def move(self, state: ChildState) -> None:

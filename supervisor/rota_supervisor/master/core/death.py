@@ -127,7 +127,7 @@ class Death:
 
     @property
     def is_late(self) -> bool:
-        """Whether it was asked to leave, had time to do so, and had to be killed."""
+        """Whether it was ordered to leave, had time to do so, and had to be killed."""
         return self.reason is Reason.STOP and not (self._is_at_once or self._is_without_redis)
 
     @property
@@ -182,7 +182,7 @@ class Death:
             (Reason.HUNG, self.was_stopped, _STOPPED),
             (Reason.STOP, self._is_at_once, _AT_ONCE),
             (Reason.STOP, self._is_without_redis, _WITHOUT_REDIS),
-            (Reason.DRAINED, self.stop.is_requested, AS_REQUESTED),  # the whole fleet was
+            (Reason.DRAINED, self.stop.is_requested, AS_REQUESTED),  # by a stop of the whole fleet
             (Reason.SURPLUS, self.stop.is_requested, _LEAVES),
             (Reason.RELOAD, self.stop.is_requested, _LEAVES),
             (Reason.DRAINED, why is Reason.RELOAD, f"{AS_REQUESTED}: {UNWANTED}"),

@@ -139,7 +139,7 @@ class ReapOwner(NamedTuple):
     blame: Blame
     settlements: Packed  # the outcomes of tasks that it had finished
     tiers: Packed
-    has_left: bool = False  # whether it left in order, rather than died
+    has_left: bool = False  # whether it left on request, rather than died
     over_limit: tuple[Settlement, ...] = ()  # the outcomes of tasks that reached their hard time limit
 
     def name_of(self, task_id: str) -> str:

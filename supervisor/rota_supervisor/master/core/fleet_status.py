@@ -81,7 +81,7 @@ def master_snapshot_of(state: MasterState) -> MasterSnapshot:
         closed=state.shown_closed,
         last_reload=state.last_reload,
         last_death=state.last_death,
-        # This runs for each child at each tick, so nothing is called: a state is a string already.
+        # This runs for each child at each tick, so it calls no function: a state is already a string.
         children=tuple(
             ChildFacts(
                 each.slot,

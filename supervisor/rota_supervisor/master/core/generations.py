@@ -158,8 +158,8 @@ class Generation:
     def pools(self) -> dict[str, process_settings.WorkersOfPool]:
         """The settings of the workers of each pool.
 
-        They are computed once, because that takes 8 ms with 500 queues, and every start, death and recall needs them.
-        Computing them 50 times at once blocked the loop for 0.4 s.
+        They are computed once, because that takes 8 ms with 500 queues, and every start, every death and every return
+        of prefetched tasks needs them. Computing them 50 times at once blocked the loop for 0.4 s.
         """
         return process_settings.of_workers(self.config)
 

@@ -55,7 +55,8 @@ def changes_between(before: ServiceState, after: ServiceState, pid: int) -> list
     if not after.works:
         return []
     if not before.works:
-        # The manager takes a shell that started us for the master. As process 1 we do not know our pid outside.
+        # If a shell started us, the manager takes the shell for the master. As process 1 we do not know our pid
+        # outside.
         return ["READY=1" if pid == 1 else f"READY=1\nMAINPID={pid}"]
     was_requested = after.reloads > before.reloads
     reloading = ["RELOADING=1"] if was_requested else []

@@ -18,7 +18,7 @@ from rota_supervisor.master.core.effects import ReapOwner
 
 
 class Ticked(NamedTuple):
-    """All pending events were handled, so the master decides what to do. At least once a second."""
+    """All pending events were handled, and the master decides what to do. This event comes at least once a second."""
 
     redis_silent_since: float = math.inf  # since when a reply of Redis is outstanding, or `inf` if none is
 
@@ -208,7 +208,7 @@ class CancelOrdered(NamedTuple):
     slot: int
     nonce: int
     task_index: int  # the index of the task among those that its worker runs at once
-    number: int  # the number of the task among those that the worker has run with this index
+    number: int  # how many tasks the worker has run at this index, including this one
     task_id: str
     kill_after: float | None = None  # seconds from now until its process is killed, or None for no kill
 

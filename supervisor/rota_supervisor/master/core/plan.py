@@ -8,7 +8,7 @@ Deadlines:
    runs a task has until the task's hard limit, or until the time that a cancelled task was given has passed. A worker
    that runs several tasks must send heartbeats as well. A child that is stopped by a signal has beat_seconds, whatever
    it does; a poller and an exporter have less.
-2. A child that was asked to drain has beat_seconds to begin, counted from the end of the task that ran at the time. A
+2. A child that was ordered to drain has beat_seconds to begin, counted from the end of the task that ran at the time. A
    task may have replaced our signal handler, and its process would then keep working forever.
 3. When the fleet leaves, all children of a pool share one deadline. While Redis is away, children that hold no tasks
    and no outcomes have an earlier one, because what they wait for may never come.
@@ -22,8 +22,8 @@ Pools:
 2. Children of an older generation are *stale*: one new child is started beside them, and they are drained only
    once a new one is READY, so there are never fewer than n - 1 children (1 if n is 1).
 3. Surplus children are drained: the unready first, then the idle, then the busy.
-4. A child that requests to be replaced is drained when enough others are READY. Of n children, at most n/8 but
-   always one may be away, and only one while there are stale children.
+4. A child that requests to be replaced is drained when enough others are READY. Of n children, at most n/8 (but always
+   one) may be away, and only one while there are stale children.
 """
 
 import math
@@ -44,7 +44,7 @@ HARD_LIMIT_GRACE_SECONDS: Final = 1.0  # the time that a task gets beyond its ha
 DUMP_SECONDS: Final = 0.1  # writing a stack takes 0.7 ms, and longer on an overloaded machine
 SHORTEST_TICK_SECONDS: Final = 0.1  # even for very short soft limits there are at most ten checks a second
 BLOCKED_SECONDS: Final = 1.0  # an event loop that works sends several heartbeats a second
-URGENT_SECONDS: Final = 65.0  # a worker wakes the master again for a soft limit that it has not seen for 60 s
+URGENT_SECONDS: Final = 65.0  # a worker wakes the master again for a soft limit that it has not had for 60 s
 
 _Pools = defaultdict[PoolName, list[Child]]
 
@@ -63,7 +63,7 @@ class Signal(NamedTuple):
 
     slot: int
     order: Order
-    reason: Reason | None = None  # why it is asked to leave, or is killed
+    reason: Reason | None = None  # why it is ordered to leave, or is killed
 
 
 class NoteBlocked(NamedTuple):

@@ -1,4 +1,4 @@
-"""The reasons why a child is asked to leave, is killed or dies: one table with every fact about each reason."""
+"""The reasons why a child is ordered to leave, is killed or dies: one table with every fact about each reason."""
 
 from dataclasses import dataclass
 from enum import StrEnum
@@ -20,7 +20,7 @@ class Facts:
     # The text after "killed by SIGKILL" or "left with exit code 1"; `{value}` is the value of the limit.
     text: str = ""
     limit: str = ""  # the name of the limit that was reached, as in the configuration
-    is_expected: bool = False  # whether the child was asked to leave although it did nothing wrong
+    is_expected: bool = False  # whether the child was ordered to leave although it did nothing wrong
     is_explained: bool = True  # whether the master ended it, or knows why it ended
     blames_task: bool = True  # whether the death counts against the task that ran
     dumps_stack: bool = False  # whether the child's stack is requested before it is killed

@@ -26,7 +26,7 @@ from rota_supervisor.master.core.master_events import ClosedSeen
 from rota_supervisor.master.core.state import Declarations, MasterState
 from rota_supervisor.server_check import SAFE_POLICY
 
-# Renewals in a lease, at least, for any lease that an owner has: a worker's fence goes up after nine tenths of it.
+# The minimum number of renewals in any owner's lease, because a worker fences itself after nine tenths of it.
 _RENEWALS_A_LEASE: Final = 2
 _TRIES_A_PERIOD: Final = 5  # A failed renewal is repeated after a fifth of the usual period.
 _LONGEST_PAUSE_SECONDS: Final = 1.0

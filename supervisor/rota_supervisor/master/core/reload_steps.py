@@ -168,7 +168,7 @@ def import_failed(state: MasterState, generation: int, module: str, why: str, no
 def died_starting(state: MasterState, death: Death, now: float) -> list[do.Effect]:
     """Handle the death of a zygote or a worker before it was READY: refuse the candidate if a retry would not help.
 
-    A process that hung would hang as long again, and code that ended its process would end the next one. The first
+    A process that hung would hang for as long again, and code that ended its process would end the next one. The first
     generation has nothing to go back to, so it is refused only if its zygote hung.
     """
     child = death.child

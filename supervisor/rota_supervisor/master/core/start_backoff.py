@@ -10,9 +10,9 @@
    SUDDEN_DEATHS a minute count as deaths before READY. These are kills from outside, counted once a wave: fifty workers
    killed together three times are no reason to slow down. They include kills from outside during the start, if the
    generation has worked.
-5. A worker that did something and then dies in a task feeds nothing, because its tasks have their own crash limits.
+5. A worker that did something and then dies in a task does not feed it, because its tasks have their own crash limits.
 
-`condition` returns what is shown to people.
+`condition` returns the state that `rota status` shows.
 """
 
 import math
@@ -70,7 +70,7 @@ class StartBackoff:
     # Deaths
 
     def after_end(self, end: End, limits: Restarts) -> "StartBackoff":
-        """Return the back-off after the end of a child that was not asked to leave."""
+        """Return the back-off after the end of a child that was not ordered to leave."""
         known = self.after_work(end.requested_at) if end.has_worked else self
         times = end.requested_at, end.at, limits
         if end.ready_at is None:
@@ -136,7 +136,8 @@ class StartBackoff:
         return self if requested_at < self.early_exit_at else self._without_early_exits()
 
     def calmed(self, now: float, limits: Restarts) -> "StartBackoff":
-        """Return it without sudden deaths older than `healthy_seconds`, and without early exits so long after READY."""
+        """Return the back-off without sudden deaths older than `healthy_seconds`, and without early exits if a child
+        has been READY for that long."""
         recent = self._recent(now, limits)
         known = self._without_early_exits() if now - self.ready_at >= limits.healthy_seconds else self
         if len(recent) == len(self.sudden_deaths):
@@ -166,7 +167,8 @@ class StartBackoff:
         return max(0, 1 - starting) if now >= self.wait_until else 0
 
     def condition(self, role: Role) -> PoolState:
-        """Return the state of the pool for people. A single failure followed by a good start is not shown."""
+        """Return the state of the pool as text for `rota status`. A single failure followed by a good start is not
+        shown."""
         if self.failures + max(0, self.early_exits - TOLERATED) >= BUDGETS[role]:
             return PoolState.FATAL
         return PoolState.BACKOFF if self.failures > 1 or self.exits_early else PoolState.RUNNING

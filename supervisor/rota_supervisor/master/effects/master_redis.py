@@ -1,5 +1,5 @@
-"""The master's Redis: its connections and the observations made on them, and its calls. Owners are registered before
-their worker exists, renewed while it lives, and reaped after it died.
+"""The master's connections to Redis, what they show about the server, and the master's calls. Owners are registered
+before their worker exists, renewed while it lives, and reaped after it has died.
 
 A renewal writes into each worker's slot when the call was *sent*. The time for which the worker may hold tasks is
 counted from then, however late the reply came.
@@ -61,10 +61,11 @@ _ROUND_TRIPS: Final = 6
 
 
 class RedisWatch:
-    """The connection, and the state of the server as seen there. `parked` is another connection, for blocking calls.
+    """The connection, and the state of the server as seen through it. `parked` is another connection, for blocking
+    calls.
 
-    `silent_since`: the CLOCK_BOOTTIME seconds since when a reply is outstanding, with no later reply after it, or `inf`
-    if none is. `works`: set while the server replies.
+    `silent_since`: the time (CLOCK_BOOTTIME, in seconds) since which the server owes a reply and has sent no other, or
+    `inf` if it owes none. `works`: set while the server replies.
     """
 
     def __init__(self, state: MasterState, happened: Callable[[seen.Event], None]) -> None:
@@ -134,7 +135,7 @@ class RedisWatch:
         known = ""
         while True:
             await asyncio.sleep(self._state.config.lease.seconds)
-            if not self._state.redis_up:  # A server that refuses writes would reply to INFO, and count as back.
+            if not self._state.redis_up:  # A server that refuses writes would reply to INFO, and then count as back.
                 continue
             try:
                 info = await self.connection.execute("INFO", "memory")

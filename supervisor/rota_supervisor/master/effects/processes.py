@@ -58,7 +58,7 @@ class ZygoteLine:
         self._send(request, None if stack_fd is None else _copy(stack_fd))
 
     def bye(self) -> None:
-        """Request the zygote to exit in order."""
+        """Order the zygote to exit."""
         self._send(messages.Bye())
 
     def read(self) -> Iterator[messages.Message | None]:

@@ -196,7 +196,7 @@ class ProgressCopier:
     """The copying of progress from the slots to Redis, about once a second, with all changes in one call.
 
     If no task of the fleet reports progress, a round reads one word of memory for each task. `_known`: the progress
-    that Redis has already.
+    that Redis already has.
     """
 
     _state: MasterState

@@ -42,7 +42,7 @@ from rota_supervisor.master.core.take import take
 from rota_supervisor.master.core.tick import wake_at
 from rota_supervisor.master.effects.master_output import current_status
 
-_AFTER_SECONDS: Final = 0.001  # the resolution of epoll, and a deadline has passed only after its time
+_AFTER_SECONDS: Final = 0.001  # the resolution of epoll; a deadline has passed only after its time
 
 Recording = Callable[[Event, float, list[Effect]], None]
 
