@@ -180,7 +180,7 @@ TARGETS = (
     Target("lag: tasks that started early", number("lag", "early"), at_least=False, limit=0, unit=""),
     Target("burst of 2,000: last start", number("burst", "lag_ms_max"), at_least=False, limit=70, unit="ms"),
     Target(
-        "lag at 70 % of what the workers can do, p99",
+        "lag at 70 % of the workers' capacity, p99",
         number("load", "lag_ms_p99_at_70"),
         at_least=False,
         limit=3,
@@ -194,7 +194,7 @@ TARGETS = (
     Target("memory, 8 workers: fleet / 8", number("memory", "pss_mb"), at_least=False, limit=16, unit="MB"),
     Target("memory: the next worker", number("memory", "uss_mb"), at_least=False, limit=4.5, unit="MB"),
     Target("crash: the task runs again", number("crash", "rerun_ms"), at_least=False, limit=30, unit="ms"),
-    Target("crash: the pool is whole", number("crash", "whole_ms"), at_least=False, limit=100, unit="ms"),
+    Target("crash: the pool is complete", number("crash", "whole_ms"), at_least=False, limit=100, unit="ms"),
     Target("start: `rota run` to the first task", number("start", "start_ms"), at_least=False, limit=600, unit="ms"),
     Target(
         "growth: tasks waiting, ready or delayed; queues",

@@ -8,8 +8,8 @@ CLASSIC: Contender = Plain(
     argv=[["{python}", "-m", "benchmarks.apps.classic_app"]],
     copies=True,
     settings=(
-        "`RPUSH`; `BLPOP`, decode, look up, call, through redis-py with `socket_timeout=None`. It loses what a killed "
-        "worker holds, and schedules nothing"
+        "`RPUSH`; `BLPOP`, decode, look up, call, through redis-py with `socket_timeout=None`. A task of a killed "
+        "worker is lost, and there are no schedules"
     ),
     at_least_once=False,
     measures=UNSCHEDULED | {"load"},

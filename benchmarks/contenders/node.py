@@ -46,15 +46,15 @@ BEE_QUEUE = OnNode(
     app=str(SCRIPTS / "bee_queue_app.js"),
     argv=_worker("bee_queue_app.js"),
     settings=(
-        "on Node.js, a process a worker, one job at a time, 2 retries, `removeOnSuccess`, no events, `delayedDebounce` "
-        "1 ms instead of a second"
+        "on Node.js, one process for each worker, one job at a time, 2 retries, `removeOnSuccess`, no events, a "
+        "`delayedDebounce` of 1 ms instead of 1 s"
     ),
     extra=_extra(1),
 )
 BEE_QUEUE_AT_ONCE = dataclasses.replace(
     BEE_QUEUE,
     name="bee-queue-c100",
-    settings="as bee-queue, concurrency 100 (10 and 32 are slower, 200 and 400 no faster)",
+    settings="as bee-queue, concurrency 100 (10 and 32 are slower, 200 and 400 are no faster)",
     measures=AT_ONCE | {"drain", "burst"},
     extra=_extra(100),
 )
@@ -63,8 +63,8 @@ BULLMQ = OnNode(
     app=str(SCRIPTS / "bullmq_app.js"),
     argv=_worker("bullmq_app.js"),
     settings=(
-        "on Node.js, a process a worker, one job at a time, 3 attempts, `removeOnComplete`, `lockDuration` and "
-        "`stalledInterval` 5 s as by bee-queue instead of 30 s"
+        "on Node.js, one process for each worker, one job at a time, 3 attempts, `removeOnComplete`, `lockDuration` "
+        "and `stalledInterval` of 5 s, as in bee-queue, instead of 30 s"
     ),
     extra=_extra(1),
 )

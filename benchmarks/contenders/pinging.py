@@ -7,7 +7,9 @@ PINGING: Contender = Plain(
     app="benchmarks.apps.pinging_app",
     argv=[["{python}", "-m", "benchmarks.apps.pinging_app"]],
     copies=True,
-    settings="`PING` through redis-py before each task, and no claim: each worker is told at once how many it is to do",
+    settings=(
+        "`PING` through redis-py before each task, and no claim: each worker receives all of its tasks in one message"
+    ),
     at_least_once=False,
     measures=frozenset({"work"}),
 )

@@ -17,8 +17,8 @@ RQ: Contender = Plain(
     app="benchmarks.peers.rq_app",
     argv=[["{bin}/rq", "worker-pool", "-c", "benchmarks.peers.rq_app", "-n", "{workers}", "-l", "WARNING", "bench"]],
     settings=(
-        "`worker-pool` with its default worker (a process a job), `Retry(max=3)`, no results, tasks imported before "
-        "forks"
+        "`worker-pool` with its default worker (one process for each job), `Retry(max=3)`, no results, tasks imported "
+        "before the fork"
     ),
     python=PEERS_PYTHON,
 )
@@ -32,8 +32,8 @@ CELERY: Contender = Plain(
         ]
     ],
     settings=(
-        "prefork, `acks_late`, `reject_on_worker_lost`, prefetch multiplier 64 (its documentation's advice for short "
-        "tasks), no results, without gossip"
+        "prefork, `acks_late`, `reject_on_worker_lost`, a prefetch multiplier of 64 (as its documentation advises for "
+        "short tasks), no results, no gossip"
     ),
     python=PEERS_PYTHON,
 )
@@ -41,7 +41,7 @@ DRAMATIQ = Plain(
     name="dramatiq",
     app="benchmarks.peers.dramatiq_app",
     argv=[["{bin}/dramatiq", "benchmarks.peers.dramatiq_app", "-p", "{workers}", "-t", "1"]],
-    settings="processes of one thread, a prefetch of 64",
+    settings="processes with one thread each, a prefetch of 64",
     python=PEERS_PYTHON,
     extra={"dramatiq_queue_prefetch": "64"},
 )
@@ -49,16 +49,14 @@ DRAMATIQ_AT_ONCE = dataclasses.replace(
     DRAMATIQ,
     name="dramatiq-c8",
     argv=[["{bin}/dramatiq", "benchmarks.peers.dramatiq_app", "-p", "{workers}", "-t", "8"]],
-    settings="as dramatiq, 8 threads a process as by default",
+    settings="as dramatiq, with the default of 8 threads in each process",
     measures=frozenset({"drain", "burst"}),
 )
 HUEY: Contender = Plain(
     name="huey",
     app="benchmarks.peers.huey_app",
     argv=[["{bin}/huey_consumer", "benchmarks.peers.huey_app.huey", "-w", "{workers}", "-k", "process", "-q"]],
-    settings=(
-        "consumer with processes, Redis storage with blocking pops, no results. It loses what a killed worker holds"
-    ),
+    settings="consumer with processes, Redis storage with blocking pops, no results. A task of a killed worker is lost",
     at_least_once=False,
     python=PEERS_PYTHON,
 )
@@ -67,7 +65,8 @@ ARQ = Plain(
     app="benchmarks.peers.arq_app",
     argv=[["{bin}/arq", "benchmarks.peers.arq_app.WorkerSettings"]],
     settings=(
-        "a process a worker, ten tasks at once in each as by default (with one it starts two a second), no results"
+        "one process for each worker, ten tasks at once in each, which is the default (with one, it starts two a "
+        "second), no results"
     ),
     measures=EVERYTHING - {"work"},  # its processes run ten tasks at once, so their time in tasks is not comparable
     python=OLDER_PYTHON,
@@ -78,8 +77,8 @@ SAQ = Plain(
     app="benchmarks.peers.saq_app",
     argv=[["{bin}/saq", "benchmarks.peers.saq_app.settings", "--workers", "{workers}", "--quiet"]],
     settings=(
-        "`--workers`, one task at a time in each, 3 retries, no results. Its schedule knows whole seconds: the next "
-        "one is asked for"
+        "`--workers`, one task at a time in each, 3 retries, no results. Its schedule has whole seconds, so due times "
+        "are rounded up"
     ),
     python=OLDER_PYTHON,
 )
@@ -97,8 +96,8 @@ TASKIQ = Plain(
         ],
     ],
     settings=(
-        "taskiq-redis with streams, which are acknowledged; one task at a time in each process; a scheduler that looks "
-        "each second"
+        "taskiq-redis with acknowledged streams; one task at a time in each process; a scheduler that checks every "
+        "second"
     ),
     measures=EVERYTHING - {"start"},  # tasks sent before its consumer group exists are never read
     python=PEERS_PYTHON,
@@ -106,7 +105,7 @@ TASKIQ = Plain(
 ARQ_AT_ONCE = dataclasses.replace(
     ARQ,
     name="arq-c100",
-    settings="as arq, `max_jobs` 100, a `poll_delay` of 2 ms instead of half a second",
+    settings="as arq, `max_jobs` 100, a `poll_delay` of 2 ms instead of 0.5 s",
     measures=AT_ONCE | {"drain", "burst"},
     extra={"BENCH_AT_ONCE": "100", "BENCH_POLL_SECONDS": "0.002"},
 )
@@ -126,7 +125,7 @@ TASKIQ_AT_ONCE: Contender = Plain(
             *("--max-async-tasks", "100", "--max-prefetch", "100", "--log-level", "WARNING"),
         ]
     ],
-    settings="as taskiq, 100 tasks at once, 100 fetched ahead",
+    settings="as taskiq, 100 tasks at once, 100 prefetched",
     python=PEERS_PYTHON,
     measures=AT_ONCE,
 )

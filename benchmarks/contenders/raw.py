@@ -6,7 +6,7 @@ RAW: Contender = Plain(
     name="raw",
     app="benchmarks.apps.raw_app",
     argv=[],
-    settings="redis-py: `RPUSH` of one ready text; pipelines of 500 of them",
+    settings="redis-py: `RPUSH` of one prepared text, singly and in pipelines of 500",
     at_least_once=False,
     measures=frozenset({"enqueue"}),
 )

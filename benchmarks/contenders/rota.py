@@ -110,7 +110,7 @@ ROTA_LOGGING: Contender = Rota(
 )
 ROTA_FORGETTING: Contender = Rota(
     name="rota-ends",
-    settings="as rota, with `ended.keep = 0`: it remembers of no task how it ended",
+    settings="as rota, with `ended.keep = 0`: the outcomes of ended tasks are not kept",
     log_tasks="failures",
     log_level="warning",
     measures=frozenset({"drain"}),

@@ -52,8 +52,8 @@ SIDEKIQ = OnRuby(
     app=str(SCRIPTS / "sidekiq_app.rb"),
     argv=_worker(1),
     settings=(
-        "on Ruby with YJIT (in 16 MB) and hiredis, a process a worker of one thread, 3 retries. It loses what a killed "
-        "worker holds"
+        "on Ruby with YJIT (in 16 MB) and hiredis, one process with one thread for each worker, 3 retries. A task of a "
+        "killed worker is lost"
     ),
     extra=EXTRA,
 )
@@ -61,7 +61,7 @@ SIDEKIQ_AT_ONCE = dataclasses.replace(
     SIDEKIQ,
     name="sidekiq-c10",
     argv=_worker(10),
-    settings="as sidekiq, 10 threads a process, each process looks for due jobs every 50 ms instead of 5 s",
+    settings="as sidekiq, 10 threads in each process, which checks for due jobs every 50 ms instead of 5 s",
     measures=frozenset({"drain", "lag", "burst", "idle"}),
     extra=EXTRA | {"BENCH_POLL_SECONDS": "0.05"},
 )

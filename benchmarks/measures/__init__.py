@@ -67,7 +67,7 @@ MEASURES = {
             (
                 Metric("lag_ms_p50", "p50", "ms", "less", 2),
                 Metric("lag_ms_p99", "p99", "ms", "less", 2),
-                Metric("offered", "came", "1/s", "more"),
+                Metric("offered", "arrived", "1/s", "more"),
             ),
             "rota-c100",
         ),
@@ -122,11 +122,11 @@ MEASURES = {
         ),
         Measure(
             "load",
-            "load: tasks that come by chance, 2 workers at so much of what they can do",
+            "load: tasks that arrive at random, 2 workers at a share of their capacity",
             load.WORKERS,
             load.measure,
             (
-                Metric("rate", "they can do", "1/s", "more"),
+                Metric("rate", "capacity", "1/s", "more"),
                 *(
                     Metric(f"lag_ms_p{name}_at_{share}", f"{share} %: p{name}", "ms", "less", 2)
                     for share in load.SHARES

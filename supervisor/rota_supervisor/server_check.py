@@ -206,7 +206,9 @@ def connected(config: Config) -> Iterator[Connection]:
 _SET_ADDRESS: Final = "set redis_url (or ROTA_REDIS_URL) to the right address"
 # Texts by the reason of an error: what is wrong with the server, and what to do.
 _WHAT_IS_WRONG: Final = {
-    REASON_SENTINEL: "cannot be found: {error}: check that sentinels and servers run, and their names in redis_url",
+    REASON_SENTINEL: (
+        "cannot be found: {error}: check that the sentinels and servers are running, and that redis_url has their names"
+    ),
     REASON_PROTOCOL: f"does not reply like a Redis server: {{error}}: {_SET_ADDRESS}",
     "readonly": "is a replica and accepts no writes: set redis_url (or ROTA_REDIS_URL) to its primary",
     "misconf": "refuses writes: {error}: fix the cause in its log, such as a full disk or a missing folder",

@@ -88,7 +88,7 @@ def _steps(new: Config, scaling: Scaling | None = None) -> list[str]:
     return plan
 
 
-REPLACED = "each worker is replaced, one beside the others"
+REPLACED = "each worker is replaced, one at a time"
 
 
 @pytest.mark.parametrize(
@@ -98,8 +98,11 @@ REPLACED = "each worker is replaced, one beside the others"
         (_changed(limits=Limits(drain_seconds=5)), ["no process is replaced: only the master uses the change"]),
         (_pools(mail=PoolConfig(5, ("sold",))), ["pool mail: 2 -> 5 workers, 3 started"]),
         (_pools(mail=PoolConfig(1, ("sold",))), ["pool mail: 2 -> 1 worker, 1 drained"]),
-        (_pools(new=PoolConfig(3, ("low",))), ["pool new: 3 workers started, the pool is new"]),
-        (_changed(pools={"rest": POOLS["rest"]}), ["pool mail: its 2 workers drained, the pool is gone"]),
+        (_pools(new=PoolConfig(3, ("low",))), ["pool new: 3 workers will be started, because the pool is new"]),
+        (
+            _changed(pools={"rest": POOLS["rest"]}),
+            ["pool mail: its 2 workers will be drained, because the pool is removed"],
+        ),
         (_pools(rest=PoolConfig(4, ("default", "low", "sold"))), [f"pool rest: {REPLACED}: pools.rest.queues"]),
         (
             _changed(queues={"sold": QueueConfig(weight=2.0)}),

@@ -124,7 +124,7 @@ def _fleet(folder: Path, settings: Mapping[str, Any]) -> Iterator[tuple[FleetOfT
                 time.sleep(_POLL_SECONDS)
             if fleet.exit_code is not None:
                 raise ended_by_itself(fleet) from None
-            raise Failure(ExitCode.NO, f"the producer was refused: {error}") from None
+            raise Failure(ExitCode.NO, f"the producer could not enqueue: {error}") from None
         finally:
             ending.append(_end(fleet))
 

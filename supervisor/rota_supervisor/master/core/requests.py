@@ -248,7 +248,7 @@ def _steps_of_workers(before: _Fleet, after: _Fleet, keys: list[str]) -> Iterato
     for old in (target for target in before.targets.values() if target.role is Role.WORKER):
         new = after.targets.get(old.name)
         if new is None:
-            yield f"pool {old.pool}: its {_workers(old.count)} drained, the pool is gone"
+            yield f"pool {old.pool}: its {_workers(old.count)} will be drained, because the pool is removed"
             continue
         if old.count != new.count:
             grows = f"{new.count - old.count} started" if new.count > old.count else f"{old.count - new.count} drained"
@@ -258,10 +258,10 @@ def _steps_of_workers(before: _Fleet, after: _Fleet, keys: list[str]) -> Iterato
             reasons = (
                 ["new code"] if has_new_code else process_settings.keys_of_difference(was, will_be, keys, old.pool)
             )
-            yield f"pool {old.pool}: each worker is replaced, one beside the others: {', '.join(reasons)}"
+            yield f"pool {old.pool}: each worker is replaced, one at a time: {', '.join(reasons)}"
     for name, new in after.targets.items():
         if new.role is Role.WORKER and name not in before.targets:
-            yield f"pool {new.pool}: {_workers(new.count)} started, the pool is new"
+            yield f"pool {new.pool}: {_workers(new.count)} will be started, because the pool is new"
 
 
 def _workers(count: int) -> str:
