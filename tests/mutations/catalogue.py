@@ -168,7 +168,11 @@ MUTATIONS: Final = (
     Mutation(
         "who runs beside the task that was over its limit is charged with the kill",
         PythonFunction("rota_supervisor.master.core.child_exit", "_ran", bugs.charge_all),
-        Tests("tests/unit/test_master_several_tasks.py", "no_neighbour or ends_only_that_one", r"assert .*"),
+        Tests(
+            "tests/unit/test_master_several_tasks.py",
+            "only_the_task_that_exceeded_it or charges_only_that_task",
+            r"assert .*",
+        ),
     ),
     Mutation(
         "of several that ran when their worker died one is dead of it, though nobody knows that it was that one",

@@ -28,7 +28,7 @@ from rota.server.address import DEFAULT_PORT, Address, Sentinels, parse_address
         ("unix:///run/my%20redis.sock?db=5", Address(path="/run/my redis.sock", database=5)),
     ],
 )
-def test_urls_are_taken_apart(url: str, expected: Address) -> None:
+def test_a_url_is_parsed_into_an_address(url: str, expected: Address) -> None:
     assert parse_address(url) == expected
 
 
@@ -53,7 +53,7 @@ def behind(sentinels: Sentinels, **more: Any) -> Address:
         ),
     ],
 )
-def test_urls_of_sentinels_are_taken_apart(url: str, expected: Address) -> None:
+def test_a_sentinel_url_is_parsed_into_an_address(url: str, expected: Address) -> None:
     assert parse_address(url) == expected
 
 
@@ -77,7 +77,7 @@ def test_urls_of_sentinels_are_taken_apart(url: str, expected: Address) -> None:
         ("redis+sentinel://one:port/shop?sentinel_password=hun%23@hunter2", "no port"),
     ],
 )
-def test_a_url_of_sentinels_that_is_none_is_refused_without_telling_a_password(url: str, what: str) -> None:
+def test_an_invalid_sentinel_url_is_refused_without_its_password(url: str, what: str) -> None:
     with pytest.raises(ValueError, match=re.escape(what)) as refusal:
         parse_address(url)
     assert "hunter2" not in str(refusal.value)
@@ -106,18 +106,18 @@ def test_the_passwords_of_sentinels_and_servers_are_not_shown() -> None:
         ("unix:///run/redis.sock?password=p@ss#word", "unix:///run/redis.sock?password=***"),
     ],
 )
-def test_no_end_of_a_password_that_somebody_forgot_to_quote_is_shown(url: str, shown: str) -> None:
+def test_no_part_of_an_unquoted_password_is_shown(url: str, shown: str) -> None:
     assert redact(url) == shown
 
 
 @pytest.mark.parametrize("url", ["http://localhost", "localhost:6379", "", "redis+cluster://x"])
-def test_other_schemes_are_refused_with_those_that_work(url: str) -> None:
+def test_an_unknown_scheme_is_refused_with_the_supported_ones(url: str) -> None:
     with pytest.raises(ValueError, match="must begin with redis://, rediss:// or unix://"):
         parse_address(url)
 
 
 @pytest.mark.parametrize("url", ["redis://localhost:port", "redis://localhost:99999", "redis://localhost/one"])
-def test_a_port_or_database_that_is_no_number_is_refused(url: str) -> None:
+def test_an_invalid_port_or_database_is_refused(url: str) -> None:
     with pytest.raises(ValueError, match="is not a Redis URL"):
         parse_address(url)
 
@@ -131,14 +131,14 @@ def test_a_port_or_database_that_is_no_number_is_refused(url: str) -> None:
         ("unix:///run/redis.sock?password=hunter2", "password"),
     ],
 )
-def test_an_option_that_not_every_connection_would_heed_is_refused_by_name(url: str, option: str) -> None:
+def test_an_unsupported_option_is_refused_by_name(url: str, option: str) -> None:
     with pytest.raises(ValueError, match=f"has the option '{option}'") as refusal:
         parse_address(url)
     assert "hunter2" not in str(refusal.value)
 
 
 @pytest.mark.parametrize("url", ["redis://[::1", "redis://me:hunter2@[::1", "redis://me:hunter2@\u2100"])
-def test_a_host_that_is_none_is_refused(url: str) -> None:
+def test_an_invalid_host_is_refused(url: str) -> None:
     with pytest.raises(ValueError, match="is not a Redis URL: its host is not valid") as refusal:
         parse_address(url)
     assert repr(redact(url)) in str(refusal.value)
@@ -146,7 +146,7 @@ def test_a_host_that_is_none_is_refused(url: str) -> None:
 
 
 @pytest.mark.parametrize("url", ["redis://me:hunter2@localhost:x", "http://me:hunter2@localhost"])
-def test_a_refusal_does_not_tell_the_password(url: str) -> None:
+def test_an_error_does_not_contain_the_password(url: str) -> None:
     with pytest.raises(ValueError, match=r"\*\*\*") as refusal:
         parse_address(url)
     assert "hunter2" not in str(refusal.value)
@@ -167,6 +167,6 @@ def test_any_password_survives_quoting_and_vanishes_when_redacted(password: str,
     assert redact(url) == f"redis://me:***@example:{port}/{database}"
 
 
-def test_urls_without_a_password_are_shown_as_they_are() -> None:
+def test_a_url_without_a_password_is_shown_unchanged() -> None:
     assert redact("redis://localhost:6379/0") == "redis://localhost:6379/0"
     assert parse_address("redis://localhost").port == DEFAULT_PORT

@@ -81,7 +81,7 @@ def test_each_shipped_alert_is_in_the_table_once() -> None:
 
 
 @pytest.mark.parametrize("alert", WHEN)
-def test_the_page_and_top_are_not_green_while_an_alert_holds(alert: str) -> None:
+def test_the_page_and_top_warn_while_an_alert_fires(alert: str) -> None:
     status = healthy() | WHEN[alert]
     said = [headline.text for headline in RULE_OF[alert](status)]
     assert said, "the rule of the alert says nothing"
@@ -93,7 +93,7 @@ def test_the_page_and_top_are_not_green_while_an_alert_holds(alert: str) -> None
     assert any(said[0] in text for text in shown)
 
 
-def test_a_fleet_that_is_well_meets_no_condition() -> None:
+def test_a_healthy_fleet_meets_no_condition() -> None:
     assert [row["level"] for row in headlines(healthy())] == ["good"]
 
 
@@ -111,7 +111,7 @@ def test_the_page_and_the_alert_have_the_same_bound(alert: str, bound: float) ->
     assert f"{bound:g}" in re.findall(r">=? ([\d.]+)", ALERTS[alert]["expr"])
 
 
-def test_counters_are_remembered_for_as_long_as_the_alerts_look_back() -> None:
+def test_counters_are_kept_as_long_as_the_alert_windows() -> None:
     windows = {
         int(minutes)
         for alert in ("RotaAdoptFailed", "RotaScheduleMissed", "RotaSeriesDropped", "RotaLogLinesDropped")
@@ -120,7 +120,7 @@ def test_counters_are_remembered_for_as_long_as_the_alerts_look_back() -> None:
     assert max(windows) * 60 <= history.REMEMBERED_SECONDS
 
 
-def test_health_warns_of_a_redis_of_which_the_page_warns() -> None:
+def test_health_and_page_warn_of_the_same_redis_problems() -> None:
     assert redis_warnings(0.0004, evicts_keys=False) == []
     slow, evicts = redis_warnings(SLOW_SECONDS, evicts_keys=True)
     found = headlines(healthy() | WHEN["RotaRedisSlow"] | WHEN["RotaRedisEvictsKeys"])

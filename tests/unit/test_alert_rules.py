@@ -36,11 +36,11 @@ def test_promtool_accepts_the_scrape_configuration_with_its_targets(targets: str
 
 
 @pytest.mark.parametrize("name", ["burns", "queues", "tasks", "fleet"])
-def test_what_is_seen_raises_the_alerts_of_its_cause_and_no_others(name: str, tmp_path: Path) -> None:
+def test_each_case_fires_the_expected_alerts_and_no_others(name: str, tmp_path: Path) -> None:
     run(for_promtool(CASES / f"{name}.yml", [RECORDING, ALERTING]), tmp_path)
 
 
-def test_burns_of_days_raise_the_alerts_of_their_window(tmp_path: Path) -> None:
+def test_burn_rates_over_days_fire_the_alerts_of_their_window(tmp_path: Path) -> None:
     recorded = groups(RECORDING)
     for group in recorded:
         group["rules"] = [rule for rule in group["rules"] if rule["record"] not in RECORDED]
@@ -55,7 +55,7 @@ def run(tests: dict[str, Any], folder: Path) -> None:
     assert tested.returncode == 0, tested.stdout + tested.stderr
 
 
-def test_every_alert_is_tested_to_fire_with_its_text_and_to_stay_silent() -> None:
+def test_every_alert_is_tested_both_firing_and_silent() -> None:
     known = [case for file in CASES.iterdir() for case in cases(file)]
     names = set(ALERTS)
     assert {name for case in known for name in case.fires()} == names
@@ -74,12 +74,12 @@ def test_an_alert_has_a_severity_a_text_and_links(alert: dict[str, Any]) -> None
     assert uid in BOARDS
 
 
-def test_the_runbook_has_one_section_an_alert_in_their_order() -> None:
+def test_the_runbook_has_one_section_per_alert_in_order() -> None:
     assert re.findall(r"^## (.+)$", RUNBOOK.read_text(), re.MULTILINE) == list(ALERTS)
 
 
 @pytest.mark.parametrize("alert", ALERTS.values(), ids=ALERTS)
-def test_the_runbook_agrees_on_the_severity(alert: dict[str, Any]) -> None:
+def test_the_runbook_has_the_severity_of_each_alert(alert: dict[str, Any]) -> None:
     section = RUNBOOK.read_text().split(f"## {alert['alert']}\n")[1].lstrip()
     assert section.startswith(f"*{alert['labels']['severity'].capitalize()}.*")
 
@@ -99,13 +99,13 @@ def test_a_rule_queries_existing_metrics_and_never_matches_a_bucket_bound(expres
 
 
 @pytest.mark.parametrize("expression", [*RECORDS.values(), *(alert["expr"] for alert in ALERTS.values())])
-def test_what_is_added_up_or_joined_stays_apart_by_fleet(expression: str) -> None:
+def test_aggregations_and_joins_keep_fleets_apart(expression: str) -> None:
     groupings = re.findall(r"\b(?:by|on) \(([^)]*)\)", expression)
     assert all(grouping.startswith("job, fleet") for grouping in groupings if grouping != "job, instance")
 
 
 @pytest.mark.parametrize("window", MINUTES)
-def test_the_burns_of_all_windows_agree(window: str) -> None:
+def test_burn_rates_of_all_windows_use_the_same_formula(window: str) -> None:
     burn = RECORDS[f"job_queue:rota_lag_burn:rate{window}"]
     starts = "job_queue:rota_task_starts:increase5m"
     if window != "5m":

@@ -18,12 +18,12 @@ def test_delays_double_up_to_the_longest() -> None:
     assert [backoff.next_seconds() for _ in range(6)] == pytest.approx([0.1, 0.2, 0.4, 0.8, 1.0, 1.0])
 
 
-def test_the_shortest_draw_is_half_of_the_whole() -> None:
+def test_jitter_takes_at_most_half_of_the_delay() -> None:
     backoff = Backoff(0.1, 1.0, _shortest)
     assert [backoff.next_seconds() for _ in range(3)] == pytest.approx([0.05, 0.1, 0.2])
 
 
-def test_a_success_begins_again() -> None:
+def test_a_reset_starts_with_the_first_delay_again() -> None:
     backoff = Backoff(0.1, 1.0, _longest)
     for _ in range(2000):  # 2.0 ** 2000 would overflow
         backoff.next_seconds()

@@ -21,17 +21,17 @@ def drained(turn: int, contender: str, rate: float) -> Result:
 
 
 @pytest.mark.parametrize(("share", "expected"), [(0.5, 50), (0.99, 99), (1.0, 100), (0.001, 1)])
-def test_a_quantile_is_the_smallest_number_that_so_many_do_not_exceed(share: float, expected: int) -> None:
+def test_a_quantile_is_the_smallest_number_that_covers_its_share(share: float, expected: int) -> None:
     assert quantile(range(100, 0, -1), share) == expected
 
 
-def test_a_ratio_is_taken_within_a_round_and_rounds_without_a_partner_have_none() -> None:
+def test_ratios_compare_results_of_the_same_round_only() -> None:
     results = [drained(0, "rota", 60), drained(0, "classic", 20), drained(1, "rota", 10), drained(2, "classic", 5)]
     ours, theirs = (of(results, "drain", name, "rate") for name in ("rota", "classic"))
     assert ratios(ours, theirs) == [3.0]
 
 
-def test_what_never_came_is_no_number() -> None:
+def test_missing_measurements_are_left_out() -> None:
     results = [Result("crash", 0, "classic", {"rerun_ms": None}), Result("crash", 1, "classic", {"rerun_ms": 7.0})]
     assert of(results, "crash", "classic", "rerun_ms") == {1: 7.0}
     assert spread([]) is None
@@ -49,7 +49,7 @@ def test_the_best_rival_is_the_one_with_the_highest_median() -> None:
     assert ratio_to_best(every, "drain", "rate")(results, ALONE) is None
 
 
-def test_of_lags_the_best_rival_is_the_one_with_the_lowest_median() -> None:
+def test_for_lag_the_best_rival_has_the_lowest_median() -> None:
     lags = {"rota-c100": 3.0, "quick": 2.0, "slow": 9.0}
     results = [Result("steady", 0, name, {"lag_ms_p99": lag}) for name, lag in lags.items()]
     find = ratio_to_best(every, "steady", "lag_ms_p99", "rota-c100", least=True)
@@ -64,7 +64,7 @@ def test_the_steepest_growth_is_that_of_the_worst_axis() -> None:
     assert targets.steepest("delayed")(results, ALONE) is None
 
 
-def test_a_target_says_whether_it_is_kept_and_nothing_of_what_was_not_measured() -> None:
+def test_only_measured_targets_are_reported_as_kept_or_missed() -> None:
     kept = targets.table([drained(0, "rota", 80), drained(0, "classic", 20)], ALONE).splitlines()
     missed = targets.table([drained(0, "rota", 79), drained(0, "classic", 20)], ALONE).splitlines()
     assert [line.split()[0] for line in kept] == ["targets", "yes"]
@@ -72,7 +72,7 @@ def test_a_target_says_whether_it_is_kept_and_nothing_of_what_was_not_measured()
     assert "none of them" in targets.table([], ALONE)
 
 
-def test_the_tables_of_the_page_are_those_of_the_published_run() -> None:
+def test_the_tables_on_the_page_match_the_published_run() -> None:
     text = page.PAGE.read_text()
     assert set(page.names(text)) == set(page.TABLES)
     assert page.rewritten(text, json.loads(page.REFERENCE.read_text())) == text, (

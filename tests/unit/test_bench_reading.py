@@ -29,11 +29,11 @@ probe.nothing(3)
 """
 
 
-def test_a_start_before_its_due_time_is_negative() -> None:
+def test_an_early_start_has_negative_lateness() -> None:
     assert parse_journal("mark 2000 1000000 7\n")[0].late_ms == -1.0
 
 
-def test_commands_inside_scripts_are_not_those_of_clients() -> None:
+def test_commands_of_scripts_and_clients_are_counted_separately() -> None:
     shown = (
         '+OK\r\n+1.5 [0 127.0.0.1:1] "EVALSHA" "a"\r\n+1.5 [0 lua] "GET" "k"\r\n+1.6 [0 127.0.0.1:2] "BLPOP" "b"\r\n'
     )
@@ -53,7 +53,7 @@ def _calls(folder: Path) -> list[int]:
     return [word for word in words[0::2] if word]
 
 
-def test_each_process_counts_in_words_of_its_own_after_a_fork_too(folder: Path) -> None:
+def test_each_process_counts_separately_even_after_a_fork(folder: Path) -> None:
     env = {"BENCH_FOLDER": str(folder), "PYTHONPATH": str(ROOT)}
     subprocess.run([sys.executable, "-c", _TASKS], env=env, check=True, timeout=30)
     assert _calls(folder) == [2, 4]
@@ -61,7 +61,7 @@ def test_each_process_counts_in_words_of_its_own_after_a_fork_too(folder: Path) 
     assert [line.label for line in parse_journal((folder / "journal").read_text())] == [5]
 
 
-def test_a_flood_is_over_behind_the_last_slice_whose_median_lag_was_above_normal() -> None:
+def test_a_flood_ends_after_the_last_slice_with_high_median_lag() -> None:
     lags_ms = {100.0: 9.0, 100.3: 1.0, 100.6: 9.0, 100.7: 9.0, 100.9: 1.0, 99.0: 50.0}
     lines = [Line("mark", round(due * 1e6), due * 1e6 + lag * 1000, 7) for due, lag in lags_ms.items()]
     assert max(flood.ends_above(flood.slices(lines, 100.0), 2.0)) == 0.75

@@ -12,7 +12,7 @@ from rota.child.child_process import Orphaned, StopSignals, Waiter, Woken
 LONG_SECONDS = 60.0  # a test that waits this long has failed
 
 
-def unheard() -> None:
+def no_beat() -> None:
     """The beat of a test that does not count them."""
 
 
@@ -49,10 +49,8 @@ def reply() -> Iterator[Pipe]:
     made.close()
 
 
-def test_a_signal_that_comes_while_a_reply_is_waited_for_ends_the_next_wait(
-    signals: StopSignals, death: Pipe, reply: Pipe
-) -> None:
-    waiter = Waiter(signals, death.reading, unheard, LONG_SECONDS)
+def test_a_signal_before_a_reply_ends_the_next_pause(signals: StopSignals, death: Pipe, reply: Pipe) -> None:
+    waiter = Waiter(signals, death.reading, no_beat, LONG_SECONDS)
     signals._stop(15, None)
     assert not waiter.until_ready(reply.reading, select.POLLIN, 0.01)
     reply.write()
@@ -61,7 +59,7 @@ def test_a_signal_that_comes_while_a_reply_is_waited_for_ends_the_next_wait(
     assert waiter.pause(0.01) is Woken.TIMEOUT
 
 
-def test_a_wait_for_a_reply_sleeps_though_a_signal_is_there_to_be_seen(
+def test_a_pending_signal_causes_no_busy_wait_for_a_reply(
     signals: StopSignals, death: Pipe, reply: Pipe, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     polls = 0
@@ -78,14 +76,14 @@ def test_a_wait_for_a_reply_sleeps_though_a_signal_is_there_to_be_seen(
 
     real = select.poll
     monkeypatch.setattr(select, "poll", Counting)
-    waiter = Waiter(signals, death.reading, unheard, LONG_SECONDS)
+    waiter = Waiter(signals, death.reading, no_beat, LONG_SECONDS)
     signals._stop(15, None)
     assert not waiter.until_ready(reply.reading, select.POLLIN, 0.05)
     assert polls == 1
 
 
 def test_the_masters_death_ends_every_wait(signals: StopSignals, death: Pipe, reply: Pipe) -> None:
-    waiter = Waiter(signals, death.reading, unheard, LONG_SECONDS)
+    waiter = Waiter(signals, death.reading, no_beat, LONG_SECONDS)
     death.write()
     with pytest.raises(Orphaned):
         waiter.until_ready(reply.reading, select.POLLIN, LONG_SECONDS)
@@ -107,8 +105,8 @@ def test_a_long_wait_sends_heartbeats_from_its_start(signals: StopSignals, death
     assert len(beats) == 6
 
 
-def test_one_descriptor_at_a_time_is_waited_for(signals: StopSignals, death: Pipe, reply: Pipe) -> None:
-    waiter = Waiter(signals, death.reading, unheard, LONG_SECONDS)
+def test_only_the_given_descriptor_ends_a_wait(signals: StopSignals, death: Pipe, reply: Pipe) -> None:
+    waiter = Waiter(signals, death.reading, no_beat, LONG_SECONDS)
     assert waiter.until_woken(reply.reading, 0.01) is Woken.TIMEOUT
     reply.write()
     assert waiter.pause(0.01) is Woken.TIMEOUT

@@ -49,13 +49,13 @@ def test_a_call_carries_its_arguments() -> None:
         (b'["resize",["' + b"x" * (256 << 10) + b'"]]', NotRunnable.GARBAGE, UNKNOWN_TASK),
     ],
 )
-def test_what_can_never_be_called_says_why(body: bytes, fault: NotRunnable, name: str) -> None:
+def test_an_invalid_body_is_unfit_with_its_fault_and_name(body: bytes, fault: NotRunnable, name: str) -> None:
     unfit = _prepare(body)
     assert isinstance(unfit, Unfit)
     assert (unfit.fault, unfit.name) == (fault, name)
 
 
-def test_an_option_that_nobody_knows_is_named_and_fields_of_the_producers_own_are_not_looked_at() -> None:
+def test_unknown_options_are_named_but_other_fields_are_ignored() -> None:
     unfit = _prepare(b'["id","q","resize",[1],{"options":{"retires":1,"retries":2}}]')
     assert isinstance(unfit, Unfit)
     assert unfit.error.startswith("unknown options: 'retires'; the options of a body are retries, expires")
@@ -64,7 +64,7 @@ def test_an_option_that_nobody_knows_is_named_and_fields_of_the_producers_own_ar
     assert own.settings.options.retries == 2
 
 
-def test_a_limit_comes_from_the_fleet_then_the_task_then_the_operator() -> None:
+def test_the_operators_limit_overrides_the_tasks_and_the_fleets() -> None:
     body, own = b'["resize",[1]]', TaskOptions(time_limit=30.0)
     fleet = _prepare(body)
     task = _prepare(body, options=own)
@@ -76,20 +76,20 @@ def test_a_limit_comes_from_the_fleet_then_the_task_then_the_operator() -> None:
     ]
 
 
-def test_a_limit_that_is_written_down_holds_whatever_it_is() -> None:
+def test_a_task_may_have_a_longer_limit_than_the_fleet() -> None:
     ready = _prepare(b'["resize",[1]]', options=check_options({"time_limit": 3600}))
     assert isinstance(ready, Runnable)
     assert ready.settings.limit_ns == 3600 * 10**9
 
 
 @pytest.mark.parametrize(("soft", "in_force"), [(59.0, 59.0), (60.0, None), (70.0, None)])
-def test_a_soft_limit_that_the_hard_one_forestalls_is_none(soft: float, in_force: float | None) -> None:
+def test_a_soft_limit_not_below_the_hard_limit_is_ignored(soft: float, in_force: float | None) -> None:
     ready = _prepare(b'["resize",[1]]', options=TaskOptions(soft_time_limit=soft))
     assert isinstance(ready, Runnable)
     assert (ready.settings.options.soft_time_limit, ready.settings.soft_limit_ns) == (in_force, (in_force or 0) * 10**9)
 
 
-def test_options_of_any_producer_do_no_harm() -> None:
+def test_invalid_options_of_other_producers_are_ignored() -> None:
     expires = b"9" * 400
     ready = _prepare(b'["id","q","resize",[1],{"options":{"expires":%b,"retries":-1}}]' % expires)
     assert isinstance(ready, Runnable)

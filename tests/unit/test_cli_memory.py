@@ -11,7 +11,7 @@ from rota_supervisor.cli.status_verb import MEGABYTE, in_megabytes, with_memory
 UNKNOWN = {"rss_bytes": None, "pss_bytes": None, "shared_bytes": None, "private_bytes": None}
 
 
-def test_a_childs_memory_is_what_it_shares_and_what_is_its_own() -> None:
+def test_a_childs_memory_is_divided_into_shared_and_private() -> None:
     script = f"mine = bytearray(b'x' * {32 * MEGABYTE}); print(flush=True); input()"
     with subprocess.Popen([sys.executable, "-c", script], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as child:
         assert child.stdout is not None
@@ -32,7 +32,7 @@ def test_a_process_of_another_master_has_no_memory_numbers(pid: int) -> None:
     assert with_memory([{"pid": pid}], os.getpid()) == [{"pid": pid, **UNKNOWN}]
 
 
-def test_people_read_megabytes() -> None:
+def test_memory_is_shown_in_megabytes() -> None:
     row = {"rss_bytes": 3 * MEGABYTE, "pss_bytes": 2 * MEGABYTE, "shared_bytes": 0, "private_bytes": None}
 
     (shown,) = in_megabytes([row])

@@ -60,7 +60,7 @@ def shown(capsys: pytest.CaptureFixture[str], **fields: Any) -> str:
     return capsys.readouterr().out
 
 
-def test_no_line_is_longer_than_a_terminal_of_a_hundred_columns(capsys: pytest.CaptureFixture[str]) -> None:
+def test_no_line_is_longer_than_a_hundred_columns(capsys: pytest.CaptureFixture[str]) -> None:
     busy = child(state="registering", pool=LONG, tasks=[running(LONG, 86_399.0)], beat_age_seconds=86_399.0)
     busy["tasks"][0] |= {"progress": {"done": 10**15, "total": 10**15, "note": LONG}}
     busy |= {"shared_mb": 10_240.5, "private_mb": 10_240.5, "slot": 1023, "generation": 99_999}
@@ -104,7 +104,7 @@ def test_pools_in_back_off_are_described(capsys: pytest.CaptureFixture[str]) -> 
     assert "held back    pool mail is in fatal: 12 failures in a row, next try in 3.1 s; last: exit code 3" in said
 
 
-def test_what_a_name_carries_does_not_reach_the_terminal(capsys: pytest.CaptureFixture[str]) -> None:
+def test_control_characters_in_names_do_not_reach_the_terminal(capsys: pytest.CaptureFixture[str]) -> None:
     assert "\x1b" not in shown(capsys, fleet="\x1b[2J", processes=[child(tasks=[running("\x1b[2J")])])
 
 
@@ -114,7 +114,7 @@ def test_progress_follows_the_task_that_reports_it(capsys: pytest.CaptureFixture
     assert "resize 40 \\u001b[2Jpages  0.0 s" in said
 
 
-def test_consumers_are_shown_where_there_are_any(capsys: pytest.CaptureFixture[str]) -> None:
+def test_consumers_are_shown_if_there_are_any(capsys: pytest.CaptureFixture[str]) -> None:
     assert "CONSUMER" not in shown(capsys, consumers=[])
     row = {"owner": "consumer-host-7-ab:0:3", "held": 2, "lease_left_seconds": 29.5, "queues": "mail"}
     [header, line] = shown(capsys, consumers=[row]).splitlines()[-2:]
@@ -122,7 +122,7 @@ def test_consumers_are_shown_where_there_are_any(capsys: pytest.CaptureFixture[s
     assert line.split() == ["consumer-host-7-ab:0:3", "2", "29", "s", "mail"]
 
 
-def test_the_next_schedules_are_shown_where_there_are_any(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_next_schedules_are_shown_if_there_are_any(capsys: pytest.CaptureFixture[str]) -> None:
     assert "SCHEDULE" not in shown(capsys, schedules=[])
     rows = [schedule(), schedule(name="tick", state="paused", next_in_seconds=None)]
     [header, first, second] = shown(capsys, schedules=rows).splitlines()[-3:]
@@ -131,7 +131,7 @@ def test_the_next_schedules_are_shown_where_there_are_any(capsys: pytest.Capture
     assert second.split()[-2:] == ["paused", "report"]
 
 
-def test_memory_is_shown_where_it_was_measured(capsys: pytest.CaptureFixture[str]) -> None:
+def test_memory_is_shown_if_it_was_measured(capsys: pytest.CaptureFixture[str]) -> None:
     assert "PRIVATE" not in shown(capsys)
     assert "PRIVATE MB" in shown(capsys, processes=[child(shared_mb=98.0, private_mb=4.4), child(private_mb=None)])
 
@@ -151,7 +151,7 @@ def test_memory_is_shown_where_it_was_measured(capsys: pytest.CaptureFixture[str
         (176_461, "2 d 1 h"),
     ],
 )
-def test_a_duration_has_its_greatest_units(seconds: float, text: str) -> None:
+def test_a_duration_is_shown_in_its_largest_units(seconds: float, text: str) -> None:
     assert in_words(seconds) == text
     assert text.startswith(in_words(seconds, 1))
 

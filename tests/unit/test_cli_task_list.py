@@ -42,14 +42,14 @@ def task(state: State, **changes: Any) -> QueuedTask:
         ),
     ],
 )  # fmt: skip
-def test_each_state_shows_what_matters_of_it(found: QueuedTask, header: str, row: list[object]) -> None:
+def test_each_state_has_its_own_columns(found: QueuedTask, header: str, row: list[object]) -> None:
     names, [cells] = table_of(found.state, [found])
     assert len(names) == len(cells)
     assert names[4] == header
     assert cells == ["a", "mail", "send", "2026-01-02T03:04:05Z", *row]
 
 
-def test_what_others_pushed_is_shown_without_what_is_not_known(capsys: pytest.CaptureFixture[str]) -> None:
+def test_tasks_of_other_producers_are_shown_without_unknown_fields(capsys: pytest.CaptureFixture[str]) -> None:
     bare = task(State.READY, id="", name="\x1b[2J", due_at=None, due_in_seconds=None, since=None, age_seconds=None)
     header, [cells] = table_of(State.READY, [bare])
     assert cells == ["-", "mail", "\x1b[2J", "-", "-", 2]
@@ -57,7 +57,7 @@ def test_what_others_pushed_is_shown_without_what_is_not_known(capsys: pytest.Ca
     assert "\x1b" not in capsys.readouterr().out
 
 
-def test_json_has_the_same_without_what_is_not_known() -> None:
+def test_json_leaves_out_unknown_fields() -> None:
     assert facts_of(task(State.DEAD, since=None, death=AttemptRecord(2, "retries", "bad", AT))) == {
         "id": "a", "state": "dead", "queue": "mail", "name": "send", "due_at": AT.isoformat(), "due_in_seconds": -185.0,
         "age_seconds": 7380.0, "attempt": 2, "failures": 1, "crashes": 0, "losses": 0,

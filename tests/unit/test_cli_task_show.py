@@ -49,7 +49,7 @@ def test_the_timeline_of_a_task_has_failure_kill_and_success() -> None:
     ]
 
 
-def test_of_an_immediate_task_it_is_known_when_it_was_enqueued_and_of_a_retry_when_it_is_due() -> None:
+def test_the_timeline_has_the_enqueue_or_the_due_time() -> None:
     assert lines(status(State.READY, kind="immediate", due_at=AT, ready_at=AT, attempt=1)) == [
         "0 enqueued: ",
         "0 ready: ",
@@ -76,7 +76,7 @@ def test_progress_is_shown_as_text_without_unknown_values() -> None:
     }  # fmt: skip
 
 
-def test_text_of_tasks_moves_no_cursor(capsys: pytest.CaptureFixture[str]) -> None:
+def test_control_characters_in_tasks_do_not_reach_the_terminal(capsys: pytest.CaptureFixture[str]) -> None:
     hostile = "\x1b[2J\n\u202e"
     record = AttemptRecord(1, "failed", hostile, AT, hostile, 7, 1.0)
     found = status(State.RUNNING, attempts=(record,), progress=Progress(1, None, hostile, AT), owner=hostile)

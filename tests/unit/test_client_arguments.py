@@ -56,7 +56,7 @@ def test_json_values_pass(value: Any) -> None:
         pytest.param(10**5000, "is a number of thousands of digits", id="huge"),
     ],
 )
-def test_anything_else_is_named_by_path_and_type(value: Any, what: str) -> None:
+def test_other_values_are_refused_with_path_and_type(value: Any, what: str) -> None:
     assert fault(1, {"rows": [0, {"price": value}]}).startswith(f"resize: args[1].rows[1].price {what}")
 
 
@@ -82,7 +82,7 @@ VALUES = st.recursive(
 
 
 @given(st.lists(VALUES, max_size=3), st.dictionaries(st.text(), VALUES, max_size=3))
-def test_the_quick_check_accepts_no_argument_that_the_full_one_refuses(args: list[Any], kwargs: dict[str, Any]) -> None:
+def test_the_quick_check_and_the_full_check_agree(args: list[Any], kwargs: dict[str, Any]) -> None:
     faults = [*_faults("args", args, _OUTER_LEVELS), *_faults("kwargs", kwargs, _OUTER_LEVELS)]
     if faults:
         where, fault = faults[0]
@@ -95,7 +95,7 @@ def test_the_quick_check_accepts_no_argument_that_the_full_one_refuses(args: lis
 
 @pytest.mark.parametrize("innermost", [[], {}, [1]], ids=str)
 @pytest.mark.parametrize("levels", [MAX_DEPTH - _OUTER_LEVELS - 1, MAX_DEPTH - _OUTER_LEVELS])
-def test_depth_is_bounded_at_the_same_level_by_both_looks(innermost: Any, levels: int) -> None:
+def test_both_checks_have_the_same_limit_of_depth(innermost: Any, levels: int) -> None:
     nested = innermost
     for level in range(levels):
         nested = [nested] if level % 2 else {"a": nested}
@@ -124,13 +124,13 @@ def test_a_value_that_contains_itself_is_refused() -> None:
     assert "nested deeper than 64 levels, or contains itself" in fault(loop)
 
 
-def test_any_sequence_and_mapping_will_do_around_the_arguments() -> None:
+def test_args_and_kwargs_may_be_any_sequence_and_mapping() -> None:
     check_arguments("resize", range(3), MappingProxyType({"a": 1}))
     with pytest.raises(InvalidArguments, match=r"args\[0\] is of type range"):
         check_arguments("resize", [range(3)], {})
 
 
-def test_arguments_are_a_list_and_a_dict() -> None:
+def test_args_and_kwargs_of_other_types_are_refused() -> None:
     for args, kwargs, what in (
         ("abc", {}, "args must be a list or a tuple, got str"),
         ({"a": 1}, {}, "args must be a list or a tuple, got dict"),

@@ -18,7 +18,7 @@ JSON = st.recursive(
 )
 
 
-def test_a_body_without_options_is_the_classic_four_elements() -> None:
+def test_a_body_without_options_has_the_classic_four_elements() -> None:
     raw = encode_body(Body("id-1", "email", "send", [1, "zwei", None]))
     assert json.loads(raw) == ["id-1", "email", "send", [1, "zwei", None]]
 
@@ -39,7 +39,7 @@ def test_the_two_element_form_has_neither_id_nor_queue() -> None:
 
 
 @given(st.lists(JSON, max_size=4), st.dictionaries(st.text(), JSON, max_size=4))
-def test_an_encoded_body_is_decoded_again(args: list[object], kwargs: dict[str, object]) -> None:
+def test_a_decoded_body_equals_the_encoded_one(args: list[object], kwargs: dict[str, object]) -> None:
     body = Body("id-1", "email", "send", args, kwargs)
     assert decode_body(encode_body(body)) == body
 
@@ -52,7 +52,7 @@ def test_a_body_is_compact_json(args: list[object], kwargs: dict[str, object]) -
 
 
 @given(JSON, st.text(" \t\n\r", max_size=3), st.text(" \t\n\rx,]", max_size=3))
-def test_text_around_a_body_is_judged_as_json_does(value: object, before: str, after: str) -> None:
+def test_text_around_a_body_is_handled_as_by_json(value: object, before: str, after: str) -> None:
     text = f'{before}["send",[{json.dumps(value)}]]{after}'
     try:
         expected = json.loads(text)[1]
@@ -101,13 +101,13 @@ def test_deep_nesting_is_refused(depth: int, opening: bytes, closing: bytes) -> 
         decode_body(b'["i","q","f",[' + nested + b"]]")
 
 
-def test_wide_bodies_are_not_deep_ones() -> None:
+def test_many_arguments_do_not_count_as_deep_nesting() -> None:
     args = [[number] for number in range(1000)]
     assert decode_body(encode_body(Body("i", "q", "f", list(args)))).args == args
 
 
 @given(st.binary(max_size=60))
-def test_no_bytes_raise_anything_but_a_body_error(raw: bytes) -> None:
+def test_invalid_bytes_raise_only_a_body_error(raw: bytes) -> None:
     with contextlib.suppress(BodyError):
         decode_body(raw)
 
@@ -117,7 +117,7 @@ def test_a_body_over_the_limit_is_refused_unread() -> None:
         decode_body(b'["i","q","f",[1234567]]', max_bytes=20)
 
 
-def test_a_name_that_is_far_too_long_is_not_kept() -> None:
+def test_a_name_that_is_too_long_is_not_cached() -> None:
     kept = _is_name.cache_info().currsize
     for length in (129, 100_000):
         with pytest.raises(BodyError):
@@ -125,7 +125,7 @@ def test_a_name_that_is_far_too_long_is_not_kept() -> None:
     assert _is_name.cache_info().currsize == kept
 
 
-def test_an_interpreter_without_the_encoder_in_c_writes_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_encoder_in_python_writes_the_same_body(monkeypatch: pytest.MonkeyPatch) -> None:
     args: list[Any] = [1, 2.5, 'zwei é " \n', None, True, {"a": [(), {}]}]
     monkeypatch.setattr("json.encoder.c_make_encoder", None)
     slow = "".join(_writer()(["id-1", "email", "send", args], 0))

@@ -28,7 +28,7 @@ def _log() -> Iterator[list[str]]:
         hooks[:] = before
 
 
-def test_outside_a_task_there_is_none() -> None:
+def test_current_task_raises_outside_a_task() -> None:
     with pytest.raises(NoCurrentTask, match="no task runs here"):
         rota.current_task()
 
@@ -54,7 +54,7 @@ def test_a_beat_moves_the_deadline() -> None:
     assert TASK.deadline is None
 
 
-def test_hooks_are_kept_in_order_and_replaced_by_their_own_kind(log: list[str]) -> None:
+def test_a_hook_declared_again_replaces_itself_in_place(log: list[str]) -> None:
     def declare(word: str) -> None:
         @rota.on_worker_start
         def first() -> None:
@@ -130,7 +130,7 @@ def test_a_hook_that_does_not_yield_once_is_an_error(log: list[str]) -> None:
         pass
 
 
-def test_a_coroutine_or_generator_function_is_not_a_hook(log: list[str]) -> None:
+def test_a_coroutine_or_generator_function_is_refused_as_a_hook(log: list[str]) -> None:
     async def connect() -> None:
         log.append("never")
 

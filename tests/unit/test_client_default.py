@@ -20,7 +20,7 @@ def url(configured: ClientSettings, environment: dict[str, str], folder: Path) -
     return resolve(configured, environment, folder).redis_url
 
 
-def test_each_value_comes_from_the_first_that_has_it(tmp_path: Path) -> None:
+def test_each_setting_comes_from_the_first_source_that_has_it(tmp_path: Path) -> None:
     environment = {"REDIS_URL": "redis://fallback"}
     assert url(NOTHING, environment, tmp_path) == "redis://fallback"
     keys = 'redis_url = "redis://file"\nnamespace = "filed"\ndurability = "wait"\n'
@@ -49,7 +49,7 @@ def test_sources_without_effect_are_not_read(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("content", ["", 'namespace = "shop"', "[http]\nlisten = ''"])
-def test_beside_a_file_that_names_no_server_the_default_of_its_fleet_is_found(tmp_path: Path, content: str) -> None:
+def test_a_file_without_a_url_gives_the_fleets_default_server(tmp_path: Path, content: str) -> None:
     assert url(NOTHING, {}, tmp_path) is None
     (tmp_path / "rota.toml").write_text(content)
     of_fleet = load_config(Sources(tmp_path / "rota.toml")).config
@@ -59,7 +59,7 @@ def test_beside_a_file_that_names_no_server_the_default_of_its_fleet_is_found(tm
     assert url(NOTHING, {"REDIS_URL": "redis://platform"}, tmp_path) == "redis://platform"
 
 
-def test_rota_config_names_the_file_instead(tmp_path: Path) -> None:
+def test_rota_config_names_another_file(tmp_path: Path) -> None:
     (tmp_path / "rota.toml").write_text('redis_url = "redis://here"')
     other = tmp_path / "other.toml"
     other.write_text('redis_url = "redis://other"')
@@ -67,14 +67,14 @@ def test_rota_config_names_the_file_instead(tmp_path: Path) -> None:
     assert url(NOTHING, {"ROTA_CONFIG": "other.toml"}, tmp_path) == "redis://other"
 
 
-def test_the_url_may_stand_in_a_file_of_its_own(tmp_path: Path) -> None:
+def test_the_url_may_be_in_a_file_of_its_own(tmp_path: Path) -> None:
     (tmp_path / "secret").write_text("redis://secret\n")
     (tmp_path / "rota.toml").write_text('redis_url_file = "secret"')
     assert url(NOTHING, {}, tmp_path) == "redis://secret"
     assert url(NOTHING, {"ROTA_REDIS_URL_FILE": str(tmp_path / "secret")}, Path("/")) == "redis://secret"
 
 
-def test_a_file_that_holds_no_url_is_named_and_not_quoted(tmp_path: Path) -> None:
+def test_a_url_file_without_a_url_is_named_but_not_quoted(tmp_path: Path) -> None:
     (tmp_path / "secret").write_text("hunter2\n")
     (tmp_path / "rota.toml").write_text('redis_url_file = "secret"')
     with pytest.raises(rota.NotConfigured, match=r"secret, which contains no Redis URL$"):
@@ -114,13 +114,13 @@ def _bare(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.usefixtures("bare")
 class TestDefaultClient:
-    def test_without_a_file_the_folder_and_all_ways_are_named(self) -> None:
+    def test_without_configuration_the_error_lists_the_folder_and_all_ways(self) -> None:
         with pytest.raises(rota.NotConfigured) as caught:
             rota.enqueue_many([])
         for way in ("rota.configure", "ROTA_REDIS_URL", "ROTA_CONFIG", "rota.toml", "REDIS_URL", str(Path.cwd())):
             assert way in str(caught.value)
 
-    def test_it_is_made_once_and_again_after_configure(self) -> None:
+    def test_the_default_client_is_made_again_after_configure(self) -> None:
         rota.configure(redis_url="redis://one")
         first = default_client()
         assert default_client() is first
@@ -148,7 +148,7 @@ class TestDefaultClient:
             default_client()
 
 
-def test_a_client_of_the_application_goes_before_every_url(tmp_path: Path) -> None:
+def test_a_redis_client_of_the_application_overrides_every_url(tmp_path: Path) -> None:
     own = redis.Redis()
     found = resolve(ClientSettings(redis=own), {"ROTA_REDIS_URL": "redis://e", "ROTA_REDIS_TLS_CA": "ca"}, tmp_path)
     assert (found.redis, found.redis_url, found.redis_tls_ca) == (own, None, None)
@@ -157,7 +157,7 @@ def test_a_client_of_the_application_goes_before_every_url(tmp_path: Path) -> No
 
 
 @pytest.mark.usefixtures("bare")
-def test_the_default_clients_take_one_of_each_kind() -> None:
+def test_each_default_client_uses_the_redis_client_of_its_kind() -> None:
     rota.configure(redis=redis.Redis(port=1), namespace="shop")
     assert default_client()._driver.endpoint.place == "localhost:1"
 

@@ -37,7 +37,7 @@ def expected(task_id: str, of_queue: str, kind: str = "i", crashes: int = 0) -> 
     return EntryInOrder(parse_entry(f"{task_id} {of_queue} {kind} {NOW} {NOW} 0 {crashes} 0 0 -".encode()), "work")
 
 
-def told(queues: list[QueueInOrder], *claims: EntryInOrder) -> PoolOutlook:
+def pool_outlook(queues: list[QueueInOrder], *claims: EntryInOrder) -> PoolOutlook:
     order = ClaimOrder(NOW, True, claims, tuple(queues))
     return outlook_of("mail", ["web-1"], order, {"since": AT})
 
@@ -76,13 +76,13 @@ def told(queues: list[QueueInOrder], *claims: EntryInOrder) -> PoolOutlook:
     ],
 )
 def test_each_reason_why_a_queue_is_not_next_is_explained(found: QueueInOrder, outlook: Outlook, why: str) -> None:
-    [queue] = told([found]).queues
+    [queue] = pool_outlook([found]).queues
     assert (queue.outlook, queue.why) == (outlook, why)
 
 
 def test_all_reasons_that_close_a_queue_are_listed() -> None:
     shut = queue("q", paused=True, cap=1, running=1, wait_us=2_000_000, is_open=False)
-    [found] = told([shut]).queues
+    [found] = pool_outlook([shut]).queues
     assert found.why.count(";") == 2
     assert found.opens_at == datetime(2026, 1, 2, 3, 4, 7, tzinfo=UTC)
 
@@ -91,7 +91,7 @@ def test_a_claim_has_its_reason() -> None:
     shut = queue("high", is_open=False, paused=True)
     capped = queue("low", tier=2, cap=3, running=1, cost=VIRTUAL_UNIT // 3, interval_us=10, time=None)
     crashed = expected("b", "low", "d", crashes=1)
-    first, second = told([shut, capped, queue("other", tier=2)], expected("a", "low"), crashed).claims
+    first, second = pool_outlook([shut, capped, queue("other", tier=2)], expected("a", "low"), crashed).claims
     assert (first.number, first.id, first.lane, first.attempt) == (1, "a", "ready", 1)
     assert first.why == (
         "tier 2: all queues above it are closed (high), never served before, 2 of 3 running, its rate permits it"
@@ -104,13 +104,13 @@ def test_a_claim_has_its_reason() -> None:
 
 
 def test_the_id_of_an_item_that_is_not_adopted_is_unknown() -> None:
-    [claim] = told([queue("q")], expected(f"adopted-{NOW}-1", "q")).claims
+    [claim] = pool_outlook([queue("q")], expected(f"adopted-{NOW}-1", "q")).claims
     assert claim.id == ""
     assert claim.why == "no other queue of its tier is ready"
 
 
-def test_a_ready_task_is_explained_by_its_claim_or_the_tasks_before() -> None:
-    pool = told([queue("q", left=4)], expected("a", "q"))
+def test_a_ready_task_is_explained_by_its_claim_or_predecessors() -> None:
+    pool = pool_outlook([queue("q", left=4)], expected("a", "q"))
     ready = TaskStatus("a", State.READY, "q")
     assert list(about_ready(ready, [pool], 0)) == ["it is claim 1 of pool mail: no other queue of its tier is ready"]
     later = TaskStatus("b", State.READY, "q")
@@ -121,13 +121,13 @@ def test_a_ready_task_is_explained_by_its_claim_or_the_tasks_before() -> None:
 
 
 def test_a_queue_without_a_pool_is_explained() -> None:
-    assert list(about_queue("q", [told([])])) == ["queue q in pool mail: pool mail does not serve it"]
+    assert list(about_queue("q", [pool_outlook([])])) == ["queue q in pool mail: pool mail does not serve it"]
 
 
 def test_the_reason_of_a_closed_queue_is_given_without_ready_tasks() -> None:
-    paused = told([queue("q", left=0, entries=0, paused=True)])
+    paused = pool_outlook([queue("q", left=0, entries=0, paused=True)])
     assert list(about_shut("q", [paused])) == ["queue q in pool mail: it is paused, until `rota queue resume q`"]
-    assert list(about_shut("q", [told([queue("q", left=0, entries=0)])])) == []
+    assert list(about_shut("q", [pool_outlook([queue("q", left=0, entries=0)])])) == []
 
 
 def test_a_scheduled_task_is_explained_by_its_due_time() -> None:

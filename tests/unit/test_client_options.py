@@ -90,7 +90,7 @@ def test_the_operator_overrides_the_declaration_and_the_call_overrides_both() ->
     assert (options.retries, options.time_limit, options.expires, options.result_ttl) == (1, 60, 5, 0)
 
 
-def test_a_task_without_a_limit_of_its_own_has_the_fleets() -> None:
+def test_a_task_may_have_any_time_limit_or_none() -> None:
     assert check_options({"time_limit": None}).time_limit is None
     assert check_options({"time_limit": 3600}).time_limit == 3600
     assert check_options({"soft_time_limit": 5000}).soft_time_limit == 5000  # the fleet's may be longer than that
@@ -106,7 +106,7 @@ def test_a_task_without_a_limit_of_its_own_has_the_fleets() -> None:
         {"retries": [[]], "expires": {"a": "\ud800"}},
     ],
 )
-def test_options_planted_by_another_producer_count_only_when_they_are_sound(enqueued: dict[str, Any]) -> None:
+def test_invalid_options_of_another_producer_are_ignored(enqueued: dict[str, Any]) -> None:
     assert effective_options(TaskOptions(), None, enqueued) == TaskOptions()
 
 

@@ -18,7 +18,7 @@ def _fresh_registry(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("rota.client.task.default_registry", Registry())
 
 
-def test_cron_and_every_make_a_schedule_of_the_tasks_name_and_queue() -> None:
+def test_schedules_have_the_name_and_queue_of_their_task() -> None:
     @rota.task(name="report", queue="mail", cron="*/5 * * * *", timezone="Europe/Zurich")
     def report() -> None: ...
 
@@ -111,7 +111,7 @@ def test_two_schedules_of_one_name_are_refused() -> None:
         def twice() -> None: ...
 
 
-def test_an_application_without_schedules_does_not_import_them() -> None:
+def test_an_application_without_schedules_does_not_import_their_modules() -> None:
     script = "import sys, rota\n@rota.task(queue='mail')\ndef report(): ...\nrota.Client('redis://h')\n"
     shows = "print([name for name in sys.modules if 'cronsim' in name or 'zoneinfo' in name or 'schedules' in name])"
 

@@ -36,13 +36,13 @@ def by_name(**options: Any) -> Call[Any]:
     return Call("send", [1], queue="email", **options)
 
 
-def test_a_call_by_name_is_the_classic_body(resize: object) -> None:
+def test_a_call_by_name_has_the_classic_body(resize: object) -> None:
     del resize
     task = prepared(Call("send", (1, [2, 3]), queue="email", id="id-1"))
     assert task == NewTask("id-1", "email", b'["id-1","email","send",[1,[2,3]]]', foreign="send")
 
 
-def test_a_fresh_id_is_made_for_each_call() -> None:
+def test_each_call_has_a_new_id() -> None:
     ids = [prepared(by_name()).id for _ in range(500)]
     assert len(set(ids)) == 500
     for fresh in ids:
@@ -50,7 +50,7 @@ def test_a_fresh_id_is_made_for_each_call() -> None:
         assert (str(read), read.version, read.variant) == (fresh, 4, uuid.RFC_4122)
 
 
-def test_a_declared_task_brings_its_queue_and_its_signature(resize: rota.Task[[int, str], None]) -> None:
+def test_a_declared_task_defines_queue_and_signature(resize: rota.Task[[int, str], None]) -> None:
     task = prepared(resize.call(7, "l"))
     assert task.queue == "images"
     assert json.loads(task.body)[1:] == ["images", "resize", [7, "l"]]
@@ -103,11 +103,11 @@ def test_names_that_cannot_be_used_are_refused(call: Call[Any], what: str) -> No
         ({"at": datetime(1999, 1, 1, tzinfo=UTC)}, "@915148800000000"),
     ],
 )
-def test_due_times(options: dict[str, Any], due: str) -> None:
+def test_delay_and_at_set_the_due_time(options: dict[str, Any], due: str) -> None:
     assert prepared(by_name(**options)).due == due
 
 
-def test_options_at_odds_are_refused() -> None:
+def test_contradictory_options_are_refused() -> None:
     with pytest.raises(ValueError, match="send: give delay or at, not both"):
         prepared(by_name(delay=1, at=datetime.now(UTC)))
     with pytest.raises(ValueError, match="has no time zone"):
@@ -120,7 +120,7 @@ def test_a_time_before_1970_is_due_now() -> None:
     assert prepared(by_name(at=datetime(1931, 1, 1, tzinfo=UTC))).due == ""
 
 
-def test_options_of_the_call_travel_in_the_body() -> None:
+def test_options_of_the_call_are_in_the_body() -> None:
     task = prepared(by_name(retries=2, expires=timedelta(minutes=1), result_ttl=5))
     assert json.loads(task.body)[4] == {"options": {"retries": 2, "expires": 60.0, "result_ttl": 5.0}}
     with pytest.raises(ValueError, match="retries must be 0 or more"):
@@ -135,12 +135,12 @@ def test_options_of_the_call_travel_in_the_body() -> None:
         {"at": datetime.now(UTC) + timedelta(days=3654)},
     ],
 )
-def test_a_due_time_of_more_than_ten_years_ahead_is_refused_with_the_likely_reason(options: dict[str, Any]) -> None:
+def test_a_due_time_over_ten_years_ahead_is_refused(options: dict[str, Any]) -> None:
     with pytest.raises(ValueError, match=r"send: (delay|at)=.* lies more than ten years ahead: milliseconds\?"):
         prepared(by_name(**options))
 
 
-def test_a_due_time_of_nine_years_ahead_is_taken() -> None:
+def test_a_due_time_nine_years_ahead_is_accepted() -> None:
     assert prepared(by_name(delay=timedelta(days=3285))).due == f"+{3285 * 86_400 * 1_000_000}"
 
 
@@ -173,12 +173,12 @@ class TestUniqueKeys:
         assert len(keys) == 5
         assert "" not in keys
 
-    def test_the_same_call_written_otherwise_has_the_same_key(self, resize: rota.Task[[int, str], None]) -> None:
+    def test_positional_and_keyword_arguments_have_the_same_key(self, resize: rota.Task[[int, str], None]) -> None:
         positional = prepared(resize.using(unique=True).call(7, "s"))
         by_keyword = prepared(Call("resize", kwargs={"size": "s", "image_id": 7}, unique=True))
         assert positional.unique_key == by_keyword.unique_key
 
-    def test_a_callable_chooses_what_counts(self) -> None:
+    def test_a_callable_can_compute_the_unique_key(self) -> None:
         @rota.task(name="greet", unique=lambda user_id, _: user_id, unique_for=timedelta(seconds=2))
         def greet(user_id: int, text: str) -> None: ...
 
@@ -190,7 +190,7 @@ class TestUniqueKeys:
         with pytest.raises(InvalidArguments, match="the unique key of send"):
             prepared(by_name(unique=lambda _: object()))
 
-    def test_a_call_can_turn_it_off(self) -> None:
+    def test_a_call_can_turn_uniqueness_off(self) -> None:
         @rota.task(name="once", unique=True, unique_for=3)
         def once() -> None: ...
 

@@ -26,18 +26,18 @@ def end(options: TaskOptions, failures: int, exception: BaseException) -> GiveUp
     return outcome
 
 
-def test_linear_without_jitter_is_exactly_two_seconds_a_failure() -> None:
+def test_linear_backoff_adds_two_seconds_per_failure() -> None:
     options = check_options({"backoff": "linear", "base": 2, "jitter": False})
     assert [delay_seconds(options, failures) for failures in range(1, 11)] == [2.0 * n for n in range(1, 11)]
 
 
-def test_exponential_doubles_up_to_the_longest_delay() -> None:
+def test_exponential_backoff_doubles_up_to_the_longest_delay() -> None:
     options = TaskOptions(jitter=False, retries=100)
     delays = [delay_seconds(options, failures) for failures in (1, 2, 3, 10, 11, 12, 90)]
     assert delays == [2, 4, 8, 1024, 2048, 3600, 3600]
 
 
-def test_full_jitter_spreads_from_nothing_to_the_whole_delay() -> None:
+def test_jitter_spreads_from_zero_to_the_whole_delay() -> None:
     options = TaskOptions()
     assert delay_seconds(options, 3, random=0.0) == 0
     assert delay_seconds(options, 3, random=0.25) == 2
@@ -59,7 +59,7 @@ def test_a_failing_backoff_ends_the_task_with_its_error() -> None:
     assert "RuntimeError: boom" in gave_up.why
 
 
-def test_a_backoff_that_leaves_the_process_ends_the_task_alone() -> None:
+def test_a_backoff_that_calls_exit_ends_only_the_task() -> None:
     def leaving(_: int) -> float:
         sys.exit("no more")
 
@@ -88,12 +88,12 @@ def test_no_retries_is_one_attempt() -> None:
     assert end(TaskOptions(retries=0), 1, BOOM).reason is DeadReason.RETRIES
 
 
-def test_dead_on_ends_at_once_and_wins_over_retry_on() -> None:
+def test_dead_on_ends_the_task_at_once_and_overrides_retry_on() -> None:
     options = check_options({"retry_on": Exception, "dead_on": (KeyError, ValueError)})
     assert end(options, 1, ValueError("no")) == GiveUp(DeadReason.DEAD_ON, "ValueError: no")
 
 
-def test_only_what_retry_on_names_is_retried() -> None:
+def test_only_exceptions_in_retry_on_are_retried() -> None:
     options = check_options({"retry_on": ConnectionError})
     assert delay_seconds(options, 1, ConnectionResetError()) == 1
     assert end(options, 1, BOOM).reason is DeadReason.NOT_RETRIED
@@ -101,11 +101,11 @@ def test_only_what_retry_on_names_is_retried() -> None:
 
 
 @pytest.mark.parametrize("exception", [TimeLimit(), SystemExit(3), KeyboardInterrupt()])
-def test_leaving_and_the_soft_limit_are_failures_like_others(exception: BaseException) -> None:
+def test_exits_and_soft_limits_are_retried_like_other_failures(exception: BaseException) -> None:
     assert delay_seconds(TaskOptions(), 1, exception) == 1
 
 
-def test_a_task_chooses_its_own_delay() -> None:
+def test_a_task_can_choose_its_delay() -> None:
     assert delay_seconds(TaskOptions(), 1, Retry(delay=90)) == 90
     assert delay_seconds(TaskOptions(), 1, Retry(timedelta(hours=2))) == 7200
     assert delay_seconds(TaskOptions(jitter=False), 3, Retry()) == 8
@@ -116,13 +116,13 @@ def test_a_requested_retry_is_still_limited_by_retries() -> None:
     assert end(TaskOptions(retries=2), 3, Retry(1)).reason is DeadReason.RETRIES
 
 
-def test_a_task_chooses_its_own_end() -> None:
+def test_a_task_can_end_itself_as_dead() -> None:
     assert end(TaskOptions(), 1, Dead("address unknown")) == GiveUp(DeadReason.REQUESTED, "address unknown")
     assert end(TaskOptions(), 1, Dead()).why == "the task raised rota.Dead"
     assert end(TaskOptions(), 1, Dead(KeyError("image"))).why == "Dead: 'image'"  # type: ignore[arg-type]  # it happens
 
 
-def test_subclasses_of_the_tasks_own_ends_need_not_call_ours() -> None:
+def test_subclasses_of_dead_and_retry_need_not_call_init() -> None:
     class NoImage(Dead):
         def __init__(self, image: int) -> None:
             self.image = image
@@ -154,7 +154,7 @@ except BdbQuit as error:
 """
 
 
-def test_a_breakpoint_without_a_terminal_is_dead_with_advice() -> None:
+def test_a_breakpoint_without_a_terminal_ends_the_task_with_advice() -> None:
     done = subprocess.run(  # a debugger would end the tracing of this process
         [sys.executable, "-c", DEBUGGED], stdin=subprocess.DEVNULL, capture_output=True, text=True, check=True
     )

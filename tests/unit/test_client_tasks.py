@@ -34,14 +34,14 @@ def elsewhere() -> Callable[..., Any]:
     return add
 
 
-def test_a_task_is_called_as_the_function_is() -> None:
+def test_a_task_can_be_called_like_its_function() -> None:
     task = rota.task(add)
     assert task(1, b=5) == 6
     assert (task.__name__, task.__doc__, task.__module__) == ("add", "Add.", add.__module__)
     assert repr(task) == f"<rota task add on queue default: {add.__module__}.add>"
 
 
-def test_it_is_found_by_its_name() -> None:
+def test_a_task_is_found_by_its_name() -> None:
     task = rota.task(add)
     other = rota.task(name="sums.add", queue="sums")(elsewhere())
     assert default_registry.get("add") is task
@@ -103,7 +103,7 @@ def test_objects_that_cannot_be_tasks_are_refused() -> None:
 scale = rota.task(name="scale")(add)
 
 
-def test_a_task_is_copied_as_a_function_is_and_pickled_by_where_it_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_task_is_copied_and_pickled_by_reference(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(default_registry, "_tasks", {"scale": scale})
     assert copy.copy(scale) is copy.deepcopy(scale) is pickle.loads(pickle.dumps(scale)) is scale
     default_registry._tasks.clear()
@@ -120,7 +120,7 @@ def test_help_shows_the_options_by_name_with_types_and_defaults() -> None:
     assert set(inspect.signature(rota.task).parameters) == {"function", "name", *TaskArguments.__annotations__}
 
 
-def test_arguments_are_fitted_to_the_signature_without_a_call() -> None:
+def test_arguments_are_bound_to_the_signature_without_a_call() -> None:
     def shrink(image_id: int, /, size: int, *, force: bool = False) -> None:
         raise AssertionError(image_id, size, force)
 
@@ -220,7 +220,7 @@ def store(database: str, image_id: int) -> None: ...
         (functools.lru_cache(store), ["database", 7]),
     ],
 )
-def test_a_decorated_function_takes_its_outermost_signature(function: Anything, fits: list[Any]) -> None:
+def test_a_decorated_function_has_its_outermost_signature(function: Anything, fits: list[Any]) -> None:
     task = rota.task(name="resize")(function)
     assert task.bind(fits, {}) == (tuple(fits), {})
     with pytest.raises(InvalidArguments, match="too many positional"):

@@ -39,7 +39,7 @@ def open_around(text: str, now: str) -> list[str]:
         ("00:00-24:00 UTC", (OpenTimes(WEEK, 0, 1440),)),
     ],
 )
-def test_hours_are_days_times_and_a_zone(text: str, times: tuple[OpenTimes, ...]) -> None:
+def test_hours_are_parsed_into_times_and_a_zone(text: str, times: tuple[OpenTimes, ...]) -> None:
     assert parse_hours(text) == Hours(times, text.rpartition(" ")[2])
 
 
@@ -73,7 +73,7 @@ def test_a_fault_in_hours_has_its_position(text: str, fault: str) -> None:
 # When they are open
 
 
-def test_office_hours_follow_the_clocks_of_their_zone() -> None:
+def test_office_hours_follow_daylight_saving_time_of_their_zone() -> None:
     """In a week in which the clocks of Zurich are put forward: at 01:00 UTC on Sunday the 29th."""
     found = open_around("Mon-Fri 08:00-18:00 Europe/Zurich", "2026-03-26 12:00")
     assert found == [
@@ -92,7 +92,7 @@ def test_office_hours_follow_the_clocks_of_their_zone() -> None:
         ("01:30-03:30", ["03-29 00:30 03-29 01:30"]),
     ],
 )
-def test_a_time_that_clocks_leave_out_is_the_moment_of_the_change(times: str, open_on_the_day: list[str]) -> None:
+def test_a_skipped_local_time_means_the_moment_of_the_change(times: str, open_on_the_day: list[str]) -> None:
     found = open_around(f"Sun {times} Europe/Zurich", "2026-03-28 12:00")
     assert [each for each in found if each.startswith("03-29")] == open_on_the_day
 
@@ -106,7 +106,7 @@ def test_a_time_that_clocks_leave_out_is_the_moment_of_the_change(times: str, op
         ("01:00-04:00", ["10-24 23:00 10-25 03:00"]),
     ],
 )
-def test_a_time_that_comes_twice_is_its_first(times: str, open_on_the_day: list[str]) -> None:
+def test_a_repeated_local_time_means_the_first_one(times: str, open_on_the_day: list[str]) -> None:
     found = open_around(f"Sun {times} Europe/Zurich", "2026-10-25 12:00")
     assert [each for each in found if "10-25" in each] == open_on_the_day
 
@@ -118,12 +118,12 @@ def test_hours_over_midnight_belong_to_the_day_on_which_they_begin() -> None:
     ]
 
 
-def test_hours_that_touch_are_one_and_what_is_always_open_never_closes() -> None:
+def test_adjacent_hours_are_merged() -> None:
     assert open_around("00:00-24:00 UTC", "2026-06-03 12:00") == ["06-01 00:00 06-13 00:00"]
     assert longest_closed(parse_hours("00:00-12:00 12:00-24:00 UTC")) == timedelta(0)
 
 
-def test_the_longest_time_at_which_it_is_closed_is_that_of_a_weekend() -> None:
+def test_the_longest_closed_time_spans_the_weekend() -> None:
     assert longest_closed(parse_hours("Mon-Fri 08:00-18:00 Europe/Zurich")) == timedelta(hours=62)
     assert longest_closed(parse_hours("Mon 08:00-09:00 UTC")) == timedelta(hours=167)
 
@@ -142,7 +142,7 @@ def test_the_longest_time_at_which_it_is_closed_is_that_of_a_weekend() -> None:
         ("if true then local a = 1 return a == 1 end\nreturn false", None),
     ],
 )
-def test_a_chunk_is_sent_without_its_comments_and_line_for_line(text: str, sent: str | None) -> None:
+def test_a_chunk_is_sent_without_comments_but_with_its_lines(text: str, sent: str | None) -> None:
     assert check_chunk(text).split() == (sent or text).split()
     assert check_chunk(text).count("\n") == text.rstrip().count("\n")
 
@@ -199,6 +199,6 @@ def test_a_chunk_is_sent_without_its_comments_and_line_for_line(text: str, sent:
         ("return \x1b1", '"\\u001b" is nothing'),
     ],
 )
-def test_lua_that_could_take_time_or_reach_anything_is_refused_with_its_position(text: str, fault: str) -> None:
+def test_unsafe_or_slow_lua_is_refused_with_its_position(text: str, fault: str) -> None:
     with pytest.raises(ValueError, match=re.escape(fault)):
         check_chunk(text)

@@ -23,7 +23,7 @@ def loaded(folder: Path, text: str, tiers: tuple[tuple[str, ...], ...] = ()) -> 
     return load_config(Sources(file, True, flags=Flags(tiers=tiers))).config
 
 
-def test_a_list_feeds_the_queue_of_its_name_or_the_one_that_is_named(tmp_path: Path) -> None:
+def test_a_list_feeds_its_own_queue_or_the_configured_one(tmp_path: Path) -> None:
     assert legacy_sources(loaded(tmp_path, WHOLE)) == SOURCES
 
 
@@ -32,14 +32,14 @@ def test_pollers_receive_the_sources_unchanged(tmp_path: Path) -> None:
     assert told.adopts == SOURCES
 
 
-def test_what_is_printed_can_be_read_again(tmp_path: Path) -> None:
+def test_a_printed_configuration_can_be_read_again(tmp_path: Path) -> None:
     file = tmp_path / "rota.toml"
     file.write_text(WHOLE)
     found = load_config(Sources(file, True))
     assert loaded(tmp_path, as_toml(found, origins=True)).adopt == found.config.adopt
 
 
-def test_sources_of_queues_that_dash_q_leaves_out_are_left_out_too(tmp_path: Path) -> None:
+def test_dash_q_leaves_out_sources_of_other_queues(tmp_path: Path) -> None:
     kept = legacy_sources(loaded(tmp_path, WHOLE, (("default",),)))
     assert [source.key for source in kept] == ["jobs", "delayed:"]
 
@@ -61,7 +61,7 @@ def test_sources_of_queues_that_dash_q_leaves_out_are_left_out_too(tmp_path: Pat
         ("\n".join(f"[adopt.k{number}]" for number in range(MOST_SOURCES + 1)), "expected at most 50 keys"),
     ],
 )
-def test_a_source_that_cannot_be_adopted_from_is_a_fault_with_a_remedy(tmp_path: Path, text: str, message: str) -> None:
+def test_an_invalid_source_is_a_fault_with_advice(tmp_path: Path, text: str, message: str) -> None:
     with pytest.raises(ConfigError) as caught:
         loaded(tmp_path, TIERS + text)
     assert message in str(caught.value)

@@ -266,7 +266,7 @@ def test_a_file_that_is_not_text_is_a_fault(tmp_path: Path) -> None:
 # The environment
 
 
-def test_the_environment_wins_over_the_file_and_flags_win_over_both(tmp_path: Path) -> None:
+def test_flags_override_the_environment_which_overrides_the_file(tmp_path: Path) -> None:
     text = "workers = 2\npollers = 2"
 
     assert loaded(tmp_path, text).config.workers == 2
@@ -275,7 +275,7 @@ def test_the_environment_wins_over_the_file_and_flags_win_over_both(tmp_path: Pa
     assert loaded(tmp_path, text, {"ROTA_WORKERS": "3"}).config.pollers == 2
 
 
-def test_every_origin_is_known(tmp_path: Path) -> None:
+def test_the_origin_of_each_set_value_is_recorded(tmp_path: Path) -> None:
     found = loaded(tmp_path, "workers = 2\npollers = 2", {"ROTA_WORKERS": "3"}, Flags(imports=("shop",)))
 
     assert found.origins == {
@@ -293,7 +293,7 @@ def test_each_value_that_is_shown_has_its_origin(tmp_path: Path) -> None:
     assert origins["limits.drain_seconds"] == "default"
 
 
-def test_paths_in_the_environment_are_joined_by_two_underscores_with_hyphens_as_one(tmp_path: Path) -> None:
+def test_variables_join_keys_by_two_underscores_and_replace_hyphens_by_one(tmp_path: Path) -> None:
     text = 'tiers = [["sold-email", "Bulk.Mail"]]\n[pools.mail-out]\nworkers = 1'
     environment = {
         "ROTA_QUEUES__SOLD_EMAIL__WEIGHT": "3",
@@ -318,20 +318,20 @@ def test_paths_in_the_environment_are_joined_by_two_underscores_with_hyphens_as_
     assert config.http.listen == ""
 
 
-def test_a_fault_in_a_table_that_only_the_environment_has_names_the_variable(tmp_path: Path) -> None:
+def test_a_fault_in_a_table_from_the_environment_names_the_variable(tmp_path: Path) -> None:
     [fault] = faults(tmp_path, "", {"ROTA_QUEUES__MAIL__WEIGHT": "3"})
     assert fault.endswith("add it to tiers (environment ROTA_QUEUES__MAIL__WEIGHT)")
     [fault] = faults(tmp_path, "[queues.mail]\ncap = 1", {"ROTA_QUEUES__MAIL__WEIGHT": "3"})
     assert fault.endswith("add it to tiers")
 
 
-def test_a_queue_of_tiers_in_the_environment_can_be_meant(tmp_path: Path) -> None:
+def test_variables_can_set_queues_of_tiers_in_the_environment(tmp_path: Path) -> None:
     environment = {"ROTA_TIERS": '[["sold-email"]]', "ROTA_QUEUES__SOLD_EMAIL__WEIGHT": "3"}
 
     assert loaded(tmp_path, "", environment).config.queues["sold-email"].weight == 3
 
 
-def test_a_pool_can_be_made_by_the_environment(tmp_path: Path) -> None:
+def test_a_variable_can_define_a_pool(tmp_path: Path) -> None:
     config = loaded(tmp_path, "", {"ROTA_POOLS__MAIL__WORKERS": "4"}).config
 
     assert config.pools["mail"].workers == 4
@@ -370,7 +370,7 @@ def test_an_unknown_variable_is_a_warning(tmp_path: Path) -> None:
     )
 
 
-def test_a_condition_that_is_closed_for_longer_than_an_alert_waits_is_a_warning_where_a_queue_uses_it(
+def test_a_used_condition_with_long_closed_hours_is_a_warning(
     tmp_path: Path,
 ) -> None:
     text = """
@@ -415,7 +415,7 @@ def test_a_secret_file_that_cannot_be_read_is_a_fault(tmp_path: Path) -> None:
     assert fault == f"redis_url_file: {tmp_path / 'none'} cannot be read: No such file or directory"
 
 
-def test_a_secret_file_without_a_url_is_a_fault_that_does_not_quote_it(tmp_path: Path) -> None:
+def test_a_fault_does_not_quote_a_secret_file_without_a_url(tmp_path: Path) -> None:
     (tmp_path / "secret").write_text("hunter2\n")
 
     [fault] = faults(tmp_path, 'redis_url_file = "secret"')
@@ -465,17 +465,17 @@ def test_dash_w_with_a_pool_needs_that_pool(tmp_path: Path) -> None:
     ]
 
 
-def test_dash_w_names_the_default_pool_where_there_are_none(tmp_path: Path) -> None:
+def test_dash_w_sets_the_default_pool_if_none_is_configured(tmp_path: Path) -> None:
     assert loaded(tmp_path, "", flags=Flags(pool_workers=(("default", 7),))).config.workers == 7
 
 
-def test_dash_pool_leaves_the_other_pools_to_other_nodes(tmp_path: Path) -> None:
+def test_dash_pool_selects_the_pools_of_the_node(tmp_path: Path) -> None:
     text = 'tiers = [["a", "b"]]\n[pools.a]\nqueues = ["a"]\n[pools.b]\nqueues = ["b"]'
 
     assert list(loaded(tmp_path, text, flags=Flags(pools=("b",))).config.pools) == ["b"]
 
 
-def test_dash_q_replaces_the_tiers_and_leaves_out_what_they_do_not_serve(tmp_path: Path) -> None:
+def test_dash_q_replaces_tiers_and_drops_queues_outside_them(tmp_path: Path) -> None:
     text = """
         tiers = [["a"], ["b", "c"]]
         [queues.a]
@@ -532,13 +532,13 @@ def _toml_or_faults(sources: Sources) -> str | tuple[Fault, ...]:
         return error.faults
 
 
-def test_nonsense_in_the_queues_of_a_pool_is_a_fault_beside_dash_q_too(tmp_path: Path) -> None:
+def test_invalid_queues_of_a_pool_are_a_fault_despite_dash_q(tmp_path: Path) -> None:
     found = faults(tmp_path, 'pools.a.queues = ["c", ["d"]]', flags=Flags(tiers=(("b",),)))
 
     assert "pools.a.queues[1]: expected text, got a list" in found
 
 
-def test_a_variable_names_a_pattern_without_its_end(tmp_path: Path) -> None:
+def test_a_variable_names_a_pattern_without_its_wildcard(tmp_path: Path) -> None:
     text = 'tiers = [["tenant-*", "default"]]\n[queues."tenant-*"]\nweight = 2'
     found = loaded(tmp_path, text, {"ROTA_QUEUES__TENANT__CAP": "3"})
     assert found.config.queues == {"tenant-*": QueueConfig(weight=2, cap=3)}
@@ -552,7 +552,7 @@ def test_flags_may_name_patterns(tmp_path: Path) -> None:
     assert list(found.config.queues) == ["tenant-*"]
 
 
-def test_what_is_printed_of_a_pattern_can_be_read_again(tmp_path: Path) -> None:
+def test_a_printed_pattern_can_be_read_again(tmp_path: Path) -> None:
     found = loaded(tmp_path, 'tiers = [["tenant-*"]]\n[queues."tenant-*"]\ncap = 4')
     assert loaded(tmp_path, as_toml(found, origins=True)).config == found.config
 

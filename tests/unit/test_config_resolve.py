@@ -16,7 +16,7 @@ from rota_supervisor.master.core.process_settings import poller_settings, worker
 TIERS = (("reset",), ("sold", "expired"), ("default",))
 
 
-def test_without_pools_there_is_one_that_serves_every_queue() -> None:
+def test_without_pools_a_default_pool_serves_every_queue() -> None:
     settings = worker_settings(Config(tiers=TIERS, workers=3))
 
     assert list(settings) == ["default"]
@@ -24,7 +24,7 @@ def test_without_pools_there_is_one_that_serves_every_queue() -> None:
     assert pool_sizes(Config(workers=3)) == {"default": 3}
 
 
-def test_without_a_count_there_is_a_worker_a_processor() -> None:
+def test_the_default_is_one_worker_per_processor() -> None:
     assert pool_sizes(Config()) == {"default": os.cpu_count()}
 
 
@@ -41,7 +41,7 @@ def test_a_pool_serves_its_queues_in_the_order_of_the_tiers() -> None:
     assert [tier.name for tier in settings["all"].tiers] == ["reset", "expired,sold", "default"]
 
 
-def test_pools_that_serve_the_same_queues_share_a_domain_whatever_the_order() -> None:
+def test_pools_with_the_same_queues_share_a_domain_in_any_order() -> None:
     pools = {
         "one": PoolConfig(queues=("sold", "expired")),
         "two": PoolConfig(queues=("expired", "sold")),
@@ -95,7 +95,7 @@ def test_limits_overrides_and_objectives_reach_the_worker() -> None:
     assert settings.lag_objectives == {"default": 5}
 
 
-def test_settings_survive_the_way_to_a_child() -> None:
+def test_settings_of_a_worker_survive_serialization() -> None:
     config = Config(tiers=TIERS, tasks={"send": TaskConfig(retries=0)}, queues={"sold": QueueConfig(rate="1/s")})
     settings = worker_settings(config)["default"]
 
@@ -106,7 +106,7 @@ def test_a_poller_knows_its_rank() -> None:
     assert [poller_settings(Config(), rank).rank for rank in (0, 1)] == [0, 1]
 
 
-def test_taken_are_the_queues_of_pools_that_have_workers_now() -> None:
+def test_taken_queues_are_those_of_pools_with_workers() -> None:
     pools = {"mail": PoolConfig(queues=("b", "a")), "rest": PoolConfig(queues=("*",))}
     config = Config(tiers=(("a",), ("b", "c")), pools=pools)
     assert taken_queues(config, {"mail": 1, "rest": 2}) == ["a", "b", "c"]
@@ -152,7 +152,7 @@ def test_pollers_receive_the_queues_of_tiers_only_with_patterns() -> None:
     assert poller_settings(Config(tiers=(("a", "t-*"),)), 0).queues == ("a", "t-*")
 
 
-def test_workers_sleep_long_if_renewals_show_in_time_that_the_server_is_up() -> None:
+def test_workers_park_long_only_with_frequent_renewals_and_one_task() -> None:
     def park_seconds(**changes: Any) -> float:
         return worker_settings(Config(**changes))["default"].park_seconds
 

@@ -53,11 +53,11 @@ def loaded(folder: Path, text: str, environment: dict[str, str] | None = None) -
     return load_config(Sources(file, True, environment or {}))
 
 
-def test_a_schedule_of_the_file_has_all_options_of_one_in_the_code(tmp_path: Path) -> None:
+def test_a_schedule_of_the_file_supports_every_option(tmp_path: Path) -> None:
     assert schedules_in_force(loaded(tmp_path, FULL).config, {}) == (NIGHTLY,)
 
 
-def test_what_is_printed_is_read_again_as_the_same(tmp_path: Path) -> None:
+def test_printed_schedules_are_read_again_unchanged(tmp_path: Path) -> None:
     first = loaded(tmp_path, FULL)
 
     printed = as_toml(first, origins=False)
@@ -136,18 +136,18 @@ def test_all_faults_of_all_schedules_are_reported_at_once(tmp_path: Path) -> Non
     ]
 
 
-def test_a_queue_may_be_one_that_a_tier_serves_by_a_pattern(tmp_path: Path) -> None:
+def test_a_queue_may_be_served_by_a_pattern(tmp_path: Path) -> None:
     text = 'tiers = [["default", "tenant-*"]]\n[schedules.n]\ntask = "t"\nevery = 3\nqueue = "tenant-7"'
     assert schedules_in_force(loaded(tmp_path, text).config, {})[0].queue == "tenant-7"
 
 
-def test_a_queue_of_no_tier_is_allowed_where_only_warnings_are_wanted(tmp_path: Path) -> None:
+def test_a_queue_of_no_tier_is_allowed_if_it_only_warns(tmp_path: Path) -> None:
     text = 'unserved_queues = "warn"\n[schedules.n]\ntask = "t"\nevery = 3\nqueue = "elsewhere"'
 
     assert schedules_in_force(loaded(tmp_path, text).config, {})[0].queue == "elsewhere"
 
 
-def test_a_schedule_without_a_queue_goes_to_that_of_the_task(tmp_path: Path) -> None:
+def test_a_schedule_without_a_queue_uses_that_of_its_task(tmp_path: Path) -> None:
     config = loaded(tmp_path, '[schedules.n]\ntask = "t"\nevery = 3\n[schedules.m]\ntask = "tt"\nevery = 3').config
 
     assert [(each.name, each.queue) for each in schedules_in_force(config, {"t": "mail"})] == [("n", "mail")]

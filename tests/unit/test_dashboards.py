@@ -50,7 +50,7 @@ def test_a_file_has_the_form_that_make_dashboards_writes(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", BOARDS)
-def test_a_dashboard_has_nothing_of_the_grafana_that_it_was_edited_in(name: str) -> None:
+def test_a_dashboard_has_no_fields_of_a_single_grafana(name: str) -> None:
     assert not OF_ONE_GRAFANA & BOARDS[name].keys()
     assert [panel["id"] for panel in BOARDS[name]["panels"]] == list(range(1, len(BOARDS[name]["panels"]) + 1))
 
@@ -62,7 +62,7 @@ def test_annotations_and_variables_are_the_same_on_all_dashboards() -> None:
 
 
 @pytest.mark.parametrize("panel", PANELS)
-def test_a_panel_has_a_title_a_description_a_unit_and_its_source_from_the_variable(
+def test_a_panel_has_title_description_unit_and_data_source(
     panel: dict[str, Any],
 ) -> None:
     assert panel["title"]
@@ -99,7 +99,7 @@ def test_panels_fill_their_rows_side_by_side(name: str) -> None:
 
 
 @pytest.mark.parametrize("query", QUERIES)
-def test_a_query_parses_reads_existing_metrics_and_keeps_to_the_selected_fleet(query: str) -> None:
+def test_a_query_reads_existing_metrics_of_the_selected_fleet(query: str) -> None:
     promql_parser.parse(query)
     selectors = re.findall(r"\b(rota_[a-z_]+|up|ALERTS)\{([^}]*)\}", query)
     known = series_names()
@@ -119,7 +119,7 @@ def test_a_legend_by_fleet_names_the_job_and_the_fleet(panel: dict[str, Any]) ->
             assert is_one_value or "{{job}}/{{fleet}}" in target["legendFormat"]
 
 
-def test_every_metric_is_in_a_panel_or_a_rule_or_is_excused() -> None:
+def test_every_metric_is_in_a_panel_or_rule_or_excused() -> None:
     rules = (RULES / "recording.yml").read_text() + (RULES / "alerts.yml").read_text()
     asked = set(re.findall(r"\brota_[a-z_]+", rules + "".join(query.expr for query in all_queries())))
     shown = {re.sub(r"_(bucket|sum|count)$", "", name) for name in asked} | asked
@@ -133,7 +133,7 @@ def test_a_trouble_is_seen_within_the_first_screen_of_a_board(trouble: str) -> N
     assert min(place["y"] + place["h"] for place in places) <= SCREEN
 
 
-def test_boards_lead_to_each_other_with_variables_and_time_and_to_the_runbook() -> None:
+def test_boards_link_to_each_other_and_to_the_runbook() -> None:
     for name, board in BOARDS.items():
         others, runbook = board["links"]
         assert (others["type"], others["tags"], others["includeVars"], others["keepTime"]) == (
@@ -147,20 +147,20 @@ def test_boards_lead_to_each_other_with_variables_and_time_and_to_the_runbook() 
     assert len({board["uid"] for board in BOARDS.values()}) == len(BOARDS)
 
 
-def test_every_alert_leads_to_a_board_that_is_there() -> None:
+def test_every_alert_links_to_an_existing_board() -> None:
     led_to = set(re.findall(r"/d/([\w-]+)", (RULES / "alerts.yml").read_text()))
     assert led_to
     assert led_to <= {board["uid"] for board in BOARDS.values()}
 
 
 @pytest.mark.parametrize("name", BOARDS)
-def test_docs_are_where_the_alerts_link(name: str) -> None:
+def test_boards_and_alerts_link_to_the_same_docs(name: str) -> None:
     (docs,) = [variable for variable in BOARDS[name]["templating"]["list"] if variable["name"] == "docs"]
     scrape = yaml.safe_load((RULES / "prometheus.yml").read_text())
     assert docs["query"] == scrape["global"]["external_labels"]["rota_docs_url"]
 
 
-def test_the_provisioned_source_has_a_fixed_uid_and_the_interval_of_the_scrape() -> None:
+def test_the_provisioned_source_has_a_fixed_uid_and_scrape_interval() -> None:
     provisioning = TOP / "grafana" / "provisioning"
     (source,) = yaml.safe_load((provisioning / "datasources" / "prometheus.yaml").read_text())["datasources"]
     scrape = yaml.safe_load((RULES / "prometheus.yml").read_text())

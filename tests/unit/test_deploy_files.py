@@ -29,7 +29,7 @@ def unit_settings(path: Path = UNIT) -> dict[str, str]:
 
 
 @pytest.mark.parametrize("with_older", [False, True])
-def test_systemd_accepts_the_unit_without_a_word(tmp_path: Path, with_older: bool) -> None:
+def test_systemd_accepts_the_unit_without_warnings(tmp_path: Path, with_older: bool) -> None:
     if shutil.which("systemd-analyze") is None:
         if os.environ.get("CI"):
             pytest.fail("no systemd-analyze on the PATH: CI must run it")
@@ -53,7 +53,7 @@ def is_known_of_older(line: str) -> bool:
     return int(version.split()[1]) < 253 and line.endswith("Failed to parse service type, ignoring: notify-reload")
 
 
-def test_the_unit_reloads_by_notice_and_waits_longer_than_a_drain() -> None:
+def test_the_unit_uses_notify_reload_and_waits_longer_than_a_drain() -> None:
     settings = unit_settings()
     assert settings["Type"] == "notify-reload"
     assert "ExecReload" not in settings  # or HUP would be sent twice
@@ -63,7 +63,7 @@ def test_the_unit_reloads_by_notice_and_waits_longer_than_a_drain() -> None:
     assert settings["OOMPolicy"] == "continue"
 
 
-def test_the_unit_starts_again_after_failures_that_may_pass_and_after_no_others() -> None:
+def test_the_unit_restarts_only_after_temporary_failures() -> None:
     settings = unit_settings()
     assert settings["Restart"] == "on-failure"
     assert {int(code) for code in settings["RestartPreventExitStatus"].split()} == {ExitCode.USAGE, ExitCode.CONFIG}
@@ -98,7 +98,7 @@ def dockerfile() -> list[Step]:
 VERBS = {"FROM", "WORKDIR", "RUN", "COPY", "ENV", "USER", "EXPOSE", "STOPSIGNAL", "HEALTHCHECK", "ENTRYPOINT", "CMD"}
 
 
-def test_the_image_is_built_in_stages_from_files_that_exist_and_are_sent() -> None:
+def test_every_file_copied_into_the_image_exists_and_is_sent() -> None:
     steps = dockerfile()
     assert {step.verb for step in steps} <= VERBS
     stages = [step.words[step.words.index("AS") + 1] for step in steps if "AS" in step.words]
@@ -115,7 +115,7 @@ def test_the_image_is_built_in_stages_from_files_that_exist_and_are_sent() -> No
     assert max(step.stage for step in steps) == 1
 
 
-def test_the_image_runs_as_nobody_special_and_asks_the_fleet_for_its_health() -> None:
+def test_the_image_runs_unprivileged_and_has_a_health_check() -> None:
     final = [step for step in dockerfile() if step.stage == 1]
     assert [step.words for step in final if step.verb == "USER"] == [["rota"]]
     (health,) = [step.words for step in final if step.verb == "HEALTHCHECK"]
@@ -134,7 +134,7 @@ SERVICE_KEYS = {
 
 
 @pytest.mark.parametrize("name", SERVICES)
-def test_a_service_is_made_of_known_keys_and_mounts_what_exists(name: str) -> None:
+def test_a_service_has_known_keys_and_mounts_existing_files(name: str) -> None:
     service = SERVICES[name]
     assert service.keys() <= SERVICE_KEYS
     assert re.fullmatch(r"[a-z/]+(:[\d.v]+)?", service["image"])
@@ -150,7 +150,7 @@ def test_a_service_is_made_of_known_keys_and_mounts_what_exists(name: str) -> No
     assert all(isinstance(value, str) for value in service.get("environment", {}).values())
 
 
-def test_compose_builds_the_image_of_this_folder_and_lets_it_drain() -> None:
+def test_compose_builds_this_folder_and_allows_time_to_drain() -> None:
     build = SERVICES["fleet"]["build"]
     context = (DOCKER / build["context"]).resolve()
     assert context == TOP
@@ -159,7 +159,7 @@ def test_compose_builds_the_image_of_this_folder_and_lets_it_drain() -> None:
     assert patience > Limits().drain_seconds + LEAVING_SECONDS
 
 
-def test_compose_names_in_addresses_are_its_services() -> None:
+def test_host_names_in_compose_are_services() -> None:
     fleet = SERVICES["fleet"]["environment"]["ROTA_REDIS_URL"]
     grafana = SERVICES["grafana"]["environment"]["ROTA_PROMETHEUS_URL"]
     (targets,) = yaml.safe_load((DOCKER / "targets" / "rota.yml").read_text())

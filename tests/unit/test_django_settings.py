@@ -67,7 +67,7 @@ def test_invalid_options_of_a_backend_are_named_with_their_path(options: dict[st
     ("priority", "queue"),
     [(0, "default"), (9, "default"), (10, "soon"), (49, "soon"), (50, "urgent"), (-9, "default"), (-50, "bulk")],
 )
-def test_a_priority_leads_to_the_queue_of_the_farthest_limit_that_it_reaches(priority: int, queue: str) -> None:
+def test_a_priority_selects_the_queue_of_the_farthest_limit_reached(priority: int, queue: str) -> None:
     with set_up_again({}):
         from rota.contrib.django.tasks import queue_for  # noqa: PLC0415 - as above
 

@@ -16,21 +16,21 @@ def wire(*args: str | int) -> bytes:
     return command((pack(args),))
 
 
-def test_none_asks_for_nothing() -> None:
+def test_level_none_needs_no_confirmation() -> None:
     assert confirmation("none", failover=True, timeout_seconds=5.0) is None
 
 
-def test_wait_asks_for_a_replica_in_less_time_than_an_answer_may_take() -> None:
+def test_wait_ends_before_the_timeout_of_the_reply() -> None:
     assert made("wait").waiting == wire("WAIT", 1, 3000)
     assert made("wait").trial == wire("WAIT", 1, 1)
 
 
-def test_waitaof_asks_for_the_disk_and_for_that_of_a_replica_where_one_may_take_over() -> None:
+def test_waitaof_includes_a_replica_only_with_failover() -> None:
     assert made("waitaof").waiting == wire("WAITAOF", 1, 0, 3000)
     assert made("waitaof", failover=True).waiting == wire("WAITAOF", 1, 1, 3000)
 
 
-def test_a_time_too_short_for_milliseconds_is_not_for_ever() -> None:
+def test_a_timeout_below_a_millisecond_does_not_wait_forever() -> None:
     short = confirmation("wait", failover=False, timeout_seconds=0.0001)
     assert short is not None
     assert short.waiting == wire("WAIT", 1, 1)
@@ -54,10 +54,10 @@ def test_a_time_too_short_for_milliseconds_is_not_for_ever() -> None:
         ),
     ],
 )
-def test_what_is_missing_is_told(durability: str, failover: bool, reply: object, lack: str) -> None:
+def test_a_missing_confirmation_is_described(durability: str, failover: bool, reply: object, lack: str) -> None:
     assert made(durability, failover=failover).lack(reply) == lack
 
 
-def test_another_level_is_refused_with_those_there_are() -> None:
+def test_an_unknown_level_is_refused_with_the_known_ones() -> None:
     with pytest.raises(ValueError, match='expected one of "none", "wait", "waitaof", got \'fsync\''):
         level_of("fsync")

@@ -12,14 +12,14 @@ _times = st.integers(1, 9_000_000_000_000_000)
 
 
 @given(_times, st.integers(0, 10**15), st.integers(1, 2**22), _names, st.text(max_size=50))
-def test_what_was_told_of_a_run_is_read_again(start_us: int, run_us: int, pid: int, name: str, why: str) -> None:
+def test_a_run_record_is_parsed_as_it_was_written(start_us: int, run_us: int, pid: int, name: str, why: str) -> None:
     record = b"done 7 node:1:2 " + ENTRY + run_record_of(start_us, run_us, ran_by(pid, name), why)
     ended = parse_ended(record)
     assert ended.run == RunRecord(start_us, run_us, pid, name, " ".join(why.split()).encode(errors="replace").decode())
     assert (ended.how, ended.at_us, ended.owner, ended.entry.text, ended.earlier) == ("done", 7, "node:1:2", ENTRY, ())
 
 
-def test_the_attempts_before_follow_in_lines_and_a_task_that_waited_has_no_owner() -> None:
+def test_earlier_attempts_are_parsed_and_a_waiting_task_has_no_owner() -> None:
     ended = parse_ended(b"cancelled 7 - " + ENTRY + b' 0 0 0 -\n{"reason":"failed"}\n{"reason":"crashed"}')
     assert (ended.owner, ended.run) == ("", RunRecord())
     assert ended.earlier == (b'{"reason":"failed"}', b'{"reason":"crashed"}')
@@ -30,6 +30,6 @@ def test_the_attempts_before_follow_in_lines_and_a_task_that_waited_has_no_owner
     [b"", b"done 7 -", b"dead 7 - " + ENTRY + b" 0 0 0 -", b"done -7 - " + ENTRY + b" 0 0 0 -",
      b"done 7 - " + ENTRY + b" 0 0 0", b"done 7 - " + ENTRY + b" 9999999999999999 0 0 -"],
 )  # fmt: skip
-def test_anything_else_is_no_record(record: bytes) -> None:
+def test_an_invalid_record_is_refused(record: bytes) -> None:
     with pytest.raises((ValueError, LookupError)):
         parse_ended(record)

@@ -43,7 +43,7 @@ def _line(entry: Entry) -> bytes:
         st.sampled_from(["-", "u", "uO", "S"]),
     )
 )
-def test_what_a_line_says_is_what_the_entry_holds(entry: Entry) -> None:
+def test_an_entry_is_parsed_and_written_back_unchanged(entry: Entry) -> None:
     line = _line(entry)
     assert len(line.split(b" ")) == FIELDS
     parsed = parse_entry(line)
@@ -51,7 +51,7 @@ def test_what_a_line_says_is_what_the_entry_holds(entry: Entry) -> None:
     assert _line(parsed) == line
 
 
-def test_failures_crashes_and_losses_count_as_starts_and_releases_do_not() -> None:
+def test_failures_crashes_and_losses_count_as_attempts_but_releases_do_not() -> None:
     entry = parse_entry(b"id-1 mail r 1700000000000000 1700000000000500 2 1 1 7 -")
     assert entry.attempt == 5
     assert entry.kind is Kind.RETRY
@@ -70,7 +70,7 @@ def test_failures_crashes_and_losses_count_as_starts_and_releases_do_not() -> No
         ("u12C", CrashKind.CRASH),
     ],
 )
-def test_the_flag_tells_the_last_crash_or_loss(flag: str, kind: CrashKind | None) -> None:
+def test_the_flag_contains_the_last_crash_or_loss(flag: str, kind: CrashKind | None) -> None:
     assert parse_entry(f"id-1 mail i 1 1 0 1 0 0 {flag}".encode()).last_crash is kind
 
 
@@ -83,6 +83,6 @@ def test_every_kind_has_a_label_of_one_word_with_its_letter(kind: Kind) -> None:
 @pytest.mark.parametrize(
     "text", [b"", b"id queue i 1 1 0 0 0 0", b"id queue i 1 1 0 0 0 0 - -", b'["id","queue","f",[]]']
 )
-def test_text_of_another_shape_is_no_entry(text: bytes) -> None:
+def test_malformed_text_is_refused(text: bytes) -> None:
     with pytest.raises(ValueError, match="not an entry"):
         parse_entry(text)

@@ -29,7 +29,7 @@ def entry(task_id: str, queue: str, kind: str, due_seconds: float) -> bytes:
     return f"{task_id} {queue} {kind} {due_seconds * 1e6:.0f} {due_seconds * 1e6:.0f} 0 0 0 0 -".encode()
 
 
-def test_a_task_that_runs_is_the_exemplar_of_the_bucket_of_its_lag_by_redis_time() -> None:
+def test_a_running_task_is_the_exemplar_of_its_lag_bucket() -> None:
     exemplars = Exemplars(QueueLabels(["mail"]).of)
     due = NOW_SECONDS + 100.0 - 3.0 - 0.03  # Redis is 100 s ahead, the task began 3 s ago and was 30 ms late
     exemplars.take([running(entry("id-1", "mail", "d", due), 3.0)], 100.0, SHOWN)
@@ -40,7 +40,7 @@ def test_a_task_that_runs_is_the_exemplar_of_the_bucket_of_its_lag_by_redis_time
     assert not others
 
 
-def test_a_task_that_is_seen_again_is_in_no_other_bucket() -> None:
+def test_a_task_is_the_exemplar_of_one_bucket_only() -> None:
     exemplars = Exemplars(QueueLabels(["mail"]).of)
     for clock_offset in (0.03, 0.2):
         exemplars.take([running(entry("id-1", "mail", "d", NOW_SECONDS), 0.0)], clock_offset, SHOWN)
@@ -48,7 +48,7 @@ def test_a_task_that_is_seen_again_is_in_no_other_bucket() -> None:
     assert found.value == pytest.approx(0.03)
 
 
-def test_a_queue_of_a_pattern_is_shown_as_that() -> None:
+def test_a_queue_of_a_pattern_is_labelled_with_the_pattern() -> None:
     exemplars = Exemplars(QueueLabels(["tenant-*"]).of)
     exemplars.take([running(entry("id-1", "tenant-7", "r", NOW_SECONDS), 0.0)], 0.0, SHOWN)
     assert list(exemplars.by_series) == [(TASK_LAG.name, ("tenant-*", "retry"))]
@@ -66,7 +66,7 @@ def test_a_queue_of_a_pattern_is_shown_as_that() -> None:
         b"id-1 unknown d 1 1 0 0 0 0 -",
     ],
 )
-def test_what_a_task_wrote_into_its_slot_is_no_exemplar(text: bytes) -> None:
+def test_invalid_text_in_a_slot_makes_no_exemplar(text: bytes) -> None:
     exemplars = Exemplars(QueueLabels(["mail"]).of)
     exemplars.take([running(text, 0.0)], 0.0, SHOWN)
     assert exemplars.by_series == {}

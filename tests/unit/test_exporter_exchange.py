@@ -37,7 +37,7 @@ _LIKE_HTTP = st.sampled_from(
 _ANYTHING = st.lists(_LIKE_HTTP | st.binary(min_size=1, max_size=20), min_size=1, max_size=40).map(b"".join)
 
 
-def taken(data: bytes, *at: int) -> HttpRequest | HttpResponse | None:
+def result_of(data: bytes, *at: int) -> HttpRequest | HttpResponse | None:
     """What is made of these bytes, which come in parts that end at those places."""
     exchange = HttpExchange()
     heard = None
@@ -48,13 +48,13 @@ def taken(data: bytes, *at: int) -> HttpRequest | HttpResponse | None:
 
 
 @given(st.lists(st.integers(0, len(ASKED)), max_size=5))
-def test_a_request_is_the_same_in_however_many_parts_it_comes(places: list[int]) -> None:
+def test_a_request_may_arrive_in_any_number_of_parts(places: list[int]) -> None:
     asked = HttpRequest("GET", "/status.json", "verbose&a=b%20c", {"host": "here", "x-name": "é"})
-    assert taken(ASKED, *places) == asked
+    assert result_of(ASKED, *places) == asked
 
 
 @given(st.lists(_ANYTHING, min_size=1, max_size=4))
-def test_whatever_comes_is_a_request_or_is_refused_or_waits_for_more(parts: list[bytes]) -> None:
+def test_any_bytes_are_a_request_or_refused_or_incomplete(parts: list[bytes]) -> None:
     exchange = HttpExchange()
     for part in parts:
         heard = exchange.take(part)
@@ -64,10 +64,10 @@ def test_whatever_comes_is_a_request_or_is_refused_or_waits_for_more(parts: list
             return
 
 
-def test_no_head_is_kept_beyond_its_bounds() -> None:
+def test_a_head_that_is_too_large_is_refused() -> None:
     too_large = HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE
-    long = taken(b"GET / HTTP/1.1\r\nLong: " + b"a" * MAX_HEAD_BYTES)
-    many = taken(b"GET / HTTP/1.1\r\n" + b"a:b\r\n" * MAX_HEAD_LINES)
+    long = result_of(b"GET / HTTP/1.1\r\nLong: " + b"a" * MAX_HEAD_BYTES)
+    many = result_of(b"GET / HTTP/1.1\r\n" + b"a:b\r\n" * MAX_HEAD_LINES)
     assert isinstance(long, HttpResponse)
     assert isinstance(many, HttpResponse)
     assert long.status is many.status is too_large
@@ -76,7 +76,7 @@ def test_no_head_is_kept_beyond_its_bounds() -> None:
 
 @pytest.mark.parametrize("piece", [1 << 14, 5000, (1 << 14) - 1])
 @pytest.mark.parametrize("more", [0, 1, 4000])
-def test_the_bound_on_a_head_is_exact_however_it_comes(piece: int, more: int) -> None:
+def test_the_limit_of_a_head_is_exact_for_any_parts(piece: int, more: int) -> None:
     opening, end = b"GET / HTTP/1.1\r\nHost: here\r\nLong: ", b"\r\n\r\n"
     head = opening + b"a" * (MAX_HEAD_BYTES + more - len(opening) - len(end)) + end
     exchange = HttpExchange()
@@ -103,5 +103,5 @@ _JSON = st.recursive(
 
 
 @given(_JSON)
-def test_json_that_is_encoded_in_parts_is_what_it_is_as_a_whole(value: object) -> None:
+def test_json_encoded_in_parts_equals_json_encoded_at_once(value: object) -> None:
     assert json_response(value).body.decode() == f"{json.dumps(value, separators=(',', ':'))}\n"

@@ -39,7 +39,7 @@ def but(member: Member, **changes: Any) -> Member:
 
 
 @pytest.mark.parametrize(("age", "ok"), [(0.0, True), (2.9, True), (3.0, False), (100.0, False)])
-def test_a_master_is_alive_if_its_heartbeat_is_younger_than_three_ticks(age: float, ok: bool) -> None:
+def test_a_master_is_alive_with_a_heartbeat_within_three_ticks(age: float, ok: bool) -> None:
     assert liveness((but(MASTER, heartbeat_age_seconds=age),), HEARTBEAT_LIMITS.tick_seconds).ok is ok
 
 
@@ -48,7 +48,7 @@ def test_without_a_master_nothing_is_alive() -> None:
 
 
 @pytest.mark.parametrize("phase", [Phase.BOOTING, Phase.DRAINING, Phase.QUIET])
-def test_a_master_that_boots_or_drains_is_alive_and_not_ready(phase: Phase) -> None:
+def test_a_booting_or_draining_master_is_alive_but_not_ready(phase: Phase) -> None:
     master = but(MASTER, phase=phase)
     assert liveness((master, POLLER, WORKER), HEARTBEAT_LIMITS.tick_seconds).ok
     assert faults(master, POLLER, WORKER) == ["master_serves"]
@@ -62,7 +62,7 @@ def test_ready_needs_a_worker_a_poller_and_redis() -> None:
     assert faults() == ["master_beats", "master_serves", "worker_serves", "poller_serves"]
 
 
-def test_a_pool_in_back_off_makes_the_fleet_unready_and_is_named() -> None:
+def test_a_pool_in_back_off_makes_the_fleet_not_ready() -> None:
     held = PoolInBackoff("worker", "mail", "fatal", 12, 105.0, "left with exit code 3 before it was ready")
     found = verdict_on(MASTER, POLLER, WORKER, held=(held,))
     assert [check.seen for check in found.checks if not check.ok] == [
@@ -92,7 +92,7 @@ def test_one_worker_that_serves_is_enough() -> None:
         (but(WORKER, phase=Phase.EMPTY), False),
     ],
 )
-def test_a_busy_worker_is_judged_by_its_deadline_an_idle_one_by_its_heartbeat(member: Member, ok: bool) -> None:
+def test_busy_workers_are_judged_by_deadline_and_idle_ones_by_heartbeat(member: Member, ok: bool) -> None:
     assert serves(member, 30.0) is ok
 
 

@@ -16,7 +16,7 @@ def tenants(sizes: Iterable[int]) -> list[QueueState]:
     return [queue(f"tenant-{number:05}", size, size, age_us=size) for number, size in enumerate(sizes)]
 
 
-def test_the_largest_are_shown_by_name_and_the_rest_as_one() -> None:
+def test_the_largest_queues_are_named_and_the_rest_shown_as_one() -> None:
     largest = Largest(["default", "tenant-*"], top=2)
     shown = largest.choose([queue("default", 1), *tenants([5, 9, 7, 1, 0])], all_seen=True)
 
@@ -29,12 +29,12 @@ def test_the_largest_are_shown_by_name_and_the_rest_as_one() -> None:
     assert shown.queues[-1].oldest_ready_age_us == 5, "the longest, not the sum"
 
 
-def test_ten_thousand_tenants_are_as_many_rows_as_three() -> None:
+def test_ten_thousand_tenants_have_as_many_rows_as_three() -> None:
     rows = [len(Largest(["tenant-*"], top=2).choose(tenants(range(n)), all_seen=True).queues) for n in (3, 10_000)]
     assert rows == [3, 3]
 
 
-def test_a_shown_queue_stays_while_it_is_not_much_smaller_than_others() -> None:
+def test_a_shown_queue_stays_until_it_is_much_smaller_than_others() -> None:
     largest = Largest(["tenant-*"], top=2)
 
     def shown(*sizes: int) -> list[str]:
@@ -45,7 +45,7 @@ def test_a_shown_queue_stays_while_it_is_not_much_smaller_than_others() -> None:
     assert sorted(shown(0, 3, 4, 4, 4)) == ["1", "2"], "no more"
 
 
-def test_without_patterns_there_is_no_rest() -> None:
+def test_without_patterns_every_queue_is_shown_by_name() -> None:
     shown = Largest(["default"], top=2).choose([queue("default"), queue("strange", 3, 4)], all_seen=True)
 
     assert [each.queue for each in shown.queues] == ["default", "strange"]
@@ -62,7 +62,7 @@ def test_unmatched_queues_are_bounded_and_unserved_ones_come_first() -> None:
     assert len(shown.queues) == MOST_UNMATCHED + 1
 
 
-def test_the_rest_is_not_served_when_one_with_tasks_is_not() -> None:
+def test_the_rest_is_unserved_if_one_with_tasks_is_unserved() -> None:
     largest = Largest(["tenant-*"], top=0)
     [rest] = largest.choose([queue("tenant-1", 5), queue("tenant-2", 0, served=False)], all_seen=True).queues
     assert rest.served
@@ -70,7 +70,7 @@ def test_the_rest_is_not_served_when_one_with_tasks_is_not() -> None:
     assert not rest.served
 
 
-def test_what_was_accepted_never_goes_back_while_queues_come_and_go() -> None:
+def test_the_accepted_count_never_decreases_while_queues_come_and_go() -> None:
     largest = Largest(["tenant-*"], top=2)
 
     def accepted(*states: QueueState, all_seen: bool = True) -> int:
@@ -84,7 +84,7 @@ def test_what_was_accepted_never_goes_back_while_queues_come_and_go() -> None:
     assert accepted(queue("tenant-*", accepted=5), all_seen=False) == 16, "not all of them were looked at"
 
 
-def test_a_shown_queue_has_its_pattern_and_a_pattern_its_oldest_age() -> None:
+def test_shown_queues_have_their_pattern_and_patterns_their_oldest_age() -> None:
     states = [*tenants([3, 9]), replace(queue("tenant-paused", 1, age_us=99), paused=True), queue("eu-1", 5, age_us=4)]
     shown = Largest(["tenant-*", "eu-*"], top=2).choose(states, all_seen=True)
 

@@ -34,7 +34,7 @@ def others(*known: Node) -> list[tuple[str, str, float]]:
     return [(row["node"], row["state"], row["seen_seconds_ago"]) for row in rows]
 
 
-def test_this_node_comes_first_and_is_shown_once_as_it_is_now() -> None:
+def test_this_node_is_shown_first_and_only_once() -> None:
     rows = node_status.node_rows(seen(), [node("a"), node("this"), node("b")])
     assert [(row["node"], row["is_this"]) for row in rows] == [("this", True), ("a", False), ("b", False)]
     assert rows[0]["seen_seconds_ago"] == 0.0
@@ -42,16 +42,16 @@ def test_this_node_comes_first_and_is_shown_once_as_it_is_now() -> None:
 
 
 @pytest.mark.parametrize("state", ["starting", "draining"])
-def test_a_node_that_was_leaving_or_starting_is_not_lost(state: str) -> None:
+def test_a_silent_node_that_was_starting_or_draining_is_not_lost(state: str) -> None:
     assert others(node("a", state, left_seconds=-1.0)) == []
     assert others(node("a", state)) == [("a", state, 5.0)]
 
 
-def test_a_silent_node_is_lost_for_as_long_as_it_has_been_silent() -> None:
+def test_a_lost_node_shows_how_long_it_has_been_silent() -> None:
     assert others(node("a", left_seconds=-40.0)) == [("a", "lost", 60.0)]
 
 
-def test_this_node_counts_its_workers_and_what_they_run() -> None:
+def test_this_node_counts_its_workers_and_their_tasks() -> None:
     master = Member(MASTER_SLOT, Role.MASTER, 1, Phase.IDLE, 0.1)
     workers = [
         Member(WORKER_SLOT, Role.WORKER, 2, Phase.BUSY, 0.1, (NEVER_USED, NEVER_USED), concurrency=5),
@@ -64,5 +64,5 @@ def test_this_node_counts_its_workers_and_what_they_run() -> None:
     assert (report.last_death, report.url) == ("worker in slot 9: killed by SIGSEGV", "http://web-1:9477/")
 
 
-def test_a_node_whose_master_is_gone_is_lost_to_itself_too() -> None:
+def test_a_node_without_a_master_reports_itself_as_lost() -> None:
     assert node_status.own_report(seen()).state == "lost"

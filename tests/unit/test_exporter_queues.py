@@ -92,7 +92,7 @@ def read_until(watched: QueueWatch, *, known: bool) -> QueueReading | None:
     return reading
 
 
-def test_a_reading_holds_the_audit_and_how_far_the_clocks_are_apart() -> None:
+def test_a_reading_has_the_audit_and_the_clock_offset() -> None:
     reading = read_until(watch(Redis()), known=True)
     assert reading is not None
     assert reading.missing_tasks == 2
@@ -121,7 +121,7 @@ def soon_old(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.usefixtures("soon_old")
 @pytest.mark.parametrize("failure", [ConnectionLost("gone"), ValueError("not an overview"), TypeError("None")])
-def test_after_a_failure_there_is_no_reading_until_a_new_connection_works(failure: Exception) -> None:
+def test_after_a_failure_nothing_is_read_until_a_reconnect(failure: Exception) -> None:
     on = Redis()
     watched = watch(on)
     read_until(watched, known=True)
@@ -147,7 +147,7 @@ def test_a_call_after_the_server_closed_an_idle_connection_succeeds() -> None:
 
 
 @pytest.mark.usefixtures("soon_old")
-def test_a_hanging_server_is_not_waited_for_and_its_late_reply_is_not_fresh() -> None:
+def test_readers_do_not_wait_for_a_hanging_server() -> None:
     on = Redis()
     on.answers.clear()
     watched = watch(on)
@@ -160,7 +160,7 @@ def test_a_hanging_server_is_not_waited_for_and_its_late_reply_is_not_fresh() ->
     assert on.overviews >= 2, "the late answer was old already, so it was asked again"
 
 
-def test_while_a_reply_takes_long_the_last_one_is_shown_until_it_is_stale(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_during_a_slow_reply_the_last_one_is_shown_until_stale(monkeypatch: pytest.MonkeyPatch) -> None:
     on = Redis()
     watched = watch(on)
     known = read_until(watched, known=True)
@@ -173,7 +173,7 @@ def test_while_a_reply_takes_long_the_last_one_is_shown_until_it_is_stale(monkey
 
 
 @pytest.mark.parametrize(("limit", "reader", "asked"), [(30.0, 30.0, 1), (-1.0, -1.0, 1), (-1.0, 30.0, 2)])
-def test_without_a_reader_only_a_slow_server_is_queried_again_for_a_while(
+def test_without_readers_only_a_slow_server_is_queried_again(
     monkeypatch: pytest.MonkeyPatch, limit: float, reader: float, asked: int
 ) -> None:
     """`limit`: over which an answer took long; `reader`: for how long one is remembered."""
@@ -189,7 +189,7 @@ def test_without_a_reader_only_a_slow_server_is_queried_again_for_a_while(
     assert on.overviews == asked
 
 
-def test_after_a_call_without_a_reply_the_next_one_waits_briefly(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_calls_fail_without_a_reply_and_succeed_later(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(redis_thread, "CALL_SECONDS", 0.3)
     monkeypatch.setattr(redis_thread, "LIMIT_SECONDS", 0.1)
     on = Redis()

@@ -28,7 +28,7 @@ def wait_for(renderer: Renderer) -> list[tuple[PendingPage, HttpResponse]]:
     return list(renderer.made())
 
 
-def test_pages_are_made_in_turn_and_what_is_to_be_done_between_them_is(client: HttpClient) -> None:
+def test_pages_are_made_with_other_work_between_them(client: HttpClient) -> None:
     done: list[str] = []
 
     def make(request: HttpRequest) -> HttpResponse:
@@ -43,7 +43,7 @@ def test_pages_are_made_in_turn_and_what_is_to_be_done_between_them_is(client: H
     assert list(renderer.made()) == []
 
 
-def test_scrapes_and_other_pages_are_made_by_turns(client: HttpClient) -> None:
+def test_scrapes_and_other_pages_are_rendered_alternately(client: HttpClient) -> None:
     made: list[str] = []
     may_begin = threading.Event()
 
@@ -65,7 +65,7 @@ def test_scrapes_and_other_pages_are_made_by_turns(client: HttpClient) -> None:
     assert made[:5].count("/metrics") == 2
 
 
-def test_a_failure_between_pages_is_raised_where_the_process_ends_of_it() -> None:
+def test_a_failure_between_pages_is_raised_to_the_caller() -> None:
     def fail() -> None:
         raise LookupError("no slot")
 

@@ -122,7 +122,7 @@ def test_the_reading_of_redis_becomes_gauges_in_seconds() -> None:
 FOLDED = Fold(frozenset([("queue", "mail"), ("queue", "stray")]))
 
 
-def test_queues_for_which_the_bound_has_no_room_are_one_in_the_gauges() -> None:
+def test_queues_beyond_the_bound_are_summed_in_the_gauges() -> None:
     states = [QueueState(name, 1, 0, 0, 0, 0, 2, 0, 0, paused=False, served=True) for name in ("mail", "bulk", "stray")]
     shown = Largest(["mail", "bulk"], 1).choose(states, all_seen=True)
     samples = Samples()
@@ -131,7 +131,7 @@ def test_queues_for_which_the_bound_has_no_room_are_one_in_the_gauges() -> None:
     assert dict(samples.series(m.TASKS_ENQUEUED)) == {("bulk",): (2,), ("_other",): (4,)}
 
 
-def test_queues_shown_as_one_may_be_late_as_often_as_all_of_them() -> None:
+def test_folded_queues_have_their_average_lag_target() -> None:
     starts, samples = Samples(), Samples()
     starts.put(m.TASK_STARTS, ("mail", "immediate"), 899.0)
     starts.put(m.TASK_STARTS, ("bulk", "immediate"), 99.0)
@@ -141,7 +141,7 @@ def test_queues_shown_as_one_may_be_late_as_often_as_all_of_them() -> None:
     assert (samples.value(m.QUEUES_SHOWN), samples.value(m.QUEUES_FOLDED)) == (0, 2)
 
 
-def test_processor_time_is_that_of_the_dead_and_of_who_lives_and_never_goes_back() -> None:
+def test_processor_time_of_dead_and_live_processes_never_decreases() -> None:
     totals = CpuTotals()
 
     def total(dead: float, living: float | None) -> float | None:

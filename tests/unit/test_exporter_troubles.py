@@ -30,7 +30,7 @@ def test_counts_of_a_young_fleet_before_the_first_reading_are_included() -> None
     assert (recent.total(m.LOG_LINES_DROPPED), recent.of(m.ADOPT_ERRORS)) == (7, {"old": 1})
 
 
-def test_counts_of_an_old_fleet_before_a_new_exporter_are_not_recent() -> None:
+def test_counts_from_before_a_new_exporter_are_not_recent() -> None:
     watch = ProblemWatch()
     watch.note(samples(started_ago=86_400.0, lines=7))
     assert watch.recent().total(m.LOG_LINES_DROPPED) == 0
@@ -38,13 +38,13 @@ def test_counts_of_an_old_fleet_before_a_new_exporter_are_not_recent() -> None:
     assert watch.recent().total(m.LOG_LINES_DROPPED) == 2
 
 
-def test_only_occurrences_that_were_missed_are_troubles() -> None:
+def test_only_missed_occurrences_are_troubles() -> None:
     watch = ProblemWatch()
     watch.note(samples(enqueued=100, missed=2))
     assert watch.recent().of(m.SCHEDULE_OCCURRENCES) == {"nightly": 2}
 
 
-def test_the_worst_lag_is_exact_and_kept_after_the_peak_has_gone() -> None:
+def test_the_worst_lag_is_exact_and_kept_after_the_peak() -> None:
     watch = ProblemWatch()
     watch.note(samples(misses=3, worst=61.25))
     seen_by = time.time()
@@ -61,7 +61,7 @@ def test_a_throttled_start_is_never_late() -> None:
     assert watch.recent().late.get("mail", LateStarts()).number == 0
 
 
-def test_what_is_longer_ago_is_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_old_counts_and_lags_are_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
     watch = ProblemWatch()
     watch.note(samples(misses=3, worst=61.0, lines=7))
     monkeypatch.setattr(history, "LATE_SECONDS", 0.0)
@@ -71,7 +71,7 @@ def test_what_is_longer_ago_is_forgotten(monkeypatch: pytest.MonkeyPatch) -> Non
     assert watch.recent().total(m.LOG_LINES_DROPPED) == 0
 
 
-def test_a_pool_is_short_from_when_it_lacked_a_worker_until_it_has_all() -> None:
+def test_a_pool_is_short_until_it_has_all_workers() -> None:
     watch, made = ProblemWatch(), samples()
     made.put(m.WORKERS_DESIRED, ("default",), 2)
     made.put(m.WORKERS, ("default", "running"), 1)

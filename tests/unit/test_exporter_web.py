@@ -51,7 +51,7 @@ def test_an_internal_failure_is_a_500_response_and_logged(path: str, capfd: pyte
 
 
 @pytest.mark.parametrize("number", ["9" * 5000, "-1", "x", ""])
-def test_a_number_of_an_event_that_is_none_leaves_out_nothing(number: str) -> None:
+def test_an_invalid_event_number_filters_no_events(number: str) -> None:
     settings = exporter_settings({}, ServerSettings("redis://127.0.0.1:1/0", "web"))
     memory = SlotMemory.create(8)
     SharedText(memory.slot(MASTER_SLOT).far_spare).publish(MasterSnapshot(events=(EVENT,)).to_json(8192))

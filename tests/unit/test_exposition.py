@@ -58,7 +58,7 @@ def test_every_metric_is_read_back_as_it_is_declared(wanted: ScrapeOptions) -> N
     assert families == {}
 
 
-def test_the_two_formats_say_the_same() -> None:
+def test_both_formats_have_the_same_samples() -> None:
     plain, openmetrics = read(every_metric()), read(every_metric(), OPENMETRICS)
     for found in (plain, openmetrics):
         del found[m.COLLECT_SECONDS.name]
@@ -78,14 +78,14 @@ def test_a_histogram_is_cumulative_and_ends_with_its_count_and_sum() -> None:
 
 @pytest.mark.parametrize("wanted", [PLAIN, OPENMETRICS], ids=str)
 @pytest.mark.parametrize("value", [0.0, 1.0, 1e-9, 123456789.5, 1e300, math.inf, -math.inf])
-def test_a_number_is_read_back_as_it_was(value: float, wanted: ScrapeOptions) -> None:
+def test_a_number_is_parsed_as_it_was_written(value: float, wanted: ScrapeOptions) -> None:
     samples = Samples()
     samples.put(m.REDIS_CLOCK_OFFSET, (), value)
     (sample,) = read(samples, wanted)[m.REDIS_CLOCK_OFFSET.name]
     assert sample.value == value
 
 
-def test_text_from_outside_stays_between_its_quotes() -> None:
+def test_text_from_outside_is_escaped_in_labels() -> None:
     samples = Samples()
     samples.add(m.CLAIMS, ('a"b\\c\nd',), (3.0,))
     for wanted in (PLAIN, OPENMETRICS):
@@ -96,13 +96,13 @@ def test_text_from_outside_stays_between_its_quotes() -> None:
         }  # by `printable`, then as labels are
 
 
-def test_every_series_says_of_which_fleet_it_is() -> None:
+def test_every_series_has_the_fleet_as_a_label() -> None:
     found = [sample for samples in read(every_metric()).values() for sample in samples]
     assert len(found) > 150
     assert {sample.labels["fleet"] for sample in found} == {"shop"}
 
 
-def test_exemplars_stand_behind_their_bucket_in_openmetrics_alone() -> None:
+def test_exemplars_follow_their_bucket_in_openmetrics_only() -> None:
     samples = Samples()
     samples.add(m.TASK_LAG, ("mail", "retry"), (1.0,) * 22)
     seen = Exemplar({"task_id": "id-1"}, 0.04, 1000.25)
@@ -114,19 +114,19 @@ def test_exemplars_stand_behind_their_bucket_in_openmetrics_alone() -> None:
     assert str(exemplar.timestamp) == "1000.250000000"
 
 
-def test_a_series_whose_beginning_nobody_knows_says_none() -> None:
+def test_a_series_with_an_unknown_start_has_no_created_sample() -> None:
     samples = Samples()
     samples.put(m.TASKS_ENQUEUED, ("mail",), 1)
     assert "_created" not in written(samples, ScrapeOptions(ACCEPT, created=True))
 
 
 @pytest.mark.parametrize("name", ["rota_task_lag_seconds", "rota_task_lag_seconds_bucket", "rota_claims_total"])
-def test_who_asks_for_some_names_gets_those(name: str) -> None:
+def test_a_scrape_of_some_names_returns_only_those(name: str) -> None:
     found = read(every_metric(), ScrapeOptions(names=frozenset([name])))
     assert {sample.removesuffix("_total").partition("_seconds")[0] for sample in found} == {
         name.removesuffix("_total").partition("_seconds")[0]
     }
 
 
-def test_a_metric_without_samples_is_absent_and_the_last_says_how_long_it_took() -> None:
+def test_without_samples_only_the_duration_of_the_scrape_is_returned() -> None:
     assert list(read(Samples())) == [m.COLLECT_SECONDS.name]

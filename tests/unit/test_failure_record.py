@@ -18,7 +18,7 @@ class _UntraceableError(Exception):
         raise RuntimeError(name)
 
 
-def test_it_keeps_the_beginning_of_the_error_and_the_end_of_the_traceback() -> None:
+def test_a_record_keeps_the_error_start_and_the_traceback_end() -> None:
     written = FailureRecord("retries", "e" * 5000, 11, "first" + "t" * 9000 + "last").to_json(AT)
     record = json.loads(written)
     assert len(written) < 6000
@@ -27,18 +27,18 @@ def test_it_keeps_the_beginning_of_the_error_and_the_end_of_the_traceback() -> N
     assert (record["reason"], record["attempt"], record["at"]) == ("retries", 11, "2026-01-02T03:04:05.000+00:00")
 
 
-def test_what_is_not_known_is_left_out() -> None:
+def test_unknown_fields_are_left_out() -> None:
     assert set(json.loads(FailureRecord("lost", "gone").to_json(AT))) == {"reason", "error", "at"}
 
 
-def test_an_exception_that_cannot_be_shown_is_named_all_the_same() -> None:
+def test_an_exception_whose_text_fails_is_still_named() -> None:
     assert error_line(_UnspeakableError()) == "_UnspeakableError: (its text cannot be made)"
     assert "_UnspeakableError" in traceback_text(_UnspeakableError())
 
 
-def test_an_exception_whose_traceback_cannot_be_made_is_named_all_the_same() -> None:
+def test_an_exception_whose_traceback_fails_is_still_named() -> None:
     assert traceback_text(_UntraceableError("why")) == "_UntraceableError: why"
 
 
-def test_text_that_is_not_unicode_is_written_all_the_same() -> None:
+def test_text_that_is_not_unicode_is_written_with_replacements() -> None:
     assert json.loads(FailureRecord("retries", "bad \udc80 text").to_json(AT))["error"] == "bad ? text"

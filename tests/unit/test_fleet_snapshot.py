@@ -52,7 +52,7 @@ def shown(*slots: Member, **said: Any) -> dict[str, Any]:
     return seen(*slots, **said).to_json()
 
 
-def test_slots_and_the_masters_report_are_one_row() -> None:
+def test_slots_and_the_masters_report_are_joined_in_one_row() -> None:
     found = shown(MASTER, POLLER, WORKER)
     assert [row["slot"] for row in found["processes"]] == [0, 4, 8]
     row = found["processes"][2]
@@ -69,7 +69,7 @@ def test_slots_and_the_masters_report_are_one_row() -> None:
     assert (found["state"], found["started_at"]) == ("running", 4940.0)
 
 
-def test_a_child_without_a_process_is_shown_as_the_master_reports_it() -> None:
+def test_a_child_without_a_process_is_shown_from_the_masters_report() -> None:
     starting = ChildFacts(9, "mail", 2, "registering")
     row = shown(MASTER, children=(starting,))["processes"][1]
     assert (row["slot"], row["role"], row["pid"], row["state"]) == (9, "worker", 0, "registering")
@@ -87,7 +87,7 @@ def test_a_pool_in_back_off_has_its_state() -> None:
     assert found["held"][0]["next_try_seconds"] == 5.0
 
 
-def test_probes_the_command_and_the_status_judge_alike() -> None:
+def test_probes_command_and_status_agree_on_readiness() -> None:
     cases: tuple[tuple[tuple[Member, ...], dict[str, Any]], ...] = (
         ((MASTER, POLLER, WORKER), {}),
         ((MASTER, WORKER), {"redis_up": False}),
@@ -101,14 +101,14 @@ def test_probes_the_command_and_the_status_judge_alike() -> None:
         assert node_verbs.judge(status, node_verbs.READY) == (probe.ok, one_line(probe.to_json()))
 
 
-def test_the_page_explains_every_key() -> None:
+def test_the_status_page_explains_every_key() -> None:
     explained = set(re.findall(r"`([a-z_0-9]+)`", STATUS_PAGE.read_text(encoding="utf-8")))
     found = shown(MASTER, POLLER, WORKER)
     rows = (found, *found["processes"], *found["pools"], *found["processes"][2]["tasks"])
     assert {key for row in rows for key in row} - explained == set()
 
 
-def test_tasks_of_a_process_that_runs_several_have_a_row_each() -> None:
+def test_each_task_of_a_concurrent_worker_has_a_row() -> None:
     second = MemberTask(TASK.task._replace(task_index=2), 1.0, 1.0)
     several = Member(8, Role.WORKER, 77, Phase.BUSY, 0.5, (TASK, second), 10)
     rows = rows_by_task(shown(MASTER, several, children=())["processes"])

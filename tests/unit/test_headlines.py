@@ -300,7 +300,7 @@ CASES: list[tuple[Callable[[Status], None], str, str, str]] = [
 
 
 @pytest.mark.parametrize(("change", "level", "text", "where"), CASES)
-def test_each_trouble_is_named_by_its_cause(
+def test_each_trouble_has_a_headline_with_its_cause(
     change: Callable[[Status], None], level: str, text: str, where: str
 ) -> None:
     status = healthy()
@@ -338,7 +338,7 @@ def test_only_the_first_sentence_of_a_refusal_is_quoted() -> None:
     )
 
 
-def test_a_quiet_node_is_named_once_and_as_the_cause() -> None:
+def test_a_quiet_node_is_named_first_and_as_the_cause() -> None:
     status = healthy() | {"quiet_seconds": 90.0, "ready": QUIET, "queues": [LATE]}
     late = "queue mail is late: 1 m 34 s, its objective is 5.0 s; this node is quiet"
     assert [row["text"] for row in headlines(status)] == [
@@ -347,12 +347,12 @@ def test_a_quiet_node_is_named_once_and_as_the_cause() -> None:
     ]
 
 
-def test_lateness_of_what_started_here_is_known_without_redis() -> None:
+def test_lateness_of_local_starts_is_known_without_redis() -> None:
     status = healthy() | {"queues": [LATE | {"state": None}], "queue_states_age_seconds": None}
     assert any(row["text"].startswith("queue mail is late: 1 m 34 s") for row in headlines(status))
 
 
-def test_queues_that_redis_did_not_return_are_not_called_in_time() -> None:
+def test_unknown_queues_are_not_reported_as_in_time() -> None:
     for changes in ({"queue_states_age_seconds": None}, {"queue_states_age_seconds": None, "redis_asked": False}):
         status = healthy() | {"queues": [queue() | {"state": None}]} | changes
         assert not any("none is late" in row["text"] for row in headlines(status))
@@ -377,6 +377,6 @@ def test_a_cause_comes_before_its_consequences() -> None:
     assert [each["level"] for each in headlines(status)] == ["bad", "bad", "warn"]
 
 
-def test_there_are_never_more_lines_than_a_person_reads() -> None:
+def test_the_number_of_headlines_is_bounded() -> None:
     status = healthy() | {"queues": [queue(f"q{number}", dead=1) for number in range(200)]}
     assert len(headlines(status)) == MOST

@@ -31,14 +31,14 @@ _WORDS = st.integers(-(2**63), 2**63 - 1)
 
 
 @given(kill_policy=_VERDICTS | st.builds(KillPolicy, st.just(False), st.none(), st.integers(0, MOST_CRASHES)))
-def test_a_kill_policy_is_one_word_of_a_slot(kill_policy: KillPolicy) -> None:
+def test_a_kill_policy_survives_encoding_as_one_word(kill_policy: KillPolicy) -> None:
     word = kill_policy.to_word()
     assert 0 <= word < 2**63
     assert KillPolicy.from_word(word) == kill_policy
 
 
 @given(word=_WORDS)
-def test_any_word_of_a_slot_reads_as_a_kill_policy(word: int) -> None:
+def test_any_word_is_decoded_as_a_kill_policy(word: int) -> None:
     kill_policy = KillPolicy.from_word(word)
     assert 0 <= kill_policy.crash_limit <= 1023
     assert kill_policy.retry_us is None or 0 <= kill_policy.retry_us <= 1 << 52
@@ -48,19 +48,19 @@ def _policy(failures: int, **options: Any) -> KillPolicy:
     return kill_policy_of(TaskOptions(**options), failures, lambda: 0.5)
 
 
-def test_the_time_limit_spends_a_retry_with_the_back_off_of_the_task() -> None:
+def test_a_time_limit_uses_a_retry_with_the_tasks_back_off() -> None:
     assert _policy(0, retries=1, base=2.0) == KillPolicy(True, 1_000_000)
     assert _policy(1, retries=1) == KillPolicy(True, None)
     assert _policy(0, retries=0, crash_limit=7) == KillPolicy(True, None, 7)
 
 
-def test_the_rules_by_exception_hold_for_it_as_for_the_soft_limit() -> None:
+def test_retry_on_and_dead_on_apply_to_the_time_limit() -> None:
     assert _policy(0, dead_on=(TimeLimit,)).retry_us is None
     assert _policy(0, retry_on=(OSError,)).retry_us is None
     assert _policy(0, retry_on=(TimeLimit,), jitter=False).retry_us == 2_000_000
 
 
-def test_a_back_off_that_gives_no_delay_is_the_end_and_no_error() -> None:
+def test_a_back_off_that_fails_permits_no_retry() -> None:
     def sulk(failures: int) -> float:
         raise SystemExit(failures)
 
@@ -72,7 +72,7 @@ def test_an_at_most_once_task_has_the_default_kill_policy() -> None:
 
 
 @pytest.mark.parametrize("value", [-1, MOST_CRASHES + 1, True, 1.5, "3"])
-def test_a_crash_limit_that_cannot_be_is_refused_by_name(value: Any) -> None:
+def test_an_invalid_crash_limit_is_refused_by_name(value: Any) -> None:
     with pytest.raises((TypeError, ValueError), match="crash_limit"):
         check_options({"crash_limit": value})
 
@@ -104,12 +104,12 @@ def _ends(core: Core, worker: Child, task: TaskInSlot, why: Reason | None = Reas
     return reap
 
 
-def _told(core: Core, reap: ReapOwner, **reaped: Any) -> dict[str, dict[str, Any]]:
+def _events_after_reap(core: Core, reap: ReapOwner, **reaped: Any) -> dict[str, dict[str, Any]]:
     core.take(OwnerReaped(reap, Reaped(False, 1, (), (), **reaped)))
     return {event: dict(fields) for event, fields in core.logged if event.startswith("task.")}
 
 
-def test_a_task_over_its_hard_limit_is_retried_if_the_kill_policy_permits(core: Core, worker: Child) -> None:
+def test_a_task_over_its_hard_limit_is_retried_if_permitted(core: Core, worker: Child) -> None:
     reap = _ends(core, worker, _task(KillPolicy(True, 1_500_000)))
     (over_limit,) = reap.over_limit
     outcome = over_limit.outcome
@@ -117,7 +117,7 @@ def test_a_task_over_its_hard_limit_is_retried_if_the_kill_policy_permits(core: 
     assert (over_limit.entry.id, outcome.delay_us) == ("id", 1_500_000)
     record = json.loads(outcome.record)
     assert (record["reason"], record["limit"], record["limit_value"]) == ("time_limit", "time_limit_seconds", 2.0)
-    told = _told(core, reap)
+    told = _events_after_reap(core, reap)
     assert told[log_events.TASK_RETRIED]["retry_in_seconds"] == 1.5
     assert told[log_events.TASK_RETRIED]["attempt"] == 3
     counted = {effect.counter: effect.labels for effect in core.done(AddToCounter)}
@@ -125,19 +125,19 @@ def test_a_task_over_its_hard_limit_is_retried_if_the_kill_policy_permits(core: 
     assert counted[m.TASKS_PROCESSED] == ("mail", "send", "retry")
 
 
-def test_with_no_retry_left_it_is_dead_of_the_limit_at_once(core: Core, worker: Child) -> None:
+def test_with_no_retry_left_a_hard_limit_ends_the_task(core: Core, worker: Child) -> None:
     reap = _ends(core, worker, _task(KillPolicy(True, None)))
     (over_limit,) = reap.over_limit
     assert isinstance(over_limit.outcome, DeadOutcome)
     assert json.loads(over_limit.outcome.record)["reason"] == "time_limit"
-    assert _told(core, reap)[log_events.TASK_DEAD]["reason"] == "time_limit"
+    assert _events_after_reap(core, reap)[log_events.TASK_DEAD]["reason"] == "time_limit"
     counted = {effect.counter: effect.labels for effect in core.done(AddToCounter)}
     assert counted[m.TASKS_DEAD] == ("mail", "send", "time_limit")
 
 
 def test_a_task_that_was_settled_before_is_not_reported(core: Core, worker: Child) -> None:
     task = _task(KillPolicy(True, None))
-    assert _told(core, _ends(core, worker, task), stale=(task.entry,)) == {}
+    assert _events_after_reap(core, _ends(core, worker, task), stale=(task.entry,)) == {}
 
 
 @pytest.mark.parametrize(
@@ -157,14 +157,14 @@ def test_every_other_death_is_a_crash(core: Core, worker: Child, task: TaskInSlo
     assert len(reap.blame.ran) == 1
 
 
-def test_the_task_that_ran_is_judged_by_its_own_limit_of_crashes(core: Core, worker: Child) -> None:
+def test_a_crash_is_judged_by_the_tasks_own_crash_limit(core: Core, worker: Child) -> None:
     assert _ends(core, worker, _task(KillPolicy(crash_limit=7)), None).blame.crash_limit == 7
 
 
-def test_a_task_without_a_limit_of_its_own_is_judged_by_that_of_the_fleet(core: Core, worker: Child) -> None:
+def test_a_crash_is_judged_by_the_default_limit_otherwise(core: Core, worker: Child) -> None:
     assert _ends(core, worker, _task(KillPolicy()), None).blame.crash_limit == DEFAULT_CRASH_LIMIT
 
 
-def test_a_worker_killed_at_the_end_of_the_fleet_leaves_a_record_without_blame(core: Core, worker: Child) -> None:
+def test_a_worker_killed_at_shutdown_records_the_attempt_without_blame(core: Core, worker: Child) -> None:
     blame = _ends(core, worker, _task(KillPolicy()), Reason.STOP).blame
     assert (blame.crash, [task_id for task_id, _ in blame.ran]) == (None, ["id"])

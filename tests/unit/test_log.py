@@ -40,7 +40,7 @@ def _lines(fd: int) -> list[dict[str, Any]]:
     return [json.loads(line) for line in os.read(fd, 1 << 20).splitlines()]
 
 
-def test_a_line_carries_time_level_event_and_bound_fields_first(pipe: tuple[int, int]) -> None:
+def test_a_line_begins_with_time_level_and_event(pipe: tuple[int, int]) -> None:
     rota_log.configure(LogSettings(), fd=pipe[1], slot=3)
     rota_log.logger().info(log_events.TASK_DONE, task_id="a")
     (line,) = _lines(pipe[0])
@@ -84,7 +84,7 @@ def test_a_full_pipe_drops_the_line_and_counts_it(pipe: tuple[int, int]) -> None
     assert not fcntl.fcntl(pipe[1], fcntl.F_GETFL) & os.O_NONBLOCK, "our flag must not leak to others"
 
 
-def test_what_others_print_into_a_redirected_log_overwrites_none_of_its_lines(tmp_path: Path) -> None:
+def test_foreign_output_overwrites_no_lines_of_a_redirected_log(tmp_path: Path) -> None:
     shells = os.open(tmp_path / "log", os.O_WRONLY | os.O_CREAT)  # as `> log` opens it, without O_APPEND
     os.write(shells, b"printed before\n")
     rota_log.configure(LogSettings(), fd=shells)
@@ -109,7 +109,7 @@ def test_a_socket_as_stderr_is_written_without_blocking() -> None:
         assert rota_log.counts().dropped > before
 
 
-def test_a_reader_that_left_is_not_our_problem() -> None:
+def test_a_line_is_dropped_and_counted_if_the_reader_left() -> None:
     reading, writing = os.pipe()
     rota_log.configure(LogSettings(), fd=writing)
     os.close(reading)
@@ -139,7 +139,7 @@ def _run_foreign(*args: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run([sys.executable, "-c", _FOREIGN, *args], capture_output=True, text=True, check=True)
 
 
-def test_the_standard_librarys_logging_goes_down_the_same_chain() -> None:
+def test_records_of_standard_logging_are_written_to_the_same_log() -> None:
     line = json.loads(_run_foreign().stderr)
     assert (line["event"], line["logger"], line["level"]) == ("slow query 50%", "shop.db", "warning")
 
@@ -148,7 +148,7 @@ def test_an_application_that_set_up_its_logging_keeps_it() -> None:
     assert _run_foreign("basic").stderr == "theirs slow query 50%\n"
 
 
-def test_logging_as_json_brings_neither_asyncio_nor_structlog_into_the_process() -> None:
+def test_logging_as_json_imports_neither_asyncio_nor_structlog() -> None:
     assert _run_foreign().stdout == "False False False\n"
 
 
@@ -160,7 +160,7 @@ def test_no_color_is_respected_and_an_unknown_format_refused(pipe: tuple[int, in
         rota_log.configure(LogSettings(format="xml"), fd=pipe[1])  # type: ignore[arg-type]  # that is the claim
 
 
-def test_a_line_for_people_is_one_line_of_a_terminal_and_begins_with_what_they_look_for(pipe: tuple[int, int]) -> None:
+def test_a_console_line_is_short_with_event_process_and_task_first(pipe: tuple[int, int]) -> None:
     own = rota_log.of_process("worker", "shop", "host.1a2b3c4d", pool="default", slot=3)
     rota_log.configure(LogSettings(format="console"), fd=pipe[1], **own)
     task = {"task_id": "7f3a9b1c2d4e5f60718293a4b5c6d7e8", "task": "orders.sync", "queue": "default"}
@@ -175,7 +175,7 @@ def test_a_line_for_people_is_one_line_of_a_terminal_and_begins_with_what_they_l
     assert retried.endswith('kind=retry attempt=2 error="a b"')
 
 
-def test_the_slot_in_a_line_of_the_master_is_that_of_a_child(pipe: tuple[int, int]) -> None:
+def test_a_slot_in_a_line_of_the_master_is_a_childs(pipe: tuple[int, int]) -> None:
     rota_log.configure(LogSettings(format="console"), fd=pipe[1], **rota_log.of_process("master", "shop", "host"))
     rota_log.logger().warning(log_events.WORKER_KILLED, child="worker", slot=4)
     assert os.read(pipe[0], 4096).decode().split()[3:] == ["master", "child=worker", "slot=4"]
@@ -187,7 +187,7 @@ def _recurse(depth: int, message: str) -> None:
     _recurse(depth - 1, message)
 
 
-def test_where_a_line_is_too_long_a_message_is_cut_before_the_frames_of_its_traceback(pipe: tuple[int, int]) -> None:
+def test_a_long_message_is_cut_before_the_traceback_frames(pipe: tuple[int, int]) -> None:
     message = "m" * 2730
     rota_log.configure(LogSettings(), fd=pipe[1])
     try:
@@ -201,7 +201,7 @@ def test_where_a_line_is_too_long_a_message_is_cut_before_the_frames_of_its_trac
     assert line["truncated"] is True
 
 
-def test_a_traceback_that_fits_is_whole(pipe: tuple[int, int]) -> None:
+def test_a_traceback_that_fits_is_not_cut(pipe: tuple[int, int]) -> None:
     rota_log.configure(LogSettings(), fd=pipe[1])
     rota_log.logger().error(log_events.TASK_DEAD, exc_info=ValueError("m" * 2730))
     (line,) = _lines(pipe[0])
@@ -212,7 +212,7 @@ def _of_task() -> dict[str, object]:
     return {"task_id": "a", "task": "resize"}
 
 
-def test_what_is_printed_becomes_lines_that_say_in_which_task(pipe: tuple[int, int]) -> None:
+def test_printed_text_is_logged_with_its_task(pipe: tuple[int, int]) -> None:
     rota_log.configure(LogSettings(), fd=pipe[1])
     out, err = PrintedLines("stdout", _of_task), PrintedLines("stderr", dict)
     print("one\ntwo", 3, file=out)
@@ -229,7 +229,7 @@ def test_what_is_printed_becomes_lines_that_say_in_which_task(pipe: tuple[int, i
     assert (long["truncated"], long["stream"]) == (True, "stdout")
 
 
-def test_who_prints_where_nobody_reads_is_not_held_up(pipe: tuple[int, int]) -> None:
+def test_printing_to_a_full_pipe_does_not_block(pipe: tuple[int, int]) -> None:
     rota_log.configure(LogSettings(), fd=pipe[1])
     before = rota_log.counts().dropped
     for _ in range(200):  # a pipe holds 65,536 bytes
@@ -251,7 +251,7 @@ def test_threads_that_print_at_once_lose_nothing(tmp_path: Path) -> None:
     os.close(fd)
 
 
-def test_once_a_minute_means_once_for_each_thing() -> None:
+def test_once_a_minute_counts_each_key_separately() -> None:
     now = 100.0
     rarely = OnceAMinute(lambda: now)
     assert [rarely.is_due("reap"), rarely.is_due("reap"), rarely.is_due("renew")] == [True, False, True]
@@ -295,7 +295,7 @@ def _received(writes: socket.socket) -> list[bytes]:
     return received
 
 
-def test_lines_that_are_held_are_written_together_as_many_as_one_write_may_have(writes: socket.socket) -> None:
+def test_held_lines_are_written_together_up_to_one_write(writes: socket.socket) -> None:
     for _ in range(20):
         rota_log.logger().hold(_ABOUT_A_TENTH)
     assert _received(writes) == [_ABOUT_A_TENTH * 9] * 2
@@ -305,14 +305,14 @@ def test_lines_that_are_held_are_written_together_as_many_as_one_write_may_have(
     assert _SLOT.held_lines.left_behind() == b""
 
 
-def test_any_other_line_is_written_behind_those_that_are_held(writes: socket.socket) -> None:
+def test_other_lines_are_written_after_the_held_ones(writes: socket.socket) -> None:
     rota_log.logger().hold(_ABOUT_A_TENTH)
     rota_log.logger().info(log_events.TASK_STALE)
     held, line = _received(writes)
     assert (held, json.loads(line)["event"]) == (_ABOUT_A_TENTH, "task.stale")
 
 
-def test_another_thread_and_a_copy_of_the_process_leave_alone_what_is_held(writes: socket.socket) -> None:
+def test_other_threads_and_forks_do_not_write_held_lines(writes: socket.socket) -> None:
     rota_log.logger().hold(_ABOUT_A_TENTH)
     thread = threading.Thread(target=rota_log.logger().write, args=(b"of a thread\n",))
     thread.start()
@@ -326,7 +326,7 @@ def test_another_thread_and_a_copy_of_the_process_leave_alone_what_is_held(write
     assert _received(writes) == [_ABOUT_A_TENTH]
 
 
-def test_of_lines_that_are_held_and_cannot_be_written_each_is_counted(writes: socket.socket) -> None:
+def test_each_held_line_that_is_dropped_is_counted(writes: socket.socket) -> None:
     before = rota_log.counts().dropped
     for _ in range(4):
         rota_log.logger().hold(_ABOUT_A_TENTH)
@@ -377,7 +377,7 @@ def _pairs(line: bytes | str) -> list[tuple[str, Any]]:
     st.dictionaries(_names, _values, max_size=6),
 )
 @example("info", "\ud800", {}, {"slot": "\ud800", "x": ["\udfff"]})
-def test_a_line_has_the_fields_values_and_order_of_its_plain_encoding(
+def test_a_line_equals_its_plain_json_encoding(
     level: str, event: str, bound: dict[str, Any], fields: dict[str, Any]
 ) -> None:
     line = JsonLines(bound, Counts())(level, event, dict(fields))
@@ -397,9 +397,7 @@ _SECONDS = 1.23456789
 )
 @example("100 %s %d", {"a%d": "%s"}, {"%s": "%", "seconds": float})
 @example("x" * LINE_BYTES, {}, {"slot": 3})
-def test_a_form_makes_the_line_that_its_fields_would_make(
-    text: str, bound: dict[str, Any], more: dict[str, Any]
-) -> None:
+def test_a_form_writes_the_same_line_as_its_fields(text: str, bound: dict[str, Any], more: dict[str, Any]) -> None:
     lines = JsonLines(bound, Counts())
     form = Form(lines, "info", "50 %s", {"task_id": str, **more})
     values = [{int: 7, float: _SECONDS}[value] for value in more.values() if isinstance(value, type)]
@@ -412,7 +410,7 @@ def _without_time(line: bytes) -> list[tuple[str, Any]]:
 
 
 @pytest.mark.parametrize("size", [LINE_BYTES // 2, LINE_BYTES, LINE_BYTES * 3])
-def test_a_line_is_whole_up_to_the_limit_and_cut_and_counted_beyond(size: int) -> None:
+def test_a_line_is_cut_and_counted_beyond_the_limit(size: int) -> None:
     counts = Counts()
     lines = JsonLines({"slot": 3}, counts)
     room = LINE_BYTES - len(lines("info", "task.done", {"text": ""}))
@@ -423,7 +421,7 @@ def test_a_line_is_whole_up_to_the_limit_and_cut_and_counted_beyond(size: int) -
     assert (json.loads(cut)["truncated"], json.loads(cut)["slot"], counts.truncated) == (True, 3, 1)
 
 
-def test_what_json_cannot_take_is_written_as_its_repr_and_raises_nothing() -> None:
+def test_values_that_are_not_json_are_written_as_their_repr() -> None:
     circle: list[Any] = []
     circle.append(circle)
     lines = JsonLines({}, Counts())
@@ -431,13 +429,13 @@ def test_what_json_cannot_take_is_written_as_its_repr_and_raises_nothing() -> No
     assert (line["circle"], line["keys"], line["text"]) == ("[[...]]", "{(1, 2): 3}", "x")
 
 
-def test_an_exception_stands_at_the_end_of_its_line_whatever_is_bound() -> None:
+def test_an_exception_is_the_last_field_of_its_line() -> None:
     line = json.loads(JsonLines({"slot": 3}, Counts())("error", "task.dead", {"exc_info": ValueError("x"), "a": 1}))
     assert list(line) == ["timestamp", "level", "event", "slot", "a", "exception"]
     assert line["exception"].endswith("ValueError: x")
 
 
-def test_the_exception_in_hand_is_taken_for_true() -> None:
+def test_exc_info_true_means_the_current_exception() -> None:
     try:
         json.loads("{")
     except ValueError:
@@ -455,7 +453,7 @@ def test_the_time_of_a_line_is_utc_to_the_microsecond(at_ns: int) -> None:
         assert clock() == clock()
 
 
-def test_a_field_that_is_bound_already_takes_the_place_of_the_bound_one(pipe: tuple[int, int]) -> None:
+def test_a_field_replaces_the_bound_one_in_its_place(pipe: tuple[int, int]) -> None:
     rota_log.configure(LogSettings(), fd=pipe[1], slot=3, role="worker")
     rota_log.logger().info(log_events.TASK_DONE, slot=4)
     (line,) = _lines(pipe[0])

@@ -10,7 +10,7 @@ FOR_EVER = Login("shop", "word", NOW)
 OF_A_MINUTE = Login("shop", "word", NOW, NOW + 60)
 
 
-def test_a_login_without_an_end_is_asked_for_only_when_it_is_refused_or_another_provider_set() -> None:
+def test_a_login_without_expiry_is_renewed_after_refusal_or_new_provider() -> None:
     plan = RenewalPlan(FOR_EVER, "a:b")
     assert not plan.is_due("a:b", NOW + 1e9)
     assert plan.is_due("c:d", NOW)
@@ -18,14 +18,14 @@ def test_a_login_without_an_end_is_asked_for_only_when_it_is_refused_or_another_
     assert plan.is_due("a:b", NOW)
 
 
-def test_a_login_is_asked_for_when_a_fifth_of_its_life_is_left() -> None:
+def test_a_login_is_renewed_after_four_fifths_of_its_time() -> None:
     plan = RenewalPlan(OF_A_MINUTE, "a:b")
     assert [plan.is_due("a:b", NOW + seconds) for seconds in (0, 47.9, 48, 90)] == [False, False, True, True]
     plan.provider_called("a:b", Login("shop", "next", NOW + 48, NOW + 108), NOW + 48)
     assert not plan.is_due("a:b", NOW + 80)
 
 
-def test_a_provider_that_does_not_help_is_asked_at_growing_intervals() -> None:
+def test_a_provider_that_does_not_help_is_called_with_back_off() -> None:
     plan, now, provider_called = RenewalPlan(FOR_EVER, "a:b", is_refused=True), NOW, 0
     while now < NOW + 600:
         if plan.is_due("a:b", now):
@@ -36,7 +36,7 @@ def test_a_provider_that_does_not_help_is_asked_at_growing_intervals() -> None:
     assert 600 / MOST_PAUSE_SECONDS <= provider_called <= 100
 
 
-def test_after_a_quiet_time_a_refusal_is_met_at_once() -> None:
+def test_after_a_pause_a_refused_login_is_renewed_at_once() -> None:
     plan = RenewalPlan(FOR_EVER, "a:b", is_refused=True)
     for _ in range(9):
         plan.provider_called("a:b", None, NOW)
@@ -46,7 +46,7 @@ def test_after_a_quiet_time_a_refusal_is_met_at_once() -> None:
     assert plan.is_due("a:b", NOW + 2 * MOST_PAUSE_SECONDS)
 
 
-def test_children_read_the_login_that_was_put_last_and_cannot_write_it() -> None:
+def test_children_read_the_latest_login_but_cannot_write_it() -> None:
     shared = SharedLogins.create(OF_A_MINUTE)
     child = SharedLogins(shared.to_read, shared.bell)
     assert child.current() == child.kept() == OF_A_MINUTE
@@ -63,7 +63,7 @@ def test_children_read_the_login_that_was_put_last_and_cannot_write_it() -> None
         os.close(fd)
 
 
-def test_a_refusal_is_told_to_the_master_once_and_promises_nothing() -> None:
+def test_a_refusal_is_reported_to_the_master_once() -> None:
     shared = SharedLogins.create(FOR_EVER)
     child = SharedLogins(shared.to_read, shared.bell)
     assert not shared.take_refusals()

@@ -67,7 +67,7 @@ WRONG = {
 
 
 @pytest.mark.parametrize(("returned", "message"), WRONG.values(), ids=WRONG)
-def test_anything_else_is_named_by_its_kind_and_never_quoted(returned: object, message: str) -> None:
+def test_an_invalid_result_is_described_but_not_quoted(returned: object, message: str) -> None:
     with pytest.raises(LoginUnknown) as told:
         login_of(returned, "here", UNIX_NOW, NOW)
     assert message in str(told.value)
@@ -84,7 +84,7 @@ FAULTS = {
 
 
 @pytest.mark.parametrize(("text", "provider", "message"), FAULTS.values(), ids=FAULTS)
-def test_a_provider_that_cannot_be_used_is_a_fault_of_its_setting(
+def test_an_unusable_provider_is_a_fault_of_its_setting(
     module: Callable[[str], None], text: str, provider: str, message: str
 ) -> None:
     module(text)
@@ -94,7 +94,7 @@ def test_a_provider_that_cannot_be_used_is_a_fault_of_its_setting(
     assert message in str(told.value)
 
 
-def test_a_provider_that_raises_is_told_with_its_place_and_without_secrets(module: Callable[[str], None]) -> None:
+def test_a_provider_that_raises_is_reported_without_secrets(module: Callable[[str], None]) -> None:
     module(f"def login(): raise RuntimeError('no answer of https://me:{SECRET}@vault/v1, try later')")
     with pytest.raises(LoginUnknown) as told:
         request_login("shop_auth:login")
@@ -104,7 +104,7 @@ def test_a_provider_that_raises_is_told_with_its_place_and_without_secrets(modul
     assert told.value.__suppress_context__
 
 
-def test_providers_of_redis_py_are_taken_as_a_class_and_as_an_object(module: Callable[[str], None]) -> None:
+def test_redis_py_providers_may_be_a_class_or_an_object(module: Callable[[str], None]) -> None:
     text = "class Own:\n    def get_credentials(self): return 'shop', 'word'\nown = Own()"
     module(text)
     assert [request_login(f"shop_auth:{name}")[:2] for name in ("Own", "own", "own.get_credentials")] == [
@@ -112,7 +112,7 @@ def test_providers_of_redis_py_are_taken_as_a_class_and_as_an_object(module: Cal
     ] * 3
 
 
-def test_a_provider_is_called_again_when_a_fifth_of_the_time_is_left(
+def test_a_provider_is_called_again_after_four_fifths_of_the_time(
     clock: list[float], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(time, "time", lambda: UNIX_NOW)
@@ -151,7 +151,7 @@ class Kept:
         return False
 
 
-def test_a_connection_is_replaced_late_in_the_life_of_its_password_when_there_is_another(clock: list[float]) -> None:
+def test_a_connection_is_replaced_when_its_password_expires_soon(clock: list[float]) -> None:
     login = Login("shop", "word", NOW, NOW + 100)
     kept = Kept(login)
     renewal = address_with("redis://here", ServerAccess(logins=kept)).renewal_of(login)
@@ -165,16 +165,14 @@ def test_a_connection_is_replaced_late_in_the_life_of_its_password_when_there_is
     assert [*due, renewal.is_due] == [False, True, False]
 
 
-def test_a_connection_whose_password_has_no_end_is_never_replaced() -> None:
+def test_a_connection_with_an_unlimited_password_is_never_replaced() -> None:
     logins_without_end = ServerAccess(logins=Kept(Login("shop", "word")))
     assert address_with("redis://here", logins_without_end).renewal_of(Login("shop", "word")) is None
     assert address_with("redis://here", ServerAccess()).renewal_of(Login("", "")) is None
     assert not Connection.__new__(Connection).is_to_renew
 
 
-def test_a_provider_that_fails_leaves_the_password_that_is_still_valid(
-    clock: list[float], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_valid_password_is_kept_if_the_provider_fails(clock: list[float], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(time, "time", lambda: UNIX_NOW)
     answers: list[tuple[object, ...]] = [("shop", "word", UNIX_NOW + 100)]
     provided = ProvidedLogins(answers.pop)
@@ -197,20 +195,20 @@ def test_only_a_refused_login_is_replaced() -> None:
     assert not address_with("redis://here", ServerAccess()).has_other_login(error_of_reply("WRONGPASS no"))
 
 
-def test_a_url_with_a_password_and_a_provider_exclude_each_other() -> None:
+def test_a_url_with_a_password_and_a_provider_are_refused() -> None:
     access = ServerAccess(logins=logins_of("shop:login"))
     with pytest.raises(ValueError, match=r"redis://:\*\*\*@here' has a user or a password") as told:
         address_with(f"redis://:{SECRET}@here", access)
     assert SECRET not in str(told.value)
 
 
-def test_what_cannot_be_a_provider_is_refused() -> None:
+def test_an_invalid_provider_is_refused() -> None:
     assert logins_of("") is logins_of(None) is None
     with pytest.raises(TypeError, match="redis_credentials: expected a function, an object with get_credentials"):
         logins_of(("shop", SECRET))
 
 
-def test_the_default_client_finds_the_provider_of_the_fleet(tmp_path: Path) -> None:
+def test_the_default_client_uses_the_provider_of_the_fleet(tmp_path: Path) -> None:
     (tmp_path / "rota.toml").write_text('redis_url = "rediss://one"\nredis_credentials = "shop:file"\n')
     assert resolve(ClientSettings(), {}, tmp_path).redis_credentials == "shop:file"
     environment = {"ROTA_REDIS_URL": "redis://two", "ROTA_REDIS_CREDENTIALS": "shop:environment"}
@@ -219,7 +217,7 @@ def test_the_default_client_finds_the_provider_of_the_fleet(tmp_path: Path) -> N
     assert resolve(ClientSettings(), environment, tmp_path).redis_credentials == "shop:file"
 
 
-def test_a_server_that_the_application_names_gets_no_password_of_another(tmp_path: Path) -> None:
+def test_a_server_named_by_the_application_gets_no_other_password(tmp_path: Path) -> None:
     (tmp_path / "rota.toml").write_text('redis_credentials = "shop:file"\n')
     named = ClientSettings(redis_url="redis://three")
     assert resolve(named, {"ROTA_REDIS_CREDENTIALS": "shop:environment"}, tmp_path).redis_credentials is None

@@ -69,27 +69,27 @@ def test_no_line_of_lua_is_too_long(path: Path) -> None:
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(FOLDER)))
-def test_each_file_says_first_what_it_is_for(path: Path) -> None:
+def test_each_file_begins_with_its_purpose(path: Path) -> None:
     lines = path.read_text().splitlines()
     first = lines[1] if path.parent == FOLDER else lines[0]
     assert re.match(r"-- [A-Z]", first)
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(FOLDER)))
-def test_each_key_is_spelled_where_it_is_used(path: Path) -> None:
+def test_each_key_is_written_out_where_it_is_used(path: Path) -> None:
     """Or no test could say which keys a script reaches."""
     assert set(ANY_KEY.findall(code_of(path.read_text()))) <= OWN_PARTS.get(path.stem, set())
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(FOLDER)))
-def test_a_header_names_the_keys_that_are_reached(path: Path) -> None:
+def test_a_header_lists_exactly_the_keys_in_use(path: Path) -> None:
     words = " ".join(line.removeprefix("--") for line in section(path, "keys")).split()
     keys = sorted(keys_of(path))
     assert words == (["keys", *keys] if keys else [])
 
 
 @pytest.mark.parametrize("name", script_names())
-def test_each_argument_has_a_line_and_is_named_like_its_local(name: str) -> None:
+def test_each_argument_has_a_line_and_the_name_of_its_local(name: str) -> None:
     source = path_of(name).read_text()
     lines = [ARGUMENT.match(line) for line in section(path_of(name), "ARGV")[1:]]
     named = {word for line in lines if line for word in line[1].split(", ")}
@@ -103,7 +103,7 @@ def test_each_argument_has_a_line_and_is_named_like_its_local(name: str) -> None
 
 
 @pytest.mark.parametrize("name", script_names())
-def test_a_script_says_what_it_returns_and_what_it_keeps_true(name: str) -> None:
+def test_a_script_documents_its_result_and_its_invariant(name: str) -> None:
     text = path_of(name).read_text()
     assert section(path_of(name), "returns")
     assert text.startswith(NO_WRITES) or any(line.startswith("-- Invariant: ") for line in header_of(path_of(name)))

@@ -19,7 +19,7 @@ SAID_TWICE: Final = {
 
 
 @pytest.mark.parametrize("name", script_names())
-def test_no_function_comes_near_what_lua_allows(name: str) -> None:
+def test_no_function_comes_near_the_limits_of_lua(name: str) -> None:
     functions = functions_of(read_script(name).text)
     upvalues, most_locals = max(each.upvalues for each in functions), max(each.most_locals for each in functions)
     print(f"{name}: {upvalues} upvalues, {most_locals} locals")  # noqa: T201 - shown by `pytest -s`
@@ -28,7 +28,7 @@ def test_no_function_comes_near_what_lua_allows(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", script_names())
-def test_no_local_takes_the_name_of_another_one(name: str) -> None:
+def test_no_local_shadows_another_one(name: str) -> None:
     text = read_script(name).text
     inner_line = 1 + text.split(b"\n").index(b"return (function()")
     outer, *others = functions_of(text)
@@ -39,7 +39,7 @@ def test_no_local_takes_the_name_of_another_one(name: str) -> None:
         assert taken - {"_"} == (SAID_TWICE.get(name, set()) if is_inner else set())
 
 
-def test_functions_are_counted_as_lua_counts_them() -> None:
+def test_upvalues_and_locals_are_counted_as_by_lua() -> None:
     script = b"!lua\nlocal a, b = 1, 2\nlocal function f(c) local a = c return a + b end\nlocal a = f(1)\nreturn a"
     outer, inner = functions_of(script)
     assert (outer.upvalues, outer.most_locals, outer.shadowed) == (0, 4, {"a"})

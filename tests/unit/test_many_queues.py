@@ -36,7 +36,7 @@ def fleet(request: pytest.FixtureRequest) -> ManyQueues:
     return made
 
 
-def test_a_queue_has_all_of_its_series_or_none(fleet: ManyQueues) -> None:
+def test_a_queue_has_all_its_series_or_none(fleet: ManyQueues) -> None:
     lines = fleet.scrape()
     shown = [set(by_queue(lines, name)) for name in OF_A_QUEUE]
     assert all(each == shown[0] for each in shown)
@@ -45,7 +45,7 @@ def test_a_queue_has_all_of_its_series_or_none(fleet: ManyQueues) -> None:
     assert folded == set(fleet.names[len(fleet.names) - len(folded) :]), "those of the lowest tiers"
 
 
-def test_nothing_is_lost_and_misses_are_never_more_than_starts(fleet: ManyQueues) -> None:
+def test_no_start_is_lost_and_misses_never_exceed_starts(fleet: ManyQueues) -> None:
     lines = fleet.scrape()
     starts, misses = (by_queue(lines, name) for name in OF_A_QUEUE[:2])
     assert starts == misses
@@ -56,7 +56,7 @@ def test_nothing_is_lost_and_misses_are_never_more_than_starts(fleet: ManyQueues
         assert ended == {queue: number / 3 for queue, number in starts.items()}
 
 
-def test_the_bound_holds_and_is_used_before_anything_is_one(fleet: ManyQueues) -> None:
+def test_queues_are_folded_only_when_the_series_bound_is_reached(fleet: ManyQueues) -> None:
     lines, bound = fleet.scrape(), fleet.settings.max_series
     assert len(lines) <= bound
     folded = next(line.value for line in lines if line.name == "rota_metrics_queues_folded")
@@ -69,7 +69,7 @@ def test_the_bound_holds_and_is_used_before_anything_is_one(fleet: ManyQueues) -
         assert {line.labels.get("task") for line in lines} >= {f"t{task}" for task in range(TASKS)}
 
 
-def test_pages_count_each_queue_by_itself_and_cancelled_tasks_have_not_failed(fleet: ManyQueues) -> None:
+def test_pages_count_queues_separately_and_cancelled_tasks_not_as_failed(fleet: ManyQueues) -> None:
     status, of_each = fleet.status(), fleet.runs // 3
     for row in status["queues"]:
         assert row["attempts"]["done"] == row["attempts"]["failed"]
@@ -84,7 +84,7 @@ def test_pages_count_each_queue_by_itself_and_cancelled_tasks_have_not_failed(fl
     assert said[0][:60] in " ".join(plain(status, 200).split())
 
 
-def test_no_counter_goes_back_when_queues_become_one() -> None:
+def test_no_counter_decreases_when_queues_are_folded() -> None:
     fleet = ManyQueues(200)
     seen = [fleet.scrape()]
     for outcome in ("done", "retry", "dead", "cancelled"):
@@ -99,7 +99,7 @@ def test_no_counter_goes_back_when_queues_become_one() -> None:
     assert healthy == []
 
 
-def test_the_page_of_twice_as_many_queues_is_twice_the_work() -> None:
+def test_the_work_of_a_page_grows_linearly_with_queues() -> None:
     one, two = (calls_of_a_page(ManyQueues(size)) for size in (250, 500))
     assert two < 2.2 * one
     assert two < 500 * MOST_CALLS_FOR_A_QUEUE
@@ -128,14 +128,14 @@ def calls_of(work: Callable[[], object]) -> int:
     return calls
 
 
-def test_a_fleet_in_which_all_went_well_is_called_failing_nowhere() -> None:
+def test_a_fleet_without_failures_has_no_headline_of_failures() -> None:
     for size in SIZES[:3]:
         fleet = ManyQueues(size)
         fleet.run(0, "done", "done", "done", "done")
         assert not any("failed" in each["text"] for each in fleet.status()["headlines"])
 
 
-def test_the_rules_of_prometheus_know_no_burn_above_all_starts_late(fleet: ManyQueues, tmp_path: Path) -> None:
+def test_the_burn_rate_is_bounded_if_all_starts_are_late(fleet: ManyQueues, tmp_path: Path) -> None:
     series = [
         {"series": f"{line.name}{{{labels_of(line.labels)}}}", "values": values_of(line.name, line.value)}
         for line in fleet.scrape()

@@ -35,7 +35,7 @@ def left() -> "Iterator[subprocess.Popen[bytes]]":
         started.kill()
 
 
-def test_what_is_of_the_session_of_the_dead_is_killed_unless_it_is_known(left: "subprocess.Popen[bytes]") -> None:
+def test_processes_in_the_session_of_a_dead_worker_are_killed(left: "subprocess.Popen[bytes]") -> None:
     dead = [Traces(left.pid, "", "rota-stack-8-1")]
     kill_left_behind([Traces(left.pid + 1, "", "rota-stack-8-1")], ())
     kill_left_behind(dead, {left.pid})
@@ -45,7 +45,7 @@ def test_what_is_of_the_session_of_the_dead_is_killed_unless_it_is_known(left: "
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can make a process of another user")
-def test_what_has_become_another_users_is_let_live(tmp_path: Path) -> None:
+def test_a_process_of_another_user_is_not_killed(tmp_path: Path) -> None:
     script = tmp_path / "looks.py"
     script.write_text(OTHER_USER)
     ran = subprocess.run([sys.executable, script], capture_output=True, text=True, timeout=60, check=False)

@@ -19,7 +19,7 @@ from rota_supervisor.master_snapshot import PoolState
 LIMITS = Restarts(backoff_seconds=1.0, backoff_max_seconds=5.0, healthy_seconds=60.0)
 
 
-def test_without_a_failure_any_number_may_start() -> None:
+def test_without_failures_any_number_may_start() -> None:
     assert CALM.allowance(now=0.0, starting=50) is None
 
 
@@ -34,26 +34,26 @@ def test_each_failed_start_doubles_the_wait_up_to_the_limit() -> None:
     assert waits == [1.0, 2.0, 4.0, 5.0, 5.0]
 
 
-def test_while_it_waits_nothing_starts_and_then_one_probe_at_a_time() -> None:
+def test_nothing_starts_during_a_back_off_and_then_one_probe() -> None:
     backoff = CALM.after_failed_start(requested_at=0.0, now=1.0, limits=LIMITS)
     assert backoff.allowance(now=1.5, starting=0) == 0
     assert backoff.allowance(now=2.0, starting=0) == 1
     assert backoff.allowance(now=2.0, starting=1) == 0
 
 
-def test_children_of_one_wave_count_once() -> None:
+def test_failures_of_one_wave_count_once() -> None:
     backoff = CALM
     for died_at in (1.0, 1.1, 1.2):
         backoff = backoff.after_failed_start(requested_at=0.0, now=died_at, limits=LIMITS)
     assert backoff.failures == 1
 
 
-def test_a_ready_child_ends_it() -> None:
+def test_a_ready_child_ends_the_back_off() -> None:
     backoff = CALM.after_failed_start(requested_at=0.0, now=1.0, limits=LIMITS).after_ready(1.0)
     assert backoff.allowance(now=1.0, starting=9) is None
 
 
-def test_a_generation_is_given_up_only_when_nothing_of_it_was_ever_ready() -> None:
+def test_a_generation_is_given_up_only_if_it_was_never_ready() -> None:
     never = CALM
     once = CALM.after_ready(0.0)
     for now in range(1, GIVE_UP_AFTER + 1):
@@ -64,7 +64,7 @@ def test_a_generation_is_given_up_only_when_nothing_of_it_was_ever_ready() -> No
     assert not once.gave_up
 
 
-def test_deaths_after_ready_restart_at_once_until_there_are_too_many_in_a_minute() -> None:
+def test_too_many_sudden_deaths_in_a_minute_delay_restarts() -> None:
     backoff = CALM.after_ready(0.0)
     for number in range(SUDDEN_DEATHS):
         now = number * 0.01
@@ -74,7 +74,7 @@ def test_deaths_after_ready_restart_at_once_until_there_are_too_many_in_a_minute
     assert backoff.allowance(2.0, starting=0) == 0
 
 
-def test_children_that_are_killed_together_count_as_one_sudden_death() -> None:
+def test_children_killed_together_count_as_one_sudden_death() -> None:
     backoff = CALM.after_ready(0.0)
     for wave in range(SUDDEN_DEATHS):
         for number in range(50):
@@ -93,7 +93,7 @@ def test_a_healthy_minute_forgets_sudden_deaths() -> None:
     assert backoff.calmed(62.0, LIMITS).allowance(62.0, starting=3) is None
 
 
-def test_kills_from_outside_while_they_start_slow_no_generation_that_has_worked() -> None:
+def test_a_few_kills_from_outside_delay_no_proven_generation() -> None:
     backoff = CALM.after_ready(0.0)
     for number in range(SUDDEN_DEATHS):
         now = number * 0.1
@@ -103,13 +103,13 @@ def test_kills_from_outside_while_they_start_slow_no_generation_that_has_worked(
     assert backoff.allowance(10.0, starting=0) == 0, "but not without bound"
 
 
-def test_a_kill_from_outside_does_not_hasten_a_pool_that_backs_off() -> None:
+def test_a_kill_from_outside_does_not_shorten_a_back_off() -> None:
     failed = CALM.after_ready(0.0).after_failed_start(requested_at=0.0, now=1.0, limits=LIMITS)
     killed = failed.after_outside_kill(requested_at=1.0, now=1.5, limits=LIMITS)
     assert (killed.failures, killed.wait_until) == (failed.failures, failed.wait_until)
 
 
-def test_a_generation_that_never_worked_is_given_up_however_its_children_die() -> None:
+def test_a_generation_that_never_worked_is_given_up_after_kills() -> None:
     backoff = CALM
     for now in range(1, GIVE_UP_AFTER + 1):
         backoff = backoff.after_outside_kill(requested_at=now, now=now, limits=LIMITS)
@@ -131,7 +131,7 @@ def exiting_early(times: int, *, in_task: bool = False, backoff: StartBackoff = 
     return backoff
 
 
-def test_early_exits_restart_at_once_as_long_as_they_are_tolerated_and_then_ever_slower() -> None:
+def test_early_exits_beyond_the_tolerated_number_double_the_wait() -> None:
     assert exiting_early(TOLERATED).allowance(float(TOLERATED), starting=3) is None
     backoff = exiting_early(TOLERATED)
     waits = []
@@ -141,7 +141,7 @@ def test_early_exits_restart_at_once_as_long_as_they_are_tolerated_and_then_ever
     assert waits == [1.0, 2.0, 4.0, 5.0]
 
 
-def test_a_probe_after_early_exits_has_to_stay_before_the_next_is_started() -> None:
+def test_a_probe_after_early_exits_must_survive_before_the_next() -> None:
     backoff = exiting_early(TOLERATED + 2)
     at = backoff.wait_until
     assert backoff.allowance(at, starting=0) == 1
@@ -150,7 +150,7 @@ def test_a_probe_after_early_exits_has_to_stay_before_the_next_is_started() -> N
     assert up.allowance(at + 2.0, starting=0) == 1, "it lives for as long as the wait was"
 
 
-def test_a_pool_of_many_that_exit_early_together_counts_each_wave_once() -> None:
+def test_early_exits_of_one_wave_count_once() -> None:
     backoff = CALM
     for wave in range(5):
         for number in range(50):
@@ -158,7 +158,7 @@ def test_a_pool_of_many_that_exit_early_together_counts_each_wave_once() -> None
     assert backoff.early_exits == 5
 
 
-def test_early_exits_are_forgotten_after_a_healthy_minute_and_not_before() -> None:
+def test_early_exits_are_forgotten_only_after_a_healthy_minute() -> None:
     backoff = exiting_early(TOLERATED + 1)
     assert backoff.calmed(10_000.0, LIMITS).exits_early, "nothing has come up since"
     up = backoff.after_ready(100.0)
@@ -167,13 +167,13 @@ def test_early_exits_are_forgotten_after_a_healthy_minute_and_not_before() -> No
     assert up.calmed(160.0, LIMITS).allowance(160.0, starting=9) is None
 
 
-def test_one_task_done_by_a_worker_that_came_since_shows_that_the_pool_works() -> None:
+def test_a_task_done_by_a_newer_worker_clears_early_exits() -> None:
     backoff = exiting_early(TOLERATED + 1, in_task=True)
     assert backoff.after_work(requested_at=1.0).exits_early, "that one came before"
     assert not backoff.after_work(requested_at=100.0).failures_in_a_row
 
 
-def test_workers_whose_first_task_kills_them_are_slowed_but_never_to_a_halt() -> None:
+def test_workers_killed_by_their_first_task_restart_with_bounded_pauses() -> None:
     slow = Restarts(backoff_seconds=0.1, backoff_max_seconds=30.0)
     backoff = CALM
     now = 0.0
@@ -184,7 +184,7 @@ def test_workers_whose_first_task_kills_them_are_slowed_but_never_to_a_halt() ->
     assert backoff.condition(Role.WORKER) is PoolState.FATAL
 
 
-def test_tasks_that_kill_workers_which_worked_slow_nobody() -> None:
+def test_tasks_that_kill_proven_workers_delay_no_restart() -> None:
     backoff = CALM
     for number in range(1000):
         now = number * 0.01
@@ -203,11 +203,11 @@ def test_tasks_that_kill_workers_which_worked_slow_nobody() -> None:
     ],
     ids=["we know why it died", "somebody killed it in a task", "it was healthy"],
 )
-def test_other_ends_feed_nothing(end: End) -> None:
+def test_other_ends_do_not_change_the_back_off(end: End) -> None:
     assert CALM.after_end(end, LIMITS) == CALM
 
 
-def test_a_child_killed_from_outside_while_it_waits_is_no_early_exit() -> None:
+def test_a_kill_from_outside_does_not_count_as_early_exit() -> None:
     backoff = CALM.after_end(End(0.0, 1.0, ready_at=0.5, from_outside=True), LIMITS)
     assert (backoff.early_exits, len(backoff.sudden_deaths)) == (0, 1)
 
@@ -215,7 +215,7 @@ def test_a_child_killed_from_outside_while_it_waits_is_no_early_exit() -> None:
 # What people are shown
 
 
-def test_a_single_failure_is_not_worth_a_word_and_a_spent_budget_needs_a_person() -> None:
+def test_failures_in_a_row_lead_to_backoff_and_then_fatal() -> None:
     backoff = CALM
     shown = []
     for number in range(max(BUDGETS.values())):
@@ -230,18 +230,18 @@ def test_a_single_failure_is_not_worth_a_word_and_a_spent_budget_needs_a_person(
     assert backoff.after_ready(1000.0).condition(Role.WORKER) is PoolState.RUNNING
 
 
-def test_every_role_that_is_restarted_has_a_budget_that_the_longest_pauses_follow() -> None:
+def test_every_restarted_role_has_a_budget_of_failures() -> None:
     assert BUDGETS.keys() == set(Role) - {Role.MASTER}
     assert min(BUDGETS.values()) > GIVE_UP_AFTER, "what never worked is given up before anybody is called"
 
 
-def test_early_exits_show_when_they_are_tolerated_no_more() -> None:
+def test_early_exits_beyond_the_tolerated_number_change_the_pool_state() -> None:
     assert exiting_early(TOLERATED).condition(Role.WORKER) is PoolState.RUNNING
     assert exiting_early(TOLERATED + 1).condition(Role.WORKER) is PoolState.BACKOFF
     assert exiting_early(TOLERATED + BUDGETS[Role.WORKER]).condition(Role.WORKER) is PoolState.FATAL
 
 
-def test_whoever_asks_for_a_reload_starts_afresh() -> None:
+def test_a_reload_resets_the_back_off() -> None:
     fatal = exiting_early(TOLERATED + BUDGETS[Role.WORKER])
     assert fatal.reset().condition(Role.WORKER) is PoolState.RUNNING
     assert fatal.reset().allowance(0.0, starting=5) is None

@@ -71,14 +71,14 @@ def _cancel(core: Core, worker: Child, number: int, kill_after: float | None = N
     return core.done(NotifyCancelled)[before:]
 
 
-def _told(core: Core, now: float) -> list[Order]:
+def _orders_at(core: Core, now: float) -> list[Order]:
     core.now = now
     return [
         effect.order for effect in core.take(Ticked()) if isinstance(effect, SignalChild) and effect.child.slot == SLOT
     ]
 
 
-def test_a_worker_is_told_once_however_often_renewals_name_its_task(core: Core, worker: Child) -> None:
+def test_a_worker_is_notified_once_of_each_cancelled_task(core: Core, worker: Child) -> None:
     _runs(core, worker, 7)
     assert _cancel(core, worker, 7) == [NotifyCancelled(worker.ref, 0, 7)]
     assert _cancel(core, worker, 7) == []
@@ -87,47 +87,43 @@ def test_a_worker_is_told_once_however_often_renewals_name_its_task(core: Core, 
 
 
 @pytest.mark.parametrize("state", [ChildState.KILLED, ChildState.EXITED])
-def test_nobody_is_told_of_a_task_whose_worker_is_ending_or_is_another_by_now(
-    core: Core, worker: Child, state: ChildState
-) -> None:
+def test_ended_or_replaced_workers_are_not_notified_of_a_cancel(core: Core, worker: Child, state: ChildState) -> None:
     core.take(CancelOrdered(SLOT, worker.nonce + 1, 0, 7, "id"))
     worker.state = state
     assert _cancel(core, worker, 7) == []
     assert core.done(NotifyCancelled) == []
 
 
-def test_one_that_goes_on_is_asked_for_its_stack_and_killed_after_the_time_that_was_given(
-    core: Core, worker: Child
-) -> None:
+def test_a_worker_is_killed_if_its_cancelled_task_runs_on(core: Core, worker: Child) -> None:
     core.now = 10.0
     _runs(core, worker, 7)
     _cancel(core, worker, 7, kill_after=2.0)
     assert next_plan_at([worker], Desired((), boot_seconds=60, beat_seconds=30), 11.5) == 12.0
-    assert _told(core, 12.0) == []
-    assert _told(core, 12.1) == [Order.WRITE_STACK]
-    assert _told(core, 12.2 + DUMP_SECONDS) == [Order.KILL]
+    assert _orders_at(core, 12.0) == []
+    assert _orders_at(core, 12.1) == [Order.WRITE_STACK]
+    assert _orders_at(core, 12.2 + DUMP_SECONDS) == [Order.KILL]
     assert worker.why is Reason.CANCELLED
 
 
-def test_a_later_cancel_can_shorten_the_time_and_a_renewal_does_not_lengthen_it(core: Core, worker: Child) -> None:
+def test_a_later_cancel_can_only_shorten_the_time(core: Core, worker: Child) -> None:
     _runs(core, worker, 7)
     _cancel(core, worker, 7)
-    assert _told(core, 1000.0) == []
+    assert _orders_at(core, 1000.0) == []
     _cancel(core, worker, 7, kill_after=1.0)
     _cancel(core, worker, 7)
-    assert _told(core, 1001.1) == [Order.WRITE_STACK]
+    assert _orders_at(core, 1001.1) == [Order.WRITE_STACK]
 
 
-def test_a_task_that_follows_is_not_killed_for_the_one_before(core: Core, worker: Child) -> None:
+def test_a_cancel_does_not_kill_the_next_task(core: Core, worker: Child) -> None:
     _runs(core, worker, 7)
     _cancel(core, worker, 7, kill_after=1.0)
     _runs(core, worker, 9)
-    assert _told(core, 5.0) == []
+    assert _orders_at(core, 5.0) == []
     _cancel(core, worker, 9)  # the time that was given to the one before is not that of this one
-    assert _told(core, 10.0) == []
+    assert _orders_at(core, 10.0) == []
 
 
-def test_what_is_killed_for_it_is_no_failure_and_nobody_is_charged(core: Core, worker: Child) -> None:
+def test_a_kill_for_a_cancel_is_not_a_crash_or_failure(core: Core, worker: Child) -> None:
     _runs(core, worker, 7)
     _cancel(core, worker, 7, kill_after=0.5)
     worker.state = ChildState.KILLED
@@ -151,7 +147,7 @@ def test_what_is_killed_for_it_is_no_failure_and_nobody_is_charged(core: Core, w
 # Orders: from the list of the node to the event
 
 
-def test_an_order_says_who_holds_which_task_and_what_is_none_is_refused() -> None:
+def test_a_cancel_order_is_parsed_and_invalid_ones_are_refused() -> None:
     assert parse_cancel_order(b"- id 1 node:8:1") == CancelOrder(OWNER, "id", 1, None)
     assert parse_cancel_order(b"1500 id 1 node:8:1") == CancelOrder(OWNER, "id", 1, 1.5)
     for raw in (b"", b"x", b"- id 1", b"x id 1 node:8:1", b"- id x node:8:1"):
@@ -212,25 +208,23 @@ def place(core: Core, worker: Child) -> _Place:
     return _Place(core, worker)
 
 
-def test_an_order_becomes_an_event_that_names_the_task_by_its_number(place: _Place, worker: Child) -> None:
+def test_an_order_becomes_an_event_with_the_number_of_the_task(place: _Place, worker: Child) -> None:
     place.slot.record(0).start(ENTRY, "send", 1, FOREVER_NS)
     assert place.listen(b"garbage", b"2500 id 1 node:8:1") == [CancelOrdered(SLOT, worker.nonce, 0, 1, "id", 2.5)]
 
 
-def test_an_order_for_a_task_that_is_about_to_start_waits_for_that(place: _Place, worker: Child) -> None:
+def test_an_order_waits_until_its_task_has_started(place: _Place, worker: Child) -> None:
     begin = lambda: place.slot.record(0).start(ENTRY, "send", 1, FOREVER_NS)  # noqa: E731 - one word
     assert place.listen(b"- id 1 node:8:1", meanwhile=begin) == [CancelOrdered(SLOT, worker.nonce, 0, 1, "id")]
 
 
 @pytest.mark.parametrize("order", [b"- id 1 node:8:2", b"- id 1 node:9:3", b"- other 1 node:8:1", b"- id 0 node:8:1"])
-def test_an_order_for_another_life_of_the_worker_or_the_id_or_another_task_tells_nobody(
-    place: _Place, order: bytes
-) -> None:
+def test_an_order_for_another_owner_or_task_is_ignored(place: _Place, order: bytes) -> None:
     place.slot.record(0).start(ENTRY, "send", 1, FOREVER_NS)
     assert place.listen(order) == []
 
 
-def test_the_task_that_a_worker_runs_is_found_if_it_is_meant(place: _Place, worker: Child) -> None:
+def test_only_a_matching_running_task_is_found_for_a_cancel(place: _Place, worker: Child) -> None:
     def found(*ids: str) -> list[CancelOrdered]:
         return cancelled_in(worker, place.slot, lambda task: task.id in ids)
 
@@ -277,12 +271,12 @@ def _renewed(place: _Place, worker: Child, cancelled: bytes, meanwhile: Callable
     return [each for each in place.told if isinstance(each, CancelOrdered)]
 
 
-def test_a_renewal_that_names_a_running_task_has_its_worker_told(place: _Place, worker: Child) -> None:
+def test_a_renewal_that_names_a_running_task_cancels_it(place: _Place, worker: Child) -> None:
     place.slot.record(0).start(ENTRY, "send", 1, FOREVER_NS)
     assert _renewed(place, worker, ENTRY, lambda: None) == [CancelOrdered(SLOT, worker.nonce, 0, 1, "id")]
 
 
-def test_a_renewal_ends_no_task_that_took_the_id_of_the_cancelled_one_meanwhile(place: _Place, worker: Child) -> None:
+def test_a_renewal_does_not_cancel_a_later_task_with_the_id(place: _Place, worker: Child) -> None:
     record = place.slot.record(0)
     record.start(ENTRY, "send", 1, FOREVER_NS)
 

@@ -22,7 +22,7 @@ def failing(*queues: str, error: str = ERROR) -> tuple[ClosedQueue, ...]:
     return tuple(ClosedQueue(queue, 0, "office", error) for queue in queues)
 
 
-def told(core: Core, *closed: ClosedQueue) -> list[str]:
+def events_of(core: Core, *closed: ClosedQueue) -> list[str]:
     """The events of a look, which is also to count each failing label once."""
     effects = core.take(ClosedSeen(closed))
     counted = [effect.labels for effect in effects if isinstance(effect, AddToCounter)]
@@ -31,24 +31,24 @@ def told(core: Core, *closed: ClosedQueue) -> list[str]:
     return [effect.event for effect in effects if isinstance(effect, WriteLog)]
 
 
-def test_a_condition_that_fails_is_told_once_until_it_is_another_error_or_works(core: Core) -> None:
-    assert told(core, *failing("mail")) == [log_events.CONDITION_FAILED]
-    assert told(core, *failing("mail")) == []
-    assert told(core, *failing("mail", error="another")) == [log_events.CONDITION_FAILED]
-    assert told(core) == [log_events.CONDITION_WORKS]
-    assert told(core) == []
+def test_each_error_of_a_failing_condition_is_logged_once(core: Core) -> None:
+    assert events_of(core, *failing("mail")) == [log_events.CONDITION_FAILED]
+    assert events_of(core, *failing("mail")) == []
+    assert events_of(core, *failing("mail", error="another")) == [log_events.CONDITION_FAILED]
+    assert events_of(core) == [log_events.CONDITION_WORKS]
+    assert events_of(core) == []
 
 
-def test_of_tenants_whose_condition_fails_one_line_is_written_whichever_were_looked_at(core: Core) -> None:
-    assert told(core, *failing(*(f"tenant-{number}" for number in range(150)))) == [log_events.CONDITION_FAILED]
-    assert told(core, *failing(*(f"tenant-{number}" for number in range(100, 250)))) == []
-    assert told(core, *failing("tenant-7")) == []
-    assert told(core) == [log_events.CONDITION_WORKS]
+def test_failing_queues_of_one_pattern_are_logged_once(core: Core) -> None:
+    assert events_of(core, *failing(*(f"tenant-{number}" for number in range(150)))) == [log_events.CONDITION_FAILED]
+    assert events_of(core, *failing(*(f"tenant-{number}" for number in range(100, 250)))) == []
+    assert events_of(core, *failing("tenant-7")) == []
+    assert events_of(core) == [log_events.CONDITION_WORKS]
 
 
-def test_a_queue_that_was_not_looked_at_among_very_many_has_not_become_well(core: Core) -> None:
+def test_a_failing_queue_missing_from_a_long_list_is_not_recovered(core: Core) -> None:
     shut = tuple(ClosedQueue(f"tenant-{number}", 0, "office", "") for number in range(150))
-    assert told(core, *failing("mail")) == [log_events.CONDITION_FAILED]
-    assert told(core, *shut) == []
-    assert told(core, *shut, *failing("mail")) == []
-    assert told(core, *shut[:20]) == [log_events.CONDITION_WORKS]
+    assert events_of(core, *failing("mail")) == [log_events.CONDITION_FAILED]
+    assert events_of(core, *shut) == []
+    assert events_of(core, *shut, *failing("mail")) == []
+    assert events_of(core, *shut[:20]) == [log_events.CONDITION_WORKS]

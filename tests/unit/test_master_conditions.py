@@ -42,7 +42,7 @@ def shown(core: Core, *targets: Target) -> list[Effect]:
     return effects
 
 
-def said(effects: list[Effect]) -> list[str]:
+def event_names(effects: list[Effect]) -> list[str]:
     return [effect.event for effect in effects if isinstance(effect, WriteLog)]
 
 
@@ -56,7 +56,7 @@ def gauges(effects: list[Effect]) -> dict[tuple[str, ...], float | None]:
     return {(effect.gauge.name, *effect.labels): effect.value for effect in effects if isinstance(effect, SetGauge)}
 
 
-def test_only_pools_that_fail_in_a_row_are_held_back_and_who_needs_a_person_comes_first(core: Core) -> None:
+def test_pools_with_repeated_failures_are_listed_fatal_ones_first(core: Core) -> None:
     core.state.backoffs = {KEY: failed(2), PoolKey(Role.POLLER, "pollers", 1): failed(BUDGETS[Role.POLLER])}
     shown(core, MAIL, POLLERS, Target(Role.EXPORTER, "exporter", 1, 1))
     assert [(row.role, row.state, row.failures, row.last_error) for row in core.state.held] == [
@@ -65,7 +65,7 @@ def test_only_pools_that_fail_in_a_row_are_held_back_and_who_needs_a_person_come
     ]
 
 
-def test_missing_workers_of_a_pool_that_is_held_back_are_counted_under_its_state(core: Core) -> None:
+def test_missing_workers_of_a_held_pool_count_under_its_state(core: Core) -> None:
     core.child(Role.WORKER, 8, "mail")
     core.child(Role.WORKER, 9, "mail", state=ChildState.EXITED)
     core.state.backoffs = {KEY: failed(1)}
@@ -77,7 +77,7 @@ def test_missing_workers_of_a_pool_that_is_held_back_are_counted_under_its_state
     assert gauges(shown(core, MAIL)) == {("rota_workers", "mail", "fatal"): 0}
 
 
-def test_the_gauges_say_how_many_workers_there_are_and_are_taken_away_with_their_pool(core: Core) -> None:
+def test_gauges_of_workers_are_removed_with_their_pool(core: Core) -> None:
     core.child(Role.WORKER, 8, "mail")
     values = gauges(shown(core, MAIL))
     assert values["rota_workers_desired", "mail"] == 4
@@ -94,28 +94,28 @@ def ended(core: Core) -> Child:
     return child
 
 
-def test_each_change_is_logged_once_and_a_failure_mended_by_the_next_start_is_not(core: Core) -> None:
+def test_each_change_of_pool_state_is_logged_once(core: Core) -> None:
     effects: list[Effect] = []
     for times in (0, 1, 2, 3, BUDGETS[Role.WORKER], BUDGETS[Role.WORKER] + 1, 0):
         core.state.backoffs = {KEY: failed(times)}
         effects += shown(core, MAIL)
-    assert said(effects) == [log_events.POOL_BACKOFF, log_events.POOL_FATAL, log_events.POOL_BACK]
+    assert event_names(effects) == [log_events.POOL_BACKOFF, log_events.POOL_FATAL, log_events.POOL_BACK]
     first = next(effect for effect in effects if isinstance(effect, WriteLog))
     assert first.fields == {"failures": 2, "words": "exit code 1", "child": "worker", "pool": "mail"}
 
 
-def test_a_new_generation_is_back_when_it_works_and_not_when_it_begins(core: Core) -> None:
+def test_a_new_generation_ends_the_back_off_once_it_works(core: Core) -> None:
     core.state.backoffs = {KEY: failed(3)}
     effects = shown(core, MAIL)
     renewed = Target(Role.WORKER, "mail", 4, 2)
     effects += shown(core, renewed)
-    assert said(effects) == [log_events.POOL_BACKOFF]
+    assert event_names(effects) == [log_events.POOL_BACKOFF]
     core.state.backoffs[PoolKey(Role.WORKER, "mail", 2)] = StartBackoff().after_ready(0.0)
     effects += shown(core, renewed)
-    assert said(effects) == [log_events.POOL_BACKOFF, log_events.POOL_BACK]
+    assert event_names(effects) == [log_events.POOL_BACKOFF, log_events.POOL_BACK]
 
 
-def test_a_fleet_that_stops_or_wants_none_of_a_pool_holds_nothing_back(core: Core) -> None:
+def test_a_stopping_fleet_and_an_empty_pool_hold_nothing_back(core: Core) -> None:
     core.state.backoffs = {KEY: failed(3)}
     assert held(core, MAIL) == [("mail", 3)]
     assert held(core, Target(Role.WORKER, "mail", 0, 1)) == []
@@ -125,7 +125,7 @@ def test_a_fleet_that_stops_or_wants_none_of_a_pool_holds_nothing_back(core: Cor
     assert log_events.POOL_BACK not in [event for event, _ in core.logged]
 
 
-def test_whoever_asks_for_a_reload_starts_afresh_but_for_code_that_never_worked(core: Core) -> None:
+def test_a_reload_resets_back_offs_except_of_unproven_code(core: Core) -> None:
     never = StartBackoff()
     pollers = PoolKey(Role.POLLER, "pollers", 1)
     zygote = PoolKey(Role.ZYGOTE, "generation-2", 2)
@@ -138,7 +138,7 @@ def test_whoever_asks_for_a_reload_starts_afresh_but_for_code_that_never_worked(
     }
 
 
-def test_a_task_that_a_new_worker_has_ended_clears_early_exits_though_it_was_not_seen_running(core: Core) -> None:
+def test_a_finished_task_of_a_new_worker_clears_early_exits(core: Core) -> None:
     core.state.backoffs = {KEY: StartBackoff(early_exits=20, early_exit_at=5.0, ever_ready=True)}
     core.now = 6.0
     child = core.child(Role.WORKER, 8, "mail")
@@ -149,7 +149,7 @@ def test_a_task_that_a_new_worker_has_ended_clears_early_exits_though_it_was_not
     assert core.state.backoffs[KEY].early_exits == 0
 
 
-def test_what_a_pool_had_suffered_is_forgotten_with_the_pool(core: Core) -> None:
+def test_back_offs_of_removed_pools_are_forgotten(core: Core) -> None:
     gone = PoolKey(Role.WORKER, "gone", 1)
     before = PoolKey(Role.POLLER, "pollers", 1)
     core.state.backoffs = {KEY: failed(3), gone: failed(20, StartBackoff()), before: failed(20)}
@@ -158,7 +158,7 @@ def test_what_a_pool_had_suffered_is_forgotten_with_the_pool(core: Core) -> None
     assert core.state.backoffs.keys() == {KEY}
 
 
-def test_back_offs_are_kept_for_whatever_the_fleet_wants(core: Core) -> None:
+def test_back_offs_are_kept_for_all_desired_targets(core: Core) -> None:
     desired = desired_of(core.state.wanted, Stop(), {})
     keys = {PoolKey(target.role, target.pool, target.generation) for target in desired.targets}
     assert {key.role for key in keys} == {Role.ZYGOTE, Role.WORKER, Role.POLLER, Role.EXPORTER}

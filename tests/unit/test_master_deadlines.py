@@ -79,7 +79,7 @@ class Watched:
         (ChildState.DRAINING, True, 5.0 + HARD_LIMIT_GRACE_SECONDS, Reason.TIMEOUT),
     ],
 )
-def test_who_is_to_be_killed_for_what_it_did_is_first_asked_for_its_stack(
+def test_a_child_over_a_deadline_writes_its_stack_before_the_kill(
     state: ChildState, busy: bool, over: float, reason: Reason
 ) -> None:
     watched = Watched(state)
@@ -91,7 +91,7 @@ def test_who_is_to_be_killed_for_what_it_did_is_first_asked_for_its_stack(
     assert watched.step(over + 0.02 + DUMP_SECONDS) == [kill(SLOT, reason)]
 
 
-def test_one_that_cannot_answer_is_killed_at_once() -> None:
+def test_a_child_that_cannot_write_its_stack_is_killed_at_once() -> None:
     assert Watched(has_stack=False).step(BEAT + 0.01) == [kill(SLOT, Reason.HUNG)]
     stopped = Watched()
     stopped.child.stopped_at = 1.0
@@ -101,7 +101,7 @@ def test_one_that_cannot_answer_is_killed_at_once() -> None:
     assert unborn.step(BOOT + 0.01) == [kill(SLOT, Reason.BOOT)]
 
 
-def test_a_stop_at_once_and_the_end_of_a_drain_wait_for_no_stack() -> None:
+def test_immediate_stops_and_expired_drains_kill_without_a_stack() -> None:
     watched = Watched()
     watched.desired = replace(DESIRED, stop=Stop(Stage.AT_ONCE))
     assert watched.step(BEAT + 0.01) == [kill(SLOT, Reason.STOP)]
@@ -110,7 +110,7 @@ def test_a_stop_at_once_and_the_end_of_a_drain_wait_for_no_stack() -> None:
     assert leaving.step(5.1) == [kill(SLOT, Reason.STOP)]
 
 
-def test_one_that_comes_back_while_it_is_asked_lives_and_is_asked_anew_the_next_time() -> None:
+def test_a_child_that_recovers_while_writing_its_stack_lives() -> None:
     watched = Watched()
     watched.runs(until=5.0)
     assert watched.step(6.01) == [DUMP]
@@ -120,7 +120,7 @@ def test_one_that_comes_back_while_it_is_asked_lives_and_is_asked_anew_the_next_
     assert watched.step(6.05 + BEAT + 0.01) == [DUMP]
 
 
-def test_one_that_is_asked_for_its_stack_takes_part_in_nothing_but_keeps_its_place() -> None:
+def test_a_child_writing_its_stack_is_neither_ready_nor_replaced() -> None:
     fleet = Children()
     for slot, generation in ((8, 1), (9, 2)):
         fleet._by_slot[slot] = Child(
@@ -151,7 +151,7 @@ def test_one_that_is_asked_for_its_stack_takes_part_in_nothing_but_keeps_its_pla
 # Told to leave, and deaf
 
 
-def test_one_that_does_not_begin_to_leave_is_killed_though_it_beats() -> None:
+def test_a_child_that_does_not_start_draining_is_killed() -> None:
     watched = Watched()
     perform(watched.core.state, drain(SLOT, Reason.RELOAD), 100.0)
     watched.child.heartbeat_at = 100.0 + BEAT
@@ -159,7 +159,7 @@ def test_one_that_does_not_begin_to_leave_is_killed_though_it_beats() -> None:
     assert watched.step(100.1 + BEAT) == [kill(SLOT, Reason.STOP)]
 
 
-def test_one_that_is_hung_is_killed_when_it_was_told_to_leave_as_at_any_other_time() -> None:
+def test_a_hung_child_is_killed_during_a_drain_too() -> None:
     watched = Watched()
     watched.child.heartbeat_at = 90.0
     perform(watched.core.state, drain(SLOT, Reason.MAX_TASKS), 100.0)
@@ -167,7 +167,7 @@ def test_one_that_is_hung_is_killed_when_it_was_told_to_leave_as_at_any_other_ti
     assert watched.step(90.2 + BEAT) == [kill(SLOT, Reason.HUNG)]
 
 
-def test_one_that_is_marked_started_to_leave_has_all_the_time_that_its_task_and_redis_take() -> None:
+def test_a_child_that_has_started_draining_is_not_killed() -> None:
     watched = Watched()
     perform(watched.core.state, drain(SLOT, Reason.RELOAD), 100.0)
     watched.child.drain_awaited_since = math.inf  # as its slot shows it
@@ -178,7 +178,7 @@ def test_one_that_is_marked_started_to_leave_has_all_the_time_that_its_task_and_
 # Soft limits
 
 
-def test_a_task_is_interrupted_once_after_its_soft_limit_and_again_when_it_has_moved_it() -> None:
+def test_a_task_is_interrupted_once_for_each_soft_limit() -> None:
     watched = Watched()
     watched.runs(soft_until=5.0)
     assert watched.step(5.0) == []
@@ -189,7 +189,7 @@ def test_a_task_is_interrupted_once_after_its_soft_limit_and_again_when_it_has_m
     assert watched.step(7.001) == [INTERRUPT]
 
 
-def test_a_task_is_interrupted_in_a_worker_that_leaves_too_and_in_none_that_is_killed() -> None:
+def test_a_task_is_interrupted_in_draining_but_not_killed_workers() -> None:
     watched = Watched(ChildState.DRAINING)
     watched.runs(soft_until=5.0)
     assert watched.step(5.001) == [INTERRUPT]
@@ -209,7 +209,7 @@ def several() -> Watched:
     return watched
 
 
-def test_the_first_hard_limit_of_several_ends_their_process() -> None:
+def test_the_first_hard_limit_of_several_tasks_kills_their_process() -> None:
     watched = several()
     watched.runs(until=1009.0, task_index=3)
     watched.runs(until=1005.0, task_index=7)
@@ -219,7 +219,7 @@ def test_the_first_hard_limit_of_several_ends_their_process() -> None:
     assert watched.step(over + 0.02 + DUMP_SECONDS) == [kill(SLOT, Reason.TIMEOUT)]
 
 
-def test_each_soft_limit_of_several_is_told_once() -> None:
+def test_each_soft_limit_of_several_tasks_interrupts_once() -> None:
     watched = several()
     watched.runs(soft_until=1005.0, task_index=3)
     watched.runs(soft_until=1007.0, task_index=7)
@@ -231,7 +231,7 @@ def test_each_soft_limit_of_several_is_told_once() -> None:
     assert watched.step(1009.001) == [INTERRUPT]
 
 
-def test_soft_limits_that_are_over_at_once_are_told_at_once() -> None:
+def test_soft_limits_exceeded_together_cause_one_interrupt() -> None:
     watched = several()
     watched.runs(soft_until=1005.0, task_index=3)
     watched.runs(soft_until=1005.1, task_index=7)
@@ -239,7 +239,7 @@ def test_soft_limits_that_are_over_at_once_are_told_at_once() -> None:
     assert watched.step(1010.0) == []
 
 
-def test_a_worker_of_several_tasks_beats_while_they_run_and_is_hung_when_it_does_not() -> None:
+def test_a_concurrent_worker_without_heartbeats_is_hung() -> None:
     alone = several()
     beside = several()
     alone.child.concurrency = 1
@@ -251,7 +251,7 @@ def test_a_worker_of_several_tasks_beats_while_they_run_and_is_hung_when_it_does
     assert beside.step(1000.02 + BEAT + DUMP_SECONDS) == [kill(SLOT, Reason.HUNG)]
 
 
-def test_a_loop_that_a_step_blocks_is_reported_once_for_each_silence() -> None:
+def test_a_blocked_event_loop_is_reported_once_per_silence() -> None:
     watched = several()
     watched.runs(task_index=3)
     assert watched.step(1000.0 + BLOCKED_SECONDS + 0.01) == []  # nothing steps: it is held up by something else
@@ -264,7 +264,7 @@ def test_a_loop_that_a_step_blocks_is_reported_once_for_each_silence() -> None:
     assert watched.step(1007.01) == [NoteBlocked(SLOT)]
 
 
-def test_the_report_of_a_blocked_loop_says_how_long_it_is_silent() -> None:
+def test_the_report_of_a_blocked_loop_has_its_duration() -> None:
     watched = several()
     watched.child.stepping = 3
     [report] = perform(watched.core.state, NoteBlocked(SLOT), 1002.5)
@@ -274,7 +274,7 @@ def test_the_report_of_a_blocked_loop_says_how_long_it_is_silent() -> None:
 # When to look
 
 
-def test_the_loop_looks_at_each_deadline_that_is_still_to_come() -> None:
+def test_the_master_wakes_at_each_deadline_to_come() -> None:
     watched = Watched()
     watched.runs(until=0.9, soft_until=0.5)
     assert watched.looks_next(0.0) == 0.5
@@ -283,20 +283,20 @@ def test_the_loop_looks_at_each_deadline_that_is_still_to_come() -> None:
     assert watched.looks_next(1.0) == 0.9 + HARD_LIMIT_GRACE_SECONDS
 
 
-def test_the_loop_looks_when_a_stack_has_had_its_time() -> None:
+def test_the_master_wakes_when_the_time_for_a_stack_ends() -> None:
     watched = Watched()
     assert watched.step(BEAT + 0.01) == [DUMP]
     assert watched.looks_next(BEAT + 0.01) == BEAT + 0.01 + DUMP_SECONDS
 
 
-def test_a_deadline_that_is_over_wakes_nobody() -> None:
+def test_a_passed_deadline_does_not_wake_the_master() -> None:
     killed = Watched(ChildState.KILLED)
     killed.runs(until=1.0, soft_until=1.0)
     killed.child.dumped_at = 1.0
     assert killed.looks_next(5.0) == 5.0 + TICK_SECONDS
 
 
-def test_once_a_short_soft_limit_was_met_the_loop_looks_as_often_but_not_without_end() -> None:
+def test_a_recent_short_soft_limit_makes_the_master_wake_often() -> None:
     watched = Watched()
     watched.child.shortest_soft_seconds = 0.3
     watched.child.shortest_soft_met_at = 0.0
@@ -305,7 +305,7 @@ def test_once_a_short_soft_limit_was_met_the_loop_looks_as_often_but_not_without
     assert watched.looks_next(1.0) == 1.0 + SHORTEST_TICK_SECONDS
 
 
-def test_a_short_soft_limit_is_forgotten_when_it_was_not_met_for_a_while_and_no_task_may_renew_it() -> None:
+def test_a_short_soft_limit_that_is_not_in_use_is_forgotten() -> None:
     watched = Watched()
     watched.child.shortest_soft_seconds = 0.5
     watched.child.shortest_soft_met_at = 2.0

@@ -55,7 +55,7 @@ def exited(code: int) -> ProcessEnd:
     return ProcessEnd(code << 8)
 
 
-def test_the_event_of_a_crashed_task_tells_the_task_its_time_its_memory_and_where_it_stood() -> None:
+def test_the_event_of_a_crash_has_task_time_memory_and_stack() -> None:
     assert fields_of(died(child(), ProcessEnd(signal.SIGSEGV, max_rss_kb=2048), task=TASK, stack=FATAL)) == {
         "child": "worker",
         "slot": 8,
@@ -112,7 +112,7 @@ def test_the_death_record_has_the_same_facts() -> None:
         (died(child()), None),
     ],
 )
-def test_the_limit_that_was_hit_is_named_with_its_value(death: Death, limit: tuple[str, float] | None) -> None:
+def test_the_exceeded_limit_is_named_with_its_value(death: Death, limit: tuple[str, float] | None) -> None:
     said = fields_of(death)
     assert (said.get("limit"), said.get("limit_value")) == (limit or (None, None))
 
@@ -150,42 +150,42 @@ def test_the_limit_that_was_hit_is_named_with_its_value(death: Death, limit: tup
         (died(child(), exited(1), stack=SAID), "left with exit code 1"),  # a task may write there what it likes
     ],
 )
-def test_the_words_tell_who_did_it_and_why(death: Death, words: str) -> None:
+def test_the_text_of_a_death_explains_its_cause(death: Death, words: str) -> None:
     assert death.text.endswith(words)
     assert fields_of(death)["words"] == death.text
 
 
-def test_every_reason_has_words() -> None:
+def test_every_reason_of_death_has_a_text() -> None:
     for reason in Reason:
         for ending, how in ((KILLED, "killed by SIGKILL"), (exited(3), "left with exit code 3")):
             assert replace(died(child(), ending), reason=reason).text.startswith(how)
 
 
-def test_a_child_that_met_another_version_of_the_package_says_what_to_do() -> None:
+def test_a_death_by_a_version_mismatch_advises_a_restart() -> None:
     early = died(child(ChildState.BOOTING, ready_at=None), exited(EXIT_OTHER_VERSION)).text
     assert "another version of the package" in early
     assert "restart" in early
     assert "version" not in died(child(), exited(EXIT_OTHER_VERSION)).text  # a task may leave with any code
 
 
-def test_a_stack_that_was_asked_for_long_before_another_death_explains_nothing() -> None:
+def test_a_stack_written_long_before_the_death_is_left_out() -> None:
     assert "stack" not in fields_of(died(child(), stack=STACK))  # told to the log by a signal, an hour ago
     assert "stack" not in fields_of(died(child(), ProcessEnd(signal.SIGSEGV), stack=STACK))
     assert "stack" not in fields_of(died(child(ChildState.KILLED, Reason.HUNG, stopped_at=2.0), stack=STACK))
     assert "stack" in fields_of(died(child(ChildState.KILLED, Reason.HUNG, dumped_at=3.0), stack=STACK))
 
 
-def test_a_process_that_was_asked_for_its_stack_and_wrote_none_says_so() -> None:
+def test_a_missing_stack_is_reported_if_it_was_requested() -> None:
     said = fields_of(died(child(ChildState.KILLED, Reason.TIMEOUT, dumped_at=3.0), task=TASK))
     assert said["stack"] == "it did not reply: it blocks signals, or hangs in the kernel"
 
 
-def test_a_stopped_child_and_the_kernels_evidence_are_told_only_when_they_are_there() -> None:
+def test_facts_that_do_not_apply_are_left_out() -> None:
     assert fields_of(died(child(ChildState.KILLED, Reason.HUNG, stopped_at=2.0)))["stopped"] is True
     assert fields_of(died(child(), ProcessEnd(signal.SIGKILL, oom_killed=True)))["oom_killed"] is True
     assert {"stopped", "oom_killed", "limit", "stack", "task", "elapsed_seconds"}.isdisjoint(fields_of(died(child())))
 
 
-def test_of_a_signal_without_a_name_its_number_is_told() -> None:
+def test_a_signal_without_a_name_is_shown_by_number() -> None:
     assert died(child(), ProcessEnd(signal.SIGRTMIN + 3)).text == "killed by SIGRTMIN+3"
     assert died(child(), ProcessEnd(33)).text == "killed by signal 33"

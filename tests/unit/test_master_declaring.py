@@ -46,7 +46,7 @@ def test_nothing_is_declared_before_the_code_is_loaded(core: Core) -> None:
     assert declared(core, 1.1) == {"tick": 0.0, "nightly": 0.0}
 
 
-def test_it_is_declared_with_each_renewal_and_for_how_long_it_was(core: Core) -> None:
+def test_schedules_are_declared_with_their_age_at_each_renewal(core: Core) -> None:
     loaded(core)
     declared(core, 1.0)
     assert declared(core, 1.0 + CONFIG.lease.renew_seconds) == dict.fromkeys(
@@ -54,7 +54,7 @@ def test_it_is_declared_with_each_renewal_and_for_how_long_it_was(core: Core) ->
     )
 
 
-def test_what_a_reload_changes_is_declared_at_once_and_the_rest_stays_as_old_as_it_is(core: Core) -> None:
+def test_a_reload_declares_changed_schedules_at_once(core: Core) -> None:
     loaded(core)
     declared(core, 1.0)
     core.state.wanted.rollout = core.state.rollout.promote().commit()
@@ -70,7 +70,7 @@ def test_what_a_reload_changes_is_declared_at_once_and_the_rest_stays_as_old_as_
     assert declared(core, 3.0) == {"tick": 2.0}
 
 
-def test_what_is_dropped_is_not_wanted_any_more_once_no_candidate_may_be_refused(core: Core) -> None:
+def test_declarations_are_settled_once_no_candidate_can_be_refused(core: Core) -> None:
     loaded(core)
     core.take(Ticked())
     assert [renewal.is_settled for renewal in core.done(RenewLeases)] == [False]
@@ -81,7 +81,7 @@ def test_what_is_dropped_is_not_wanted_any_more_once_no_candidate_may_be_refused
     assert core.done(RenewLeases)[-1].is_settled
 
 
-def test_the_file_wins_over_the_code(core: Core) -> None:
+def test_schedules_of_the_file_override_those_of_the_code(core: Core) -> None:
     loaded(core)
     core.state.wanted.rollout = core.state.rollout.promote().commit()
     core.file = Config(imports=("code",), workers=1, schedules={"tick": ScheduleConfig(task="work", every=5)})
@@ -91,7 +91,7 @@ def test_the_file_wins_over_the_code(core: Core) -> None:
     assert [(each.name, b"file" in each.text) for each in renewal.schedules] == [("tick", True)]
 
 
-def test_the_names_of_tasks_are_told_at_once_when_the_code_is_loaded_and_not_before() -> None:
+def test_task_names_are_announced_once_the_code_is_loaded() -> None:
     core = Core(Config(imports=("code",), workers=1))
     core.child(Role.ZYGOTE, 1, state=ChildState.BOOTING)
     core.take(ZygoteReported(1, messages.Imported((("work", "default"),))))

@@ -48,7 +48,7 @@ def _dies(core: Core, worker: Child, ending: ProcessEnd = KILLED, **seen: Any) -
     return reap
 
 
-def test_the_task_that_ran_is_charged_and_what_was_finished_is_settled(core: Core, worker: Child) -> None:
+def test_the_running_task_is_charged_and_finished_tasks_are_settled(core: Core, worker: Child) -> None:
     outcomes = pack(["done"])
     reap = _dies(core, worker, tasks=(TASK,), outcomes=outcomes)
     assert (reap.owner, reap.names, reap.settlements) == ("node:8:1", {"id": "send"}, outcomes)
@@ -57,26 +57,24 @@ def test_the_task_that_ran_is_charged_and_what_was_finished_is_settled(core: Cor
     assert core.done(FreeSlot) == []  # not before its owner is reaped
 
 
-def test_of_a_slot_that_was_written_over_the_first_that_was_held_is_charged(core: Core, worker: Child) -> None:
+def test_a_corrupt_slot_charges_the_first_held_task(core: Core, worker: Child) -> None:
     reap = _dies(core, worker, slot_is_intact=False)
     assert [task_id for task_id, _ in reap.blame.ran] == [FIRST_HELD]
     assert reap.name_of("any") == UNKNOWN_TASK
 
 
-def test_of_a_slot_of_several_tasks_that_was_written_over_all_that_were_held_are_charged(
-    core: Core, worker: Child
-) -> None:
+def test_a_corrupt_slot_of_a_concurrent_worker_charges_all_tasks(core: Core, worker: Child) -> None:
     worker.concurrency = 3
     reap = _dies(core, worker, slot_is_intact=False)
     assert [task_id for task_id, _ in reap.blame.ran] == [ALL_HELD]
     assert reap.name_of("any") == UNKNOWN_TASK
 
 
-def test_nobody_is_charged_where_no_task_ran(core: Core, worker: Child) -> None:
+def test_no_task_is_charged_if_none_ran(core: Core, worker: Child) -> None:
     assert _dies(core, worker).blame.ran == ()
 
 
-def test_the_slot_is_free_when_the_owner_is_reaped_and_each_task_is_told_of(core: Core, worker: Child) -> None:
+def test_reaping_the_owner_frees_the_slot_and_logs_each_task(core: Core, worker: Child) -> None:
     reap = _dies(core, worker, tasks=(TASK,))
     core.take(OwnerReaped(reap, Reaped(False, 0, (WAITED,), (RAN,))))
     assert core.done(FreeSlot) == [FreeSlot(8)]
@@ -87,7 +85,7 @@ def test_the_slot_is_free_when_the_owner_is_reaped_and_each_task_is_told_of(core
     assert counted >= {m.TASKS_RECOVERED, m.TASKS_DEAD, m.TASKS_PROCESSED, m.PROCESS_RESTARTS}
 
 
-def test_what_a_worker_held_that_left_as_told_is_released_and_nothing_is_recovered(core: Core, worker: Child) -> None:
+def test_tasks_of_a_drained_worker_are_released_and_not_recovered(core: Core, worker: Child) -> None:
     worker.state = ChildState.DRAINING
     worker.why = Reason.SURPLUS
     reap = _dies(core, worker, LEFT)
@@ -97,7 +95,7 @@ def test_what_a_worker_held_that_left_as_told_is_released_and_nothing_is_recover
     assert m.TASKS_RECOVERED not in {effect.counter for effect in core.done(AddToCounter)}
 
 
-def test_a_child_without_an_owner_leaves_its_slot_at_once_and_is_replaced(core: Core) -> None:
+def test_a_child_without_an_owner_is_replaced_at_once(core: Core) -> None:
     exporter = core.child(Role.EXPORTER, 1, "exporter")
     exporter.ready_at = 0.0
     core.take(Died(1, exporter.nonce, KILLED))
@@ -106,11 +104,11 @@ def test_a_child_without_an_owner_leaves_its_slot_at_once_and_is_replaced(core: 
     assert [child.slot for child in core.state.children.of(Role.EXPORTER)] == [1]
 
 
-def test_the_death_of_nobody_known_is_nothing(core: Core) -> None:
+def test_the_death_of_an_unknown_process_is_ignored(core: Core) -> None:
     assert core.take(Died(8, 99, KILLED)) == []
 
 
-def test_a_death_that_nobody_wanted_is_kept_for_people(core: Core, worker: Child) -> None:
+def test_an_unexpected_death_is_kept_in_the_status(core: Core, worker: Child) -> None:
     core.now = 5.0
     _dies(core, worker, ProcessEnd(os.EX_SOFTWARE << 8))
     kept = core.state.last_death

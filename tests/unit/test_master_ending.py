@@ -50,7 +50,7 @@ def _child(state: ChildState, why: Reason | None = None, ready_at: float | None 
         (_child(ChildState.BOOTING, ready_at=None), ProcessEnd(signal.SIGKILL, oom_killed=True), Reason.OOM),
     ],
 )
-def test_the_reason_is_our_kill_then_the_exit_code_then_the_evidence(
+def test_the_reason_is_the_masters_kill_then_exit_code_then_evidence(
     child: Child, ending: ProcessEnd, reason: Reason
 ) -> None:
     assert reason_of(child, ending) is reason
@@ -66,19 +66,17 @@ def test_the_reason_is_our_kill_then_the_exit_code_then_the_evidence(
         (_child(ChildState.EXITED, ready_at=None), _exited(1), False),
     ],
 )
-def test_only_a_sigkill_that_neither_we_nor_the_kernel_sent_is_from_outside(
-    child: Child, ending: ProcessEnd, from_outside: bool
-) -> None:
+def test_only_a_foreign_sigkill_is_from_outside(child: Child, ending: ProcessEnd, from_outside: bool) -> None:
     death = Death(child, reason_of(child, ending), Died(8, 1, ending), Limits(), 0.0, Stop(), has_work=False)
     assert death.is_from_outside is from_outside
 
 
-def test_a_task_is_not_blamed_for_what_we_did_for_other_reasons() -> None:
+def test_only_crashes_and_exceeded_limits_blame_the_task() -> None:
     blamed = {reason for reason in Reason if reason.facts.blames_task}
     assert blamed == {Reason.CRASH, Reason.SIGNAL, Reason.OOM, Reason.HUNG, Reason.TIMEOUT, Reason.BOOT}
 
 
-def test_a_child_moves_along_arrows_only() -> None:
+def test_a_child_changes_state_only_by_its_transitions() -> None:
     for before, after in itertools.product(ChildState, ChildState):
         child = _child(before)
         if after in TRANSITIONS[before]:
@@ -89,7 +87,7 @@ def test_a_child_moves_along_arrows_only() -> None:
                 child.move(after)
 
 
-def test_every_state_leads_to_its_end() -> None:
+def test_every_state_can_change_to_exited() -> None:
     for state in set(ChildState) - {ChildState.EXITED}:
         assert ChildState.EXITED in TRANSITIONS[state]
     assert not TRANSITIONS[ChildState.EXITED]

@@ -76,22 +76,22 @@ def published(core: Core) -> MasterSnapshot:
         ),
     ],
 )
-def test_each_line_has_its_words(core: Core, line: do.WriteLog, text: str) -> None:
+def test_each_event_has_its_text(core: Core, line: do.WriteLog, text: str) -> None:
     assert noted(core, line) == [text]
 
 
-def test_children_that_leave_as_told_and_what_nobody_looks_for_are_no_events(core: Core) -> None:
+def test_orderly_exits_and_minor_lines_are_not_events(core: Core) -> None:
     assert noted(core, do.info(names.WORKER_EXITED, **DEATH), do.info(names.ZYGOTE_READY), do.PublishSnapshot()) == []
 
 
-def test_events_are_numbered_without_a_gap_and_the_last_hundred_stay(core: Core) -> None:
+def test_the_last_events_are_kept_and_numbered_without_gaps(core: Core) -> None:
     for _ in range(MOST_EVENTS + 20):
         noted(core, do.info(names.FLEET_QUIET))
     last = list(core.state.events.last)
     assert [each.n for each in last] == list(range(21, MOST_EVENTS + 21))
 
 
-def test_an_event_takes_a_bounded_room_and_leaves_the_stack_to_the_log(core: Core) -> None:
+def test_an_event_has_a_bounded_size_and_no_stack(core: Core) -> None:
     long: dict[str, Any] = {**DEATH, "words": "é" * 10_000}
     noted(core, do.warning(names.WORKER_EXITED, **long))
     noted(core, do.info(names.CONFIG_RELOADED, changes=["x" * 1000] * 1000, generation=1))
@@ -101,7 +101,7 @@ def test_an_event_takes_a_bounded_room_and_leaves_the_stack_to_the_log(core: Cor
     assert [len(each) for each in reloaded.fields["changes"]] == [MOST_CHARACTERS] * MOST_PARTS
 
 
-def test_whatever_the_master_does_is_noted_with_its_time_and_told_at_the_next_tick_once(core: Core) -> None:
+def test_events_have_their_time_and_are_published_at_the_next_tick(core: Core) -> None:
     core.take(Ticked())
     core.take(RedisReplied())
     core.now = 7.0
@@ -118,7 +118,7 @@ def test_whatever_the_master_does_is_noted_with_its_time_and_told_at_the_next_ti
     assert len(core.done(do.PublishSnapshot)) == 2
 
 
-def test_the_control_socket_tells_the_same_events_by_the_wall_clock(core: Core) -> None:
+def test_the_control_socket_shows_events_in_wall_clock_time(core: Core) -> None:
     core.now = 90.0
     core.take(RedisReplied())
     core.take(RedisFailed("network", "refused", is_away=True))
@@ -127,7 +127,7 @@ def test_the_control_socket_tells_the_same_events_by_the_wall_clock(core: Core) 
     assert (row["n"], row["at"], row["level"], row["event"]) == (1, 4990.0, "error", names.REDIS_LOST)
 
 
-def test_the_notice_says_what_the_master_alone_knows(core: Core) -> None:
+def test_the_snapshot_contains_facts_of_the_master(core: Core) -> None:
     core.child(Role.WORKER, 8, "default", generation=3)
     core.child(Role.POLLER, 4, "pollers")
     core.now = 50.0
@@ -162,10 +162,10 @@ def test_a_heartbeat_reports_the_node(core: Core) -> None:
         ("[2001:db8::7]:9477", "http://[2001:db8::7]:9477/"),
     ],
 )
-def test_others_find_the_page_by_an_address_that_leads_there(place: str, url: str | None) -> None:
+def test_the_page_has_a_url_that_other_machines_can_reach(place: str, url: str | None) -> None:
     assert url_of(place, "web-1") == url
 
 
-def test_the_place_in_use_is_the_one_that_is_told(core: Core) -> None:
+def test_the_snapshot_has_the_url_of_the_bound_address(core: Core) -> None:
     core.take(ListeningAt("10.0.0.7:9477"))
     assert published(core).url == "http://10.0.0.7:9477/"

@@ -33,14 +33,14 @@ def _renewals(core: Core, now: float) -> list[RenewLeases]:
     return [effect for effect in core.take(Ticked()) if isinstance(effect, RenewLeases)]
 
 
-def test_the_domains_with_patterns_are_announced_with_the_heartbeat() -> None:
+def test_domains_with_patterns_are_announced_with_the_heartbeat() -> None:
     core = Core(Config(imports=("code",), workers=1, tiers=(("mail",), ("tenant-*", "default"))))
     (renewal,) = _renewals(core, 0.0)
     assert renewal.queues == ("mail", "tenant-*", "default")
     assert [domain.name for domain in renewal.announced.domains] == ["default,tenant-*"]
 
 
-def test_the_tiers_of_the_pools_whose_workers_claim_are_announced() -> None:
+def test_tiers_of_pools_with_claiming_workers_are_announced() -> None:
     pools = {
         "mail": PoolConfig(workers=2, queues=("mail",)),
         "all": PoolConfig(workers=1),
@@ -56,7 +56,7 @@ def test_the_tiers_of_the_pools_whose_workers_claim_are_announced() -> None:
     assert renewal.pools == {}
 
 
-def test_leases_are_renewed_one_call_after_another_and_as_often_as_is_configured(core: Core) -> None:
+def test_leases_are_renewed_one_call_at_a_time_as_configured(core: Core) -> None:
     _worker(core)
     (first,) = _renewals(core, 0.0)
     assert [(held.owner, held.lease_seconds) for held in first.held] == [("node:8:1", 20.0)]
@@ -67,7 +67,7 @@ def test_leases_are_renewed_one_call_after_another_and_as_often_as_is_configured
     assert len(_renewals(core, 5.0)) == 1
 
 
-def test_a_round_that_takes_longer_than_the_time_between_two_is_followed_by_the_next_at_once(core: Core) -> None:
+def test_a_slow_renewal_is_followed_by_the_next_at_once(core: Core) -> None:
     _worker(core)
     _renewals(core, 0.0)
     assert _renewals(core, 7.0) == []
@@ -76,7 +76,7 @@ def test_a_round_that_takes_longer_than_the_time_between_two_is_followed_by_the_
     assert len(_renewals(core, 7.0)) == 1
 
 
-def test_a_renewal_that_failed_is_tried_again_soon(core: Core) -> None:
+def test_a_failed_renewal_is_repeated_soon(core: Core) -> None:
     _worker(core)
     _renewals(core, 0.0)
     core.now = 8.0
@@ -85,27 +85,27 @@ def test_a_renewal_that_failed_is_tried_again_soon(core: Core) -> None:
     assert len(_renewals(core, 9.0)) == 1
 
 
-def test_a_shorter_lease_is_renewed_in_time_though_the_next_renewal_was_planned_for_the_longer_one(core: Core) -> None:
+def test_a_shorter_lease_makes_the_next_renewal_earlier(core: Core) -> None:
     _renewals(core, 0.0)
     core.take(LeasesRenewed())
     core.take(OwnersRegistered((), 2.0, 0))
     assert len(_renewals(core, 0.1)) == 1
 
 
-def test_a_dead_worker_is_renewed_no_more(core: Core) -> None:
+def test_the_lease_of_a_dead_worker_is_not_renewed(core: Core) -> None:
     _worker(core).state = ChildState.EXITED
     (renewal,) = _renewals(core, 0.0)
     assert renewal.held == ()
 
 
-def test_a_lost_lease_is_told_once_and_only_while_its_worker_lives(core: Core) -> None:
+def test_a_lost_lease_is_logged_once_while_its_worker_lives(core: Core) -> None:
     _worker(core)
     for _ in range(2):
         core.take(LeasesRenewed(lost=("node:8:1", "node:9:2")))
     assert [(event, fields["owner"]) for event, fields in core.logged] == [(log_events.WORKER_LOST, "node:8:1")]
 
 
-def test_what_waits_behind_a_long_task_is_given_back_once_for_each_task(core: Core) -> None:
+def test_prefetched_tasks_are_returned_once_per_long_task(core: Core) -> None:
     child = _worker(core)
     task = TaskInSlot(b"id mail i 1 1 0 0 0 0 -", "send", 1, 0)
     for number in (7, 7, 9):

@@ -30,21 +30,23 @@ def no_lookups(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.usefixtures("no_lookups")
 @pytest.mark.parametrize("place", ["127.0.0.1:0", "localhost:0", "0.0.0.0:0", "[::1]:0"])
-def test_a_place_in_numbers_is_bound_without_looking_anything_up(listening: ListenSocket, place: str) -> None:
+def test_a_numeric_address_is_bound_without_a_lookup(listening: ListenSocket, place: str) -> None:
     listening.prepare(place)
     listening.use(place)
     assert listening.address
 
 
 @pytest.mark.usefixtures("no_lookups")
-def test_a_name_is_refused_by_a_reload_with_advice(listening: ListenSocket) -> None:
+def test_a_reload_refuses_a_host_name_with_advice(listening: ListenSocket) -> None:
     for attempt in (listening.prepare, listening.probe):
         with pytest.raises(Failure, match="start it again") as refused:
             attempt("somewhere.example:9477")
         assert refused.value.code is ExitCode.CONFIG
 
 
-def test_a_name_of_the_start_can_be_gone_back_to(listening: ListenSocket, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_reload_can_return_to_the_host_name_of_the_start(
+    listening: ListenSocket, monkeypatch: pytest.MonkeyPatch
+) -> None:
     found = [(socket.AF_INET, socket.SOCK_STREAM, 6, "", ("127.0.0.1", 0))]
     monkeypatch.setattr(socket, "getaddrinfo", lambda *_: found)
     listening.start("our-host:0")
@@ -54,9 +56,7 @@ def test_a_name_of_the_start_can_be_gone_back_to(listening: ListenSocket, monkey
     assert listening.address.startswith("127.0.0.1:")
 
 
-def test_a_name_that_cannot_be_found_is_a_fault_of_the_configuration(
-    listening: ListenSocket, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_unknown_host_name_cannot_be_listened_at(listening: ListenSocket, monkeypatch: pytest.MonkeyPatch) -> None:
     def fail(*_: object) -> object:
         raise socket.gaierror(socket.EAI_NONAME, "no such name")
 
@@ -65,7 +65,7 @@ def test_a_name_that_cannot_be_found_is_a_fault_of_the_configuration(
         listening.start("nowhere.example:1")
 
 
-def test_a_process_without_a_descriptor_left_cannot_listen_and_stays_where_it_is(listening: ListenSocket) -> None:
+def test_without_free_descriptors_the_old_address_stays_in_use(listening: ListenSocket) -> None:
     listening.start("127.0.0.1:0")
     place = listening.address
     limits = resource.getrlimit(resource.RLIMIT_NOFILE)
@@ -81,7 +81,7 @@ def test_a_process_without_a_descriptor_left_cannot_listen_and_stays_where_it_is
     assert listening.address == place
 
 
-def test_a_probe_leaves_nothing_bound_and_finds_what_is_taken(listening: ListenSocket) -> None:
+def test_a_probe_finds_used_addresses_and_binds_none(listening: ListenSocket) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         place = f"127.0.0.1:{taken.getsockname()[1]}"
         with pytest.raises(Failure) as refused:
@@ -102,7 +102,7 @@ def free_run() -> int:
             return int(first)
 
 
-def test_the_first_free_port_after_taken_ones_is_used_if_that_is_allowed(listening: ListenSocket) -> None:
+def test_the_next_free_port_is_used_if_allowed(listening: ListenSocket) -> None:
     first = free_run()
     wanted = f"127.0.0.1:{first}"
     with socket.create_server(("127.0.0.1", first)), socket.create_server(("127.0.0.1", first + 1)):
@@ -115,13 +115,13 @@ def test_the_first_free_port_after_taken_ones_is_used_if_that_is_allowed(listeni
         assert listening.address == f"127.0.0.1:{first + 2}"
 
 
-def test_a_taken_port_is_refused_if_the_next_is_not_allowed(listening: ListenSocket) -> None:
+def test_a_taken_port_is_refused_if_no_other_is_allowed(listening: ListenSocket) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken, pytest.raises(Failure) as refused:
         listening.start(f"127.0.0.1:{taken.getsockname()[1]}")
     assert refused.value.code is ExitCode.TAKEN
 
 
-def test_a_start_that_finds_no_port_free_names_the_one_it_wanted(
+def test_without_a_free_port_the_configured_one_is_named(
     listening: ListenSocket, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(listen_socket, "NEXT_PORTS", 1)

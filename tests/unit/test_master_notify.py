@@ -18,37 +18,40 @@ STARTING = ServiceState()
 WORKS = ServiceState(works=True)
 
 
-def told(*pictures: ServiceState, pid: int = 7) -> list[str]:
+def messages_during(*pictures: ServiceState, pid: int = 7) -> list[str]:
     """What a manager hears while a fleet goes through these."""
     return [
         message for before, after in itertools.pairwise(pictures) for message in changes_between(before, after, pid)
     ]
 
 
-def test_it_is_ready_once_when_the_first_generation_works() -> None:
-    assert told(STARTING, STARTING, WORKS, WORKS) == ["READY=1\nMAINPID=7"]
+def test_ready_is_sent_once_when_the_first_generation_works() -> None:
+    assert messages_during(STARTING, STARTING, WORKS, WORKS) == ["READY=1\nMAINPID=7"]
 
 
-def test_process_1_of_a_namespace_does_not_tell_a_number_that_means_another_process_outside() -> None:
-    assert told(STARTING, WORKS, pid=1) == ["READY=1"]
+def test_process_1_of_a_namespace_does_not_send_its_pid() -> None:
+    assert messages_during(STARTING, WORKS, pid=1) == ["READY=1"]
 
 
-def test_a_reload_is_told_when_it_begins_and_when_it_is_over_whatever_became_of_it() -> None:
+def test_reloading_and_then_ready_are_sent_for_a_reload() -> None:
     rolling = ServiceState(works=True, reloads=1, changing=True)
 
-    assert told(WORKS, rolling) == ["RELOADING=1"]
-    assert told(rolling, rolling, ServiceState(works=True, reloads=1)) == ["READY=1"]
+    assert messages_during(WORKS, rolling) == ["RELOADING=1"]
+    assert messages_during(rolling, rolling, ServiceState(works=True, reloads=1)) == ["READY=1"]
 
 
-def test_a_reload_that_is_over_at_once_is_told_all_the_same() -> None:
+def test_an_immediate_reload_sends_both_messages() -> None:
     """One that was refused, or changed a number: whoever sent HUP waits for both messages."""
-    assert told(WORKS, ServiceState(works=True, reloads=1)) == ["RELOADING=1", "READY=1"]
+    assert messages_during(WORKS, ServiceState(works=True, reloads=1)) == ["RELOADING=1", "READY=1"]
 
 
-def test_a_reload_during_another_is_told_anew_and_both_are_over_together() -> None:
+def test_overlapping_reloads_send_one_ready_for_both() -> None:
     first, second = (ServiceState(works=True, reloads=count, changing=True) for count in (1, 2))
 
-    words = [message.partition("\n")[0] for message in told(WORKS, first, second, ServiceState(works=True, reloads=2))]
+    words = [
+        message.partition("\n")[0]
+        for message in messages_during(WORKS, first, second, ServiceState(works=True, reloads=2))
+    ]
 
     assert words == ["RELOADING=1", "RELOADING=1", "READY=1"]
 
@@ -56,14 +59,16 @@ def test_a_reload_during_another_is_told_anew_and_both_are_over_together() -> No
 def test_a_reload_before_the_fleet_works_is_part_of_its_start() -> None:
     reloading = ServiceState(reloads=1, changing=True)
 
-    assert told(STARTING, reloading, ServiceState(works=True, reloads=1)) == ["READY=1\nMAINPID=7"]
+    assert messages_during(STARTING, reloading, ServiceState(works=True, reloads=1)) == ["READY=1\nMAINPID=7"]
 
 
 @pytest.mark.parametrize("before", [STARTING, WORKS, ServiceState(works=True, reloads=1, changing=True)])
-def test_stopping_is_told_once_and_nothing_after_it(before: ServiceState) -> None:
+def test_stopping_is_sent_once_and_nothing_after_it(before: ServiceState) -> None:
     stopping = ServiceState(works=before.works, reloads=before.reloads, changing=before.changing, stopping=True)
 
-    assert told(before, stopping, stopping, ServiceState(works=True, reloads=5, stopping=True)) == ["STOPPING=1"]
+    assert messages_during(before, stopping, stopping, ServiceState(works=True, reloads=5, stopping=True)) == [
+        "STOPPING=1"
+    ]
 
 
 # The socket
@@ -76,7 +81,7 @@ def manager(tmp_path: Path) -> Iterator[socket.socket]:
         yield bound
 
 
-def test_the_environment_is_read_and_emptied() -> None:
+def test_the_variables_of_the_manager_are_read_and_removed() -> None:
     environment = {"NOTIFY_SOCKET": "/run/n", "WATCHDOG_USEC": "3000000", "WATCHDOG_PID": str(os.getpid()), "HOME": "/"}
 
     taken = NotifySocket.take(environment, os.getpid())
@@ -93,11 +98,11 @@ def test_the_environment_is_read_and_emptied() -> None:
         {"WATCHDOG_USEC": "3000000"},
     ],
 )
-def test_a_watchdog_of_another_process_or_of_nobody_is_not_fed(environment: dict[str, str]) -> None:
+def test_a_watchdog_of_another_process_is_ignored(environment: dict[str, str]) -> None:
     assert NotifySocket.take(environment, os.getpid()).watchdog_seconds == 0.0
 
 
-def test_a_manager_that_does_not_read_stops_nobody_and_misses_nothing(manager: socket.socket) -> None:
+def test_a_manager_that_reads_late_misses_no_message(manager: socket.socket) -> None:
     sender = NotifySocket(manager.getsockname())
     for number in itertools.count():
         sender.send(f"N={number}")
@@ -112,7 +117,7 @@ def test_a_manager_that_does_not_read_stops_nobody_and_misses_nothing(manager: s
     assert heard == [f"N={each}".encode() for each in range(number + 1)]
 
 
-def test_what_no_descriptor_is_left_for_is_told_later(manager: socket.socket) -> None:
+def test_a_message_is_sent_later_without_a_free_descriptor(manager: socket.socket) -> None:
     sender = NotifySocket(manager.getsockname())
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (0, hard))
@@ -125,7 +130,7 @@ def test_what_no_descriptor_is_left_for_is_told_later(manager: socket.socket) ->
     assert (sender.has_room, manager.recv(100)) == (True, b"READY=1")
 
 
-def test_an_abstract_socket_is_told_too_and_a_line_for_people_stays_one() -> None:
+def test_abstract_sockets_work_and_a_status_stays_one_line() -> None:
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as bound:
         bound.bind(f"\0rota-{os.getpid()}")
         sender = NotifySocket(f"@rota-{os.getpid()}")
@@ -136,7 +141,7 @@ def test_an_abstract_socket_is_told_too_and_a_line_for_people_stays_one() -> Non
 
 
 @pytest.mark.parametrize("address", ["", "vsock:1:2", "/nowhere/at/all", "/" + "x" * 200])
-def test_where_nobody_is_nothing_happens(address: str) -> None:
+def test_without_a_manager_messages_are_dropped(address: str) -> None:
     sender = NotifySocket(address)
 
     sender.send("READY=1")
@@ -144,7 +149,7 @@ def test_where_nobody_is_nothing_happens(address: str) -> None:
     assert sender.has_room
 
 
-def test_a_message_says_when_it_is_sent_and_one_that_can_wait_is_left_out_where_there_is_no_room(
+def test_messages_that_can_wait_are_dropped_from_a_full_socket(
     manager: socket.socket,
 ) -> None:
     sender = NotifySocket(manager.getsockname())

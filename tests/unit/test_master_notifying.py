@@ -29,7 +29,7 @@ def core() -> Core:
     return core
 
 
-def _told(core: Core, now: float) -> list[str]:
+def _messages_at(core: Core, now: float) -> list[str]:
     core.now = now
     return [effect.message for effect in core.take(Ticked()) if isinstance(effect, NotifyManager)]
 
@@ -38,28 +38,28 @@ def _works(core: Core) -> None:
     core.state.wanted.rollout = core.state.rollout.promote().commit()
 
 
-def test_it_says_that_it_lives_twice_in_the_longest_silence_and_asks_for_time_while_it_starts(core: Core) -> None:
-    told = [_told(core, now) for now in (100.0, 100.5, 101.0, 110.1)]
+def test_a_starting_fleet_feeds_the_watchdog_and_extends_its_timeout(core: Core) -> None:
+    told = [_messages_at(core, now) for now in (100.0, 100.5, 101.0, 110.1)]
     assert told[0][:2] == ["WATCHDOG=1", "EXTEND_TIMEOUT_USEC=30000000"]
     assert told[1] == []
     assert told[2] == ["WATCHDOG=1"]
     assert "EXTEND_TIMEOUT_USEC=30000000" in told[3]
 
 
-def test_it_is_ready_when_it_works_and_its_status_is_told_when_it_changes(core: Core) -> None:
-    _told(core, 100.0)
+def test_readiness_changed_status_and_stopping_are_sent(core: Core) -> None:
+    _messages_at(core, 100.0)
     _works(core)
-    told = _told(core, 101.0)
+    told = _messages_at(core, 101.0)
     assert told[0] == "READY=1\nMAINPID=7"
     assert "STATUS=0 of 1 workers, 0 busy, generation 1" in told
     core.request(RequestKind.QUIET)
     core.state.redis_up = False
-    assert "STATUS=0 of 1 workers, 0 busy, generation 1, quiet, Redis is away" in _told(core, 103.0)
+    assert "STATUS=0 of 1 workers, 0 busy, generation 1, quiet, Redis is away" in _messages_at(core, 103.0)
     core.request(RequestKind.DRAIN)
-    assert _told(core, 103.1)[0] == "STOPPING=1"
+    assert _messages_at(core, 103.1)[0] == "STOPPING=1"
 
 
-def test_people_read_one_line(core: Core) -> None:
+def test_the_status_line_summarizes_the_fleet(core: Core) -> None:
     core.child(Role.WORKER, 8, "mail").runs((TaskTimes(1, 0, 0, 1),))
     core.child(Role.WORKER, 9, "mail", state=ChildState.DRAINING)
     assert status_line(core.state) == "2 of 1 workers, 1 busy, starting"
@@ -76,9 +76,9 @@ def test_people_read_one_line(core: Core) -> None:
     assert status_line(core.state) == "stopping: 2 workers left, 1 busy"
 
 
-def test_without_a_manager_nothing_is_told(core: Core) -> None:
+def test_without_a_manager_nothing_is_sent(core: Core) -> None:
     core.state.surroundings = dataclasses.replace(core.state.surroundings, has_manager=False)
-    assert _told(core, 100.0) == []
+    assert _messages_at(core, 100.0) == []
 
 
 def test_the_status_shows_each_pool_and_each_child(core: Core) -> None:

@@ -27,7 +27,9 @@ TOP = "memory/memory.oom_control"
     ],
     ids=["version 2", "version 2 without the controller", "version 1", "version 1 in a container", "none"],
 )
-def test_the_counter_is_that_of_the_own_group(tmp_path: Path, groups: str, there: list[str], found: str | None) -> None:
+def test_the_counter_of_the_own_control_group_is_found(
+    tmp_path: Path, groups: str, there: list[str], found: str | None
+) -> None:
     for path in there:
         (tmp_path / path).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / path).touch()
@@ -58,21 +60,19 @@ def test_each_kill_explains_one_death(counter: Counter) -> None:
 
 
 @pytest.mark.parametrize(("seconds_later", "explains"), [(5.0, True), (20.0, False)])
-def test_a_kill_is_remembered_while_a_process_may_take_to_be_gone_and_no_longer(
-    counter: Counter, seconds_later: float, explains: bool
-) -> None:
+def test_a_kill_explains_deaths_only_for_a_while(counter: Counter, seconds_later: float, explains: bool) -> None:
     seen = OomKills(counter.path)
     counter.kills(1)
     seen.poll(10.0)
     assert seen.claim(10.0 + seconds_later) is explains
 
 
-def test_what_was_counted_before_the_master_began_explains_nothing(counter: Counter) -> None:
+def test_kills_before_the_master_started_explain_no_death(counter: Counter) -> None:
     counter.kills(3)
     assert not OomKills(counter.path).claim(1.0)
 
 
-def test_a_group_whose_members_die_together_is_warned_of(counter: Counter) -> None:
+def test_a_group_that_is_killed_together_is_a_warning(counter: Counter) -> None:
     assert warnings_of_oom(counter.path) == []
     group = counter.path.with_name("memory.oom.group")
     group.write_text("0\n")

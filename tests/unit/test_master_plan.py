@@ -43,7 +43,7 @@ def _zygote(generation: int = 1, state: ChildState = ChildState.READY) -> Child:
     return _child(1 + generation, state, generation, Role.ZYGOTE)
 
 
-def test_nothing_is_forked_before_there_is_a_zygote_to_fork_from() -> None:
+def test_workers_start_only_once_a_zygote_is_ready() -> None:
     assert plan(_desired(2), [], 0.0) == [Start(Role.ZYGOTE, "generation-1", 1, 2)]
     assert plan(_desired(2), [_zygote(state=ChildState.BOOTING)], 0.0) == []
     starts = plan(_desired(2), [_zygote()], 0.0)
@@ -55,7 +55,7 @@ def test_a_slot_is_not_used_again_before_its_owner_is_reaped() -> None:
     assert plan(_desired(1), children, 0.0) == [Start(Role.WORKER, POOL, 1, 9)]
 
 
-def test_of_too_many_the_unready_go_first_then_the_idle_then_the_busy() -> None:
+def test_surplus_workers_drain_unready_then_idle_then_busy() -> None:
     busy = _child(8)
     idle = _child(9)
     booting = _child(10, ChildState.BOOTING)
@@ -84,7 +84,7 @@ def test_each_deadline_has_its_reason() -> None:
     assert why(10_000.0, running) == [zygote_too]
 
 
-def test_a_sleep_of_the_machine_is_not_counted_as_time_to_boot() -> None:
+def test_time_asleep_does_not_count_as_time_to_boot() -> None:
     zygote = _zygote(state=ChildState.BOOTING)
     desired = replace(_desired(1), awake_since=1000.0)
     assert plan(desired, [zygote], 1060.0) == []
@@ -92,21 +92,21 @@ def test_a_sleep_of_the_machine_is_not_counted_as_time_to_boot() -> None:
 
 
 @pytest.mark.parametrize(("role", "pool"), [(Role.POLLER, "pollers"), (Role.EXPORTER, "exporter")])
-def test_who_is_missed_at_once_is_replaced_sooner_than_a_worker_when_it_is_stopped(role: Role, pool: str) -> None:
+def test_a_stopped_poller_or_exporter_is_replaced_early(role: Role, pool: str) -> None:
     desired = Desired((Target(role, pool, 1, 1),), boot_seconds=60.0, beat_seconds=30.0)
     child = Child(role, pool, 1, 4, 1, ChildState.READY, 0.0, pid=4, ready_at=0.0, stopped_at=1.0)
     assert plan(desired, [child], 1.5) == []
     assert plan(desired, [child], 1.6)[:1] == [kill(4, Reason.HUNG)]
 
 
-def test_all_of_a_pool_leave_by_one_deadline() -> None:
+def test_all_workers_of_a_pool_have_one_drain_deadline() -> None:
     desired = Desired((Target(Role.WORKER, POOL, 0, 1, leave_by=5.0),), 60.0, 1000.0)
     children = [_child(8, ChildState.DRAINING), _child(9, ChildState.REQUESTED), _child(10, ChildState.REGISTERING)]
     assert plan(desired, children, 5.0) == [kill(10, Reason.SURPLUS)]
     assert plan(desired, children, 5.1)[:2] == [kill(8, Reason.STOP), kill(9, Reason.STOP)]
 
 
-def test_at_once_kills_everything_that_is_not_dead() -> None:
+def test_an_immediate_stop_kills_every_live_child() -> None:
     children = [
         _zygote(),
         _child(8),
@@ -133,7 +133,7 @@ def test_stale_workers_stay_until_a_new_one_is_ready() -> None:
     assert drains[2:] == [Start(Role.WORKER, POOL, 2, 12), Start(Role.WORKER, POOL, 2, 13)]
 
 
-def test_a_count_made_smaller_while_new_code_is_rolled_in_leaves_no_more_than_one_beside_the_stale() -> None:
+def test_scaling_down_during_a_rollout_drains_surplus_new_workers() -> None:
     rolling = replace(_desired(2, 2), targets=(*_desired(2, 1).targets[:1], *_desired(2, 2).targets))
     fresh = [
         _child(slot, ChildState.BOOTING, 2) for slot in (10, 11, 12)
@@ -149,7 +149,7 @@ def test_the_only_worker_is_drained_after_its_successor_is_ready() -> None:
     assert plan(rolling, [*children, _child(9, ChildState.READY, 2)], 0.0) == [drain(8, Reason.RELOAD)]
 
 
-def test_where_there_is_one_slot_the_old_one_leaves_first() -> None:
+def test_a_child_with_a_single_slot_drains_before_its_successor() -> None:
     old = Child(Role.EXPORTER, "exporter", 1, 1, 1, ChildState.READY, 0.0, pid=1, ready_at=0.0)
     desired = Desired((Target(Role.EXPORTER, "exporter", 1, 2, surge=0),), 60.0, 30.0)
     assert plan(desired, [old], 0.0) == [drain(1, Reason.RELOAD)]
@@ -158,7 +158,7 @@ def test_where_there_is_one_slot_the_old_one_leaves_first() -> None:
     assert plan(desired, [], 0.0) == [Start(Role.EXPORTER, "exporter", 2, 1)]
 
 
-def test_a_zygote_that_still_imports_and_is_not_wanted_is_killed() -> None:
+def test_an_unwanted_zygote_that_is_importing_is_killed() -> None:
     children = [_zygote(1), _zygote(2, ChildState.BOOTING)]
     assert plan(_desired(0, 1), children, 0.0) == [kill(3, Reason.RELOAD)]
 
@@ -190,7 +190,7 @@ class Fates(RuleBasedStateMachine):
         self.last_generation += 1
 
     @rule()
-    def go_back(self) -> None:
+    def roll_back(self) -> None:
         self.last_generation = self.generation
 
     @rule(seconds=st.sampled_from([0.01, 0.2, 5.0, 40.0]))
@@ -219,7 +219,7 @@ class Fates(RuleBasedStateMachine):
             self.silent.add(pick.choice(candidates).nonce)
 
     @rule(pick=st.randoms(use_true_random=False), reason=st.sampled_from([Reason.MAX_TASKS, Reason.MAX_RSS]))
-    def ask_to_be_replaced(self, pick: Random, reason: Reason) -> None:
+    def request_recycling(self, pick: Random, reason: Reason) -> None:
         candidates = self.fleet.of(Role.WORKER, ChildState.READY)
         if candidates:
             pick.choice(candidates).recycle_for = reason
@@ -335,4 +335,4 @@ class Fates(RuleBasedStateMachine):
 Fates.TestCase.settings = settings(
     max_examples=100, stateful_step_count=40, deadline=None, suppress_health_check=[HealthCheck.too_slow]
 )
-TestWhateverHappens = Fates.TestCase
+TestPlanUnderRandomEvents = Fates.TestCase

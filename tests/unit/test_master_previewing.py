@@ -151,25 +151,25 @@ REPLACED = "each worker is replaced, one at a time"
         ),
     ],
 )
-def test_what_would_be_done_is_said_and_why(new: Config, steps: list[str]) -> None:
+def test_a_preview_lists_each_step_with_its_reason(new: Config, steps: list[str]) -> None:
     assert _steps(new) == steps
 
 
-def test_a_condition_of_a_queue_is_the_reason_for_its_pool_and_not_for_the_exporter() -> None:
+def test_a_changed_condition_replaces_only_the_pool_of_its_queue() -> None:
     after = _changed(conditions=OFFICE_HOURS, queues={"sold": QueueConfig(condition="office")})
     given = {"queues.sold.condition": "file", "pools.mail.queues": "file", "pools.rest.queues": "file"}
     plan = _preview(Generation(1, 1, BASE, given), Loaded(after, given, ()))["plan"]
     assert [line for line in plan if "replaced" in line] == [f"pool mail: {REPLACED}: queues.sold.condition"]
 
 
-def test_an_exporter_that_is_not_there_is_not_replaced() -> None:
+def test_a_disabled_exporter_is_not_replaced() -> None:
     before = _changed(http=Http(listen=""))
     after = msgspec.structs.replace(before, metrics=Metrics(max_series=500))
     preview = _preview(Generation(1, 1, before, ORIGINS), Loaded(after, ORIGINS, ()))
     assert preview["plan"][-1] == "no process is replaced: only the master uses the change"
 
 
-def test_each_key_that_differs_is_told_with_both_values_and_where_the_new_one_stands() -> None:
+def test_each_changed_key_has_both_values_and_its_origin() -> None:
     new = _pools(mail=PoolConfig(3, ("sold",)))
     preview = _previewed(msgspec.structs.replace(new, imports=("a", "b")))
     assert preview["changes"] == [
@@ -182,7 +182,7 @@ def test_each_key_that_differs_is_told_with_both_values_and_where_the_new_one_st
     ]
 
 
-def test_secrets_are_not_shown_though_they_differ() -> None:
+def test_changed_secrets_are_not_shown() -> None:
     old = Generation(1, 1, _changed(redis_url="redis://:first@localhost/0"))
     new = Loaded(_changed(redis_url="redis://:second@localhost/0"), {"redis_url": "file"}, ())
     preview = _preview(old, new, [Fault("redis_url", "cannot be changed by a reload")])
@@ -191,7 +191,7 @@ def test_secrets_are_not_shown_though_they_differ() -> None:
     assert "second" not in str(preview)
 
 
-def test_what_an_operator_scaled_counts_until_the_file_says_another_number() -> None:
+def test_an_operators_count_holds_until_the_file_changes_it() -> None:
     scaling = Scaling().with_count("mail", 7, [{"mail": 2, "rest": 4}])
     assert _steps(_changed(limits=Limits(drain_seconds=5)), scaling) == [
         "no process is replaced: only the master uses the change"
@@ -199,14 +199,14 @@ def test_what_an_operator_scaled_counts_until_the_file_says_another_number() -> 
     assert _steps(_pools(mail=PoolConfig(5, ("sold",))), scaling) == ["pool mail: 7 -> 5 workers, 2 drained"]
 
 
-def test_with_a_fault_nothing_would_be_done() -> None:
+def test_a_preview_with_faults_has_no_steps() -> None:
     preview = _previewed(_changed(namespace="other"), [Fault("namespace", "cannot be changed by a reload")])
     assert preview["result"] == "failure"
     assert preview["faults"] == ["namespace: cannot be changed by a reload"]
     assert preview["plan"] == ['namespace: "rota" -> "other" (default)']
 
 
-def test_whatever_a_worker_is_told_has_a_key_to_name() -> None:
+def test_every_worker_setting_has_a_key_as_reason() -> None:
     """A field of the settings whose name is no key's would be given as the reason under a name nobody knows."""
     config = Config(
         tiers=(("default",),),

@@ -35,16 +35,14 @@ def _woken(memory: SlotMemory, pid: int) -> None:
     processes.set_quiet(SetQuiet((ChildRef(Role.WORKER, SLOT, 1, pid),), quiet=True))
 
 
-def test_a_worker_is_woken_when_it_is_in_its_slot(memory: SlotMemory, process: "subprocess.Popen[bytes]") -> None:
+def test_a_worker_in_its_slot_is_signalled(memory: SlotMemory, process: "subprocess.Popen[bytes]") -> None:
     memory.slot(SLOT).assign(1)
     memory.slot(SLOT).enter(1, process.pid)
     _woken(memory, process.pid)
     assert process.wait(30) == -WAKE_SIGNAL
 
 
-def test_whomever_a_worker_names_in_its_slot_nobody_else_is_woken(
-    memory: SlotMemory, process: "subprocess.Popen[bytes]"
-) -> None:
+def test_a_wrong_pid_in_a_slot_signals_no_process(memory: SlotMemory, process: "subprocess.Popen[bytes]") -> None:
     memory.slot(SLOT).assign(1)
     memory.slot(SLOT).enter(1, process.pid)
     _woken(memory, process.pid + 1)
@@ -53,9 +51,7 @@ def test_whomever_a_worker_names_in_its_slot_nobody_else_is_woken(
     assert process.wait(30) == -signal.SIGTERM
 
 
-def test_the_number_of_a_worker_that_was_reaped_is_signalled_no_more(
-    memory: SlotMemory, process: "subprocess.Popen[bytes]"
-) -> None:
+def test_the_pid_of_a_reaped_worker_is_not_signalled(memory: SlotMemory, process: "subprocess.Popen[bytes]") -> None:
     memory.slot(SLOT).assign(1)
     memory.slot(SLOT).enter(1, process.pid)
     memory.slot(SLOT).vacate()
@@ -64,7 +60,7 @@ def test_the_number_of_a_worker_that_was_reaped_is_signalled_no_more(
     assert process.wait(30) == -signal.SIGTERM
 
 
-def test_a_slot_that_is_anothers_is_neither_written_to_nor_woken(
+def test_a_slot_of_another_worker_is_neither_written_nor_signalled(
     memory: SlotMemory, process: "subprocess.Popen[bytes]"
 ) -> None:
     memory.slot(SLOT).assign(2)

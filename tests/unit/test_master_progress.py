@@ -25,9 +25,9 @@ class Carried:
             self._memory.slot(number).assign(child.nonce)
         self.told: list[list[TaskProgress]] = []
         self.is_away = False
-        self._copier = ProgressCopier(core.state, self._memory, self._tell)
+        self._copier = ProgressCopier(core.state, self._memory, self._send)
 
-    async def _tell(self, told: list[TaskProgress]) -> None:
+    async def _send(self, told: list[TaskProgress]) -> None:
         self.told.append(told)
         if self.is_away:
             raise ConnectionLost("away")
@@ -38,7 +38,7 @@ class Carried:
     def end(self, worker: int = 0) -> None:
         self._memory.slot(FIRST + worker).record(0).end()
 
-    def say(self, task_id: str, text: bytes, worker: int = 0) -> None:
+    def report(self, task_id: str, text: bytes, worker: int = 0) -> None:
         self._memory.slot(FIRST + worker).record(0).report_progress(self._entry(task_id), text)
 
     def step(self) -> list[list[tuple[str, bytes]]]:
@@ -51,45 +51,45 @@ class Carried:
         return f"{task_id} q i 1 2 0 0 0 0 -".encode()
 
 
-def test_only_what_is_new_is_told() -> None:
+def test_only_new_progress_is_sent() -> None:
     copier = Carried()
     assert copier.step() == []
     copier.start_task("a")
     assert copier.step() == [], "it reports nothing"
-    copier.say("a", b"1")
-    copier.say("a", b"2")
+    copier.report("a", b"1")
+    copier.report("a", b"2")
     assert (copier.step(), copier.step()) == ([[("a", b"2")]], [])
     copier.end()
     copier.start_task("b")
     assert copier.step() == [], "what the task before said is not of this one"
-    copier.say("b", b"2")
+    copier.report("b", b"2")
     assert copier.step() == [[("b", b"2")]]
 
 
-def test_what_nobody_heard_is_told_again_as_it_is_by_then() -> None:
+def test_failed_progress_is_sent_again_with_its_latest_text() -> None:
     copier = Carried()
     copier.start_task("a")
-    copier.say("a", b"1")
+    copier.report("a", b"1")
     copier.is_away = True
     assert copier.step() == copier.step() == [[("a", b"1")]]
-    copier.say("a", b"2")
+    copier.report("a", b"2")
     copier.is_away = False
     assert (copier.step(), copier.step()) == ([[("a", b"2")]], [])
 
 
-def test_many_workers_are_told_of_in_calls_of_bounded_size() -> None:
+def test_progress_of_many_workers_is_sent_in_bounded_batches() -> None:
     workers = PROGRESS_BATCH + 3
     copier = Carried(workers)
     for number in range(workers):
         copier.start_task(f"t{number}", number)
-        copier.say(f"t{number}", b"1", number)
+        copier.report(f"t{number}", b"1", number)
     assert [len(call) for call in copier.step()] == [PROGRESS_BATCH, 3]
 
 
-def test_a_worker_without_an_owner_or_of_another_life_says_nothing() -> None:
+def test_progress_of_a_slot_with_another_nonce_is_not_sent() -> None:
     copier = Carried()
     copier.start_task("a")
-    copier.say("a", b"1")
+    copier.report("a", b"1")
     slot = copier._memory.slot(FIRST)  # given to another life
     slot.nonce += 1
     assert copier.step() == []

@@ -45,16 +45,16 @@ def _drains(count: int, children: list[Child], generation: int = 1) -> list[tupl
 @pytest.mark.parametrize(
     ("count", "away"), [(1, 1), (2, 1), (7, 1), (8, 1), (9, 1), (15, 1), (16, 2), (23, 2), (24, 3), (500, 62)]
 )
-def test_when_all_wish_to_go_one_in_eight_may_but_always_one(count: int, away: int) -> None:
+def test_one_in_eight_workers_is_recycled_but_at_least_one(count: int, away: int) -> None:
     assert len(_drains(count, _pool(count, count))) == away
 
 
-def test_who_may_go_is_replaced_at_once() -> None:
+def test_a_recycled_worker_is_replaced_at_once() -> None:
     actions = plan(_desired(2), [_zygote(), *_pool(2, 2)], 0.0)
     assert actions == [drain(FIRST, Reason.MAX_TASKS), Start(Role.WORKER, POOL, 1, FIRST + 2)]
 
 
-def test_the_oldest_goes_first_and_for_the_reason_that_it_gave() -> None:
+def test_the_oldest_worker_is_recycled_first_with_its_reason() -> None:
     young = _worker(0, recycle_for=Reason.MAX_TASKS)
     old = _worker(1, recycle_for=Reason.MAX_RSS)
     young.requested_at = 50.0
@@ -64,34 +64,34 @@ def test_the_oldest_goes_first_and_for_the_reason_that_it_gave() -> None:
 @pytest.mark.parametrize(
     "state", [ChildState.REGISTERING, ChildState.REQUESTED, ChildState.BOOTING, ChildState.DRAINING, ChildState.KILLED]
 )
-def test_whatever_else_is_not_ready_counts_as_away(state: ChildState) -> None:
+def test_other_workers_that_are_not_ready_count_as_away(state: ChildState) -> None:
     pool = _pool(8, 3)
     pool[7] = _worker(7, state)
     assert _drains(8, pool) == []
 
 
-def test_the_next_one_may_go_when_the_replacement_is_ready() -> None:
+def test_the_next_worker_is_recycled_once_the_replacement_is_ready() -> None:
     pool = [_worker(0, ChildState.DRAINING, recycle_for=Reason.MAX_TASKS), _worker(1, recycle_for=Reason.MAX_TASKS)]
     assert _drains(2, [*pool, _worker(2, ChildState.BOOTING)]) == []
     assert _drains(2, [*pool, _worker(2)]) == [(1, Reason.MAX_TASKS)]
 
 
-def test_a_crash_among_sixteen_leaves_one_place_of_two() -> None:
+def test_a_crash_among_sixteen_workers_leaves_one_recycling() -> None:
     crashed = [*_pool(15, 5), _worker(15, ChildState.EXITED)]
     assert _drains(16, crashed) == [(0, Reason.MAX_TASKS)]
 
 
-def test_nobody_may_go_while_there_is_no_zygote_to_fork_a_replacement_from() -> None:
+def test_no_worker_is_recycled_without_a_ready_zygote() -> None:
     children = [_zygote(state=ChildState.BOOTING), *_pool(4, 4)]
     assert plan(_desired(4), children, 0.0) == []
 
 
-def test_the_wish_of_a_stale_worker_is_nothing_as_it_is_replaced_anyway() -> None:
+def test_stale_workers_are_not_recycled() -> None:
     stale = [_worker(n, recycle_for=Reason.MAX_TASKS) for n in range(3)]
     assert _drains(3, [*stale, _worker(3, ChildState.BOOTING, 2)], generation=2) == []
 
 
-def test_while_new_code_is_rolled_in_no_more_than_one_is_away() -> None:
+def test_at_most_one_worker_is_away_during_a_rollout() -> None:
     count = 24
     stale = [_worker(n) for n in range(12)]
     fresh = [_worker(12 + n, generation=2, recycle_for=Reason.MAX_RSS) for n in range(11)]
@@ -100,12 +100,12 @@ def test_while_new_code_is_rolled_in_no_more_than_one_is_away() -> None:
     assert len(going) == 1
 
 
-def test_when_the_pool_shrinks_the_others_go_and_the_wish_is_granted_of_what_stays() -> None:
+def test_a_shrinking_pool_drains_surplus_and_recycles_the_rest() -> None:
     assert _drains(3, _pool(4, 1)) == [(3, Reason.SURPLUS), (0, Reason.MAX_TASKS)]
     assert sorted(_drains(0, _pool(2, 2))) == [(0, Reason.SURPLUS), (1, Reason.SURPLUS)]
 
 
-def test_the_only_worker_of_the_new_code_stays_while_one_of_the_old_is_about() -> None:
+def test_the_only_new_worker_stays_while_an_old_one_exists() -> None:
     stale = _worker(0, ChildState.REQUESTED)
     fresh = _worker(1, generation=2, recycle_for=Reason.MAX_TASKS)
     assert _drains(1, [stale, fresh], generation=2) == []

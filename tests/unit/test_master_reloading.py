@@ -60,7 +60,7 @@ class Reloads(Core):
         """Why the master is to end, "" when it is not."""
         return "; ".join(text for effect in self.done(Leave) for text in effect.messages)
 
-    def says(self, zygote: Child, message: messages.Message) -> None:
+    def receive_from(self, zygote: Child, message: messages.Message) -> None:
         self.take(ZygoteReported(zygote.generation, message))
 
     def latest(self, role: Role, slot: int, pool: str = "default") -> Child:
@@ -106,14 +106,14 @@ def _result(pending: PendingRequest) -> object:
     return pending.result()["result"]
 
 
-def test_a_reload_while_the_first_generation_starts_is_answered_when_it_works(reloads: Reloads) -> None:
+def test_a_reload_during_startup_succeeds_once_it_works(reloads: Reloads) -> None:
     reply = reloads.reload(NEW_CODE)
     assert not reply.done()
     reloads.take_over()
     assert _result(reply) == "success"
 
 
-def test_counts_changed_while_code_is_rolled_in_hold_when_it_works(reloads: Reloads) -> None:
+def test_counts_changed_during_a_rollout_hold_if_it_succeeds(reloads: Reloads) -> None:
     reloads.take_over()
     code = reloads.reload(NEW_CODE)
     reloads.promote()
@@ -124,7 +124,7 @@ def test_counts_changed_while_code_is_rolled_in_hold_when_it_works(reloads: Relo
     assert (_result(code), _result(counts)) == ("success", "success")
 
 
-def test_counts_changed_while_code_is_rolled_in_go_with_it_when_it_does_not_work(reloads: Reloads) -> None:
+def test_counts_changed_during_a_rollout_are_undone_if_it_fails(reloads: Reloads) -> None:
     reloads.take_over()
     reloads.reload(NEW_CODE)
     counts = reloads.reload(msgspec.structs.replace(NEW_CODE, workers=5))
@@ -133,7 +133,7 @@ def test_counts_changed_while_code_is_rolled_in_go_with_it_when_it_does_not_work
     assert _result(counts) == "failure"
 
 
-def test_code_that_works_is_accepted_though_a_later_reload_takes_its_place_and_fails(reloads: Reloads) -> None:
+def test_working_code_is_accepted_even_if_a_later_reload_fails(reloads: Reloads) -> None:
     reloads.take_over()
     earlier = reloads.reload(NEW_CODE)
     reloads.promote()
@@ -145,7 +145,7 @@ def test_code_that_works_is_accepted_though_a_later_reload_takes_its_place_and_f
     assert reloads.state.config == NEW_CODE
 
 
-def test_a_first_generation_that_worked_is_the_first_though_a_reload_takes_its_place_at_once(reloads: Reloads) -> None:
+def test_a_working_first_generation_stays_if_an_early_reload_fails(reloads: Reloads) -> None:
     reloads.promote()
     reloads.latest(Role.WORKER, 8)
     reply = reloads.reload(NEW_CODE)  # before it was looked at again
@@ -157,7 +157,7 @@ def test_a_first_generation_that_worked_is_the_first_though_a_reload_takes_its_p
     assert not reloads.settle()
 
 
-def test_other_nodes_learn_of_a_ready_fleet_before_the_next_renewal_is_due(reloads: Reloads) -> None:
+def test_a_ready_fleet_is_reported_before_the_next_renewal(reloads: Reloads) -> None:
     starting = _reports_sent(reloads)
     assert _reports_sent(reloads) == []
     reloads.promote()
@@ -173,7 +173,7 @@ def _reports_sent(reloads: Reloads) -> list[str]:
     return [effect.report.state for effect in effects if isinstance(effect, RenewLeases)]
 
 
-def test_new_code_takes_over_though_signals_have_left_no_worker_to_show_it(reloads: Reloads) -> None:
+def test_new_code_takes_over_even_without_workers(reloads: Reloads) -> None:
     reloads.take_over()
     reloads.request(RequestKind.SCALE, ScaleOrder("default", 0))
     reply = reloads.reload(NEW_CODE)
@@ -187,7 +187,7 @@ def test_new_code_takes_over_though_signals_have_left_no_worker_to_show_it(reloa
 # What brings no new code
 
 
-def test_new_settings_are_rolled_in_from_the_code_there_is(reloads: Reloads) -> None:
+def test_new_settings_are_rolled_out_with_the_current_code(reloads: Reloads) -> None:
     reloads.take_over()
     reply = reloads.reload(NEW_SETTINGS)
     rollout = reloads.state.rollout
@@ -200,7 +200,7 @@ def test_new_settings_are_rolled_in_from_the_code_there_is(reloads: Reloads) -> 
     assert reloads.state.rollout.in_force.of_pool("default") == 2
 
 
-def test_pools_whose_workers_are_told_nothing_new_keep_them(reloads: Reloads) -> None:
+def test_pools_with_unchanged_settings_keep_their_workers(reloads: Reloads) -> None:
     pools = {"a": PoolConfig(queues=("default",)), "b": PoolConfig(queues=("mail",))}
     config = Config(pools=pools, tiers=(("mail",), ("default",)))
     reloads.reload(config)
@@ -222,7 +222,7 @@ def test_pools_whose_workers_are_told_nothing_new_keep_them(reloads: Reloads) ->
     assert _result(reply) == "success"
 
 
-def test_a_restart_loads_the_code_anew_though_nothing_changed(reloads: Reloads) -> None:
+def test_a_restart_loads_the_code_again_without_changes(reloads: Reloads) -> None:
     reloads.take_over()
     reply = reloads.reload(CONFIG, fresh=True)
     assert reloads.state.rollout.latest.code == 2
@@ -231,7 +231,7 @@ def test_a_restart_loads_the_code_anew_though_nothing_changed(reloads: Reloads) 
     assert _result(reply) == "success"
 
 
-def test_settings_under_which_workers_do_not_start_go_with_their_pool(reloads: Reloads) -> None:
+def test_settings_with_which_workers_fail_to_start_are_refused(reloads: Reloads) -> None:
     reloads.take_over()
     reply = reloads.reload(NEW_SETTINGS)
     reloads.settle({PoolKey(Role.WORKER, "default", 2): StartBackoff(failures=2)})
@@ -239,8 +239,8 @@ def test_settings_under_which_workers_do_not_start_go_with_their_pool(reloads: R
     assert reloads.state.config == CONFIG
 
 
-def test_a_queue_that_a_task_of_the_code_there_is_needs_cannot_be_taken_away(reloads: Reloads) -> None:
-    reloads.says(reloads.latest(Role.ZYGOTE, 2), messages.Imported((("note", "default"),)))
+def test_a_queue_that_a_loaded_task_needs_cannot_be_removed(reloads: Reloads) -> None:
+    reloads.receive_from(reloads.latest(Role.ZYGOTE, 2), messages.Imported((("note", "default"),)))
     reloads.take_over()
     reloads.file = msgspec.structs.replace(CONFIG, tiers=(("other",),))
     preview = reloads.request(RequestKind.PREVIEW).result()
@@ -251,8 +251,8 @@ def test_a_queue_that_a_task_of_the_code_there_is_needs_cannot_be_taken_away(rel
     assert reloads.state.config == CONFIG
 
 
-def test_a_schedule_of_a_task_that_the_code_there_is_has_not_must_say_its_queue(reloads: Reloads) -> None:
-    reloads.says(reloads.latest(Role.ZYGOTE, 2), messages.Imported((("note", "default"),)))
+def test_a_schedule_of_an_unknown_task_must_name_its_queue(reloads: Reloads) -> None:
+    reloads.receive_from(reloads.latest(Role.ZYGOTE, 2), messages.Imported((("note", "default"),)))
     reloads.take_over()
     reports_none = {"s": ScheduleConfig(task="other", every=3.0)}
     refused = reloads.reload(msgspec.structs.replace(CONFIG, schedules=reports_none))
@@ -272,7 +272,7 @@ def test_a_schedule_of_a_task_that_the_code_there_is_has_not_must_say_its_queue(
 # While the first generation starts
 
 
-def test_a_reload_that_is_refused_while_the_first_generation_loads_ends_nothing(reloads: Reloads) -> None:
+def test_a_reload_refused_during_startup_does_not_end_the_fleet(reloads: Reloads) -> None:
     reply = reloads.reload(NEW_CODE)
     reloads.refuse()
     assert _result(reply) == "failure"
@@ -283,7 +283,7 @@ def test_a_reload_that_is_refused_while_the_first_generation_loads_ends_nothing(
     assert reloads.state.rollout.current is not None
 
 
-def test_new_settings_while_the_first_code_loads_wait_for_it_and_do_not_load_it_again(reloads: Reloads) -> None:
+def test_new_settings_during_startup_do_not_load_the_code_again(reloads: Reloads) -> None:
     reply = reloads.reload(NEW_SETTINGS)
     assert not reloads.state.rollout.promoted
     assert [each.code for each in reloads.state.rollout.generations] == [1]
@@ -291,7 +291,7 @@ def test_new_settings_while_the_first_code_loads_wait_for_it_and_do_not_load_it_
     assert _result(reply) == "success"
 
 
-def test_counts_changed_while_the_first_generation_loads_are_answered_when_it_is_back_and_works(
+def test_counts_changed_during_startup_succeed_after_a_failed_reload(
     reloads: Reloads,
 ) -> None:
     counts = reloads.reload(msgspec.structs.replace(CONFIG, workers=5))
@@ -305,7 +305,7 @@ def test_counts_changed_while_the_first_generation_loads_are_answered_when_it_is
     assert reloads.state.config.workers == 5
 
 
-def test_counts_of_a_first_generation_that_never_worked_go_with_it_when_new_code_takes_over(reloads: Reloads) -> None:
+def test_counts_changed_during_startup_fail_if_new_code_takes_over(reloads: Reloads) -> None:
     counts = reloads.reload(msgspec.structs.replace(CONFIG, workers=5))
     code = reloads.reload(NEW_CODE)
     newer = reloads.reload(NEWER_CODE)
@@ -319,18 +319,18 @@ def test_counts_of_a_first_generation_that_never_worked_go_with_it_when_new_code
 # Code that ends its process
 
 
-def test_a_module_that_ends_its_process_is_refused_at_once_by_name(reloads: Reloads) -> None:
+def test_a_module_that_exits_during_import_is_refused_by_name(reloads: Reloads) -> None:
     reloads.take_over()
     reply = reloads.reload(NEW_CODE)
     zygote = reloads.latest(Role.ZYGOTE, 3)
-    reloads.says(zygote, messages.Importing("code.1"))
+    reloads.receive_from(zygote, messages.Importing("code.1"))
     reloads.dies(zygote, wait_status=7 << 8)
     assert _result(reply) == "failure"
     assert "imports: code.1" in str(reply.result()["faults"])
     assert "exit code 7" in str(reply.result()["faults"])
 
 
-def test_a_zygote_that_somebody_kills_is_no_reason_to_refuse_its_code(reloads: Reloads) -> None:
+def test_a_kill_of_a_zygote_does_not_refuse_its_code(reloads: Reloads) -> None:
     reloads.take_over()
     reply = reloads.reload(NEW_CODE)
     reloads.dies(reloads.latest(Role.ZYGOTE, 3), wait_status=signal.SIGKILL)
@@ -339,7 +339,7 @@ def test_a_zygote_that_somebody_kills_is_no_reason_to_refuse_its_code(reloads: R
     assert _result(reply) == "success"
 
 
-def test_nobody_listens_where_a_configuration_that_was_refused_would_have() -> None:
+def test_the_address_of_a_refused_configuration_is_closed() -> None:
     port = free_port()
     reloads = Reloads()
     listening = ListenSocket(lambda event: reloads.take(event) and None)
@@ -358,7 +358,7 @@ def test_nobody_listens_where_a_configuration_that_was_refused_would_have() -> N
     listening.close()
 
 
-def test_a_worker_that_hangs_as_it_starts_has_its_code_refused_without_another_try(reloads: Reloads) -> None:
+def test_a_worker_that_hangs_at_startup_refuses_its_code(reloads: Reloads) -> None:
     reloads.take_over()
     reply = reloads.reload(NEW_CODE)
     reloads.promote()
@@ -367,7 +367,7 @@ def test_a_worker_that_hangs_as_it_starts_has_its_code_refused_without_another_t
     assert "on_worker_start" in str(reply.result()["faults"])
 
 
-def test_a_worker_of_the_old_code_that_does_not_start_says_nothing_of_the_new(reloads: Reloads) -> None:
+def test_a_failed_worker_of_the_old_code_refuses_nothing(reloads: Reloads) -> None:
     reloads.take_over()
     old = reloads.latest(Role.WORKER, 9)
     reply = reloads.reload(NEW_CODE)
@@ -375,14 +375,14 @@ def test_a_worker_of_the_old_code_that_does_not_start_says_nothing_of_the_new(re
     assert not reply.done()
 
 
-def test_whoever_waits_for_a_reload_is_answered_when_the_fleet_leaves(reloads: Reloads) -> None:
+def test_a_pending_reload_fails_when_the_fleet_drains(reloads: Reloads) -> None:
     reloads.take_over()
     reply = reloads.reload(NEW_CODE)
     reloads.request(RequestKind.DRAIN)
     assert "draining" in str(reply.result()["faults"])
 
 
-def test_a_first_generation_goes_on_with_the_pools_that_work(reloads: Reloads) -> None:
+def test_a_first_generation_continues_with_the_working_pools(reloads: Reloads) -> None:
     reloads.promote()
     failed = {PoolKey(Role.WORKER, "mail", 1): StartBackoff(failures=9)}
     works = {PoolKey(Role.WORKER, "default", 1): StartBackoff(ever_ready=True)}
@@ -392,7 +392,7 @@ def test_a_first_generation_goes_on_with_the_pools_that_work(reloads: Reloads) -
     assert "workers of pool 'mail'" in reloads.fatal
 
 
-def test_an_operators_number_said_while_the_fleet_starts_is_back_when_a_reload_fails_before_anything_worked(
+def test_a_failed_reload_during_startup_restores_the_operators_count(
     reloads: Reloads,
 ) -> None:
     reloads.request(RequestKind.SCALE, ScaleOrder("default", 7))
@@ -403,21 +403,21 @@ def test_an_operators_number_said_while_the_fleet_starts_is_back_when_a_reload_f
     assert reloads.state.wanted.counts == {"default": 7}
 
 
-def test_a_zygote_that_is_told_to_leave_while_it_loads_refuses_nothing(reloads: Reloads) -> None:
+def test_a_zygote_stopped_while_loading_refuses_nothing(reloads: Reloads) -> None:
     reloads.take_over()
     reply = reloads.reload(NEW_CODE)
     reloads.dies(reloads.latest(Role.ZYGOTE, 3), Reason.STOP)
     assert not reply.done()
 
 
-def test_the_death_of_the_zygote_in_use_says_nothing_of_new_settings(reloads: Reloads) -> None:
+def test_the_death_of_the_current_zygote_refuses_no_settings(reloads: Reloads) -> None:
     reloads.take_over()
     reply = reloads.reload(NEW_SETTINGS)
     reloads.dies(reloads.latest(Role.ZYGOTE, 3), wait_status=1 << 8)  # its replacement, while code is being deployed
     assert not reply.done()
 
 
-def test_a_pool_that_comes_with_a_candidate_and_does_not_start_has_it_refused(reloads: Reloads) -> None:
+def test_a_new_pool_that_fails_to_start_refuses_the_candidate(reloads: Reloads) -> None:
     pools = {"default": PoolConfig(workers=2)}
     reloads.reload(Config(imports=CONFIG.imports, pools=pools))
     reloads.take_over()
@@ -433,7 +433,7 @@ def test_a_pool_that_comes_with_a_candidate_and_does_not_start_has_it_refused(re
     ("role", "pool", "words"),
     [(Role.WORKER, "default", "one was ready, and then 10 in a row failed"), (Role.ZYGOTE, "generation-2", "imports")],
 )
-def test_code_that_begins_well_and_then_cannot_go_on_is_refused_when_its_budget_is_spent(
+def test_a_candidate_is_refused_when_its_failure_budget_is_spent(
     reloads: Reloads, role: Role, pool: str, words: str
 ) -> None:
     reloads.take_over()
@@ -448,7 +448,9 @@ def test_code_that_begins_well_and_then_cannot_go_on_is_refused_when_its_budget_
     assert reloads.state.config == CONFIG
 
 
-def test_a_log_format_that_cannot_be_loaded_ends_no_fleet(reloads: Reloads, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_log_format_that_cannot_be_loaded_keeps_the_old_log(
+    reloads: Reloads, monkeypatch: pytest.MonkeyPatch
+) -> None:
     reloads.handlers |= {ConfigureLog: lambda effect: change_log(effect.config, "node")}
     reloads.take_over()
     monkeypatch.setitem(sys.modules, "rota.telemetry.log_text", None)  # as when its files are gone
@@ -460,7 +462,7 @@ def test_a_log_format_that_cannot_be_loaded_ends_no_fleet(reloads: Reloads, monk
     before.info("still there")
 
 
-def test_a_first_generation_that_began_well_is_never_given_up(reloads: Reloads) -> None:
+def test_a_first_generation_that_was_ready_is_never_given_up(reloads: Reloads) -> None:
     reloads.promote()
     spent = StartBackoff(failures=50, ever_ready=True)
     keys = (PoolKey(Role.WORKER, "default", 1), PoolKey(Role.ZYGOTE, "generation-1", 1))
@@ -468,17 +470,17 @@ def test_a_first_generation_that_began_well_is_never_given_up(reloads: Reloads) 
     assert reloads.fatal == ""
 
 
-def test_the_first_generation_goes_on_when_what_took_its_place_does_not_serve_its_tasks(reloads: Reloads) -> None:
+def test_a_reload_that_leaves_tasks_unserved_keeps_the_first_generation(reloads: Reloads) -> None:
     reply = reloads.reload(msgspec.structs.replace(CONFIG, tiers=(("other",),)))
     zygote = reloads.latest(Role.ZYGOTE, 3)
-    reloads.says(zygote, messages.Imported((("note", "default"),)))
+    reloads.receive_from(zygote, messages.Imported((("note", "default"),)))
     reloads.carry_out(reload_steps.zygote_ready(reloads.state, zygote, 0.0))
     assert _result(reply) == "failure"
     assert reloads.state.rollout.promoted
     assert reloads.state.config == CONFIG
 
 
-def test_queues_that_a_reload_brings_are_announced_as_soon_as_it_is_in_force(reloads: Reloads) -> None:
+def test_queues_of_a_reload_are_announced_once_it_is_in_force(reloads: Reloads) -> None:
     reloads.take_over()
     reloads.take(Ticked())
     reloads.take(LeasesRenewed())

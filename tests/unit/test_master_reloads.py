@@ -47,18 +47,18 @@ def _changed(**values: object) -> Config:
         (_changed(log=Log(level="debug")), ["workers", "pollers", "exporter"]),
     ],
 )
-def test_only_those_who_depend_on_a_change_are_touched(new: Config, words: list[str]) -> None:
+def test_a_change_affects_only_the_parts_that_depend_on_it(new: Config, words: list[str]) -> None:
     assert change_between(BASE, new).changed_parts == words
 
 
-def test_a_pool_that_comes_or_goes_leaves_the_others_alone() -> None:
+def test_an_added_or_removed_pool_does_not_affect_others() -> None:
     one = _changed(workers=None, pools={"a": PoolConfig(workers=1)})
     two = _changed(workers=None, pools={"a": PoolConfig(workers=1), "b": PoolConfig(workers=2)})
     assert change_between(one, two).changed_parts == ["counts"]
     assert change_between(two, one).changed_parts == ["counts"]
 
 
-def test_what_a_reload_cannot_change_is_refused_with_advice() -> None:
+def test_settings_fixed_at_the_start_are_refused_with_advice() -> None:
     new = _changed(
         namespace="other", redis_url="redis://elsewhere", control=Control(socket="/run/x"), durability="wait"
     )
@@ -67,7 +67,7 @@ def test_what_a_reload_cannot_change_is_refused_with_advice() -> None:
     assert all("start it again" in fault.message for fault in faults)
 
 
-def test_tasks_on_queues_of_no_tier_and_names_of_no_task_are_found() -> None:
+def test_unserved_queues_and_unknown_task_names_are_found() -> None:
     config = _changed(tasks={})
     assert [fault.message.split("'")[1] for fault in unserved_queues(config, {"a": "low", "b": "nowhere"})] == [
         "nowhere"
@@ -88,21 +88,21 @@ def test_a_candidate_is_in_force_only_when_promoted() -> None:
     assert loading.promote().commit().generations == (loading.latest,)
 
 
-def test_a_failed_candidate_leaves_what_was_and_its_number_is_not_used_again() -> None:
+def test_a_failed_candidate_is_undone_and_its_number_not_reused() -> None:
     working = Rollout.first(BASE, {}).promote().commit()
     back = working.with_candidate(BASE, {}, proven=False).roll_back()
     assert back.generations == working.generations
     assert back.with_candidate(BASE, {}, proven=False).latest.number == 3
 
 
-def test_a_later_candidate_takes_the_place_of_one_that_is_not_proven() -> None:
+def test_a_later_candidate_replaces_an_unproven_one() -> None:
     working = Rollout.first(BASE, {}).promote().commit()
     rolling = working.with_candidate(BASE, {}, proven=False).promote()
     assert [each.number for each in rolling.with_candidate(BASE, {}, proven=False).generations] == [1, 3]
     assert [each.number for each in rolling.with_candidate(BASE, {}, proven=True).generations] == [2, 3]
 
 
-def test_a_pool_that_comes_while_new_settings_are_rolled_in_is_of_their_generation() -> None:
+def test_a_pool_added_during_a_rollout_has_its_generation() -> None:
     working = Rollout.first(BASE, {}).promote().commit()
     rolling = working.with_candidate(_changed(workers=3), {}, proven=False, pools=["default"]).promote()
     number = rolling.latest.number

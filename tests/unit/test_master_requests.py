@@ -26,7 +26,7 @@ def _signal(fleet: Core, request: RequestKind) -> None:
     fleet.request(request, by_signal=True)
 
 
-def test_one_more_and_one_less_are_of_the_first_pool(fleet: Core) -> None:
+def test_signals_scale_the_first_pool_by_one(fleet: Core) -> None:
     _signal(fleet, RequestKind.MORE)
     assert fleet.state.wanted.counts == {"mail": 3, "web": 1}
     for _ in range(5):  # and never less than none
@@ -34,12 +34,12 @@ def test_one_more_and_one_less_are_of_the_first_pool(fleet: Core) -> None:
     assert fleet.state.wanted.counts == {"mail": 0, "web": 1}
 
 
-def test_scaling_says_from_what_to_what(fleet: Core) -> None:
+def test_scaling_returns_the_old_and_the_new_count(fleet: Core) -> None:
     pending = fleet.request(RequestKind.SCALE, ScaleOrder("web", 3, is_relative=True))
     assert pending.result() == {"pool": "web", "from": 1, "to": 4}
 
 
-def test_quiet_is_written_to_every_worker_that_has_its_slot(fleet: Core) -> None:
+def test_quiet_and_resume_are_written_to_every_worker(fleet: Core) -> None:
     fleet.child(Role.WORKER, 8, "mail")
     fleet.child(Role.WORKER, 9, "mail", state=ChildState.REQUESTED)
     assert fleet.request(RequestKind.QUIET).result() == {"quiet": True, "changed": True}
@@ -51,7 +51,7 @@ def test_quiet_is_written_to_every_worker_that_has_its_slot(fleet: Core) -> None
     assert fleet.state.phase != Phase.QUIET
 
 
-def test_a_worker_to_come_is_told_as_it_gets_its_slot_and_not_while_that_may_be_anothers(fleet: Core) -> None:
+def test_a_starting_worker_is_quieted_when_it_is_forked(fleet: Core) -> None:
     fleet.child(Role.ZYGOTE, 2, "generation-1")
     child = fleet.child(Role.WORKER, 8, "mail", state=ChildState.REGISTERING)
     fleet.request(RequestKind.QUIET)
@@ -79,7 +79,7 @@ RESUME = (RequestKind.RESUME, False)
         ([TSTP, QUIET, CONT], Phase.QUIET),
     ],
 )
-def test_a_continue_resumes_what_tstp_quieted_and_nothing_that_a_person_asked_for(
+def test_cont_resumes_only_what_tstp_quieted(
     fleet: Core, requests: list[tuple[RequestKind, bool]], phase: Phase
 ) -> None:
     for request, by_signal in requests:
@@ -87,13 +87,13 @@ def test_a_continue_resumes_what_tstp_quieted_and_nothing_that_a_person_asked_fo
     assert fleet.state.phase == phase
 
 
-def test_a_stop_while_quiet_is_a_stop(fleet: Core) -> None:
+def test_a_quiet_fleet_can_be_stopped(fleet: Core) -> None:
     fleet.request(RequestKind.QUIET)
     _signal(fleet, RequestKind.DRAIN)
     assert (fleet.state.stop.stage, fleet.state.phase) == (Stage.WORKERS, Phase.DRAINING)
 
 
-def test_a_fleet_that_leaves_takes_nothing_but_to_leave_sooner(fleet: Core) -> None:
+def test_a_draining_fleet_accepts_only_stop_requests(fleet: Core) -> None:
     fleet.request(RequestKind.DRAIN)
     for request in (RequestKind.RELOAD, RequestKind.RESTART, RequestKind.PREVIEW, RequestKind.QUIET):
         assert "the fleet is draining" in fleet.request(request).refused
@@ -104,18 +104,18 @@ def test_a_fleet_that_leaves_takes_nothing_but_to_leave_sooner(fleet: Core) -> N
 
 
 @pytest.mark.parametrize("request_", [each for each in RequestKind if each is not RequestKind.SCALE])
-def test_no_signal_at_any_time_ends_the_loop_by_an_exception(fleet: Core, request_: RequestKind) -> None:
+def test_no_signal_before_or_during_a_drain_raises(fleet: Core, request_: RequestKind) -> None:
     for each in (request_, RequestKind.DRAIN, request_):
         _signal(fleet, each)
 
 
-def test_a_report_is_written_whenever_it_is_asked_for(fleet: Core) -> None:
+def test_a_report_is_written_during_a_drain_too(fleet: Core) -> None:
     _signal(fleet, RequestKind.DRAIN)
     _signal(fleet, RequestKind.REPORT)
     assert fleet.done(WriteReport) == [WriteReport()]
 
 
-def test_what_became_of_a_reload_is_kept_for_people(fleet: Core) -> None:
+def test_the_result_of_a_reload_is_kept(fleet: Core) -> None:
     fleet.file = Config(pools={**CONFIG.pools, "web": PoolConfig(workers=4)})
     fleet.request(RequestKind.RELOAD)
     kept = fleet.state.last_reload
@@ -123,7 +123,7 @@ def test_what_became_of_a_reload_is_kept_for_people(fleet: Core) -> None:
     assert (kept["result"], kept["changes"]) == ("success", ["counts"])
 
 
-def test_an_operators_number_outlives_a_reload_and_the_files_later_one_wins(fleet: Core) -> None:
+def test_an_operators_count_survives_reloads_until_the_file_changes_it(fleet: Core) -> None:
     fleet.request(RequestKind.SCALE, ScaleOrder("mail", 5))
     fleet.file = Config(pools={**CONFIG.pools, "web": PoolConfig(workers=4)})
     _signal(fleet, RequestKind.RELOAD)

@@ -11,52 +11,52 @@ FOUR = {"mail": 4, "web": 1}
 FIVE = {"mail": 5, "web": 1}
 
 
-def test_an_operators_number_goes_before_the_configured_one_of_its_pool_only() -> None:
+def test_an_operators_count_overrides_only_that_of_its_pool() -> None:
     scaled = Scaling().with_count("mail", 6, [FOUR])
     assert scaled.counts(FOUR) == {"mail": 6, "web": 1}
     assert scaled.holds("mail", 4)
     assert not scaled.holds("web", 1)
 
 
-def test_none_at_all_is_a_number_too() -> None:
+def test_an_operator_can_scale_a_pool_to_zero() -> None:
     assert Scaling().with_count("mail", 0, [FOUR]).counts(FOUR) == {"mail": 0, "web": 1}
 
 
-def test_it_outlives_a_reload_that_says_nothing_of_its_pool() -> None:
+def test_an_operators_count_survives_reloads_of_other_pools() -> None:
     more_of_the_other = {"mail": 4, "web": 9}
     scaled = Scaling().with_count("mail", 6, [FOUR]).after([FOUR, more_of_the_other]).after([more_of_the_other])
     assert scaled.counts(more_of_the_other) == {"mail": 6, "web": 9}
 
 
-def test_the_files_later_word_wins_and_the_operators_does_not_come_back_with_the_number_it_took_the_place_of() -> None:
+def test_an_overridden_operators_count_does_not_come_back() -> None:
     scaled = Scaling().with_count("mail", 6, [FOUR]).after([FOUR, FIVE])
     assert scaled.counts(FIVE)["mail"] == 5
     assert scaled.after([FIVE]).after([FOUR]).counts(FOUR)["mail"] == 4
 
 
-def test_nor_does_it_when_the_next_reload_brings_that_number_before_the_other_has_taken_over() -> None:
+def test_an_overridden_count_does_not_return_in_overlapping_reloads() -> None:
     scaled = Scaling().with_count("mail", 6, [FOUR]).after([FOUR, FIVE]).after([FIVE, FOUR])
     assert scaled.counts(FOUR)["mail"] == 4
 
 
-def test_a_reload_that_fails_takes_its_word_back() -> None:
+def test_a_failed_reload_restores_the_operators_count() -> None:
     scaled = Scaling().with_count("mail", 6, [FOUR]).after([FOUR, FIVE])
     assert scaled.after([FOUR]).counts(FOUR)["mail"] == 6
 
 
-def test_a_number_said_while_a_reload_is_on_its_way_is_the_later_word_however_it_ends() -> None:
+def test_a_count_set_during_a_reload_holds_however_it_ends() -> None:
     scaled = Scaling().with_count("mail", 6, [FOUR, FIVE])
     assert scaled.counts(FOUR)["mail"] == scaled.counts(FIVE)["mail"] == 6
     assert scaled.after([FIVE]).counts(FIVE)["mail"] == 6
     assert scaled.after([FOUR]).after([FOUR, FIVE]).counts(FIVE)["mail"] == 5  # this 5 was said after it
 
 
-def test_a_pool_that_went_and_comes_back_has_its_configured_number() -> None:
+def test_a_pool_removed_and_added_again_has_its_configured_count() -> None:
     without = {"web": 1}
     assert Scaling().with_count("mail", 6, [FOUR]).after([without]).after([FOUR]).counts(FOUR) == FOUR
 
 
-def test_a_configuration_is_too_great_together_with_what_operators_said() -> None:
+def test_configured_and_scaled_counts_are_limited_together() -> None:
     scaled = Scaling().with_count("mail", 400, [FOUR])
     assert scaled.faults({"mail": 4, "web": 100}) == []
     [fault] = scaled.faults({"mail": 4, "web": 101})
@@ -67,7 +67,7 @@ def test_a_configuration_is_too_great_together_with_what_operators_said() -> Non
 # What is asked for
 
 
-def test_a_pool_need_not_be_named_where_there_is_but_one() -> None:
+def test_the_pool_may_be_omitted_if_there_is_one() -> None:
     assert ordered(ScaleOrder(None, 3), {"mail": 4}) == ("mail", 3)
     assert ordered(ScaleOrder("web", 3), FOUR) == ("web", 3)
 
@@ -81,7 +81,7 @@ def test_a_pool_need_not_be_named_where_there_is_but_one() -> None:
         ("", 'there is no pool "": there is mail, web'),
     ],
 )
-def test_a_pool_that_cannot_be_meant_is_refused_in_words(pool: str | None, error: str) -> None:
+def test_an_unknown_or_ambiguous_pool_is_refused(pool: str | None, error: str) -> None:
     with pytest.raises(RequestRefused) as caught:
         ordered(ScaleOrder(pool, 3), FOUR)
     assert str(caught.value) == error
@@ -96,7 +96,7 @@ def test_a_pool_that_cannot_be_meant_is_refused_in_words(pool: str | None, error
         (ScaleOrder("mail", 499), 499),
     ],
 )
-def test_a_number_is_as_asked_for_or_so_many_more(order: ScaleOrder, count: int) -> None:
+def test_a_scale_order_is_absolute_or_relative(order: ScaleOrder, count: int) -> None:
     assert ordered(order, FOUR) == ("mail", count)
 
 
@@ -109,7 +109,7 @@ def test_a_number_is_as_asked_for_or_so_many_more(order: ScaleOrder, count: int)
         (ScaleOrder("mail", 10**30), "request at most 499, or start a master on another node"),
     ],
 )
-def test_a_number_beyond_what_a_node_can_have_is_refused_in_words(order: ScaleOrder, error: str) -> None:
+def test_a_count_outside_the_limits_is_refused(order: ScaleOrder, error: str) -> None:
     with pytest.raises(RequestRefused) as caught:
         ordered(order, FOUR)
     assert error in str(caught.value)
@@ -127,13 +127,13 @@ def test_a_number_beyond_what_a_node_can_have_is_refused_in_words(order: ScaleOr
         (None, "default"),
     ],
 )
-def test_a_number_tells_where_it_comes_from(said: str | None, origin: str) -> None:
+def test_a_count_has_its_origin(said: str | None, origin: str) -> None:
     found = Rollout.first(Config(workers=4), {"workers": said} if said else {}).in_force
     assert origin_of_count("default", found, Scaling()) == origin
     assert origin_of_count("default", found, Scaling().with_count("default", 6, [{"default": 4}])) == "operator"
 
 
-def test_each_of_several_pools_tells_where_its_number_comes_from() -> None:
+def test_each_of_several_pools_has_the_origin_of_its_count() -> None:
     pools = {"mail": PoolConfig(workers=4), "web": PoolConfig(workers=1)}
     origins = {"pools.mail.workers": "file f", "pools.web.workers": "environment E"}
     found = Rollout.first(Config(pools=pools), origins).in_force

@@ -17,7 +17,7 @@ from rota_supervisor.master.core.process_settings import worker_settings
 POOLS = {"mail": PoolConfig(workers=2, queues=("a",)), "rest": PoolConfig(workers=1, queues=("b",))}
 
 
-def test_each_pool_is_told_its_own_settings_and_tiers() -> None:
+def test_each_pool_has_its_own_settings_and_tiers() -> None:
     config = Config(tiers=(("a",), ("b",)), pools=POOLS)
     told = Generation(1, 1, config).pools
     assert told.keys() == {"mail", "rest"}
@@ -27,7 +27,7 @@ def test_each_pool_is_told_its_own_settings_and_tiers() -> None:
         assert told[pool].tiers == pack_tiers(settings.tiers)
 
 
-def test_the_same_configuration_is_worked_out_once_and_another_anew() -> None:
+def test_settings_are_computed_once_for_each_configuration() -> None:
     rollout = Rollout.first(Config(), {}).promote()
     before = rollout.in_force.pools
     assert rollout.commit().in_force.pools is before
@@ -40,7 +40,7 @@ _FIXED = {"server", "pool", "durability", "rank", "tick_seconds", "control_socke
 
 
 @pytest.mark.parametrize("kind", list(process_settings.KEYS), ids=lambda kind: kind.__name__)
-def test_each_setting_of_a_child_is_made_of_keys_that_there_are(kind: type[Any]) -> None:
+def test_each_setting_of_a_child_comes_from_known_keys(kind: type[Any]) -> None:
     known = {path for path, _ in leaves(as_values(Config()))}
     for field in dataclasses.fields(kind):
         keys = process_settings.KEYS[kind].get(field.name, ())

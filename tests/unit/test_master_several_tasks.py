@@ -97,7 +97,7 @@ def core() -> Core:
     return Core(Config(imports=("code",), workers=1))
 
 
-def test_all_that_ran_are_charged_when_nobody_knows_which_it_was(core: Core) -> None:
+def test_all_running_tasks_are_charged_if_the_cause_is_unknown(core: Core) -> None:
     reap = Several(core, task(0), task(2)).dies(5.0)
     assert (charged(reap), reap.blame.crash) == (["id-0", "id-2"], CrashKind.SIGNAL)
     assert reap.names == {"id-0": "name-0", "id-2": "name-2"}
@@ -105,14 +105,14 @@ def test_all_that_ran_are_charged_when_nobody_knows_which_it_was(core: Core) -> 
     assert (fields["tasks"], "task" in fields) == (2, False)
 
 
-def test_each_that_was_charged_has_an_account_of_its_own(core: Core) -> None:
+def test_each_charged_task_has_its_own_attempt_record(core: Core) -> None:
     slow = task(0)._replace(started_ns=SECOND_NS)
     quick = task(2)._replace(started_ns=4 * SECOND_NS)
     told = [json.loads(record) for _, record in Several(core, slow, quick).dies(5.0).blame.ran]
     assert [record["elapsed_seconds"] for record in told] == [4.0, 1.0]
 
 
-def test_a_hard_limit_is_the_failure_of_the_task_that_was_over_it_and_of_no_neighbour(core: Core) -> None:
+def test_a_hard_limit_fails_only_the_task_that_exceeded_it(core: Core) -> None:
     over = task(2, until=3.0, kill_policy=KillPolicy(True, 1_000_000))
     reap = Several(core, task(0, until=60.0), over, task(3)).dies(4.2, Reason.TIMEOUT)
     assert (charged(reap), ran(reap)) == (["id-2"], ["id-0", "id-2", "id-3"])
@@ -124,24 +124,24 @@ def test_a_hard_limit_is_the_failure_of_the_task_that_was_over_it_and_of_no_neig
     assert "cause" not in told[log_events.TASK_RECOVERED]
 
 
-def test_all_that_were_over_their_limits_are_judged(core: Core) -> None:
+def test_all_tasks_over_their_hard_limits_are_settled(core: Core) -> None:
     kill_policy = KillPolicy(True, None)
     over = task(1, until=3.0, kill_policy=kill_policy), task(2, until=3.5, kill_policy=kill_policy)
     reap = Several(core, task(0, until=60.0, kill_policy=kill_policy), *over).dies(4.6, Reason.TIMEOUT)
     assert [settled.entry.id for settled in reap.over_limit] == ["id-1", "id-2"]
 
 
-def test_nobody_is_charged_when_the_one_that_was_over_its_limit_ended_after_all(core: Core) -> None:
+def test_no_task_is_charged_if_the_late_one_ended(core: Core) -> None:
     reap = Several(core, task(0, until=60.0, kill_policy=KillPolicy(True, 0))).dies(4.2, Reason.TIMEOUT)
     assert (charged(reap), reap.over_limit) == ([], ())
 
 
-def test_the_crash_limit_of_the_known_guilty_one_counts(core: Core) -> None:
+def test_the_crash_limit_of_the_charged_task_is_used(core: Core) -> None:
     over = task(2, until=3.0, kill_policy=KillPolicy(crash_limit=7))
     assert Several(core, task(0), over).dies(4.2, Reason.TIMEOUT).blame.crash_limit == 7
 
 
-def test_a_cancel_is_told_of_one_place_and_its_time_ends_only_that_one(core: Core) -> None:
+def test_a_kill_after_a_cancel_charges_only_that_task(core: Core) -> None:
     several = Several(core, task(0), task(2))
     several.read(10.0)
     several.cancel(2, kill_after=2.0)
@@ -160,7 +160,7 @@ def test_a_cancel_is_told_of_one_place_and_its_time_ends_only_that_one(core: Cor
     assert (fields["task_id"], fields["limit"], fields["limit_value"]) == ("id-2", "kill_after", 2.0)
 
 
-def test_each_of_two_that_were_cancelled_tells_of_the_time_that_it_was_given(core: Core) -> None:
+def test_each_cancelled_task_records_its_own_kill_after(core: Core) -> None:
     several = Several(core, task(0), task(2))
     several.read(10.0)
     several.cancel(0, kill_after=1.0)
@@ -174,7 +174,7 @@ def test_each_of_two_that_were_cancelled_tells_of_the_time_that_it_was_given(cor
     assert (fields["tasks"], "limit_value" in fields) == (2, False)
 
 
-def test_a_cancelled_task_that_ended_takes_nobody_along(core: Core) -> None:
+def test_a_cancelled_task_that_ended_causes_no_kill(core: Core) -> None:
     several = Several(core, task(0), task(2))
     several.read(10.0)
     several.cancel(2, kill_after=2.0)
@@ -182,7 +182,7 @@ def test_a_cancelled_task_that_ended_takes_nobody_along(core: Core) -> None:
     assert several.read(15.0) == []
 
 
-def test_to_leave_does_not_wait_for_tasks_that_run(core: Core) -> None:
+def test_running_tasks_of_a_concurrent_worker_delay_no_drain(core: Core) -> None:
     several = Several(core, task(0))
     several.child.state = ChildState.DRAINING
     several.child.drain_requested_at = 100.0
@@ -193,7 +193,7 @@ def test_to_leave_does_not_wait_for_tasks_that_run(core: Core) -> None:
 # Slots
 
 
-def test_a_look_shows_every_task_and_the_place_that_steps(core: Core) -> None:
+def test_a_reading_has_every_task_and_the_stepping_one(core: Core) -> None:
     memory = SlotMemory.create(SLOT + 1)
     several = Several(core)
     slot = memory.slot(SLOT)
@@ -209,7 +209,7 @@ def test_a_look_shows_every_task_and_the_place_that_steps(core: Core) -> None:
     assert [len(reading.tasks) for reading in reader.read([several.child])] == [1]
 
 
-def test_every_task_that_is_meant_is_found_in_its_place(core: Core) -> None:
+def test_every_matching_task_is_found_with_its_index(core: Core) -> None:
     several = Several(core)
     slot = SlotMemory.create(SLOT + 1).slot(SLOT)
     slot.assign(several.child.nonce, CONCURRENCY)
@@ -219,7 +219,7 @@ def test_every_task_that_is_meant_is_found_in_its_place(core: Core) -> None:
     assert [(each.task_index, each.number, each.task_id) for each in found] == [(1, 1, "id-1"), (3, 1, "id-3")]
 
 
-def test_the_status_shows_tasks_one_by_one(core: Core) -> None:
+def test_the_status_has_a_row_for_each_task(core: Core) -> None:
     several = Several(core)
     tasks = tuple(MemberTask(task(task_index), 1.0, 1.0) for task_index in (0, 2))
     member = Member(SLOT, Role.WORKER, several.child.pid, Phase.BUSY, 0.1, tasks, CONCURRENCY)

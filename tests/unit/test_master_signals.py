@@ -10,19 +10,19 @@ from rota_supervisor.master.shell import master_signals
 from rota_supervisor.master.shell.master_signals import MEANINGS, SignalReader
 
 
-def test_a_repeat_within_a_second_is_the_same_request_and_a_later_one_means_at_once() -> None:
+def test_a_second_signal_after_a_second_stops_at_once() -> None:
     reader = SignalReader(had_terminal=False)
     requests = [reader.read(signal.SIGTERM, at) for at in (0.0, 0.2, 0.99, 1.0)]
     assert requests == [RequestKind.DRAIN, None, None, RequestKind.STOP_NOW]
 
 
-def test_a_hundred_of_them_within_a_second_are_one_request() -> None:
+def test_a_hundred_signals_within_a_second_are_one_request() -> None:
     reader = SignalReader(had_terminal=False)
     requests = [reader.read(signal.SIGTERM, number / 101) for number in range(100)]
     assert requests == [RequestKind.DRAIN] + [None] * 99
 
 
-def test_term_and_int_are_one_request() -> None:
+def test_term_and_int_count_as_the_same_signal() -> None:
     reader = SignalReader(had_terminal=False)
     assert reader.read(signal.SIGINT, 0.0) is RequestKind.DRAIN
     assert reader.read(signal.SIGTERM, 5.0) is RequestKind.STOP_NOW
@@ -41,7 +41,7 @@ def test_term_and_int_are_one_request() -> None:
         (signal.SIGUSR1, RequestKind.REPORT),
     ],
 )
-def test_the_others_mean_the_same_each_time(number: signal.Signals, request_: RequestKind) -> None:
+def test_other_signals_mean_the_same_each_time(number: signal.Signals, request_: RequestKind) -> None:
     reader = SignalReader(had_terminal=False)
     assert [reader.read(number, 0.0), reader.read(number, 0.1)] == [request_, request_]
 
@@ -54,9 +54,9 @@ def test_a_hangup_from_the_loss_of_the_terminal_drains(monkeypatch: pytest.Monke
     assert reader.read(signal.SIGHUP, 0.0) is RequestKind.DRAIN
 
 
-def test_every_signal_blocked_before_the_imports_is_let_through_in_the_end() -> None:
+def test_exactly_the_handled_signals_are_blocked_before_the_imports() -> None:
     assert {*MEANINGS, signal.SIGCHLD} == MASTER_SIGNALS
 
 
-def test_every_request_that_needs_no_answer_and_no_number_has_a_signal() -> None:
+def test_every_request_without_arguments_or_result_has_a_signal() -> None:
     assert set(MEANINGS.values()) == set(RequestKind) - {RequestKind.PREVIEW, RequestKind.SCALE}

@@ -39,7 +39,7 @@ class Watched:
         self.core.state.ticked_at = now
         return self.child
 
-    def tell_to_leave(self, now: float) -> None:
+    def request_drain(self, now: float) -> None:
         self.core.state.ticked_at = now
         perform(self.core.state, drain(SLOT, Reason.RELOAD), now)
 
@@ -55,7 +55,7 @@ def watched() -> Watched:
     return Watched()
 
 
-def test_the_limits_of_a_task_are_seen_and_gone_when_it_ends(watched: Watched) -> None:
+def test_the_limits_of_a_task_are_read_until_it_ends(watched: Watched) -> None:
     watched.start_task(10.0, limit=5.0, soft=2.0)
     child = watched.read(10.1)
     assert (child.busy, child.task_until, child.soft_until) == (True, 15.0, 12.0)
@@ -67,7 +67,7 @@ def test_the_limits_of_a_task_are_seen_and_gone_when_it_ends(watched: Watched) -
     assert (child.busy, child.task_until, child.soft_until) == (False, math.inf, math.inf)
 
 
-def test_the_shortest_soft_limit_is_known_though_its_task_is_over(watched: Watched) -> None:
+def test_the_shortest_soft_limit_is_kept_after_its_task(watched: Watched) -> None:
     assert watched.read(1.0).shortest_soft_seconds == math.inf
     watched.slot.show_soft_limit(NANOSECONDS // 2, 2 * NANOSECONDS)
     assert watched.read(2.0).shortest_soft_seconds == 0.5
@@ -77,14 +77,14 @@ def test_the_shortest_soft_limit_is_known_though_its_task_is_over(watched: Watch
     ("shown", "seen"),
     [(RecycleReason.NONE, None), (RecycleReason.MAX_TASKS, Reason.MAX_TASKS), (RecycleReason.MAX_RSS, Reason.MAX_RSS)],
 )
-def test_that_a_worker_asks_to_be_replaced_is_seen_with_its_reason(
+def test_a_request_for_recycling_is_read_with_its_reason(
     watched: Watched, shown: RecycleReason, seen: Reason | None
 ) -> None:
     watched.slot.recycle_reason = shown
     assert watched.read(1.0).recycle_for is seen
 
 
-def test_a_quiet_worker_is_seen_as_such_and_one_that_begins_quiet_is_ready(watched: Watched) -> None:
+def test_a_quiet_worker_is_recognized_and_counts_as_ready(watched: Watched) -> None:
     watched.slot.phase = Phase.QUIET
     assert watched.read(1.0).is_quiet
     watched.slot.phase = Phase.IDLE
@@ -99,7 +99,7 @@ def _idle(watched: Watched) -> None:
     watched.slot.phase = Phase.IDLE
 
 
-def _in_the_task_it_was_told_in(watched: Watched) -> None:
+def _in_the_task_of_the_request(watched: Watched) -> None:
     watched.start_task(99.0)
 
 
@@ -107,32 +107,32 @@ def _in_a_later_task(watched: Watched) -> None:
     watched.start_task(101.0)
 
 
-def _leaves(watched: Watched) -> None:
+def _drains(watched: Watched) -> None:
     watched.slot.phase = Phase.DRAINING
 
 
 @pytest.mark.parametrize(
     ("does", "awaited_since"),
-    [(_idle, 100.0), (_in_the_task_it_was_told_in, math.inf), (_in_a_later_task, 100.0), (_leaves, math.inf)],
+    [(_idle, 100.0), (_in_the_task_of_the_request, math.inf), (_in_a_later_task, 100.0), (_drains, math.inf)],
 )
-def test_a_drain_is_awaited_until_it_begins_but_not_inside_the_task_in_which_it_was_asked_for(
+def test_a_drain_is_not_awaited_during_the_task_at_its_request(
     watched: Watched, does: Callable[[Watched], None], awaited_since: float
 ) -> None:
-    watched.tell_to_leave(100.0)
+    watched.request_drain(100.0)
     does(watched)
     assert watched.read(110.0).drain_awaited_since == awaited_since
 
 
-def test_a_task_begun_after_the_one_it_was_told_in_is_no_excuse(watched: Watched) -> None:
+def test_a_later_task_does_not_reset_the_wait_for_a_drain(watched: Watched) -> None:
     watched.start_task(99.0)
-    watched.tell_to_leave(100.0)
+    watched.request_drain(100.0)
     watched.read(110.0)
     watched.slot.record(0).end()
     watched.start_task(112.0)
     assert watched.read(120.0).drain_awaited_since == 110.0
 
 
-def test_the_silence_of_a_child_begins_when_its_task_was_last_seen_to_run(watched: Watched) -> None:
+def test_a_silence_begins_when_the_task_was_last_seen(watched: Watched) -> None:
     watched.start_task(10.0)
     watched.read(11.0)
     watched.read(50.0)  # nothing is new, and no event comes of it
@@ -140,7 +140,7 @@ def test_the_silence_of_a_child_begins_when_its_task_was_last_seen_to_run(watche
     assert watched.read(51.0).heartbeat_at >= 50.0
 
 
-def test_a_slot_that_shows_nothing_new_is_no_event_unless_its_child_is_in_another_state(watched: Watched) -> None:
+def test_an_unchanged_slot_is_read_only_after_a_state_change(watched: Watched) -> None:
     reader = watched._reader
     assert len(reader.read([watched.child])) == 1
     assert reader.read([watched.child]) == ()

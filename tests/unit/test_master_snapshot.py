@@ -39,7 +39,7 @@ def event(number: int) -> FleetEvent:
     return FleetEvent(number, number / 8, "warning", "worker.exited", "é" * 300, {"slot": number})
 
 
-def test_what_is_put_up_is_read_in_another_mapping_and_the_last_one_holds() -> None:
+def test_the_latest_shared_text_is_read_in_another_mapping() -> None:
     memory = SlotMemory.create(1)
     writing = SharedText(memory.slot(MASTER_SLOT).far_spare)
     reading = SharedText(SlotMemory.to_read(memory.fd).slot(MASTER_SLOT).far_spare)
@@ -49,7 +49,7 @@ def test_what_is_put_up_is_read_in_another_mapping_and_the_last_one_holds() -> N
         assert reading.read() == text
 
 
-def test_what_does_not_fit_is_refused_and_the_text_before_stays() -> None:
+def test_a_text_that_is_too_long_is_refused_unchanged() -> None:
     shared_text = SharedText(memoryview(bytearray(4096)))
     shared_text.publish(b"before")
     shared_text.publish(b"x" * shared_text.capacity)
@@ -81,7 +81,7 @@ def test_a_reader_never_sees_two_texts_mixed() -> None:
         writer.join()
 
 
-def test_a_snapshot_is_read_as_it_was_written_and_no_bytes_are_an_empty_one() -> None:
+def test_a_snapshot_survives_encoding_and_no_bytes_are_an_empty_one() -> None:
     assert MasterSnapshot.from_json(WHOLE.to_json(ROOM)) == WHOLE
     assert MasterSnapshot.from_json(b"") == MasterSnapshot()
 
@@ -99,12 +99,12 @@ def test_without_room_the_oldest_events_and_last_rows_are_omitted() -> None:
     assert 0 < len(read.held) < 50
 
 
-def test_what_happened_is_dated_by_the_wall_clock_of_whoever_shows_it() -> None:
+def test_events_are_dated_by_the_wall_clock_of_the_reader() -> None:
     assert dated({"result": "success", "at": 90.0}, now=100.0, wall=5000.0) == {"result": "success", "at": 4990.0}
     assert dated(None, 100.0, 5000.0) is None
 
 
-def test_a_throughput_is_read_while_it_is_current_and_nonsense_is_not() -> None:
+def test_only_a_current_and_valid_throughput_is_read() -> None:
     throughput = NodeThroughput(100.0, 12.5, 0.001, None, 0.0)
     assert read_throughput(throughput.to_json(), 104.0) == throughput
     assert read_throughput(throughput.to_json(), 200.0) is None

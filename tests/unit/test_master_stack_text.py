@@ -20,31 +20,31 @@ OTHER = """Thread 0x00007f99 (most recent call first):
 FATAL = "Fatal Python error: Segmentation fault\n\n"
 
 
-def test_the_innermost_call_comes_first_and_what_is_our_own_below_is_left_out() -> None:
+def test_the_innermost_call_is_first_and_own_frames_are_omitted() -> None:
     assert shortened(MAIN, 1000) == "scale (/shop/pictures.py:31) < resize (/shop/tasks.py:7)"
 
 
-def test_a_process_that_stands_in_our_own_code_shows_that() -> None:
+def test_a_stack_inside_own_code_shows_the_own_frame() -> None:
     idle = f'Current thread 0x01 (most recent call first):\n  File "{OWN}", line 9 in wait\n'
     assert shortened(idle, 1000) == f"wait ({OWN}:9)"
 
 
-def test_the_main_thread_which_is_written_last_comes_first() -> None:
+def test_the_main_thread_is_shown_first() -> None:
     assert shortened(f"{OTHER}\n{MAIN}", 1000).startswith("scale (")
     assert shortened(f"{OTHER}\n{MAIN}", 1000).endswith("(other threads: 1)")
 
 
-def test_after_a_fatal_error_the_thread_that_failed_comes_first() -> None:
+def test_after_a_fatal_error_the_failed_thread_is_shown_first() -> None:
     failed_elsewhere = FATAL + OTHER.replace("Thread", "Current thread") + MAIN.replace("Current thread", "Thread")
     assert shortened(failed_elsewhere, 1000).startswith("wait (/usr/lib/threading.py:100)")
 
 
-def test_what_stood_there_before_a_fatal_error_is_no_part_of_it() -> None:
+def test_text_before_a_fatal_error_is_left_out() -> None:
     assert of_fatal_error(OTHER + FATAL + MAIN) == FATAL + MAIN
     assert of_fatal_error(OTHER) == ""
 
 
-def test_what_does_not_fit_is_counted() -> None:
+def test_omitted_frames_are_counted() -> None:
     deep = "Current thread 0x01 (most recent call first):\n" + "".join(
         f'  File "/shop/tasks.py", line {line} in recurse\n' for line in range(100)
     )
@@ -56,11 +56,11 @@ def test_what_does_not_fit_is_counted() -> None:
 
 
 @pytest.mark.parametrize("text", ["", "\n", "rubbish", "  File without a thread", "Current thread 0x01 (most recent"])
-def test_nothing_is_made_of_nothing(text: str) -> None:
+def test_text_without_a_stack_is_shortened_to_nothing(text: str) -> None:
     assert shortened(text, 100) == ""
 
 
-def test_the_stack_of_one_thread_alone_is_shortened_as_well() -> None:
+def test_a_stack_without_a_thread_header_is_shortened_too() -> None:
     text = "\n".join(
         (
             "Stack (most recent call first):",

@@ -37,7 +37,7 @@ def made(stacks: Stacks, child: ChildRef) -> int:
     return fd
 
 
-def test_what_was_read_is_not_told_a_second_time(stacks: Stacks, child: ChildRef) -> None:
+def test_each_stack_text_is_returned_once(stacks: Stacks, child: ChildRef) -> None:
     fd = made(stacks, child)
     os.write(fd, b"first, and long")
     assert stacks.text(child) == "first, and long"
@@ -46,16 +46,14 @@ def test_what_was_read_is_not_told_a_second_time(stacks: Stacks, child: ChildRef
     assert stacks.text(child) == "second"
 
 
-def test_at_the_end_no_descriptor_is_left(stacks: Stacks, child: ChildRef) -> None:
+def test_close_all_closes_every_descriptor(stacks: Stacks, child: ChildRef) -> None:
     fd = made(stacks, child)
     stacks.close_all()
     with pytest.raises(OSError, match="Bad file descriptor"):
         os.fstat(fd)
 
 
-def test_a_child_can_neither_write_beyond_the_end_nor_have_more_read_than_there_is(
-    stacks: Stacks, child: ChildRef
-) -> None:
+def test_a_child_can_neither_extend_nor_truncate_its_file(stacks: Stacks, child: ChildRef) -> None:
     fd = made(stacks, child)
     os.lseek(fd, 1 << 60, os.SEEK_SET)
     with pytest.raises(PermissionError):
@@ -65,27 +63,29 @@ def test_a_child_can_neither_write_beyond_the_end_nor_have_more_read_than_there_
     assert len(stacks.text(child)) == FILE_BYTES
 
 
-def test_a_child_is_not_asked_before_it_can_hear(stacks: Stacks, child: ChildRef, memory: SlotMemory) -> None:
+def test_no_stack_is_requested_before_the_child_handles_the_signal(
+    stacks: Stacks, child: ChildRef, memory: SlotMemory
+) -> None:
     made(stacks, child)
     assert not stacks.request(child)  # the signal would end it
     memory.slot(child.slot).assign(NONCE)
     assert not stacks.request(child)
 
 
-def test_a_child_without_a_file_is_not_asked_and_has_nothing_to_tell(stacks: Stacks, child: ChildRef) -> None:
+def test_a_child_without_a_file_has_no_stack(stacks: Stacks, child: ChildRef) -> None:
     assert not stacks.request(child)
     assert stacks.text(child) == ""
     stacks.close(child)
 
 
-def test_a_closed_file_gives_its_descriptor_back(stacks: Stacks, child: ChildRef) -> None:
+def test_closing_a_file_closes_its_descriptor(stacks: Stacks, child: ChildRef) -> None:
     fd = made(stacks, child)
     stacks.close(child)
     with pytest.raises(OSError, match="Bad file descriptor"):
         os.fstat(fd)
 
 
-def test_the_last_descriptors_are_left_to_the_master(stacks: Stacks, child: ChildRef) -> None:
+def test_the_last_free_descriptors_are_not_used_for_stacks(stacks: Stacks, child: ChildRef) -> None:
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     fd = made(stacks, child)
     stacks.close(child)

@@ -37,7 +37,7 @@ class Start:
         self.child = self.core.child(Role.WORKER, SLOT, state=ChildState.REGISTERING)
         self.core.take(OwnersRegistered(((SLOT, self.child.nonce, "node:8:1"),), 30.0, 5))
 
-    def fails(self) -> list[type]:
+    def fork_fails(self) -> list[type]:
         """The zygote says that it cannot be had. Returns the kinds of what follows."""
         failed = messages.ForkFailed(SLOT, self.child.nonce, "the intermediate died")
         return [type(effect) for effect in self.core.take(ZygoteReported(1, failed))]
@@ -48,7 +48,7 @@ def start() -> Start:
     return Start()
 
 
-def test_a_worker_whose_owner_is_registered_is_asked_of_its_zygote(start: Start) -> None:
+def test_a_worker_is_forked_once_its_owner_is_registered(start: Start) -> None:
     (requested,) = start.core.done(ForkWorker)
     assert (requested.zygote.slot, requested.child.slot, requested.owner, requested.renewed_ns) == (
         2,
@@ -59,7 +59,7 @@ def test_a_worker_whose_owner_is_registered_is_asked_of_its_zygote(start: Start)
     assert start.child.state is ChildState.REQUESTED
 
 
-def test_the_owners_of_all_workers_that_are_started_together_are_registered_in_one_call() -> None:
+def test_owners_of_workers_started_together_are_registered_in_one_call() -> None:
     core = Core(Config(imports=("code",), workers=3))
     core.child(Role.ZYGOTE, 2, "generation-1")
     core.take(Ticked())
@@ -67,34 +67,34 @@ def test_the_owners_of_all_workers_that_are_started_together_are_registered_in_o
     assert [slot for slot, _ in register.slots] == [8, 9, 10]
 
 
-def test_a_worker_whose_start_was_given_up_has_its_slot_closed_before_its_owner_is_reaped(start: Start) -> None:
-    kinds = start.fails()
+def test_a_failed_fork_frees_the_slot_before_reaping_the_owner(start: Start) -> None:
+    kinds = start.fork_fails()
     assert kinds.index(FreeSlot) < kinds.index(ReapOwner)
     assert start.child.state is ChildState.EXITED
     assert start.core.state.children.get(SLOT, start.child.nonce) is start.child  # its slot is taken until then
 
 
-def test_a_worker_whose_intermediate_died_before_its_report_is_known_by_its_slot(start: Start) -> None:
+def test_a_worker_in_its_slot_survives_a_failed_fork_report(start: Start) -> None:
     start.core.take(ZygoteReported(1, messages.Spawned(SLOT, start.child.nonce, PID)))
-    assert start.fails() == []
+    assert start.fork_fails() == []
     assert (start.child.pid, start.child.state) == (PID, ChildState.BOOTING)
 
 
-def test_a_worker_that_was_to_be_killed_before_it_had_a_number_is_killed_when_it_has_one(start: Start) -> None:
+def test_a_kill_before_the_pid_is_known_is_sent_later(start: Start) -> None:
     start.child.move(ChildState.KILLED)
     (tell,) = start.core.take(ZygoteReported(1, messages.Spawned(SLOT, start.child.nonce, PID)))
     assert isinstance(tell, SignalChild)
     assert (tell.child.pid, tell.order) == (PID, Order.KILL)
 
 
-def test_a_zygote_whose_channel_ended_is_asked_for_nothing_more(start: Start) -> None:
+def test_the_workers_of_a_closed_zygote_channel_are_given_up(start: Start) -> None:
     start.core.take(ZygoteGone(2, start.zygote.nonce))  # before its process can be waited for
     assert start.child.state is ChildState.EXITED
     assert start.zygote.state is ChildState.KILLED
     assert [tell.child.slot for tell in start.core.done(SignalChild) if tell.order is Order.KILL] == [2]
 
 
-def test_a_worker_is_ready_when_its_slot_shows_it(start: Start) -> None:
+def test_a_worker_is_ready_when_its_slot_is_idle(start: Start) -> None:
     start.core.take(ZygoteReported(1, messages.Spawned(SLOT, start.child.nonce, PID)))
     start.core.take(SlotsRead((SlotReading(SLOT, start.child.nonce, Phase.IDLE, (), 0),)))
     assert start.child.state is ChildState.READY
@@ -120,18 +120,18 @@ class Channel(ZygoteLine):
 
 
 @pytest.mark.parametrize("message", [None, messages.ForkFailed(SLOT, 1, "the intermediate died")])
-def test_whoever_is_in_its_slot_is_told_before_it_is_said_not_to_come(message: messages.Message | None) -> None:
+def test_a_worker_in_its_slot_is_reported_before_a_fork_failure(message: messages.Message | None) -> None:
     memory = SlotMemory.create(SLOT + 1)
     processes = Processes(memory, Spawner(), lambda _: None, lambda: None, lambda: None, bell_fd=-1, node="node")
     channel = Channel(Child(Role.ZYGOTE, "generation-1", 1, 2, 1, ChildState.READY, 0.0))
     processes._zygotes.append(channel)
 
-    def heard() -> list[type[Event]]:
+    def received_events() -> list[type[Event]]:
         channel.messages.append(message)
         return [type(event) for event in processes.receive()]
 
     said = ZygoteGone if message is None else ZygoteReported
-    assert heard() == [said]
+    assert received_events() == [said]
     memory.slot(SLOT).assign(1)
     assert memory.slot(SLOT).enter(1, PID)
-    assert heard() == [ZygoteReported, said]
+    assert received_events() == [ZygoteReported, said]

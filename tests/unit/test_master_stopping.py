@@ -34,7 +34,7 @@ def stop_at(now: float) -> Stop:
     return Stop().after_request(now, DRAIN, at_once=False)
 
 
-def test_a_second_request_never_slows_the_first() -> None:
+def test_a_second_stop_request_never_slows_the_first() -> None:
     first = stop_at(10)
     assert first.after_request(20, DRAIN, at_once=False) is first
     at_once = first.after_request(20, DRAIN, at_once=True)
@@ -42,7 +42,7 @@ def test_a_second_request_never_slows_the_first() -> None:
     assert at_once.after_request(30, DRAIN, at_once=False) is at_once
 
 
-def test_a_fleet_that_runs_is_not_stopped_by_a_server_that_is_away() -> None:
+def test_an_unreachable_server_does_not_stop_a_running_fleet() -> None:
     assert Stop().advance(fleet_of(), 100, silent_since=0) == Stop()
 
 
@@ -59,11 +59,13 @@ def test_a_fleet_that_runs_is_not_stopped_by_a_server_that_is_away() -> None:
         ((ChildState.EXITED, False), DRAIN + REAP_SECONDS + 0.1, NEVER, Stage.REST),
     ],
 )
-def test_who_is_waited_for(worker: tuple[ChildState, bool], now: float, silent_since: float, stage: Stage) -> None:
+def test_a_stop_waits_for_live_workers_and_held_tasks(
+    worker: tuple[ChildState, bool], now: float, silent_since: float, stage: Stage
+) -> None:
     assert stop_at(0).advance(fleet_of(worker), now, silent_since).stage is stage
 
 
-def test_with_nothing_in_hand_all_is_over_within_two_seconds_of_silence() -> None:
+def test_an_idle_fleet_stops_within_two_seconds_without_redis() -> None:
     living = fleet_of((ChildState.DRAINING, False))
     dead = fleet_of((ChildState.EXITED, False))
     stop = stop_at(0).advance(living, AWAY_SECONDS + 0.05, silent_since=0)
@@ -74,14 +76,14 @@ def test_with_nothing_in_hand_all_is_over_within_two_seconds_of_silence() -> Non
     assert stop.is_over(dead, stop.since)
 
 
-def test_with_something_in_hand_all_is_over_within_five_seconds_of_the_drain() -> None:
+def test_a_busy_fleet_stops_within_five_seconds_of_the_drain() -> None:
     fleet = fleet_of((ChildState.EXITED, True), (ChildState.DRAINING, False))
     stop = stop_at(0).advance(fleet, 1.0, silent_since=0)
     assert stop.leave_by == DRAIN
     assert DRAIN + REAP_SECONDS < stop.ends_by(fleet) < DRAIN + 5
 
 
-def test_a_server_that_is_back_is_waited_for_again() -> None:
+def test_a_stop_waits_again_when_the_server_is_back() -> None:
     fleet = fleet_of((ChildState.DRAINING, False))
     away = stop_at(0).advance(fleet, 1.0, silent_since=0)
     assert away.is_without_redis
@@ -89,7 +91,7 @@ def test_a_server_that_is_back_is_waited_for_again() -> None:
 
 
 @pytest.mark.parametrize(("has_work", "over"), [(True, False), (False, True)])
-def test_a_stop_at_once_waits_for_what_is_in_hand_alone_while_redis_is_away(*, has_work: bool, over: bool) -> None:
+def test_an_immediate_stop_without_redis_waits_only_for_held_tasks(*, has_work: bool, over: bool) -> None:
     fleet = fleet_of((ChildState.EXITED, has_work))
     stop = Stop().after_request(0, DRAIN, at_once=True).advance(fleet, 1.0, silent_since=0)
     assert stop.is_over(fleet, 1.0) is over

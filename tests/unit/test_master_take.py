@@ -29,7 +29,7 @@ def core() -> Core:
     return Core(Config(imports=("code",), workers=2))
 
 
-def test_redis_is_lost_once_and_back_once_and_a_refusal_is_no_loss(core: Core) -> None:
+def test_the_loss_and_return_of_redis_are_logged_once(core: Core) -> None:
     for event in (
         RedisReplied(),
         RedisFailed("oom", "OOM", is_away=False),
@@ -49,7 +49,7 @@ def test_a_round_trip_is_shown_until_redis_is_lost(core: Core) -> None:
     assert core.state.redis_round_trip_seconds is None
 
 
-def test_a_refusal_after_a_silence_is_told_as_one_and_the_other_way_round(core: Core) -> None:
+def test_refusals_and_silence_of_redis_are_logged_separately(core: Core) -> None:
     for event in (
         RedisReplied(),
         RedisFailed("misconf", "MISCONF no space", is_away=True, is_reply=True),
@@ -61,7 +61,7 @@ def test_a_refusal_after_a_silence_is_told_as_one_and_the_other_way_round(core: 
     assert [fields["refused"] for event, fields in core.logged if event == log_events.REDIS_LOST] == [True, False]
 
 
-def test_a_server_that_begins_to_drop_keys_is_an_alarm_once(core: Core) -> None:
+def test_a_change_of_the_eviction_policy_is_logged_once(core: Core) -> None:
     for policy in (SAFE_POLICY, "allkeys-lru", "allkeys-lru", SAFE_POLICY):
         core.take(EvictionPolicySeen(policy))
     assert [event for event, _ in core.logged] == [log_events.REDIS_EVICTS_KEYS, log_events.REDIS_KEEPS_KEYS]
@@ -74,7 +74,7 @@ def test_a_second_tick_at_the_same_time_does_nothing(core: Core) -> None:
     assert core.take(Ticked()) == []
 
 
-def test_a_child_that_the_kernel_refuses_to_start_is_tried_again_after_a_while(core: Core) -> None:
+def test_a_child_that_could_not_be_started_is_retried_later(core: Core) -> None:
     zygote = next(
         effect.child for effect in core.take(Ticked()) if isinstance(effect, Spawn) and effect.child.slot == 2
     )
@@ -85,7 +85,7 @@ def test_a_child_that_the_kernel_refuses_to_start_is_tried_again_after_a_while(c
     assert any(effect.child.role is Role.ZYGOTE for effect in core.take(Ticked()) if isinstance(effect, Spawn))
 
 
-def test_a_master_that_slept_holds_silence_against_nobody(core: Core) -> None:
+def test_a_master_that_was_suspended_kills_no_child(core: Core) -> None:
     worker = core.child(Role.WORKER, 8)
     core.child(Role.ZYGOTE, 2, "generation-1")
     core.take(Ticked())
@@ -94,13 +94,13 @@ def test_a_master_that_slept_holds_silence_against_nobody(core: Core) -> None:
     assert worker.why is None
 
 
-def test_a_fleet_that_has_left_ends_its_master_once(core: Core) -> None:
+def test_the_master_exits_once_when_its_fleet_has_stopped(core: Core) -> None:
     core.request(RequestKind.DRAIN)
     assert [effect for effect in core.take(Ticked()) if isinstance(effect, Leave)] == [Leave()]
     assert core.take(Ticked()) == []
 
 
-def test_a_stop_while_redis_is_away_says_what_it_waits_for(core: Core) -> None:
+def test_a_stop_without_redis_logs_what_it_waits_for(core: Core) -> None:
     worker = core.child(Role.WORKER, 8)
     worker.has_work = True
     core.request(RequestKind.DRAIN)
@@ -112,7 +112,7 @@ def test_a_stop_while_redis_is_away_says_what_it_waits_for(core: Core) -> None:
     assert (said["waits_for"], said["in_hand"]) == ("redis", 1)
 
 
-def test_nothing_is_read_but_the_arguments(core: Core) -> None:
+def test_the_core_depends_only_on_its_arguments(core: Core) -> None:
     other = Core(core.file)
     other.state.surroundings = dataclasses.replace(core.state.surroundings)
     assert core.take(Ticked()) == other.take(Ticked())

@@ -37,7 +37,7 @@ fail()
 """
 
 
-def test_nothing_is_written_past_the_log() -> None:
+def test_unforeseen_errors_are_written_only_to_the_log() -> None:
     done = subprocess.run([sys.executable, "-c", SCENE], capture_output=True, text=True, check=False)
     lines = [json.loads(line) for line in done.stderr.splitlines()]  # nothing else is there
     *told, end = lines

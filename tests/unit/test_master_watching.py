@@ -55,7 +55,7 @@ def watch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Watch:
     return Watch(tmp_path / "rota.toml")
 
 
-def test_another_content_reloads_once(watch: Watch) -> None:
+def test_changed_content_reloads_once(watch: Watch) -> None:
     assert watch.check(3) == 0
     watch.file.write_bytes(b"workers = 2")
     assert watch.check(3) == 1  # though it was refused, or could not be asked for, and is not what is loaded
@@ -63,7 +63,7 @@ def test_another_content_reloads_once(watch: Watch) -> None:
     assert watch.check(3) == 0
 
 
-def test_a_file_that_is_touched_replaced_by_its_like_or_gone_is_no_reload(watch: Watch) -> None:
+def test_a_touched_equal_or_missing_file_causes_no_reload(watch: Watch) -> None:
     os.utime(watch.file, (1, 1))
     assert watch.check() == 0
     fresh = watch.file.with_name("fresh")
@@ -76,7 +76,7 @@ def test_a_file_that_is_touched_replaced_by_its_like_or_gone_is_no_reload(watch:
     assert watch.check() == 1
 
 
-def test_going_back_to_what_was_is_a_reload(watch: Watch) -> None:
+def test_a_return_to_earlier_content_causes_a_reload(watch: Watch) -> None:
     watch.file.write_bytes(b"workers = -1")
     assert watch.check() == 1
     watch.loaded = b"workers = -1"  # read, and rejected
@@ -84,13 +84,13 @@ def test_going_back_to_what_was_is_a_reload(watch: Watch) -> None:
     assert watch.check() == 1
 
 
-def test_what_somebody_else_has_loaded_already_is_not_loaded_again(watch: Watch) -> None:
+def test_content_that_is_loaded_already_causes_no_reload(watch: Watch) -> None:
     watch.file.write_bytes(b"workers = 2")
     watch.loaded = b"workers = 2"
     assert watch.check(2) == 0
 
 
-def test_a_mounted_config_map_is_followed_through_the_swap_of_its_links(tmp_path: Path, watch: Watch) -> None:
+def test_a_swap_of_config_map_links_causes_a_reload(tmp_path: Path, watch: Watch) -> None:
     for version in ("one", "two"):
         (tmp_path / version).mkdir()
         (tmp_path / version / "rota.toml").write_text(version)
@@ -103,7 +103,7 @@ def test_a_mounted_config_map_is_followed_through_the_swap_of_its_links(tmp_path
     assert watch.check(2) == 1
 
 
-def test_a_file_that_is_being_written_is_waited_for(watch: Watch, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_file_is_loaded_only_after_writing_has_stopped(watch: Watch, monkeypatch: pytest.MonkeyPatch) -> None:
     async def write_on(_: float) -> None:
         watch.file.write_bytes(b"workers = 2\ntiers = [['a']]")
 
@@ -113,9 +113,7 @@ def test_a_file_that_is_being_written_is_waited_for(watch: Watch, monkeypatch: p
     assert watch.check() == 1
 
 
-def test_a_moment_without_a_thread_to_be_had_does_not_end_the_watch(
-    watch: Watch, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_failure_to_start_a_thread_does_not_end_the_watch(watch: Watch, monkeypatch: pytest.MonkeyPatch) -> None:
     refusals = 2
     start = threading.Thread.start
 
@@ -133,7 +131,7 @@ def test_a_moment_without_a_thread_to_be_had_does_not_end_the_watch(
     assert (watch.reloads, refusals) == (1, 0)
 
 
-def test_work_that_hangs_holds_up_neither_the_loop_nor_its_end() -> None:
+def test_hanging_work_delays_neither_the_loop_nor_its_end() -> None:
     hung = threading.Event()
 
     async def start() -> str:
@@ -147,7 +145,7 @@ def test_work_that_hangs_holds_up_neither_the_loop_nor_its_end() -> None:
     hung.set()
 
 
-def test_what_goes_wrong_beside_the_loop_is_raised_in_it() -> None:
+def test_an_exception_beside_the_loop_is_raised_in_it() -> None:
     def fail() -> None:
         raise OSError("no more watches")
 

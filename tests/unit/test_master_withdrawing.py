@@ -55,25 +55,25 @@ def node() -> Node:
     return node
 
 
-def test_what_the_only_node_declares_no_more_is_removed_once(node: Node) -> None:
+def test_the_only_node_removes_a_withdrawn_schedule_once(node: Node) -> None:
     assert node.beat([TICK]) == ["nightly"]
     assert node.beat([TICK]) == ["nightly"]
     assert node.beat([]) == ["nightly", "tick"]
 
 
-def test_beside_other_nodes_it_is_left_to_the_sweep(node: Node) -> None:
+def test_with_other_nodes_a_withdrawn_schedule_is_not_removed(node: Node) -> None:
     assert node.beat([TICK], is_only_node=False) == []
     assert node.beat([TICK]) == []
 
 
-def test_what_a_reload_drops_stays_until_that_cannot_be_refused_any_more(node: Node) -> None:
+def test_a_schedule_is_removed_only_once_the_reload_is_settled(node: Node) -> None:
     assert node.beat([TICK], is_settled=False) == []
     assert node.beat([TICK, NIGHTLY]) == []
     node.beat([TICK], is_settled=False)
     assert node.beat([TICK]) == ["nightly"]
 
 
-def test_when_an_answer_is_lost_it_is_removed_with_the_next_heartbeat(node: Node) -> None:
+def test_after_a_lost_reply_the_next_heartbeat_removes_the_schedule(node: Node) -> None:
     node.fail = [ConnectionLost("gone", "network")]
     with pytest.raises(ConnectionLost):
         node.beat([TICK])
@@ -81,7 +81,7 @@ def test_when_an_answer_is_lost_it_is_removed_with_the_next_heartbeat(node: Node
     assert node.beat([TICK]) == ["nightly"]
 
 
-def test_what_another_has_put_meanwhile_stays_and_a_refusal_holds_up_no_heartbeat(node: Node) -> None:
+def test_a_refused_removal_and_a_replaced_schedule_remove_nothing(node: Node) -> None:
     node.fail = [Refused("NOPERM", "acl")]
     assert node.beat([TICK]) == []
     node.status = DeclareStatus.CLIENT

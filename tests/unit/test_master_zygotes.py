@@ -25,8 +25,8 @@ _FORGED = [
 
 
 @pytest.mark.parametrize("written", [b"hello", b"\xff", b"[1]", b"7", b'"type"', b"{}", b'{"type": "x"}', *_FORGED])
-def test_what_a_module_writes_to_the_channel_of_its_zygote_is_a_warning_and_no_end(written: bytes) -> None:
-    async def heard() -> list[messages.Message | None]:
+def test_foreign_bytes_in_a_zygotes_channel_are_only_a_warning(written: bytes) -> None:
+    async def received() -> list[messages.Message | None]:
         ours, theirs = messages.pair()
         ours.setblocking(False)
         line = ZygoteLine(ZYGOTE, 1, ours, lambda: None)
@@ -35,14 +35,14 @@ def test_what_a_module_writes_to_the_channel_of_its_zygote_is_a_warning_and_no_e
         theirs.close()
         return list(line.read())
 
-    warned, importing, end = asyncio.run(heard())
+    warned, importing, end = asyncio.run(received())
     assert isinstance(warned, messages.Warned)
     assert "descriptor 3" in warned.text
     assert (importing, end) == (messages.Importing("shop"), None)
 
 
-def test_what_a_zygote_said_is_heard_though_it_left_without_reading_all() -> None:
-    async def heard() -> list[messages.Message | None]:
+def test_the_last_messages_of_a_zygote_are_received() -> None:
+    async def received() -> list[messages.Message | None]:
         ours, theirs = messages.pair()
         ours.setblocking(False)
         line = ZygoteLine(ZYGOTE, 1, ours, lambda: None)
@@ -52,4 +52,4 @@ def test_what_a_zygote_said_is_heard_though_it_left_without_reading_all() -> Non
         theirs.close()
         return list(line.read())
 
-    assert asyncio.run(heard()) == [messages.ImportFailed("shop", "ImportError: no", "shop.py:1"), None]
+    assert asyncio.run(received()) == [messages.ImportFailed("shop", "ImportError: no", "shop.py:1"), None]

@@ -47,7 +47,7 @@ def test_a_message_arrives_whole(ends: tuple[socket.socket, socket.socket], mess
     assert messages.encode(received) == messages.encode(message)
 
 
-def test_what_was_sent_is_read_though_its_sender_left_without_reading_all(
+def test_messages_are_received_after_their_sender_has_exited(
     ends: tuple[socket.socket, socket.socket],
 ) -> None:
     ours, theirs = ends
@@ -58,7 +58,7 @@ def test_what_was_sent_is_read_though_its_sender_left_without_reading_all(
     assert messages.receive(ours) == (None, None)
 
 
-def test_every_kind_is_tried_here() -> None:
+def test_every_kind_of_message_is_tested_here() -> None:
     assert {type(message).__name__ for message in ALL} == set(messages._TYPES)
 
 
@@ -69,18 +69,18 @@ def test_messages_are_not_joined_or_split(ends: tuple[socket.socket, socket.sock
     assert [messages.receive(ends[1])[0] for _ in range(3)] == [messages.Bye(), long, messages.Bye()]
 
 
-def test_the_end_of_the_other_side_is_none(ends: tuple[socket.socket, socket.socket]) -> None:
+def test_a_closed_socket_is_received_as_none(ends: tuple[socket.socket, socket.socket]) -> None:
     ends[0].close()
     assert messages.receive(ends[1]) == (None, None)
 
 
-def test_another_versions_first_message_is_refused(ends: tuple[socket.socket, socket.socket]) -> None:
+def test_the_first_message_of_another_version_is_refused(ends: tuple[socket.socket, socket.socket]) -> None:
     ends[0].send(json.dumps({"abi": 0, "kind": "of another version"}).encode())
     with pytest.raises(messages.WrongAbi, match="restart the master"):
         messages.receive_first(ends[1])
 
 
-def test_descriptors_come_along_with_the_first_message_by_name(
+def test_descriptors_are_sent_with_the_first_message_by_name(
     ends: tuple[socket.socket, socket.socket],
 ) -> None:
     first = messages.First("poller", "node", 1, 4, 1, {})
@@ -100,7 +100,7 @@ def test_descriptors_come_along_with_the_first_message_by_name(
         os.close(fd)
 
 
-def test_a_master_that_left_is_told_apart(ends: tuple[socket.socket, socket.socket]) -> None:
+def test_a_closed_channel_raises_eof_at_the_first_message(ends: tuple[socket.socket, socket.socket]) -> None:
     ends[0].close()
     with pytest.raises(EOFError):
         messages.receive_first(ends[1])

@@ -28,11 +28,11 @@ redis.call('GET', KEYS[1])
 
 
 @pytest.mark.parametrize("mutation", MUTATIONS, ids=lambda mutation: mutation.name)
-def test_what_a_mutation_names_is_in_the_product(mutation: Mutation) -> None:
+def test_a_mutation_changes_existing_code_of_the_product(mutation: Mutation) -> None:
     assert changed(mutation.change) != (ROOT / mutation.change.path).read_text()
 
 
-def test_names_of_mutations_are_told_apart() -> None:
+def test_names_of_mutations_are_unique() -> None:
     assert len({mutation.name for mutation in MUTATIONS}) == len(MUTATIONS)
 
 
@@ -47,7 +47,7 @@ def test_names_of_mutations_are_told_apart() -> None:
         (RedisAnswer("some", "SET", "return 1"), LUA, "some.lua does not call SET"),
     ],
 )
-def test_a_mutation_of_what_is_gone_is_stale_and_says_what_it_missed(change: Change, text: str, says: str) -> None:
+def test_a_mutation_of_missing_code_is_stale(change: Change, text: str, says: str) -> None:
     with pytest.raises(Stale, match=says):
         change.applied_to(text)
 
@@ -61,14 +61,14 @@ def test_a_mutation_of_what_is_gone_is_stale_and_says_what_it_missed(change: Cha
         (RedisAnswer("some", "GET", "return 1"), "#!lua\n"),
     ],
 )
-def test_a_lua_function_is_replaced_right_behind_where_it_is_made(change: Change, behind: str) -> None:
+def test_a_lua_function_is_replaced_right_after_its_definition(change: Change, behind: str) -> None:
     before, inserted, after = LUA.partition(behind)
     text = change.applied_to(LUA)
     assert text.startswith(before + inserted + ("do " if isinstance(change, LuaFunction) else "local redis"))
     assert text.endswith(f"end end\n{after}")
 
 
-def test_python_finds_the_copy_before_what_is_installed_and_calls_the_bug(tmp_path: Path) -> None:
+def test_python_imports_the_mutated_copy_before_the_installed_package(tmp_path: Path) -> None:
     make_copy(tmp_path, PythonFunction("rota.child.child_process", "Fence.is_up", bugs.never_up))
     code = (
         "from types import SimpleNamespace as Slot; import rota_supervisor, rota.child.child_process as f;"
