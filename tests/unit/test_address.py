@@ -32,24 +32,24 @@ def test_a_url_is_parsed_into_an_address(url: str, expected: Address) -> None:
     assert parse_address(url) == expected
 
 
-def behind(sentinels: Sentinels, **more: Any) -> Address:
+def address_behind(sentinels: Sentinels, **more: Any) -> Address:
     return Address(host="", port=0, sentinels=sentinels, **more)
 
 
 @pytest.mark.parametrize(
     ("url", "expected"),
     [
-        ("redis+sentinel://one/shop", behind(Sentinels("shop", (("one", 26379),)))),
+        ("redis+sentinel://one/shop", address_behind(Sentinels("shop", (("one", 26379),)))),
         (
             "redis+sentinel://me:p%40ss@one:1,two,[::1]:3/shop/2",
-            behind(
+            address_behind(
                 Sentinels("shop", (("one", 1), ("two", 26379), ("::1", 3))), database=2, username="me", password="p@ss"
             ),
         ),
-        ("redis+sentinel://:p,ss@one/shop/", behind(Sentinels("shop", (("one", 26379),)), password="p,ss")),
+        ("redis+sentinel://:p,ss@one/shop/", address_behind(Sentinels("shop", (("one", 26379),)), password="p,ss")),
         (
             "rediss+sentinel://one/shop?db=3&sentinel_username=guard&sentinel_password=p%26ss",
-            behind(Sentinels("shop", (("one", 26379),), "guard", "p&ss"), database=3, tls=True),
+            address_behind(Sentinels("shop", (("one", 26379),), "guard", "p&ss"), database=3, tls=True),
         ),
     ],
 )

@@ -34,13 +34,13 @@ def running(left_seconds: float) -> MemberTask:
     return MemberTask(TASK, 1.0, left_seconds)
 
 
-def but(member: Member, **changes: Any) -> Member:
+def changed(member: Member, **changes: Any) -> Member:
     return dataclasses.replace(member, **changes)
 
 
 @pytest.mark.parametrize(("age", "ok"), [(0.0, True), (2.9, True), (3.0, False), (100.0, False)])
 def test_a_master_is_alive_with_a_heartbeat_within_three_ticks(age: float, ok: bool) -> None:
-    assert liveness((but(MASTER, heartbeat_age_seconds=age),), HEARTBEAT_LIMITS.tick_seconds).ok is ok
+    assert liveness((changed(MASTER, heartbeat_age_seconds=age),), HEARTBEAT_LIMITS.tick_seconds).ok is ok
 
 
 def test_without_a_master_nothing_is_alive() -> None:
@@ -49,7 +49,7 @@ def test_without_a_master_nothing_is_alive() -> None:
 
 @pytest.mark.parametrize("phase", [Phase.BOOTING, Phase.DRAINING, Phase.QUIET])
 def test_a_booting_or_draining_master_is_alive_but_not_ready(phase: Phase) -> None:
-    master = but(MASTER, phase=phase)
+    master = changed(MASTER, phase=phase)
     assert liveness((master, POLLER, WORKER), HEARTBEAT_LIMITS.tick_seconds).ok
     assert faults(master, POLLER, WORKER) == ["master_serves"]
 
@@ -71,8 +71,8 @@ def test_a_pool_in_back_off_makes_the_fleet_not_ready() -> None:
 
 
 def test_one_worker_that_serves_is_enough() -> None:
-    hung = but(WORKER, slot=9, heartbeat_age_seconds=1000.0)
-    assert faults(MASTER, POLLER, hung, WORKER, but(WORKER, slot=10, phase=Phase.BOOTING)) == []
+    hung = changed(WORKER, slot=9, heartbeat_age_seconds=1000.0)
+    assert faults(MASTER, POLLER, hung, WORKER, changed(WORKER, slot=10, phase=Phase.BOOTING)) == []
     assert faults(MASTER, POLLER, hung) == ["worker_serves"]
 
 
@@ -80,16 +80,16 @@ def test_one_worker_that_serves_is_enough() -> None:
     ("member", "ok"),
     [
         (WORKER, True),
-        (but(WORKER, heartbeat_age_seconds=30.0), True),
-        (but(WORKER, heartbeat_age_seconds=30.1), False),
-        (but(WORKER, phase=Phase.BUSY, tasks=(running(3000.0),), heartbeat_age_seconds=600.0), True),
-        (but(WORKER, phase=Phase.BUSY, tasks=(running(float("inf")),), heartbeat_age_seconds=600.0), True),
-        (but(WORKER, phase=Phase.BUSY, tasks=(running(-1.0),), heartbeat_age_seconds=600.0), False),
-        (but(WORKER, phase=Phase.BUSY, tasks=(running(9.0),), concurrency=2, heartbeat_age_seconds=600.0), False),
-        (but(WORKER, phase=Phase.BUSY, tasks=(running(-1.0),), concurrency=2, heartbeat_age_seconds=0.2), True),
-        (but(WORKER, phase=Phase.DRAINING), False),
-        (but(WORKER, phase=Phase.QUIET), False),
-        (but(WORKER, phase=Phase.EMPTY), False),
+        (changed(WORKER, heartbeat_age_seconds=30.0), True),
+        (changed(WORKER, heartbeat_age_seconds=30.1), False),
+        (changed(WORKER, phase=Phase.BUSY, tasks=(running(3000.0),), heartbeat_age_seconds=600.0), True),
+        (changed(WORKER, phase=Phase.BUSY, tasks=(running(float("inf")),), heartbeat_age_seconds=600.0), True),
+        (changed(WORKER, phase=Phase.BUSY, tasks=(running(-1.0),), heartbeat_age_seconds=600.0), False),
+        (changed(WORKER, phase=Phase.BUSY, tasks=(running(9.0),), concurrency=2, heartbeat_age_seconds=600.0), False),
+        (changed(WORKER, phase=Phase.BUSY, tasks=(running(-1.0),), concurrency=2, heartbeat_age_seconds=0.2), True),
+        (changed(WORKER, phase=Phase.DRAINING), False),
+        (changed(WORKER, phase=Phase.QUIET), False),
+        (changed(WORKER, phase=Phase.EMPTY), False),
     ],
 )
 def test_busy_workers_are_judged_by_deadline_and_idle_ones_by_heartbeat(member: Member, ok: bool) -> None:
@@ -97,7 +97,7 @@ def test_busy_workers_are_judged_by_deadline_and_idle_ones_by_heartbeat(member: 
 
 
 def test_each_check_describes_what_was_seen() -> None:
-    verdict = verdict_on(but(MASTER, phase=Phase.DRAINING), redis_up=False)
+    verdict = verdict_on(changed(MASTER, phase=Phase.DRAINING), redis_up=False)
     assert [check.seen for check in verdict.checks] == [
         "last heartbeat 0.5 s ago, limit 3 s",
         "the master is draining",

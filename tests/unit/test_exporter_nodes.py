@@ -23,22 +23,22 @@ def node(name: str, state: str = "running", left_seconds: float = 15.0) -> Node:
     return Node(name, {}, NodeReport(state=state, version="1", workers=3), 20.0, left_seconds)
 
 
-def seen(*fleet: Member, **told: Any) -> Observation:
+def observation_of(*fleet: Member, **told: Any) -> Observation:
     samples = Samples()
     recent = History().recent(samples, 100.0)
     return Observation(Moment(50.0, 1000.0), fleet, samples, recent, None, MasterSnapshot(node="this", **told))
 
 
 def others(*known: Node) -> list[tuple[str, str, float]]:
-    rows = node_status.node_rows(seen(), known)[1:]
+    rows = node_status.node_rows(observation_of(), known)[1:]
     return [(row["node"], row["state"], row["seen_seconds_ago"]) for row in rows]
 
 
 def test_this_node_is_shown_first_and_only_once() -> None:
-    rows = node_status.node_rows(seen(), [node("a"), node("this"), node("b")])
+    rows = node_status.node_rows(observation_of(), [node("a"), node("this"), node("b")])
     assert [(row["node"], row["is_this"]) for row in rows] == [("this", True), ("a", False), ("b", False)]
     assert rows[0]["seen_seconds_ago"] == 0.0
-    assert [row["node"] for row in node_status.node_rows(seen(), None)] == ["this"]
+    assert [row["node"] for row in node_status.node_rows(observation_of(), None)] == ["this"]
 
 
 @pytest.mark.parametrize("state", ["starting", "draining"])
@@ -58,11 +58,11 @@ def test_this_node_counts_its_workers_and_their_tasks() -> None:
         Member(WORKER_SLOT + 1, Role.WORKER, 3, Phase.QUIET, 0.1),
     ]
     death = {"child": "worker", "slot": 9, "words": "killed by SIGSEGV", "at": 1.0}
-    report = node_status.own_report(seen(master, *workers, last_death=death, url="http://web-1:9477/"))
+    report = node_status.own_report(observation_of(master, *workers, last_death=death, url="http://web-1:9477/"))
     counts = report.state, report.workers, report.busy, report.concurrency, report.quiet
     assert counts == ("running", 2, 2, 6, 1)
     assert (report.last_death, report.url) == ("worker in slot 9: killed by SIGSEGV", "http://web-1:9477/")
 
 
 def test_a_node_without_a_master_reports_itself_as_lost() -> None:
-    assert node_status.own_report(seen()).state == "lost"
+    assert node_status.own_report(observation_of()).state == "lost"

@@ -44,12 +44,12 @@ NOTICE = MasterSnapshot(
 )
 
 
-def seen(*slots: Member, **said: Any) -> FleetSnapshot:
+def snapshot_of(*slots: Member, **said: Any) -> FleetSnapshot:
     return snapshot(slots, replace(NOTICE, **said), AT, HEARTBEAT_LIMITS)
 
 
 def shown(*slots: Member, **said: Any) -> dict[str, Any]:
-    return seen(*slots, **said).to_json()
+    return snapshot_of(*slots, **said).to_json()
 
 
 def test_slots_and_the_masters_report_are_joined_in_one_row() -> None:

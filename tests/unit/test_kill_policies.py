@@ -96,7 +96,7 @@ def _task(kill_policy: KillPolicy, entry: bytes = b"id mail i 1 1 2 0 0 0 -") ->
     return TaskInSlot(entry, "send", 1_000_000_000, 3_000_000_000, kill_policy=kill_policy.to_word())
 
 
-def _ends(core: Core, worker: Child, task: TaskInSlot, why: Reason | None = Reason.TIMEOUT) -> ReapOwner:
+def _reap_after_death(core: Core, worker: Child, task: TaskInSlot, why: Reason | None = Reason.TIMEOUT) -> ReapOwner:
     if why is not None:
         worker.state, worker.why = ChildState.KILLED, why
     core.take(Died(worker.slot, worker.nonce, _KILLED, (task,)))
@@ -110,7 +110,7 @@ def _events_after_reap(core: Core, reap: ReapOwner, **reaped: Any) -> dict[str, 
 
 
 def test_a_task_over_its_hard_limit_is_retried_if_permitted(core: Core, worker: Child) -> None:
-    reap = _ends(core, worker, _task(KillPolicy(True, 1_500_000)))
+    reap = _reap_after_death(core, worker, _task(KillPolicy(True, 1_500_000)))
     (over_limit,) = reap.over_limit
     outcome = over_limit.outcome
     assert isinstance(outcome, RetryOutcome)
@@ -126,7 +126,7 @@ def test_a_task_over_its_hard_limit_is_retried_if_permitted(core: Core, worker: 
 
 
 def test_with_no_retry_left_a_hard_limit_ends_the_task(core: Core, worker: Child) -> None:
-    reap = _ends(core, worker, _task(KillPolicy(True, None)))
+    reap = _reap_after_death(core, worker, _task(KillPolicy(True, None)))
     (over_limit,) = reap.over_limit
     assert isinstance(over_limit.outcome, DeadOutcome)
     assert json.loads(over_limit.outcome.record)["reason"] == "time_limit"
@@ -137,7 +137,7 @@ def test_with_no_retry_left_a_hard_limit_ends_the_task(core: Core, worker: Child
 
 def test_a_task_that_was_settled_before_is_not_reported(core: Core, worker: Child) -> None:
     task = _task(KillPolicy(True, None))
-    assert _events_after_reap(core, _ends(core, worker, task), stale=(task.entry,)) == {}
+    assert _events_after_reap(core, _reap_after_death(core, worker, task), stale=(task.entry,)) == {}
 
 
 @pytest.mark.parametrize(
@@ -151,20 +151,20 @@ def test_a_task_that_was_settled_before_is_not_reported(core: Core, worker: Chil
     ],
 )
 def test_every_other_death_is_a_crash(core: Core, worker: Child, task: TaskInSlot, why: Reason | None) -> None:
-    reap = _ends(core, worker, task, why)
+    reap = _reap_after_death(core, worker, task, why)
     assert (reap.over_limit, reap.settlements) == ((), NOTHING)
     assert reap.blame.crash is not None
     assert len(reap.blame.ran) == 1
 
 
 def test_a_crash_is_judged_by_the_tasks_own_crash_limit(core: Core, worker: Child) -> None:
-    assert _ends(core, worker, _task(KillPolicy(crash_limit=7)), None).blame.crash_limit == 7
+    assert _reap_after_death(core, worker, _task(KillPolicy(crash_limit=7)), None).blame.crash_limit == 7
 
 
 def test_a_crash_is_judged_by_the_default_limit_otherwise(core: Core, worker: Child) -> None:
-    assert _ends(core, worker, _task(KillPolicy()), None).blame.crash_limit == DEFAULT_CRASH_LIMIT
+    assert _reap_after_death(core, worker, _task(KillPolicy()), None).blame.crash_limit == DEFAULT_CRASH_LIMIT
 
 
 def test_a_worker_killed_at_shutdown_records_the_attempt_without_blame(core: Core, worker: Child) -> None:
-    blame = _ends(core, worker, _task(KillPolicy()), Reason.STOP).blame
+    blame = _reap_after_death(core, worker, _task(KillPolicy()), Reason.STOP).blame
     assert (blame.crash, [task_id for task_id, _ in blame.ran]) == (None, ["id"])

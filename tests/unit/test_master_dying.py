@@ -42,7 +42,7 @@ def worker(core: Core) -> Child:
     return child
 
 
-def _dies(core: Core, worker: Child, ending: ProcessEnd = KILLED, **seen: Any) -> ReapOwner:
+def _reap_after_death(core: Core, worker: Child, ending: ProcessEnd = KILLED, **seen: Any) -> ReapOwner:
     core.take(Died(worker.slot, worker.nonce, ending)._replace(**seen))
     (reap,) = core.done(ReapOwner)
     return reap
@@ -50,7 +50,7 @@ def _dies(core: Core, worker: Child, ending: ProcessEnd = KILLED, **seen: Any) -
 
 def test_the_running_task_is_charged_and_finished_tasks_are_settled(core: Core, worker: Child) -> None:
     outcomes = pack(["done"])
-    reap = _dies(core, worker, tasks=(TASK,), outcomes=outcomes)
+    reap = _reap_after_death(core, worker, tasks=(TASK,), outcomes=outcomes)
     assert (reap.owner, reap.names, reap.settlements) == ("node:8:1", {"id": "send"}, outcomes)
     assert [task_id for task_id, _ in reap.blame.ran] == ["id"]
     assert worker.state is ChildState.EXITED
@@ -58,24 +58,24 @@ def test_the_running_task_is_charged_and_finished_tasks_are_settled(core: Core, 
 
 
 def test_a_corrupt_slot_charges_the_first_held_task(core: Core, worker: Child) -> None:
-    reap = _dies(core, worker, slot_is_intact=False)
+    reap = _reap_after_death(core, worker, slot_is_intact=False)
     assert [task_id for task_id, _ in reap.blame.ran] == [FIRST_HELD]
     assert reap.name_of("any") == UNKNOWN_TASK
 
 
 def test_a_corrupt_slot_of_a_concurrent_worker_charges_all_tasks(core: Core, worker: Child) -> None:
     worker.concurrency = 3
-    reap = _dies(core, worker, slot_is_intact=False)
+    reap = _reap_after_death(core, worker, slot_is_intact=False)
     assert [task_id for task_id, _ in reap.blame.ran] == [ALL_HELD]
     assert reap.name_of("any") == UNKNOWN_TASK
 
 
 def test_no_task_is_charged_if_none_ran(core: Core, worker: Child) -> None:
-    assert _dies(core, worker).blame.ran == ()
+    assert _reap_after_death(core, worker).blame.ran == ()
 
 
 def test_reaping_the_owner_frees_the_slot_and_logs_each_task(core: Core, worker: Child) -> None:
-    reap = _dies(core, worker, tasks=(TASK,))
+    reap = _reap_after_death(core, worker, tasks=(TASK,))
     core.take(OwnerReaped(reap, Reaped(False, 0, (WAITED,), (RAN,))))
     assert core.done(FreeSlot) == [FreeSlot(8)]
     told = {event: fields for event, fields in core.logged if event.startswith("task.")}
@@ -88,7 +88,7 @@ def test_reaping_the_owner_frees_the_slot_and_logs_each_task(core: Core, worker:
 def test_tasks_of_a_drained_worker_are_released_and_not_recovered(core: Core, worker: Child) -> None:
     worker.state = ChildState.DRAINING
     worker.why = Reason.SURPLUS
-    reap = _dies(core, worker, LEFT)
+    reap = _reap_after_death(core, worker, LEFT)
     core.take(OwnerReaped(reap, Reaped(False, 0, (WAITED,), ())))
     names = [event for event, _ in core.logged if event.startswith("task.")]
     assert names == [log_events.TASK_RELEASED]
@@ -110,7 +110,7 @@ def test_the_death_of_an_unknown_process_is_ignored(core: Core) -> None:
 
 def test_an_unexpected_death_is_kept_in_the_status(core: Core, worker: Child) -> None:
     core.now = 5.0
-    _dies(core, worker, ProcessEnd(os.EX_SOFTWARE << 8))
+    _reap_after_death(core, worker, ProcessEnd(os.EX_SOFTWARE << 8))
     kept = core.state.last_death
     assert kept is not None
     assert (kept["reason"], kept["at"]) == ("crash", 5.0)
