@@ -4,10 +4,10 @@ The master starts a child by `posix_spawn` of `python -P -m MODULE`; nothing her
 would share its wakeup descriptor and its epoll with the child. A spawned process shares only what is handed over to it.
 
 A child begins with its end of a channel, and a descriptor that reports the master's death. It loads its modules and
-then waits for its first message, with which everything else arrives. This way the first zygote loads in parallel with
-the master. All signals of a child are blocked from its first instruction until its handlers are installed, because
-otherwise a signal to the whole service would end it. Before the child can do anything, the kernel is set to kill it
-together with the master: see `tie`.
+then waits for its first message, which brings everything else that it needs. This way the first zygote loads in
+parallel with the master. All signals of a child are blocked from its first instruction until its handlers are
+installed, because otherwise a signal to the whole service would end it. Before the child can do anything, the kernel is
+set to kill it together with the master: see `tie`.
 
 A child writes the stacks of its threads into its stack file when it receives STACK_SIGNAL or ends by a fatal error.
 faulthandler's handlers do that in C, so it works even while C code holds the interpreter or an import hangs. The file

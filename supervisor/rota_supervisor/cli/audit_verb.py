@@ -1,4 +1,5 @@
-"""`rota audit`: check that every accepted task is accounted for, and that every live one is where a worker finds it."""
+"""`rota audit`: check that every accepted task is accounted for, and that every live one is where a worker can find
+it."""
 
 import dataclasses
 import math
@@ -73,7 +74,7 @@ def audit(*, heal: bool) -> None:
 
 def _unplaced(store: Store, connection: Connection) -> list[str]:
     """Return the ids of live tasks that are in no lane or set. Each step is one call, so that the server can serve
-    others in between."""
+    other clients in between."""
     scan = find_unplaced(store, lambda _: set())
     reply: Any = None
     while True:

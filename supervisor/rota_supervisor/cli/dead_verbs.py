@@ -26,7 +26,7 @@ NO_QUEUE = "unknown"  # used by the protocol if no queue could be read from the 
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """The dead tasks that a command concerns. Empty fields match all."""
+    """The filter by which a command selects dead tasks. Empty fields match all."""
 
     ids: tuple[str, ...] = ()
     queue: str = ""

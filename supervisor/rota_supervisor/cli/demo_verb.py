@@ -108,8 +108,8 @@ def _addresses() -> dict[str, Any]:
 
 @contextlib.contextmanager
 def _fleet(folder: Path, settings: Mapping[str, Any]) -> Iterator[tuple[FleetOfTest, list[Check]]]:
-    """Run the fleet, in a session of its own and no longer than this process. Yields the fleet, and a list that
-    receives a check when the fleet has exited. Raises Failure."""
+    """Run the fleet in a session of its own, for at most as long as this process lives. Yields the fleet, and a list to
+    which a check is added when the fleet has exited. Raises Failure."""
     ending: list[Check] = []
     with rota.Client(settings["redis_url"], NAMESPACE) as client:
         fleet = FleetOfTest(client, folder, settings)

@@ -44,7 +44,7 @@ def run(*, burst: bool, reload: bool, embedded: bool, record: str, **of_configur
     loaded = state.load(flags)  # Its warnings are logged later.
     command.warn_without_imports(config := loaded.config)
     folder = _current_folder()
-    show_title("master", config.namespace)  # before any change of the environment, which limits the title's length
+    show_title("master", config.namespace)  # before any change of the environment, whose size limits the title's length
     _settle_environment(no_color=state.no_color, reload=reload)
     from rota_supervisor.master.effects.notify_socket import NotifySocket  # noqa: PLC0415 - other commands do not need it
 
@@ -79,8 +79,8 @@ def run(*, burst: bool, reload: bool, embedded: bool, record: str, **of_configur
 
 
 def _sources_of_reload(sources: Sources, loaded: Loaded) -> Sources:
-    """Return where a reload reads. A file that there was at the start is required: without it, a fleet would continue
-    with the defaults, which import no module, and each task would be dead as unknown."""
+    """Return the sources that a reload reads. A file that existed at the start is required: without it, a fleet would
+    continue with the defaults, which import no module, and each task would be dead as unknown."""
     return dataclasses.replace(sources, required=sources.required or loaded.content is not None)
 
 

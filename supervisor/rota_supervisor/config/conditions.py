@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 DAYS: Final = ("Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun")
 EXAMPLE: Final = '"Mon-Fri 08:00-18:00 Europe/Zurich"'
 KNOWN_AHEAD: Final = timedelta(days=8)  # more than a week, so that each time of the week is known
-_KEPT_BEHIND: Final = timedelta(days=1)  # because a server's clock may be put back
+_KEPT_BEHIND: Final = timedelta(days=1)  # because a server's clock may be set back
 _MOST_TIMES: Final = 50  # the most times in one text; a script reads those of a day one after the other
 _DAY_MINUTES: Final = 24 * 60
 _MONDAY: Final = datetime(2024, 1, 1, tzinfo=UTC)

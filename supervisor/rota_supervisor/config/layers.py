@@ -23,7 +23,7 @@ from rota_supervisor.config.typed_config import SECRET_PATHS, expectation, field
 CONFIG_VARIABLE: Final = "ROTA_CONFIG"
 TIMEOUT_VARIABLE: Final = "ROTA_TIMEOUT_SECONDS"
 FALLBACK_URL_VARIABLE: Final = "REDIS_URL"  # set by hosting platforms; it ranks below the file, as for applications
-LIKENESS: Final = 0.8  # high, since Kubernetes injects variables such as ROTA_SERVICE_HOST for a Service of that name
+LIKENESS: Final = 0.8  # high, because Kubernetes sets variables such as ROTA_SERVICE_HOST for a Service named `rota`
 MAX_URL_CHARACTERS: Final = 4096
 MAX_CHUNK_CHARACTERS: Final = 16_384  # including comments
 CHUNK_SUFFIX: Final = ".lua"
@@ -303,7 +303,8 @@ def _text_of(file: Path) -> tuple[str, str]:
 
 
 def read_chunks(merged: Layer, folder: Path) -> list[Fault]:
-    """Replace each file path in `conditions.NAME.lua`, which is one line that ends in `.lua`, by its contents."""
+    """Replace each file path in `conditions.NAME.lua`, which is one line that ends in `.lua`, with the file's
+    contents."""
     conditions = merged.values.get("conditions")
     faults: list[Fault] = []
     for name, table in conditions.items() if isinstance(conditions, Mapping) else ():

@@ -53,7 +53,7 @@ class ControlPort(Protocol):
         """Return the server and the namespace of the fleet, and the file that it was started with."""
 
     def request(self, kind: RequestKind, order: ScaleOrder | None = None) -> Awaitable[ControlReply]:
-        """Make a request; `order` is that of SCALE.
+        """Make a request. `order` is required for SCALE, and None for all others.
 
         The result resolves to the reply and need not be awaited. The reply to RELOAD and RESTART comes when their
         outcome is known, all others at once.

@@ -27,7 +27,7 @@ from rota_supervisor.exporter.endpoints import Site
 from rota_supervisor.exporter.http_connection import ClientPhase, HttpClient, HttpRequest, HttpResponse, text_response
 
 MAX_CLIENTS: Final = 256
-MAX_PAGES: Final = 16  # pages being made or sent, of up to some megabytes each
+MAX_PAGES: Final = 16  # pages being made or sent, of up to several megabytes each
 BETWEEN_SECONDS: Final = 1.0
 _MOST_ACCEPTED: Final = 64
 _EVENTS: Final = {
@@ -109,7 +109,7 @@ class Renderer:
 
 
 class Server:
-    """The server of `site` on `listener`. It also watches `others`, descriptors with a meaning for the caller.
+    """The server of `site` on `listener`. It also watches `others`, descriptors that the caller handles.
 
     `wrap` puts TLS on a connection if there is a certificate.
     """

@@ -89,7 +89,7 @@ def late(status: Row) -> Iterator[Headline]:
 
 
 def lateness(queue: Row) -> tuple[bool, float]:
-    """Return whether the queue is late now, and by how many seconds, or 0 if its tasks are in time.
+    """Return whether the queue is late now, and by how many seconds, or 0 if its tasks are on time.
 
     It is late while waiting tasks exceed the objective, or starts did so in the last seconds. It was late if that ended
     minutes ago, and more starts were late than its target allows.

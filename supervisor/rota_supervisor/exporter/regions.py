@@ -1,4 +1,4 @@
-"""The metrics that processes recorded in all slots, added up.
+"""The metrics that processes have recorded in their slots, summed over all slots.
 
 1. Only slots that were ever written to are read, because reading a hole of a memfd would fill it with a page.
 2. Counters and histograms are summed over all slots, including those of dead processes, so they never decrease. A

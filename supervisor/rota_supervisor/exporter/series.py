@@ -126,7 +126,7 @@ class SeriesBound:
         self._refused = 0
 
     def admit(self, definition: Definition, own_labels: Labels) -> Labels:
-        """Return the labels under which these are kept: the same if there is room."""
+        """Return the labels under which a label set is kept: its own if there is room."""
         is_one_of_many = definition.is_open
         labels = self._with_known_values(definition, own_labels) if is_one_of_many else own_labels
         if (definition.name, labels) not in self._admitted:

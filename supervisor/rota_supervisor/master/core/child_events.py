@@ -202,7 +202,7 @@ def _note(child: Child, reading: master_events.SlotReading, now: float, read_bef
 def _note_drain(child: Child, reading: master_events.SlotReading, read_before: float) -> None:
     """Note whether a child that was ordered to drain has begun to.
 
-    A worker that runs one task at a time cannot begin in the task during which it received the request.
+    A worker that runs one task at a time cannot begin before the end of the task during which it received the order.
     """
     child.has_started_drain = reading.phase is Phase.DRAINING
     holds_up = reading.tasks[0] if reading.tasks and child.concurrency == 1 else None

@@ -61,7 +61,7 @@ def first_settings(child: Child, config: Config, rank: int, surroundings: Surrou
 
 
 def _calls_to_compare(config: Config) -> messages.ScheduledCalls:
-    """Return the calls of schedules, or nothing if they exceed a packet. `rota check` compares them as well."""
+    """Return the calls of schedules, or nothing if they do not fit into a packet. `rota check` compares them too."""
     calls = calls_of(config)
     return calls if len(json.dumps(calls)) <= messages.MAX_SETTINGS else {}
 

@@ -1,16 +1,16 @@
 """The back-off of one generation of one pool, as a value: when the next child may be started.
 
-1. Deaths before READY feed it: each doubles the wait, up to a limit. If children that were started together die
-   together, that counts once.
+1. Each death before READY doubles the wait, up to a limit. If children that were started together die together, that
+   counts once.
 2. While it waits nothing starts. Then one probe at a time is started, until one is READY, which ends the back-off.
 3. Children that die soon after READY through their own fault, before they have finished a task, are *early exits*. The
    first TOLERATED in a row are restarted at once. After that each doubles the wait too, and a probe that is READY has
    to stay alive for the same time before the next is started. A finished task or a healthy minute ends that.
-4. Children that die soon after READY for any other reason are restarted at once, but not without bound: more than
-   SUDDEN_DEATHS a minute count as deaths before READY. These are kills from outside, counted once a wave: fifty workers
-   killed together three times are no reason to slow down. They include kills from outside during the start, if the
-   generation has worked.
-5. A worker that did something and then dies in a task does not feed it, because its tasks have their own crash limits.
+4. Children that die soon after READY for any other reason are restarted at once, up to SUDDEN_DEATHS a minute; beyond
+   that they count as deaths before READY. Such deaths are kills from outside, and a wave of them counts once: fifty
+   workers that are killed together, even three times, are no reason to slow down. If the generation has worked, kills
+   from outside during the start belong to them too.
+5. A worker that did something and then dies in a task does not count, because its tasks have their own crash limits.
 
 `condition` returns the state that `rota status` shows.
 """

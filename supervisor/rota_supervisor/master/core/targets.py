@@ -133,7 +133,7 @@ class OperatorCount:
     """An operator's number for a pool."""
 
     count: int
-    over: frozenset[int]  # the configured numbers over which it takes precedence
+    over: frozenset[int]  # the configured numbers that it overrides
 
 
 @dataclass(frozen=True, slots=True)

@@ -269,7 +269,7 @@ class RedisCalls:
         return tuple(renewed.lost)
 
     def _report_cancelled(self, batch: list[do.HeldLease], cancelled: Collection[bytes]) -> None:
-        """Report the cancelled tasks that run. For most of them, an order was handled before."""
+        """Report the cancelled tasks that still run. Most of them have already been reported because of an order."""
         for each in batch:
             for found in cancelled_in(each, self._memory.slot(each.slot), lambda task: task.entry in cancelled):
                 self._happened(found)

@@ -34,7 +34,8 @@ class NotifySocket:
 
     @classmethod
     def take(cls, environment: MutableMapping[str, str], pid: int) -> "NotifySocket":
-        """Return the socket that the environment names. Its variables are removed, so no child speaks for us."""
+        """Return the socket that the environment names. Its variables are removed, so that no child can send messages
+        in our place."""
         address = environment.pop("NOTIFY_SOCKET", "")
         microseconds = environment.pop("WATCHDOG_USEC", "")
         meant = environment.pop("WATCHDOG_PID", "") in ("", str(pid))
