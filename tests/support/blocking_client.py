@@ -47,8 +47,8 @@ _TEXTS: Final[Mapping[str, Mapping[str, str]]] = {
       authorities to trust, instead of the system's, and the certificate and key of the client, if the server requests a
       certificate.
     * `redis_credentials` is a function without arguments that returns user, password and the time when they expire, an
-      object with `get_credentials()` as in redis-py, or the place of either, in the form "module:name". It is called
-      again before that time, and when the server refuses what it returned.
+      object with `get_credentials()` as in redis-py, or the import path of either, in the form "module:name". It is
+      called again before that time, and when the server refuses what it returned.
     * `on_commit` delays each enqueue until a transaction is committed: see `Task.using`.
 """,
         """

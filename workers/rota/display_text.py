@@ -7,8 +7,8 @@ A person who mistypes a URL may put the password anywhere: in place of the port,
 ends in `***` at the first part that is not. Nothing is hidden because it looks like a secret.
 
 `printable` escapes all characters that `str.isprintable` rejects: control characters, those that set the direction of
-writing, separators of lines and paragraphs, halves of surrogate pairs, invisible and unassigned ones, and blanks other
-than the space. So no text can move a cursor, ring a bell, color a terminal, hide, or reorder the text beside it.
+writing, separators of lines and paragraphs, halves of surrogate pairs, invisible and unassigned ones, and white space
+other than the space. So no text can move a cursor, ring a bell, color a terminal, hide, or reorder the text beside it.
 Escapes are written as in JSON (`\\u001b`, `\\n`), so a JSON document remains one, with the same data.
 """
 

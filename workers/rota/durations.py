@@ -118,7 +118,7 @@ class TimeLeft:
         return None if self._until is None else max(0.0, self._until - time.monotonic())
 
 
-_MOST_DOUBLINGS: Final = 64  # after that every wait has its maximum, and floats would overflow
+_MOST_DOUBLINGS: Final = 64  # after this many, every wait has its maximum, and floats would overflow
 
 
 def doubled(first_seconds: float, most_seconds: float, doublings: int) -> float:
@@ -127,8 +127,8 @@ def doubled(first_seconds: float, most_seconds: float, doublings: int) -> float:
 
 
 class Backoff:
-    """Delays between tries to connect. Each is drawn from the upper half of a wait that doubles, so that the processes
-    of a fleet that lost its server together do not all come back together."""
+    """Delays between connection attempts. Each is drawn at random from the upper half of an interval that doubles, so
+    that the processes of a fleet do not reconnect at the same moment."""
 
     def __init__(
         self, first_seconds: float, most_seconds: float, uniform: Callable[[float, float], float] = random.uniform
@@ -139,7 +139,7 @@ class Backoff:
         self._failures = 0
 
     def next_seconds(self) -> float:
-        """Return the delay before the next try, after one more failure."""
+        """Return the delay before the next attempt, after one more failure."""
         whole = doubled(self._first, self._most, self._failures)
         self._failures += 1
         return self._uniform(whole / 2, whole)

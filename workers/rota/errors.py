@@ -81,8 +81,8 @@ class EventsLost(RotaError, LookupError):
 
 
 class WaitTimeout(RotaError, TimeoutError):
-    """Raised if a wait took longer than its timeout. The message states whether the server
-    was unreachable. The task continues."""
+    """Raised if a wait took longer than its timeout. The message states whether the server was unreachable. The task
+    continues."""
 
 
 class LeaseLost(RotaError, RuntimeError):

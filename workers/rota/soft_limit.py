@@ -40,7 +40,7 @@ class SoftLimit:
     def __init__(self) -> None:
         # CLOCK_BOOTTIME; 0 without a soft limit, and after TimeLimit was raised, which happens once for each deadline.
         self._deadline_ns = 0
-        # raises, or cancels a coroutine; None while nothing is called
+        # Raises the exception, or cancels a coroutine; None while nothing is called.
         self._end: Callable[[Ending], None] | None = None
         # One item for each reason to wait. A list, because it changes in one step, in which the handler cannot run.
         self._holds: list[None] = []
@@ -59,7 +59,7 @@ class SoftLimit:
             before=partial(self._holds.append, None), after_in_parent=self._holds.pop, after_in_child=self._forget
         )
         # Send the signal once more after a fork, so that the handler runs in the code that forked.
-        again = partial(interrupt_main, number)  # type: ignore[arg-type]  # real-time signals are no `Signals`
+        again = partial(interrupt_main, number)  # type: ignore[arg-type]  # not a `Signals` member
         os.register_at_fork(after_in_parent=again)
 
     def call(self, deadline_ns: int, function: Callable[..., R], args: Sequence[Any], kwargs: Mapping[str, Any]) -> R:
@@ -122,7 +122,7 @@ class SoftLimit:
             end(TimeLimit("the soft time limit has passed"))
 
     def _forget(self) -> None:
-        # A copy of the process runs no task and receives no signal.
+        # A forked copy of the process runs no task and receives no signal.
         self._end = None
         self._thread = 0
         self._holds.clear()

@@ -1,8 +1,8 @@
 """The environment of a child process: its descriptors, what wakes it, the fence, and its exit codes.
 
-A child waits in poll() only, and every wait includes the master's death and the stop signals. A waiting child is not
-hung, so it also sends heartbeats while it waits: a reply may take longer than the heartbeat limit. Signal handlers only
-set a flag and wake the loop.
+A child waits only in poll(), and every wait includes the master's death and the stop signals. A waiting child is not
+hung, so it also sends heartbeats while it waits, because a reply may take longer than the heartbeat limit. Signal
+handlers only set a flag and wake the loop.
 """
 
 import contextlib
@@ -63,11 +63,11 @@ def ring(bell_fd: int) -> None:
 
 
 class Fence:
-    """Prevents a worker from starting tasks if the master may have lost the worker's lease.
+    """A guard that keeps a worker from starting tasks when the master may have lost the worker's lease.
 
     Without the fence, a worker that was cut off could start a task that another worker has already taken over. Both
     sides use CLOCK_BOOTTIME, which continues while a machine sleeps. The fence counts from when the last successful
-    renewal was *sent*: the server cannot have received it earlier, so the lease cannot expire before the fence is up.
+    renewal was *sent*: the server cannot have received it earlier, so the fence is up before the lease can expire.
     """
 
     def __init__(self, slot: Slot, lease_seconds: float) -> None:
@@ -80,7 +80,7 @@ class Fence:
 
 
 def fence_ns(lease_seconds: float) -> int:
-    """Return for how many nanoseconds after a renewal was sent tasks may be started."""
+    """Return how long after sending a renewal the worker may still start tasks, in nanoseconds."""
     return round(lease_seconds * (1 - _MARGIN_SHARE) * NANOSECONDS)
 
 
@@ -186,7 +186,7 @@ class Waiter:
         self._with_signals = _PollSet(death_fd, signals.fileno())
 
     def until_ready(self, fd: int, events: int, seconds: float) -> bool:
-        """Whether the descriptor became ready in time. Serves as a `connection.Wait`.
+        """Wait until the descriptor is ready, and return whether it became ready in time. This is a `connection.Wait`.
 
         A signal does not end this wait, and is kept: the next wait that includes signals ends at once. Raises Orphaned
         if the master dies.

@@ -65,7 +65,7 @@ class WorkerSettings:
     concurrency: int  # tasks that each worker runs at once
     tiers: tuple[Domain, ...]  # what the pool serves, highest first
     lease_seconds: float  # how long the owner stays registered without a renewal
-    beat_seconds: float  # longest time without a heartbeat between tasks; for concurrent workers, also during tasks
+    beat_seconds: float  # longest time without a heartbeat: between tasks, and in concurrent workers during tasks too
     park_seconds: float  # longest wait at the doorbells
     time_limit_seconds: float  # hard time limit of tasks without one of their own
     max_tasks: int  # attempts after which a worker is replaced, 0 for no limit

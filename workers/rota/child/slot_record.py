@@ -5,9 +5,9 @@ runs at once. The master identifies a task by its index and number.
 
 Beside the copies the record holds the task's progress. This is a text that any thread of the task may write, and any
 process that the task forks. It carries a checksum, its length, and the mark of its task (nonce and number), so that it
-is never taken for the progress of another task. It is written by one assignment, which copies its bytes and may be
-under way while another process reads. So a reader repeats the read until the checksum matches. A lock would not work:
-if another thread forks at that moment, the lock stays locked in the copy.
+is never taken for the progress of another task. It is written by one assignment, which copies its bytes, and another
+process may read while that is under way. So a reader repeats the read until the checksum matches. A lock would not
+work: if another thread forks at that moment, the lock stays locked in the copy.
 """
 
 from struct import Struct
@@ -37,7 +37,7 @@ _TEXT_AT: Final = 16
 # The maximum number of attempts to read a task that changes meanwhile; after these, no task is returned. An attempt
 # takes 3 us, and a task 50 us.
 _READ_ATTEMPTS: Final = 16
-_NONCE_SHIFT: Final = 40  # an index sees fewer tasks than this in one process
+_NONCE_SHIFT: Final = 40  # one process never runs as many as 2**40 tasks with one index
 _WORD_MASK: Final = (1 << 64) - 1
 # These are global names for speed, as a worker uses most of them in each task.
 _STARTED: Final = TASK.started_ns
@@ -370,7 +370,7 @@ class TaskRecord:
         return (self._words[HEADER.nonce_copy] << _NONCE_SHIFT | number) & _WORD_MASK if is_it else 0
 
     def copy_at(self, number: int) -> int:
-        """Return the word at which the copy begins that this number selects."""
+        """Return the word at which the copy selected by this number begins."""
         return self._copies_at + ((number >> 1) & 1) * TASK_WORDS
 
 

@@ -70,10 +70,10 @@ def _word(at: int) -> Any:
 
 
 class ProcessRow:
-    """The row of the process table for one slot, with the region that they belong to."""
+    """The row of the process table for one slot, together with the region of that slot."""
 
     nonce: int = _word(PROCESS_ROW.nonce)
-    """Identifies the process that the slot was given to, among all that have used it."""
+    """A number that identifies the current process of the slot among all that have used the slot."""
     pid: int = _word(PROCESS_ROW.pid)
     """The process that has entered the slot; 0 before that, and after it was reaped."""
     renewed_ns: int = _word(PROCESS_ROW.renewed_ns)
@@ -84,7 +84,8 @@ class ProcessRow:
     concurrency: int = _word(PROCESS_ROW.concurrency)
     """The maximum number of tasks that the process runs at once."""
     stacks_requested: int = _word(PROCESS_ROW.stacks_requested)
-    """How often the process was requested to log its coroutines' stacks. Written before WAKE_SIGNAL is sent."""
+    """The number of requests so far to log the stacks of the process's coroutines. Written before WAKE_SIGNAL is
+    sent."""
 
     def __init__(self, region: memoryview, process_row: memoryview) -> None:
         self._bytes = region
@@ -93,7 +94,7 @@ class ProcessRow:
 
     @property
     def is_intact(self) -> bool:
-        """Whether the region has not been overwritten. The content of one that has been is ignored."""
+        """Whether the region has not been overwritten. The content of an overwritten region is ignored."""
         return self._words[_NONCE_COPY] == self._process_row[_NONCE]
 
     def is_undisturbed(self, prefetch_returned: int) -> bool:
@@ -104,7 +105,7 @@ class ProcessRow:
 
     @property
     def quiet_requested(self) -> bool:
-        """Whether the worker may not claim, until this is reset. Written before WAKE_SIGNAL is sent."""
+        """Whether the worker must not claim, which holds until this is reset. Written before WAKE_SIGNAL is sent."""
         return self._process_row[_QUIET] != 0
 
     @quiet_requested.setter
@@ -122,7 +123,7 @@ class ProcessRow:
 
 
 class Phase(IntEnum):
-    """The phase of the process in a slot, as it reports it."""
+    """The phase of a process, as the process reports it in its slot."""
 
     EMPTY = 0
     BOOTING = 1
@@ -267,7 +268,7 @@ class Slot(ProcessRow):
 
     @property
     def recycle_reason(self) -> RecycleReason:
-        """The reason why the worker requests its replacement. It leaves only when the master drains it."""
+        """The reason why the worker requests its replacement. The worker leaves only when the master drains it."""
         return _REASONS.get(self._words[HEADER.recycle_reason], RecycleReason.NONE)
 
     @recycle_reason.setter
@@ -276,8 +277,8 @@ class Slot(ProcessRow):
 
     @property
     def shortest_soft_ns(self) -> int:
-        """The shortest soft limit under a second of the last minute, 0 for none. It sets how often the master
-        checks."""
+        """The shortest soft limit among the tasks of the last minute, if it is below a second; otherwise 0. It
+        determines how often the master checks."""
         return self._words[HEADER.shortest_soft_ns]
 
     @property
@@ -386,7 +387,7 @@ class Slot(ProcessRow):
         return self._words[_OUTCOMES] != 0
 
     def outcomes(self) -> tuple[int, bytes]:
-        """Return the number of arguments, and their wire form.
+        """Return the outcomes: the number of arguments, and their wire form.
 
         The result is reliable if the process is dead, or runs the same task throughout: a worker that runs one task at
         a time removes outcomes only between two tasks.
@@ -419,14 +420,15 @@ class Slot(ProcessRow):
     # Watching for prefetched tasks that a long task holds up: the master checks every few milliseconds, on request.
 
     def request_watch(self) -> bool:
-        """Request that the master watches this slot. Returns False if it does already; otherwise ring the master."""
+        """Request that the master watch this slot. Returns False if it does so already. If this returns True, ring the
+        master."""
         if self.is_watched:
             return False
-        self._words[HEADER.watch_requested] = boottime_ns()  # a number that differs from all before
+        self._words[HEADER.watch_requested] = boottime_ns()  # differs from all earlier numbers
         return True
 
     def grant_watch(self) -> bool:
-        """Watch the slot from now on, if that was requested again (master's side)."""
+        """Watch the slot from now on, if there is a new request for it; return whether there is (master's side)."""
         requested = self._words[HEADER.watch_requested]
         process_row = self._process_row
         if requested == process_row[PROCESS_ROW.watch_granted]:

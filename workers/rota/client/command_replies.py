@@ -1,4 +1,5 @@
-"""The outcome of a command, and what the caller gets: a value, an error or a warning. For blocking clients and asyncio.
+"""The outcome of a command, and what the caller gets: a value, an error or a warning. Blocking and asyncio clients use
+it.
 
 A command has one of three outcomes, because a caller must do three things: the server replied, the server refused (so
 the command was not carried out), or the command was sent and no reply came.
@@ -49,7 +50,7 @@ _NOT_REPEATABLE: Final = "only an enqueue can be repeated exactly, and only in t
 
 
 class Denied(Unavailable):
-    """The server does not permit this user the command. Waiting does not help, since a person has to change that."""
+    """The server does not permit this user to run the command. Waiting does not help: a person has to change that."""
 
 
 def unavailable(message: str, error: Exception) -> Unavailable:
@@ -67,11 +68,11 @@ def is_denial(error: Exception) -> bool:
 class Uncertain(RotaError, TimeoutError):
     """The call was sent and no reply came, so it may have been carried out.
 
-    It is also raised if the call was carried out, but the durability that the client asks for was not confirmed in
+    It is also raised if the call was carried out, but the durability that the client requests was not confirmed in
     time; then the message says what is missing.
 
-    `ids` are the tasks of which this is not known, and `id` is the first of them. `accepted` are the ids of an
-    `enqueue_many` that the server has certainly accepted; tasks in neither were not sent. `repeat` sends the same
+    `ids` are the tasks that may or may not have been accepted, and `id` is the first of them. `accepted` are the ids of
+    an `enqueue_many` that the server has certainly accepted; tasks in neither were not sent. `repeat` sends the same
     enqueue again, and the server adds only what it has not added yet. A new enqueue with the same id is not as safe: it
     adds nothing while the first copy lives, but adds a second copy if the first has ended meanwhile.
 
@@ -113,7 +114,7 @@ class Uncertain(RotaError, TimeoutError):
         return self._again()
 
     async def arepeat(self) -> "list[AsyncHandle[Any]]":
-        """Send an enqueue of `AsyncClient` again, in the event loop that made it.
+        """Send an enqueue of `AsyncClient` again, in the event loop from which it was first sent.
 
         See `repeat`, which raises the same errors.
         """
@@ -201,7 +202,7 @@ class ClientWarnings:
 
     def _warn(self, category: type[RotaWarning], message: str, of: str = "") -> None:
         warnings.warn(message, category, stacklevel=_frames_of_ours())
-        self._issued.add((category, of))  # Not reached if a filter turns the warning into an error, which recurs.
+        self._issued.add((category, of))  # If a filter makes the warning an error, it is raised each time.
 
 
 def known_names(store: Store) -> Steps[frozenset[str] | None]:
@@ -217,7 +218,7 @@ def known_names(store: Store) -> Steps[frozenset[str] | None]:
 
 
 def _frames_of_ours() -> int:
-    # A warning should name the line of the application, however many of our frames are in between.
+    # A warning should name the line of the application, however many frames of Rota are in between.
     level = 0
     frame = inspect.currentframe()
     while frame is not None and frame.f_code.co_filename.startswith(_PACKAGE):
@@ -291,7 +292,7 @@ class ReplyReader:
     """Turns raw replies, and the errors in their place, into a `Reply`. Messages call the server `shown`."""
 
     def __init__(self, shown: str, credentials_in: str = URL_SETTING) -> None:
-        """Set how messages refer to the server. `credentials_in` names the setting that has user and password."""
+        """Store how messages refer to the server. `credentials_in` names the setting that has user and password."""
         self._shown = shown
         self._credentials_in = credentials_in
 
@@ -311,7 +312,7 @@ class ReplyReader:
 
     def confirmed(self, replies: list[Reply[T]], wanted: Confirmation, raw: object) -> list[Reply[T]]:
         """Return the replies, given the raw reply to the command that waits for their confirmation."""
-        if isinstance(raw, ServerError) and not raw.is_reply:  # If sent again, they may still be confirmed.
+        if isinstance(raw, ServerError) and not raw.is_reply:  # If sent again, the enqueues may still be confirmed.
             lost = NotReplied(f"{self._shown} did not confirm: {raw}")
             return [lost if isinstance(reply, Replied) else reply for reply in replies]
         lack = f"the server reported {self._why(raw)}" if isinstance(raw, ServerError) else wanted.lack(raw)
@@ -324,7 +325,7 @@ class ReplyReader:
         return [NotConfirmed(why) if isinstance(reply, Replied) else reply for reply in replies]
 
     def no_connection(self, error: Exception) -> Unavailable:
-        """Return the error of a call that was not sent because there was no connection."""
+        """Return the error for a call that was not sent because there was no connection."""
         server = f"{'Redis at ' * (self._credentials_in == URL_SETTING)}{self._shown}"
         return unavailable(f"{server} {self._why_no_connection(error)}", error)
 
@@ -348,7 +349,7 @@ class ReplyReader:
         return f"is not reachable: {why}{advice}"
 
     def never_confirms(self, wanted: Confirmation, error: Exception) -> Unavailable:
-        """Return the error if the server refuses the command that would wait for a confirmation."""
+        """Return the error for a server that refuses the command that would wait for a confirmation."""
         needs = "" if is_denial(error) else _NEEDS
         what = f"{self._shown} cannot provide durability = {wanted.durability!r}"
         return Unavailable(f"{what}: {self._why(error)}{needs}")

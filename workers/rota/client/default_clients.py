@@ -53,8 +53,9 @@ F = TypeVar("F", bound=Callable[..., Any])
 class DefaultClient:
     """The default clients: a blocking one, and one for each event loop. They are made at the first use.
 
-    There is no lock, since a fork could leave one locked: two threads that make the first use at the same time make two
-    clients, of which one stays. Settings of `configure` have precedence over those of the fleet.
+    There is no lock, because a fork could leave it locked. If two threads use the default client for the first time at
+    the same time, both make one, and one of the two is kept. Settings of `configure` have precedence over those of the
+    fleet.
     """
 
     def __init__(self) -> None:
@@ -106,7 +107,7 @@ _default = DefaultClient()
 
 
 def _by_name(function: F) -> F:
-    # Reports the right name for an option that `configure` does not have.
+    # Python's own error for an unknown option would not suggest the right name.
     @functools.wraps(function)
     def called(*positional: object, **given: object) -> object:
         if positional:
@@ -173,7 +174,7 @@ def _with_client(given: ClientSettings, redis: "RedisClient") -> ClientSettings:
 
 @contextmanager
 def default_client_set(redis_url: str, namespace: str) -> "Iterator[Client]":
-    """Make the default client enqueue to this server within a block, and restore it afterwards. For tests."""
+    """Make the default client enqueue to this server within a block, and restore the client afterwards. For tests."""
     configured = _default.configured
     client_before = _default.client
     configure(redis_url=redis_url, namespace=namespace)
@@ -398,7 +399,7 @@ def _read(path: Path, what: str) -> str:
 
 def _read_url(path: Path, what: str) -> str:
     text = _read(path, what)
-    if "://" not in text:  # It may be a bare password, which the error about a URL would show.
+    if "://" not in text:  # The text may be a bare password, which the error about the URL would show.
         raise NotConfigured(f"{what} names {path}, which contains no Redis URL")
     return text
 

@@ -66,7 +66,7 @@ class OnceSent(Generic[W, H]):
         self.handles: list[H] | None = None
 
     def __call__(self) -> None:
-        """Send the enqueue. Raises the errors of `Client.enqueue` into the framework that calls."""
+        """Send the enqueue. The errors of `Client.enqueue` are raised in the framework that calls this."""
         if self.handles is None:
             self.handles = self._send(self._waiting)
 

@@ -76,15 +76,15 @@ class EventsReading:
 
     @property
     def waits(self) -> bool:
-        """Whether there was nothing to read."""
+        """Whether the reader has to wait, because all events so far were returned."""
         return not self.ready and self._is_at_end
 
     def first_page(self) -> ScriptCall[EventsPage]:
-        """Return the command that finds the first position."""
+        """Return the command whose reply determines the position to read from."""
         return self._store.events(self._wanted.after or "$", BATCH)
 
     def start_at(self, page: EventsPage) -> None:
-        """Take the first position. Raises EventsOff if there are no events and no fleet writes any."""
+        """Set the position to read from. Raises EventsOff if there are no events and no fleet writes any."""
         if not page.wanted and not page.end:
             raise EventsOff(_OFF)
         self._returned_to = self._read_to = self._wanted.after or page.latest or START_ID
@@ -94,7 +94,7 @@ class EventsReading:
         return self._store.events(self._read_to, BATCH)
 
     def take(self, page: EventsPage) -> None:
-        """Take a page. Raises EventsLost if events before it are missing."""
+        """Add the events of a page to `ready`. Raises EventsLost if events before the page are missing."""
         self._backoff.reset()
         lost = self._lost(page)
         if lost:
@@ -111,7 +111,7 @@ class EventsReading:
         return event
 
     def park(self, deadline: float) -> bytes | None:
-        """Return the command that waits for an event, at most PARK_SECONDS and until the deadline.
+        """Return the command that waits for an event for PARK_SECONDS, or until the deadline if that is earlier.
 
         Returns None if the deadline has passed.
         """
@@ -149,7 +149,7 @@ class EventsReading:
 
 
 def no_events(error: Exception) -> Unavailable:
-    """Return the error of a reader that could not reach the server."""
+    """Return the error for a reader that could not reach the server."""
     return unavailable(f"no task events from the server: {error}", error)
 
 
@@ -164,7 +164,7 @@ class TaskEvents(Iterator[TaskEvent]):
     """
 
     def __init__(self, endpoint: Endpoint, seconds: float, store: Store, wanted: WantedEvents) -> None:
-        """Connect, and take the first position.
+        """Connect, and determine the position to read from.
 
         Raises:
             ValueError: If `after` is not the id of an event.
@@ -199,7 +199,7 @@ class TaskEvents(Iterator[TaskEvent]):
 
     @property
     def position(self) -> str:
-        """The position after the last event returned here, for the `after` of another reader that continues there."""
+        """The position after the last event that was returned: as `after`, it makes another reader continue there."""
         return self._reading.position
 
     def __next__(self) -> TaskEvent:
@@ -209,7 +209,8 @@ class TaskEvents(Iterator[TaskEvent]):
         return self._reading.take_event()
 
     def _fill(self, deadline: float) -> None:
-        """Read the events that are there, or wait for one until the deadline, at most PARK_SECONDS."""
+        """Read the events that are there, or wait for one for PARK_SECONDS, or until the deadline if that is
+        earlier."""
         try:
             page = self._page(self._reading.next_page(), time.monotonic() + self._seconds)
             self._reading.take(page)

@@ -59,7 +59,7 @@ class Outlook(StrEnum):
     BEHIND = "behind"  # The queue is open, but other tasks come first.
     PAUSED = "paused"  # A client has paused the queue.
     CONDITION = "condition"  # A condition of the queue is not met.
-    CAP = "cap"  # As many tasks run as may run at once.
+    CAP = "cap"  # The maximum number of tasks is running.
     RATE = "rate"  # The rate of the queue is used up for now.
     UNSERVED = "unserved"  # The pool does not serve the queue.
 
@@ -70,7 +70,7 @@ class QueueOutlook:
 
     queue: str
     outlook: Outlook
-    tier: int  # The highest tier is 1, and 0 stands for a queue that the pool does not serve.
+    tier: int  # The highest tier is 1; 0 means that the pool does not serve the queue.
     weight: float
     ready: int  # The number of ready tasks.
     claims: int  # How many of the ready tasks are among the claims that are explained.
@@ -92,7 +92,7 @@ class PoolOutlook:
     is_whole: bool  # False if some of the requested claims are missing, because finding them would be too much work.
 
     def of_queue(self, queue: str) -> QueueOutlook:
-        """Return the state of a queue: one that has a ready task, or the one of the request."""
+        """Return the state of a queue that has a ready task, or that the request named."""
         return next((each for each in self.queues if each.queue == queue), unserved_by(self.pool, queue))
 
     def of_task(self, task_id: str) -> ExpectedClaim | None:
@@ -101,7 +101,7 @@ class PoolOutlook:
 
 
 def outlook_of(pool: str, nodes: Sequence[str], order: ClaimOrder, closed_since: Mapping[str, datetime]) -> PoolOutlook:
-    """Return the reply of the script in words.
+    """Return the reply of the script, explained in words.
 
     `closed_since` has the time since which a queue is closed, if it is known.
     """
@@ -208,9 +208,9 @@ def _is_shut(queue: QueueInOrder, claims: int) -> bool:
 
 
 def _shut_by(queue: QueueInOrder, running: int, closed_since: datetime | None) -> Iterator[tuple[Outlook, str]]:
-    """Yield the reasons for which a turn cannot claim from this queue.
+    """Yield the reasons why a turn cannot claim from this queue.
 
-    Whether there are any, the script has decided.
+    The script has already decided whether it can.
     """
     since = f" since {_as_text(closed_since)}" if closed_since else ""
     if queue.paused:
@@ -330,9 +330,9 @@ class WantedClaims:
 
 @dataclass(frozen=True, slots=True)
 class Explanation:
-    """The next claims of each pool, if no task were enqueued, became due or ended meanwhile."""
+    """The next claims of each pool, provided that meanwhile no task is enqueued, becomes due or ends."""
 
-    at: datetime  # The instant that the claims are computed for.
+    at: datetime  # The time for which the claims are computed.
     pools: tuple[PoolOutlook, ...]  # Empty if no master is running.
     unserved: tuple[str, ...]  # Queues with ready tasks that no pool serves. Empty if a queue or a task is explained.
     queue: str = ""

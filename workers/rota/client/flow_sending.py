@@ -1,7 +1,7 @@
 """Enqueueing chains and groups: the commands of an enqueue, and how it continues. No I/O, as in `rota.client.sender`.
 
-A group of many members is sent in several calls. In the same step with each, its record on the server counts the items
-that were accepted: this is the group's cursor. If the same group is enqueued again, it continues exactly there.
+A group of many members is sent in several calls. In the same step as each call, the server adds the accepted items to a
+count in the group's record: the group's cursor. If the same group is enqueued again, it continues exactly there.
 `rota.map` fills a group from an iterator in this way, while there is room.
 """
 
@@ -158,7 +158,7 @@ class GroupSending(Generic[H]):
         self.expected = handle_of(group_id, duplicate=False)
 
     def send(self) -> Sending[H]:
-        """Send the members that the server does not have.
+        """Send the members that the server does not have yet.
 
         Raises as `Sender.send`, with a note that says how to continue, and GroupEnded if the group ended before it was
         complete.
@@ -220,7 +220,7 @@ def noting_how_to_continue(filling: Filling, done_again: str) -> Iterator[None]:
 
 
 def ids_of(member: NewMember, reply: Enqueued) -> tuple[str, ...]:
-    """Return the ids of a chain's tasks, or only the id of the task that prevented it."""
+    """Return the ids of a chain's tasks, or only the id of the existing task if the chain is a duplicate of it."""
     if reply.duplicate:
         return (reply.holder or member.id,)
     return (member.id, *(task.id for task in followers_of(member.following)))
@@ -232,7 +232,8 @@ def group_ended(group_id: str, what: str) -> GroupEnded:
 
 
 MapSteps = Generator[Sending[NewMember] | GroupQuery, Room | None, None]
-"""Yields enqueues to send and waits for room, receives the room, and has errors of sending thrown into it."""
+"""Yields enqueues to send, and queries for which the driver waits until there is room; receives the room, and has
+errors of sending thrown into it."""
 _TRIES: Final = 5  # Attempts at one call, if the server responds between them.
 
 
@@ -278,7 +279,8 @@ def plan_of(options: MapOptions) -> MapPlan:
 
 
 class Items:
-    """The items of an iterable, each as the call that `call` makes of it. `position` is the number of the next item."""
+    """The items of an iterable, each as the call that `call` makes from it. `position` is the number of the next
+    item."""
 
     def __init__(self, call: Callable[[Any], Call[Any]], iterable: Iterable[Any], checks: Checks) -> None:
         self._call = call
@@ -287,7 +289,7 @@ class Items:
         self.position = 0
 
     def skip_to(self, position: int) -> None:
-        """Skip items that the server has."""
+        """Skip items that the server already has."""
         for _ in islice(self._items, max(0, position - self.position)):
             self.position += 1
 
@@ -334,7 +336,7 @@ def count_of(iterable: Iterable[Any]) -> int | None:
 def filled(filling: Filling, items: Items, plan: MapPlan, report: ReportProgress) -> MapSteps:
     """Open the group, add items from its cursor on while there is room, and close it.
 
-    Raises GroupEnded if the group takes no more items but there are more.
+    Raises GroupEnded if there are more items, but the group accepts no more.
     """
     yield from _sent(filling, filling.open)
     items.skip_to(filling.cursor)
@@ -355,7 +357,7 @@ def filled(filling: Filling, items: Items, plan: MapPlan, report: ReportProgress
 
 
 def _sent(filling: Filling, sending: Callable[[], Sending[NewMember]]) -> Generator[Any, Any, None]:
-    """Send, and after a failure send again when the server responds. The cursor shows which items were accepted."""
+    """Send, and after a failure send again once the server responds. The cursor shows which items were accepted."""
     for left in reversed(range(_TRIES)):
         try:
             yield sending()
@@ -388,7 +390,7 @@ def _added(
 
 
 def _left(filling: Filling, members: Sequence[NewMember], first: int) -> list[NewMember]:
-    """Return those of the members after the cursor. The first of `members` has the number `first`.
+    """Return the members that come after the cursor. The first of `members` has the number `first`.
 
     Raises Uncertain if earlier items are missing, because a server that took over did not have them.
     """

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 class _NoResult(RotaError):
-    # The base of errors for a task that has ended, each in its own way, without a result.
+    # Base class of the errors for tasks that ended without a result.
 
     def __init__(self, message: str, status: TaskStatus | None = None) -> None:
         super().__init__(message)
@@ -68,7 +68,7 @@ def status_steps(store: Store, task_id: str, *, args: bool) -> Steps[TaskStatus]
 
 
 def unknown_for(task_id: str, error: RotaError) -> TaskStatus:
-    """Return the status of a task for which the request failed."""
+    """Return the status of a task whose status could not be requested."""
     return TaskStatus(task_id, State.UNKNOWN, error=str(error))
 
 

@@ -140,8 +140,8 @@ def _queue(call: Call[Any], registry: Registry) -> str:
     if call.queue is None:
         near = nearest(call.name, [each.name for each in registry])
         raise InvalidName(
-            f"{call.name}: no task of that name is declared in this process{near or ':'} name the queue, as in "
-            'queue="default", if a fleet has it'
+            f"{call.name}: no task of that name is declared in this process{near or ':'} if a fleet declares it, pass "
+            'the queue, for example queue="default"'
         )
     return check_queue(call.queue)
 

@@ -22,7 +22,7 @@ class QueueCounts:
     queue: str
     ready: int
     scheduled: int
-    overdue: int  # How many of the scheduled tasks are due already.
+    overdue: int  # How many of the scheduled tasks are already due.
     running: int
     dead: int
     accepted: int  # All tasks that the queue has ever accepted.

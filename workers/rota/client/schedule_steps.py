@@ -29,7 +29,7 @@ from rota.tasks.registry import default_registry
 if TYPE_CHECKING:
     from rota.tasks.registry import TaskDefinition
 
-_TRIES: Final = 20  # A try fails if a poller changes the record between reading it and the call.
+_TRIES: Final = 20  # An attempt fails if the record changes between the read and the call.
 _RANDOM_BYTES: Final = 8
 
 
@@ -58,7 +58,7 @@ def run_schedule_now(store: ScheduleStore, name: str) -> Steps[tuple[str, bool]]
     """Enqueue an extra occurrence, and return its id and False.
 
     If an earlier occurrence has not ended and they may not overlap, return the id of that one and True. Raises
-    UnknownSchedule, or Unavailable if the schedule changes at each try.
+    UnknownSchedule, or Unavailable if the schedule changes during each attempt.
     """
     task_id = f"{name}:{os.urandom(_RANDOM_BYTES).hex()}"
     for _ in range(_TRIES):
@@ -70,7 +70,9 @@ def run_schedule_now(store: ScheduleStore, name: str) -> Steps[tuple[str, bool]]
         status, other = yield from execute(again)
         if status is not RunStatus.CHANGED:
             return (other, True) if status is RunStatus.OVERLAPS else (task_id, False)
-    raise Unavailable(f"schedule {name!r} was changed at each of {_TRIES} tries; nothing was enqueued")
+    raise Unavailable(
+        f"schedule {name!r} was changed by someone else during each of {_TRIES} attempts; nothing was enqueued"
+    )
 
 
 def require_schedule(store: ScheduleStore, name: str) -> Steps[FoundSchedule]:

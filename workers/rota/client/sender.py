@@ -36,7 +36,7 @@ class WithId(Protocol):
 
 
 class Sent(WithId, Protocol):
-    """A thing to send: a task, or a task with those that follow it. `size` is about its number of bytes."""
+    """An item to send: a task, or a task with those that follow it. `size` is its approximate number of bytes."""
 
     @property
     def size(self) -> int: ...
@@ -51,7 +51,7 @@ H2 = TypeVar("H2", bound=WithId)
 T = TypeVar("T")
 
 REPEAT_SECONDS: Final = 50.0  # Less than the 60 s for which the server remembers a nonce, as the call takes time.
-_BATCH_TASKS: Final = 125  # The script takes half a millisecond for them, while the next batch is packed.
+_BATCH_TASKS: Final = 125  # The script takes half a millisecond for so many; meanwhile the next batch is packed.
 _BATCH_BYTES: Final = 1 << 20  # While the server reads a batch, it does nothing else.
 _ROUND_BATCHES: Final = 32
 _ROUND_BYTES: Final = 4 << 20  # How much is sent without a reply, within one timeout.
@@ -68,7 +68,7 @@ GoOn = Callable[["Sending[Any]"], "Sending[Any]"]
 
 
 def just_repeat(repeated: "Sending[Any]") -> "Sending[Any]":
-    """Return the repetition, as nothing follows it."""
+    """Return the repetition itself, because nothing follows it."""
     return repeated
 
 
@@ -85,16 +85,16 @@ Nonce = NewType("Nonce", str)
 
 
 class Batch(NamedTuple, Generic[S]):
-    """The things that one call sends, with its nonce."""
+    """The items that one call sends, with its nonce."""
 
     items: Sequence[S]
-    at: int  # The number of things in the batches before this one.
+    at: int  # The number of items in the batches before this one.
     nonce: Nonce
 
 
 Pieces = Sequence[tuple[Sequence[S], int]]
-"""The things in each call of one round, and how many are sent before that call. Nonces are taken only when the round is
-sent, so that an enqueue of many rounds takes few."""
+"""The items of each call of one round, and how many items are sent before that call. Nonces are taken only when the
+round is sent, so that an enqueue of many rounds takes few."""
 
 
 class Nonces:
@@ -226,7 +226,8 @@ class Sender(Generic[S, V, H]):
     def _again(
         self, batches: Sequence[Batch[S]], deadline: float
     ) -> Generator[Exchange[Any], list[Reply[Any]], list[Reply[V]]]:
-        # If the second try is refused or cannot be sent, the first may still have counted: the result stays NotReplied.
+        # If the second try is refused or cannot be sent, the first may still have been accepted: the result stays
+        # NotReplied.
         try:
             replies = yield self._exchange(batches, deadline)
         except Unavailable as error:
@@ -305,7 +306,7 @@ def _is_remembered(sent_at: float) -> bool:
 
 
 def _split(things: Sequence[T], sizes: Sequence[int], most: int, most_bytes: int) -> list[Sequence[T]]:
-    # Split things into runs of at most `most` things and `most_bytes`. A larger thing is a run of its own.
+    # Split the items into runs of at most `most` items and `most_bytes`. A larger item is a run of its own.
     if len(things) == 1 or (len(things) <= most and sum(sizes) <= most_bytes):
         return [things] if things else []
     runs = []

@@ -195,7 +195,7 @@ def _why(state: State, follows: str) -> str:
 def _of_ended(task_id: str, ended: Ended, *, has_result: bool) -> TaskStatus:
     entry = ended.entry
     run = ended.run
-    # Both are upper bounds of the time of the start: the worker's, and the end minus the run time.
+    # The start reported by the worker, and the end minus the run time, are both upper bounds of the time of the start.
     start_us = min(run.start_us, ended.at_us - run.run_us)
     started = run.start_us > 0
     records = read_attempt_records(b"\n".join(ended.earlier), "why")

@@ -55,7 +55,7 @@ class TimedConnection:
         self._news.register(self, select.POLLIN)
 
     def __del__(self) -> None:
-        with suppress(AttributeError):  # There is no connection if connecting failed.
+        with suppress(AttributeError):  # There is no connection if the constructor failed.
             self._connection.close()  # Otherwise a client that was not closed would cause a ResourceWarning.
 
     def allow(self, deadline: float) -> None:
@@ -73,7 +73,7 @@ class TimedConnection:
         return self._pid == os.getpid() and self.fileno() >= 0 and not self._news.poll(0)
 
     def execute(self, data: bytes) -> Any:
-        """Send a command and wait for its reply. Raises ServerError, also for an error reply."""
+        """Send a command and wait for its reply. Raises ServerError if that fails, or if the reply is an error."""
         self.send(data)
         return self.receive()
 
@@ -174,7 +174,7 @@ class Wakeup:
         self._sender.setblocking(False)
 
     def ring(self) -> None:
-        """End the current wait, or the next one. May be called from anywhere, also from signal handlers."""
+        """End the current wait, or the next one. May be called from anywhere, even from signal handlers."""
         with suppress(OSError):  # The buffer is full, which ends the wait too, or the bell is closed.
             self._sender.send(b"\0")
 
@@ -220,7 +220,7 @@ class ClientPool:
                 self._try(connection, confirmation)
                 confirmation = confirmation.within(deadline - time.monotonic())
                 tail = confirmation.waiting
-                if not connection.is_known:  # If the server lacked the script, WAIT would wait without a write.
+                if not connection.is_known:  # If the server lacks the script, WAIT has no write to wait for.
                     pack = ScriptCall.by_text
             connection.allow(deadline - (deadline - time.monotonic()) * (1 - share))
             sent, raw = _pipeline(connection, commands, pack, tail)
@@ -251,7 +251,7 @@ class ClientPool:
         while self._kept:
             try:
                 connection = self._kept.pop()
-            except IndexError:  # Another thread took the last one.
+            except IndexError:  # Another thread has taken the last one.
                 break
             if connection.is_quiet:
                 connection.allow(deadline)

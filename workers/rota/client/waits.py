@@ -207,7 +207,7 @@ WaitResults = Sequence[WaitResult | None]
 
 
 class WaitRounds:
-    """The open waits of a client, and the times at which it asks about them."""
+    """The open waits of a client, and the times at which it queries the server about them."""
 
     def __init__(self, store: Store) -> None:
         self._name_there = os.urandom(8).hex()
@@ -222,7 +222,7 @@ class WaitRounds:
 
     @property
     def has_more(self) -> bool:
-        """Whether there are waits, or were some a short time ago."""
+        """Whether there are waits, or were some until a short time ago."""
         return bool(self.open) or time.monotonic() < self._idle_at
 
     def receive(self, messages: Sequence[str]) -> None:
@@ -259,7 +259,7 @@ class WaitRounds:
         self.retry_at = time.monotonic() + self._backoff.next_seconds()
 
     def seconds_to_rest(self, silent_at: float) -> float:
-        """Return how long there is nothing to do unless a message or a wait arrives."""
+        """Return for how long there is nothing to do, unless a message or a wait arrives."""
         now = time.monotonic()
         if self.open:
             self._idle_at = math.inf
@@ -291,7 +291,8 @@ def results_in(reply: Reply[WaitResults]) -> WaitResults:
 
 
 def has_come(query: TaskQuery, found: TaskState) -> bool:
-    """Whether what was found ends the wait. It does not if the task was pending, and was enqueued meanwhile."""
+    """Whether the state that was found ends the wait. It does not if the task was pending, and was enqueued
+    meanwhile."""
     return found.state not in WAITING and (found.state != State.RUNNING or query.goal is Goal.START)
 
 

@@ -12,15 +12,17 @@
 --   opens                 0|1: whether to open the group if it does not exist
 --   on_end                text of the task that follows when the group ends, as in shared/following.lua, or ''
 --   on_dead               text of the task that follows instead if a member is dead, or ''
---   cursor                number of items that the group must have accepted before this call, or '' for any
+--   cursor                number of items that the group must have accepted before this call; '' for any, then these
+--                         are not counted
 --   closes                0|1: whether to close the group after these members
---   id, queue, how, body  task, as in `enqueue`; up to 500 x these and `rest`
+--   id, queue, how, body  task, as in `enqueue`; these and `rest` up to 500 x
 --   rest                  text of the chain that follows this task, as in shared/following.lua
 -- keys     counts dead delayed doorbell doorbell:* ends ends-sealed ends-untold ends:* epitaphs events events-on former
 --          group-members:* group:* groups idle inflight:* keys members meta owners patterns paused progress queue:*
 --          queues ready replies:* result:* sent:* served tasks tickets times:* totals turns:* unique:* waiters
 -- errors   as `enqueue`
--- returns  a status, the number of items that the group has accepted so far, and the results of `enqueue`
+-- returns  a status, the number of items that the group has accepted so far, and the list of results as `enqueue`
+--          returns it, empty unless the status is `ok`
 --   ok      the accepted tasks are members of the group
 --   cursor  the group has accepted a different number of items; nothing was changed
 --   ended   the group has ended or was cancelled, or it is unknown and `opens` is 0; nothing was changed

@@ -17,8 +17,9 @@
 --          nodes patterns paused progress queue:* queues ready served shares tasks times:* turns:* waiters
 -- returns  the number of nodes that are alive, and 0|1 whether some queue may be closed to claims, or was closed; see
 --          conditions.lua
--- A node's request for events stays until another master is alive, so that events of tasks that are enqueued while the
--- fleet is down are kept. The last heartbeat of a silent node stays for 5 minutes, so that people can see it.
+-- A node's request for events stays until another master announces itself, so that events are also kept for tasks that
+-- are enqueued while the fleet is down. The last heartbeat of a silent node stays for 5 minutes, so that people can see
+-- it.
 -- Invariant: everything that is published here is valid for `ttl` only, so that a master that is gone is forgotten.
 local KEPT_US = 300 * 1000000
 local now = redis_now()

@@ -3,7 +3,7 @@
 -- with: prefix numbers
 -- KEYS[1]  tasks
 -- keys     tasks totals
--- returns  the numbers of tasks that are accepted, done, cancelled, expired, purged, and live
+-- returns  six numbers of tasks: accepted, done, cancelled, expired, purged, and live, which includes dead tasks
 local sums = { accepted = 0, done = 0, cancelled = 0, expired = 0, purged = 0 }
 local totals = redis.call('HGETALL', PREFIX .. 'totals')
 for i = 1, #totals, 2 do

@@ -9,7 +9,8 @@
 -- keys     counts dead delayed doorbell doorbell:* ends ends-sealed ends-untold ends:* epitaphs events events-on former
 --          group-members:* group:* groups idle keys members meta patterns paused progress queue:* queues ready
 --          replies:* result:* served tasks tickets times:* totals turns:* unique:* waiters
--- returns  0|1 whether the group is known and has not ended, the next cursor ('0' after the last batch), and the ids
+-- returns  0|1 whether the group is known and has not ended, the next cursor ('0' after the last batch), and the ids of
+--          a batch of members
 -- Invariant: nothing that was to follow the group is enqueued after this call.
 local CHUNK = 500
 local group, cursor, now = ARGV[1], ARGV[2], redis_now()

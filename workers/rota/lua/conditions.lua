@@ -1,5 +1,5 @@
 #!lua flags=allow-oom
--- Store a master's conditions, and note since when each closed queue is closed. A queue is closed if it is paused, if
+-- Store a master's conditions, and note when each closed queue was found closed. A queue is closed if it is paused, if
 -- its condition keeps entries waiting, or if its condition fails. The next claim from the queue removes the note.
 -- with: prefix clock numbers entry doorbell condition shares closing
 -- KEYS[1]  tasks
@@ -8,11 +8,13 @@
 --   name, kind, text  condition: its name, `hours` or `lua`, and its text, see shared/condition.lua
 -- keys     closed conditions counts doorbell doorbell:* events-on former idle members patterns paused progress queue:*
 --          ready served shares tasks times:* turns:* waiters
--- returns  a row per closed queue, at most 100 of each kind: queue, for how many microseconds it has been closed, the
---          name of its condition ('' if it is paused), and the error of the condition or ''
--- The limit equals CLOSED_A_READING of the masters. One evaluation takes 30 to 80 µs; 500 of each kind would block
--- turns for 60 ms.
--- Invariant: the time since when a queue is closed is kept while it is closed, whichever master runs the script.
+-- returns  a row per closed queue: queue, for how many microseconds it has been closed, the name of its condition (''
+--          if it is paused), and the error of the condition or ''
+-- A call checks at most 100 queues of each of `closed`, `paused`, `ready` and `shares`, chosen at random if there are
+-- more. One evaluation takes 30 to 80 µs; 500 of each would block turns for 60 ms. The limit equals CLOSED_A_READING
+-- of the masters.
+-- Invariant: the time at which a queue was found closed is kept while it stays closed, whichever master runs the
+-- script.
 local MOST = 100
 local now = redis_now()
 local ttl = tonumber(ARGV[1])

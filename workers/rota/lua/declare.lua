@@ -14,10 +14,10 @@
 --          totals turns:* unique:* waiters
 -- returns  a status each: kept | new | changed | older (another node declares a different text, and started to later) |
 --          client (a client stored a schedule of that name) | refused (the name is not valid)
--- The text of the node that started to declare the schedule last wins, as long as some node still declares it. A poller
--- removes a schedule that is no longer declared; see sweep.lua.
--- Invariant: if several nodes declare different texts, the text of the node that started last wins, whatever the order
--- of the calls.
+-- A changed schedule loses the occurrences that were enqueued ahead of time. An older text replaces a newer one only
+-- when no node declares the newer one any more. A poller removes a schedule that is no longer declared; see sweep.lua.
+-- Invariant: if several nodes declare different texts, the one that a node began to declare last is stored, whatever
+-- the order of the calls.
 local MOST, FIELDS = 100, 3
 if #ARGV > 1 + MOST * FIELDS then return redis.error_reply('ROTA at most 100 schedules a call') end
 local now = redis_now()

@@ -6,8 +6,8 @@
 --   first  number of groups to skip
 --   most   number of groups to return, up to 500
 -- keys     group-members:* group:* groups tasks totals
--- returns  the number of these groups, a row for each as in group.lua, and how many groups ever ended with `then`, with
---          `on_dead`, with nothing to follow, and cancelled
+-- returns  the number of all open groups; for each group on the page a row as in group.lua; and how many groups have
+--          ever ended: followed by `then`, by `on_dead`, by nothing, or cancelled
 local MOST = 500
 local first, most = tonumber(ARGV[1]), math.min(tonumber(ARGV[2]), MOST)
 local open = redis.pcall('ZRANGE', PREFIX .. 'groups', first, first + most - 1)

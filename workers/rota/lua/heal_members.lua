@@ -11,7 +11,7 @@
 --          group-members:* group:* groups idle keys members meta patterns paused progress queue:* queues ready
 --          replies:* result:* served tasks tickets times:* totals turns:* unique:* waiters
 -- returns  the next cursor ('0' after the last batch), and the number of members that had ended. The cursor stays the
---          same if the call stops in the middle of its batch; the processed members are gone from it
+--          same if the call stops in the middle of a batch: the next call finds only the members that are left of it
 -- Invariant: each member that has ended is removed from its group once.
 local CHUNK = 500
 local now, healed, work = redis_now(), 0, 0

@@ -1,6 +1,6 @@
 #!lua flags=allow-oom
--- Add queues to the set of known queues, if one of their lanes was found. A bare push to a queue that is not served
--- announces it to no process. Sweeps, listings and metrics include the queue from then on.
+-- Add queues that have entries to the set of known queues, so that sweeps, listings and metrics include them. It is for
+-- queues that no worker serves: if a program pushes directly to a lane of such a queue, no process learns of it.
 -- with: prefix legacy_item doorbell
 -- KEYS[1]  tasks
 -- ARGV

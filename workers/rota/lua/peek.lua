@@ -11,9 +11,10 @@
 -- keys     dead delayed doorbell doorbell:* epitaphs events-on former idle inflight:* members owners patterns paused
 --          progress queue:* served tasks tickets times:* turns:* waiters
 -- returns  now in microseconds, the number of entries read, the offset of the next page ('' after the last), then a row
---          each: id, queue, name, due time and time since when it is there (in microseconds), failures, crashes,
---          losses, owner, its death record or progress
---   ready      its lanes, the delayed lane first, because it is served first
+--          each: id, queue, name, due time, time at which it became ready or died (both in microseconds, 0 if not
+--          known), failures, crashes, losses, owner, and the death record of a dead task or the progress of a running
+--          one
+--   ready      both lanes of the queue, the delayed lane first, because it is served first
 --   scheduled  the delayed set, earliest due time first
 --   running    the in-flight lists; the offset counts owners
 --   dead       the dead set, latest first

@@ -47,7 +47,8 @@ local function note_queue(queue)
   return queues[queue]
 end
 
--- Identify a task without ticket by its body (if the ticket was lost) or by the member itself (if it is a legacy item).
+-- Identify a task without a ticket by its body (if the ticket was lost) or by the member itself (if it is a legacy
+-- item).
 local function tell_without_ticket(task)
   local body = redis.call('HGET', PREFIX .. 'tasks', task.member)
   local id, queue = item_names(body or task.member)

@@ -1,5 +1,7 @@
 #!lua flags=allow-oom
--- End the ready tasks of a queue, at most 500 per call. Running and scheduled tasks stay.
+-- End the ready tasks of a queue. A call removes at most 500 entries from its two lanes, the delayed lane first.
+-- Running and scheduled tasks stay. The rest of a purged task's chain is dropped. If a purged task was the last member
+-- of its group, the group ends, and its `then` or `on_dead` task is enqueued.
 -- with: prefix clock entry legacy_item doorbell counters in_use incarnations task_events waiters other_ends following
 -- KEYS[1]  tasks
 -- ARGV
@@ -7,8 +9,9 @@
 -- keys     counts dead delayed doorbell doorbell:* ends ends-sealed ends-untold ends:* epitaphs events events-on former
 --          group-members:* group:* groups idle keys members meta patterns paused progress queue:* queues ready
 --          replies:* result:* served tasks tickets times:* totals turns:* unique:* waiters
--- returns  the number of purged tasks, 0|1 whether there are more
--- Invariant: each purged task was in a lane and has ended.
+-- returns  the number of entries that were removed, including legacy items, tombstones and entries of cancelled tasks;
+--          0|1 whether there are more
+-- Invariant: each entry that was removed was in a lane, and its task has ended.
 local MOST = 500
 local queue, now = ARGV[1], redis_now()
 guard_task_keys()

@@ -1,5 +1,6 @@
 #!lua
--- Store or change a schedule on behalf of a client. It stays until a client removes it.
+-- Store or change a schedule on behalf of a client. It stays until a client removes it. If it is changed, its
+-- occurrences that were enqueued ahead of time are cancelled.
 -- with: prefix clock numbers entry doorbell counters in_use incarnations legacy_item task_events waiters following
 -- with: schedules
 -- with: withdrawal

@@ -1,6 +1,7 @@
 #!lua flags=allow-oom
--- Register owners before their processes exist; an owner that is not registered can claim nothing. The server makes the
--- names, so a late copy of this call registers owners without a process, which expire without holding anything.
+-- Register owners before their processes exist; an owner that is not registered can claim nothing. The script makes the
+-- names, so a copy of the call that arrives late only registers owners without a process, which expire without holding
+-- anything.
 -- with: prefix clock numbers leases
 -- KEYS[1]  tasks
 -- ARGV

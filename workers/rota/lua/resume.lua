@@ -1,5 +1,6 @@
 #!lua flags=allow-oom
--- Resume a paused queue, and ring its doorbell, because nothing rings for a paused queue.
+-- Resume a paused queue: remove its pause and its field in `closed`, and ring its doorbell if it has entries, because
+-- nothing rings for a paused queue.
 -- with: prefix doorbell
 -- KEYS[1]  tasks
 -- ARGV

@@ -1,7 +1,7 @@
 #!lua flags=allow-oom
--- Return prefetched tasks: while a worker runs a long task, settle the finished tasks that its claim had before that
--- task, and put the tasks behind it, which are not started, back at the head of their lanes, in order and without
--- blame.
+-- Return prefetched tasks while a worker runs a long one. The tasks that the worker finished before the running task
+-- are settled. Those behind it, which are not started, are put back at the head of their lanes, in order and without
+-- being charged with anything.
 -- with: prefix clock entry start_mark doorbell counters in_use incarnations legacy_item task_events waiters other_ends
 -- with: following
 -- with: settle tiers rotation

@@ -1,6 +1,6 @@
 #!lua
--- Enqueue an extra occurrence of a schedule, due now. A server that is out of memory refuses the call, like an
--- `enqueue`.
+-- Enqueue an extra occurrence of a schedule, due now. The occurrence goes into `delayed`, and a poller is woken to
+-- promote it. A server that is out of memory refuses the call, as it refuses `enqueue`.
 -- with: prefix clock numbers entry lists doorbell counters in_use incarnations legacy_item task_events schedules
 -- with: occurrences overlap remembered
 -- KEYS[1]  tasks
@@ -12,9 +12,10 @@
 -- keys     counts dead delayed doorbell doorbell:* ends ends-sealed ends-untold ends:* epitaphs events events-on former
 --          idle inflight:* keys members owners patterns paused progress queue:* queues ready schedules schedules-alive
 --          schedules-declared schedules-due served tasks tickets times:* totals turns:* waiters
--- returns  ok | changed (the stored record is not `read` any more) | overlaps ID (the occurrence ID has not ended)
--- A repeated call with the same id enqueues nothing, because the task is alive or has ended.
--- Invariant: an id is enqueued once.
+-- returns  ok (also if nothing was enqueued, because the id is alive or remembered) | changed (the stored record is not
+--          `read` any more) | overlaps ID (the occurrence ID has not ended)
+-- A repeated call with the same id enqueues nothing while the task is alive or its end is remembered.
+-- Invariant: an id is not enqueued again while it is alive or remembered.
 local name, read, rule, id, queue, body = unpack(ARGV, 1, 6)
 local now = redis_now()
 if not name_or_nil(id) or not queue_or_nil(queue) then

@@ -5,9 +5,10 @@
 -- ARGV
 --   offset  number of schedules to skip
 --   number  number of schedules to return, up to 500
---   names   names of the schedules to return instead
+--   names   names of the schedules to return; if there are any, `offset` and `number` are ignored
 -- keys     schedules schedules-due tasks
--- returns  now in microseconds, the number of schedules, then (name, record) for each that exists
+-- returns  now in microseconds, the total number of schedules, and a flat list with name and record of each schedule
+--          that was found
 local now, due = redis_now(), PREFIX .. 'schedules-due'
 local offset, number = tonumber(ARGV[1]), math.min(500, tonumber(ARGV[2]))
 local names = {}

@@ -8,7 +8,7 @@
 --   text      the entry
 --   rate      name of the rate
 --   interval  microseconds between two starts
---   burst     number of starts that may happen at once
+--   burst     number of starts that may happen at once after a pause
 --   latest    time in microseconds after which the task must not start, or ''
 -- keys     counts dead delayed doorbell doorbell:* epitaphs events events-on former idle inflight:* keys members owners
 --          patterns paused progress queue:* rate:* ready served tasks tickets times:* totals turns:* waiters
@@ -19,7 +19,7 @@
 --   gone       its owner does not hold it, or it was cancelled: it must not be started; nothing was changed
 -- Invariant: a start with k starts before it comes at least k intervals, minus the slack, after the first of them. A
 -- delayed task has a reserved time, so it is delayed only once, unless tasks before it started late.
--- Microseconds: as long as the work of a claim, and as a round through the delayed set.
+-- In microseconds: about as long as a claim's work takes, and as a detour through the delayed set.
 local MOST_WAIT = 5000
 local owner, text, latest = ARGV[1], ARGV[2], whole(ARGV[6])
 local interval, burst = tonumber(ARGV[4]), tonumber(ARGV[5])

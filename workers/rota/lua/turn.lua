@@ -11,7 +11,8 @@
 --   names_held                  0|1: whether the ids that it holds follow; 0 if it received the reply of each claim
 --   claim_by                    Redis time in microseconds from which nothing is claimed, 0 for no limit
 --   held                        number of ids that it holds, then these ids
---   tokens                      number of queues whose doorbell token it took, then these queues
+--   tokens                      number of queues whose doorbell token it took, then these queues; the script rings for
+--                               them again if they still have entries, unless it returns `more`
 --   limits                      text ` QUEUE=LIMIT` for each queue with its own limit
 --   plain_count                 number of tasks in `plain`
 --   plain                       lines of the tasks that are done without a result, as in shared/ends.lua
@@ -23,15 +24,15 @@
 --          paused progress queue:* queues rates ready replies:* result:* rotation served tasks tickets times:* totals
 --          turns:* unique:* waiters
 -- returns  a status; now, in microseconds; microseconds until a rate or a condition opens a queue (0 for none); stale
---          entries; (entry, body) per claim; entries that were dropped because they were cancelled; with `quarantine`
---          the entry that has to run alone
+--          entries; a flat list with entry and body of each claim; entries that were dropped because they were
+--          cancelled; with `quarantine` the entry that has to run alone
 --   ok          the claims: up to `limit` entries of one queue. With several picks, the entries that as many turns of
 --               one pick would claim. Fewer than `picks` means that nothing else may be claimed now
 --   backlogged  as `ok` with one pick, and so many tasks are left that this worker may prefetch the next one
 --   quarantine  as `ok`, but nothing else is claimed while this owner holds a task: the entry has to run alone. The
 --               owner holds it already, or it is next
---   again       the entries of the in-flight list that the worker did not name, because the reply that returned them
---               was lost
+--   again       the claims are the entries of the in-flight list that the worker did not name, because the reply that
+--               returned them was lost; the body is '' if the task was cancelled
 --   lost        the owner is not registered; its outcomes were settled, but it may claim nothing. Or its list has the
 --               wrong type; then nothing was settled
 --   more        500 entries were examined and picks are left, or `claim_by` has passed. Call again at once with the

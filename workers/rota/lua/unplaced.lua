@@ -1,11 +1,12 @@
 #!lua flags=no-writes
--- Return the ids of live tasks that are not delayed, dead or in flight. They are in a lane, or nowhere.
+-- Return the ids of live tasks that are not delayed, not dead, and not in the list of a registered owner. They are in a
+-- lane, or nowhere.
 -- with: prefix lists locations
 -- KEYS[1]  tasks
 -- ARGV
 --   id  id to check; up to 500
 -- keys     dead delayed inflight:* owners tasks
--- returns  the ids
+-- returns  those of the given ids that belong to such tasks
 local live = {}
 for _, id in ipairs(ARGV) do
   if redis.call('HEXISTS', KEYS[1], id) == 1 then live[#live + 1] = id end

@@ -1,5 +1,6 @@
 #!lua flags=allow-oom
--- Return the states of tasks that have reached a goal, and register the client as waiting for the others.
+-- Return the states of the tasks that have reached a goal, and register the client as waiting for the others. A task
+-- that has ended, is dead or is unknown has reached every goal.
 -- with: prefix clock entry lists in_use incarnations legacy_item waiters task_state
 -- KEYS[1]  tasks
 -- ARGV
@@ -7,8 +8,9 @@
 --   goal, id  task and what the client waits for: its start `s`, its end `e`, or its end with its result `r`
 -- keys     dead delayed ends ends-sealed ends-untold ends:* epitaphs events-on former inflight:* members owners
 --          patterns paused progress queue:* replies:* result:* tasks tickets waiters
--- returns  per task, the reply of `status`, or false if the client is registered. The reply is shorter than the list of
---          tasks if it became too long, or if the script has searched enough
+-- returns  for each task, its state as `status` returns it, or false if it has not reached the goal; the client is then
+--          registered, unless the waiters of that task already take 1000 bytes. The reply ends early if it exceeds 1
+--          MiB, or once 3 MiB of the memory of ends were searched: the last tasks are then missing
 -- Invariant: a client that has to wait is registered in the call that checked, so that no change is missed.
 local MOST_BYTES, MOST_NOTED = 1048576, 1000
 local NOT_YET = { scheduled = true, ready = true }
@@ -19,7 +21,7 @@ redis.call('HLEN', PREFIX .. 'tickets')
 redis.call('ZCARD', PREFIX .. 'dead')
 redis.call('HLEN', PREFIX .. 'epitaphs')
 
--- If the record of the task has no room, the client is not registered. It checks again by itself some seconds later.
+-- If the task's record has no room, the client is not registered, and checks again by itself some seconds later.
 local function note(goal, id)
   local waiter = ' ' .. (goal == 's' and 's:' or 'e:') .. client
   local noted = redis.call('HGET', WAITERS, id) or ''

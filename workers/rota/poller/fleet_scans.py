@@ -1,7 +1,7 @@
 """The scans that one poller makes for the whole fleet: of the keys, the delayed set and the lanes.
 
-Scripts never scan, so a poller does. It makes a few calls at a time, each of some hundred microseconds, which a server
-with a million keys does not notice. The sweep's reply decides which poller scans.
+Scripts never scan, so a poller does. It makes a few calls at a time, each of which takes some hundred microseconds, so
+that even a server with a million keys is hardly slowed down. The sweep's reply decides which poller scans.
 """
 
 import math
@@ -26,7 +26,7 @@ SCANS_A_BURST: Final = 20
 MOST_STRAYS: Final = 5  # how many are named; `rota audit` names all
 
 SEARCHES_A_BURST: Final = (
-    100  # covers a delayed set of 100,000 in one burst, so that what is scheduled there is known within a second
+    100  # covers a delayed set of 100,000 in one burst, so that all items in it are found within a second
 )
 SEARCH_AGAIN_SECONDS: Final = 60.0
 ADOPTED_A_CALL: Final = 100
@@ -48,7 +48,7 @@ class FleetRound(Round):
 
 class KeyScan(FleetRound):
     """The scan for lists that are not registered anywhere: in-flight lists whose owner is unknown, lanes of queues that
-    no worker serves and that only a plain push has created, and lists that look like lanes but are not. It covers all
+    no worker serves and that only a plain push has created, and keys that look like lanes but are not. It covers all
     keys of the server once per lease, or more often."""
 
     def __init__(
@@ -68,7 +68,8 @@ class KeyScan(FleetRound):
         self._strays: dict[str, str] = {}
 
     def step(self, connection: Connection, now: float) -> None:
-        """Adopt the owners found, or list the queues found, or scan some more keys. Raises ServerError."""
+        """Adopt the owners that were found, or list the queues that were found, or scan some more keys. Raises
+        ServerError."""
         if self._owners:
             orphans = self._store.adopt_orphans(self._lease_ms, self._owners[:OWNERS_A_CALL])
             self._orphans += self._unless_refused("orphans", lambda: connection.run(orphans)) or 0
@@ -112,7 +113,7 @@ class KeyScan(FleetRound):
 
 
 class ScheduledAdoption(FleetRound):
-    """The search for items that producers in other languages have scheduled, so that each gets its ticket long before
+    """The search for items that producers in other languages have scheduled, so that each gets its ticket well before
     it is due. It runs if a sweep reports that there are any."""
 
     def __init__(
@@ -154,7 +155,7 @@ class ScheduledAdoption(FleetRound):
             self._scans = 0
         args = ("ZSCAN", self._store.keys.delayed, self._cursor, "MATCH", _NO_NAME, "COUNT", SCAN_COUNT)
         self._cursor, found = self._unless_refused("zscan", lambda: connection.execute(*args)) or (_START, [])
-        self._members = found[::2]  # the odd ones are the scores
+        self._members = found[::2]  # the items at odd positions are the scores
         self._scans += 1
         self._next_at = now if self._scans % SEARCHES_A_BURST else now + BURST_SECONDS
 

@@ -61,7 +61,7 @@ class BellState:
                 log.logger().warning(log_events.ADOPT_DEAF, error=str(error))
 
     def invalidated(self, keys: Sequence[bytes] | None) -> None:
-        """Record that these keys have changed, or all keys if None."""
+        """Record that these keys have changed; None means all keys."""
         prefixes = tuple(prefix.encode() for prefix in self.wanted)
         if prefixes and (keys is None or any(key.startswith(prefixes) for key in keys)):
             self.rang = True
@@ -127,8 +127,8 @@ def prefixes_of(keys: Iterable[str]) -> list[str]:
 
 
 class PollerBell:
-    """The doorbell of a poller. It parks again after each reply, and soon after its connection was lost. While there is
-    no server, it never rings. The same connection receives notifications of changed keys."""
+    """The doorbell of a poller. It parks again after each reply, and soon after its connection was lost. While the
+    server cannot be reached, it never rings. The same connection receives notifications of changed keys."""
 
     def __init__(self, keys: Keys, link: Link, signals: StopSignals, death_fd: int, listening: BellState) -> None:
         self._link = link
@@ -167,7 +167,7 @@ class PollerBell:
             return may_have_rung
 
     def disconnect(self) -> None:
-        """Drop the connection, because it is lost, or may be as another one to the same server is."""
+        """Drop the connection, because it is lost, or may be lost like another one to the same server."""
         self._link.close()
         self._parked_at = None
         self._listening.is_notified = False

@@ -39,8 +39,8 @@ from rota.telemetry import log, log_events
 from rota.telemetry.metrics import QueueLabels
 from rota.telemetry.recorder import Recorder
 
-CALL_SECONDS: Final = 0.001  # the longest time that a call of the rounds should take
-HEARTBEAT_SECONDS: Final = 1.0  # while it waits for a reply; it sleeps no longer than this between two calls either
+CALL_SECONDS: Final = 0.001  # the longest time that one call of a round should take
+HEARTBEAT_SECONDS: Final = 1.0  # between heartbeats during a wait; also the longest sleep between two calls
 # In a burst, a task costs 4 us on Redis 7.0 and 7 us on Valkey, so a chunk delays the turns of workers by 1.4 ms.
 CHUNK: Final = 200
 STANDBY_SECONDS: Final = 0.003
@@ -90,7 +90,7 @@ class WakeLatency:
 
 
 class Promotion:
-    """The promotion of due tasks, a chunk at a time, when they are due. Without due tasks it makes a call once a
+    """The promotion of due tasks, a chunk at a time, when they are due. If no task is due, it makes a call once a
     second, and when the bell rings, to learn the next due time.
 
     A server that slept takes three times as long for the script as one that was just active. So after a rest the same
@@ -115,7 +115,7 @@ class Promotion:
         return -math.inf if self._rang else min(self._send_at(), self.next_due.stale_at)
 
     def bell_rang(self) -> None:
-        """Note that the bell rang, or may have: something is due earlier than known."""
+        """Note that the bell rang, or may have: something may be due earlier than is known."""
         self._rang = True
 
     def connection_lost(self) -> None:
@@ -286,7 +286,7 @@ class PollerLoop:
             log.logger().info(log_events.POLLER_STARTED, rank=self.rank)
 
     def _is_due_soon(self) -> bool:
-        """Whether a promotion is due before a call of the rounds would end, so that the call has to wait."""
+        """Whether a promotion is due before a call of a round would end, so that the round has to wait."""
         return self.promoting.due_at() - self.clock() < CALL_SECONDS
 
     def _rest(self) -> None:

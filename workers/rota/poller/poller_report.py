@@ -54,7 +54,7 @@ class PollerReport:
         self._last_success.set(time.time())
 
     def checked(self) -> None:
-        """Note that the server replied about pending work."""
+        """Note that a call about pending work succeeded."""
         self._log_lines.record()
         self._last_success.set(time.time())
 

@@ -5,8 +5,8 @@ skipped until its next time, so that it holds up no other round. Times are monot
 
 The round of legacy lists takes all items from lists, and due items from sorted sets. Every poller of the fleet checks
 them from time to time, and one poller listens: the server notifies it of each change, and it takes an item when the
-item is due. The reply to each call decides which poller listens. If that poller dies, another one gets it within a
-second.
+item is due. The reply to each call decides which poller listens. If that poller dies, another one takes the item within
+a second.
 
 The round of schedules puts occurrences into the delayed set, a little ahead of their time. From there they start like
 any other delayed task, however late the pollers are by then. Any poller may do it: the script accepts the occurrences
@@ -48,8 +48,8 @@ LONGEST_SECONDS: Final = 1.0  # a bare ZADD rings no doorbell: check at least th
 class NextDue:
     """The next due time in the delayed set, and the Redis time of the call that reported it.
 
-    Times count from the sending. So a call that is sent at a due time, and takes as long to arrive as that one did,
-    arrives when the task is due.
+    Times are counted from when that call was sent. So a call that is sent at `due_at`, and takes as long to arrive as
+    that one did, arrives when the task is due.
     """
 
     next_due_us: int | None  # Redis time, None if the set is empty
@@ -80,7 +80,7 @@ class Leadership:
     listening: BellState  # for legacy lists, which another poller may listen for
     is_leader: bool = False  # whether this poller scans for the fleet
     legacy_items: int = 0  # number of items of the delayed set without a ticket
-    left: int = 0  # number of those that a search did not find: tasks of ours whose ticket was lost
+    left: int = 0  # how many of them a search did not find: tasks of Rota whose ticket was lost
     # When a schedule has an occurrence that is not enqueued yet (monotonic); `inf` if there is none or it is unknown.
     schedule_at: float = math.inf
     undeclared: list[str] = field(default_factory=list)  # schedules to be removed
@@ -201,10 +201,11 @@ class SweepRound(Round):
         return NextDue(swept.next_due_us, swept.now_us, now)
 
     def _seconds_to_rearm(self, swept: Swept) -> float:
-        """Return how many seconds after a sweep that a change brought forward the keys are to be tracked again.
+        """Return in how many seconds to track the keys again, after a sweep that was made early because a key had
+        changed.
 
-        After a plain push the interval is short, because another push may follow. If workers were rung for every
-        change, the interval doubles, up to one such sweep every SWEEP_SECONDS.
+        After a plain push the interval is short, because another push may follow. If producers rang a doorbell for
+        every change, the interval doubles, up to one such sweep every SWEEP_SECONDS.
         """
         has_legacy_items = swept.rescues > 0 or swept.legacy_items > self._leadership.left
         seconds = REARM_SECONDS if has_legacy_items else self._rearm_seconds
@@ -315,7 +316,8 @@ def seconds_to_next(adopted: AdoptedLegacy, *, is_notified: bool) -> float:
 
 
 AHEAD_SECONDS: Final = 8.0  # how far ahead occurrences are enqueued: all pollers may be away for 5 s without delays
-UPCOMING_SECONDS: Final = 6.0  # how long before the first occurrence that is not enqueued; a sweep names it each 0.9 s
+# The round is due this long before the first occurrence that is not enqueued yet. Sweeps report the time of that.
+UPCOMING_SECONDS: Final = 6.0
 STANDBY_UPCOMING_SECONDS: Final = 3.0
 _FULL: Final = "oom"
 

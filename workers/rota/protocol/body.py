@@ -60,7 +60,7 @@ def encode_json(value: Any) -> bytes:
 
 
 def decode_body(raw: bytes, max_bytes: int = 0) -> Body:
-    """Read a body of the legacy or the full form, of at most `max_bytes` (0: any size).
+    """Read a body in the legacy or the full form, of at most `max_bytes` (0: any size).
 
     Raises BodyError with the reason if the body cannot be read.
     """
@@ -103,7 +103,7 @@ def refuse_constant(constant: str) -> NoReturn:
 
 
 def _writer() -> Callable[[Any, int], Iterable[str]]:
-    # A JSONEncoder makes this object again in each call of `encode`. Making it once halves the time of a body.
+    # A JSONEncoder makes this object again in each call of `encode`. Making it once halves the time of encoding a body.
     encoder = json.JSONEncoder(ensure_ascii=False, allow_nan=False, check_circular=False, separators=(",", ":"))
     make = getattr(json.encoder, "c_make_encoder", None)
     if make is None:

@@ -107,7 +107,7 @@ class CancelledGroup(NamedTuple):
 class Room(NamedTuple):
     """The reply to a client that waits for members of a group to end."""
 
-    has_come: bool  # whether the condition holds already; if not, `group ID` will be sent to the client's reply list
+    has_come: bool  # whether this is the case already; if not, `group ID` will be sent to the client's reply list
     left: int | None  # number of members that have not ended; None if the group has ended
 
 
@@ -182,8 +182,8 @@ class Dependents(Transitions):
         return self._call("add_members", pack(args), parse_added)
 
     def close_group(self, group: str) -> ScriptCall[bool]:
-        """State that the last member was added. A group without live members ends at once. False if the group has ended
-        or never existed."""
+        """State that the last member was added. A group without live members ends at once. Returns False if the group
+        has ended or never existed."""
         return self._call("close_group", pack((group,)), bool)
 
     def cancel_group(self, group: str, cursor: str = "0") -> ScriptCall[CancelledGroup]:
@@ -200,7 +200,7 @@ class Dependents(Transitions):
         return self._call("groups", pack((offset, count)), parse_groups)
 
     def pending(self, task_id: str, cursor: str) -> ScriptCall[Predecessor]:
-        """Find what a task follows that is not enqueued yet. Begin with cursor "" and repeat with the cursor of each
+        """Find the task or group that a pending task follows. Begin with cursor "" and repeat with the cursor of each
         reply until it is ""."""
         return self._call("pending", pack((task_id, cursor)), parse_predecessor)
 
@@ -211,10 +211,10 @@ class Dependents(Transitions):
         return self._call("heal_members", pack((cursor,)), parse_healed_members)
 
     def await_room(self, client: str, group: str, most_left: int) -> ScriptCall[Room]:
-        """Notify the reply list of this client once at most `most_left` members of a group have not ended, or the group
-        has ended."""
+        """Have this client's reply list notified when at most `most_left` members of a group are left, or when the
+        group has ended."""
         return self._call("await_group", pack((client, group, most_left)), parse_room)
 
     def await_group_end(self, client: str, group: str) -> ScriptCall[Room]:
-        """Notify the reply list of this client once a group has ended."""
+        """Have this client's reply list notified when a group has ended."""
         return self._call("await_group", pack((client, group, "-")), parse_room)

@@ -21,7 +21,7 @@ from rota.display_text import HIDDEN
 
 MOST_CHARACTERS: Final = 128
 NAME = re.compile(rf"[A-Za-z0-9_.:-]{{1,{MOST_CHARACTERS}}}", re.ASCII)
-UNKNOWN_TASK: Final = "_unknown"  # the name, in metrics and logs, of a task that is not registered or not read yet
+UNKNOWN_TASK: Final = "_unknown"  # the name in metrics and logs of a task that is not registered or not read yet
 DELAYED_SUFFIX = "-delayed"
 # A mistyped URL in the place of a name may contain a password.
 _MAY_BE_SECRET: Final = re.compile(r"@|//")
@@ -71,7 +71,7 @@ def fits(pattern: str, queue: str) -> bool:
 
 
 def served_as(queue: str, names: Iterable[str]) -> str | None:
-    """Return the one of these names and patterns under which a queue is served, or None if none of them fits."""
+    """Return which of these names and patterns a queue is served under, or None if none of them fits."""
     fitting = [name for name in names if name == queue or (is_pattern(name) and fits(name, queue))]
     return queue if queue in fitting else max(fitting, key=len, default=None)
 

@@ -66,7 +66,7 @@ def _parse_status(text: str) -> Enqueued:
     return _ENQUEUED[status]
 
 
-MOST_FOLLOWING: Final = 500  # tasks of one chain after the first
+MOST_FOLLOWING: Final = 500  # maximum number of tasks of a chain after the first
 NOTHING_FOLLOWS: Final = b""
 
 

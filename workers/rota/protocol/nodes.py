@@ -45,7 +45,7 @@ class Node(NamedTuple):
     pools: Mapping[str, Packed]  # the tiers of each pool that has workers, packed for a turn
     report: NodeReport
     lease_seconds: float
-    left_seconds: float  # until the heartbeat expires; below 0 if the master has sent none since then
+    left_seconds: float  # until the heartbeat expires; below 0 if it has expired
     tasks: frozenset[str] | None = None  # names of the tasks that the node's modules declare; None if not known
 
     @property

@@ -1,4 +1,4 @@
-"""Scans of the whole namespace in several calls, each of a script that works on at most 500 things.
+"""Scans of the whole namespace in several calls, each of a script that works on at most 500 items.
 
 `find_task` finds one id, however many ends are remembered; `complete_overview` reads all queues; `find_unplaced` finds
 live tasks that are in no lane, list or set, so that they would never run. Tasks move during a scan, so a task that
@@ -52,7 +52,7 @@ def _readable(status: ScriptCall[TaskState], otherwise: TaskState) -> ScriptCall
 
 
 def _predecessor(store: Store, task_id: str) -> Steps[str]:
-    """Return what a task follows that is not enqueued yet, or "" if it follows nothing."""
+    """Return what a pending task follows, or "" if it follows nothing."""
     found = yield from execute(store.pending(task_id, ""))
     while found.cursor:
         found = yield from execute(store.pending(task_id, found.cursor))
@@ -64,8 +64,8 @@ def _never() -> bool:
 
 
 def complete_overview(store: Store, overview: Overview, is_enough: Callable[[], bool] = _never) -> Steps[Overview]:
-    """Return an overview of one chunk completed with all chunks after it, or, once `is_enough`, with those read so far;
-    then it has `more`."""
+    """Return the overview of a chunk, extended by all later chunks. It ends early, and has `more`, once `is_enough`
+    returns true."""
     rows = {row.queue: row for row in overview.queues}
     last = overview
     while last.more and not is_enough():
@@ -75,7 +75,7 @@ def complete_overview(store: Store, overview: Overview, is_enough: Callable[[], 
 
 
 UnplacedScan = Generator[ScriptCall[Any], Any, list[bytes]]
-"""Yields calls, is sent the reply to each, and returns ids in the end."""
+"""Yields calls, is sent the reply to each, and finally returns ids."""
 
 _BITS_A_MEMBER: Final = 64
 _BITS_SET: Final = 3
@@ -115,8 +115,8 @@ class BloomFilter:
 
 
 def find_unplaced(store: Store, make_seen: Callable[[int], Seen], most: int | None = None) -> UnplacedScan:
-    """Find live tasks that are in no lane, list or set. `make_seen` makes an empty set for about that many ids; at most
-    `most` suspects are followed."""
+    """Find live tasks that are in no lane, list or set. `make_seen` makes an empty set for about the given number of
+    ids. At most `most` suspects are checked again."""
     census = yield store.lists()
     seen = make_seen(census.entries)
     yield from _read(store, census.names, seen.add)

@@ -28,8 +28,8 @@ from typing import Any, Generic, Protocol, TypeVar
 from rota.protocol.keys import Keys
 from rota.protocol.wire import Packed, command, pack, text_of
 
-# Use the interpreter's own SHA1 if it was built with it, as the standard library's `random` uses its SHA512. hashlib
-# would load OpenSSL, which takes 1.3 MB in each process of a fleet, to digest a dozen texts.
+# Use the interpreter's own SHA1 if it has one, as the standard library's `random` uses its SHA512. hashlib would load
+# OpenSSL, which takes 1.3 MB in each process of a fleet, to digest a dozen texts.
 try:
     from _sha1 import sha1  # type: ignore[import-not-found]  # it has no types
 except ImportError:
@@ -200,7 +200,7 @@ class RunCall(Protocol):
 
 Steps = Generator[ScriptCall[Any], Any, T]
 """Calls of scripts, each of which may depend on the earlier replies. The generator yields a call, is sent its reply,
-and returns a result in the end. `follow` runs it on blocking connections, `AsyncClient` on asyncio."""
+and finally returns a result. `follow` runs it on blocking connections, `AsyncClient` on asyncio."""
 
 
 class FollowSteps(Protocol):

@@ -63,11 +63,11 @@ from rota.protocol.turns import (
 from rota.protocol.views import ClosedQueue, Queries, parse_closed
 from rota.protocol.wire import NOTHING, Arg, Packed, pack, text_of
 
-BATCH = 500  # the most things that a script works on in one call
+BATCH = 500  # the maximum number of items that a script works on in one call
 
 
 PROGRESS_BATCH = 250  # each takes a read and a write
-OWNERS_A_CALL = 100  # the most owners renewed, or checked as orphans, in one call
+OWNERS_A_CALL = 100  # the maximum number of owners that are renewed, or checked as orphans, in one call
 
 
 def _counted(settlements: Packed) -> Packed:
@@ -151,8 +151,9 @@ class Store(Queries, Operations, Dependents):
     # Working
 
     def turn(self, owner: str, tiers: Packed, turn: Turn) -> ScriptCall[TurnReply]:
-        """Settle what ended, and claim up to `turn.limit` entries of one queue, or the number that `turn.limits` has
-        for it. With several `turn.picks`, claim one entry for each of them. A `limit` of 0 only settles."""
+        """Settle the tasks that ended, and claim up to `turn.limit` entries of one queue, or the number that
+        `turn.limits` has for it. With several `turn.picks`, claim one entry for each of them. A `limit` of 0 only
+        settles."""
         held = turn.held or ()
         args: list[Arg] = [
             owner,

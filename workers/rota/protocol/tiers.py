@@ -46,7 +46,7 @@ class QueueShare:
 
     name: str
     weight: float = 1.0  # in its tier
-    cap: int = 0  # most entries that run at once over the fleet; 0: no cap
+    cap: int = 0  # maximum number of entries that run at once in the fleet; 0: no cap
     interval_us: int = 0  # microseconds from one start to the next; 0: no rate limit
     burst: int = 1  # number of starts that may come at once after a pause
     condition: str = ""  # name of the condition that decides whether the queue is open; "": it is always open

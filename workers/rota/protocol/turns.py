@@ -27,7 +27,7 @@ class RateRequest(NamedTuple):
 class Turn:
     """The arguments of one turn."""
 
-    limit: int  # most entries to claim; 0: only settle
+    limit: int  # maximum number of entries to claim; 0: only settle
     # Ids claimed before and not settled. None: the worker received all its claims and need not name any.
     held: Sequence[str] | None = ()
     tokens: Sequence[str] = ()  # queues whose doorbell this worker emptied since its last turn
@@ -46,7 +46,7 @@ class TurnStatus(StrEnum):
     """The status of a turn's reply."""
 
     OK = "ok"  # the claims are all that the worker holds now, perhaps none
-    BACKLOGGED = "backlogged"  # likewise, and enough entries are left for the worker to prefetch
+    BACKLOGGED = "backlogged"  # as OK, and so many entries are left that the worker may prefetch
     AGAIN = "again"  # the claims are entries that the worker holds and did not name
     LOST = "lost"  # the worker is no longer registered
     MORE = "more"  # the work was bounded, or it was too late to claim: call again at once with the same tokens
@@ -126,10 +126,10 @@ class QueueInOrder(NamedTuple):
     queue: str
     tier: int
     cost: int  # virtual time of one entry
-    cap: int  # most entries that run at once over the fleet; 0: no cap
+    cap: int  # maximum number of entries that run at once in the fleet; 0: no cap
     interval_us: int  # microseconds from one start to the next; 0: no rate limit
     entries: int  # before the first claim; `running` and `time` likewise
-    running: int  # entries that run over the fleet
+    running: int  # number of entries that run in the fleet
     time: int | None  # its virtual time; None if it was never served
     left: int  # number of entries left after the last claim
     is_open: bool  # whether nothing keeps it closed

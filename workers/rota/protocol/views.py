@@ -139,7 +139,7 @@ class QueueState:
     oldest_overdue_age_us: int  # how long the oldest overdue task has been due
     paused: bool
     served: bool  # whether a running master serves the queue
-    closed_age_us: int = 0  # how long nothing can be claimed, because of a pause or a condition that holds entries back
+    closed_age_us: int = 0  # how long nothing could be claimed, because of a pause or of a condition
     closed_by: str = ""  # the condition that keeps it closed, or ""
     condition_error: str = ""  # what is wrong with that condition, or ""
 
@@ -324,8 +324,8 @@ class Queries(Transitions):
         return self._call("nodes", NOTHING, parse_nodes)
 
     def events(self, after: str, count: int) -> ScriptCall[EventsPage]:
-        """Return up to `count` task events, at most BATCH, that follow `after`: the id of an event, "0" for all, "$"
-        for none yet."""
+        """Return up to `count` task events, at most BATCH, that follow `after`: the id of an event, "0" for all events,
+        or "$" for none, to learn only the ends of the stream."""
         return self._call("events", pack((after, count)), parse_events)
 
     def audit(self) -> ScriptCall[Audit]:
@@ -333,7 +333,7 @@ class Queries(Transitions):
         return self._call("audit", NOTHING, parse_audit)
 
     def lists(self) -> ScriptCall[Lists]:
-        """Return the lists in which tasks are."""
+        """Return the lists that contain tasks."""
         return self._call("lists", NOTHING, parse_lists)
 
     def list_ids(self, lists: Sequence[str], read: int) -> ScriptCall[ListedIds]:

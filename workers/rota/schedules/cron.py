@@ -18,7 +18,7 @@ try:
     from cronsim import CronSim, CronSimError
 except (
     ModuleNotFoundError
-):  # in an application that only enqueues: its fleet checks its declarations and steps through them
+):  # in an application that only enqueues: its fleet checks its declarations and computes the times
     HAS_CRONSIM = False
 else:
     HAS_CRONSIM = True
@@ -140,9 +140,8 @@ def _local(timezone: str, instant_us: int) -> datetime:
 
 
 def _ordered(sim: Iterator[datetime], after_us: int) -> Iterator[int]:
-    # cronsim uses the wall clock, on which an hour may occur twice or not at all. So a time that it returns may be
-    # before
-    # the instant that it began with, or may be returned again.
+    # cronsim uses the wall clock, on which an hour may occur twice or not at all. So it may return a time before the
+    # instant that it began with, or the same time again.
     last = after_us
     try:
         for moment in sim:

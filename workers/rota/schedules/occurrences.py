@@ -1,5 +1,5 @@
-"""The occurrences of a schedule, and what a poller does next, based on the record and Redis time. No I/O: every node
-gets the same result from the same schedule and instants."""
+"""The occurrences of a schedule, and the next step of a poller, based on the record and Redis time. No I/O: from the
+same schedule and times, every node gets the same result."""
 
 import dataclasses
 from collections.abc import Iterable, Iterator
@@ -16,7 +16,7 @@ from rota.schedules.schedule import CronRule, EveryRule, Schedule
 MOST_MISSED: Final = 1000
 LATE_US: Final = 30 * MICROSECONDS
 MOST_AHEAD: Final = 100
-"""The most occurrences, delayed by jitter, that can be taken back."""
+"""The maximum number of occurrences, delayed by jitter, that can be taken back."""
 
 
 class Occurrence(NamedTuple):
@@ -53,8 +53,8 @@ def occurrences(schedule: Schedule, after_us: int) -> Iterator[Occurrence]:
 
 
 def reckon(schedule: Schedule, after_us: int, now_us: int) -> Reckoning:
-    """Decide what to do now; `after_us` is the last occurrence that was processed, or the time when the schedule was
-    new.
+    """Decide what to enqueue now. `after_us` is the time of the last occurrence that was processed, or the time at
+    which the schedule was created.
 
     An occurrence counts as missed if it was due more than 30 s ago. One that is less late is enqueued whatever `missed`
     is, because a restart of a poller must not skip it. If more than 1,000 occurrences have passed, only the last 1,000

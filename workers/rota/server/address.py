@@ -3,7 +3,7 @@
 1. Each sentinel in turn is queried for the address of the service. A sentinel that does not reply in time is skipped.
 2. The server at that address is queried for its ROLE: it may have been demoted or have died without the sentinel's
    knowledge.
-3. The first server that reports to be the primary is used. If there is none, the error has the reply of each sentinel.
+3. The first server whose role is that of a primary is used. If there is none, the error has the reply of each sentinel.
 
 No result is kept: each new connection searches again, so the next connection after a failover notices it. The protocol
 follows Redis's "Guidelines for Redis clients with support for Redis Sentinel".
@@ -343,7 +343,8 @@ def _of_sentinel(sentinel: Address, *args: str) -> Query:
 
 
 def _named_address(reply: ReplyOrError) -> tuple[str, int] | None:
-    # None for an address that cannot be connected to: the sentinel must be skipped, and no resolver must raise.
+    # Return None for an address to which no connection is possible: the sentinel is then skipped, and no resolver
+    # raises.
     match reply:
         case [bytes() as host, bytes() as port] if (
             host and b"\0" not in host and _PORT.fullmatch(port) and int(port) < 1 << 16

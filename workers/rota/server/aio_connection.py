@@ -1,10 +1,10 @@
 """Asyncio connections to the server. The commands and replies on them are those of `session`.
 
 An `AioStream` is one open connection. Many callers can wait on it at once, because replies come in the order of the
-commands. A client's pool sends its commands on such streams. An `AioConnection` is for a process that must never block:
-it sends one command at a time, in the order of its callers, and opens another stream with the next command after it
-broke. An `Opener` opens streams. Its caller limits the time, except for a search of the primary, whose steps have
-limits of their own.
+commands. The pool of an asyncio client uses it. An `AioConnection` is for a process that must never block: it sends one
+command at a time, in the order of its callers, and after a stream has broken, the next command opens another one. An
+`Opener` opens streams. Its caller limits the time, except for a search of the primary, whose steps have limits of their
+own.
 """
 
 import asyncio
@@ -86,7 +86,7 @@ class AioStream(asyncio.Protocol):
             self.close()
 
     def close(self, why: str = "the connection was closed") -> None:
-        """Close at once. Callers that wait get the reason `why`. May be called again."""
+        """Close at once. Callers that wait get an error with the reason `why`. May be called again."""
         self._finish(ConnectionLost(why, REASON_NETWORK))
 
     def close_with_loop(self) -> None:
@@ -290,8 +290,8 @@ def _close(stream: AioStream | None) -> None:
 
 @dataclass(frozen=True, slots=True)
 class ConnectionWatch:
-    """The callbacks of a connection: `up` after a command that succeeded, `down` with each error, `asked` before each
-    command."""
+    """The callbacks of a connection: `up` is called after each command that succeeded, `down` with each error, and
+    `asked` before each command."""
 
     up: Callable[[], None] = lambda: None
     down: Callable[[ServerError], None] = lambda _error: None
@@ -299,7 +299,7 @@ class ConnectionWatch:
 
 
 class AioConnection:
-    """One connection, made when it is first needed, and again after it broke."""
+    """One connection, made when it is first needed, and made again after it broke."""
 
     def __init__(
         self,

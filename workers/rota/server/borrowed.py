@@ -41,7 +41,7 @@ class Borrowing:
         self.has_failover = self.is_cluster or hasattr(self.pool, "service_name")
 
     def moved(self) -> None:
-        """Make the next connection of a cluster go to the node that has the slot then."""
+        """Make the next connection to a cluster go to the node that has the slot by then."""
         self.is_stale = True
 
     def _place(self) -> str:
@@ -104,15 +104,16 @@ class BorrowedConnection(Connection):
         self._seconds_before = self._socket.gettimeout()
         self._socket.setblocking(False)
         self._pool = pool
-        self._lent = [lent]  # the caller that takes it out returns it, because another thread may close this
+        self._lent = [lent]  # the thread that takes it out returns it: another one may close this at the same time
         self._moved = moved
 
     def try_receive(self) -> Any:
-        """Return the next reply if it has arrived, else NO_REPLY. Raises ServerError, also for an error reply."""
+        """Return the next reply if it has arrived, else NO_REPLY. Raises ServerError if that fails, or if the reply is
+        an error."""
         return self._of_commands(super().try_receive)
 
     def receive(self) -> Any:
-        """Wait for the next reply. Raises ServerError, also for an error reply."""
+        """Wait for the next reply. Raises ServerError if that fails, or if the reply is an error."""
         return self._of_commands(super().receive)
 
     def give_back(self) -> None:

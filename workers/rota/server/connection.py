@@ -1,5 +1,5 @@
-"""One blocking connection to the server, of our own. The commands and replies on it are those of `session`. Every wait
-has a deadline and uses the `wait` function given at the start, in which a worker also watches its death pipe."""
+"""One blocking connection of Rota's own to the server. The commands and replies on it are those of `session`. Every
+wait has a deadline and uses the `wait` function given at the start, in which a worker also watches its death pipe."""
 
 import errno
 import os
@@ -36,20 +36,20 @@ T = TypeVar("T")
 Wait = Callable[[int, int, float], bool]
 """`wait(fd, events, seconds)` returns whether one of poll()'s `events` occurred in time. It may raise to give up."""
 
-# The time for which a command is parked in the server, at a doorbell.
+# The time for which a command is parked in the server, for example at a doorbell.
 PARK_SECONDS: Final = 5  # whole seconds
-# For a process that also learns in another way, as often, whether the server is alive.
+# For a process that learns in another way, just as often, whether the server is alive.
 LONG_PARK_SECONDS: Final = 20
-EARLY_SECONDS: Final = 0.005  # a parked command may end sooner than requested by this time
+EARLY_SECONDS: Final = 0.005  # a parked command may end earlier than requested by this much
 NUDGE: Final = b"*0\r\n"
 """A command without words, which the server ignores. An idle server checks its timers every 0.1 s, so a parked command
-may end that late. The server also checks its timers after it has read something, even on a blocked connection."""
+may end that much late. The server also checks its timers after it has read something, even on a blocked connection."""
 GRACE_SECONDS: Final = 3.0  # the server's timers are up to 0.1 s late; the rest is for a busy server
 # Errors of TLS and the poll() event that each waits for. They are given by name, because ssl is imported only with TLS.
 _TLS_WANTS: Final = {"SSLWantReadError": select.POLLIN, "SSLWantWriteError": select.POLLOUT}
-# The kernel notices a path that drops packets about as fast as a short wait would. A connection that has sent data is
-# given up after the user timeout, in milliseconds; one that only receives is given up at the first probe after that
-# time, which is the third, after 7 s. (With a user timeout, Linux ignores the number of probes.)
+# With keepalive, the kernel notices a path that drops packets about as fast as a short wait would. A connection that
+# has sent data is given up after the user timeout, in milliseconds; one that only receives is given up at the first
+# probe after that time, which is the third, after 7 s. (With a user timeout, Linux ignores the number of probes.)
 _KEEPALIVE: Final = (
     (socket.TCP_KEEPIDLE, 3),
     (socket.TCP_KEEPINTVL, 2),
@@ -149,21 +149,22 @@ class Connection:
             rest = rest[sent:]
 
     def try_receive(self) -> Any:
-        """Return the next reply if it has arrived, else NO_REPLY. Raises ServerError, also for an error reply."""
+        """Return the next reply if it has arrived, else NO_REPLY. Raises ServerError if that fails, or if the reply is
+        an error."""
         while (reply := self._session.reply()) is NO_REPLY and self._read():
             pass
         return reply
 
     def receive(self) -> Any:
-        """Return the next reply. Waits at most `read_seconds` for each piece of it. Raises ServerError, also for an
-        error reply."""
+        """Return the next reply. Waits at most `read_seconds` for each piece of it. Raises ServerError if that fails,
+        or if the reply is an error."""
         while (reply := self._session.reply()) is NO_REPLY:
-            self._wait(select.POLLIN, "to reply")  # wait first, because the reply is hardly ever there already
+            self._wait(select.POLLIN, "to reply")  # wait first, because the reply is hardly ever there yet
             self._read()
         return reply
 
     def _read(self) -> bool:
-        """Read the data that has arrived. False if there was none."""
+        """Read the data that has arrived. Return False if there was none."""
         try:
             data = self._socket.recv(READ_BYTES)
         except OSError as error:

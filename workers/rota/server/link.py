@@ -1,5 +1,5 @@
-"""A link: the connection of a process, which is made again after it was lost. Also outages: what is logged and counted
-when a connection fails."""
+"""A link: the connection of a process, which is made again after it was lost. Also outages: how the failures of a
+connection are logged and counted."""
 
 import time
 from typing import Any, Generic, TypeVar
@@ -63,7 +63,7 @@ class Pipelined(Generic[T]):
             self._reply = error
 
     def take_in(self) -> bool:
-        """Wait for the reply, whatever it is, and keep it. False if its connection cannot be used any more."""
+        """Wait for the reply, whatever it is, and keep it. Return False if its connection cannot be used any more."""
         if self._reply is NO_REPLY:
             try:
                 self._reply = self._connection.try_receive()  # usually it arrived long ago
@@ -78,7 +78,7 @@ class Pipelined(Generic[T]):
         self.take_in()
         reply = self._reply
         self._reply = None
-        if isinstance(reply, UnknownScript):  # the server has lost its scripts since then
+        if isinstance(reply, UnknownScript):  # the server has lost its scripts meanwhile
             return self._connection.run(self._call)
         if isinstance(reply, ServerError):
             raise reply
@@ -97,10 +97,10 @@ class Link:
         self.succeeded = self._outages.succeeded
 
     def connection(self, *, is_parked: bool = False) -> Connection:
-        """Return the connection. Makes it if there is none. Raises ServerError if that fails.
+        """Return the connection, and make it if there is none. Raises ServerError if that fails.
 
-        Replies come in order, so the reply to a pipelined call is received first: it would be taken for the reply to
-        the next command. A connection without a parked command is replaced before its password expires.
+        Replies come in order, so the reply to a pipelined call is received first: otherwise it would be taken for the
+        reply to the next command. A connection without a parked command is replaced before its password expires.
         """
         pipelined = self._pipelined
         self._pipelined = None
@@ -113,7 +113,7 @@ class Link:
         return self._connection
 
     def pipeline(self, call: ScriptCall[T]) -> Pipelined[T] | None:
-        """Send a call, so that the caller can do other work until the reply is there. None if there is no
+        """Send a call, so that the caller can do other work until the reply is there. Return None if there is no
         connection."""
         if self._connection is None:
             return None

@@ -136,12 +136,12 @@ class ProvidedLogins:
             now = boottime()
             if last is None or now >= last.until:
                 raise
-            login = last._replace(since=now)  # so that the provider is called again in the rest of its lifetime
+            login = last._replace(since=now)  # so that the provider is called again within the rest of its lifetime
         self._login = login
         return login
 
     def refused(self) -> bool:
-        """Forget the login. There may be another one unless the provider was called for it just now."""
+        """Forget the login. Return False if the provider was called just now, so that there is no other login."""
         self._login = None
         return not self._is_new
 
@@ -201,7 +201,7 @@ class FleetLogin:
 
 
 fleet_login: Final = FleetLogin()
-"""The master and its children set it before they connect."""
+"""The master and its children set this before they connect."""
 
 
 def logins_of(provider: Any) -> Logins | None:
@@ -249,7 +249,7 @@ def _imported(provider: str, named: str) -> Any:
 
 
 def _import(module: str) -> ModuleType:
-    """Import a module, also from the current folder, where the `rota.toml` that names it may be."""
+    """Import a module, if necessary from the current folder, where the `rota.toml` that names it may be."""
     try:
         return importlib.import_module(module)
     except ModuleNotFoundError as error:

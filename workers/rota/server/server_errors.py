@@ -1,4 +1,4 @@
-"""The errors between us and the server. There are three kinds, because there are three ways to handle them.
+"""The errors between Rota and the server. There are three kinds, because callers handle them in three ways.
 
 * `ConnectionLost`: the connection cannot be used any more. Reconnect. The last command may have been executed.
 * `PushedBack`: the server is alive and refuses commands for now. Back off and send the same command again.
@@ -71,10 +71,8 @@ class UnknownScript(Refused):
 # The first words of error replies and their kinds.
 _KINDS: Final[dict[str, type[ServerError]]] = {
     # READONLY and MASTERDOWN come from a server that is no longer a primary, UNBLOCKED from one that was demoted while
-    # a
-    # command was blocked in it, and NOREPLICAS from one that is cut off from its replicas. Another server may have
-    # taken
-    # over, and only a new connection finds it.
+    # a command was blocked in it, and NOREPLICAS from one that is cut off from its replicas. Another server may have
+    # taken over, and only a new connection finds it.
     **dict.fromkeys(("READONLY", "UNBLOCKED", "MASTERDOWN", "NOREPLICAS"), ConnectionLost),
     **dict.fromkeys(
         ("OOM", "MISCONF", "LOADING", "BUSY", "CLUSTERDOWN", "TRYAGAIN", "NOTREADY", "ROLLBACK"), PushedBack
@@ -115,7 +113,7 @@ _UNREADABLE: Final = (ValueError, TypeError, LookupError, ArithmeticError, Attri
 
 
 def read_reply(call: ScriptCall[T], raw: Any) -> T:
-    """Return the parsed reply of a script. Raises Refused if the parser cannot read it: a foreign reply must not end a
+    """Return the parsed reply of a script. Raises Refused if the parser cannot read it: such a reply must not end a
     process, and callers that may repeat the call do so."""
     try:
         return call.parse(raw)

@@ -3,15 +3,15 @@
 The blocking connection and the asyncio connection both use this. They differ only in how they read and write bytes.
 
 1. Each first sends its `greeting`.
-2. It passes the bytes that it read, and takes out the replies. An error reply is raised as an exception whose class
+2. It feeds in the bytes that it read, and collects the replies. An error reply is raised as an exception whose class
    shows what to do about it.
 3. It never repeats a command on its own: if a claim were sent twice, no worker would know of the tasks of one of them.
    The one exception is NOSCRIPT (`UnknownScript`), which means that nothing was executed. Then the script is sent as
    text.
 
-An enqueue may wait longer than for the server's reply: for a replica or a disk (`Confirmation`). docs/reliability.md
-has the promise of each level. The command that waits is sent after the scripts on the same connection, in the same
-round trip, because WAIT and WAITAOF cover what their own connection has written.
+An enqueue may wait for more than the server's reply: for a replica or for the disk (`Confirmation`).
+docs/reliability.md has the promise of each level. The command that waits is sent after the scripts on the same
+connection, in the same round trip, because WAIT and WAITAOF cover what their own connection has written.
 """
 
 from dataclasses import dataclass, replace
@@ -53,14 +53,14 @@ class Session:
         self._reader = Reader(replyError=error_of_reply, notEnoughData=NO_REPLY)
 
     def take(self, data: bytes) -> None:
-        """Pass bytes that were read. Raises ConnectionLost if there are none, because the connection has ended."""
+        """Take bytes that were read. Raises ConnectionLost if there are none, because the connection has then ended."""
         if not data:
             raise ConnectionLost("the server closed the connection", REASON_NETWORK)
         self._reader.feed(data)
 
     def reply(self) -> Any:
-        """Return the next reply if all of it has arrived, else NO_REPLY. Raises ServerError, also for an error
-        reply."""
+        """Return the next reply if all of it has arrived, else NO_REPLY. Raises ServerError if that fails, or if the
+        reply is an error."""
         try:
             reply = self._reader.gets()
         except ProtocolError as error:
@@ -120,7 +120,8 @@ def greeting_fault(error: ConnectionLost, address: Address) -> ConnectionLost:
     return TlsFault(f"{error}: if it asks for a certificate, {_NAME_OURS}", REASON_NETWORK)
 
 
-# OpenSSL's verify codes that have an advice of their own. Every other code means that the authority is not trusted.
+# OpenSSL's verify codes for which the message has its own advice. Every other code means that the authority is not
+# trusted.
 _EXPIRED: Final = 10
 _OTHER_NAME: Final = {62, 64}
 _WANTS_OURS: Final = (
@@ -191,7 +192,7 @@ class Confirmation:
         return self._command(1)
 
     def within(self, seconds: float) -> "Confirmation":
-        """Return a confirmation that ends in time if no more than `seconds` are left."""
+        """Return the confirmation with its wait shortened so that it ends in time if only `seconds` are left."""
         share = round(seconds * _WAITING_SHARE, 3)
         return self if self.seconds - share < _NO_MATTER_SECONDS else replace(self, seconds=share)
 

@@ -46,7 +46,7 @@ class DumpsResult(Protocol):
     """A converter of results, based on the annotation."""
 
     def dump_result(self, value: Any) -> Any:
-        """Return the result as JSON has it. Raises Misfit if it would arrive changed."""
+        """Return the result as JSON values. Raises Misfit if the client would get a different value."""
 
 
 class Misfit(Exception):

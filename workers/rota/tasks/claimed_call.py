@@ -10,8 +10,8 @@ steps.
 2. The script marks an entry that may be started at most once, if the owner still holds it. If the owner is killed from
    here on, the task is dead.
 3. If no reply arrives, nothing is started. The owner still holds the entry, and its next call returns the entry's
-   current form, so a repeated request finds the mark. A start that was granted in a lost reply is lost, so there are
-   never more starts than the rate permits.
+   current form, so a repeated request finds the mark. A start that was granted in a reply that was lost is not made, so
+   there are never more starts than the rate permits.
 4. The reply may have been slow, so the owner checks again whether it may start anything.
 """
 
@@ -40,7 +40,8 @@ if TYPE_CHECKING:
 
 _KIBIBYTE: Final = 1024
 _MOST_REMEMBERED: Final = 1000
-_MAY_END: Final = (ThrottleStatus.START, ThrottleStatus.LATE)  # the owner still holds the task and ends it, run or not
+# After these, the owner still holds the task, and ends it whether it runs or not.
+_MAY_END: Final = (ThrottleStatus.START, ThrottleStatus.LATE)
 _UNDECLARED: Final = (
     "no module that the fleet imports declares a task named {!r}: add its module to `imports` of rota.toml, or correct "
     "the name"
@@ -55,7 +56,7 @@ class CallSettings:
     limit_ns: int  # time limit in nanoseconds
     soft_limit_ns: int  # soft time limit in nanoseconds, 0 for none
     ran_by: bytes  # part of the record of the run; empty if the end of the task is not to be remembered
-    kill_policies: dict[int, int]  # decisions made for the master about this task, by number of failures
+    kill_policies: dict[int, int]  # what follows if the worker is killed during this task, by number of failures
     needs_permission: bool  # whether Redis must be queried before the start
     are_plain: bool  # whether the start needs no preparation: the task has the fleet's time limit and no other limit
 
@@ -88,7 +89,7 @@ class Unfit:
 
 
 class RunSettings(Protocol):
-    """The settings of a worker that concern the tasks it runs."""
+    """The settings of a worker that affect the tasks it runs."""
 
     @property
     def max_payload_kb(self) -> int: ...
@@ -154,8 +155,7 @@ class Preparer:
         time_limit = fleets_limit if options.time_limit is None else options.time_limit
         soft_limit = options.soft_time_limit or 0.0
         # The task, the operator and the fleet each choose a limit. A soft limit that is not shorter than the hard one
-        # would
-        # never pass.
+        # would never be reached.
         if soft_limit >= time_limit:
             options = replace(options, soft_time_limit=None)
             soft_limit = 0.0

@@ -36,7 +36,7 @@ class Converter:
         self._annotation = annotation
 
     def dump(self, value: Any) -> Any:
-        """Return the value as JSON has it. Raises Misfit if it would arrive changed."""
+        """Convert a value to JSON values. Raises Misfit if it would arrive changed."""
         try:
             dumped = msgspec.to_builtins(value, str_keys=True, enc_hook=_dump_other)
             wire = json.loads(json.dumps(dumped))  # a tuple in it becomes a list here, as it does for the worker
@@ -74,7 +74,7 @@ class PydanticConverter:
         self._adapter = TypeAdapter[Any](annotation)
 
     def dump(self, value: Any) -> Any:
-        """Return the value as JSON has it. Raises Misfit if pydantic rejects it, or if it would arrive changed."""
+        """Convert a value to JSON values. Raises Misfit if pydantic rejects it, or if it would arrive changed."""
         try:
             checked = self._adapter.validate_python(value)
             wire = self._adapter.dump_python(checked, mode="json", by_alias=True, round_trip=True)
@@ -82,7 +82,7 @@ class PydanticConverter:
         except Exception as error:
             raise _misfit_of(error) from error
         if arrives != checked:
-            raise Misfit("", f"would arrive as another {type(arrives).__name__} than it is")
+            raise Misfit("", f"would arrive as a different {type(arrives).__name__}")
         return wire
 
     def load(self, wire: Any) -> Any:
@@ -94,7 +94,7 @@ class PydanticConverter:
 
 
 def ordered(value: Any) -> Any:
-    """Return a value as JSON has it, the same for equal values: sets are sorted."""
+    """Convert a value to JSON values that are the same for equal values: sets are sorted."""
     return msgspec.to_builtins(value, str_keys=True, order="deterministic", enc_hook=_dump_for_order)
 
 
@@ -150,7 +150,8 @@ def _load_other(kind: Any, wire: Any) -> Any:
 
 
 def _differences(path: str, given: Any, arrives: Any) -> Iterator[tuple[str, str]]:
-    """Yield where the value that arrives differs from the one given, and where a value must not be sent at all."""
+    """Yield each path at which the value that arrives differs from the one given, or which must not be sent at all,
+    with the message."""
     parts = _parts(given)
     others = _parts(arrives)
     if not _is_same_kind(given, arrives, is_whole=others is None):
@@ -160,12 +161,12 @@ def _differences(path: str, given: Any, arrives: Any) -> Iterator[tuple[str, str
             is_nan = given != given  # noqa: PLR0124 - nothing else differs from itself
             yield (
                 path,
-                f"is {given}, not a number" if is_nan else f"would arrive as another {_named(arrives)} than it is",
+                f"is {given}, not a number" if is_nan else f"would arrive as a different {_named(arrives)}",
             )
         elif isinstance(arrives, datetime) and arrives.utcoffset() is None:
             yield path, _NAIVE
     elif [where for where, _ in parts] != [where for where, _ in others]:
-        yield path, "would arrive with other keys than it has"
+        yield path, "would arrive with different keys"
     else:
         for (where, part), (_, other) in zip(parts, others, strict=True):
             yield from _differences(f"{path}{where}", part, other)

@@ -287,7 +287,7 @@ class TaskOptions:
     # Default: True.
     remember: Annotated[bool, check_boolean] = True
 
-    # How often the task may start over the whole fleet, for example "100/m". A task that may not start yet is delayed.
+    # How often the task may start in the whole fleet, for example "100/m". A task that may not start yet is delayed.
     # Default: None, no such limit.
     rate: Annotated[Rate | None, check_rate] = None
 

@@ -178,7 +178,7 @@ class TypedArguments:
     shown: Mapping[str, str]  # each annotation as it was written
 
     def dump(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> tuple[list[Any], dict[str, Any]]:
-        """Return the arguments as JSON has them. Raises InvalidArguments if one would arrive changed."""
+        """Return the arguments as JSON values. Raises InvalidArguments if one would arrive changed."""
         require_collections(self.name, args, kwargs)
         return self._each(args, kwargs, dumps=True)
 
@@ -189,13 +189,14 @@ class TypedArguments:
         return tuple(loaded), named
 
     def ordered(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
-        """Return JSON that is the same for equal arguments. Takes the arguments as the function does."""
+        """Return JSON values that are the same for equal arguments. `args` and `kwargs` are as the function takes
+        them."""
         from rota.tasks.conversion import ordered  # noqa: PLC0415 - loaded already, with the converters
 
         return ordered([args, kwargs])
 
     def dump_result(self, value: Any) -> Any:
-        """Return the result as JSON has it. Raises Misfit if it would arrive changed."""
+        """Return the result as JSON values. Raises Misfit if the client would get a different value."""
         return self.converters[RESULT].dump(value) if RESULT in self.converters else value
 
     def load_result(self, wire: Any) -> Any:

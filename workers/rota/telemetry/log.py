@@ -46,7 +46,8 @@ _DEBUG, _INFO, _WARNING, *_ = LEVELS.values()
 
 
 class _Sink:
-    """The descriptor that lines go to. `held` is where lines of the thread that creates this may wait for others."""
+    """The descriptor to which lines are written. In `held`, lines of the thread that creates this may wait for more
+    lines."""
 
     def __init__(self, fd: int, counts: Counts, held: HeldLines | None) -> None:
         self._counts = counts
@@ -75,15 +76,14 @@ class _Sink:
             self._held.add(line)
 
     def write_held(self) -> None:
-        """Write the lines that are held. Other threads, and copies of the process, do not touch them."""
+        """Write the held lines. No other thread and no forked child writes them."""
         if self._held and get_ident() == self._thread:
             self._put(self._held.text())
             self._held.clear()
 
     def _put(self, text: bytes) -> None:
-        # If O_NONBLOCK cannot be set, poll() tells whether there is room: a pipe then has 4,096 bytes free, a socket
-        # three
-        # quarters of its buffer.
+        # If O_NONBLOCK cannot be set, poll() shows whether there is room: a pipe then has 4,096 bytes free, a socket
+        # three quarters of its buffer.
         if self._room is not None and not self._room.poll(0):
             self._counts.dropped += text.count(b"\n")
             return
@@ -218,7 +218,7 @@ def _lines(name: str, fd: int, bound: dict[str, Any]) -> LogLines:
 
 
 class OnceAMinute:
-    """A limit of repetitions: something, identified by words, is reported at most once a minute. `clock` returns
+    """A limit on repetitions: a thing, identified by words, is reported at most once a minute. `clock` returns
     monotonic seconds."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
@@ -249,15 +249,15 @@ class ForeignHandler(logging.Handler):
         self._of_task = of_task
 
     def handle(self, record: logging.LogRecord) -> bool:
-        """Handle a record as any handler does, with the soft limit deferred. If the limit were raised in here, the
-        handler's lock could stay taken, and threads of later tasks would wait for it forever."""
+        """Handle a record as any handler does, with the soft limit deferred. If TimeLimit were raised here, the
+        handler's lock could stay locked, and threads of later tasks would wait for it forever."""
         with time_limit_deferred:
             return bool(super().handle(record))
 
     def emit(self, record: logging.LogRecord) -> None:
         try:
             message = record.getMessage()
-        # a wrong number of % arguments: a mistake of the caller that must not be raised here
+        # A wrong number of % arguments is a mistake of the caller, which must not raise here.
         except (TypeError, ValueError):
             message = str(record.msg)
         fields = {"exc_info": record.exc_info} if record.exc_info else {}

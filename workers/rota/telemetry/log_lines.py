@@ -31,7 +31,7 @@ _TIME: Final = '{"timestamp":"'
 
 Fields = dict[str, Any]
 Render = Callable[[Fields], str]
-LogLines = Callable[[str, str, Fields], bytes]  # makes a line of at most LINE_BYTES of level, event and fields
+LogLines = Callable[[str, str, Fields], bytes]  # makes a line of at most LINE_BYTES from level, event and fields
 
 
 @dataclass(slots=True)
@@ -92,7 +92,7 @@ def fit(fields: Fields, render: Render, counts: Counts) -> bytes:
         return line
     counts.truncated += 1
     fields = {**fields, "truncated": True}
-    # its frames are worth more than the end of a long message
+    # The frames of a traceback are worth more than the end of a long message.
     if isinstance(found := fields.get(EXCEPTION), Traceback):
         fields = {key: _beside_a_traceback(value) for key, value in fields.items()} | {EXCEPTION: found.shortened}
     for _ in range(_CUT_ROUNDS):

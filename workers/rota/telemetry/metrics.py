@@ -107,7 +107,7 @@ class Definition:
 
 @dataclass(frozen=True, slots=True)
 class CounterDefinition(Definition):
-    """A metric that only increases, also through restarts. Slots are summed."""
+    """A metric that only increases, even across restarts. Slots are summed."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -43,7 +43,7 @@ FIRST_WORD: Final = 2
 HEAD_WORDS: Final = 4  # length, count of numbers, length of the key, checksum
 PEAK_NS: Final = 30 * 10**9  # half of the time that a peak covers
 _STAMP_BYTES: Final = 4
-MOST: Final = float(1 << 53)  # no counter or sum gets near it
+MOST: Final = float(1 << 53)  # no counter or sum comes near it
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""Captured calls, assertions about them, and the clock that decides when they are due. They run only when the test
+"""Captured calls, assertions about them, and the clock that decides when they are due. The calls run only when the test
 drains them."""
 
 import time

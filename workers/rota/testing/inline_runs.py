@@ -83,7 +83,7 @@ def _watch(record: TaskRecord, over: threading.Event) -> None:
 
 _LONGEST_NS: Final = 1 << 62
 RETRY: Final = "retry"
-_LONGEST_DELAY: Final = 1.0  # the longest jitter, in place of a random number, so that all runs are equal
+_LONGEST_DELAY: Final = 1.0  # the longest jitter, instead of a random one, so that all runs are equal
 
 
 @dataclass(frozen=True, slots=True)

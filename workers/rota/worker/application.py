@@ -144,7 +144,8 @@ class Runner:
             import asyncio  # noqa: PLC0415 - takes 5 MB, which a worker without async tasks need not pay
 
             self._loop = asyncio.Runner()
-        # By default all calls would share the runner's context: give each task the context that it runs in.
+        # By default all calls would share the runner's context. Instead, give each task a copy of the context that it
+        # runs in.
         return self._loop.run(coroutine, context=contextvars.copy_context())
 
 

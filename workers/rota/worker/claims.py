@@ -2,7 +2,7 @@
 
 Outcomes are kept until a reply confirms them, whatever goes wrong in between. An outcome that is sent twice finds
 nothing to settle the second time, but an outcome that is lost makes a task run twice. Doorbell tokens are kept until a
-reply other than `more`: only such a reply has passed them on.
+reply other than `more` arrives: only such a reply shows that they were passed on.
 
 `InFlight` is the record of a worker that runs one task at a time, `Ledger` that of a worker that runs many. `Prefetch`
 decides from recent run times how many tasks to claim at once, and when to send the next turn.
@@ -21,7 +21,8 @@ from rota.protocol.turns import Claim, Turn, TurnReply, TurnStatus
 from rota.protocol.wire import Packed
 from rota.worker.redis_times import Anchor
 
-CLAIM_NS: Final = 5_000_000  # run time that a claim should hold, and for how long its entries may start without a turn
+# The run time that a claim should contain, and the age up to which its entries may be started without a turn.
+CLAIM_NS: Final = 5_000_000
 # The maximum age of a claim when the next one is made. The master takes nothing back from claims younger than 25 ms.
 SAFE_CLAIM_AGE_US: Final = 20_000
 SAFE_CLAIM_AGE_NS: Final = SAFE_CLAIM_AGE_US * 1000
@@ -131,7 +132,7 @@ class InFlight(Unconfirmed):
         return Turn(limit, held, tuple(self.tokens), settlements, limits, plain)
 
     def pipelined(self, limit: int, limits: Packed) -> Turn:
-        """Return the turn to send now, whose reply is read after all waiting tasks were run. No other turn may be under
+        """Return the turn to send now, whose reply is read after all waiting tasks have run. No other turn may be under
         way."""
         self.may_hold_more = True
         settlements, plain = self.outcomes_to_send()
@@ -175,7 +176,7 @@ class InFlight(Unconfirmed):
         return released
 
     def was_given_back(self, text: bytes) -> bool:
-        """Whether the entry is among those given back, so that it is no surprise if the master gave it back before."""
+        """Whether the worker has given back the entry. Then it is no error if the master gave it back before."""
         return text in self._given_back
 
 
@@ -254,10 +255,12 @@ class Ledger(Unconfirmed):
         return False
 
 
-PIPELINED_NS: Final = 1_500_000  # run time of the last tasks of a claim, before which the next turn is sent
-PREFETCH_NS: Final = 15_000_000  # if the queue is backlogged, the longest task before which the next turn is sent
+# The next turn is sent before the last tasks of a claim, which are expected to take this long together.
+PIPELINED_NS: Final = 1_500_000
+# If the queue is backlogged, the next turn is sent before a task that is expected to take at most this long.
+PREFETCH_NS: Final = 15_000_000
 MOST: Final = 128  # more would hardly reduce the round trip's share of a task, and a crash would affect more tasks
-_FALL: Final = 0.25  # share of the difference to the last claim by which an estimate falls
+_FALL: Final = 0.25  # when an estimate falls, it does so by this share of the difference to the last claim
 _LONGEST_SHARE: Final = 1 / 16
 _GROWTH: Final = 4
 
@@ -308,7 +311,7 @@ class Prefetch:
     A claim should hold about 5 ms of work. Many short tasks are claimed at once, so that they share the round trip and
     the script; a task of 5 ms or longer is claimed alone. The estimate for a task comes from the recent claims of its
     queue. It is their mean, or a share of the longest task if that is more, so that fewer tasks are claimed from a
-    queue with occasional long tasks than its mean allows. Both numbers rise at once and fall by a share with each
+    queue with occasional long tasks than its mean would allow. Both numbers rise at once and fall by a share with each
     claim. The number of tasks grows at most fourfold from one claim to the next, because the first tasks are a small
     sample.
     """
@@ -321,9 +324,9 @@ class Prefetch:
         """Return how many of the `tasks` of a claim are left to run when the next turn is sent, so that its
         reply arrives by the time they have ended.
 
-        Returns 0 to send the turn after all of them, if a task may run, or wait for a processor, until the reply is
-        late. Returns 1 only if the queue is backlogged, because otherwise other workers may be idle while the new task
-        waits here.
+        Returns 0, so that the turn is sent after all of them, if a task may take so long, including a wait for a
+        processor, that the new claim would be too old by then. Returns 1 only if the queue is backlogged, because
+        otherwise other workers may be idle while the new task waits here.
         """
         run_times = self._run_times.get(queue)
         if run_times is None or run_times.longest_ns > PREFETCH_NS:

@@ -1,7 +1,8 @@
 """Listening at the doorbells: BLPOP, with poll() around it so that a stop signal takes effect at once.
 
 The worker sends its next turn directly after the BLPOP. The server does not process the turn before the BLPOP has
-ended, and then replies to both at once. This saves one round trip, which would wake the server's process and then ours.
+ended, and then replies to both at once. This saves one round trip, which would wake the server's process and then this
+one.
 """
 
 from collections.abc import Callable, Iterable
@@ -89,7 +90,8 @@ class Bell:
         return DoorbellWait(self.rung(rung), reply)
 
     def _seconds_to_give_up(self, parked_ns: int, now_ns: int) -> float:
-        """Return in how many seconds to give the server up, even during the wait, if it is not known to reply."""
+        """Return after how many seconds to give up on the server, even during the wait, unless it is known to have
+        replied."""
         last_reply_ns = max(parked_ns, self._last_reply_ns())
         return PARK_SECONDS - (now_ns - last_reply_ns) / NANOSECONDS + GRACE_SECONDS
 

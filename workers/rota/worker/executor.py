@@ -21,7 +21,7 @@ from rota.worker.redis_times import times_of
 
 Attempted = Attempt | Literal[ThrottleStatus.THROTTLED] | None
 """The attempt that was made. None if the task may not start: nothing of it ran, and the worker still holds it.
-THROTTLED if its rate limit did not permit the start: the worker does not hold it any more."""
+THROTTLED if its rate limit did not permit the start: then the worker no longer holds it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +61,7 @@ class Executor:
                 with (
                     maker.hooks.wrapped(attempt.current()),
                     maker.no_copies,
-                ):  # A forked copy must not run the hooks' ends.
+                ):  # A forked copy must not run the ends of the hooks.
                     attempt.called(times_of(attempt.entry, claimed.anchor, boottime_ns()))  # Hooks count as lag.
                     self._call(ready, attempt)
             else:

@@ -45,8 +45,8 @@ ENDLESS: Final = Span(sys.maxsize, sys.maxsize)
 def span_of(max_tasks: int, jitter: float, random: float) -> Span:
     """Return the span of a worker that makes at most `max_tasks` attempts, 0 for no limit.
 
-    `random` is in [0, 1). It takes up to the share `jitter` off, so that workers that started together do not all
-    request their replacement at the same time.
+    `random` is in [0, 1). The number is reduced by up to the share `jitter`, so that workers that started together do
+    not all request their replacement at the same time.
     """
     if max_tasks == 0:
         return ENDLESS
@@ -54,7 +54,8 @@ def span_of(max_tasks: int, jitter: float, random: float) -> Span:
 
 
 class Growth:
-    """The growth of resident memory since this object was made. Pages shared with the zygote count in both numbers."""
+    """The growth of resident memory since this object was made. Pages shared with the zygote count in both
+    measurements."""
 
     def __init__(self, max_mb: int) -> None:
         self._most_pages = max_mb * _MEBIBYTE // mmap.PAGESIZE
@@ -117,7 +118,7 @@ class Step(Enum):
     CLAIM = "claim"  # Make a turn that claims, and settles too.
     SETTLE = "settle"  # Make a turn that claims nothing.
     PARK = "park"  # Wait at the doorbells.
-    HOLD = "hold"  # Wait, while nothing may be claimed.
+    HOLD = "hold"  # Wait, because nothing may be claimed.
     GIVE_BACK = "give back"  # Give back the claimed tasks that were not started.
     QUERY = "query"  # Query once which tasks a claim without a reply has brought.
     LEAVE = "leave"  # Exit.
@@ -133,9 +134,9 @@ class Mode(_Key):
     """The mode of a worker, which decides what it may do. If several apply, the first one counts."""
 
     LOST = "lost"  # its owner is no longer registered
-    LEAVING = "leaving"  # it was asked to stop
+    LEAVING = "leaving"  # a stop was requested
     FENCED = "fenced"  # its lease may have run out
-    QUIET = "quiet"  # the master asked it to claim nothing
+    QUIET = "quiet"  # the master requested that it claim nothing
     SPENT = "spent"  # it has made all its attempts
     WORKING = "working"  # none of these
 
@@ -213,7 +214,8 @@ LAST_QUERY_SECONDS: Final = 0.5  # how long a leaving worker waits for Redis to 
 # while it is fenced, as the reply may be `lost`.
 _TURN_PERIODS_NS: Final = {Mode.FENCED: NANOSECONDS, Mode.QUIET: 5 * NANOSECONDS, Mode.SPENT: 5 * NANOSECONDS}
 
-_AT_WORK: Final = {Phase.IDLE, Phase.BUSY}  # Workers switch between these many times a second: not reported.
+# Not reported: a worker switches between these two phases many times a second.
+_AT_WORK: Final = {Phase.IDLE, Phase.BUSY}
 
 
 @dataclass(slots=True, kw_only=True)

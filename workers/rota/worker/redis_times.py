@@ -63,11 +63,11 @@ class RedisClock:
     """The knowledge of Redis time from the replies to turns."""
 
     def __init__(self) -> None:
-        self._offset_ns = 0  # upper bound of Redis time less CLOCK_BOOTTIME
+        self._offset_ns = 0  # upper bound of Redis time minus CLOCK_BOOTTIME
         self._seen_ns = -_GOOD_FOR_NS  # when that bound was read
 
     def is_good(self, at_ns: int) -> bool:
-        """Whether a turn of the last minute was replied to without waiting."""
+        """Whether there was, within the last minute, a reply to a turn that did not wait."""
         return at_ns - self._seen_ns < _GOOD_FOR_NS
 
     def from_immediate_reply(self, now_us: int, sent_ns: int, received_ns: int) -> Anchor:
@@ -85,6 +85,6 @@ class RedisClock:
     def from_delayed_reply(self, now_us: int, sent_ns: int, received_ns: int) -> Anchor:
         """Return the reading of a turn that waited after it was sent."""
         as_if_sent_ns = now_us * _NANOSECONDS_A_MICROSECOND - self._offset_ns
-        # If the result is impossible, a clock was set. Then only the time of sending is safe.
+        # If the result is impossible, a clock was set. Then only the time at which the turn was sent is safe.
         possible = sent_ns <= as_if_sent_ns <= received_ns
         return Anchor(now_us, as_if_sent_ns if possible else sent_ns, received_ns)

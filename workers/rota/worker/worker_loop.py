@@ -108,8 +108,8 @@ class Loop(WorkerLoop):
         self.executor.runner.close()
 
     def _leave_without_slot(self) -> int:
-        """Settle and give back tasks from memory. A task has overwritten the slot, so the master can no longer see
-        what this worker runs."""
+        """Settle finished tasks and give back the others, based on this process's own records: a task has overwritten
+        the slot, so the master can no longer see what this worker runs."""
         for settlement in self._in_flight.give_back():
             self._in_flight.finish(settlement)
         with contextlib.suppress(ServerError):  # If the turn fails, the master gives back the held tasks.
@@ -174,7 +174,7 @@ class Loop(WorkerLoop):
 
     def _report_stale(self, reply: TurnReply) -> None:
         """Report outcomes that found no entry to settle, except those that the master had settled or taken back."""
-        # The outcomes that this turn sent are of tasks that ended since the previous turn was sent.
+        # The outcomes that this turn sent belong to tasks that have ended since the previous turn was sent.
         was_returned = (
             self._slot.prefetch_returned != self._prefetch_returned_before and reply.status is not TurnStatus.LOST
         )
@@ -250,7 +250,7 @@ class Loop(WorkerLoop):
         in_flight = self._in_flight
         tasks = min(len(in_flight.waiting), self.recycling.left(self._attempts))
         send_at = self._send_at(batch, tasks)
-        self.report.holds_lines = send_at > 1  # Only if tasks are short, so that no log line is held up for long.
+        self.report.holds_lines = send_at > 1  # Only if tasks are short, so that no log line is delayed for long.
         for left in range(tasks, 0, -1):
             if left == send_at and not in_flight.is_overrun(batch.at_ns):
                 self._request_watch()

@@ -91,7 +91,7 @@ def _configure_log(settings: WorkerSettings, process: ChildProcess) -> None:
 
 
 def _fields_of_task() -> dict[str, Any]:
-    """Return the log fields of the task that the calling code runs in, or none outside of a task."""
+    """Return the log fields of the task in which the calling code runs, or none outside of a task."""
     try:
         task = current_task()
     except NoCurrentTask:

@@ -388,8 +388,8 @@ class AsyncClient(AsyncSteering, KnowsForeignNames, kind="client"):
         """Cancel a task, and return what it was doing.
 
         A task that waits ends at once (`cancelled`). In a task that runs, `rota.Cancelled` is raised (`running`). A
-        task that is `dead` or `unknown` stays so. If `kill_after` is given, in seconds or as a timedelta, the worker is
-        killed if the task still runs so long after the worker was notified.
+        task that is `dead` or `unknown` is not changed. `kill_after` is a time in seconds or a timedelta: if the task
+        still runs that long after the worker was notified, the worker is killed.
 
         Raises:
             InvalidName: If the id is not a valid name.

@@ -76,7 +76,7 @@ class AsyncConsumer(AsyncIterator[AsyncLeasedTask]):
     """An asynchronous iterator over leased tasks of one or more queues, made by `AsyncClient.consumer`. See `Consumer`.
 
     `async with` registers the consumer, and at its end returns the tasks that it holds. Iteration waits for a task, and
-    ends after `stop`. If an await is cancelled, the task that it would have received goes to the next one.
+    ends after `stop`. If an await is cancelled, the next one receives the task that it would have received.
     """
 
     def __init__(self, driver: Driver, options: ConsumerOptions) -> None:
@@ -106,7 +106,7 @@ class AsyncConsumer(AsyncIterator[AsyncLeasedTask]):
     async def __anext__(self) -> AsyncLeasedTask:
         """Wait for a task and return it.
 
-        Raises as `Consumer.__next__`, and StopAsyncIteration after `stop` or `aclose`.
+        Raises what `Consumer.__next__` raises, and StopAsyncIteration after `stop` or `aclose`.
         """
         consumer = self._entered
         if self._coming is None:
@@ -132,7 +132,7 @@ class AsyncConsumer(AsyncIterator[AsyncLeasedTask]):
         self._consumer = self._driver.consumer(self._options)
 
     def _leave(self, registering: "asyncio.Future[None]") -> None:
-        registering.exception()  # Retrieve the exception, or asyncio would log that nobody did.
+        registering.exception()  # Retrieve the exception, or asyncio would log that it was never retrieved.
         _in_thread(self._close)
 
     def _close(self) -> None:

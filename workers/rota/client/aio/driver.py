@@ -33,7 +33,7 @@ W = TypeVar("W")
 H = TypeVar("H", bound=WithId)
 T = TypeVar("T")
 
-REPEATS: Final = "await arepeat()"  # How callers repeat an enqueue of which they do not know whether it was accepted.
+REPEATS: Final = "await arepeat()"  # How callers repeat an enqueue that may or may not have been accepted.
 MAP_AT_ONCE: Final = AWAITED_NOW
 _WANTS_BLOCKING: Final = (
     "a consumer works by connections that block: make it with rota.Client(redis=...).consumer(...), or give this "
@@ -95,7 +95,7 @@ class AsyncDriver:
         self._connections: Connections | None = None
 
     async def aclose(self) -> None:
-        """Close the connections, and wait until they are closed. May be repeated; a later call connects again."""
+        """Close the connections, and wait until they have ended. May be repeated; a later call connects again."""
         there = self._connections
         self.close()
         if there is not None and there.loop is asyncio.get_running_loop():
@@ -145,7 +145,7 @@ class AsyncDriver:
         return await self.drive(sending)
 
     async def drive(self, sending: Sending[H]) -> list[H]:
-        """Send an enqueue, and check task names that this process does not declare, each name once."""
+        """Send an enqueue, and check the task names that this process does not declare, each name once."""
         handles = await self._driven(sending)
         if self.warnings.to_check:
             names = self.warnings.names_to_check()
@@ -174,7 +174,7 @@ class AsyncDriver:
             return handles
 
     def doubt(self, why: str, ids: Sequence[str], again: Callable[[], Sending[Any]]) -> Uncertain:
-        """Return the error of an enqueue that may have been accepted."""
+        """Return the error for an enqueue that may have been accepted."""
         return Uncertain(why, ids, aagain=lambda: self._driven(again()))
 
     async def wait(self, query: WaitQuery, timeout: Duration | None) -> WaitResult:
@@ -250,7 +250,7 @@ async def once_committed(
 
 
 def _cut(sending: Sending[Any], *, is_sent: bool) -> Unavailable | Uncertain | None:
-    """Return the error of an enqueue whose await was cancelled."""
+    """Return the error for an enqueue whose await was cancelled."""
     try:
         sending.throw(Cut(is_sent=is_sent))
     except (Unavailable, Uncertain) as cause:

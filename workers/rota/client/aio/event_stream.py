@@ -18,7 +18,7 @@ class AsyncTaskEvents(AsyncIterator[TaskEvent]):
 
     Ends and raises as `TaskEvents` does.
 
-    `async with` takes the position of the reader at once; otherwise the first event does.
+    `async with` determines the position to read from at once; otherwise this happens when the first event is requested.
     """
 
     def __init__(self, endpoint: AioEndpoint, seconds: float, store: Store, wanted: WantedEvents) -> None:

@@ -143,7 +143,7 @@ class AsyncChainHandle(KnowsForeignNames, kind="handle"):
             Unavailable: If the server cannot be reached or refused.
             Uncertain: If the server did not reply in time. The call may be repeated.
         """
-        for task_id in self.ids:  # In order, since a task that has ended may have been followed by the next one.
+        for task_id in self.ids:  # In order, because the next task may have been enqueued when this one ended.
             status = await self.client.cancel(task_id, kill_after)
             if status is not CancelStatus.UNKNOWN:
                 break

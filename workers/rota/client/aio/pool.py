@@ -33,7 +33,7 @@ class AioPool:
         self._is_closed = False
 
     async def ready(self, exchange: Exchange[Any]) -> AioStream:
-        """Return the connection before anything of this exchange is sent.
+        """Return the connection to use for this exchange, before anything is sent.
 
         Raises Unavailable if there is no connection, or if the server can never confirm.
         """
@@ -133,7 +133,7 @@ async def _replies(stream: AioStream, commands: Iterable[bytes], deadline: float
         pass  # The missing replies become errors below.
     finally:
         for reply in replies:
-            reply.cancel()  # This changes only those without a reply, for which nothing waits any more.
+            reply.cancel()  # This affects only those without a reply, for which nothing waits any more.
     if any(reply.cancelled() for reply in replies):
         stream.retire()
     silent = ConnectionLost("no reply came in time", REASON_SILENT)

@@ -73,7 +73,7 @@ class AioWaiting:
 
     def close(self) -> None:
         """End all waits. May be repeated."""
-        self._rounds.open.give_up(CLOSED)  # Here, since a task that is cancelled before its first step does nothing.
+        self._rounds.open.give_up(CLOSED)  # Not in the task: if it is cancelled before its first step, it does nothing.
         if self._serving is not None:
             self._serving.cancel()
 
@@ -88,7 +88,7 @@ class AioWaiting:
                 if time.monotonic() >= self._rounds.retry_at:
                     await self._converse()
                 await self._rest()
-        finally:  # Even after a fault of ours, no call may wait for a task that has ended.
+        finally:  # Even after a bug in Rota, no call may wait for a task that has ended.
             self._rounds.open.give_up(CLOSED)
             await self._leave()
 
@@ -107,7 +107,7 @@ class AioWaiting:
             if self._rounds.open and self._parked is None:
                 self._parked = asyncio.create_task(self._listen(), name="rota-waiting-parked")
                 self._parked.add_done_callback(lambda _: self._bell.set())
-        except Denied as error:  # Not a fault of the network, so trying again would not help.
+        except Denied as error:  # This is not a network error, so trying again would not help.
             self._rounds.open.give_up(str(error))
         except Unavailable as error:
             await self._leave()
@@ -116,7 +116,8 @@ class AioWaiting:
     async def _listen(self) -> list[str] | Unavailable:
         """Return the messages that were pushed, or the error if the connection failed.
 
-        The error is returned, not raised, because nothing may retrieve the result of this task.
+        The error is returned, not raised: possibly nothing retrieves the result of this task, and asyncio would log
+        that.
         """
         try:
             first = await self._connection.execute("BLPOP", self._rounds.key, PARK_SECONDS)

@@ -83,8 +83,8 @@ class Client(Steering, KnowsForeignNames, kind="client"):
       authorities to trust, instead of the system's, and the certificate and key of the client, if the server requests a
       certificate.
     * `redis_credentials` is a function without arguments that returns user, password and the time when they expire, an
-      object with `get_credentials()` as in redis-py, or the place of either, in the form "module:name". It is called
-      again before that time, and when the server refuses what it returned.
+      object with `get_credentials()` as in redis-py, or the import path of either, in the form "module:name". It is
+      called again before that time, and when the server refuses what it returned.
     * `on_commit` delays each enqueue until a transaction is committed: see `Task.using`.
     """
 
@@ -399,8 +399,8 @@ class Client(Steering, KnowsForeignNames, kind="client"):
         """Cancel a task, and return what it was doing.
 
         A task that waits ends at once (`cancelled`). In a task that runs, `rota.Cancelled` is raised (`running`). A
-        task that is `dead` or `unknown` stays so. If `kill_after` is given, in seconds or as a timedelta, the worker is
-        killed if the task still runs so long after the worker was notified.
+        task that is `dead` or `unknown` is not changed. `kill_after` is a time in seconds or a timedelta: if the task
+        still runs that long after the worker was notified, the worker is killed.
 
         Raises:
             InvalidName: If the id is not a valid name.

@@ -28,15 +28,15 @@ T = TypeVar("T")
 W = TypeVar("W")
 H = TypeVar("H", bound=WithId)
 
-REPEATS: Final = "repeat()"  # How callers repeat an enqueue of which they do not know whether it was accepted.
+REPEATS: Final = "repeat()"  # How callers repeat an enqueue that may or may not have been accepted.
 MAP_AT_ONCE: Final = MAP_WAITS_NOT
 
 
 class Driver:
     """The connections of a client to one namespace of one server.
 
-    Each call is sent once, since without a nonce a second copy would be a second call. The methods raise Unavailable,
-    or Uncertain if no reply came.
+    Each call is sent only once, because without a nonce a second copy would count as a second call. The methods raise
+    Unavailable, or Uncertain if no reply came.
     """
 
     def __init__(
@@ -91,7 +91,7 @@ class Driver:
         return self.drive(sending)
 
     def drive(self, sending: Sending[H]) -> list[H]:
-        """Send an enqueue, and check task names that this process does not declare, each name once."""
+        """Send an enqueue, and check the task names that this process does not declare, each name once."""
         handles = self._driven(sending)
         if self.warnings.to_check:
             names = self.warnings.names_to_check()
@@ -115,7 +115,7 @@ class Driver:
                 return handles
 
     def doubt(self, why: str, ids: Sequence[str], again: Callable[[], Sending[Any]]) -> Uncertain:
-        """Return the error of an enqueue that may have been accepted."""
+        """Return the error for an enqueue that may have been accepted."""
         return Uncertain(why, ids, again=lambda: self._driven(again()))
 
     def wait(self, query: WaitQuery, timeout: Duration | None) -> WaitResult:

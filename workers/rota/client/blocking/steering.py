@@ -11,7 +11,7 @@ class Steering(Lifecycle):
     def pause(self, queue: str) -> bool:
         """Pause a queue, so that no worker claims from it, and return False if it was paused already.
 
-        Tasks that run go on, and new tasks are accepted and wait. The pause lasts until `resume`, also if the fleet is
+        Tasks that run go on, and new tasks are accepted and wait. The pause lasts until `resume`, even if the fleet is
         restarted.
 
         Raises:

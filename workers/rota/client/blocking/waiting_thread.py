@@ -4,8 +4,8 @@
    the server notes that this client waits.
 2. The thread sleeps in BLPOP at the client's reply list. A message on this list is only a wake-up: the thread then
    calls the script again, so that only one script reads results.
-3. After any trouble, and every QUERY_ALL_SECONDS, the thread calls it for all open waits, and the server notes them
-   again. So a wait survives a lost connection, a failover, and a server that lost its last second of writes.
+3. After an error, and every QUERY_ALL_SECONDS, the thread calls the script for all open waits, and the server notes
+   them again. So a wait survives a lost connection, a failover, and a server that lost its last second of writes.
 
 A thread of the application hands its `Wait` to this thread and sleeps on it. No waiting thread calls the server, so a
 time limit, a cancellation or Ctrl-C can interrupt it at any time.
@@ -63,7 +63,7 @@ class _Mail:
         return taken
 
     def close_if_empty(self) -> bool:
-        """Accept no more waits if none is left, and return whether that is so."""
+        """If no wait is left, accept no more. Return whether that is the case."""
         with self._lock:
             self._is_closed = not self._left
         return self._is_closed
@@ -81,7 +81,8 @@ class _Mail:
 
 
 class WaitingThread(Thread):
-    """A thread that lives from its first wait until there was none for LINGER_SECONDS, or until it is stopped."""
+    """A thread that runs from its first wait until there has been no wait for LINGER_SECONDS, or until it is
+    stopped."""
 
     def __init__(self, pool: ClientPool, store: Store, first: Wait) -> None:
         super().__init__(name="rota-waiting", daemon=True)
@@ -112,7 +113,7 @@ class WaitingThread(Thread):
                     self._converse()
                 self._rest()
             why = CLOSED
-        finally:  # Even after a fault of ours, no call may wait for a thread that has ended.
+        finally:  # Even after a bug in Rota, no call may wait for a thread that has ended.
             for wait in self._mail.close():
                 self._keep(wait)
             self._rounds.open.give_up(why)
@@ -139,7 +140,7 @@ class WaitingThread(Thread):
                 self._rounds.resolve(queries, self._results(queries))
             if self._rounds.open and not self._replies.is_parked:
                 self._replies.park()
-        except Denied as error:  # Not a fault of the network, so trying again would not help.
+        except Denied as error:  # This is not a network error, so trying again would not help.
             self._replies.close()
             self._rounds.open.give_up(str(error))
         except Unavailable as error:

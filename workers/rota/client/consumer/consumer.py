@@ -47,8 +47,8 @@ T = TypeVar("T")
 
 _FIRST_PAUSE_SECONDS: Final = 0.05
 _MOST_PAUSE_SECONDS: Final = 2.0
-_QUARANTINE_SECONDS: Final = 1.0  # By then another owner may have taken the task that has to run alone.
-_SHORTEST_PARK_SECONDS: Final = 0.02  # For a shorter wait, the round trip of a BLPOP would take too much of the time.
+_QUARANTINE_SECONDS: Final = 1.0  # After this time, another owner may have taken the task that has to run alone.
+_SHORTEST_PARK_SECONDS: Final = 0.02  # In a shorter wait, the round trip of a BLPOP would take too large a share.
 
 
 class Doorbells:
@@ -61,7 +61,7 @@ class Doorbells:
     def listen(self, connection: Connection, seconds: float, wakeup: Wakeup, is_over: Callable[[], bool]) -> str | None:
         """Wait until a doorbell rings, and return its queue, whose token was taken.
 
-        Returns "" if none rang in time, and None if `is_over` became true before. After None a reply may still come, so
+        Returns "" if none rang in time, and None if `is_over` became true first. After None a reply may still come, so
         the connection must be closed. Raises ServerError.
         """
         connection.send(command((self._start, pack((f"{seconds - EARLY_SECONDS:.3f}",)))))
@@ -271,7 +271,7 @@ class Consumer(Iterator[LeasedTask]):
         queue = self._bells.listen(self._connected(), wait_seconds, self._wakeup, self._is_over)
         if queue:
             self._tokens.append(queue)
-        elif queue is None:  # A token may be lost. The script that removes this owner rings again; so does the sweep.
+        elif queue is None:  # A token may be lost. The removal of this owner rings again, and so does the sweep.
             self._disconnect()
 
     def _is_over(self) -> bool:

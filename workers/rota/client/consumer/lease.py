@@ -4,8 +4,8 @@ The consumer is registered as an owner, a thread renews its lease, it registers 
 removed at the end. Between renewals the thread listens to the orders of its node, as a master does. Each order reports
 that a task was cancelled; then the next renewal, whose reply names all cancelled tasks, comes at once.
 
-A settlement names the entry, which is its fencing token. So it may be sent until there is a reply: a copy that arrives
-late, or twice, changes nothing.
+A settlement names the entry, which is its fencing token. So it may be sent repeatedly until there is a reply: a copy
+that arrives late, or twice, changes nothing.
 """
 
 import logging
@@ -149,7 +149,7 @@ class Lease:
         shares = reply.shares if reply.registered else tuple(map(QueueShare, self._options.queues))
         registration.tiers = pack_tiers([domain_of(shares)])
         registration.cancelled = reply.cancelled
-        # After the end, the owner may be removed already: then its lease was not lost.
+        # After the end, the owner may have been removed already, which does not mean that its lease was lost.
         if not reply.registered and not registration.lost and not self._over.is_set():
             registration.lost = True
             LOG.warning("the lease of %s was lost: the tasks that it held run again", registration.owner)
@@ -187,7 +187,7 @@ class Lease:
 
 
 def _node() -> str:
-    """Return the name of this process as a node, in the form that workers have."""
+    """Return a name for this process as a node: `consumer-HOST-PID-RANDOM`."""
     host = re.sub(r"[^A-Za-z0-9_.-]", "-", socket.gethostname())[:_HOST_CHARACTERS]
     return f"consumer-{host}-{os.getpid()}-{os.urandom(4).hex()}"
 
@@ -263,7 +263,7 @@ class Holds:
         reply = self._run_until_reply(self._store.turn(registration.owner, registration.tiers, turn), hold, packed)
         registration.lost |= reply.status is TurnStatus.LOST
         # While an owner lives, only its own outcomes remove an entry from its list. So if the entry is gone, an outcome
-        # that was sent before has counted.
+        # that was sent earlier has been applied.
         counted_before = hold.sent is not None and not registration.lost
         if hold.entry.text not in reply.stale or counted_before:
             self._end(hold, Fate.SETTLED)

@@ -43,7 +43,7 @@ from rota.tasks.retry_rules import GiveUp, decide
 if TYPE_CHECKING:
     from rota.tasks.typed_arguments import TypedArguments
 
-_MOST_NAMES: Final = 1000  # How many names are cached, since a producer may use any number of names.
+_MOST_NAMES: Final = 1000  # The number of names that are cached: a producer may use any number of names.
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -61,7 +61,7 @@ class ClaimedTask:
     crashes: int  # Attempts that ended with the crash of their process.
     losses: int  # Attempts that ended with the loss of their node.
     due_at: datetime  # When the task was due, by Redis time.
-    lag_seconds: float  # How long after that it was claimed.
+    lag_seconds: float  # How much later the task was claimed.
     at_most_once: bool  # Whether the task was declared with `crash_limit=0`.
     carried: Mapping[str, str]  # Texts that came with the task besides its arguments, for example `traceparent`.
     _entry: Entry = field(repr=False)
@@ -87,7 +87,7 @@ class ClaimedTask:
         return self._when_failed(Retry(None if delay is None else not_negative_seconds(delay, "delay")))
 
     def _when_failed(self, error: Exception) -> Outcome:
-        """Return the outcome of a failed attempt, by the same rule as in workers."""
+        """Return the outcome of a failed attempt, by the same rules as in workers."""
         decided = decide(self._call_settings.options, self._entry.failures + 1, error, random)
         match decided:
             case RetryOutcome(delay_us):

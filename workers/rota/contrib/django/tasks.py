@@ -102,7 +102,8 @@ class RotaBackend(BaseTaskBackend):
 
 
 def queue_for(priority: int, queues: Mapping[int, str]) -> str:
-    """Return the queue of the limit farthest from 0 that a priority reaches, else the default queue."""
+    """Return the queue for a priority: that of the limit farthest from 0 that the priority reaches, or else the default
+    queue."""
     reached = [limit for limit in queues if 0 < limit <= priority or priority <= limit < 0]
     return queues[max(reached, key=abs)] if reached else DEFAULT_TASK_QUEUE_NAME
 

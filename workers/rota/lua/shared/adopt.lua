@@ -1,4 +1,4 @@
--- Make entries for tasks without one: for legacy items, and for tasks of which only the body is left.
+-- Make entries for tasks that have none: for legacy items, and for tasks that have lost their entry but not their body.
 -- with: legacy_item place
 -- keys     epitaphs keys tasks
 
@@ -20,8 +20,8 @@ local function adopt(text, id, queue, kind, due, now)
   return e, body
 end
 
--- Return an entry for a task of which only the body is left. `incarnation` is the number of its incarnation, nil if its
--- id was never reused. The counters are lost. The flag is rebuilt from the other keys.
+-- Return an entry for a task that has lost its entry but not its body. `incarnation` is the number of its incarnation,
+-- nil if its id was never reused. The counters are lost; the flag is derived from other keys.
 local function rebuilt_entry(id, queue, kind, due, incarnation, now)
   local has_key = redis.call('HEXISTS', PREFIX .. 'keys', id) == 1
   local has_record = redis.call('HEXISTS', PREFIX .. 'epitaphs', id) == 1

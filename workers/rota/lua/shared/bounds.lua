@@ -1,5 +1,5 @@
--- The limits on the starts of a queue: its cap, its rate limit, its condition. They are made only for calls whose tiers
--- have any settings. Defining a function takes time in each turn, and most fleets have none.
+-- The limits on the starts of a queue: its cap, its rate limit, its condition. These functions are created only for
+-- calls whose tiers have settings, because creating them takes time in each turn, and most fleets have no settings.
 -- with: tiers turns condition
 -- keys     counts rates
 local function make_bounds(now)
@@ -7,8 +7,9 @@ local function make_bounds(now)
   local function condition_on(share) return decision_on(share.queue, share.condition, now) end
   local function is_open(share) return not share.condition or condition_on(share).open end
 
-  -- `rates` has the time at which the starts of a queue will be paid off. If that is further ahead than one start
-  -- beyond the slack, it comes from a clock that was set back or from a slower rate.
+  -- Return the number of microseconds after which the starts of a queue so far are paid off: `rates` has that time. The
+  -- number is at most one interval more than the slack. The second value is true if the stored time is further ahead
+  -- than that: it was then written before the clock was set back, or with a slower rate.
   local function rate_ahead(share)
     local empty_at = tonumber(redis.call('HGET', PREFIX .. 'rates', share.queue) or '') or 0
     local full = share.interval + slack_of(share.interval, share.burst)
@@ -21,7 +22,8 @@ local function make_bounds(now)
     redis.call('HSET', PREFIX .. 'rates', share.queue, string.format('%.0f', empty_at))
   end
 
-  -- Return how many entries may start now by cap and rate, and if none, how long until the rate allows the next.
+  -- Return how many entries the cap and the rate allow to start now. If the rate allows none, the second value is the
+  -- number of microseconds until it allows the next one, else 0.
   local function room(share)
     local allowed, wait = math.huge, 0
     if share.cap > 0 then
@@ -37,21 +39,21 @@ local function make_bounds(now)
     return allowed, wait
   end
 
-  -- Whether each start may change what else may start.
+  -- Whether each start can change how many other entries may start.
   local function depends_on_starts(share)
     return share.cap > 0 or share.interval > 0 or share.condition and condition_on(share).counts
   end
 
   -- Return how many entries may be claimed one by one before the limits have to be checked again. A condition may
-  -- depend on the number of running tasks.
+  -- depend on the number of running tasks, so it is checked before each start.
   local function room_one_by_one(share)
     return share.condition and condition_on(share).counts and 1 or (room(share))
   end
 
   local function keeps_shut(share) return room(share) < 1 or not is_open(share) end
 
-  -- Return the time in microseconds until which no entry of the queue may start, SHUT if no time opens it, or nil if an
-  -- entry may start now. The condition is evaluated last, and only if cap and rate allow a start.
+  -- Return the time in microseconds until which no entry of the queue may start, SHUT if it will not open at a known
+  -- time, or nil if an entry may start now. The condition is evaluated last, and only if cap and rate allow a start.
   local function shut_until(share)
     if not share.is_bounded then return nil end
     local allowed, after = room(share)
@@ -63,7 +65,8 @@ local function make_bounds(now)
     return not is_open(share) and now + condition_on(share).after or nil
   end
 
-  -- Microseconds until a rate limit or a condition opens a queue that has entries, 0 if there is none.
+  -- Microseconds until a rate limit or a condition opens the first of the closed queues that have entries; 0 if there
+  -- is no such queue.
   local wait = 0
   local function recheck_after(after)
     if wait == 0 or after < wait then wait = after end

@@ -1,6 +1,7 @@
--- A claim moves entries from the heads of lanes to the list of their owner. A chooser decides from which queue to
--- claim, and how many entries: `next_share(taken) -> share, n`. `taken` is the number of entries that the previous
--- share gave, 0 at first. The chooser returns nil if nothing else may be claimed; then it has stored whose turn it was.
+-- A claim moves entries from the heads of lanes to the in-flight list of an owner. A chooser is a function that decides
+-- from which queue to claim, and how many entries: `next_share(taken) -> share, n`. `taken` is the number of entries
+-- that were claimed from the previous share, 0 at first. If nothing else may be claimed, the chooser stores the new
+-- order of the turns and returns nil.
 -- with: entry doorbell counters incarnations condition tiers rotation turns bounds
 -- keys     owners queue:* ready rotation tasks
 local EXAMINE = 500 -- entries and marks per call
@@ -22,7 +23,7 @@ local function claim_entries(request, domains, bounds, now)
 
   -- Read up to `most` entries from the head of a queue: first `delayed` of the `all_delayed` entries in the delayed
   -- lane, then entries of the ready lane. `is_whole`: the queue has no more entries. `passed`: number of entries that
-  -- are processed; `taken` of them are claimed.
+  -- were processed; `taken` of them were claimed.
   local function read_head(queue, most)
     local all_delayed, found = length(delayed_lane(queue)), nil
     most = math.max(1, math.min(most, EXAMINE - examined))
@@ -84,8 +85,9 @@ local function claim_entries(request, domains, bounds, now)
     head.passed, head.taken = passed, head.taken + claimed - before
   end
 
-  -- Remove the claimed entries from the lanes of a queue, and write what every claim writes. `share.rest` becomes the
-  -- number of entries left in the delayed lane, or if there are none, in the ready lane.
+  -- Finish the claims from a queue: push the claimed entries to the owner's list, remove them from the lanes, and
+  -- update the counters and the rate of the queue. `share.rest` becomes the number of entries left in the delayed lane,
+  -- or if there are none, in the ready lane.
   local function close(share)
     local queue, head = share.queue, share.head
     share.head = nil
@@ -111,10 +113,9 @@ local function claim_entries(request, domains, bounds, now)
     if several then decisions[queue] = nil end -- a condition may depend on the number of running tasks
   end
 
-  -- Whether a worker that has claimed from here may prefetch the next task before it runs this one. That is the case if
-  -- so many tasks are left that no worker becomes idle because of it, if no queue ranks above, whose tasks would wait
-  -- for two tasks instead of one, and if no limit applies, because the prefetched task would use up room while it
-  -- waits.
+  -- Whether a worker that claimed from this queue may prefetch the next task. All of these must hold: so many tasks are
+  -- left that no worker becomes idle; no higher tier exists, because its tasks would have to wait for two tasks instead
+  -- of one; no limit applies, because a prefetched task would count towards it while it waits.
   local function is_backlogged(share)
     local first, for_each = domains[1], 4
     if several or quarantined or share.rest < for_each or share.domain ~= first.name then return false end
@@ -140,15 +141,15 @@ local function claim_entries(request, domains, bounds, now)
     return taken
   end
 
-  -- Whether this call goes on: picks are left, and nothing prevents the next one.
+  -- Whether the claim continues: picks are left, and nothing prevents the next one.
   local function goes_on()
     if left > 0 and (quarantined or examined >= EXAMINE) then status = quarantined and 'quarantine' or 'more' end
     return left > 0 and status == 'ok'
   end
 
-  -- Return how many entries of this queue to claim at once. If its starts are limited, claim one at a time: entries
-  -- that are not started yet would use up the room of other workers. A queue without rivals may get all picks that are
-  -- left.
+  -- Return how many entries of this queue to claim at once. If its starts are limited, the queue's own number in
+  -- `limits` does not apply: entries that are claimed but not started yet would count towards the limit, and other
+  -- workers could start fewer. If there are several picks, a queue without rivals may get all that are left.
   local function most_of(share, has_rivals)
     if several and has_rivals then return 1 end
     if several then return math.min(left, share.is_bounded and bounds.room_one_by_one(share) or left) end
@@ -159,8 +160,9 @@ local function claim_entries(request, domains, bounds, now)
     return math.max(own_at and tonumber(string.match(request.limits, '^%d+', own_at)) or request.limit, 1)
   end
 
-  -- Return the chooser of a domain whose queues are known by name; they take turns. If several picks go to rivals, read
-  -- more than one entry of each queue, so that each queue is read and written once.
+  -- Return the chooser of a domain whose queues are known by name; they take turns. If there are several picks and
+  -- several queues, more than one entry of each queue is read at once, so that each queue is read and written only
+  -- once.
   local function by_rotation(domain)
     local indexes, shares, last, last_at = candidates(domain, bounds), {}, nil, nil
     local states, clock, turn
@@ -232,7 +234,7 @@ local function claim_entries(request, domains, bounds, now)
   end
 
   -- A previous turn returned this entry as one that has to run alone. While it is first in its queue, nothing else is
-  -- claimed. It is claimed when the owner holds nothing, before all others, because its turn had come.
+  -- claimed. Once the owner holds nothing, it is claimed before all others, because it was next when it was found.
   if request.awaited ~= '' then
     local _, queue = names_in(request.awaited)
     local share = queue and share_of(domains, queue)

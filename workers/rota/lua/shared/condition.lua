@@ -2,17 +2,17 @@
 -- masters define it (conditions.lua).
 --   hours  the text is `KNOWN_US FROM_US-TO_US...`: the times at which the queue is open, in order, and until when they
 --          are known
---   lua    the text is a chunk that the check of the configuration has accepted (config/condition_lua.py): it has no
---          loop, calls only `math`, and makes no text longer, so its length limits its cost
+--   lua    the text is a chunk that the check of the configuration has accepted (config/conditions.py): it has no
+--          loops, calls only functions of `math`, and cannot join texts, so its length limits its cost
 -- A definition that is not valid closes the queues that name it, and affects nothing else.
 -- keys     closed conditions counts
 local CONDITIONS, CLOSED = PREFIX .. 'conditions', PREFIX .. 'closed'
 
--- The functions are made for the first queue with a condition. Defining a function takes time in each turn, and most
--- fleets have no conditions.
+-- The functions are created for the first queue with a condition, because creating them takes time in each turn, and
+-- most fleets have no conditions.
 local function make_decider()
   local LONGEST_CONDITION, LONGEST_ERROR = 10000, 200
-  local RECHECK_AFTER, LONGEST_WAIT = 1000000, 5000000 -- microseconds; after that a waiting worker sees a change
+  local RECHECK_AFTER, LONGEST_WAIT = 1000000, 5000000 -- microseconds, until a waiting worker notices a change
   local SCOPE = 'local queue, ready, delayed, running, now = ... ' -- this also prevents bytecode from being loaded
 
   local function closed_for(after, fault)
@@ -30,8 +30,9 @@ local function make_decider()
     return closed_for(known - now)
   end
 
-  -- Return when a chunk that closes the queue now would open it by the clock alone. Search one second ahead in steps of
-  -- 50 ms, then to 1 ms between two steps. A long chunk is not called again, because that would take too long.
+  -- Return in how many microseconds a chunk that closes the queue now would open it, if nothing but the time changed.
+  -- Search the next second in steps of 50 ms, then narrow the result down to 1 ms. A long chunk is not called again,
+  -- because that would take too long.
   local STEP, NEAR, LONGEST_AHEAD = 50000, 1000, 1000
   local function opens_after(text, opens_at)
     if #text > LONGEST_AHEAD or not string.find(text, 'now', 1, true) then return RECHECK_AFTER end

@@ -1,6 +1,6 @@
--- A copy of the data: a transition that runs behind this file changes nothing. Its writes are noted here. Its reads
--- come from the notes, or from the server if there is no note. A command that is not handled here goes to the server,
--- which refuses it if it writes, because the script has `no-writes`. So no write is lost silently.
+-- A copy of the data: a transition that is inserted after this file changes nothing on the server. Its writes are noted
+-- here. Its reads return the notes, or what the server has if there is no note. A command that is not handled here goes
+-- to the server, which refuses it if it writes, because the script has `no-writes`. So no write is lost silently.
 -- `work` counts the arguments of commands and the members that were searched for them. The file is a block, because Lua
 -- allows a function only 200 locals.
 local server, redis, work = redis, nil, 0
@@ -94,7 +94,7 @@ do
   end
 
   -- Return up to `wanted` members from the server with scores in this range that have no note, as { score, member }.
-  -- Noted members at the beginning of the range are skipped once and remembered.
+  -- The number of noted members at the beginning of a range is remembered, so that later calls skip them.
   local PAGE = 20
   local passed_over = {}
   local function untouched(query, key, least, most, wanted)

@@ -32,7 +32,7 @@ local function length(list)
 end
 local function entries_in(queue) return length(ready_lane(queue)) + length(delayed_lane(queue)) end
 
--- Ring if the queue has entries and is not paused. Scripts that pushed entries call this.
+-- As `ring`, but ring only if the queue has entries and is not paused.
 local function ring_if_served(queue)
   if entries_in(queue) == 0 then return 0 end
   if redis.pcall('SISMEMBER', PREFIX .. 'paused', queue) ~= 1 then return ring(queue) end

@@ -51,8 +51,8 @@ do -- a block, because Lua allows a function only 200 locals
   end
 
   -- Seal the current text. `known` is the number of all ends so far. If that is not a valid number, the memory was
-  -- overwritten and starts again. Delete the oldest texts while the others hold `keep` ends, and anything that is not
-  -- one of their numbers.
+  -- overwritten and starts again. Then delete the oldest sealed texts, as long as the newer ones hold at least `keep`
+  -- ends, and remove list items that are not valid numbers.
   local function seal(known)
     if type(known) ~= 'number' or known > LATEST or type(redis.pcall('RPUSH', SEALED, known)) ~= 'number' then
       redis.pcall('HDEL', PREFIX .. 'meta', 'ended')
@@ -106,7 +106,7 @@ do -- a block, because Lua allows a function only 200 locals
   end
 end
 
--- Remove a task whose end was recorded before. Returns the same as `clear_up`.
+-- Remove a task whose end was recorded before. Return what `clear_up` returns.
 local function remove_ended(id, flag, how)
   total(how, redis.call('HDEL', PREFIX .. 'tasks', id))
   return clear_up(id, flag)

@@ -1,6 +1,6 @@
 -- Entries (see rota/protocol/entry.py). A text that no script could have written is not an entry, wherever it is found:
 -- names have the characters of rota/protocol/keys.py, times have at most 16 digits, and the four counters at most 18
--- together, so that a double is exact. The patterns are literals, because every call would have to join their parts.
+-- together, so that a double is exact. The patterns are literals, because joining parts would take time in every call.
 -- Only an entry in an in-flight list can have the mark `b` (see mark_started.lua).
 local ENTRY =
   '^([%w_.:-]+) ([%w_.:-]+) ([idrptc]) ()(%d+) ()(%d+) ()(%d+) (%d+) (%d+) (%d+) ()([-bu%d%u]%d*b?%u?)$'

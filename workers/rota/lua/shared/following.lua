@@ -3,7 +3,7 @@
 -- `members` maps the id of a live task to `GROUP` or `-`, then after a line feed the rest of its chain: for each task a
 -- line `ID QUEUE DUE BYTES` and the body. `group-members:GROUP` has the members that have not ended, with the current
 -- task of each chain. Each end counts once, when the task is removed from that set. A fleet without members does none
--- of this and pays for one check.
+-- of this, apart from one check.
 -- with: ending
 -- keys     group-members:* group:* groups tasks
 local following -- the functions and constants that scripts may use
@@ -19,7 +19,7 @@ if any_members then
   following.ring = ring_if_served -- a turn, which also claims, rings in its own way
 
   -- Return the number of the incarnation for a task with this id: '' for the first task, nil if the id is taken. A
-  -- cancelled task whose entry is still in a lane takes its id, too.
+  -- cancelled task whose entry is still in a lane also occupies its id.
   local function next_incarnation(id)
     if redis.call('HEXISTS', PREFIX .. 'tasks', id) == 1 then return nil end
     local incarnation, tombstones = incarnation_of(id)

@@ -1,9 +1,9 @@
--- Forget idle queues. Queues that are served only by a pattern come and go; one that has been empty for a while leaves
--- no key behind. `idle` has the time since when each of them is empty, as the sweeps found it.
+-- Forget idle queues. Queues that are served only by a pattern come and go; once such a queue has been empty for a
+-- while, all its keys are removed. `idle` maps each empty queue to the time at which a sweep first found it empty.
 -- with: numbers doorbell
 -- keys     counts doorbell:* idle paused queues rates ready served totals
 
--- Return the pattern through which alone a queue is served, or nil.
+-- Return the pattern of a queue that is served only through a pattern, else nil.
 local function pattern_of(queue, servings, now)
   if #servings == 0 then return nil end
   for _, serving in ipairs(servings) do
@@ -13,7 +13,7 @@ local function pattern_of(queue, servings, now)
   return (whole(type(own) == 'string' and own) or 0) <= now and servings[1].name or nil
 end
 
--- Whether a queue has no tasks anywhere, no rate limit delays it, and it is not paused.
+-- Whether a queue has no tasks in any state, is not delayed by a rate limit, and is not paused.
 local function is_empty(queue, now)
   if entries_in(queue) > 0 or redis.pcall('SISMEMBER', PREFIX .. 'paused', queue) == 1 then return false end
   local fields = { 'running:' .. queue, 'delayed:' .. queue, 'dead:' .. queue }
@@ -51,7 +51,8 @@ local function forget(queue, pattern, servings)
   redis.pcall('ZREM', PREFIX .. 'idle', queue)
 end
 
--- Note since when a queue of a pattern is empty, and forget it after `longest` microseconds. Sweeps call this.
+-- Note when a queue of a pattern is first found empty, and forget it once it has been empty for `longest` microseconds.
+-- Sweeps call this.
 local function check_idle(queue, now, longest)
   local servings = any_patterns and servings_of(queue) or {}
   local pattern = pattern_of(queue, servings, now)

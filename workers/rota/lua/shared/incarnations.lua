@@ -16,8 +16,8 @@ if any_incarnations then
     return tonumber(incarnation or ''), tonumber(tombstones or '')
   end
 
-  -- Whether an entry is a tombstone. If `goes` is true, it was removed from its list: count one tombstone less, and
-  -- delete the record with the last tombstone if the current task of this id has ended.
+  -- Whether an entry is a tombstone. If `goes` is true, the entry was removed from its list: count one tombstone less.
+  -- If it was the last one, and the current task of this id has ended, delete the record of the id.
   is_tombstone = function(id, flag, goes)
     local incarnation, tombstones = incarnation_of(id)
     if not incarnation or (tonumber(string.match(flag, '%d+') or '') or 0) >= incarnation then return false end

@@ -1,6 +1,7 @@
--- Leases may have different lengths, on several nodes or before and after a reload. A script that judges other owners
--- uses the longest lease in use, which some node requested within twice its length. `pulse` has that lease and the time
--- of the last such call. A `pulse` of the wrong type stops sweeps, but no renewal.
+-- Leases may have different lengths, on several nodes or before and after a reload. A script that decides about other
+-- owners uses the longest lease in use: the longest one that a node has requested less than twice its length ago.
+-- `pulse` has that lease and the time of the last such request. A `pulse` of the wrong type stops sweeps, but no
+-- renewals.
 -- keys     pulse
 local LONGEST_LEASE = 31 * 86400 * 1000000 -- a month
 local function lease_in_use(lease_text, at_text, now)
@@ -15,9 +16,9 @@ local function note_lease(lease, now)
   redis.pcall('HSET', PREFIX .. 'pulse', 'lease', digits_of(lease), 'lease_at', digits_of(now))
 end
 
--- Return 0|1 whether this poller is the leader for a kind of work, which it does for the whole fleet. It stays leader
--- as long as it calls again within `microseconds`; after that the next caller takes over. `name_field` and
--- `until_field` are fields of `pulse`: the name of the leader, and until when it leads.
+-- Return 0|1 whether this poller is the leader for a kind of work, which one poller does for the whole fleet. It stays
+-- the leader as long as it calls again within `microseconds`; after that the next caller takes over. `name_field` and
+-- `until_field` are the fields of `pulse` with the name of the leader and the time until which it leads.
 local function leads(name, name_field, until_field, microseconds, now)
   if name == '' then return 0 end
   local pulse = PREFIX .. 'pulse'

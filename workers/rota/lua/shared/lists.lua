@@ -20,7 +20,7 @@ local function holder_of(id)
   end
 end
 
--- Return everything that these owners hold: id -> { owner, line }.
+-- Return all tasks in flight: id -> { owner, line }. Only 500 owners are searched.
 local function all_held()
   local held = {}
   for _, owner in ipairs(redis.call('ZRANGE', PREFIX .. 'owners', 0, 499)) do

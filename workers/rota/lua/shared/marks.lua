@@ -1,6 +1,7 @@
 -- Marks for queues of patterns. Masters publish each domain that has patterns: `patterns` maps it to `UNTIL SETTINGS`.
 -- A script that pushes to such a queue marks the queue in these domains, and rings the bells of the names and patterns
--- through which it is served there. A fleet without patterns has none of these functions and pays for one check.
+-- through which it is served there. In a fleet without patterns none of these functions is created; it only makes one
+-- check.
 -- with: matching
 -- keys     idle served times:* turns:*
 local MARK = -1 -- the score of a mark: see shared/turns.lua
@@ -32,8 +33,8 @@ if any_patterns then
     for _, serving in ipairs(servings) do redis.pcall('ZADD', turns_key(serving.domain), MARK, queue) end
   end
 
-  -- Return the names at whose bells the workers of a queue listen: the matching names and patterns, and its own name if
-  -- it is served by that.
+  -- Return the names of the bells at which the workers of a queue listen: the matching names and patterns, and the
+  -- queue's own name if it is served under that, or if nothing matches.
   bell_names = function(queue)
     local names, seen = {}, {}
     for _, serving in ipairs(servings_of(queue)) do

@@ -6,7 +6,7 @@ local function whole(text)
   return number and number <= MOST_WHOLE and number or nil
 end
 
--- For counters, which may be below zero for a while.
+-- As `whole`, for counters: they may be negative for a while, and a missing one is 0.
 local function whole_or_zero(text)
   return text and (whole(text) or string.sub(text, 1, 1) == '-' and -(whole(string.sub(text, 2)) or 0)) or 0
 end

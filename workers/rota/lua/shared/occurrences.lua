@@ -2,7 +2,7 @@
 -- schedule.
 -- with: place
 
--- Return false for an id that is alive or was used before: each occurrence is enqueued once.
+-- Return false, and enqueue nothing, if the id is alive or has a record in `former`: each occurrence is enqueued once.
 local function put_occurrence(id, queue, due, body, now)
   if redis.call('HEXISTS', KEYS[1], id) == 1 or incarnation_of(id) then return false end
   place(new_entry(id, queue, 'p', due, now), body)

@@ -38,8 +38,8 @@ local function end_task(e, how, now, owner, run_record)
   total(how, redis.call('HDEL', PREFIX .. 'tasks', e.id))
 end
 
--- Set a task aside as dead, for people to inspect. It frees its unique key, so that the next enqueue does not have to
--- wait for a person. `dead` and `epitaphs` remember it.
+-- Set a task aside as dead, for people to inspect. Its unique key is freed, so that the next enqueue does not have to
+-- wait for a person. `dead` and `epitaphs` record the task.
 local function bury(e, record, now, owner)
   free_unique_key(e.id, e.flag)
   add_attempt_record(e, record)
@@ -52,7 +52,7 @@ local function bury(e, record, now, owner)
   note_end('dead', now, '-', e.id, e.id .. ' ' .. ticket, '')
 end
 
--- A key of the wrong type has the name of a lane. The task becomes dead, so that it does not delay others.
+-- The death record if the key of a lane has the wrong type. The task becomes dead, so that it does not delay others.
 local UNUSABLE = '{"reason":"unusable_lane","error":"the key of a lane of this queue is not a list: '
   .. 'delete that key, then revive this task"}'
 

@@ -1,4 +1,4 @@
--- Decide whether an occurrence that is due may run. If its schedule says `overlap = "skip"`, it may not while an
+-- Decide whether an occurrence that is due may run. If its schedule has `overlap = "skip"`, it may not run while an
 -- earlier one is alive. Such a schedule has a field in `schedules-alive` with the id of its last occurrence that became
 -- ready. A key of the wrong type prevents nothing.
 -- keys     dead schedules-alive tasks

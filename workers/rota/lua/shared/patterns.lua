@@ -1,5 +1,6 @@
--- Check with one command whether any optional feature is in use. in_use.lua then reads which. This file needs to know
--- whether masters have published patterns (see marks.lua), because without them their functions are not made.
+-- Check with one command whether any optional feature is in use. If so, in_use.lua reads which ones. Only patterns are
+-- checked here already, because the functions for them (see marks.lua) are created only if masters have published
+-- patterns.
 -- keys     events-on former members patterns paused progress waiters
 local FORMER, PROGRESS, EVENTS_ON = PREFIX .. 'former', PREFIX .. 'progress', PREFIX .. 'events-on'
 local WAITERS, PATTERNS, MEMBERS = PREFIX .. 'waiters', PREFIX .. 'patterns', PREFIX .. 'members'

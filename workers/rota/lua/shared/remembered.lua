@@ -2,7 +2,7 @@
 -- with: ends
 local MOST_READ = 3145728 -- bytes per call, which takes milliseconds; the client calls again to search further
 local FOUND_FASTER = 4 -- finding an id in a text takes a quarter of the time of reading it
-local bytes_read, texts, forgotten = 0, {}, nil -- texts by the number of newer ones
+local bytes_read, texts, forgotten = 0, {}, nil -- texts: by the number of newer texts
 
 local function read_text(key)
   local text = redis.pcall('GET', key)
@@ -29,7 +29,7 @@ local function last_position(text, id)
   return position > 0 and position + 1 or nil
 end
 
--- Return the time since when records of an id are not returned.
+-- Return the time up to which the records of an id must not be returned; 0 if there is no such time.
 local function forgotten_at(id)
   forgotten = forgotten or read_text(UNTOLD) or ''
   local position = last_position(forgotten, id)
@@ -51,8 +51,8 @@ local function record_at(text, position, since)
   return about and entry and at > since and about .. ' ' .. entry .. string.gsub(run_record, '\r', '\n') or nil
 end
 
--- Return the record of an id's last end, if it is remembered and not in the `from` newest texts. Else return nil, and
--- the number of texts searched so far if there are more.
+-- Return the record of an id's last end, if it is remembered. The `from` newest texts are skipped. If no record is
+-- found, return nil, and the number of texts searched so far if there are more.
 local function record_of(id, from)
   -- No id has a space, and with one the search would find more of an entry than the id.
   if string.find(id, ' ', 1, true) then return nil end

@@ -4,8 +4,8 @@
 --   PASSED  time up to which all occurrences are processed
 --   LAST    time of the last occurrence that became ready, 0 for none
 --   NEXT    time of the first occurrence after PASSED, 0 if it is not computed yet, `-` if there is none
---   PAUSED  time since when the schedule is paused, 0 if it is not
---   RANK    time since when a node declares this text, 0 if a client stored it
+--   PAUSED  time at which it was paused, 0 if it is not
+--   RANK    time at which a node first declared this text, 0 if a client stored it
 --   AHEAD   times of the occurrences that were enqueued ahead of time, separated by commas, `-` for none
 -- keys     schedules schedules-alive schedules-declared schedules-due
 local SCHEDULES, SCHEDULES_DUE = PREFIX .. 'schedules', PREFIX .. 'schedules-due'
@@ -38,8 +38,9 @@ local function keep_schedule(name, s)
   redis.call('ZADD', SCHEDULES_DUE, s.paused == 0 and whole(s.next) or '+inf', name)
 end
 
--- Make pollers compute the occurrences again, after now, because the text has changed or the schedule was resumed. No
--- occurrence is enqueued twice, even if the clock was set back; if by more than a day, the clock was wrong before.
+-- Make pollers compute the occurrences after now again, because the text has changed or the schedule was resumed. No
+-- occurrence is enqueued twice, even if the clock was set back. If it was set back by more than a day, it was wrong
+-- before, and `last` is ignored.
 local MOST_BACK = 86400 * 1000000
 local function reset_occurrences(s, now)
   if s.last > now + MOST_BACK then s.last = 0 end

@@ -33,9 +33,9 @@ do
       end
     end
 
-    -- Store a result. `kept` is `TTL_MS RESULT`; with 0 the result was refused, and the result of an earlier task of
-    -- this id is deleted. The text comes from a slot that the task may have overwritten: a time that is not a number
-    -- stores nothing.
+    -- Store a result. `kept` is `TTL_MS RESULT`. A TTL of 0 means that the result was refused; then the result of an
+    -- earlier task of this id is deleted. The text comes from a slot that the task may have overwritten: a TTL that is
+    -- not a number counts as 0.
     local function keep_result(id, kept)
       local space = string.find(kept, ' ', 1, true)
       local ttl = space and math.min(tonumber(string.sub(kept, 1, space - 1)) or 0, LATEST) or 0
@@ -94,8 +94,9 @@ do
     end
   end
 
-  -- Settle tasks that are done without a result. `plain` has their lines in the form of the memory of ends. They are
-  -- removed only if all are at the head of the list, in order, or if there is one anywhere in it. Return their entries.
+  -- Settle tasks that are done without a result. `plain` has their lines in the form of the memory of ends. A single
+  -- one may be anywhere in the list. Several are removed only if they are the head of the list, in order. Return the
+  -- entries that were removed.
   local function settle_plain(inflight, n, plain)
     if n == 1 then -- one command instead of two
       local text = string.match(plain, '^\n([^\n]+)\n[^\n]*$')

@@ -1,5 +1,5 @@
--- The settings of a queue as a master published them last: `COST CAP INTERVAL BURST`, then `:CONDITION` if it has one.
--- A queue of a pattern has the settings of the pattern. A queue without valid settings has the defaults: ''.
+-- The settings of a queue that a master published last: `COST CAP INTERVAL BURST`, then `:CONDITION` if it has one. A
+-- queue of a pattern has the settings of the pattern. A queue without valid settings has the defaults: ''.
 -- with: numbers patterns marks
 -- keys     shares
 local LONGEST_SHARE = 250

@@ -1,6 +1,6 @@
 -- Task events: the stream `events` has an entry for each change of a task, written by the transition that makes the
--- change. `events-on` maps each node that has events enabled to the number of events to keep, approximately. If no node
--- has, `report` is nil and costs nothing: `if report then report(...) end`. A stream of the wrong type stops no
+-- change. `events-on` maps each node that has events enabled to the approximate number of events to keep. If no node
+-- has, `report` is nil, and callers skip it: `if report then report(...) end`. A stream of the wrong type stops no
 -- transition.
 -- keys     events tasks
 local report, report_end, task_name_in, reason_in
@@ -40,6 +40,6 @@ if any_events then
     report(how, text, owner ~= '-' and owner, name ~= '-' and name or nil, ran and 1, unpack(runtime))
   end
 
-  -- Return the reason in a death record or in the record of a crash. It is the first field there.
+  -- Return the reason in a death record or in the record of a crash, where it is the first field.
   reason_in = function(record) return string.match(record or '', '"reason": ?"([%w_]+)"') or '' end
 end

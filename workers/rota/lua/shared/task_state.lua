@@ -1,4 +1,4 @@
--- Return the state of a task for `status` and `wait`.
+-- Return the state of a task, for the scripts `status` and `wait`.
 -- with: remembered ticket
 -- keys     dead delayed epitaphs queue:* result:* tasks tickets
 local MOST_SEARCHED = 500

@@ -1,10 +1,10 @@
 -- The queues of a domain with patterns, in the order of their turns, so that a claim does not have to check all of
 -- them. The sorted set `turns:DOMAIN` has these scores and members:
---   -1  marks: names of queues that got entries or room since a claim checked them
+--   -1  marks: names of queues that may have received entries or room since a claim last checked them
 --   0   `TIME TURN QUEUE` for queues that may be served; these texts sort in the order of their turns
 --   T   the same for queues that are closed: until the microsecond T, or with SHUT until a script marks them
 -- `times:DOMAIN` has the times. A queue that comes back starts at the domain's clock, or at its own time if that is
--- later. So a queue gains nothing by being empty, and loses nothing by being forgotten.
+-- later. So a queue gains nothing from having been empty, and loses nothing when it is forgotten.
 -- with: marks virtual_time doorbell tiers
 -- keys     doorbell:*
 local SHUT = LATEST
@@ -46,7 +46,8 @@ if any_patterns then
     return members
   end
 
-  -- Give marked queues their turns, and return the number of marks. A mark may be meant for another master's settings.
+  -- Give marked queues their turns, and return the number of marks. A mark that these settings do not serve is dropped:
+  -- it was made for another master's settings.
   process_marks = function(domain)
     local turns, times = turns_key(domain.name), times_key(domain.name)
     local marks = redis.call('ZRANGE', turns, MARK, MARK, 'BYSCORE', 'LIMIT', 0, MOST_MARKS)

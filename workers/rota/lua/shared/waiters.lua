@@ -2,7 +2,7 @@
 -- `e` for its end. Each client blocks on its own list. The text pushed there, `how id`, only makes it call `wait`
 -- again; see wait.lua. If no client waits, `notify_waiters` is nil.
 -- keys     replies:*
-local REPLIES_MS = 60000 -- after that, the client of a list that was not read counts as gone
+local REPLIES_MS = 60000 -- a client that has not read its list for this long counts as gone
 
 local notify_waiters, wake
 if any_waiters or any_members then

@@ -2,8 +2,8 @@
 -- with: other_ends ticket
 -- keys     delayed tasks tickets
 
--- End an occurrence that must not run. The caller has removed it from `delayed`. It counts as cancelled while it
--- waited.
+-- End an occurrence that must not run, as a task that was cancelled while it waited. The caller has removed it from
+-- `delayed`.
 local function leave_out(e, now)
   local _, _, task = item_names(redis.call('HGET', PREFIX .. 'tasks', e.id) or '')
   e.text = entry_text(e)

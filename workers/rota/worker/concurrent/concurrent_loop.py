@@ -47,8 +47,8 @@ from rota.worker.loop_state import (
 from rota.worker.redis_times import Anchor
 
 _HEARTBEAT_SECONDS: Final = 0.25  # while tasks run, so that a loop which is blocked for a second is noticed
-_QUARANTINE_SECONDS: Final = 1.0  # how often to check whether another worker has taken the entry that is to run alone
-_ALWAYS: Final = 1 << 62  # nothing of a claim is taken back, so it may start however late
+_QUARANTINE_SECONDS: Final = 1.0  # how often to check whether another worker took the entry that has to run alone
+_ALWAYS: Final = 1 << 62  # no claim is taken back, so its tasks may start at any time
 
 
 @dataclass(slots=True, kw_only=True)
@@ -92,8 +92,8 @@ class ConcurrentLoop(WorkerLoop):
         return self._runner.run(self._work())
 
     def close(self) -> None:
-        """Cancel everything that tasks left running in the loop, and close the loop. Tasks that still run end with the
-        process."""
+        """Cancel the asyncio tasks that finished Rota tasks left behind, and close the loop. Rota tasks that still run
+        end with the process."""
         if not self._running:
             self._runner.close()
 
@@ -233,8 +233,8 @@ class ConcurrentLoop(WorkerLoop):
         return self._call(self._ledger.turn(picks, boottime_ns()))
 
     async def _leave_without_slot(self) -> int:
-        """Settle from memory the tasks that have ended. A task has overwritten the slot, so the master cannot see any
-        more what this worker runs."""
+        """Settle finished tasks, based on this process's own records: a task has overwritten the slot, so the master
+        can no longer see what this worker runs."""
         with contextlib.suppress(ServerError):
             await self._connection.run(self._turn(0))
         return EXIT_OVERWRITTEN
@@ -262,7 +262,7 @@ class ConcurrentLoop(WorkerLoop):
         for claim in claims[:starts]:
             self._start(claim, anchor)
         note = self.report.released if self.signals.stop_requested else self.report.given_back
-        for claim in reversed(claims[starts:]):  # Giving back in reverse keeps their order.
+        for claim in reversed(claims[starts:]):  # Giving them back in reverse keeps their order.
             self._finish(Settlement(claim.entry, Release()))
             note(claim.entry)
 
@@ -291,7 +291,7 @@ class ConcurrentLoop(WorkerLoop):
         if isinstance(attempt, Attempt):
             self._ended(attempt)
         else:
-            self._attempts -= 1  # It was counted at its claim, so that no more are claimed than the worker may run.
+            self._attempts -= 1  # It was counted when claimed, so that the worker never claims more than it may run.
         running.record.end()
         task_index = running.record.task_index
         del self._running[task_index]

@@ -69,7 +69,8 @@ class AioBell:
             self._parked = asyncio.create_task(self._listen(), name="rota-bell")
 
     async def leave(self) -> None:
-        """Stop listening. This closes the connection, because the turn that passes the tokens on could ring it."""
+        """Stop listening. This closes the connection, because the turn that passes the tokens on could otherwise ring
+        this bell."""
         parked = self._parked
         self._parked = None
         if parked is not None:
