@@ -52,9 +52,7 @@ def test_an_adopted_item_starts_soon_after_it_was_pushed_or_is_due(
     assert fleet.books_balance()
 
 
-def test_what_waits_in_a_source_is_shown_to_people_and_to_prometheus(
-    fleet: RunningFleet, redis_client: "redis.Redis"
-) -> None:
+def test_waiting_items_of_a_source_are_in_status_and_metrics(fleet: RunningFleet, redis_client: "redis.Redis") -> None:
     later = time.time() + 3600
     redis_client.zadd(f"delayed:{fleet.namespace}", {json.dumps(["id", "default", "note", ["later"]]): later})
     until(lambda: fleet.metrics().total("rota_adopt_waiting_items") == 1, "the gauge")
@@ -86,7 +84,7 @@ def reload_with(fleet: RunningFleet, adopt: dict[str, dict[str, str]]) -> None:
     until(lambda: not fleet.pids("poller") & before and len(fleet.pids("poller", "ready")) == 2, "other pollers")
 
 
-def test_a_source_that_cannot_be_adopted_from_is_refused_with_what_to_do(fleet: RunningFleet) -> None:
+def test_an_unusable_source_is_refused_with_instructions(fleet: RunningFleet) -> None:
     fleet.edit(
         adopt={
             "queue:emial": {},

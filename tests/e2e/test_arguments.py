@@ -86,7 +86,7 @@ def typed_fleet(fleets: Fleets) -> RunningFleet:
     return fleet.start()
 
 
-def everything_arrives_as_it_was_given(fleet: RunningFleet) -> None:
+def annotated_values_arrive_unchanged(fleet: RunningFleet) -> None:
     note, ids = Note(text="n", at=NOW.time()), {"one": UUID(int=1)}
     sent = send_back.using(client=fleet.client).enqueue(
         NOW, Parcel(), Size.SMALL, Size.LARGE, box=(1, 2.5), note=note, **ids
@@ -100,13 +100,13 @@ def everything_arrives_as_it_was_given(fleet: RunningFleet) -> None:
     assert fleet.client.schedules.run_now("typed").result(DEADLINE_SECONDS) == datetime(2026, 5, 1, tzinfo=UTC)
 
 
-def a_program_with_redis_py_alone_enqueues_and_takes(fleet: RunningFleet, slim: Path) -> None:
+def a_program_with_only_redis_py_enqueues_and_claims(fleet: RunningFleet, slim: Path) -> None:
     done = run(slim, "python", "-c", SLIM, fleet.url, fleet.namespace)
     assert done.returncode == 0, done.stderr
-    told = json.loads(done.stdout)
-    assert (told["doubled"], told["awaited"], told["taken"]) == (42, 16, [4])
-    assert "converting it requires msgspec, which is not installed: pip install msgspec" in told["typed"]
-    status = fleet.client.wait(told["wrong"], DEADLINE_SECONDS)
+    output = json.loads(done.stdout)
+    assert (output["doubled"], output["awaited"], output["taken"]) == (42, 16, [4])
+    assert "converting it requires msgspec, which is not installed: pip install msgspec" in output["typed"]
+    status = fleet.client.wait(output["wrong"], DEADLINE_SECONDS)
     assert (status.state, status.attempt) == ("dead", 1)
     assert status.death is not None
     assert status.death["reason"] == "arguments"
@@ -115,18 +115,18 @@ def a_program_with_redis_py_alone_enqueues_and_takes(fleet: RunningFleet, slim: 
     )
 
 
-def a_command_says_what_to_install(slim: Path) -> None:
+def a_command_names_the_package_to_install(slim: Path) -> None:
     done = run(slim, "rota", "run")
     assert (done.returncode, done.stdout) == (78, "")
     assert "this command needs click, which is not installed: pip install rota" in done.stderr
     assert "Traceback" not in done.stderr
 
 
-def test_arguments_arrive_as_they_were_given_or_not_at_all(fleets: Fleets, slim: Path) -> None:
+def test_arguments_arrive_unchanged_or_are_refused(fleets: Fleets, slim: Path) -> None:
     fleet = typed_fleet(fleets)
-    everything_arrives_as_it_was_given(fleet)
-    a_program_with_redis_py_alone_enqueues_and_takes(fleet, slim)
-    a_command_says_what_to_install(slim)
+    annotated_values_arrive_unchanged(fleet)
+    a_program_with_only_redis_py_enqueues_and_claims(fleet, slim)
+    a_command_names_the_package_to_install(slim)
     with pytest.raises(rota.InvalidArguments, match="at is a datetime without a time zone"):
         remind.using(client=fleet.client).enqueue(NOW.replace(tzinfo=None))
     assert fleet.books_balance()

@@ -39,7 +39,7 @@ OLD_INFO = b"# Server\r\nredis_version:6.2.14\r\nredis_mode:standalone\r\n"
         ('redis_url = "http://localhost"', "redis_url: "),
     ],
 )
-def test_a_faulty_file_is_refused_with_78_and_every_fault(tmp_path: Path, text: str, message: str) -> None:
+def test_run_exits_with_78_for_a_faulty_file(tmp_path: Path, text: str, message: str) -> None:
     (tmp_path / "rota.toml").write_text(text)
     done = run_rota(tmp_path, "run")
     assert (done.returncode, done.stdout) == (78, "")
@@ -50,18 +50,18 @@ def test_a_faulty_file_is_refused_with_78_and_every_fault(tmp_path: Path, text: 
 # Servers
 
 
-def test_no_server_is_69(tmp_path: Path, namespace: str) -> None:
+def test_run_exits_with_69_without_a_server(tmp_path: Path, namespace: str) -> None:
     url = f"redis://127.0.0.1:{free_port()}/0"
     fleet = RunningFleet(url, namespace, tmp_path)
     done = fleet.rota("run")
     assert (done.returncode, done.stdout) == (69, "")
-    [said] = [line for line in done.stderr.splitlines() if line.startswith("rota: error: ")]
-    assert url in said
-    assert "not reachable" in said
+    [error_line] = [line for line in done.stderr.splitlines() if line.startswith("rota: error: ")]
+    assert url in error_line
+    assert "not reachable" in error_line
     assert fleet.processes() == []
 
 
-def test_a_server_that_evicts_keys_is_78(server: Server, tmp_path: Path, namespace: str) -> None:
+def test_run_exits_with_78_if_the_server_evicts_keys(server: Server, tmp_path: Path, namespace: str) -> None:
     (tmp_path / "server").mkdir()
     evicting = Server(server.binary, tmp_path / "server", maxmemory_policy="allkeys-lru").start()
     try:
@@ -73,7 +73,7 @@ def test_a_server_that_evicts_keys_is_78(server: Server, tmp_path: Path, namespa
     assert "set maxmemory-policy noeviction" in done.stderr
 
 
-def test_a_server_too_old_is_78(tmp_path: Path, namespace: str) -> None:
+def test_run_exits_with_78_if_the_server_is_too_old(tmp_path: Path, namespace: str) -> None:
     with old_server() as url:
         done = RunningFleet(url, namespace, tmp_path).rota("run")
     assert done.returncode == 78
@@ -93,7 +93,7 @@ def locked(server: Server, tmp_path_factory: pytest.TempPathFactory) -> Iterator
 @pytest.mark.parametrize(
     "command", [("run",), ("check",), ("queue", "ls"), ("audit",), ("dead", "ls"), ("task", "show", "x")]
 )
-def test_a_server_that_wants_a_password_is_69_with_where_to_give_it(
+def test_commands_exit_with_69_if_the_server_requires_a_password(
     locked: Server, tmp_path: Path, namespace: str, command: tuple[str, ...]
 ) -> None:
     done = RunningFleet(locked.url, namespace, tmp_path).rota(*command)
@@ -103,7 +103,7 @@ def test_a_server_that_wants_a_password_is_69_with_where_to_give_it(
 
 
 @pytest.mark.parametrize("database", [0, 3])
-def test_a_producer_without_the_password_is_told_that_it_needs_one(
+def test_enqueue_without_the_password_fails_with_the_reason(
     locked: Server, tmp_path: Path, namespace: str, database: int
 ) -> None:
     url = f"{locked.url[:-1]}{database}"
@@ -116,7 +116,7 @@ def test_a_producer_without_the_password_is_told_that_it_needs_one(
         fleet.client.enqueue("note", queue="default")
 
 
-def test_a_wrong_password_is_69_and_not_told(locked: Server, tmp_path: Path, namespace: str) -> None:
+def test_check_exits_with_69_for_a_wrong_password_and_hides_it(locked: Server, tmp_path: Path, namespace: str) -> None:
     url = locked.url.replace("://", "://:opensaysme@")
     done = RunningFleet(url, namespace, tmp_path).rota("check", "--no-imports")
     assert done.returncode == 69
@@ -124,9 +124,7 @@ def test_a_wrong_password_is_69_and_not_told(locked: Server, tmp_path: Path, nam
     assert "opensaysme" not in done.stderr
 
 
-def test_a_server_that_does_not_know_auth_has_us_repeat_no_password(
-    server: Server, tmp_path: Path, namespace: str
-) -> None:
+def test_no_password_is_shown_if_the_server_does_not_know_auth(server: Server, tmp_path: Path, namespace: str) -> None:
     (tmp_path / "server").mkdir()
     deaf = Server(server.binary, tmp_path / "server", rename_command='AUTH ""').start()
     try:
@@ -169,10 +167,10 @@ def _talk(connected: socket.socket) -> None:
     while received := connected.recv(65_536):
         reader.feed(received)
         while command := reader.gets():
-            connected.sendall(_answer(command))
+            connected.sendall(_reply_to(command))
 
 
-def _answer(command: list[bytes]) -> bytes:
+def _reply_to(command: list[bytes]) -> bytes:
     match command[0].upper():
         case b"INFO":
             return b"$%d\r\n%s\r\n" % (len(OLD_INFO), OLD_INFO)
@@ -196,16 +194,14 @@ def _answer(command: list[bytes]) -> bytes:
         ("import rota\n@rota.task(queue='lost')\ndef f(): ...", "'lost'"),
     ],
 )
-def test_a_module_that_cannot_serve_is_78_and_the_queue_keeps_its_tasks(
-    fleets: Fleets, module: str, message: str
-) -> None:
+def test_run_exits_with_78_for_a_broken_module_and_keeps_tasks(fleets: Fleets, module: str, message: str) -> None:
     fleet = fleets.make()
     (fleet.folder / "tasks.py").write_text(module)
     task_id = fleet.client.enqueue("note", queue="default").id
     done = fleet.rota("run")
     assert done.returncode == 78
-    [said] = [line for line in done.stderr.splitlines() if line.startswith("rota: error: ")]
-    assert message in said
+    [error_line] = [line for line in done.stderr.splitlines() if line.startswith("rota: error: ")]
+    assert message in error_line
     assert fleet.processes() == []
     assert fleet.client.status(task_id).state == "ready"
 
@@ -240,7 +236,7 @@ UNFIT = {
 
 
 @pytest.mark.parametrize("delayed", [False, True])
-def test_a_pushed_item_that_cannot_run_is_dead_with_its_reason_and_its_bytes(
+def test_a_pushed_item_that_cannot_run_is_dead_with_its_reason(
     fleet: RunningFleet, redis_client: "redis.Redis", delayed: bool
 ) -> None:
     queue = "late" if delayed else "default"
@@ -265,7 +261,7 @@ def test_a_pushed_item_that_cannot_run_is_dead_with_its_reason_and_its_bytes(
     assert fleet.books_balance()
 
 
-def test_the_client_refuses_before_anything_is_sent(fleet: RunningFleet, redis_client: "redis.Redis") -> None:
+def test_the_client_refuses_invalid_calls_before_sending(fleet: RunningFleet, redis_client: "redis.Redis") -> None:
     accepted = redis_client.hgetall(Keys(fleet.namespace).totals)
     client = fleet.client
     with pytest.raises(InvalidArguments, match="set"):
@@ -298,7 +294,7 @@ def test_the_client_refuses_before_anything_is_sent(fleet: RunningFleet, redis_c
         (["note", "--kwargs", "label=1"], "--kwargs is not JSON"),
     ],
 )
-def test_the_command_line_refuses_with_2_before_anything_is_sent(
+def test_the_command_line_refuses_invalid_calls_with_exit_code_2(
     fleet: RunningFleet, redis_client: "redis.Redis", arguments: list[str], message: str
 ) -> None:
     accepted = redis_client.hgetall(Keys(fleet.namespace).totals)
@@ -308,7 +304,7 @@ def test_the_command_line_refuses_with_2_before_anything_is_sent(
     assert redis_client.hgetall(Keys(fleet.namespace).totals) == accepted
 
 
-def test_names_of_items_are_judged_like_everybodys(fleet: RunningFleet, redis_client: "redis.Redis") -> None:
+def test_invalid_ids_of_pushed_items_are_replaced(fleet: RunningFleet, redis_client: "redis.Redis") -> None:
     item = json.dumps(["an id {with} spaces", "default", "note", ["renamed"]])
     redis_client.rpush(Keys(fleet.namespace).ready_lane("default"), item)
     [start] = fleet.wait_for("start", label="renamed")

@@ -30,16 +30,14 @@ def _until_ended(handle: rota.Handle[None]) -> None:
     until(lambda: handle.status().state not in ("running", "ready", "scheduled"), "its end")
 
 
-def test_a_running_task_is_told_at_once_and_ends_as_cancelled_without_a_retry(
-    fleet: RunningFleet, measured: Measure
-) -> None:
+def test_a_running_task_is_cancelled_at_once_and_not_retried(fleet: RunningFleet, measured: Measure) -> None:
     took = []
     for number in range(ROUNDS):
         handle = _start(fleet, f"task{number}", "linger_in_loop" if number % 4 == 0 else "linger")
-        asked_at = time.time()
+        requested_at = time.time()
         assert handle.cancel() == "running"
-        [told] = fleet.wait_for("cancelled", label=f"task{number}")
-        took.append(told.at - asked_at)
+        [line] = fleet.wait_for("cancelled", label=f"task{number}")
+        took.append(line.at - requested_at)
         _until_ended(handle)
     measured("seconds from cancel() to Cancelled in the task, median", statistics.median(took))
     measured("seconds from cancel() to Cancelled in the task, p99", sorted(took)[ROUNDS * 99 // 100 - 1])
@@ -48,7 +46,7 @@ def test_a_running_task_is_told_at_once_and_ends_as_cancelled_without_a_retry(
     assert fleet.books_balance()
 
 
-def test_what_a_task_does_with_it_decides_how_it_ends_and_its_end_frees_its_unique_key(fleet: RunningFleet) -> None:
+def test_a_cancelled_task_may_still_return_and_frees_its_key(fleet: RunningFleet) -> None:
     unique = functools.partial(fleet.client.enqueue, "linger", args=["unique"], queue="default", unique=True)
     first = unique()
     fleet.wait_for("start", label="unique")
@@ -69,17 +67,17 @@ def test_what_a_task_does_with_it_decides_how_it_ends_and_its_end_frees_its_uniq
     assert all(len(fleet.journal("start", label=how)) == 1 for how in handles)
 
 
-def test_one_that_does_not_listen_is_killed_after_the_time_asked_and_charged_with_nothing(fleet: RunningFleet) -> None:
+def test_a_task_that_ignores_its_cancellation_is_killed(fleet: RunningFleet) -> None:
     handle = _start(fleet, "stubborn", how="goes on")
     before = fleet.workers()
     handle.cancel()
     fleet.wait_for("cancelled", label="stubborn")
-    asked_at = time.time()
-    said = fleet.rota("task", "cancel", handle.id, "--kill-after", "0.5")
-    assert said.returncode == 0, said.stderr
-    assert "killed if it has not ended 0.5 s later" in said.stderr
+    requested_at = time.time()
+    result = fleet.rota("task", "cancel", handle.id, "--kill-after", "0.5")
+    assert result.returncode == 0, result.stderr
+    assert "killed if it has not ended 0.5 s later" in result.stderr
     _until_ended(handle)
-    assert time.time() - asked_at > 0.5
+    assert time.time() - requested_at > 0.5
     [killed] = until(lambda: fleet.log("worker.killed"))
     assert (killed["reason"], killed["limit"], killed["limit_value"]) == ("cancelled", "kill_after", 0.5)
     assert "linger (" in killed["stack"]
@@ -91,7 +89,7 @@ def test_one_that_does_not_listen_is_killed_after_the_time_asked_and_charged_wit
     assert (audit["cancelled"], audit["live"], audit["missing"]) == (1, 0, 0)
 
 
-def test_the_task_that_follows_a_cancelled_one_hears_nothing_of_it(fleets: Fleets) -> None:
+def test_the_task_after_a_cancelled_one_is_not_affected(fleets: Fleets) -> None:
     fleet = fleets.start(workers=1)
     for number in range(20):
         handle = _start(fleet, f"first{number}")
@@ -110,7 +108,7 @@ def _kill_connections(client: redis.Redis, name: str) -> int:
     return sum(client.client_kill_filter(_id=number) for number in named)
 
 
-def test_an_order_that_comes_while_the_masters_line_is_cut_is_told_when_it_is_back(
+def test_a_cancel_during_a_lost_connection_arrives_after_reconnecting(
     fleet: RunningFleet, redis_client: redis.Redis
 ) -> None:
     for number in range(5):
@@ -123,7 +121,7 @@ def test_an_order_that_comes_while_the_masters_line_is_cut_is_told_when_it_is_ba
     until(fleet.is_whole)
 
 
-def test_a_task_whose_order_is_lost_is_told_at_the_next_renewal(fleets: Fleets, redis_client: redis.Redis) -> None:
+def test_a_lost_cancel_order_takes_effect_at_the_next_renewal(fleets: Fleets, redis_client: redis.Redis) -> None:
     fleet = fleets.start(lease={"seconds": 4, "renew_seconds": 0.5})
     node = fleet.status()["node"]
     redis_client.set(f"{{{fleet.namespace}}}:orders:{node}", "no list, so that no order reaches the master")
@@ -138,7 +136,7 @@ def test_a_task_whose_order_is_lost_is_told_at_the_next_renewal(fleets: Fleets, 
     until(fleet.is_whole)
 
 
-def test_an_order_for_a_node_that_is_no_more_does_not_stay(fleets: Fleets, redis_client: redis.Redis) -> None:
+def test_an_order_for_a_dead_node_expires(fleets: Fleets, redis_client: redis.Redis) -> None:
     fleet = fleets.start(lease={"seconds": 4, "renew_seconds": 1})
     handle = _start(fleet, "task")
     fleet.kill_all()

@@ -71,7 +71,7 @@ def _recalled_for(fleet: RunningFleet, long_ones: Collection[str]) -> list[str]:
     return [line["task_id"] for line in fleet.log("claim.recalled") if line["task_id"] in long_ones]
 
 
-def test_what_was_claimed_with_a_long_task_is_run_by_others_meanwhile(fleets: Fleets, measured: Measure) -> None:
+def test_tasks_claimed_behind_a_long_one_run_in_other_workers(fleets: Fleets, measured: Measure) -> None:
     fleet = fleets.start(log={"level": "debug", "tasks": "failures"})
     seconds: dict[str, float] = {}
     while len(seconds) < ROUNDS or not _recalled_for(fleet, seconds):
@@ -84,7 +84,7 @@ def test_what_was_claimed_with_a_long_task_is_run_by_others_meanwhile(fleets: Fl
     assert fleet.books_balance()
 
 
-def test_what_was_finished_before_a_long_task_is_settled_while_that_runs(fleets: Fleets, measured: Measure) -> None:
+def test_tasks_finished_before_a_long_one_are_settled_while_it_runs(fleets: Fleets, measured: Measure) -> None:
     fleet = fleets.start(workers=1)
     seconds: list[float] = []
     in_one_claim = 0
@@ -103,7 +103,7 @@ def test_what_was_finished_before_a_long_task_is_settled_while_that_runs(fleets:
     assert fleet.books_balance()
 
 
-def test_an_outcome_that_a_recall_settled_while_its_hooks_ran_is_not_called_stale(fleets: Fleets) -> None:
+def test_an_outcome_settled_by_a_recall_is_not_logged_as_stale(fleets: Fleets) -> None:
     fleet = fleets.make(imports=["tasks", "hooks"], workers=1)
     (fleet.folder / "hooks.py").write_text(SLOW_HOOK)
     fleet.start()
@@ -118,7 +118,7 @@ def test_an_outcome_that_a_recall_settled_while_its_hooks_ran_is_not_called_stal
 
 
 @pytest.mark.timeout(2 * DRAIN_SECONDS)
-def test_no_finished_task_of_a_killed_worker_runs_again_and_what_follows_its_group_does_once(
+def test_no_finished_task_of_a_killed_worker_runs_again(
     fleets: Fleets, redis_client: redis.Redis, measured: Measure
 ) -> None:
     # Healthy at once: more than a hundred sudden deaths a minute would slow the pool down.

@@ -17,7 +17,7 @@ from support.waiting import until
 ORDERS = 20
 
 
-def test_everything_that_the_shop_queued_by_hand_is_done_once_by_the_fleet(
+def test_the_fleet_runs_every_task_of_the_shop_once(
     server: Server, namespace: str, tmp_path: Path, redis_client: "redis.Redis"
 ) -> None:
     ignored = shutil.ignore_patterns("*.jsonl", ".rota", "__pycache__")

@@ -40,7 +40,7 @@ def release_all(fleet: RunningFleet) -> None:
     (fleet.shared / "release-all").touch()
 
 
-def test_a_hundred_tasks_of_one_process_are_cancelled_limited_and_tried_again_each_on_its_own(
+def test_tasks_of_one_process_are_cancelled_limited_and_retried_separately(
     fleet: RunningFleet,
 ) -> None:
     [worker] = fleet.workers()
@@ -65,7 +65,7 @@ def test_a_hundred_tasks_of_one_process_are_cancelled_limited_and_tried_again_ea
     assert fleet.books_balance()
 
 
-def test_a_hard_limit_ends_the_process_and_is_charged_to_one_task_alone(fleet: RunningFleet) -> None:
+def test_a_hard_limit_ends_the_process_and_counts_against_one_task(fleet: RunningFleet) -> None:
     over = named(fleet, "attend_too_long")
     others = [attend(fleet, f"other-{n}") for n in range(19)]
     for handle in others:
@@ -79,7 +79,7 @@ def test_a_hard_limit_ends_the_process_and_is_charged_to_one_task_alone(fleet: R
     assert fleet.books_balance()
 
 
-def test_what_a_killed_worker_had_in_hand_starts_again_once_and_nothing_that_had_ended(fleet: RunningFleet) -> None:
+def test_only_running_tasks_of_a_killed_worker_start_again(fleet: RunningFleet) -> None:
     ended = [fleet.client.enqueue("note", args=[f"ended-{n}"], queue="default") for n in range(50)]
     running = [attend(fleet, f"running-{n}") for n in range(PLACES)]
     for handle in running:
@@ -94,7 +94,7 @@ def test_what_a_killed_worker_had_in_hand_starts_again_once_and_nothing_that_had
     assert fleet.books_balance()
 
 
-def test_a_poison_among_many_is_dead_after_its_three_crashes_and_all_others_end(fleet: RunningFleet) -> None:
+def test_a_poison_task_is_dead_after_three_crashes_and_others_end(fleet: RunningFleet) -> None:
     others = [attend(fleet, f"other-{n}") for n in range(PLACES - 1)]
     poison = attend(fleet, "poison", "kills")
     until(lambda: fleet.log("worker.exited"), "the first crash")
@@ -106,7 +106,7 @@ def test_a_poison_among_many_is_dead_after_its_three_crashes_and_all_others_end(
     assert fleet.books_balance()
 
 
-def test_who_holds_up_the_loop_is_named_with_its_stack_and_counted(fleet: RunningFleet) -> None:
+def test_a_task_that_blocks_the_loop_is_logged_with_its_stack(fleet: RunningFleet) -> None:
     other = attend(fleet, "other")
     fleet.wait_for("start", id=other.id)
     blocker = attend(fleet, "blocker", "blocks")

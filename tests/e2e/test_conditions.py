@@ -24,7 +24,7 @@ def closed(fleet: RunningFleet) -> list[tuple[str, str, str]]:
     return [(row["queue"], row["condition"], row["error"]) for row in fleet.status()["closed"]]
 
 
-def test_a_queue_opens_and_closes_by_itself_while_others_are_served(fleets: Fleets) -> None:
+def test_a_condition_opens_and_closes_only_its_queue(fleets: Fleets) -> None:
     opens = time.time() + 10
     text = f"-- a window\nlocal age = now - {opens:.6f}\nreturn age >= 0 and age < {OPEN_SECONDS}\n"
     fleet = fleets.make(tiers=TIERS, queues=QUEUES, conditions={"window": {"lua": "window.lua"}}, lease=OFTEN)
@@ -53,7 +53,7 @@ def test_a_queue_opens_and_closes_by_itself_while_others_are_served(fleets: Flee
     until(lambda: not closed(fleet), "a master that says that nothing is closed")
 
 
-def test_a_bad_condition_is_refused_and_one_that_fails_closes_its_queue_only(fleets: Fleets) -> None:
+def test_bad_conditions_are_refused_and_failing_ones_close_their_queue(fleets: Fleets) -> None:
     fleet = fleets.start(tiers=TIERS, queues=QUEUES, conditions=lua("return true"), lease=OFTEN)
     fleet.edit(conditions=lua("while true do end"))
     refused = fleet.rota("reload")

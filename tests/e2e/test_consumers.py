@@ -50,7 +50,7 @@ def most_at_once(spans: list[tuple[float, float]]) -> int:
     return max(accumulate(step for _, step in steps))
 
 
-def test_consumers_and_workers_share_queues_and_their_caps_and_each_task_is_done_once(
+def test_consumers_and_workers_share_queues_and_caps_without_duplicates(
     fleets: Fleets, redis_client: "redis.Redis"
 ) -> None:
     def done() -> int:

@@ -100,7 +100,7 @@ def start(tmp_path: Path) -> Iterator[Start]:
         demo.process.wait()
 
 
-def test_the_demo_proves_that_nothing_is_lost_though_a_worker_is_killed(start: Start) -> None:
+def test_the_demo_loses_nothing_when_a_worker_is_killed(start: Start) -> None:
     demo = start("--seconds", "6", "--json")
 
     assert demo.wait() == 0, demo.err
@@ -120,7 +120,7 @@ def test_the_demo_proves_that_nothing_is_lost_though_a_worker_is_killed(start: S
     assert demo.is_gone()
 
 
-def test_with_keep_it_stays_up_with_addresses_that_answer_until_ctrl_c(start: Start) -> None:
+def test_with_keep_the_demo_runs_until_ctrl_c(start: Start) -> None:
     demo = start("--seconds", "5", "--keep")
     metrics = demo.wait_for(r"metrics +(http://\S+)").group(1)
     redis_url, namespace = demo.wait_for(r"Redis +(\S+), namespace (\w+)").groups()
@@ -149,7 +149,7 @@ def test_an_interrupted_demo_stops_everything_and_leaves_nothing(start: Start, n
     assert demo.is_gone()
 
 
-def test_it_can_be_interrupted_before_the_fleet_is_ready(start: Start) -> None:
+def test_the_demo_can_be_interrupted_before_the_fleet_is_ready(start: Start) -> None:
     demo = start("--seconds", "60")
     demo.wait_for(r"starting a Valkey")
     demo.process.send_signal(signal.SIGINT)
@@ -159,7 +159,7 @@ def test_it_can_be_interrupted_before_the_fleet_is_ready(start: Start) -> None:
 
 
 @pytest.mark.parametrize("number", [None, signal.SIGTERM], ids=["ctrl-c", "TERM"])
-def test_in_a_terminal_it_is_rota_top_with_what_the_demo_does(tmp_path: Path, number: int | None) -> None:
+def test_in_a_terminal_the_demo_shows_rota_top(tmp_path: Path, number: int | None) -> None:
     mark = {"TMPDIR": str(tmp_path), "HOME": str(tmp_path), "ROTA_REDIS_URL": _NOBODY}
     with in_terminal([_ROTA, "demo", "--seconds", "60"], tmp_path, {**os.environ, **mark}) as terminal:
         terminal.wait_for("sold-email")
@@ -184,7 +184,7 @@ def test_nothing_survives_a_demo_that_is_killed(start: Start) -> None:
     until(lambda: not demo.left(), "processes survive", DEADLINE_SECONDS)
 
 
-def test_a_fleet_that_dies_is_named_and_the_journals_stay(start: Start) -> None:
+def test_a_dead_fleet_is_reported_and_the_journals_stay(start: Start) -> None:
     demo = start("--seconds", "60")
     demo.wait_for(r"sold and expired mails at once")
     [master] = [process for process in demo.left() if process.cmdline()[0] == "rota: master (demo)"]
@@ -196,7 +196,7 @@ def test_a_fleet_that_dies_is_named_and_the_journals_stay(start: Start) -> None:
     until(lambda: not demo.left(), "processes survive", DEADLINE_SECONDS)
 
 
-def test_tasks_that_never_run_are_named_and_the_exit_code_says_no(start: Start) -> None:
+def test_tasks_that_never_ran_fail_the_demo(start: Start) -> None:
     demo = start("--seconds", "5")
     demo.wait_for(r"ready; status page")
     config = next(demo.folder.glob("rota-demo-*/rota.toml"))
@@ -215,7 +215,7 @@ def test_tasks_that_never_run_are_named_and_the_exit_code_says_no(start: Start) 
     assert not demo.left()
 
 
-def test_without_the_wheel_it_says_what_to_install() -> None:
+def test_without_the_wheel_the_error_names_the_package_to_install() -> None:
     program = "import rota_supervisor.embedded as embedded; embedded.DISTRIBUTION = 'a-wheel-that-nobody-has';"
     program += "import sys; sys.argv = ['rota', 'demo']; from rota_supervisor.__main__ import main; main()"
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=False)

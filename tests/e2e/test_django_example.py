@@ -170,8 +170,8 @@ def test_no_connection_outlives_its_task(shop: Shop) -> None:
     assert database not in opened
 
 
-def test_tasks_of_djangos_framework_run_and_tell_their_results(shop: Shop) -> None:
-    told = shop.manage(
+def test_tasks_of_the_django_framework_run_and_return_results(shop: Shop) -> None:
+    output = shop.manage(
         "shell",
         "--verbosity=0",
         "-c",
@@ -186,20 +186,20 @@ print(json.dumps([added.return_value, told.return_value == [told.id, 1, "hi"], f
 print(json.dumps([failed.errors[0].exception_class.__name__, "in fail" in failed.errors[0].traceback]))
 print(json.dumps(add.get_result(added.id).status))""",
     )
-    assert [json.loads(line) for line in told.splitlines()] == [
+    assert [json.loads(line) for line in output.splitlines()] == [
         [5, True, "FAILED", 1],
         ["ValueError", True],
         "SUCCESSFUL",
     ]
 
 
-def test_manage_py_rota_is_rota_with_the_settings_of_the_project(shop: Shop) -> None:
+def test_manage_py_rota_uses_the_settings_of_the_project(shop: Shop) -> None:
     assert json.loads(shop.manage("rota", "status", "--json"))["fleet"] == "shop"
     assert {"confirm_order", "orders.tasks.add"} <= set(json.loads(shop.manage("rota", "check", "--json"))["tasks"])
     assert "default" in shop.manage("rota", "--settings=shop.settings", "queue", "ls")
 
 
-def test_wrong_settings_are_told_before_anything_starts(shop: Shop) -> None:
+def test_wrong_settings_are_reported_before_anything_starts(shop: Shop) -> None:
     (shop.folder / "wrong.py").write_text("from shop.settings import *\nROTA['redis_ulr'] = ROTA.pop('redis_url')\n")
     done = subprocess.run(
         [sys.executable, "manage.py", "rota", "run", "--settings", "wrong"],

@@ -45,31 +45,31 @@ def test_then_starts_once_after_the_last_end(fleet: RunningFleet, measured: Meas
     check_followed_once(fleet.journal(), label)
 
 
-def _of_all_ends(label: str) -> list[Call[None]]:
+def _members_with_all_ends(label: str) -> list[Call[None]]:
     """Members that end in each way there is; the last of them waits in a paused queue."""
     cancelled: Call[None] = Call("note", [label], queue="late", id=f"cancelled {label}".replace(" ", "-"))
     expired: Call[None] = Call("note", [label], queue="late", expires=0.001)
     return [*notes(label, 3), Call("give_up", [label], queue="default"), cancelled, expired]
 
 
-@pytest.mark.parametrize("minds_the_dead", [False, True])
-def test_members_may_end_in_any_way_and_one_of_the_two_follows(fleet: RunningFleet, minds_the_dead: bool) -> None:
-    label = f"mixed {minds_the_dead}"
+@pytest.mark.parametrize("has_on_dead", [False, True])
+def test_after_any_mix_of_ends_exactly_one_follower_starts(fleet: RunningFleet, has_on_dead: bool) -> None:
+    label = f"mixed {has_on_dead}"
     sorry: Call[None] = Call("note", [f"sorry {label}"], queue="default")
     fleet.client.pause("late")
-    members = _of_all_ends(label)
-    handle = fleet.client.enqueue(rota.group(members, then=after(label), on_dead=sorry if minds_the_dead else None))
+    members = _members_with_all_ends(label)
+    handle = fleet.client.enqueue(rota.group(members, then=after(label), on_dead=sorry if has_on_dead else None))
     until(lambda: handle.status().left == 2, "the end of what is not paused")
     assert fleet.client.cancel(str(members[-2].id)) == "cancelled"
     fleet.client.resume("late")
     ended = handle.wait(30)
     assert (ended.done, ended.dead, ended.cancelled, ended.expired) == (3, 1, 1, 1)
-    [started] = fleet.wait_for("start", label=f"{'sorry' if minds_the_dead else 'after'} {label}")
+    [started] = fleet.wait_for("start", label=f"{'sorry' if has_on_dead else 'after'} {label}")
     assert started.id == ended.followed_by
     assert len([line for line in fleet.journal("start") if line.label.endswith(f" {label}")]) == 1
 
 
-def test_a_group_ends_after_what_was_added_while_it_ran_and_takes_nothing_more(fleet: RunningFleet) -> None:
+def test_a_group_ends_after_members_added_while_it_ran(fleet: RunningFleet) -> None:
     handle = fleet.client.enqueue(rota.group([Call("hold", ["added"], queue="default")], then=after("added")))
     fleet.wait_for("start", label="added")
     for _ in range(3):
@@ -84,7 +84,7 @@ def test_a_group_ends_after_what_was_added_while_it_ran_and_takes_nothing_more(f
         handle.add(notes("added", 1))
 
 
-def test_a_cancelled_group_ends_what_runs_and_what_waits_and_nothing_follows(fleet: RunningFleet) -> None:
+def test_cancelling_a_group_cancels_all_members_and_nothing_follows(fleet: RunningFleet) -> None:
     fleet.client.pause("late")
     running: list[Call[None]] = [Call("linger", ["cancelled"], queue="default")]
     handle = fleet.client.enqueue(rota.group([*running, *notes("waits", 20, "late")], then=after("cancelled")))
@@ -97,7 +97,7 @@ def test_a_cancelled_group_ends_what_runs_and_what_waits_and_nothing_follows(fle
     assert not fleet.journal("start", label="after cancelled")
 
 
-def test_a_chain_is_one_member_and_goes_on_step_by_step(fleet: RunningFleet) -> None:
+def test_a_chain_is_one_member_and_runs_in_order(fleet: RunningFleet) -> None:
     chain = rota.chain(*(Call("note", [f"step {number}"], queue="default") for number in range(5)))
     handle = fleet.client.enqueue(rota.group([chain, chain], then=rota.chain(after("chains"), after("that"))))
     assert handle.wait(30).total == 2
@@ -112,7 +112,7 @@ def test_a_chain_is_one_member_and_goes_on_step_by_step(fleet: RunningFleet) -> 
     assert max(line.at for line in steps) < first.at < second.at
 
 
-def test_it_is_shown_while_it_runs(fleet: RunningFleet) -> None:
+def test_a_group_is_shown_while_it_runs(fleet: RunningFleet) -> None:
     held: Call[None] = Call("hold", ["shown"], queue="default")
     handle = fleet.client.enqueue(rota.group([held, *notes("quick", 3)], then=after("shown"), id="shown"))
     until(lambda: handle.status().left == 1, "the end of the others")

@@ -37,7 +37,7 @@ def act(fleet: RunningFleet, **order: object) -> tuple[int, dict[str, Any]]:
             return refusal.code, json.load(refusal)
 
 
-def test_a_pool_is_scaled_and_a_task_revived_by_who_bears_the_token(fleets: Fleets, tmp_path: Path) -> None:
+def test_only_a_holder_of_the_token_may_scale_a_pool(fleets: Fleets, tmp_path: Path) -> None:
     (tmp_path / "token").write_text(TOKEN)
     fleet = fleets.start(http={"listen": LISTEN, "token_file": "token", "actions": True}, workers=1)
     assert fleet.get("/metrics")[0] == 401
@@ -56,11 +56,13 @@ def test_a_pool_is_scaled_and_a_task_revived_by_who_bears_the_token(fleets: Flee
     (tmp_path / "other").write_text("a-token-of-somebody-else")
     refused_top = fleet.rota("top", "--once", "--token-file", "other")
     assert (refused_top.returncode, "has another token: name the file" in refused_top.stderr) == (69, True)
-    untold = fleet.rota("top", "--once", "--url", f"http://{fleet.status()['listen']}")
-    assert (untold.returncode, "requires a token: name a file" in untold.stderr) == (69, True), untold.stderr
+    without_token = fleet.rota("top", "--once", "--url", f"http://{fleet.status()['listen']}")
+    assert (without_token.returncode, "requires a token: name a file" in without_token.stderr) == (69, True), (
+        without_token.stderr
+    )
 
 
-def test_a_fleet_open_to_other_machines_without_a_token_says_what_they_may_read(fleets: Fleets, tmp_path: Path) -> None:
+def test_a_fleet_open_to_other_machines_without_a_token_warns(fleets: Fleets, tmp_path: Path) -> None:
     fleet = fleets.start(http={"listen": "0.0.0.0:0"})
     [line] = [line for line in fleet.log("config.warning") if "http.listen" in line["warning"]]
     assert "other machines may read /metrics, /livez and /readyz only" in line["warning"]
@@ -69,7 +71,7 @@ def test_a_fleet_open_to_other_machines_without_a_token_says_what_they_may_read(
     assert fleet.rota("top", "--once").returncode == 0  # asked on the machine itself
 
 
-def test_a_fleet_over_tls_is_asked_by_its_own_commands(fleets: Fleets, tmp_path: Path) -> None:
+def test_commands_reach_their_own_fleet_over_tls(fleets: Fleets, tmp_path: Path) -> None:
     made = certificate(tmp_path, "fleet")
     fleet = fleets.make(http={"listen": LISTEN, "tls_cert": made.cert.name, "tls_key": made.key.name})
     fleet.launch()
@@ -81,7 +83,7 @@ def test_a_fleet_over_tls_is_asked_by_its_own_commands(fleets: Fleets, tmp_path:
     assert (by_name.returncode, "in SSL_CERT_FILE" in by_name.stderr) == (69, True), by_name.stderr
 
 
-def test_a_fleet_that_runs_elsewhere_is_shown_by_an_exporter_alone(fleets: Fleets, tmp_path: Path) -> None:
+def test_an_exporter_alone_shows_a_fleet_that_runs_elsewhere(fleets: Fleets, tmp_path: Path) -> None:
     fleet = fleets.start()
     fleet.client.pause("default")
     fleet.client.enqueue_many(rota.Call("note", ["x"], queue="default") for _ in range(3))
@@ -91,30 +93,30 @@ def test_a_fleet_that_runs_elsewhere_is_shown_by_an_exporter_alone(fleets: Fleet
     (alone / "rota.toml").write_text(toml({"namespace": fleet.namespace, "redis_url": fleet.url, "http": http}))
     exporter = subprocess.Popen([ROTA, "exporter"], cwd=alone, env=environment(alone), stderr=subprocess.PIPE)
     try:
-        ask = node_at(http["listen"]).get
-        until(lambda: answers(ask, "/readyz") == 200, "an exporter that reaches Redis")
-        scrape = Scrape(ask("/metrics").text)
+        get = node_at(http["listen"]).get
+        until(lambda: http_status(get, "/readyz") == 200, "an exporter that reaches Redis")
+        scrape = Scrape(get("/metrics").text)
         assert scrape.total("rota_queue_ready_tasks", queue="default") == 3
         assert scrape.total("rota_redis_up") == 1
-        told_by_masters = ("rota_task_starts_total", "rota_task_lag_worst_seconds", "rota_starts_held")
-        assert [name for name in told_by_masters if f"{name}{{" in scrape.text] == []
+        from_masters = ("rota_task_starts_total", "rota_task_lag_worst_seconds", "rota_starts_held")
+        assert [name for name in from_masters if f"{name}{{" in scrape.text] == []
         # A heartbeat from before the workers began says that there are none.
-        until(lambda: [node["workers"] for node in shown(ask)["nodes"]] == [2], "a node with its workers")
-        assert shown(ask)["processes"] == []
+        until(lambda: [node["workers"] for node in shown(get)["nodes"]] == [2], "a node with its workers")
+        assert shown(get)["processes"] == []
     finally:
         exporter.terminate()
-        _, said = exporter.communicate(timeout=DEADLINE_SECONDS)
-    assert exporter.returncode == 0, said
+        _, errors = exporter.communicate(timeout=DEADLINE_SECONDS)
+    assert exporter.returncode == 0, errors
 
 
-def shown(ask: Callable[[str], NodeResponse]) -> Any:
-    return json.loads(ask("/status.json").text)
+def shown(get: Callable[[str], NodeResponse]) -> Any:
+    return json.loads(get("/status.json").text)
 
 
-def answers(ask: Callable[[str], NodeResponse], path: str) -> int:
+def http_status(get: Callable[[str], NodeResponse], path: str) -> int:
     """The status of the answer, 0 while nobody gives one."""
     try:
-        return ask(path).status
+        return get(path).status
     except NodeUnreachable:
         return 0
 
@@ -130,7 +132,7 @@ def answers(ask: Callable[[str], NodeResponse], path: str) -> int:
         ({"tls_cert": "fleet.pem", "tls_key": "other.key"}, "expected a certificate and its key in PEM format"),
     ],
 )
-def test_what_cannot_be_used_is_said_before_a_start(fleets: Fleets, tmp_path: Path, http: Any, message: str) -> None:
+def test_unusable_http_settings_are_reported_by_check(fleets: Fleets, tmp_path: Path, http: Any, message: str) -> None:
     (tmp_path / "short").write_text("1234\n")
     for name in ("fleet", "other"):
         certificate(tmp_path, name)

@@ -12,9 +12,7 @@ from support.waiting import seconds_until, until
 ROUNDS = 3
 
 
-def test_a_killed_workers_task_and_its_place_in_the_pool_are_taken_within_a_second(
-    fleets: Fleets, measured: Measure
-) -> None:
+def test_after_a_kill_task_and_pool_recover_within_a_second(fleets: Fleets, measured: Measure) -> None:
     fleet = fleets.start(workers=4)
     to_start, to_be_whole = [], []
     for number in range(ROUNDS):
@@ -36,7 +34,7 @@ def test_a_killed_workers_task_and_its_place_in_the_pool_are_taken_within_a_seco
     assert fleet.books_balance()
 
 
-def test_how_long_a_killed_attempt_ran_is_no_lag_of_the_next_and_misses_no_objective(fleets: Fleets) -> None:
+def test_the_run_time_of_a_killed_attempt_is_not_lag(fleets: Fleets) -> None:
     fleet = fleets.start(metrics={"lag_objective_seconds": 1})
     first = fleet.hold("task")
     until(lambda: time.time() - first.at > 2 * 1, "an attempt of twice the objective")
@@ -52,7 +50,7 @@ def test_how_long_a_killed_attempt_ran_is_no_lag_of_the_next_and_misses_no_objec
     assert found.total("rota_task_lag_objective_misses_total") == 0
 
 
-def test_a_task_that_kills_its_worker_three_times_is_dead_with_the_signal_as_reason(fleets: Fleets) -> None:
+def test_a_task_that_kills_its_worker_three_times_is_dead(fleets: Fleets) -> None:
     fleet = fleets.start()
     task_id = fleet.client.enqueue("kill_worker", queue="default").id
     until(lambda: fleet.client.status(task_id).state == "dead", "its death")

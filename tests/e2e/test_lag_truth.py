@@ -81,8 +81,8 @@ class Life:
         assert len(lines) + len(self.killed) == len(starts)
         seen = sum(line.at - line.due_at for line in starts)
         logged = sum(line["lag_seconds"] for line in lines) + sum(line.at - line.due_at for line in self.killed)
-        told = self.prometheus.query("sum(rota_task_lag_seconds_sum)").value()
-        assert told == pytest.approx(seen, rel=WITHIN)
+        exported = self.prometheus.query("sum(rota_task_lag_seconds_sum)").value()
+        assert exported == pytest.approx(seen, rel=WITHIN)
         assert logged == pytest.approx(seen, rel=WITHIN)
         lived = max(2, int(time.time() - self._began_at))
         names = [series["metric"]["__name__"] for series in self.prometheus.query(COUNTERS).result]

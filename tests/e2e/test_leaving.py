@@ -26,7 +26,7 @@ def enqueue_notes(fleet: RunningFleet) -> None:
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_what_runs_finishes_and_the_rest_stays_in_its_queue(
+def test_running_tasks_finish_and_waiting_tasks_stay_in_their_queue(
     fleets: Fleets, redis_client: "redis.Redis", number: int
 ) -> None:
     fleet = fleets.start()
@@ -52,7 +52,7 @@ def test_what_runs_finishes_and_the_rest_stays_in_its_queue(
     assert len(fleet.journal("end", name="note")) == WAITING
 
 
-def test_what_outlasts_the_drain_goes_back_to_the_head_of_its_queue_and_is_not_blamed(
+def test_a_task_that_outlasts_the_drain_is_released_without_a_crash(
     fleets: Fleets, redis_client: "redis.Redis"
 ) -> None:
     fleet = fleets.start(workers=1, limits={"drain_seconds": 0.5})

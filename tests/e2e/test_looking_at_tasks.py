@@ -27,7 +27,7 @@ def fleet(server: Server, tmp_path_factory: pytest.TempPathFactory) -> Iterator[
         yield running
 
 
-def test_progress_is_carried_to_everybody_who_asks_and_gone_when_the_task_ends(
+def test_progress_is_shown_everywhere_until_the_task_ends(
     fleet: RunningFleet, redis_client: "redis.Redis", measured: Measure
 ) -> None:
     handle = fleet.client.enqueue("advance", args=["far", HOSTILE], queue="default")
@@ -79,7 +79,7 @@ def test_a_running_task_shows_its_start_node_pid_and_age(fleet: RunningFleet) ->
     assert "running_seconds" not in fleet.asked("task", "show", handle.id)
 
 
-def test_a_task_that_failed_twice_was_killed_and_succeeded_tells_its_whole_life(fleet: RunningFleet) -> None:
+def test_task_show_lists_all_attempts_of_a_task_that_succeeded(fleet: RunningFleet) -> None:
     handle = fleet.client.enqueue("live", args=[["first", f"second {HOSTILE}", "kill", "well"]], queue="default")
     until(lambda: handle.status().state == "done", "its end")
     attempts = handle.status().attempts
@@ -89,11 +89,13 @@ def test_a_task_that_failed_twice_was_killed_and_succeeded_tells_its_whole_life(
     shown = fleet.rota("task", "show", handle.id)
     assert (shown.returncode, "\x1b" in shown.stdout) == (0, False)
     words = ["attempt 1 failed", "attempt 2 failed", "attempt 3 crashed", "attempt 4 started", "done"]
-    told = [moment["what"] for moment in fleet.asked("task", "show", handle.id)["timeline"] if moment["what"] in words]
-    assert told == words
+    moments = [
+        moment["what"] for moment in fleet.asked("task", "show", handle.id)["timeline"] if moment["what"] in words
+    ]
+    assert moments == words
 
 
-def test_a_dead_task_tells_of_each_of_its_attempts_and_is_forgiven_all_of_them(fleet: RunningFleet) -> None:
+def test_a_dead_task_shows_its_attempts_and_revive_clears_them(fleet: RunningFleet) -> None:
     handle = fleet.client.enqueue("live", args=[["first", "second", "third", "fourth"]], queue="default")
     until(lambda: handle.status().state == "dead", "its death")
     status = handle.status()
@@ -111,7 +113,7 @@ def test_a_dead_task_tells_of_each_of_its_attempts_and_is_forgiven_all_of_them(f
     fleet.rota("queue", "resume", "default")
 
 
-def test_tasks_are_listed_where_they_stand_while_their_queue_is_paused(fleet: RunningFleet) -> None:
+def test_tasks_of_a_paused_queue_are_listed_by_state(fleet: RunningFleet) -> None:
     fleet.hold("held")
     fleet.rota("queue", "pause", "default")
     waiting = [fleet.client.enqueue("note", args=["listed"], queue="default").id for _ in range(3)]
@@ -129,7 +131,7 @@ def test_tasks_are_listed_where_they_stand_while_their_queue_is_paused(fleet: Ru
     assert fleet.books_balance()
 
 
-def test_a_purged_queue_that_nobody_serves_leaves_the_page_and_top(fleet: RunningFleet) -> None:
+def test_a_purged_unserved_queue_disappears_from_page_and_top(fleet: RunningFleet) -> None:
     def shown() -> list[str]:
         return [each["name"] for each in json.loads(fleet.get("/status.json")[1])["queues"]]
 

@@ -63,7 +63,7 @@ def example(folder: Path) -> Iterator[Example]:
             made.exit_code()
 
 
-def test_every_mail_is_sent_once_whoever_produced_it(example: Example) -> None:
+def test_every_mail_of_every_producer_is_sent_once(example: Example) -> None:
     example.produce(sold=10)
     subjects = [mail["subject"] for mail in example.wait_for_mails(24)]
     expected = [f"Sold: item {item} to user 3 for {(900 + item) / 100:.2f}" for item in range(10)]
@@ -81,7 +81,7 @@ def test_no_mail_is_sent_before_its_time(example: Example) -> None:
     assert min(mail["lag_seconds"] for mail in example.wait_for_mails(10)) >= 0
 
 
-def test_resets_go_ahead_and_a_flood_of_sold_mails_does_not_hold_back_the_expired(
+def test_a_flood_of_sold_mails_delays_neither_resets_nor_expired_mails(
     folder: Path, server: Server, namespace: str
 ) -> None:
     example = Example(folder, server.url, ROTA_NAMESPACE=namespace)

@@ -59,9 +59,9 @@ def test_a_worker_imports_nothing_after_its_fork(fleets: Fleets) -> None:
     (fleet.folder / "tasks.py").write_text(LOADED)
     fleet.start()
     fleet.client.enqueue("tell", queue="default")
-    told = fleet.folder / "loaded"
-    until(lambda: told.exists() and told.read_text().endswith("\n"), "what was loaded")
-    assert told.read_text().split() == []
+    file = fleet.folder / "loaded"
+    until(lambda: file.exists() and file.read_text().endswith("\n"), "what was loaded")
+    assert file.read_text().split() == []
 
 
 # What an application has in memory: dictionaries, with their counts of references and places in the collector's lists.
@@ -87,8 +87,8 @@ def test_a_full_collection_in_a_worker_copies_nothing_of_the_application(fleets:
     (fleet.folder / "tasks.py").write_text(COLLECTED)
     fleet.start()
     fleet.client.enqueue("collect", queue="default")
-    told = fleet.folder / "private"
-    until(lambda: told.exists() and told.read_text().endswith("\n"), "what the worker has of its own")
-    private = int(told.read_text()) * 1024 / MEGABYTE
+    file = fleet.folder / "private"
+    until(lambda: file.exists() and file.read_text().endswith("\n"), "what the worker has of its own")
+    private = int(file.read_text()) * 1024 / MEGABYTE
     measured("MB of a worker's own after a full collection", private)
     assert private < MEGABYTES_OF_ITS_OWN

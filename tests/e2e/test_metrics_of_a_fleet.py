@@ -111,7 +111,7 @@ def test_a_fleet_is_not_ready_as_soon_as_its_server_is_gone(server: Server, name
         private.stop()
 
 
-def test_prometheus_accepts_and_scrapes_it(fleets: Fleets, tmp_path: Path) -> None:
+def test_prometheus_accepts_and_scrapes_the_metrics(fleets: Fleets, tmp_path: Path) -> None:
     fleet = fleets.start()
     for number in range(10):
         fleet.client.enqueue("note", args=[str(number)], queue="default", delay=number / 100)

@@ -61,7 +61,7 @@ def test_a_lower_tier_is_served_only_when_every_higher_one_is_empty(fleet: Runni
     assert [line.label for line in starts[:10]] == [f"high{number}" for number in range(10)]
 
 
-def test_what_comes_into_a_higher_tier_is_next(fleet: RunningFleet) -> None:
+def test_a_new_task_in_a_higher_tier_runs_next(fleet: RunningFleet) -> None:
     inner = Gate(fleet, "first")
     fill(fleet, "low", 3)
     fleet.client.enqueue("hold", args=["in low"], queue="middle")
@@ -73,7 +73,7 @@ def test_what_comes_into_a_higher_tier_is_next(fleet: RunningFleet) -> None:
     assert [line.queue for line in starts] == ["middle", "high", "high", "low", "low", "low"]
 
 
-def test_any_three_in_a_row_serve_each_of_three_flooded_queues_once(fleet: RunningFleet) -> None:
+def test_any_three_starts_serve_each_of_three_flooded_queues_once(fleet: RunningFleet) -> None:
     gate = Gate(fleet, "colours")
     for queue in ("red", "green", "blue"):
         fill(fleet, queue, 30, "toil")
@@ -82,7 +82,7 @@ def test_any_three_in_a_row_serve_each_of_three_flooded_queues_once(fleet: Runni
         assert set(served[first : first + 3]) == {"red", "green", "blue"}, served[: first + 3]
 
 
-def test_short_tasks_of_three_flooded_queues_are_served_evenly_to_within_a_claim(fleet: RunningFleet) -> None:
+def test_short_tasks_of_flooded_queues_are_served_evenly_within_a_claim(fleet: RunningFleet) -> None:
     gate = Gate(fleet, "many colours")
     for queue in ("red", "green", "blue"):
         fill(fleet, queue, 1000)
@@ -102,7 +102,7 @@ def test_weights_of_three_and_one_give_three_to_one(fleet: RunningFleet) -> None
         assert Counter(while_both_wait[first : first + 4]) == {"heavy": 3, "light": 1}, served
 
 
-def test_what_a_running_fleet_starts_next_is_what_was_explained(fleet: RunningFleet) -> None:
+def test_a_fleet_starts_tasks_in_the_order_that_explain_shows(fleet: RunningFleet) -> None:
     gate = Gate(fleet, "explained")
     for queue, count in (("low", 3), ("light", 4), ("heavy", 8), ("high", 2), ("green", 2), ("red", 3)):
         for number in range(count):
@@ -113,7 +113,7 @@ def test_what_a_running_fleet_starts_next_is_what_was_explained(fleet: RunningFl
     assert [line.label for line in gate.open(22)] == [claim.id for claim in pool.claims]
 
 
-def test_a_due_task_goes_ahead_of_a_thousand_waiting_in_its_own_queue(fleet: RunningFleet) -> None:
+def test_a_due_task_starts_before_a_thousand_waiting_in_its_queue(fleet: RunningFleet) -> None:
     gate = Gate(fleet, "due")
     fill(fleet, "full", 1000)
     due = fleet.client.enqueue("note", args=["due now"], queue="full", delay=0.2)

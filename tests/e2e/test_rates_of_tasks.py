@@ -29,7 +29,7 @@ def most_in(times: Sequence[int], window_us: int) -> int:
     return max(sum(start <= at < start + window_us for at in times[first:]) for first, start in enumerate(times))
 
 
-def test_no_account_has_more_starts_than_its_rate_and_nobody_waits_for_another(
+def test_each_account_keeps_its_rate_and_delays_no_other_task(
     nodes: tuple[RunningFleet, RunningFleet], redis_client: "redis.Redis"
 ) -> None:
     fleet, _ = nodes

@@ -71,9 +71,7 @@ def run_chain(fleet: RunningFleet) -> None:
     until(lambda: fleet.asked("audit")["live"] == 0, "the end of every task")
 
 
-def test_a_password_that_changes_under_a_fleet_is_asked_for_and_no_process_dies(
-    vault: Vault, fleet: RunningFleet
-) -> None:
+def test_a_changed_password_is_fetched_and_no_process_restarts(vault: Vault, fleet: RunningFleet) -> None:
     fleet.start()
     assert vault.asked_in() == 1  # for all processes
     run_chain(fleet)
@@ -94,9 +92,7 @@ def test_a_password_that_changes_under_a_fleet_is_asked_for_and_no_process_dies(
     assert not any("quince" in text for text in shown)
 
 
-def test_connections_are_replaced_before_the_password_expires_and_nobody_notices(
-    vault: Vault, fleet: RunningFleet
-) -> None:
+def test_connections_are_replaced_before_their_password_expires(vault: Vault, fleet: RunningFleet) -> None:
     vault.lifetime = 8
     vault.publish()
     fleet.start()
@@ -107,7 +103,7 @@ def test_connections_are_replaced_before_the_password_expires_and_nobody_notices
     assert events(fleet, "redis.lost") == []
 
 
-def test_a_provider_that_fails_is_asked_again_and_again(vault: Vault, fleet: RunningFleet) -> None:
+def test_a_failing_provider_is_called_repeatedly(vault: Vault, fleet: RunningFleet) -> None:
     fleet.start()
     vault.change("quince-2")
     vault.publish("the vault is sealed")
@@ -117,7 +113,7 @@ def test_a_provider_that_fails_is_asked_again_and_again(vault: Vault, fleet: Run
     run_chain(fleet)
 
 
-def test_a_reload_takes_another_provider_and_refuses_one_that_gives_no_login(fleet: RunningFleet) -> None:
+def test_a_reload_accepts_only_a_provider_that_returns_a_login(fleet: RunningFleet) -> None:
     fleet.start()
     fleet.edit(redis_credentials="auth:broken")
     refused = fleet.rota("reload")
@@ -131,7 +127,9 @@ def test_a_reload_takes_another_provider_and_refuses_one_that_gives_no_login(fle
     assert "cannot be changed by a reload" in fleet.rota("reload").stderr
 
 
-def test_a_provider_that_hangs_holds_nobody_up(vault: Vault, fleet: RunningFleet, tmp_path: Path) -> None:
+def test_a_hanging_provider_blocks_neither_status_nor_shutdown(
+    vault: Vault, fleet: RunningFleet, tmp_path: Path
+) -> None:
     with pytest.raises(LoginUnknown, match=r"'auth:hanging' cannot be queried: it took longer than 0\.5 s"):
         fetch_login("auth:hanging", str(tmp_path), 0.5)
     fleet.start()
@@ -154,7 +152,7 @@ REFUSED = {
 
 
 @pytest.mark.parametrize("refused", REFUSED.values(), ids=REFUSED)
-def test_a_fleet_without_a_login_is_refused_with_what_to_do(
+def test_a_fleet_without_a_login_is_refused_with_instructions(
     vault: Vault, fleet: RunningFleet, refused: tuple[str, str, int, str]
 ) -> None:
     provider, failure, code, message = refused
@@ -166,7 +164,7 @@ def test_a_fleet_without_a_login_is_refused_with_what_to_do(
     assert message in fleet.log_text()
 
 
-def test_a_login_that_the_server_refuses_is_told_with_its_setting(vault: Vault, fleet: RunningFleet) -> None:
+def test_a_refused_login_is_reported_with_its_setting(vault: Vault, fleet: RunningFleet) -> None:
     vault.change("quince-2", known=False)
     checked = fleet.rota("check", "--no-imports")
     assert checked.returncode == 69

@@ -34,7 +34,7 @@ def others(fleet: RunningFleet) -> dict[str, set[int]]:
     return {role: fleet.pids(role, "ready") for role in ("zygote", "poller", "exporter")}
 
 
-def test_the_pool_follows_the_worker_count_and_what_runs_goes_on(fleets: Fleets) -> None:
+def test_the_pool_follows_the_worker_count_and_running_tasks_finish(fleets: Fleets) -> None:
     fleet = fleets.start(workers=4)
     four, rest = fleet.workers(), others(fleet)
     starts = {label: fleet.hold(label) for label in HELD[:3]}
@@ -64,7 +64,7 @@ def test_the_pool_follows_the_worker_count_and_what_runs_goes_on(fleets: Fleets)
 
 
 @pytest.mark.parametrize(
-    ("text", "path", "said"),
+    ("text", "path", "message"),
     [
         ('workers = "many"', "workers", "many"),
         ("workers = -2", "workers", "-2"),
@@ -73,7 +73,7 @@ def test_the_pool_follows_the_worker_count_and_what_runs_goes_on(fleets: Fleets)
     ],
 )
 def test_a_broken_file_changes_nothing_and_the_log_names_key_and_value(
-    fleets: Fleets, text: str, path: str, said: str
+    fleets: Fleets, text: str, path: str, message: str
 ) -> None:
     fleet = fleets.start()
     workers, rest = fleet.workers(), others(fleet)
@@ -84,7 +84,7 @@ def test_a_broken_file_changes_nothing_and_the_log_names_key_and_value(
     until(lambda: fleet.metrics().total(SUCCESSFUL) == 0, "a reload refused")
     [rejected] = fleet.log("config.rejected")
     assert rejected["path"] == path
-    assert said in rejected["error"]
+    assert message in rejected["error"]
     assert (fleet.workers(), others(fleet)) == (workers, rest)
 
     fleet.client.enqueue("note", args=["after"], queue="default")
@@ -96,12 +96,12 @@ def test_a_broken_file_changes_nothing_and_the_log_names_key_and_value(
     assert fleet.metrics().total("rota_config_reloads_total", result="failure") == 1
 
 
-def test_a_file_that_is_no_toml_changes_nothing(fleets: Fleets) -> None:
+def test_a_file_that_is_not_toml_changes_nothing(fleets: Fleets) -> None:
     fleet = fleets.start()
     workers = fleet.workers()
     fleet.write("workers = = 3\n")
-    answered = fleet.rota("reload")
-    assert answered.returncode == 78
+    result = fleet.rota("reload")
+    assert result.returncode == 78
     fleet.hup()
     until(lambda: fleet.log("config.rejected"))
     assert "line 1" in fleet.log("config.rejected")[0]["error"]
@@ -112,9 +112,9 @@ def test_a_module_that_does_not_import_changes_nothing(fleets: Fleets) -> None:
     fleet = fleets.start()
     workers = fleet.workers()
     fleet.edit(imports=["tasks", "nowhere"])
-    answered = fleet.rota("reload")
-    assert answered.returncode == 78
-    assert "nowhere" in answered.stderr
+    result = fleet.rota("reload")
+    assert result.returncode == 78
+    assert "nowhere" in result.stderr
     assert fleet.metrics().total(SUCCESSFUL) == 0
     [rejected] = fleet.log("config.rejected")
     assert "nowhere" in rejected["path"] + rejected["error"]
@@ -158,7 +158,7 @@ def _differ(fleet: RunningFleet, before: tuple[int, int]) -> bool:
     return outcomes(fleet) != before
 
 
-def test_a_stream_of_tasks_flows_through_ten_good_and_ten_bad_reloads(fleets: Fleets, measured: Measure) -> None:
+def test_tasks_run_without_a_gap_through_good_and_bad_reloads(fleets: Fleets, measured: Measure) -> None:
     fleet = fleets.start(workers=4, limits={"boot_seconds": 2})
     with Producer(fleet.url, fleet.namespace) as producer:
         began = time.time()

@@ -35,7 +35,7 @@ def tick():
 
 
 @ON_ONE_SERVER
-def test_schedules_of_code_run_are_reloaded_and_skip_what_would_overlap(fleets: Fleets) -> None:
+def test_schedules_of_code_run_reload_and_skip_overlaps(fleets: Fleets) -> None:
     fleet = fleets.make(workers=2)
     path = fleet.folder / "tasks.py"
     others = path.read_text()
@@ -66,14 +66,14 @@ def filed(label: str, **more: Any) -> dict[str, Any]:
 
 
 @ON_ONE_SERVER
-def test_schedules_of_code_file_and_client_run_side_by_side_and_a_reload_changes_the_files(fleets: Fleets) -> None:
+def test_a_reload_changes_schedules_of_the_file_and_no_others(fleets: Fleets) -> None:
     fleet = fleets.make(imports=["tasks", "periodic"], workers=1, schedules=filed("file"))
     (fleet.folder / "periodic.py").write_text(_PERIODIC)
     fleet.start()
     fleet.client.schedules.put("put", "note", rota.Every(1, args=["client"], queue="default"))
     for label in ("code", "file", "client"):
         fleet.wait_for("start", 2, label=label)
-    says_where_each_comes_from(fleet)
+    check_sources(fleet)
     workers = fleet.workers()
 
     fleet.edit(schedules=filed("changed"))
@@ -81,8 +81,8 @@ def test_schedules_of_code_file_and_client_run_side_by_side_and_a_reload_changes
     fleet.wait_for("start", 2, label="changed")
     assert [line["changes"] for line in fleet.log("config.reloaded")] == [["schedules"]]
     assert fleet.workers() == workers
-    is_refused(fleet, filed("broken", queue="nowhere"), 'schedules.filed.queue: queue "nowhere" is in no tier')
-    is_refused(fleet, filed("broken", task="nothing"), "schedules.filed.task: no imported module defines the task")
+    check_refused(fleet, filed("broken", queue="nowhere"), 'schedules.filed.queue: queue "nowhere" is in no tier')
+    check_refused(fleet, filed("broken", task="nothing"), "schedules.filed.task: no imported module defines the task")
     assert fleet.client.schedules.remove("put")
     assert {each.name: each.args for each in fleet.client.schedules.list()} == {"tick": (), "filed": ("changed",)}
     fleet.edit(schedules={})
@@ -90,7 +90,7 @@ def test_schedules_of_code_file_and_client_run_side_by_side_and_a_reload_changes
     until(lambda: [each.name for each in fleet.client.schedules.list()] == ["tick"])  # no lease later
 
 
-def says_where_each_comes_from(fleet: RunningFleet) -> None:
+def check_sources(fleet: RunningFleet) -> None:
     sources = {"tick": "code", "filed": "file", "put": "client"}
     assert {each.name: each.source for each in fleet.client.schedules.list()} == sources
     assert {row["name"]: row["source"] for row in fleet.asked("status")["schedules"]} == sources
@@ -100,7 +100,7 @@ def says_where_each_comes_from(fleet: RunningFleet) -> None:
         fleet.client.schedules.remove("filed")
 
 
-def is_refused(fleet: RunningFleet, schedules: dict[str, Any], fault: str) -> None:
+def check_refused(fleet: RunningFleet, schedules: dict[str, Any], fault: str) -> None:
     """Such a file is not taken, neither by a check nor by a reload."""
     fleet.edit(schedules=schedules)
     for verb in ("check", "reload"):

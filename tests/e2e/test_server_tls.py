@@ -51,7 +51,7 @@ def secure(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SecureServer]:
     server.stop()
 
 
-def test_a_fleet_its_clients_and_its_commands_show_and_check_certificates(
+def test_fleet_clients_and_commands_use_and_check_certificates(
     secure: SecureServer, namespace: str, tmp_path: Path
 ) -> None:
     for each in (*secure.shown, *secure.trusted):
@@ -74,7 +74,7 @@ def test_a_fleet_its_clients_and_its_commands_show_and_check_certificates(
         fleet.close()
 
 
-def test_the_clients_take_the_files_as_arguments_by_configure_and_from_the_file(
+def test_clients_take_tls_files_from_arguments_and_configuration(
     secure: SecureServer, namespace: str, tmp_path: Path
 ) -> None:
     async def enqueue() -> None:
@@ -105,7 +105,7 @@ FAULTS = {
 
 
 @pytest.mark.parametrize(("names", "refusal"), FAULTS.values(), ids=FAULTS)
-def test_a_certificate_that_is_refused_names_the_setting(
+def test_a_refused_certificate_is_reported_with_the_setting(
     secure: SecureServer, namespace: str, tmp_path: Path, names: dict[str, str], refusal: tuple[int, str]
 ) -> None:
     code, message = refusal
@@ -130,7 +130,7 @@ def test_a_certificate_that_is_refused_names_the_setting(
     assert message in str(refused.value)
 
 
-def test_a_server_that_does_not_run_is_told_as_such(namespace: str, tmp_path: Path) -> None:
+def test_a_refused_connection_is_not_reported_as_a_tls_error(namespace: str, tmp_path: Path) -> None:
     url = f"rediss://127.0.0.1:{free_port()}/0"
 
     async def enqueue() -> None:
@@ -160,16 +160,14 @@ def test_a_server_that_does_not_run_is_told_as_such(namespace: str, tmp_path: Pa
         ),
     ],
 )
-def test_files_that_cannot_be_used_are_faults_of_the_configuration(
-    tmp_path: Path, settings: dict[str, str], message: str
-) -> None:
+def test_unusable_tls_files_are_configuration_faults(tmp_path: Path, settings: dict[str, str], message: str) -> None:
     (tmp_path / "some.pem").write_text("nothing\n")
     (tmp_path / "rota.toml").write_text(toml({"redis_url": "rediss://127.0.0.1", **settings}))
     checked = run_rota(tmp_path, "check", "--no-imports")
     assert (checked.returncode, message in checked.stderr) == (78, True), checked.stderr
 
 
-def test_the_environment_names_the_files_too(secure: SecureServer, namespace: str, tmp_path: Path) -> None:
+def test_tls_files_can_be_set_in_the_environment(secure: SecureServer, namespace: str, tmp_path: Path) -> None:
     variables = {f"ROTA_{key.upper()}": value for key, value in secure.files.items()}
     variables |= {"ROTA_REDIS_URL": secure.url, "ROTA_NAMESPACE": namespace}
     checked = run_rota(tmp_path, "check", "--no-imports", **variables)

@@ -66,7 +66,7 @@ def test_every_view_shows_a_slow_redis_with_its_round_trip_and_the_queues(
             assert slow_line(shown.stdout), (arguments, shown.stdout)
 
 
-def test_each_scrape_shows_the_queues_while_answers_are_late_and_none_is_waited_for_long(
+def test_each_scrape_shows_recent_queue_states_while_redis_is_slow(
     fleet_behind_link: RunningFleet, link: FaultyLink
 ) -> None:
     fleet = delayed(fleet_behind_link, link, 900)
@@ -81,7 +81,7 @@ def test_each_scrape_shows_the_queues_while_answers_are_late_and_none_is_waited_
     until(lambda: "are shown as they were" in status_of(fleet)["headlines"][0]["text"], "how old that is is said")
 
 
-def test_health_is_answered_at_once_while_pages_wait(fleet_behind_link: RunningFleet, link: FaultyLink) -> None:
+def test_health_responds_at_once_while_pages_wait(fleet_behind_link: RunningFleet, link: FaultyLink) -> None:
     fleet = delayed(fleet_behind_link, link, 900)
     began = time.monotonic()
     for _ in range(20):
@@ -89,18 +89,16 @@ def test_health_is_answered_at_once_while_pages_wait(fleet_behind_link: RunningF
     assert time.monotonic() - began < DEADLINE_SECONDS / 10
 
 
-def test_a_server_that_says_nothing_is_unknown_and_never_well(
-    fleet_behind_link: RunningFleet, link: FaultyLink
-) -> None:
+def test_with_a_silent_server_the_status_is_never_healthy(fleet_behind_link: RunningFleet, link: FaultyLink) -> None:
     fleet = fleet_behind_link.start()
     link.silence(requests=True, replies=True)
     lines: list[dict[str, Any]] = []
 
-    def is_told() -> bool:
+    def is_reported() -> bool:
         found = status_of(fleet)
         lines.extend(found["headlines"])
         if found["queue_states_age_seconds"] is None:
             assert not any("none is late" in row["text"] for row in found["headlines"])
         return str(found["headlines"][0]["text"]).startswith(("Redis does not respond", "Redis has not responded"))
 
-    until(is_told, lambda: lines[-1], DEADLINE_SECONDS)
+    until(is_reported, lambda: lines[-1], DEADLINE_SECONDS)

@@ -70,12 +70,12 @@ def keys_in(value: Any) -> Iterator[str]:
 @pytest.fixture
 def nodes(fleets: Fleets) -> tuple[RunningFleet, RunningFleet]:
     """One of two workers, and one of a single worker; whoever runs `hold` has a minute for it."""
-    said = {"tiers": TIERS, "queues": QUEUES, "lease": LEASE, "tasks": {"hold": {"time_limit_seconds": 60}}}
-    first = fleets.node("first", **said).start()
-    return first, fleets.node("second", **said, workers=1).start()
+    settings = {"tiers": TIERS, "queues": QUEUES, "lease": LEASE, "tasks": {"hold": {"time_limit_seconds": 60}}}
+    first = fleets.node("first", **settings).start()
+    return first, fleets.node("second", **settings, workers=1).start()
 
 
-def test_the_status_tells_what_runs_what_happened_and_how_other_nodes_are(
+def test_the_status_shows_running_tasks_events_and_other_nodes(
     nodes: tuple[RunningFleet, RunningFleet],
 ) -> None:
     first, second = nodes
@@ -85,15 +85,15 @@ def test_the_status_tells_what_runs_what_happened_and_how_other_nodes_are(
     first.wait_for("end", TASKS)
     first.hold("long", queue="mail")
     seen = until_status(first, lambda found: sum(found["overall"]["done"]) == TASKS, "a step with all of them")
-    see_the_last_minutes(seen)
-    see_what_runs(first, seen)
-    see_what_happened(first)
-    see_the_other_node(first, second)
+    check_history(seen)
+    check_running_task(first, seen)
+    check_events(first)
+    check_other_node(first, second)
     documented = set(re.findall(r"`([a-z0-9_]+)`", (ROOT / "docs/status.md").read_text(encoding="utf-8")))
     assert set(keys_in(seen)) <= documented
 
 
-def see_the_last_minutes(seen: Status) -> None:
+def check_history(seen: Status) -> None:
     assert seen["tiers"] == [{"number": number, "queues": tier} for number, tier in enumerate(TIERS, 1)]
     steps = seen["history"]["length"]
     assert {len(values) for queue in seen["queues"] if queue["history"] for values in queue["history"].values()} == {
@@ -109,7 +109,7 @@ def see_the_last_minutes(seen: Status) -> None:
     assert max(filter(None, mail["history"]["p99"])) > 0
 
 
-def see_what_runs(fleet: RunningFleet, seen: Status) -> None:
+def check_running_task(fleet: RunningFleet, seen: Status) -> None:
     [line] = fleet.journal("start", label="long")
     worker = row(seen["processes"], pid=line.pid)
     assert (worker["pool"], worker["generation"], worker["concurrency"], worker["quiet"]) == ("default", 1, 1, False)
@@ -119,7 +119,7 @@ def see_what_runs(fleet: RunningFleet, seen: Status) -> None:
     assert 0 <= task["lag_seconds"] < 30
 
 
-def see_what_happened(fleet: RunningFleet) -> None:
+def check_events(fleet: RunningFleet) -> None:
     [line] = fleet.journal("start", label="long")
     os.kill(line.pid, signal.SIGKILL)
     seen = until_status(fleet, lambda found: event(found, "worker.exited"), "the death")
@@ -139,11 +139,11 @@ def see_what_happened(fleet: RunningFleet) -> None:
     assert [each["n"] for each in fleet.status()["events"]] == [each["n"] for each in seen["events"]]
 
 
-def see_the_other_node(first: RunningFleet, second: RunningFleet) -> None:
-    told = until_status(first, lambda found: other_node(found)["quiet"] == 1, "the other node is quiet")
-    there = other_node(told)
+def check_other_node(first: RunningFleet, second: RunningFleet) -> None:
+    status = until_status(first, lambda found: other_node(found)["quiet"] == 1, "the other node is quiet")
+    there = other_node(status)
     assert (there["state"], there["workers"], there["desired"], there["busy"]) == ("quiet", 1, 1, 0)
-    assert there["version"] == told["version"] == told["nodes"][0]["version"]
+    assert there["version"] == status["version"] == status["nodes"][0]["version"]
     assert until_status(first, lambda found: other_node(found)["done_per_second"] is not None, "its pace")
     second.kill_all()
     lost = until_status(first, lambda found: other_node(found)["state"] == "lost", "it is known as lost")
@@ -151,7 +151,7 @@ def see_the_other_node(first: RunningFleet, second: RunningFleet) -> None:
     assert f"nodes/{there['node']}" in {each["where"] for each in lost["headlines"]}
 
 
-def test_a_node_that_left_is_not_lost_and_a_master_that_hangs_holds_up_no_page(
+def test_the_page_omits_nodes_that_left_and_survives_a_hanging_master(
     nodes: tuple[RunningFleet, RunningFleet],
 ) -> None:
     first, second = nodes
@@ -170,7 +170,7 @@ def test_a_node_that_left_is_not_lost_and_a_master_that_hangs_holds_up_no_page(
     assert [each["n"] for each in hanging["events"]] == [each["n"] for each in seen["events"]]
 
 
-def test_lists_that_only_look_like_queues_are_named_until_they_are_gone(
+def test_lists_that_only_look_like_queues_are_reported_until_gone(
     fleets: Fleets, redis_client: Any, namespace: str
 ) -> None:
     fleet = fleets.start(workers=1, lease=LEASE)

@@ -52,7 +52,7 @@ def row(name: str) -> str:
     return f"document.getElementById('{name}')"
 
 
-def test_numbers_change_and_what_runs_is_shown_until_it_ends(fleet: RunningFleet, tab: Tab) -> None:
+def test_numbers_change_and_running_tasks_are_shown_until_they_end(fleet: RunningFleet, tab: Tab) -> None:
     started = fleet.hold("seen", queue="mail")
     tab.wait_for(
         f"[...document.querySelectorAll('#running tr')].some((each) => each.innerText.includes('{started.id}'))"
@@ -80,7 +80,7 @@ def test_a_killed_worker_appears_with_its_cause(fleet: RunningFleet, tab: Tab) -
     fleet.wait_for("end", label="killed")
 
 
-def test_a_dead_task_and_its_account_are_a_page_each(fleet: RunningFleet, tab: Tab) -> None:
+def test_the_dead_tasks_and_each_dead_task_have_a_page(fleet: RunningFleet, tab: Tab) -> None:
     handle = fleet.client.enqueue("give_up", args=["dies"], queue="bulk")
     handle.wait(30)
     tab.page.wait_for_selector("[id='queues/bulk'] a[href='#/dead/bulk']")
@@ -95,7 +95,7 @@ def test_a_dead_task_and_its_account_are_a_page_each(fleet: RunningFleet, tab: T
     tab.wait_for("document.getElementById('queues')")
 
 
-def test_400_pixels_are_enough_to_see_how_late_each_queue_is(fleet: RunningFleet, open_tab: TabOpener) -> None:
+def test_the_lag_of_each_queue_fits_into_400_pixels(fleet: RunningFleet, open_tab: TabOpener) -> None:
     fleet.client.enqueue("note", queue="mail").wait(30)
     tab = open_tab(address(fleet), **NARROW, has_touch=True, is_mobile=True, color_scheme="dark")
     lag = "[id='queues/mail'] td[data-head^=lag]"
@@ -124,7 +124,7 @@ def test_a_queue_is_one_compact_row_on_a_phone(fleet: RunningFleet, open_tab: Ta
     assert tab.barriers() == []
 
 
-def test_nothing_keeps_people_from_using_it(fleet: RunningFleet, tab: Tab) -> None:
+def test_the_pages_have_no_accessibility_barriers(fleet: RunningFleet, tab: Tab) -> None:
     fleet.hold("barriers", queue="mail")
     assert tab.barriers() == []
     tab.page.goto(f"{address(fleet)}#/queues/mail")
@@ -133,7 +133,7 @@ def test_nothing_keeps_people_from_using_it(fleet: RunningFleet, tab: Tab) -> No
     fleet.release("barriers")
 
 
-def test_all_can_be_done_with_the_keyboard(tab: Tab) -> None:
+def test_the_page_can_be_used_with_the_keyboard(tab: Tab) -> None:
     keyboard = tab.page.keyboard
     keyboard.press("/")
     keyboard.type("mail")
@@ -164,7 +164,7 @@ def test_all_can_be_done_with_the_keyboard(tab: Tab) -> None:
     tab.wait_for("location.hash.startsWith('#/queues/') && document.querySelector('article')")
 
 
-def test_hours_of_looking_take_no_more_memory(fleet: RunningFleet, open_tab: TabOpener) -> None:
+def test_hours_of_polling_take_no_more_memory(fleet: RunningFleet, open_tab: TabOpener) -> None:
     tab = open_tab(address(fleet), prepare=lambda page: page.clock.install())
     tab.wait_for("document.getElementById('queues')")
     session = tab.page.context.new_cdp_session(tab.page)
@@ -187,7 +187,7 @@ def test_hours_of_looking_take_no_more_memory(fleet: RunningFleet, open_tab: Tab
     assert bytes_after < bytes_before + (1 << 20)
 
 
-def test_what_is_not_known_any_more_is_shown_as_such(fleet: RunningFleet, tab: Tab) -> None:
+def test_outdated_values_are_shown_as_stale(fleet: RunningFleet, tab: Tab) -> None:
     fleet.term()
     fleet.exit_code()
     tab.wait_for("document.body.classList.contains('stale')")

@@ -39,19 +39,19 @@ def fleet(server: Server, tmp_path_factory: pytest.TempPathFactory) -> Iterator[
 def tab(fleet: RunningFleet, open_tab: TabOpener) -> Tab:
     """The page, which was given the token."""
     found = open_tab(f"https://{fleet.status()['listen']}/", ignore_https_errors=True)
-    give(found, TOKEN)
+    enter_token(found, TOKEN)
     found.wait_for("document.getElementById('queues')")
     return found
 
 
-def give(tab: Tab, token: str) -> None:
+def enter_token(tab: Tab, token: str) -> None:
     """Type a token where the page asks for one."""
     tab.wait_for("document.getElementById('token').open")
     tab.page.fill("#token-text", token)
     tab.page.keyboard.press("Enter")
 
 
-def do(tab: Tab, place: str, button: str, said: str, *, typed: str = "") -> None:
+def do(tab: Tab, place: str, button: str, text: str, *, typed: str = "") -> None:
     """Press a button at a place and say yes, with the keyboard where something is `typed`; and read what came of it."""
     tab.page.evaluate("(place) => { location.hash = place; }", place)
     tab.page.click(f"main button:has-text('{button}')")
@@ -60,18 +60,18 @@ def do(tab: Tab, place: str, button: str, said: str, *, typed: str = "") -> None
         tab.page.keyboard.press("Enter")
     else:
         tab.page.click("#confirm-do")
-    tab.wait_for("(said) => document.getElementById('toast').innerText.includes(said)", said)
+    tab.wait_for("(text) => document.getElementById('toast').innerText.includes(text)", text)
 
 
 def test_a_token_is_requested_until_it_is_right_and_kept_in_the_tab(fleet: RunningFleet, open_tab: TabOpener) -> None:
     tab = open_tab(f"https://{fleet.status()['listen']}/", ignore_https_errors=True)
-    give(tab, "no Ä")
+    enter_token(tab, "no Ä")
     assert tab.page.evaluate("document.getElementById('token').open")  # it can be in no header
     assert tab.page.is_hidden("#token-refused")
-    give(tab, "another-one-of-them")
+    enter_token(tab, "another-one-of-them")
     tab.wait_for("document.getElementById('token').open && !document.getElementById('token-refused').hidden")
     assert tab.barriers() == []
-    give(tab, f" {TOKEN} ")
+    enter_token(tab, f" {TOKEN} ")
     tab.wait_for("document.getElementById('queues')")
     assert tab.page.evaluate(KEPT) == TOKEN
     assert tab.page.evaluate("localStorage.getItem('rota-token')") is None
@@ -81,7 +81,7 @@ def test_a_token_is_requested_until_it_is_right_and_kept_in_the_tab(fleet: Runni
     assert [text for text in tab.complaints if "401" not in text] == []
 
 
-def test_all_that_is_done_is_done_and_seen(fleet: RunningFleet, tab: Tab) -> None:
+def test_actions_of_the_page_take_effect_and_are_shown(fleet: RunningFleet, tab: Tab) -> None:
     client = fleet.client
     do(tab, "#/queues/mail", "Pause", "mail is paused")
     tab.page.wait_for_selector("main button:has-text('Resume')")
@@ -101,7 +101,7 @@ def test_all_that_is_done_is_done_and_seen(fleet: RunningFleet, tab: Tab) -> Non
     assert len(fleet.log("exporter.action")) == 5
 
 
-def test_refusals_are_shown_as_texts(fleet: RunningFleet, tab: Tab) -> None:
+def test_refusals_are_shown_as_text(fleet: RunningFleet, tab: Tab) -> None:
     gone = fleet.client.enqueue("note", args=["gone"], queue="mail", delay=600)
     tab.page.evaluate("(place) => { location.hash = place; }", f"#/task/{gone.id}")
     tab.page.click("main button:has-text('Cancel')")

@@ -136,7 +136,7 @@ def go(tab: Tab, place: str) -> str:
     return str(tab.page.evaluate(SHOWN))
 
 
-def test_text_from_outside_is_no_markup_and_hides_nothing(tab: Tab, answers: Answers) -> None:
+def test_text_from_outside_is_shown_without_markup_or_control_characters(tab: Tab, answers: Answers) -> None:
     answers.status, answers.dead, answers.task = hostile(STATUS), hostile(answers.dead), hostile(ONE_TASK)
     answers.dead["cursor"] = None
     answers.status["queues"][0]["state"]["condition_error"] = HOSTILE
@@ -149,7 +149,7 @@ def test_text_from_outside_is_no_markup_and_hides_nothing(tab: Tab, answers: Ans
     assert tab.complaints == []
 
 
-def test_letters_are_escaped_as_everywhere_else(tab: Tab) -> None:
+def test_text_is_escaped_as_in_python(tab: Tab) -> None:
     known = "".join(chr(code) for code in range(0x110000) if unicodedata.category(chr(code)) not in ("Cn", "Cs"))
     escaped = tab.page.evaluate("async (text) => (await import('./text.js')).printable(text)", known)
     assert escaped == printable(known)
@@ -160,11 +160,11 @@ def test_letters_are_escaped_as_everywhere_else(tab: Tab) -> None:
 
 def test_durations_are_formatted_as_on_the_command_line(tab: Tab) -> None:
     durations = [0, 0.00042, 0.0421, 0.1, 1.24, 9.96, 10, 59.9, 60, 185, 3600, 7325, 90061, 172800]
-    said = tab.page.evaluate(
+    formatted = tab.page.evaluate(
         "async (all) => { const { duration } = await import('./text.js'); return all.map((each) => duration(each)); }",
         durations,
     )
-    assert said == [in_words(each) for each in durations]
+    assert formatted == [in_words(each) for each in durations]
 
 
 def test_values_that_redis_does_not_return_are_not_numbers(tab: Tab, answers: Answers) -> None:
@@ -192,7 +192,7 @@ def test_a_token_is_requested_once(tab: Tab, answers: Answers) -> None:
 
 
 @pytest.mark.parametrize(
-    ("place", "label", "told"),
+    ("place", "label", "expected"),
     [
         ("#/queues/mail", "Pause", {"verb": "pause", "queue": "mail"}),
         ("#/dead", "Revive", {"verb": "revive", "task_id": "id-2"}),
@@ -200,18 +200,18 @@ def test_a_token_is_requested_once(tab: Tab, answers: Answers) -> None:
         ("#/", "Scale", {"verb": "scale", "pool": "default", "workers": 5}),
     ],
 )
-def test_what_people_do_is_confirmed_first(
-    tab: Tab, answers: Answers, place: str, label: str, told: dict[str, Any]
+def test_actions_need_a_confirmation(
+    tab: Tab, answers: Answers, place: str, label: str, expected: dict[str, Any]
 ) -> None:
     tab.page.evaluate("(place) => { location.hash = place; }", place)
     for answer, is_done in (("Go back", False), (label, True)):
         tab.page.click(f"main button:has-text('{label}')")
-        if "workers" in told:
-            tab.page.fill("#confirm-workers", str(told["workers"]))
+        if "workers" in expected:
+            tab.page.fill("#confirm-workers", str(expected["workers"]))
         tab.page.click(f"#confirm button:has-text('{answer}')")
         if is_done:
             tab.wait_for("document.getElementById('toast').innerText === 'it is done'")
-        assert answers.done == [told] * is_done
+        assert answers.done == [expected] * is_done
     assert tab.complaints == []
 
 
@@ -224,7 +224,7 @@ def test_a_refusal_is_shown_with_its_text(tab: Tab, answers: Answers) -> None:
     assert unfit_in(tab.page.evaluate(SHOWN)) == ""
 
 
-def test_nothing_can_be_done_where_the_fleet_does_not_allow_it(tab: Tab, answers: Answers) -> None:
+def test_without_actions_the_page_has_no_action_buttons(tab: Tab, answers: Answers) -> None:
     answers.status = {**STATUS, "actions": False}
     for place in ("#/", "#/queues/mail", "#/dead", "#/task/id-2"):
         tab.page.goto(tab.page.url.partition("#")[0] + place)

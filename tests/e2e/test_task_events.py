@@ -38,16 +38,16 @@ def wants_events(fleet: RunningFleet) -> bool:
     return True
 
 
-def kept(fleet: RunningFleet, after: str = "0") -> list[TaskEvent]:
+def stored_events(fleet: RunningFleet, after: str = "0") -> list[TaskEvent]:
     with fleet.client.events(after, timeout=0) as events:
         return list(events)
 
 
-def told_of(events: Iterable[TaskEvent], task_id: str) -> list[str]:
+def events_of(events: Iterable[TaskEvent], task_id: str) -> list[str]:
     return [event.event for event in events if event.task_id == task_id]
 
 
-def test_each_way_that_a_task_takes_is_told(fleet: RunningFleet) -> None:
+def test_every_change_of_a_task_is_an_event(fleet: RunningFleet) -> None:
     client = fleet.client
     ways = {
         client.enqueue("note", queue="default").id: ["enqueued", "started", "done"],
@@ -63,19 +63,24 @@ def test_each_way_that_a_task_takes_is_told(fleet: RunningFleet) -> None:
     runs = fleet.hold("long")
     client.cancel(runs.id)
     fleet.release("long")
-    until(lambda: told_of(kept(fleet), runs.id)[-1] in {"cancelled", "done"}, "its end, whichever was sooner")
-    until(lambda: all(told_of(kept(fleet), task_id) == told for task_id, told in ways.items()), lambda: kept(fleet))
-    dead_id = next(task_id for task_id, told in ways.items() if told == ["enqueued", "started", "dead"])
+    until(
+        lambda: events_of(stored_events(fleet), runs.id)[-1] in {"cancelled", "done"}, "its end, whichever was sooner"
+    )
+    until(
+        lambda: all(events_of(stored_events(fleet), task_id) == expected for task_id, expected in ways.items()),
+        lambda: stored_events(fleet),
+    )
+    dead_id = next(task_id for task_id, expected in ways.items() if expected == ["enqueued", "started", "dead"])
     assert fleet.client.revive(dead_id)
-    until(lambda: told_of(kept(fleet), dead_id)[3:] == ["revived", "started", "dead"])
+    until(lambda: events_of(stored_events(fleet), dead_id)[3:] == ["revived", "started", "dead"])
     assert fleet.rota("dead", "purge", dead_id, "--yes").returncode == 0
-    assert told_of(kept(fleet), dead_id)[-1] == "purged"
-    done = [event for event in kept(fleet) if event.event == "done"]
+    assert events_of(stored_events(fleet), dead_id)[-1] == "purged"
+    done = [event for event in stored_events(fleet) if event.event == "done"]
     assert all(event.task in {"note", "hold"} and event.attempt == 1 and event.owner for event in done)
     assert all(event.runtime_seconds is not None for event in done)
 
 
-def test_events_are_a_path_of_each_task_and_agree_with_what_tasks_wrote_through_kills(fleet: RunningFleet) -> None:
+def test_events_agree_with_the_journal_through_kills(fleet: RunningFleet) -> None:
     chance = random.Random(7)
     with fleet.client.events(timeout=60) as reader:
         handles = fleet.client.enqueue_many(Call("spin", args=["x"], queue="default") for _ in range(SPUN))
@@ -86,39 +91,39 @@ def test_events_are_a_path_of_each_task_and_agree_with_what_tasks_wrote_through_
             killed = chance.choice(sorted(until(fleet.workers)))
             os.kill(killed, signal.SIGKILL)
             until(partial(fleet.is_whole_without, killed), "a whole pool")
-        told: list[TaskEvent] = []
-        while sum(event.event in {"done", "dead"} for event in told) < len(handles):
-            told.append(next(reader))
-    last = places(told)
+        received: list[TaskEvent] = []
+        while sum(event.event in {"done", "dead"} for event in received) < len(handles):
+            received.append(next(reader))
+    last = places(received)
     assert set(last) == {handle.id for handle in handles}
     assert set(last.values()) <= {*ENDED, "dead"}
     ran = {line.id for line in fleet.journal("end")}
     assert {task_id for task_id, place in last.items() if place == "done"} == ran
-    starts = [event for event in told if event.event == "started"]
+    starts = [event for event in received if event.event == "started"]
     assert len(fleet.journal("start")) <= len(starts)
     assert fleet.books_balance()
 
 
 def test_hup_turns_events_off_and_on(fleet: RunningFleet) -> None:
     fleet.client.enqueue("note", queue="default")
-    until(lambda: len(kept(fleet)) == 3)
+    until(lambda: len(stored_events(fleet)) == 3)
     fleet.edit(events={"enabled": False})
     fleet.hup()
     until(lambda: not wants_events(fleet), "events that are off")
     fleet.client.enqueue("note", args=["untold"], queue="default")
     fleet.wait_for("end", label="untold")
     until(fleet.books_balance)
-    assert len(kept(fleet)) == 3
+    assert len(stored_events(fleet)) == 3
     fleet.edit(events=ON)
     fleet.hup()
     until(lambda: wants_events(fleet), "events that are on again")
     fleet.client.enqueue("note", queue="default")
-    until(lambda: len(kept(fleet)) == 6)
+    until(lambda: len(stored_events(fleet)) == 6)
 
 
-def test_the_command_shows_what_is_kept_follows_and_leaves_cleanly(fleet: RunningFleet) -> None:
+def test_the_events_command_shows_follows_and_exits_cleanly(fleet: RunningFleet) -> None:
     first = fleet.client.enqueue("note", queue="default")
-    until(lambda: len(kept(fleet)) == 3)
+    until(lambda: len(stored_events(fleet)) == 3)
     shown = [json.loads(line) for line in fleet.rota("events", "--json").stdout.splitlines()]
     assert [(event["event"], event["task_id"]) for event in shown] == [
         (event, first.id) for event in ("enqueued", "started", "done")

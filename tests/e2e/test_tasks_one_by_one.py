@@ -31,7 +31,7 @@ def stacks_of_tasks(fleet: RunningFleet) -> dict[str, str]:
     return {line["task_id"]: line["stack"] for line in fleet.log("worker.stack") if "task_id" in line}
 
 
-def test_tasks_of_a_worker_are_shown_one_by_one_in_the_status(fleet: RunningFleet) -> None:
+def test_the_status_shows_each_task_of_a_worker(fleet: RunningFleet) -> None:
     [row] = fleet.children("worker")
     assert [task["task"]["id"] for task in row["tasks"]] == IDS
     assert [(pool["busy"], pool["concurrency"]) for pool in fleet.status()["pools"]] == [(len(IDS), 10)]
@@ -41,7 +41,7 @@ def test_tasks_of_a_worker_are_shown_one_by_one_in_the_status(fleet: RunningFlee
     assert [task["task"]["id"] for process in processes for task in process["tasks"]] == IDS
 
 
-def test_usr1_writes_to_the_log_where_each_task_of_a_worker_is(fleet: RunningFleet) -> None:
+def test_usr1_logs_the_stack_of_each_task_of_a_worker(fleet: RunningFleet) -> None:
     fleet.signal(signal.SIGUSR1)
     until(lambda: len(stacks_of_tasks(fleet)) == len(IDS), "a stack of each")
     stacks = stacks_of_tasks(fleet)

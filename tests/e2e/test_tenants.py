@@ -52,7 +52,7 @@ def until_forgotten(fleet: RunningFleet, connection: redis.Redis) -> None:
     assert fleet.asked("queue", "ls", "tenant-*") == []
 
 
-def test_small_tenants_are_served_in_turn_with_one_that_has_very_many_tasks(fleet: RunningFleet) -> None:
+def test_small_tenants_take_turns_with_a_very_large_one(fleet: RunningFleet) -> None:
     fleet.hold("gate", queue="gate")
     for queue, count in zip(ROUND, (LARGE, SMALL, SMALL), strict=True):
         fleet.client.enqueue_many(Call("toil", args=[f"{queue}{number}"], queue=queue) for number in range(count))
@@ -98,9 +98,7 @@ def scrape_with(fleet: RunningFleet, ready: int) -> Scrape:
     return scrape
 
 
-def test_of_ten_thousand_tenants_that_came_and_went_nothing_is_left(
-    fleet: RunningFleet, connection: redis.Redis
-) -> None:
+def test_nothing_is_left_of_ten_thousand_finished_tenants(fleet: RunningFleet, connection: redis.Redis) -> None:
     for delay in (0.0, 0.1):  # histograms begin with their first observation
         fleet.client.enqueue("note", args=["first"], queue="tenant-first", delay=delay)
     fleet.wait_for("end", 2, label="first")
@@ -131,7 +129,7 @@ def test_of_ten_thousand_tenants_that_came_and_went_nothing_is_left(
     assert fleet.books_balance()
 
 
-def test_a_pattern_that_a_reload_brings_serves_what_waits_there(fleet: RunningFleet) -> None:
+def test_a_pattern_added_by_a_reload_serves_waiting_tasks(fleet: RunningFleet) -> None:
     with pytest.warns(UnservedQueue, match="extra-1"):
         fleet.client.enqueue("note", args=["early"], queue="extra-1")
     [row] = fleet.asked("queue", "ls", "extra-*")

@@ -15,7 +15,7 @@ TASKS = 400
 KILLS = 5
 
 
-def test_what_is_told_of_each_task_agrees_with_what_it_did_through_kills_of_its_workers(
+def test_the_status_of_ended_tasks_agrees_with_the_journal_through_kills(
     fleets: Fleets, redis_client: "redis.Redis"
 ) -> None:
     fleet = fleets.start(ended={"keep": 2 * TASKS})
@@ -42,8 +42,8 @@ def test_what_is_told_of_each_task_agrees_with_what_it_did_through_kills_of_its_
             assert status.started_at is not None
             assert status.run_seconds is not None
             assert status.run_seconds >= 0.002
-            kept = redis_client.get(Keys(fleet.namespace).result(task_id))
-            assert json.loads(kept) == {"label": str(number)}  # type: ignore[arg-type]  # redis-py: may be awaitable
+            stored = redis_client.get(Keys(fleet.namespace).result(task_id))
+            assert json.loads(stored) == {"label": str(number)}  # type: ignore[arg-type]  # redis-py: may be awaitable
     fleet.edit(ended={"keep": 0})
     assert fleet.rota("reload").returncode == 0
     until(lambda: not redis_client.exists(Keys(fleet.namespace).ends), "the end of the memory")

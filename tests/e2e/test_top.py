@@ -48,7 +48,7 @@ def fleet(server: Server, tmp_path_factory: pytest.TempPathFactory) -> Iterator[
         running.release("held")
 
 
-def watched(fleet: RunningFleet, size: tuple[int, int], act: Callable[[At], Awaitable[None]]) -> None:
+def with_top(fleet: RunningFleet, size: tuple[int, int], act: Callable[[At], Awaitable[None]]) -> None:
     """Have `act` use `rota top` of this fleet in a terminal of this size."""
 
     async def run() -> None:
@@ -78,21 +78,21 @@ async def shown(pilot: At, *texts: str) -> None:
 
 
 @pytest.mark.parametrize("size", SIZES)
-def test_what_is_wrong_queues_and_keys_are_seen_at_every_size(fleet: RunningFleet, size: tuple[int, int]) -> None:
+def test_headlines_queues_and_keys_are_shown_at_every_size(fleet: RunningFleet, size: tuple[int, int]) -> None:
     async def act(pilot: At) -> None:
         await shown(pilot, "queue slow has been paused", "QUEUE", "P99", "paused", "quit")
         lines = screen(pilot)
         assert len(lines) == size[1]
         assert {len(line) for line in lines} == {size[0]}
 
-    watched(fleet, size, act)
+    with_top(fleet, size, act)
 
 
 def test_a_large_terminal_shows_everything_at_once(fleet: RunningFleet) -> None:
     async def act(pilot: At) -> None:
         await shown(pilot, "queues 3", "workers", "pools 1", "nodes 1", "events", "hold", "the fleet is ready")
 
-    watched(fleet, (200, 60), act)
+    with_top(fleet, (200, 60), act)
 
 
 def test_tables_are_chosen_filtered_and_sorted_by_keys(fleet: RunningFleet) -> None:
@@ -115,10 +115,10 @@ def test_tables_are_chosen_filtered_and_sorted_by_keys(fleet: RunningFleet) -> N
         await pilot.press("5")
         await shown(pilot, "the fleet is ready")
 
-    watched(fleet, (60, 15), act)
+    with_top(fleet, (60, 15), act)
 
 
-def test_a_queue_leads_to_its_tasks_and_a_dead_one_to_its_record(fleet: RunningFleet) -> None:
+def test_enter_opens_the_tasks_of_a_queue_and_the_death_record(fleet: RunningFleet) -> None:
     async def act(pilot: At) -> None:
         await pilot.press("enter")  # mail, the first
         await shown(pilot, "queue mail", "judge", "dead")
@@ -127,18 +127,18 @@ def test_a_queue_leads_to_its_tasks_and_a_dead_one_to_its_record(fleet: RunningF
         await pilot.press("escape", "escape")
         await shown(pilot, "queues 3")
 
-    watched(fleet, (80, 24), act)
+    with_top(fleet, (80, 24), act)
 
 
-def test_a_worker_leads_to_its_task_and_to_what_shows_its_stack(fleet: RunningFleet) -> None:
+def test_enter_on_a_worker_shows_commands_for_task_and_stack(fleet: RunningFleet) -> None:
     async def act(pilot: At) -> None:
         await pilot.press("2", "slash", *"hold", "enter", "enter")
         await shown(pilot, "worker", "rota task show", "kill -USR1")
 
-    watched(fleet, (80, 24), act)
+    with_top(fleet, (80, 24), act)
 
 
-def test_a_queue_is_paused_after_a_yes_and_not_after_anything_else(fleet: RunningFleet) -> None:
+def test_a_queue_is_paused_only_after_a_yes(fleet: RunningFleet) -> None:
     def is_paused() -> bool:
         return next(row for row in fleet.client.queues() if row.queue == "mail").paused
 
@@ -160,7 +160,7 @@ def test_a_queue_is_paused_after_a_yes_and_not_after_anything_else(fleet: Runnin
         await shown(pilot, "resumed mail")
         assert not await asyncio.to_thread(is_paused)
 
-    watched(fleet, (80, 24), act)
+    with_top(fleet, (80, 24), act)
 
 
 def test_dead_tasks_are_revived_after_a_yes(fleet: RunningFleet) -> None:
@@ -175,12 +175,12 @@ def test_dead_tasks_are_revived_after_a_yes(fleet: RunningFleet) -> None:
         await shown(pilot, "revived 1 of 1 task")
 
     fleet.client.pause("default")  # so that it stays where it was put
-    watched(fleet, (200, 60), act)
+    with_top(fleet, (200, 60), act)
     assert handle.status().state == "ready"
     fleet.client.resume("default")
 
 
-def test_a_node_that_does_not_answer_is_said_so_and_what_was_known_stays(fleet: RunningFleet) -> None:
+def test_an_unreachable_node_is_reported_and_the_last_values_stay(fleet: RunningFleet) -> None:
     node = node_at(fleet.target())
     reads = chain([partial(status_of, node)], repeat(partial(status_of, node._replace(port=1))))
     view = Top(lambda: next(reads)(), fleet.client)  # noqa: PLW0108 - the next one at each look
@@ -192,7 +192,7 @@ def test_a_node_that_does_not_answer_is_said_so_and_what_was_known_stays(fleet: 
     asyncio.run(run())
 
 
-def test_what_is_usual_for_a_task_that_never_ended_is_what_is_usual_in_its_queue(fleet: RunningFleet) -> None:
+def test_a_new_task_has_the_usual_run_time_of_its_queue(fleet: RunningFleet) -> None:
     fleet.client.enqueue_many([Call("note", args=["short"], queue="default")] * 10)
     read = partial(status_of, node_at(fleet.target()))
 
@@ -208,7 +208,7 @@ def test_what_is_usual_for_a_task_that_never_ended_is_what_is_usual_in_its_queue
 
 
 @pytest.mark.parametrize("ending", ["q", "ctrl-c", "TERM"])
-def test_the_terminal_is_left_as_it_was(fleet: RunningFleet, ending: str) -> None:
+def test_top_restores_the_terminal(fleet: RunningFleet, ending: str) -> None:
     with in_terminal([ROTA, "top"], fleet.folder, environment(fleet.folder)) as terminal:
         terminal.wait_for("queues 3")
         assert not terminal.is_as_before()
@@ -220,7 +220,7 @@ def test_the_terminal_is_left_as_it_was(fleet: RunningFleet, ending: str) -> Non
         assert terminal.is_as_before()
 
 
-def test_the_terminal_is_left_as_it_was_by_a_crash(fleet: RunningFleet) -> None:
+def test_top_restores_the_terminal_after_a_crash(fleet: RunningFleet) -> None:
     program = (
         "import rota; from rota_supervisor.top.top_app import Top; Top(lambda: {1: 1}, rota.Client('redis://x')).run()"
     )
@@ -230,7 +230,7 @@ def test_the_terminal_is_left_as_it_was_by_a_crash(fleet: RunningFleet) -> None:
         assert terminal.is_as_before()
 
 
-def test_colors_are_left_out_where_nobody_wants_them(fleet: RunningFleet) -> None:
+def test_no_color_leaves_out_colors(fleet: RunningFleet) -> None:
     with in_terminal([ROTA, "top", "--no-color"], fleet.folder, environment(fleet.folder)) as terminal:
         terminal.wait_for("paused")
         terminal.type(b"q")
@@ -242,17 +242,17 @@ def test_colors_are_left_out_where_nobody_wants_them(fleet: RunningFleet) -> Non
 # Once
 
 
-def test_once_is_text_and_json_is_what_the_node_says(fleet: RunningFleet) -> None:
+def test_once_writes_plain_text_and_json_the_status(fleet: RunningFleet) -> None:
     text = fleet.rota("top", "--once")
     assert (text.returncode, "\x1b" in text.stdout) == (0, False), text.stderr
-    for told in (fleet.namespace, "queue slow has been paused", "mail", "hold", "OBJECTIVE", "the fleet is ready"):
-        assert told in text.stdout
+    for word in (fleet.namespace, "queue slow has been paused", "mail", "hold", "OBJECTIVE", "the fleet is ready"):
+        assert word in text.stdout
     assert fleet.asked("top").keys() == json.loads(fleet.get("/status.json")[1]).keys()
     elsewhere = fleet.rota("top", "--once", "--url", node_at(fleet.target()).url, "--config", "none.toml")
     assert fleet.namespace in elsewhere.stdout
 
 
-def test_once_fits_the_terminal_it_is_written_to(fleet: RunningFleet) -> None:
+def test_once_fits_the_width_of_the_terminal(fleet: RunningFleet) -> None:
     with in_terminal([ROTA, "top", "--once"], fleet.folder, environment(fleet.folder), (70, 24)) as terminal:
         assert terminal.exit_code() == 0
         lines = terminal.drawn.decode().splitlines()

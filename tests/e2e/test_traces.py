@@ -87,7 +87,7 @@ def events(span: dict[str, Any]) -> list[str]:
     return [event["name"] for event in span["events"]]
 
 
-def test_each_attempt_is_linked_to_its_enqueue_and_named_in_its_line_of_the_log(
+def test_each_attempt_is_linked_to_its_enqueue_and_its_log_line(
     fleet: RunningFleet, sent: InMemorySpanExporter
 ) -> None:
     failed = fleet.client.enqueue("fails_once", queue="default").id
@@ -106,12 +106,12 @@ def test_each_attempt_is_linked_to_its_enqueue_and_named_in_its_line_of_the_log(
     fleet.wait_for("start", 2, label="task")
     fleet.release("task")
     [recovered] = processed(fleet, 1, **{"messaging.message.id": held.id})
-    told = [(event["name"], event["attributes"]) for event in recovered["events"]]
-    assert told == [("recovered", {"rota.task.crashes": 1})]
+    recorded = [(event["name"], event["attributes"]) for event in recovered["events"]]
+    assert recorded == [("recovered", {"rota.task.crashes": 1})]
     assert linked(recovered) == [span.context.span_id for span in sent.get_finished_spans()[1:] if span.context]
 
 
-def test_tasks_beside_each_other_have_spans_of_their_own_and_chains_carry_their_context_on(
+def test_concurrent_tasks_have_own_spans_and_chains_share_the_context(
     fleet: RunningFleet, sent: InMemorySpanExporter
 ) -> None:
     calls = [Call("beside_others", args=[number], queue="many") for number in range(MANY)]

@@ -36,7 +36,7 @@ def bench(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Bench]:
 
 
 @pytest.mark.parametrize("name", TROUBLES)
-def test_the_right_alert_fires_first_and_no_other_cause_is_told(bench: Bench, name: str) -> None:
+def test_the_right_alert_fires_first_and_no_wrong_alert_fires(bench: Bench, name: str) -> None:
     expected = ANSWERS[name]
     first, *others = until(
         lambda: alerts(bench, name), bench.scenes[name].fleet.status, DEADLINE_SECONDS, pause_seconds=1
@@ -46,7 +46,7 @@ def test_the_right_alert_fires_first_and_no_other_cause_is_told(bench: Bench, na
 
 
 @pytest.mark.parametrize("name", TROUBLES)
-def test_the_panel_that_is_there_for_it_shows_it(bench: Bench, name: str) -> None:
+def test_the_panel_for_the_trouble_shows_it(bench: Bench, name: str) -> None:
     shown = SHOWN[name]
     until(
         lambda: any(shown.is_in(ask(bench.prometheus, query, name)) for query in shown.queries()),
@@ -58,20 +58,20 @@ def test_the_panel_that_is_there_for_it_shows_it(bench: Bench, name: str) -> Non
 
 @pytest.mark.parametrize("name", [name for name in TROUBLES if ANSWERS[name].headline])
 def test_the_status_page_and_top_begin_with_the_cause(bench: Bench, name: str) -> None:
-    said: list[str] = []
+    lines: list[str] = []
 
-    def is_said() -> bool:
-        said.append(first_line(bench, name))
-        return re.match(ANSWERS[name].headline, said[-1]) is not None
+    def is_shown() -> bool:
+        lines.append(first_line(bench, name))
+        return re.match(ANSWERS[name].headline, lines[-1]) is not None
 
-    until(is_said, lambda: set(said), DEADLINE_SECONDS, pause_seconds=1)
+    until(is_shown, lambda: set(lines), DEADLINE_SECONDS, pause_seconds=1)
 
 
-def test_of_a_fleet_that_is_well_nothing_is_said(bench: Bench) -> None:
+def test_a_healthy_fleet_has_no_problem_headline(bench: Bench) -> None:
     until(lambda: first_line(bench, WELL).startswith("all is well: "), lambda: first_line(bench, WELL))
 
 
-def test_all_the_while_nothing_else_has_fired_anywhere(bench: Bench) -> None:
+def test_no_unexpected_alert_has_fired_in_any_fleet(bench: Bench) -> None:
     fired = {name: set(alerts(bench, name)) for name in bench.scenes}
     assert fired.pop(WELL) == set()
     assert {name: found - {*ANSWERS[name].right, *ANSWERS[name].also} for name, found in fired.items()} == {

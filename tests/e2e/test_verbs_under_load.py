@@ -64,7 +64,7 @@ def write_version(fleet: RunningFleet, number: int) -> RunningFleet:
     return fleet
 
 
-def everybody_runs(fleet: RunningFleet, number: int) -> None:
+def all_workers_run(fleet: RunningFleet, number: int) -> None:
     """Whether the code of every worker is that version."""
     for _ in range(10 * WORKERS):
         fleet.client.enqueue("tell_version", queue="default")
@@ -72,9 +72,7 @@ def everybody_runs(fleet: RunningFleet, number: int) -> None:
 
 
 @pytest.mark.parametrize("how", ["verb", "signal"])
-def test_a_rolling_restart_under_load_loses_nothing_repeats_nothing_and_keeps_all_but_one_ready(
-    fleets: Fleets, how: str
-) -> None:
+def test_a_rolling_restart_loses_nothing_and_keeps_all_but_one_ready(fleets: Fleets, how: str) -> None:
     fleet = versioned(fleets).start()
     before = fleet.workers()
     write_version(fleet, 1)
@@ -88,10 +86,10 @@ def test_a_rolling_restart_under_load_loses_nothing_repeats_nothing_and_keeps_al
         until(lambda: len(producer.accepted) > MANY_TASKS, "load meanwhile")
     assert watching.looks > 50
     assert watching.fewest >= WORKERS - 1
-    everybody_runs(fleet, 1)
+    all_workers_run(fleet, 1)
 
 
-def test_of_twenty_hangups_while_it_rolls_the_last_one_counts_and_the_pool_never_falls_by_more_than_one(
+def test_the_last_of_many_hangups_wins_and_the_pool_stays_ready(
     fleets: Fleets,
 ) -> None:
     fleet = versioned(fleets).start()
@@ -111,14 +109,14 @@ def test_of_twenty_hangups_while_it_rolls_the_last_one_counts_and_the_pool_never
         )
         until(lambda: len(producer.accepted) > MANY_TASKS, "load meanwhile")
     assert watching.fewest >= WORKERS - 1
-    everybody_runs(fleet, HUPS)
+    all_workers_run(fleet, HUPS)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", rota.UnservedQueue)  # what a master serves is published with the next renewal
         fleet.client.enqueue("note", args=["last"], queue=f"q{HUPS}")
     fleet.wait_for("end", label="last")
 
 
-def test_quiet_resume_and_scale_under_load_lose_nothing_and_repeat_nothing(fleets: Fleets) -> None:
+def test_quiet_resume_and_scale_under_load_lose_and_repeat_nothing(fleets: Fleets) -> None:
     fleet = fleets.start(workers=WORKERS)
     with load(fleet) as producer:
         for count in (1, 6, 2, 8, WORKERS):

@@ -38,7 +38,7 @@ def a_wait_inside_a_task_ends_with_its_soft_limit(fleet: RunningFleet) -> None:
     fleet.wait_for("end", label="inner")
 
 
-def a_result_comes_back_as_it_was_returned(fleet: RunningFleet) -> None:
+def a_result_is_returned_unchanged(fleet: RunningFleet) -> None:
     assert fleet.client.enqueue("judge", args=[4], queue="default").result(SECONDS) == 12
     with pytest.raises(rota.TaskDead, match="ArithmeticError: 5 is odd") as raised:
         fleet.client.enqueue("judge", args=[5], queue="default").result(SECONDS)
@@ -47,11 +47,11 @@ def a_result_comes_back_as_it_was_returned(fleet: RunningFleet) -> None:
         fleet.client.enqueue("note", queue="default").result(SECONDS)
 
 
-def the_command_line_waits_too(fleet: RunningFleet) -> None:
+def the_command_line_waits(fleet: RunningFleet) -> None:
     done = fleet.rota("task", "enqueue", "judge", "4", "--queue", "default", "--wait")
     assert (done.returncode, done.stdout) == (0, "12\n")
-    told = json.loads(fleet.rota("--json", "task", "enqueue", "note", "--queue", "default", "--wait").stdout)
-    assert told == {"id": told["id"], "duplicate": False, "state": "done"}
+    output = json.loads(fleet.rota("--json", "task", "enqueue", "note", "--queue", "default", "--wait").stdout)
+    assert output == {"id": output["id"], "duplicate": False, "state": "done"}
     dead = fleet.rota("task", "enqueue", "judge", "5", "--queue", "default", "--wait", "--timeout", "60")
     assert (dead.returncode, dead.stdout) == (1, "")
     assert "is dead: attempt 1 of 1: ArithmeticError: 5 is odd" in dead.stderr
@@ -61,11 +61,11 @@ def the_command_line_waits_too(fleet: RunningFleet) -> None:
     assert fleet.rota("task", "enqueue", "note", "--queue", "default", "--timeout", "1").returncode == 2
 
 
-def test_a_wait_ends_with_every_kind_of_end(fleets: Fleets) -> None:
+def test_a_wait_ends_however_the_task_ends(fleets: Fleets) -> None:
     fleet = fleets.start()
     waits_end_with_the_task_that_another_worker_recovers(fleet)
     until(fleet.is_whole, "both workers")
     a_wait_inside_a_task_ends_with_its_soft_limit(fleet)
-    a_result_comes_back_as_it_was_returned(fleet)
-    the_command_line_waits_too(fleet)
+    a_result_is_returned_unchanged(fleet)
+    the_command_line_waits(fleet)
     assert fleet.books_balance()

@@ -59,7 +59,7 @@ def watch(tmp_path: Path) -> Iterator[Watch]:
         prometheus.stop()
 
 
-def test_a_scrape_of_a_large_fleet_is_short_and_the_bound_on_series_holds(
+def test_a_scrape_of_a_large_fleet_is_short_and_bounded(
     fleets: Fleets, watch: Watch, tmp_path: Path, measured: Measure
 ) -> None:
     (tmp_path / "many.py").write_text(MODULE)
@@ -84,7 +84,7 @@ def test_a_scrape_of_a_large_fleet_is_short_and_the_bound_on_series_holds(
     assert prometheus.query('sum(rota_workers{state="running"})').value() == SLOTS
 
 
-def test_no_alert_fires_of_a_fleet_that_is_well_through_kills_and_reloads(fleets: Fleets, watch: Watch) -> None:
+def test_no_alert_fires_for_a_healthy_fleet_through_kills_and_reloads(fleets: Fleets, watch: Watch) -> None:
     queues = [f"queue-{number}" for number in range(HEALTHY_QUEUES)]
     fleet = fleets.start(workers=4, pollers=2, tiers=[queues[:40], queues[40:], ["default"]])
     prometheus = watch(fleet)

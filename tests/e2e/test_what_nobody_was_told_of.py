@@ -65,7 +65,7 @@ def test_a_bare_push_to_an_idle_fleet_does_not_wait_for_a_sweep(
     assert statistics.median(late) < SWEEP_SECONDS / 4, "sweeps alone take half their interval"
 
 
-def test_the_metric_and_the_log_tell_of_a_task_that_stands_nowhere(fleet: RunningFleet) -> None:
+def test_an_unplaced_task_is_in_the_metrics_and_the_log(fleet: RunningFleet) -> None:
     until(lambda: fleet.metrics().total("rota_audit_unplaced_tasks") == 1, "the walk of a poller")
     _, page = fleet.get("/status.json")
     assert json.loads(page)["headlines"][0]["text"].startswith("1 live task in no lane, so no worker will run it")
@@ -77,9 +77,7 @@ def test_the_metric_and_the_log_tell_of_a_task_that_stands_nowhere(fleet: Runnin
     fleet.wait_for("end", label=LOST)
 
 
-def test_an_entry_taken_from_its_lane_is_named_by_the_audit_and_runs_once_when_healed(
-    fleet: RunningFleet, redis_client: "redis.Redis"
-) -> None:
+def test_audit_heal_runs_a_task_removed_from_its_lane_once(fleet: RunningFleet, redis_client: "redis.Redis") -> None:
     fleet.rota("queue", "pause", "default")
     ids = [fleet.client.enqueue("note", args=[f"l{n}"], queue="default").id for n in range(3)]
     assert redis_client.lpop(Keys(fleet.namespace).ready_lane("default"))
@@ -99,7 +97,7 @@ def test_an_entry_taken_from_its_lane_is_named_by_the_audit_and_runs_once_when_h
     assert [line.id for line in fleet.journal("start") if line.id in ids].count(ids[0]) == 1
 
 
-def test_a_lane_that_nobody_serves_is_shown_with_what_waits_there(
+def test_a_lane_of_an_unserved_queue_is_shown_with_its_tasks(
     fleet: RunningFleet, redis_client: "redis.Redis", measured: Measure
 ) -> None:
     keys = Keys(fleet.namespace)
@@ -114,7 +112,7 @@ def test_a_lane_that_nobody_serves_is_shown_with_what_waits_there(
     redis_client.delete(keys.ready_lane("emial"))
 
 
-def test_a_bare_scheduled_item_is_shown_and_cancelled_by_its_id_within_a_second(
+def test_a_bare_scheduled_item_is_soon_known_by_its_id(
     fleet: RunningFleet, redis_client: "redis.Redis", measured: Measure
 ) -> None:
     waits = []
@@ -132,7 +130,9 @@ def test_a_bare_scheduled_item_is_shown_and_cancelled_by_its_id_within_a_second(
     assert fleet.books_balance()
 
 
-def test_what_cannot_be_meant_is_dead_with_the_reason(fleet: RunningFleet, redis_client: "redis.Redis") -> None:
+def test_items_with_impossible_times_or_options_are_dead_with_the_reason(
+    fleet: RunningFleet, redis_client: "redis.Redis"
+) -> None:
     keys = Keys(fleet.namespace)
     milliseconds = (time.time() + 60) * 1000
     redis_client.zadd(keys.delayed, {item("far", "far"): milliseconds})

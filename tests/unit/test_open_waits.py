@@ -52,7 +52,7 @@ def test_a_wake_up_queries_every_wait_for_that_task() -> None:
     assert open_waits.next_queries() == dict.fromkeys(queries, "done")
 
 
-def test_an_end_can_be_known_by_its_wake_up_alone() -> None:
+def test_the_wake_up_gives_the_end_of_an_unknown_task() -> None:
     open_waits, [wait] = opened(END_OF_A)
     open_waits.wake("expired", "a")
     open_waits.resolve(open_waits.next_queries(), [UNKNOWN])
@@ -86,7 +86,7 @@ def test_a_call_has_no_more_queries_than_a_script_takes() -> None:
     assert list(open_waits.next_queries()) == [TaskQuery(Goal.END, str(BATCH))]
 
 
-def test_an_ended_wait_is_queried_no_more() -> None:
+def test_a_wait_that_timed_out_is_not_queried_again() -> None:
     open_waits, [wait] = opened(END_OF_A)
     assert not has_ended(wait)
     open_waits.query_all()

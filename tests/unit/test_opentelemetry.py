@@ -74,7 +74,7 @@ def linked(span: ReadableSpan) -> list[int]:
     return [link.context.span_id for link in span.links]
 
 
-def test_spans_of_enqueue_and_attempt_are_linked_and_follow_the_conventions(
+def test_enqueue_and_attempt_spans_are_linked_and_follow_the_conventions(
     traced: InMemorySpanExporter,
 ) -> None:
     handle = double.enqueue(7)
@@ -87,14 +87,14 @@ def test_spans_of_enqueue_and_attempt_are_linked_and_follow_the_conventions(
     }
     send = {"messaging.operation.name": "send", "messaging.operation.type": "send"}
     assert (sent.kind, sent.attributes) == (trace.SpanKind.PRODUCER, both | send)
-    told = dict(processed.attributes or {})
-    assert told.pop("rota.task.lag_seconds") is not None
+    attributes = dict(processed.attributes or {})
+    assert attributes.pop("rota.task.lag_seconds") is not None
     process = {"messaging.operation.name": "process", "messaging.operation.type": "process"}
-    assert told == both | process | {"rota.task.kind": "immediate", "rota.task.attempt": 1}
+    assert attributes == both | process | {"rota.task.kind": "immediate", "rota.task.attempt": 1}
     assert (processed.kind, processed.parent, linked(processed)) == (trace.SpanKind.CONSUMER, None, [id_of(sent)])
 
 
-def test_as_a_child_an_attempt_goes_on_with_the_trace_of_its_enqueue() -> None:
+def test_as_children_attempts_continue_the_trace_of_their_enqueue() -> None:
     with recorded_spans(as_children=True) as traced, eager():
         double.enqueue(7)
     [sent], [processed] = named(traced, "send traced"), named(traced, "process traced")
@@ -111,7 +111,7 @@ def test_enqueues_of_a_task_belong_to_the_trace_of_its_attempt(traced: InMemoryS
     assert (linked(inner), linked(outermost)) == ([id_of(inner_sent)], [id_of(outer_sent)])
 
 
-def test_a_failure_fails_the_span_and_the_next_attempt_is_a_retry_linked_to_the_same_enqueue(
+def test_a_failed_attempt_and_its_retry_link_to_the_same_enqueue(
     traced: InMemorySpanExporter,
 ) -> None:
     fails.enqueue()
@@ -140,21 +140,21 @@ def test_a_coroutine_runs_within_its_span(traced: InMemorySpanExporter) -> None:
     assert (processed.attributes or {})["seen"] is True
 
 
-def test_an_enqueue_of_many_is_one_span_whose_context_all_carry(traced: InMemorySpanExporter) -> None:
+def test_enqueue_many_makes_one_span_that_all_attempts_link_to(traced: InMemorySpanExporter) -> None:
     rota.enqueue_many(double.call(number) for number in range(3))
     [sent] = named(traced, "send traced")
     assert (sent.attributes or {})["messaging.batch.message_count"] == 3
     assert [linked(each) for each in named(traced, "process traced")] == [[id_of(sent)]] * 3
 
 
-def test_all_of_a_chain_and_of_a_group_carry_the_context_of_its_enqueue(traced: InMemorySpanExporter) -> None:
+def test_all_tasks_of_a_chain_or_group_link_to_its_enqueue(traced: InMemorySpanExporter) -> None:
     rota.chain(double.call(1), fetch.call()).enqueue()
     rota.group([double.call(1), double.call(2)], then=fetch.call()).enqueue()
     chain, group = named(traced, "send traced")
     assert [linked(each) for each in named(traced, "process traced")] == [[id_of(chain)]] * 2 + [[id_of(group)]] * 3
 
 
-def test_an_enqueue_on_asyncio_is_a_span_that_others_of_its_loop_are_not_in(spans: InMemorySpanExporter) -> None:
+def test_concurrent_async_enqueues_have_separate_spans(spans: InMemorySpanExporter) -> None:
     async def enqueue_some() -> None:
         async with rota.AsyncClient("redis://no-server.invalid") as client:
             await asyncio.gather(*(client.enqueue(double.call(number)) for number in range(2)))
@@ -166,7 +166,7 @@ def test_an_enqueue_on_asyncio_is_a_span_that_others_of_its_loop_are_not_in(span
     assert len(sent) == 2
 
 
-def test_an_enqueue_that_fails_fails_its_span(spans: InMemorySpanExporter) -> None:
+def test_a_failed_enqueue_marks_its_span_as_failed(spans: InMemorySpanExporter) -> None:
     with Client("redis://no-server.invalid", timeout_seconds=0.1) as client, pytest.raises(rota.Unavailable):
         client.enqueue("unheard", queue="traced")
     [sent] = named(spans, "send traced")
@@ -181,7 +181,9 @@ def test_an_enqueue_that_fails_fails_its_span(spans: InMemorySpanExporter) -> No
         {"tracestate": "a=1", "baggage": "%zz=\udcff;;;"},
     ],
 )
-def test_an_invalid_trace_context_ends_no_attempt(spans: InMemorySpanExporter, carried: dict[str, str]) -> None:
+def test_an_invalid_trace_context_does_not_stop_the_attempt(
+    spans: InMemorySpanExporter, carried: dict[str, str]
+) -> None:
     task = rota.CurrentTask("id", "name", "q", "immediate", 1, 0, datetime.now(UTC), 0.0, carried=carried)
     with default_hooks.wrapped(task):
         pass
@@ -189,7 +191,7 @@ def test_an_invalid_trace_context_ends_no_attempt(spans: InMemorySpanExporter, c
     assert (processed.parent, linked(processed), len(task.trace_id)) == (None, [], 32)
 
 
-def test_uninstrumented_nothing_is_wrapped_and_bodies_carry_nothing() -> None:
+def test_uninstrument_removes_all_wrappers_and_trace_contexts() -> None:
     before, around = Client.enqueue, list(default_hooks.around)
     instrument()
     assert Client.enqueue is not before

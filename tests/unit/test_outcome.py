@@ -42,13 +42,13 @@ _OUTCOMES: list[tuple[Outcome, tuple[Arg, Arg, Arg]]] = [
 
 
 @pytest.mark.parametrize(("outcome", "expected"), _OUTCOMES)
-def test_a_settlement_is_the_entry_unchanged_a_word_and_two_more(
+def test_a_settlement_is_sent_as_entry_outcome_and_two_arguments(
     outcome: Outcome, expected: tuple[Arg, Arg, Arg]
 ) -> None:
     assert settlement_args(Settlement(_ENTRY, outcome, _RUN_RECORD)) == (_ENTRY.text, *expected)
 
 
-def test_what_is_done_and_leaves_nothing_else_is_told_by_two_lines() -> None:
+def test_a_plain_done_outcome_is_sent_as_two_lines() -> None:
     assert plain_lines(Settlement(_ENTRY, DONE, _RUN_RECORD)) == b"\n" + _ENTRY.text + b"\n" + _RUN_RECORD
 
 
@@ -56,13 +56,13 @@ def test_what_is_done_and_leaves_nothing_else_is_told_by_two_lines() -> None:
     ("flag", "outcome", "run"),
     [("u", DONE, _RUN_RECORD), ("-", DONE, b""), *(("-", outcome, _RUN_RECORD) for outcome, _ in _OUTCOMES[2:])],
 )
-def test_anything_more_is_sent_as_four_arguments(flag: str, outcome: Outcome, run: bytes) -> None:
+def test_any_other_outcome_is_sent_as_four_arguments(flag: str, outcome: Outcome, run: bytes) -> None:
     entry = parse_entry(f"id-1 mail i 1 2 0 0 0 0 {flag}".encode())
     assert plain_lines(Settlement(entry, outcome, run)) == b""
 
 
 @given(st.lists(st.sampled_from([outcome for outcome, _ in _OUTCOMES]), max_size=30))
-def test_settlements_pack_to_four_arguments_each_in_their_order(outcomes: list[Outcome]) -> None:
+def test_packed_settlements_keep_their_order_with_four_arguments_each(outcomes: list[Outcome]) -> None:
     packed = pack_settlements(Settlement(_ENTRY, outcome, _RUN_RECORD) for outcome in outcomes)
     assert packed.count == ARGS_PER_SETTLEMENT * len(outcomes)
     reader = hiredis.Reader()

@@ -113,7 +113,7 @@ def test_the_leader_listens_to_all_sources_and_others_to_none() -> None:
     assert not adopter.listening.wanted
 
 
-def test_a_ring_is_due_at_once_and_counts_once() -> None:
+def test_a_ring_causes_one_adoption_at_once_and_counts_its_items() -> None:
     adopter = Adopter(SOURCE)
     server = FakeServer(adopted(taken=3))
     adopter.listening.rang = True
@@ -144,7 +144,7 @@ def test_a_flood_of_changes_leaves_room_for_the_other_rounds() -> None:
     assert adopter.round.due_at == 5 + PAUSE_SECONDS
 
 
-def test_what_was_refused_is_tried_again_and_a_lost_connection_is_for_the_loop() -> None:
+def test_a_refused_adoption_is_retried_and_a_lost_connection_is_raised() -> None:
     adopter = Adopter(SOURCE)
     server = FakeServer(Refused("WRONGTYPE", "wrongtype"), ConnectionLost("gone", "network"))
     adopter.round.step(connection(server), 5.0)
@@ -163,7 +163,7 @@ def test_a_tracked_connection_checks_once_for_earlier_items() -> None:
 
 
 @pytest.mark.parametrize("command", ["HELLO", "CLIENT"])
-def test_where_a_server_has_no_such_thing_the_bell_goes_on_without(command: str) -> None:
+def test_the_bell_works_without_tracking_if_the_server_refuses_it(command: str) -> None:
     listening, server = BellState(wanted=("queue:mail",)), FakeServer(refuses=command)
     listening.set_up(connection(server))
     assert (listening.is_notified, listening.is_outdated, listening.client_id) == (False, False, 0)
@@ -176,7 +176,7 @@ def test_without_sources_nothing_is_tracked() -> None:
     assert not listening.is_notified
 
 
-def test_a_notification_is_sorted_by_its_key() -> None:
+def test_a_notification_counts_as_ring_or_change_by_its_key() -> None:
     listening = BellState(wanted=("queue:mail",))
     listening.invalidated([b"{n}:queue:mail"])
     assert (listening.rang, math.isfinite(listening.changed_at)) == (False, True)

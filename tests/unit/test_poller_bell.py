@@ -107,7 +107,7 @@ def test_a_lost_parked_connection_makes_the_poller_check_at_once(bell: PollerBel
     assert bell.rest(LONG_SECONDS)
 
 
-def test_it_parks_again_within_the_back_off_however_long_the_rest(
+def test_a_lost_bell_is_parked_again_after_the_back_off(
     bell: PollerBell, connection: FakeConnection, link: FakeLink
 ) -> None:
     assert not bell.rest(0)
@@ -120,7 +120,7 @@ def test_it_parks_again_within_the_back_off_however_long_the_rest(
     assert (connection.parked, link.failures) == (3, 1)
 
 
-def test_a_token_counts_though_the_bell_cannot_be_parked_again(bell: PollerBell, connection: FakeConnection) -> None:
+def test_a_token_counts_even_if_the_bell_cannot_be_parked_again(bell: PollerBell, connection: FakeConnection) -> None:
     assert not bell.rest(0)
     connection.replies, connection.sends = [TOKEN], [_lost()]
     assert bell.rest(LONG_SECONDS)
@@ -140,9 +140,7 @@ def _refuse(*, is_parked: bool = False) -> Connection:
     raise _lost()
 
 
-def test_what_has_changed_elsewhere_ends_a_rest_and_is_no_ring_of_the_bell(
-    bell: PollerBell, connection: FakeConnection
-) -> None:
+def test_a_changed_legacy_list_ends_the_rest_without_a_token(bell: PollerBell, connection: FakeConnection) -> None:
     bell._listening.wanted = "queue:mail", "delayed:"
     assert not bell.rest(0)
     bell._listening.rang = False
@@ -162,14 +160,14 @@ def test_a_bell_with_other_keys_to_track_parks_again(bell: PollerBell, connectio
     assert (bell._listening.is_notified, connection.parked, len(tracked)) == (True, 2, 1)
 
 
-def test_a_silent_bell_is_parked_once(bell: PollerBell, connection: FakeConnection) -> None:
+def test_a_bell_that_timed_out_is_parked_again_once(bell: PollerBell, connection: FakeConnection) -> None:
     assert not bell.rest(0.01)
     connection.replies = [None]
     assert not bell.rest(0.01)
     assert connection.parked == 2
 
 
-def test_a_connection_whose_password_expires_is_replaced_between_two_parked_commands(
+def test_an_expiring_connection_is_replaced_between_parked_commands(
     bell: PollerBell, link: FakeLink, connection: FakeConnection
 ) -> None:
     connection.is_to_renew = True

@@ -128,7 +128,7 @@ def loop(signals: StopSignals, server: FakeServer) -> Iterator[PollerLoop]:
     os.close(bell)
 
 
-def test_a_backlog_without_end_holds_up_neither_sweep_nor_reapings(loop: PollerLoop, server: FakeServer) -> None:
+def test_an_endless_backlog_does_not_delay_sweeps_or_reaps(loop: PollerLoop, server: FakeServer) -> None:
     server.overdue, server.lost_owners = 1_000_000, 3
     assert loop.run() == EXIT_DRAINED
     rounds = ["sweep", "reap", "reap", "reap"]
@@ -138,7 +138,7 @@ def test_a_backlog_without_end_holds_up_neither_sweep_nor_reapings(loop: PollerL
     assert not any(server.rests)
 
 
-def test_a_hundred_lost_owners_hold_up_no_promotion(loop: PollerLoop, server: FakeServer) -> None:
+def test_a_hundred_lost_owners_do_not_delay_a_promotion(loop: PollerLoop, server: FakeServer) -> None:
     server.lost_owners, server.most = 100, 1000
     server.next_due_us = server.now_us + 50_000
     loop.run()
@@ -150,7 +150,7 @@ def test_a_hundred_lost_owners_hold_up_no_promotion(loop: PollerLoop, server: Fa
     )
 
 
-def test_no_call_of_the_rounds_is_under_way_when_a_task_is_due(loop: PollerLoop, server: FakeServer) -> None:
+def test_no_round_call_is_in_progress_when_a_task_is_due(loop: PollerLoop, server: FakeServer) -> None:
     server.lost_owners, server.most = 100, 60
     server.next_due_us = due_us = server.now_us + 50_500
     loop.run()
@@ -165,13 +165,13 @@ def test_a_stop_signal_is_seen_before_the_next_chunk(loop: PollerLoop, server: F
     assert loop.process.slot.phase is Phase.DRAINING
 
 
-def test_it_rests_when_nothing_is_due_after_one_sweep(loop: PollerLoop, server: FakeServer) -> None:
+def test_the_poller_rests_after_a_sweep_if_nothing_is_due(loop: PollerLoop, server: FakeServer) -> None:
     loop.run()
     assert server.calls == ["promote", "sweep"]
     assert [seconds > 0 for seconds in server.rests] == [True]
 
 
-def test_a_delayed_set_that_is_none_stops_no_sweep(loop: PollerLoop, server: FakeServer) -> None:
+def test_a_refused_promotion_does_not_stop_the_sweep(loop: PollerLoop, server: FakeServer) -> None:
     server.refused = {"promote"}
     loop.run()
     assert server.calls == ["promote", "sweep"]

@@ -11,7 +11,7 @@ from rota.poller.rounds import UNKNOWN_DUE, NextDue
 MILLISECOND = 0.001
 
 
-def test_a_due_time_is_reckoned_from_when_the_last_call_was_sent() -> None:
+def test_a_due_time_counts_from_the_sending_of_the_last_call() -> None:
     next_due = NextDue(next_due_us=1_300_000, now_us=1_000_000, sent_at=50.0)
     assert next_due.due_at == pytest.approx(50.3)
     assert NextDue(0, 5_000_000, 50.0).due_at == pytest.approx(45.0)
@@ -23,19 +23,19 @@ def test_a_due_time_is_stale_after_a_second() -> None:
     assert UNKNOWN_DUE.stale_at == -math.inf
 
 
-def test_a_stand_by_goes_later_by_its_rank() -> None:
+def test_a_standby_promotes_later_by_its_rank() -> None:
     assert Standby(1).seconds(300_000) == pytest.approx(3 * MILLISECOND)
     assert Standby(0).seconds(300_000) == 0.0
 
 
-def test_a_stand_by_woken_by_the_bell_promotes_without_delay() -> None:
+def test_a_standby_woken_by_the_bell_promotes_without_delay() -> None:
     standby = Standby(1)
     standby.woken_due_us = 300_000
     assert standby.seconds(300_000) == 0.0
     assert standby.seconds(400_000) == pytest.approx(3 * MILLISECOND)
 
 
-def test_calls_that_would_be_late_by_as_much_each_time_soon_arrive_just_after_their_time() -> None:
+def test_a_constant_wake_latency_is_soon_compensated() -> None:
     latency, noise = WakeLatency(), random.Random(1)
     arrivals = []
     for _ in range(200):
@@ -46,7 +46,7 @@ def test_calls_that_would_be_late_by_as_much_each_time_soon_arrive_just_after_th
     assert sum(late < 0 for late in learned) < len(learned) / 3
 
 
-def test_a_busy_server_teaches_no_one_to_be_early() -> None:
+def test_one_slow_call_barely_changes_the_learned_latency() -> None:
     latency = WakeLatency()
     for _ in range(100):
         latency.arrived(0.3 * MILLISECOND - latency.seconds)
@@ -56,7 +56,7 @@ def test_a_busy_server_teaches_no_one_to_be_early() -> None:
 
 
 @pytest.mark.parametrize(("late_seconds", "learned"), [(5.0, MILLISECOND), (-5.0, 0.0)])
-def test_a_latency_is_never_below_nothing_nor_over_a_millisecond(late_seconds: float, learned: float) -> None:
+def test_a_wake_latency_is_between_zero_and_a_millisecond(late_seconds: float, learned: float) -> None:
     latency = WakeLatency(0.5 * MILLISECOND)
     for _ in range(1000):
         latency.arrived(late_seconds)

@@ -75,7 +75,7 @@ def rest_and_step(promoting: Promotion, server: Server) -> int:
     return server.arrived_us[-1]
 
 
-def test_it_calls_at_once_and_then_when_something_is_due(server: Server) -> None:
+def test_promote_is_called_at_once_and_then_at_due_times(server: Server) -> None:
     promoting = promoting_at(server)
     assert promoting.due_at() == -math.inf
     server.dues_us = [server.at_us(0.5)]
@@ -85,7 +85,7 @@ def test_it_calls_at_once_and_then_when_something_is_due(server: Server) -> None
 
 
 @pytest.mark.parametrize("slowness", [1, 10])
-def test_a_call_arrives_when_a_task_is_due_however_late_timers_are(server: Server, slowness: int) -> None:
+def test_a_promote_call_arrives_on_time_even_if_timers_are_late(server: Server, slowness: int) -> None:
     promoting, server.slowness = promoting_at(server), slowness
     dues_us = [server.at_us(1 + number / 20) for number in range(100)]
     server.dues_us = list(dues_us)
@@ -139,7 +139,7 @@ def test_a_ring_before_a_lost_connection_is_not_forgotten(server: Server) -> Non
     assert promoting.due_at() == pytest.approx(as_the_first, abs=1e-5), "it alone heard of this one"
 
 
-def test_a_stand_by_comes_later_and_does_not_learn_to_come_first(server: Server) -> None:
+def test_a_standby_promotes_later_and_does_not_learn_to_be_first(server: Server) -> None:
     promoting = promoting_at(server, rank=1)
     for _ in range(100):
         due_us = server.at_us(0.05)
@@ -148,7 +148,7 @@ def test_a_stand_by_comes_later_and_does_not_learn_to_come_first(server: Server)
         assert rest_and_step(promoting, server) - due_us > (STANDBY_SECONDS - AHEAD) * SECOND_US
 
 
-def test_a_call_that_waited_for_no_rest_teaches_nothing(server: Server) -> None:
+def test_a_call_without_a_rest_does_not_change_the_latency(server: Server) -> None:
     promoting = promoting_at(server)
     server.dues_us = [server.at_us(0.5)]
     step(promoting, server)

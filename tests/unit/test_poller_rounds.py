@@ -153,7 +153,7 @@ class Poller:
             self.step()
         raise AssertionError("it never ends")
 
-    def sweep_and_what_follows(self) -> list[str]:
+    def sweep_until_idle(self) -> list[str]:
         """The next sweep, and the calls that were made with it."""
         self.clock.now += SWEEP_SECONDS
         return self.until_idle()
@@ -179,7 +179,7 @@ def test_a_step_is_one_call(poller: Poller) -> None:
     assert poller.server.calls == ["sweep", "reap", "reap", "reap"]
 
 
-def test_an_owner_whose_reaping_is_refused_holds_up_no_other(poller: Poller) -> None:
+def test_a_refused_reap_does_not_delay_other_owners(poller: Poller) -> None:
     poller.server.expired = ["n:1:1", "n:2:1", "n:3:1"]
     poller.server.refused_owners = {"n:1:1"}
     assert poller.until_idle() == ["sweep", "reap", "reap", "reap", "scan"]
@@ -188,7 +188,7 @@ def test_an_owner_whose_reaping_is_refused_holds_up_no_other(poller: Poller) -> 
     assert poller.until_idle() == ["sweep", "reap"]
 
 
-def test_an_owner_that_could_not_be_reaped_for_a_lost_connection_is_next_again(poller: Poller) -> None:
+def test_a_reap_lost_with_the_connection_is_repeated_next(poller: Poller) -> None:
     poller.server.expired = ["n:1:1"]
     poller.step()
     poller.server.fail = {"reap": ConnectionLost("gone", "network")}
@@ -206,7 +206,7 @@ def test_only_a_sweep_reports_the_next_due_time(poller: Poller) -> None:
 
 def sweeps(poller: Poller, times: int) -> list[str]:
     """What is called when it is so often time to sweep."""
-    calls = [call for _ in range(times) for call in poller.sweep_and_what_follows()]
+    calls = [call for _ in range(times) for call in poller.sweep_until_idle()]
     return [call for call in calls if call in ("sweep", "exists")]
 
 
@@ -221,7 +221,7 @@ def test_a_check_that_finds_a_key_sweeps_at_once(poller: Poller) -> None:
     poller.server.absent = "k", "l"
     poller.until_idle()
     poller.server.present = 1
-    assert poller.sweep_and_what_follows() == ["exists", "sweep"]
+    assert poller.sweep_until_idle() == ["exists", "sweep"]
     poller.server.absent = ()
     assert sweeps(poller, 2) == ["exists", "sweep", "sweep"]
 
@@ -230,12 +230,12 @@ def test_keys_are_tracked_once_until_one_changes(poller: Poller) -> None:
     poller.listening.client_id = 7
     poller.server.absent = "k", "l"
     poller.until_idle()
-    assert poller.sweep_and_what_follows() == ["client", "client", "exists"]
-    assert poller.sweep_and_what_follows() == ["exists"]
+    assert poller.sweep_until_idle() == ["client", "client", "exists"]
+    assert poller.sweep_until_idle() == ["exists"]
     poller.listening.changed_at = poller.clock.now
     poller.clock.now += SETTLE_SECONDS
     assert poller.until_idle() == ["sweep"]
-    assert poller.sweep_and_what_follows() == ["client", "exists"]
+    assert poller.sweep_until_idle() == ["client", "exists"]
 
 
 def sweep_after_a_change(poller: Poller, rescues: int) -> float:
@@ -253,12 +253,12 @@ def test_keys_are_tracked_again_soon_after_bare_pushes_and_later_after_others(po
     poller.listening.client_id = 7
     poller.server.absent = "k", "l"
     poller.until_idle()
-    poller.sweep_and_what_follows()
+    poller.sweep_until_idle()
     seconds = [sweep_after_a_change(poller, rescues) for rescues in (0, 0, 0, 1, 1, 0, 0, 0, 0, 0, 0)]
     rearm = REARM_SECONDS
     doubled = [rearm, rearm * 2, rearm * 4, rearm, rearm, rearm * 2, rearm * 4, rearm * 8, rearm * 16]
     assert seconds == pytest.approx([*doubled, SWEEP_SECONDS, SWEEP_SECONDS])
-    poller.sweep_and_what_follows()
+    poller.sweep_until_idle()
     assert sweep_after_a_change(poller, 0) == pytest.approx(rearm)
 
 
@@ -266,11 +266,11 @@ def test_keys_that_exist_are_tracked_before_they_are_swept(poller: Poller) -> No
     poller.listening.client_id = 7
     poller.server.watched = "k", "l"
     poller.until_idle()
-    assert poller.sweep_and_what_follows() == ["client", "client", "exists", "sweep"]
-    assert poller.sweep_and_what_follows() == ["sweep"]
+    assert poller.sweep_until_idle() == ["client", "client", "exists", "sweep"]
+    assert poller.sweep_until_idle() == ["sweep"]
 
 
-def test_another_set_of_keys_is_tracked_at_the_next_check(poller: Poller) -> None:
+def test_a_changed_set_of_keys_is_tracked_at_the_next_check(poller: Poller) -> None:
     poller.listening.client_id = 7
     poller.server.absent = "k", "l"
     poller.until_idle()
@@ -302,10 +302,10 @@ def test_a_refused_check_becomes_a_sweep(poller: Poller) -> None:
     poller.server.absent = "k", "l"
     poller.until_idle()
     poller.server.fail = {"exists": Refused("NOPERM", "noperm")}
-    assert poller.sweep_and_what_follows() == ["sweep"]
+    assert poller.sweep_until_idle() == ["sweep"]
 
 
-def test_a_lease_that_ends_is_swept_for_within_a_second(poller: Poller) -> None:
+def test_an_ending_lease_is_swept_within_a_second(poller: Poller) -> None:
     poller.server.absent, poller.server.lease_ends_us = ("k", "l"), 2_000_000
     poller.until_idle()
     assert sweeps(poller, 2) == ["exists", "sweep"]
@@ -318,7 +318,7 @@ def test_with_a_short_lease_every_check_is_a_sweep() -> None:
     assert sweeps(poller, 4) == ["sweep"] * 4
 
 
-def test_a_sweep_is_never_late_for_reapings(poller: Poller) -> None:
+def test_reaps_do_not_delay_the_next_sweep(poller: Poller) -> None:
     poller.server.expired = [f"n:{slot}:1" for slot in range(100)]
     poller.step()
     poller.step()
@@ -328,7 +328,7 @@ def test_a_sweep_is_never_late_for_reapings(poller: Poller) -> None:
 
 
 @pytest.mark.parametrize("call", ["sweep", "scan", "orphans", "trim"])
-def test_a_call_that_is_refused_is_left_out_and_the_rest_goes_on(poller: Poller, call: str) -> None:
+def test_a_refused_call_is_skipped_and_the_others_continue(poller: Poller, call: str) -> None:
     poller.clock.now += TRIM_SECONDS
     poller.server.scans = [[poller.key_of("n:1:1")]]
     poller.server.fail = {call: Refused("NOPERM", "noperm")}
@@ -341,7 +341,7 @@ def test_a_call_that_is_refused_is_left_out_and_the_rest_goes_on(poller: Poller,
     assert poller.until_idle() == made
 
 
-def test_a_list_whose_name_is_no_text_is_passed_over(poller: Poller) -> None:
+def test_a_list_whose_name_is_not_utf8_is_skipped(poller: Poller) -> None:
     poller.server.scans = [[poller.key_of("") + b"\xff\xfe", poller.key_of("n:1:1")]]
     poller.until_idle()
     assert "n:1:1" in poller.server.adopted
@@ -359,7 +359,7 @@ def test_owners_found_are_kept_when_the_connection_is_lost(poller: Poller, call:
     assert poller.server.adopted == ["n:1:1", "n:2:1"]
 
 
-def test_many_owners_are_adopted_a_hundred_a_call(poller: Poller) -> None:
+def test_owners_are_adopted_a_hundred_per_call(poller: Poller) -> None:
     owners = [f"n:{slot}:1" for slot in range(250)]
     poller.server.scans = [[poller.key_of(owner) for owner in owners]]
     assert poller.until_idle() == ["sweep", "scan", "orphans", "orphans", "orphans"]
@@ -377,7 +377,7 @@ def test_a_scan_pauses_after_twenty_chunks_and_restarts_each_lease(poller: Polle
     assert poller.until_idle() == ["sweep", "scan"]
 
 
-def test_a_trim_goes_on_while_there_is_more_up_to_20_calls(poller: Poller) -> None:
+def test_a_trim_repeats_up_to_20_times_while_there_is_more(poller: Poller) -> None:
     poller.until_idle()
     poller.clock.now += TRIM_SECONDS
     poller.server.trims = 3
@@ -398,7 +398,7 @@ def test_a_poller_that_is_not_the_leader_scans_nothing(poller: Poller) -> None:
     assert poller.server.walked == []
 
 
-def test_a_queue_whose_lane_was_seen_is_listed_and_logged_once(poller: Poller) -> None:
+def test_a_queue_found_by_its_lane_is_listed_once(poller: Poller) -> None:
     keys = poller.store.keys
     poller.server.scans = [
         [keys.ready_lane("emial").encode(), keys.delayed_lane("emial").encode(), keys.queues.encode()]
@@ -408,7 +408,7 @@ def test_a_queue_whose_lane_was_seen_is_listed_and_logged_once(poller: Poller) -
 
 
 @pytest.mark.parametrize("letter", ["x", "\u00e9", "\U0001f600", "\x1b"])
-def test_a_long_key_that_looks_like_a_queue_stops_no_poller(poller: Poller, letter: str) -> None:
+def test_long_keys_that_look_like_queues_do_not_stop_the_poller(poller: Poller, letter: str) -> None:
     long = letter * 1_000_000
     poller.server.scans = [[f"n:queue:{number}{long}".encode() for number in range(9)]]
     poller.until_idle()
@@ -416,7 +416,7 @@ def test_a_long_key_that_looks_like_a_queue_stops_no_poller(poller: Poller, lett
     assert [row["key"][:9] for row in rows] == [f"n:queue:{number}" for number in range(MOST_STRAYS)]
 
 
-def test_lists_that_look_like_queues_are_named_until_they_are_gone(poller: Poller) -> None:
+def test_lists_that_look_like_queues_are_reported_until_gone(poller: Poller) -> None:
     assert poller.shared_text.read() == b"[]"
     poller.server.scans = [[b"n:queue:mail", b"{n}:queue:no space", b"{n}:queue:mail", b"other:queue:n"]]
     poller.until_idle()
@@ -429,7 +429,7 @@ def test_lists_that_look_like_queues_are_named_until_they_are_gone(poller: Polle
     assert poller.shared_text.read() == b"[]"
 
 
-def test_lanes_are_searched_for_within_a_minute_whatever_the_lease(poller: Poller) -> None:
+def test_lanes_are_searched_within_a_minute_for_any_lease(poller: Poller) -> None:
     poller.until_idle()
     poller.clock.now += KEYS_SECONDS
     assert "scan" in poller.until_idle()
@@ -438,20 +438,20 @@ def test_lanes_are_searched_for_within_a_minute_whatever_the_lease(poller: Polle
 def test_items_that_a_sweep_reports_are_searched_for_at_once(poller: Poller) -> None:
     poller.until_idle()
     poller.server.legacy_items, poller.server.searches = 2, [[b"[1]", b"5"], [b"[2]", b"6"]]
-    assert poller.sweep_and_what_follows() == ["sweep", "zscan", "adopt_scheduled", "zscan", "adopt_scheduled"]
+    assert poller.sweep_until_idle() == ["sweep", "zscan", "adopt_scheduled", "zscan", "adopt_scheduled"]
     assert poller.server.scheduled == ["[1]", "[2]"]
     poller.server.legacy_items = 0
-    assert poller.sweep_and_what_follows() == ["sweep"]
+    assert poller.sweep_until_idle() == ["sweep"]
 
 
 def test_items_that_a_search_missed_are_not_searched_for_each_second(poller: Poller) -> None:
     """As a ticket that somebody deleted: then its task is known by its id."""
     poller.until_idle()
     poller.server.legacy_items = 1
-    assert poller.sweep_and_what_follows() == ["sweep", "zscan"]
-    assert poller.sweep_and_what_follows() == ["sweep"]
+    assert poller.sweep_until_idle() == ["sweep", "zscan"]
+    assert poller.sweep_until_idle() == ["sweep"]
     poller.server.legacy_items = 2
-    assert poller.sweep_and_what_follows() == ["sweep", "zscan"]
+    assert poller.sweep_until_idle() == ["sweep", "zscan"]
     poller.clock.now += SEARCH_AGAIN_SECONDS
     assert "zscan" in poller.until_idle()
 
@@ -468,7 +468,7 @@ def test_the_audit_scan_makes_one_call_at_a_time_and_shows_its_result(
     assert poller.server.walked == ["lists", "bodies", "unplaced", "lists", "unplaced"]
     assert poller.gauge(metrics.AUDIT_UNPLACED) == 1
     poller.server.walks = False
-    poller.sweep_and_what_follows()
+    poller.sweep_until_idle()
     assert math.isnan(poller.gauge(metrics.AUDIT_UNPLACED))
     poller.clock.now += AUDIT_SECONDS
     poller.until_idle()
@@ -478,7 +478,7 @@ def test_the_audit_scan_makes_one_call_at_a_time_and_shows_its_result(
 def test_a_refused_scan_waits_for_the_next(poller: Poller) -> None:
     poller.server.fail = {"lists": Refused("NOPERM", "noperm")}
     poller.until_idle()
-    assert poller.sweep_and_what_follows() == ["sweep"]
+    assert poller.sweep_until_idle() == ["sweep"]
     assert poller.server.walked == []
     poller.clock.now += AUDIT_SECONDS
     poller.until_idle()

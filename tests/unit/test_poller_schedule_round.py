@@ -28,7 +28,7 @@ NOW_US = 1_795_252_620 * SECOND_US
 NOW = 100.0
 
 
-def kept(name: str, passed_us: int = NOW_US, missed: str = "last") -> StoredSchedule:
+def stored(name: str, passed_us: int = NOW_US, missed: str = "last") -> StoredSchedule:
     schedule = Schedule(name, "work", EveryRule(60 * SECOND_US), "q", missed=cast(Any, missed))
     return StoredSchedule(name, ScheduleRecord(passed_us, 0, 0, 0, 0, (), encode_schedule(schedule)).to_bytes())
 
@@ -82,7 +82,7 @@ def poller() -> Poller:
     return Poller()
 
 
-def test_without_schedules_it_does_nothing(poller: Poller) -> None:
+def test_without_schedules_the_round_does_nothing(poller: Poller) -> None:
     poller.sweep(None)
     assert (poller.round.due_at, poller.until_idle()) == (math.inf, [])
 
@@ -94,29 +94,29 @@ def test_the_leader_enqueues_first_and_the_others_if_it_does_not(poller: Poller)
     assert poller.round.due_at == NOW + 10 - STANDBY_UPCOMING_SECONDS
 
 
-def test_each_upcoming_schedule_is_advanced_and_counted_then_it_waits_for_the_next_sweep(poller: Poller) -> None:
-    poller.found = [kept("a"), kept("b", NOW_US - 3600 * SECOND_US)]
+def test_each_upcoming_schedule_is_advanced_once_per_sweep(poller: Poller) -> None:
+    poller.found = [stored("a"), stored("b", NOW_US - 3600 * SECOND_US)]
     poller.sweep(0)
     assert poller.until_idle() == ["upcoming", "advance", "advance"]
     assert poller.round.due_at == math.inf
     assert (poller.counted("b", "enqueued"), poller.counted("b", "missed")) == (1, 59)
 
 
-def test_all_outcomes_of_a_schedule_are_counted_from_its_first_occurrence_on(poller: Poller) -> None:
+def test_all_outcomes_of_a_schedule_have_a_counter_from_the_start(poller: Poller) -> None:
     """So that the first one that is missed or skipped counts in an `increase()`."""
-    poller.found = [kept("a")]
+    poller.found = [stored("a")]
     poller.sweep(0)
     poller.until_idle()
     found = [labels for definition, labels, _ in poller.series() if definition is metrics.SCHEDULE_OCCURRENCES]
     assert found == [("a", outcome) for outcome in metrics.OCCURRENCE_OUTCOMES]
 
 
-def test_an_unreadable_or_refused_schedule_holds_up_no_other(poller: Poller) -> None:
+def test_an_unreadable_or_refused_schedule_does_not_stop_others(poller: Poller) -> None:
     texts = (b"no record", b"1 0 0 0 0 -\nno schedule", b'1 0 0 0 0 -\n{"task":"t","queue":"q","cron":"no"}')
     poller.found = [
         *(StoredSchedule(f"bad{number}", text) for number, text in enumerate(texts)),
-        kept("full"),
-        kept("good"),
+        stored("full"),
+        stored("good"),
     ]
     poller.fail = {"full": Refused("OOM", "oom")}
     poller.sweep(0)
@@ -125,21 +125,21 @@ def test_an_unreadable_or_refused_schedule_holds_up_no_other(poller: Poller) -> 
 
 
 def test_after_a_full_page_the_next_follows_without_a_sweep(poller: Poller) -> None:
-    full = [kept(f"s{number}") for number in range(SCHEDULES_A_PAGE)]
-    poller.found, poller.next_found = full, [kept("last")]
+    full = [stored(f"s{number}") for number in range(SCHEDULES_A_PAGE)]
+    poller.found, poller.next_found = full, [stored("last")]
     poller.sweep(0)
     assert poller.until_idle().count("upcoming") == 2
     assert poller.advanced[-1] == "last"
 
 
-def test_a_full_page_of_which_nothing_can_be_read_waits_for_the_next_sweep(poller: Poller) -> None:
+def test_after_an_unreadable_page_the_round_waits_for_the_next_sweep(poller: Poller) -> None:
     poller.found = [StoredSchedule(f"bad{number}", b"no record") for number in range(SCHEDULES_A_PAGE)]
     poller.sweep(0)
     assert poller.until_idle() == ["upcoming"]
 
 
 def test_a_full_server_is_tried_again_after_the_next_sweep(poller: Poller) -> None:
-    poller.found, poller.fail = [kept("a"), kept("b")], {"a": PushedBack("OOM", "oom")}
+    poller.found, poller.fail = [stored("a"), stored("b")], {"a": PushedBack("OOM", "oom")}
     poller.sweep(0)
     assert poller.until_idle() == ["upcoming", "advance"]
     poller.sweep(0)
@@ -147,8 +147,8 @@ def test_a_full_server_is_tried_again_after_the_next_sweep(poller: Poller) -> No
     assert poller.advanced == ["a", "b"]
 
 
-def test_what_could_not_be_sent_for_a_lost_connection_is_next_again(poller: Poller) -> None:
-    poller.found, poller.fail = [kept("a")], {"a": ConnectionLost("gone", "network")}
+def test_a_call_lost_with_the_connection_is_repeated(poller: Poller) -> None:
+    poller.found, poller.fail = [stored("a")], {"a": ConnectionLost("gone", "network")}
     poller.sweep(0)
     with pytest.raises(ConnectionLost):
         poller.until_idle()
@@ -156,7 +156,7 @@ def test_what_could_not_be_sent_for_a_lost_connection_is_next_again(poller: Poll
     assert poller.advanced == ["a"]
 
 
-def test_what_no_node_declares_is_forgotten(poller: Poller) -> None:
+def test_a_schedule_that_no_node_declares_is_removed(poller: Poller) -> None:
     poller.sweep(None, "a", "b")
     assert poller.until_idle() == ["remove_schedule", "remove_schedule"]
     assert poller.advanced == ["a", "b"]

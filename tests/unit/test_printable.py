@@ -50,7 +50,7 @@ def failure() -> BaseException:
 
 
 @given(st.text(st.characters()) | st.text(UNFIT))
-def test_printable_text_has_nothing_unfit_and_is_stable(text: str) -> None:
+def test_printable_text_is_printable_and_stable(text: str) -> None:
     shown = printable(text)
     assert shown.isprintable()
     assert printable(shown) == shown
@@ -59,13 +59,13 @@ def test_printable_text_has_nothing_unfit_and_is_stable(text: str) -> None:
 
 
 @given(st.text(st.characters()) | st.text(UNFIT))
-def test_a_json_document_stays_one_of_the_same_data(text: str) -> None:
+def test_printable_json_keeps_the_data(text: str) -> None:
     document = printable_json(json.dumps({text: [text]}, ensure_ascii=False))
     assert document.isprintable()
     assert json.loads(document) == json.loads(json.dumps({text: [text]}))
 
 
-def test_letters_signs_and_spaces_stay_as_they_are() -> None:
+def test_letters_signs_and_spaces_are_unchanged() -> None:
     text = "bücher 本 \U0001f600 'a' \\ [red] <b>"
     assert printable(text) == text
     assert printable("\x1b[31m\r\n\t\x7f\x9b\u202e\udcff\U000e0041") == (
@@ -78,8 +78,8 @@ def test_letters_signs_and_spaces_stay_as_they_are() -> None:
 
 @pytest.mark.parametrize("text_format", ["json", "console", "logfmt"])
 @pytest.mark.parametrize("on_terminal", [False, True])
-def test_no_log_line_moves_a_cursor(text_format: Format, on_terminal: bool) -> None:
-    told = logged(
+def test_log_fields_contain_no_control_characters(text_format: Format, on_terminal: bool) -> None:
+    output = logged(
         text_format,
         lambda log: log.error(
             log_events.TASK_DEAD,
@@ -92,49 +92,49 @@ def test_no_log_line_moves_a_cursor(text_format: Format, on_terminal: bool) -> N
         ),
         on_terminal=on_terminal,
     )
-    assert "before" in told
-    assert unfit_in(told, colored=on_terminal) == ""
+    assert "before" in output
+    assert unfit_in(output, colored=on_terminal) == ""
 
 
 @pytest.mark.parametrize("text_format", ["json", "console", "logfmt"])
-def test_no_event_and_no_long_line_moves_a_cursor(text_format: Format) -> None:
-    told = logged(text_format, lambda log: log.warning(HOSTILE, logger=HOSTILE))
-    told += logged(text_format, lambda log: log.warning(log_events.TASK_DEAD, error=HOSTILE * 50))
-    told += logged(text_format, lambda log: log.warning(log_events.TASK_DEAD, **{f"f{n}": UNFIT for n in range(99)}))
-    assert "truncated" in told
-    assert unfit_in(told) == ""
+def test_events_and_long_lines_contain_no_control_characters(text_format: Format) -> None:
+    output = logged(text_format, lambda log: log.warning(HOSTILE, logger=HOSTILE))
+    output += logged(text_format, lambda log: log.warning(log_events.TASK_DEAD, error=HOSTILE * 50))
+    output += logged(text_format, lambda log: log.warning(log_events.TASK_DEAD, **{f"f{n}": UNFIT for n in range(99)}))
+    assert "truncated" in output
+    assert unfit_in(output) == ""
 
 
-def test_a_json_line_has_the_same_data() -> None:
-    told = logged("json", lambda log: log.error(log_events.TASK_DEAD, error=HOSTILE, words=[HOSTILE]))
-    line = json.loads(told)
+def test_a_json_log_line_keeps_the_data() -> None:
+    output = logged("json", lambda log: log.error(log_events.TASK_DEAD, error=HOSTILE, words=[HOSTILE]))
+    line = json.loads(output)
     assert (line["error"], line["words"], line["bound"]) == (HOSTILE, [HOSTILE], HOSTILE)
 
 
 @pytest.mark.parametrize("text_format", ["json", "logfmt"])
-def test_an_error_adds_no_line_to_a_log_of_lines(text_format: Format) -> None:
-    told = logged(text_format, lambda log: log.error("event", error="a\nb\r\nc", exc_info=failure()))
-    assert told.count("\n") == 1
+def test_an_error_with_newlines_is_one_log_line(text_format: Format) -> None:
+    output = logged(text_format, lambda log: log.error("event", error="a\nb\r\nc", exc_info=failure()))
+    assert output.count("\n") == 1
 
 
-def logged(text_format: Format, tell: Callable[[rota_log.Logger], None], *, on_terminal: bool = False) -> str:
+def logged(text_format: Format, write: Callable[[rota_log.Logger], None], *, on_terminal: bool = False) -> str:
     """What stands on the descriptor after that was told."""
     reading, writing = os.openpty() if on_terminal else os.pipe()
     rota_log.configure(LogSettings(format=text_format), fd=writing, bound=HOSTILE)
-    tell(rota_log.logger())
+    write(rota_log.logger())
     rota_log.configure(LogSettings())
     if on_terminal:
         os.write(writing, b"end")
     else:
         os.close(writing)
-    told = b""
+    output = b""
     while part := os.read(reading, 1 << 16):
-        told += part
-        if told.endswith(b"end"):
+        output += part
+        if output.endswith(b"end"):
             os.close(writing)
             break
     os.close(reading)
-    return told.decode().replace("\r\n", "\n")  # as a terminal ends lines
+    return output.decode().replace("\r\n", "\n")  # as a terminal ends lines
 
 
 # All other places
@@ -183,14 +183,16 @@ PLACES: dict[str, Callable[[], str | None]] = {
 
 
 @pytest.mark.parametrize("place", PLACES)
-def test_no_text_from_outside_moves_a_cursor_or_is_markup(place: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_text_from_outside_is_shown_without_control_characters_or_markup(
+    place: str, capsys: pytest.CaptureFixture[str]
+) -> None:
     written = PLACES[place]()
-    told = "".join(capsys.readouterr()) if written is None else written
-    assert "before" in told
-    assert "after" in told
-    assert unfit_in(told) == ""
+    output = "".join(capsys.readouterr()) if written is None else written
+    assert "before" in output
+    assert "after" in output
+    assert unfit_in(output) == ""
 
 
-def test_json_of_a_command_is_one_document_of_the_same_data(capsys: pytest.CaptureFixture[str]) -> None:
+def test_json_output_is_one_document_with_the_same_data(capsys: pytest.CaptureFixture[str]) -> None:
     put_json({HOSTILE: [HOSTILE]})
     assert json.loads(capsys.readouterr().out) == {HOSTILE: [HOSTILE]}

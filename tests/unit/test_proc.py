@@ -20,27 +20,27 @@ NO_POOLS: Final = 65534
 
 
 @pytest.fixture
-def ours() -> psutil.Process:
+def own_process() -> psutil.Process:
     return psutil.Process()
 
 
-def test_usage_is_what_psutil_says(ours: psutil.Process) -> None:
+def test_usage_agrees_with_psutil(own_process: psutil.Process) -> None:
     usage = process.usage_of(os.getpid())
     assert usage is not None
-    assert usage.resident_bytes == pytest.approx(ours.memory_info().rss, rel=0.05)
-    times = ours.cpu_times()
+    assert usage.resident_bytes == pytest.approx(own_process.memory_info().rss, rel=0.05)
+    times = own_process.cpu_times()
     assert usage.cpu_seconds == pytest.approx(times.user + times.system, abs=0.5)
-    assert usage.open_fds == pytest.approx(ours.num_fds(), abs=2)
+    assert usage.open_fds == pytest.approx(own_process.num_fds(), abs=2)
 
 
-def test_start_and_parent_are_what_psutil_says(ours: psutil.Process) -> None:
+def test_start_and_parent_agree_with_psutil(own_process: psutil.Process) -> None:
     assert process.started_at(os.getpid()) == pytest.approx(
-        ours.create_time(), abs=1.1
+        own_process.create_time(), abs=1.1
     )  # its boot time has no fraction
     assert process.parent_of(os.getpid()) == os.getppid()
 
 
-def test_the_start_of_a_process_is_right_to_a_tick_of_the_kernels_clock() -> None:
+def test_the_start_time_is_exact_to_a_clock_tick() -> None:
     before = time.time()
     with subprocess.Popen(["sleep", "60"]) as child:
         try:
@@ -49,7 +49,7 @@ def test_the_start_of_a_process_is_right_to_a_tick_of_the_kernels_clock() -> Non
             child.kill()
 
 
-def test_the_time_of_a_zombie_is_still_known() -> None:
+def test_the_cpu_time_of_a_zombie_is_still_known() -> None:
     with subprocess.Popen([sys.executable, "-c", "for _ in range(10**6): pass"]) as child:
         os.waitid(os.P_PID, child.pid, os.WEXITED | os.WNOWAIT)
         used = process.cpu_seconds_of(child.pid)
@@ -57,7 +57,7 @@ def test_the_time_of_a_zombie_is_still_known() -> None:
     assert process.cpu_seconds_of(child.pid) == 0
 
 
-def test_a_name_with_blanks_and_brackets_confuses_nothing(tmp_path: Path) -> None:
+def test_a_process_name_with_blanks_and_brackets_is_parsed(tmp_path: Path) -> None:
     odd = tmp_path / "a) S 1 (b"
     odd.symlink_to("/bin/sleep")
     with subprocess.Popen([odd, "60"]) as child:
@@ -77,7 +77,7 @@ def test_a_process_that_is_gone_has_no_usage_and_no_parent() -> None:
 
 
 @contextmanager
-def without_roots_rights() -> Iterator[None]:
+def without_root_privileges() -> Iterator[None]:
     """As a user who owns no process; root may read of everybody's."""
     before = os.geteuid()
     if before == 0:
@@ -89,7 +89,7 @@ def without_roots_rights() -> Iterator[None]:
 
 
 def test_descriptors_that_may_not_be_counted_are_unknown() -> None:
-    with without_roots_rights():
+    with without_root_privileges():
         usage = process.usage_of(1)
     assert usage is not None
     assert usage.open_fds is None

@@ -17,7 +17,7 @@ NUMBERS = st.floats(0, 9e15) | st.integers(0, 9 * 10**15)
 
 
 @given(NUMBERS, st.none() | NUMBERS, st.text())
-def test_what_is_written_is_bounded_and_read_again(done: float, total: float | None, note: str) -> None:
+def test_progress_text_is_bounded_and_can_be_read_back(done: float, total: float | None, note: str) -> None:
     text = progress_text(done, total, note, AT_US)
     assert len(text) <= LONGEST
     progress = read(text)
@@ -27,7 +27,7 @@ def test_what_is_written_is_bounded_and_read_again(done: float, total: float | N
     assert len(progress.note.encode()) > NOTE_BYTES - 4 or progress.note == note.encode("utf-8", "replace").decode()
 
 
-def test_whole_numbers_are_shown_as_such_whatever_type_they_came_in() -> None:
+def test_whole_numbers_are_shown_without_a_fraction() -> None:
     progress = read(progress_text(40.0, Fraction(100), "rows", AT_US))  # type: ignore[arg-type]  # that is the claim
     assert progress == Progress(40, 100, "rows", AT)
     assert progress_summary(progress_row(progress)) == "40/100 (40 %) rows"
@@ -37,7 +37,7 @@ def test_whole_numbers_are_shown_as_such_whatever_type_they_came_in() -> None:
 
 
 @pytest.mark.parametrize("number", [-1, math.nan, math.inf, 1e16, 10**400, "many", None, [1]])
-def test_what_is_no_number_that_can_be_shown_is_refused_in_words(number: float) -> None:
+def test_an_invalid_number_is_refused_with_a_message(number: float) -> None:
     with pytest.raises(ValueError, match="`done` of progress is a number from 0 to 9e15, not"):
         progress_text(number, None, "", AT_US)
 
@@ -47,5 +47,5 @@ def test_what_is_no_number_that_can_be_shown_is_refused_in_words(number: float) 
     [b"", b"5", b"5 10 1", b"x 10 1 note", b"5 nan 1 note", b"5 10 inf note", b"-5 10 1 n", b"5 10 -1 n",
      b"1e300 - 1 n", b"5 10 1 " + b"n" * LONGEST, b"\xff \xff \xff \xff", b"5 10 99999999999999999 n"],
 )  # fmt: skip
-def test_what_a_task_may_write_into_its_slot_instead_is_no_progress(raw: bytes) -> None:
+def test_invalid_text_in_the_slot_is_not_read_as_progress(raw: bytes) -> None:
     assert read(raw) is None

@@ -7,7 +7,7 @@ import pytest
 from rota.client.enqueue_options import progress_reporter
 
 
-def test_a_callable_is_given_how_many_of_how_many() -> None:
+def test_a_callable_receives_done_and_total() -> None:
     reported: list[tuple[int, int | None]] = []
     for total in (3, None):
         with progress_reporter(lambda *now: reported.append(now), total) as report:
@@ -16,7 +16,7 @@ def test_a_callable_is_given_how_many_of_how_many() -> None:
 
 
 @pytest.mark.parametrize("progress", [None, False])
-def test_without_it_nothing_is_drawn(progress: bool | None, capsys: pytest.CaptureFixture[str]) -> None:
+def test_without_progress_nothing_is_drawn(progress: bool | None, capsys: pytest.CaptureFixture[str]) -> None:
     with progress_reporter(progress, 3) as report:
         report(3)
     assert capsys.readouterr() == ("", "")

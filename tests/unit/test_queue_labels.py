@@ -31,12 +31,12 @@ SERVED = ["default", "tenant-*", "tenant-eu-*", "tenant-acme", "x*"]
         ("_other", "_other"),
     ],
 )
-def test_a_queue_is_counted_as_what_serves_it(queue: str, label: str) -> None:
+def test_a_queue_is_counted_as_the_pattern_that_serves_it(queue: str, label: str) -> None:
     assert QueueLabels(SERVED).of(queue) == label
     assert served_as(queue, SERVED) in (label, None)
 
 
-def test_a_label_is_its_own_label() -> None:
+def test_the_label_of_a_label_is_itself() -> None:
     assert [QueueLabels(SERVED).of(name) for name in SERVED] == SERVED
 
 
@@ -44,7 +44,7 @@ def test_without_patterns_every_queue_has_its_own_name() -> None:
     assert QueueLabels(["a", "b"]).of("a1") == "a1"
 
 
-def test_what_a_master_gives_back_for_dead_workers_is_counted_as_what_serves_it() -> None:
+def test_recovered_tasks_are_counted_as_the_pattern_that_serves_them() -> None:
     memory = SlotMemory.create(1)
     display = Display(Core(Config(tiers=(("mail", "tenant-*"),))).state, memory)
     for queue in ("mail", "tenant-1", "tenant-2"):

@@ -35,12 +35,12 @@ def charge(account: str, shop: int = 1, *more: int, kind: str = "x", **rest: int
         ({"rate_key": "{account}"}, 'give a rate with it, as in rate="10/s"'),
     ],
 )
-def test_what_is_no_rate_is_told_at_the_decorator(options: Any, message: str) -> None:
+def test_the_decorator_refuses_an_invalid_rate(options: Any, message: str) -> None:
     with pytest.raises((TypeError, ValueError), match=message):
         check_options(options)
 
 
-def test_a_name_that_is_no_parameter_is_told_at_the_decorator_with_those_there_are() -> None:
+def test_the_decorator_refuses_a_rate_key_without_such_a_parameter() -> None:
     declare = rota.task(name="charge", rate="1/s", rate_key="{acount}")
     with pytest.raises(ValueError, match=r"charge: rate_key names 'acount', which is not a .* account, shop, kind"):
         declare(charge)
@@ -49,7 +49,7 @@ def test_a_name_that_is_no_parameter_is_told_at_the_decorator_with_those_there_a
     assert not fault_in_rate_key("{any}", None)
 
 
-def asked(rate_key: str, *args: Any, expires: float | None = None, **kwargs: Any) -> RateRequest:
+def request_for(rate_key: str, *args: Any, expires: float | None = None, **kwargs: Any) -> RateRequest:
     """About a call with these arguments."""
     options = TaskOptions(rate=Rate(100_000, 1), rate_key=rate_key, expires=expires)
     found = Task(charge, "charge", options).rate_request(ENTRY, options, args, kwargs)
@@ -57,37 +57,37 @@ def asked(rate_key: str, *args: Any, expires: float | None = None, **kwargs: Any
     return found
 
 
-def test_a_value_is_the_same_however_the_argument_was_given() -> None:
+def test_a_rate_name_does_not_depend_on_how_arguments_are_passed() -> None:
     names = {
-        asked("{account} {shop}", "a").name,
-        asked("{account} {shop}", "a", 1).name,
-        asked("{account} {shop}", shop=1, account="a", kind="y").name,
+        request_for("{account} {shop}", "a").name,
+        request_for("{account} {shop}", "a", 1).name,
+        request_for("{account} {shop}", shop=1, account="a", kind="y").name,
     }
     assert len(names) == 1
-    assert asked("{account} {shop}", "a", 2).name not in names
-    assert asked("{account}", "a").name not in names
-    assert asked("", "a").name == asked("", "b").name
+    assert request_for("{account} {shop}", "a", 2).name not in names
+    assert request_for("{account}", "a").name not in names
+    assert request_for("", "a").name == request_for("", "b").name
 
 
 @pytest.mark.parametrize("value", ["", "é\ud800", "x" * 100_000, None, 1.5, [1, {"b": 2}], {"{account}": "}"}])
-def test_any_value_of_json_makes_a_name_that_a_key_may_have(value: Any) -> None:
-    name = asked("{account}", value).name
+def test_any_json_value_makes_a_valid_rate_name(value: Any) -> None:
+    name = request_for("{account}", value).name
     assert len(name) == 40
     assert name.isalnum()
 
 
-def test_arguments_that_do_not_fit_are_counted_together() -> None:
-    assert asked("{account}").name == asked("{account}", kind="y").name
+def test_calls_without_the_argument_are_counted_together() -> None:
+    assert request_for("{account}").name == request_for("{account}", kind="y").name
 
 
-def test_the_question_says_rate_and_latest_start() -> None:
-    assert asked("{account}", "a")[2:] == (100_000, 1, None)
-    assert asked("{account}", "a", expires=2.5)[2:] == (100_000, 1, 3_500_000)
+def test_the_rate_request_has_rate_and_latest_start() -> None:
+    assert request_for("{account}", "a")[2:] == (100_000, 1, None)
+    assert request_for("{account}", "a", expires=2.5)[2:] == (100_000, 1, 3_500_000)
     plain = check_options({})
     assert Task(charge, "charge", plain).rate_request(ENTRY, plain, ["a"], {}) is None
 
 
-def test_an_operator_changes_a_rate_or_takes_it_off() -> None:
+def test_an_override_changes_or_removes_a_rate() -> None:
     declared = check_options({"rate": "10/s", "rate_key": "{account}"})
     changed = effective_options(declared, TaskOverride(rate="1/m"), {})
     assert (changed.rate, changed.rate_key) == (Rate(60_000_000, 1), "{account}")

@@ -50,7 +50,7 @@ LABELS = st.text(max_size=40)
 
 @settings(max_examples=60, deadline=None)
 @given(st.lists(st.tuples(LABELS, LABELS, st.floats(0, 1e9)), max_size=30), st.integers(1, 3))
-def test_whatever_is_observed_is_read_back_by_its_labels(seen: list[tuple[str, str, float]], lives: int) -> None:
+def test_every_observation_is_read_back_by_its_labels(seen: list[tuple[str, str, float]], lives: int) -> None:
     memory = region()
     for life in range(lives):
         recorder = Recorder(memory)
@@ -71,7 +71,7 @@ def test_whatever_is_observed_is_read_back_by_its_labels(seen: list[tuple[str, s
     ("value", "bucket"),
     [(0.0, 0), (0.001, 0), (0.0011, 1), (3600.0, 19), (3600.1, 20), (math.inf, 20), (-5.0, 0)],
 )
-def test_an_observation_falls_into_the_first_bucket_whose_bound_it_does_not_exceed(value: float, bucket: int) -> None:
+def test_an_observation_counts_in_the_first_bucket_that_holds_it(value: float, bucket: int) -> None:
     memory = region()
     Recorder(memory).histogram(m.TASK_LAG, "q", "retry").observe(value)
     *counts, total = read(memory)[(m.TASK_LAG.name, "q", "retry")]
@@ -79,7 +79,7 @@ def test_an_observation_falls_into_the_first_bucket_whose_bound_it_does_not_exce
     assert total == max(value, 0.0)
 
 
-def test_a_child_is_the_same_when_it_is_asked_for_again() -> None:
+def test_equal_labels_return_the_same_series() -> None:
     recorder = Recorder(region())
     assert recorder.counter(m.CLAIMS, "a") is recorder.counter(m.CLAIMS, "a")
     assert recorder.counter(m.CLAIMS, "a") is not recorder.counter(m.CLAIMS, "b")
@@ -87,7 +87,7 @@ def test_a_child_is_the_same_when_it_is_asked_for_again() -> None:
     assert recorder.histogram(m.REDIS_COMMAND, "turn") is recorder.histogram(m.REDIS_COMMAND, "turn")
 
 
-def test_the_next_process_of_a_slot_goes_on_counting() -> None:
+def test_the_next_process_of_a_slot_continues_its_counters() -> None:
     memory = region()
     for _ in range(3):
         recorder = Recorder(memory)
@@ -98,7 +98,7 @@ def test_the_next_process_of_a_slot_goes_on_counting() -> None:
     assert len(read(memory)) == 3, "the counter of dropped series is the third"
 
 
-def test_the_gauges_of_a_process_go_away_with_the_next_one() -> None:
+def test_the_next_process_clears_the_gauges_of_the_previous_one() -> None:
     memory = region()
     Recorder(memory).gauge(m.WORKERS_BUSY, "mail").set(1)
     recorder = Recorder(memory)
@@ -107,7 +107,7 @@ def test_the_gauges_of_a_process_go_away_with_the_next_one() -> None:
     assert read(memory)[(m.WORKERS_BUSY.name, "mail")] == (0.0,)
 
 
-def test_a_gauge_shows_nothing_until_it_is_set() -> None:
+def test_a_gauge_has_no_value_until_it_is_set() -> None:
     memory = region()
     Recorder(memory).gauge(m.REDIS_UP)
     assert math.isnan(read(memory)[(m.REDIS_UP.name,)][0])
@@ -130,7 +130,7 @@ def test_garbage_beyond_used_is_neither_read_nor_kept(garbage: bytes) -> None:
     assert sum(found[(m.TASK_LAG.name, "b", "retry")][:-1]) == 1
 
 
-def test_a_record_cut_short_anywhere_is_not_followed() -> None:
+def test_a_truncated_record_is_not_read() -> None:
     memory = region()
     recorder = Recorder(memory)
     recorder.counter(m.CLAIMS, "a").add()
@@ -146,7 +146,7 @@ def test_a_record_cut_short_anywhere_is_not_followed() -> None:
         assert read(torn)[(m.CLAIMS.name, "a")] == (1.0,)
 
 
-def test_a_damaged_record_has_the_next_process_begin_anew_and_a_reader_keep_what_it_had_read() -> None:
+def test_a_damaged_record_restarts_the_region_but_readers_keep_totals() -> None:
     memory = region()
     recorder = Recorder(memory)
     recorder.counter(m.CLAIMS, "a").add()
@@ -168,14 +168,14 @@ def test_a_damaged_record_has_the_next_process_begin_anew_and_a_reader_keep_what
     }
 
 
-def test_a_record_that_leads_back_to_itself_is_followed_once() -> None:
+def test_a_record_that_points_to_itself_is_not_read() -> None:
     memory = region()
     words(memory)[FIRST_WORD : FIRST_WORD + 4] = array.array("q", [0, -4, 0, zlib.crc32(b"", -4)])
     assert list(scan(memory, words(memory), FIRST_WORD, 100)) == []
 
 
 @pytest.mark.parametrize("used", [-1, 0, 1 << 62])
-def test_nonsense_in_used_is_not_followed(used: int) -> None:
+def test_an_invalid_used_length_reads_nothing(used: int) -> None:
     memory = region()
     memory[0:WORD] = struct.pack("q", used)
     assert read(memory) == {}
@@ -193,10 +193,10 @@ class Forged:
     spoiled: tuple[int, int] | None = None
 
     @property
-    def could_be_one(self) -> bool:
+    def could_be_valid(self) -> bool:
         return self.spoiled is None and bool(self.key) and self.numbers > 0
 
-    def put_behind(self, memory: memoryview) -> None:
+    def append_to(self, memory: memoryview) -> None:
         """Where the next record would stand, and published."""
         words_of = words(memory)
         at, padded = used_words(words_of), -(-len(self.key) // WORD)
@@ -255,12 +255,12 @@ RECURSIVE = b"[" * 2000
 @example(Forged(b'["rota_claims_total","\\ud800"]', 1))  # half of a pair of surrogates is no text
 @example(Forged(encode_key(m.TASK_LAG.name, (NEXT, "retry")), 1))  # a histogram with room for one number
 @example(Forged(encode_key(m.CLAIMS.name, ("b",)), 1, (0, 0)))
-def test_a_record_that_passes_its_checksum_breaks_neither_readers_nor_the_next_process(forged: Forged) -> None:
+def test_a_forged_record_breaks_neither_readers_nor_the_next_process(forged: Forged) -> None:
     memory = region()
     Recorder(memory).counter(m.CLAIMS, FIRST).add()
     own = len(scanned(memory))
-    forged.put_behind(memory)
-    assert forged.spoiled or len(scanned(memory)) == own + forged.could_be_one
+    forged.append_to(memory)
+    assert forged.spoiled or len(scanned(memory)) == own + forged.could_be_valid
     totals: dict[bytes, Total] = {}
     reader = reader_of(memory, totals)
     for (name, *labels), numbers in readings(reader.read()).items():
@@ -287,20 +287,20 @@ def scanned(memory: memoryview) -> list[SlotRecord]:
 @given(FORGED)
 def _reach(tally: "Tally[str]", forged: Forged) -> None:
     memory = region()
-    forged.put_behind(memory)
+    forged.append_to(memory)
     records = scanned(memory)
     tally["refused"] += not records
     tally["no series"] += any(series_of(record) is None for record in records)
     tally["a series"] += any(series_of(record) is not None for record in records)
 
 
-def test_forged_records_reach_what_is_behind_the_checksum() -> None:
+def test_forged_records_cover_all_three_cases() -> None:
     tally = Tally[str]()
     _reach(tally)
     assert min(tally["refused"], tally["no series"], tally["a series"]) >= 20, tally
 
 
-def test_a_task_without_room_is_another_task_of_its_queue() -> None:
+def test_a_task_without_room_is_counted_as_other_in_its_queue() -> None:
     memory = region(SMALL_BYTES)
     recorder = Recorder(memory)
     recorder.counter(m.TASK_RETRIES, "q", "_other").add()
@@ -314,7 +314,7 @@ def test_a_task_without_room_is_another_task_of_its_queue() -> None:
 
 
 @pytest.mark.parametrize("first", ["lag", "misses"])
-def test_what_is_derived_from_several_metrics_finds_room_together_or_not_at_all(first: str) -> None:
+def test_related_metrics_find_room_together_or_not_at_all(first: str) -> None:
     memory = region(4 * SMALL_BYTES)
     recorder = Recorder(memory)
     for number in range(1000):
@@ -379,7 +379,7 @@ def full_recorder(memory: memoryview) -> Recorder:
     return recorder
 
 
-def test_every_metric_finds_its_other_in_the_space_kept_for_it() -> None:
+def test_every_metric_has_reserved_room_for_its_other_series() -> None:
     memory = region(SMALL_BYTES)
     recorder = full_recorder(memory)
     for definition in m.ALL:
@@ -417,7 +417,7 @@ def test_a_slot_has_room_for_hundreds_of_tasks() -> None:
     assert read(memory.slot(0).metrics)[(m.SERIES_DROPPED.name,)] == (0.0,)
 
 
-def test_ten_thousand_queues_of_a_pattern_are_one_series_and_cost_one() -> None:
+def test_ten_thousand_queues_of_a_pattern_share_one_series() -> None:
     memory = region(SMALL_BYTES)
     recorder = Recorder(memory, label_of_queue=QueueLabels(["tenant-*", "tenant-acme"]).of)
     for number in range(10_000):

@@ -123,7 +123,7 @@ def test_a_url_without_a_secret_is_shown_whole(url: str) -> None:
 
 
 @given(st.text(min_size=1), st.sampled_from(["{}", "redis://{}", "redis://h/{}", "redis://h/0?{}", "redis://h:1{}"]))
-def test_redacting_takes_any_text_and_is_stable(text: str, pattern: str) -> None:
+def test_redact_accepts_any_text_and_is_stable(text: str, pattern: str) -> None:
     shown = redact(pattern.format(text))
     assert redact(shown) in (shown, HIDDEN) or HIDDEN in shown
 
@@ -142,31 +142,31 @@ def test_no_message_about_a_url_quotes_its_secret(tmp_path: Path, url: str, sour
         case _:
             (tmp_path / "secret").write_text(url)
             text = 'redis_url_file = "secret"'
-    assert SECRET not in _all_that_is_said(tmp_path, text, environment)
+    assert SECRET not in _everything_shown(tmp_path, text, environment)
 
 
 @pytest.mark.parametrize("key", KEYS)
 @pytest.mark.parametrize("url", ["redis://u:S3cr-et@h:6379/0", "redis://:S3cr-et@h", "u:S3cr-et@h:6379"])
-def test_a_url_under_a_wrong_key_is_a_fault_that_does_not_quote_it(tmp_path: Path, url: str, key: str) -> None:
-    said = _all_that_is_said(tmp_path, key.format(_quoted(url)), {})
-    assert SECRET not in said
-    assert said.startswith("fault: ")
+def test_a_url_under_a_wrong_key_is_not_quoted(tmp_path: Path, url: str, key: str) -> None:
+    shown = _everything_shown(tmp_path, key.format(_quoted(url)), {})
+    assert SECRET not in shown
+    assert shown.startswith("fault: ")
 
 
 @pytest.mark.parametrize("variable", VARIABLES)
 @pytest.mark.parametrize(
     "url", ["redis://u:S3cr-et@h:6379/0", '["redis://:S3cr-et@h"]', "u:S3cr-et@h:6379", "redis//:S3cr-et@h"]
 )
-def test_a_url_in_a_wrong_variable_is_a_fault_that_does_not_quote_it(tmp_path: Path, url: str, variable: str) -> None:
-    said = _all_that_is_said(tmp_path, "", {f"ROTA_{variable}": url})
-    assert SECRET not in said
-    assert said.startswith("fault: ")
+def test_a_url_in_a_wrong_variable_is_not_quoted(tmp_path: Path, url: str, variable: str) -> None:
+    shown = _everything_shown(tmp_path, "", {f"ROTA_{variable}": url})
+    assert SECRET not in shown
+    assert shown.startswith("fault: ")
 
 
 @pytest.mark.parametrize("value", ["u:S3cr-et", "S3cr-et@h"])
 @pytest.mark.parametrize("key", ["workers", "durability", "http.listen", "queues.default.rate", "limits", "log.format"])
-def test_what_may_be_bare_credentials_is_not_quoted(tmp_path: Path, key: str, value: str) -> None:
-    assert SECRET not in _all_that_is_said(tmp_path, f"{key} = {_quoted(value)}", {})
+def test_possible_bare_credentials_are_not_quoted(tmp_path: Path, key: str, value: str) -> None:
+    assert SECRET not in _everything_shown(tmp_path, f"{key} = {_quoted(value)}", {})
 
 
 @pytest.mark.parametrize("url", ["redis//:S3cr-et@h", "redis:/:S3cr-et@h", "S3cr-et@h", "redis//S3cr-et"])
@@ -174,8 +174,8 @@ def test_what_may_be_bare_credentials_is_not_quoted(tmp_path: Path, key: str, va
     "text", ["namespace = {}", "tiers = [[{}]]", 'adopt."queue:a".task = {}', "adopt.a.queue = {}"]
 )
 def test_a_mistyped_url_instead_of_a_name_is_not_quoted(tmp_path: Path, url: str, text: str) -> None:
-    said = _all_that_is_said(tmp_path, text.format(_quoted(url)), {})
-    assert (SECRET in said, said.startswith("fault: ")) == (False, True), said
+    shown = _everything_shown(tmp_path, text.format(_quoted(url)), {})
+    assert (SECRET in shown, shown.startswith("fault: ")) == (False, True), shown
 
 
 def test_a_url_instead_of_the_files_path_is_not_quoted() -> None:
@@ -188,7 +188,7 @@ def _quoted(text: str) -> str:
     return f"'{text}'"
 
 
-def _all_that_is_said(folder: Path, text: str, environment: dict[str, str]) -> str:
+def _everything_shown(folder: Path, text: str, environment: dict[str, str]) -> str:
     file = folder / "rota.toml"
     file.write_text(text)
     try:
@@ -206,6 +206,6 @@ def test_a_harmless_typo_of_the_scheme_is_shown(typo: str) -> None:
         parse_address(typo)
 
 
-def test_a_hidden_password_comes_with_the_reason() -> None:
+def test_the_error_explains_why_the_value_is_hidden() -> None:
     with pytest.raises(ValueError, match=r"^the value, which is not shown as it may be a password, is not a Redis URL"):
         parse_address("hunter2")

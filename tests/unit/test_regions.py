@@ -21,7 +21,7 @@ def recorder(memory: SlotMemory, slot: int) -> Recorder:
     return Recorder(memory.slot(slot).metrics)
 
 
-def test_only_slots_ever_written_to_are_looked_at() -> None:
+def test_only_slots_that_were_written_to_are_read() -> None:
     memory = SlotMemory.create(1024)
     regions = regions_of(memory)
     assert list(touched(memory)) == []
@@ -32,7 +32,7 @@ def test_only_slots_ever_written_to_are_looked_at() -> None:
     assert list(touched(memory)) == [0, 1, 8, 1023]
 
 
-def test_counters_and_histograms_are_summed_over_slots_dead_ones_too() -> None:
+def test_counters_and_histograms_are_summed_over_live_and_dead_slots() -> None:
     memory = SlotMemory.create(8)
     for slot in (2, 5):
         recorder(memory, slot).counter(m.CLAIMS, "q").add(slot)
@@ -44,7 +44,7 @@ def test_counters_and_histograms_are_summed_over_slots_dead_ones_too() -> None:
     assert (sum(numbers[:-1]), numbers[-1]) == (2, 7)
 
 
-def test_an_exporter_that_comes_later_adds_up_the_same_to_the_last_bit() -> None:
+def test_a_later_exporter_computes_exactly_the_same_sums() -> None:
     memory = SlotMemory.create(8)
     early = regions_of(memory)
     histograms = [recorder(memory, slot).histogram(m.TASK_LAG, "q", "retry") for slot in (2, 3, 5)]
@@ -57,7 +57,7 @@ def test_an_exporter_that_comes_later_adds_up_the_same_to_the_last_bit() -> None
     assert early_sum[-1] == pytest.approx(sum(0.1 + number / 7 for number in range(300)))
 
 
-def test_adding_up_says_how_much_has_changed() -> None:
+def test_add_up_returns_how_many_series_changed() -> None:
     memory = SlotMemory.create(8)
     regions = regions_of(memory)
     recorders = [recorder(memory, slot) for slot in (2, 5)]
@@ -80,14 +80,14 @@ def test_a_gauge_counts_only_from_a_living_slot() -> None:
     assert regions.read(()).value(m.WORKERS_BUSY, "mail") is None
 
 
-def test_a_gauge_that_must_not_be_summed_is_the_highest_of_all() -> None:
+def test_a_gauge_that_is_not_summed_is_the_highest_value() -> None:
     memory = SlotMemory.create(8)
     for slot in (4, 5, 6):
         recorder(memory, slot).gauge(m.INFLIGHT_ORPHANS).set({4: 1, 5: 3, 6: 2}[slot])
     assert regions_of(memory).read({4, 5, 6}).value(m.INFLIGHT_ORPHANS) == 3
 
 
-def test_a_peak_is_the_highest_of_all_slots_for_half_a_minute_to_a_minute() -> None:
+def test_a_peak_is_the_recent_maximum_of_all_slots() -> None:
     memory = SlotMemory.create(8)
     now_ns = boottime_ns()
     for slot, (seconds, ago) in {4: (2.0, 0), 5: (7.0, 1), 6: (9.0, 2)}.items():  # half minutes
@@ -101,7 +101,7 @@ def test_a_peak_is_the_highest_of_all_slots_for_half_a_minute_to_a_minute() -> N
     assert read_peak(memory, 5, now_ns + PEAK_NS) == 1.0
 
 
-def test_a_peak_goes_on_from_what_the_process_before_saw_in_its_half_minute() -> None:
+def test_a_peak_continues_from_the_previous_process() -> None:
     memory = SlotMemory.create(8)
     now_ns = boottime_ns() // PEAK_NS * PEAK_NS
     recorder(memory, 5).peak(m.TASK_LAG_WORST, "q").observe(3.0, now_ns)
@@ -138,7 +138,7 @@ def test_series_made_after_the_first_read_are_found() -> None:
     assert regions.read(()).value(m.CLAIMS, "b") == 1
 
 
-def test_records_of_another_version_are_left_alone() -> None:
+def test_records_of_another_version_are_ignored() -> None:
     memory = SlotMemory.create(1)
     writer = recorder(memory, 0)
     writer.counter(CounterDefinition("rota_of_the_future_total", "", (), ())).add()
@@ -166,7 +166,7 @@ def test_the_bound_holds_over_all_slots_and_nothing_goes_uncounted() -> None:
     assert bound.take_refused() == 0
 
 
-def test_a_label_set_once_shown_stays_and_nothing_goes_back_when_the_bound_is_met() -> None:
+def test_at_the_bound_shown_series_stay_and_never_decrease() -> None:
     memory = SlotMemory.create(2)
     regions = regions_of(memory, 10)
     writer = recorder(memory, 1)
@@ -185,7 +185,7 @@ def test_a_histogram_costs_as_many_series_as_it_exposes(definition: Definition, 
     assert exposed_series(definition) == series
 
 
-def test_tasks_and_strange_queues_without_end_take_no_queue_of_ours_its_name() -> None:
+def test_many_tasks_and_unknown_queues_do_not_displace_configured_queues() -> None:
     bound = SeriesBound(["mail"], 10)
     for number in range(100):
         bound.admit(m.CLAIMS, (str(number),))
@@ -197,14 +197,14 @@ def test_tasks_and_strange_queues_without_end_take_no_queue_of_ours_its_name() -
     assert bound.take_refused() > 150
 
 
-def test_a_label_whose_values_are_known_has_few_whatever_a_task_writes() -> None:
+def test_invented_kinds_are_counted_as_other() -> None:
     bound = SeriesBound(["mail"])
     kinds = {bound.admit(m.TASK_LAG, ("mail", str(number))) for number in range(1000)}
     assert len(kinds) < 50
     assert ("mail", "_other") in kinds
 
 
-def test_queues_and_tasks_without_end_take_nothing_from_the_fleets_own_series() -> None:
+def test_many_queues_do_not_displace_the_series_of_the_fleet() -> None:
     bound = SeriesBound(room=10)
     for number in range(100):
         bound.admit(m.CLAIMS, (str(number),))
@@ -231,7 +231,7 @@ def random_bytes(length: int) -> bytes:
 
 
 @pytest.mark.parametrize("fill", [random_bytes, bytes, lambda length: b"\xff" * length])
-def test_what_was_counted_stays_shown_when_a_region_is_written_over_and_the_next_process_goes_on(
+def test_totals_survive_an_overwritten_region_and_its_next_process(
     fill: Callable[[int], bytes],
 ) -> None:
     memory = SlotMemory.create(4)
@@ -251,7 +251,7 @@ def test_what_was_counted_stays_shown_when_a_region_is_written_over_and_the_next
 
 
 @pytest.mark.parametrize("number", [-1.0, math.nan, 1e200])
-def test_numbers_that_cannot_have_been_counted_are_not_shown_and_the_next_process_begins_anew(number: float) -> None:
+def test_impossible_numbers_are_ignored_and_the_next_process_restarts(number: float) -> None:
     memory = SlotMemory.create(2)
     regions = regions_of(memory)
     counter = recorder(memory, 1).counter(m.CLAIMS, "q")
@@ -264,7 +264,7 @@ def test_numbers_that_cannot_have_been_counted_are_not_shown_and_the_next_proces
     assert counted(regions) == (10, 1.5)
 
 
-def test_a_key_that_is_none_is_left_alone() -> None:
+def test_an_invalid_key_is_ignored() -> None:
     memory = SlotMemory.create(2)
     writer = recorder(memory, 1)
     for name in ('"', "[" * 5000, "1"):

@@ -13,11 +13,11 @@ from rota.server import replies_reader
 NOTHING = object()
 
 
-class Told(Exception):
+class ErrorReply(Exception):
     """An error reply."""
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, Told) and self.args == other.args
+        return isinstance(other, ErrorReply) and self.args == other.args
 
     __hash__ = None  # type: ignore[assignment]  # in no set
 
@@ -64,17 +64,17 @@ def read(reader: Any, chunks: list[bytes]) -> Iterator[Any]:
 
 
 @given(st.lists(REPLIES, min_size=1, max_size=4), st.lists(st.integers(0, 400), max_size=6))
-def test_it_reads_what_hiredis_reads_however_it_is_cut(replies: list[bytes], cuts: list[int]) -> None:
+def test_the_reader_agrees_with_hiredis_for_any_chunks(replies: list[bytes], cuts: list[int]) -> None:
     data = b"".join(replies)
     ends = sorted({min(cut, len(data)) for cut in cuts} | {len(data)})
     chunks = [data[begin:end] for begin, end in zip([0, *ends], ends, strict=False)]
-    ours = replies_reader.Reader(replyError=Told, notEnoughData=NOTHING)
-    theirs = hiredis.Reader(replyError=Told, notEnoughData=NOTHING)
+    ours = replies_reader.Reader(replyError=ErrorReply, notEnoughData=NOTHING)
+    theirs = hiredis.Reader(replyError=ErrorReply, notEnoughData=NOTHING)
     assert list(read(ours, chunks)) == list(read(theirs, chunks))
 
 
 @pytest.mark.parametrize("data", [b"HTTP/1.1 400 Bad Request\r\n", b":x\r\n", b"*q\r\n"])
-def test_what_is_no_reply_is_told(data: bytes) -> None:
+def test_an_invalid_reply_raises_a_protocol_error(data: bytes) -> None:
     reader = replies_reader.Reader(replyError=str, notEnoughData=NOTHING)
     reader.feed(data)
     with pytest.raises(replies_reader.ProtocolError):

@@ -22,7 +22,7 @@ def ats(advanced: Advance) -> list[int]:
     return [int(each.id.rpartition(":")[2]) * SECOND_US for each in advanced.occurrences]
 
 
-def test_what_comes_within_the_horizon_is_enqueued_and_the_next_is_set() -> None:
+def test_occurrences_within_the_horizon_are_enqueued_and_the_next_is_set() -> None:
     advanced = advance(TICK, FRESH, NOW_US, AHEAD_US)
     assert ats(advanced) == [NOW_US + second * SECOND_US for second in range(1, 9)]
     first = advanced.occurrences[0]
@@ -33,7 +33,7 @@ def test_what_comes_within_the_horizon_is_enqueued_and_the_next_is_set() -> None
     assert list(record.ahead_us) == ats(advanced)
 
 
-def test_the_next_look_goes_on_behind_it() -> None:
+def test_the_next_advance_continues_after_the_last() -> None:
     before = advance(TICK, FRESH, NOW_US, AHEAD_US).record
     later_us = NOW_US + 3 * SECOND_US
     advanced = advance(TICK, before, later_us, AHEAD_US)
@@ -42,13 +42,13 @@ def test_the_next_look_goes_on_behind_it() -> None:
     assert min(advanced.record.ahead_us) == later_us + SECOND_US
 
 
-def test_a_look_by_a_clock_that_went_back_enqueues_nothing_again() -> None:
+def test_a_clock_that_went_back_enqueues_nothing_twice() -> None:
     before = advance(TICK, FRESH, NOW_US, AHEAD_US).record
     advanced = advance(TICK, before, NOW_US - 3600 * SECOND_US, AHEAD_US)
     assert (advanced.occurrences, advanced.record) == ((), before)
 
 
-def test_many_that_were_missed_come_a_portion_at_a_time() -> None:
+def test_many_missed_occurrences_are_enqueued_in_portions() -> None:
     record, found = dataclasses.replace(FRESH, passed_us=NOW_US - 250 * MINUTE_US), list[int]()
     for expected in (OCCURRENCES_A_CALL, OCCURRENCES_A_CALL, 50):
         advanced = advance(MINUTELY, record, NOW_US, AHEAD_US)
@@ -58,7 +58,7 @@ def test_many_that_were_missed_come_a_portion_at_a_time() -> None:
     assert record.next_us == NOW_US + MINUTE_US
 
 
-def test_what_is_not_made_up_for_is_counted_once() -> None:
+def test_missed_occurrences_are_counted_once() -> None:
     schedule = dataclasses.replace(MINUTELY, missed="none")
     away = dataclasses.replace(FRESH, passed_us=NOW_US - 250 * MINUTE_US)
     first = advance(schedule, away, NOW_US + 40 * SECOND_US, 0)
@@ -66,7 +66,7 @@ def test_what_is_not_made_up_for_is_counted_once() -> None:
     assert advance(schedule, first.record, NOW_US + 41 * SECOND_US, 0).missed == 0
 
 
-def test_what_jitter_puts_off_can_be_taken_back_until_it_is_due() -> None:
+def test_a_jittered_occurrence_stays_recorded_until_it_is_due() -> None:
     schedule = dataclasses.replace(MINUTELY, jitter_us=MINUTE_US)
     put_off = advance(schedule, FRESH, NOW_US, MINUTE_US)
     [occurrence] = put_off.occurrences
@@ -75,7 +75,7 @@ def test_what_jitter_puts_off_can_be_taken_back_until_it_is_due() -> None:
     assert waiting.record.ahead_us == (NOW_US + MINUTE_US,)
 
 
-def test_a_schedule_that_is_over_is_looked_at_no_more() -> None:
+def test_an_ended_schedule_is_not_checked_again() -> None:
     schedule = dataclasses.replace(TICK, end_us=NOW_US + 2 * SECOND_US)
     advanced = advance(schedule, FRESH, NOW_US, AHEAD_US)
     assert ats(advanced) == [NOW_US + SECOND_US]
@@ -99,6 +99,6 @@ def test_a_record_is_read_as_it_was_written(record: ScheduleRecord) -> None:
     "raw",
     [b"", b"1 2 3\n{}", b"a b c d e f\n{}", b"1 2 x 4 5 -\n{}", b"9" * 17 + b" 0 0 0 0 -\n{}", b"-1 0 0 0 0 -\n{}"],
 )
-def test_what_is_no_record_is_refused(raw: bytes) -> None:
+def test_an_invalid_record_is_refused(raw: bytes) -> None:
     with pytest.raises(ValueError):  # noqa: PT011 - what is wrong with it is nobody's business
         read_schedule_record(raw)

@@ -120,7 +120,7 @@ def test_occurrences_are_those_worked_out_by_hand(row: Row) -> None:
     assert tuple(table(cron(row.expression, row.timezone), row.after, len(row.expected))) == row.expected
 
 
-def test_seconds_stand_before_the_five_fields() -> None:
+def test_a_sixth_field_in_front_gives_the_seconds() -> None:
     found = islice(occurrences(cron("*/20 30 9 * * *"), us("2026-11-22 09:30")), 3)
 
     assert [each.at_us - us("2026-11-22 09:30") for each in found] == [
@@ -145,7 +145,7 @@ def test_an_interval_is_counted_from_1970_or_from_the_start() -> None:
     assert table(started, "2026-11-20 00:00", 2) == ["2026-11-22 09:10", "2026-11-22 10:10"]
 
 
-def test_start_is_the_first_that_may_be_and_end_is_none_any_more() -> None:
+def test_start_is_included_and_end_is_excluded() -> None:
     schedule = every(3600, start="2026-11-22 09:00", end="2026-11-22 11:00")
     assert table(schedule, "2026-01-01 00:00", 5) == ["2026-11-22 09:00", "2026-11-22 10:00"]
     assert next_occurrence(schedule, us("2026-11-22 10:00")) is None
@@ -168,7 +168,7 @@ MISSED: list[tuple[Missed, str, tuple[str, ...], int]] = [
 
 
 @pytest.mark.parametrize(("missed", "back_at", "expected", "left_out"), MISSED)
-def test_what_was_missed_in_an_hour_follows_the_rule(
+def test_missed_occurrences_follow_the_rule(
     missed: Missed, back_at: str, expected: tuple[str, ...], left_out: int
 ) -> None:
     found = reckon(cron("*/10 * * * *", missed=missed), us("2026-11-22 12:00"), us(f"2026-11-22 {back_at}"))
@@ -181,7 +181,7 @@ def test_what_was_missed_in_an_hour_follows_the_rule(
 
 
 @pytest.mark.parametrize("rule", [CronRule("* * * * * *", "Europe/Zurich"), EveryRule(MICROSECONDS)])
-def test_all_that_was_missed_is_the_last_thousand(rule: CronRule | EveryRule) -> None:
+def test_at_most_the_last_thousand_missed_occurrences_are_enqueued(rule: CronRule | EveryRule) -> None:
     now_us = us("2026-11-22 12:00")
     schedule = Schedule("tick", "report", rule, "default", missed="all")
 
@@ -190,7 +190,7 @@ def test_all_that_was_missed_is_the_last_thousand(rule: CronRule | EveryRule) ->
     assert [each.at_us for each in found.enqueue] == [now_us - n * MICROSECONDS for n in range(MOST_MISSED - 1, -1, -1)]
 
 
-def test_jitter_puts_off_each_by_as_much_for_every_poller() -> None:
+def test_jitter_delays_an_occurrence_equally_for_every_poller() -> None:
     plain = Schedule("nightly", "t", EveryRule(60 * MICROSECONDS), "default")
     shaken = Schedule("nightly", "t", EveryRule(60 * MICROSECONDS), "default", jitter_us=10 * MICROSECONDS)
     after_us = us("2026-11-22 12:00")
@@ -223,7 +223,7 @@ INSTANTS = st.integers(us("2026-01-01 00:00"), us("2027-01-01 00:00"))
 
 @settings(max_examples=25, deadline=None)
 @given(zone=st.sampled_from(ZONES), expression=st.sampled_from(EXPRESSIONS), after_us=INSTANTS, later_us=INSTANTS)
-def test_the_next_occurrence_is_the_same_from_wherever_it_is_asked(
+def test_the_next_occurrence_does_not_depend_on_the_starting_time(
     zone: str, expression: str, after_us: int, later_us: int
 ) -> None:
     schedule = cron(expression, zone)
@@ -235,7 +235,7 @@ def test_the_next_occurrence_is_the_same_from_wherever_it_is_asked(
 
 @settings(max_examples=10, deadline=None)
 @given(zone=st.sampled_from(ZONES), expression=st.sampled_from(("* * * * *", "*/5 * * * *")), now_us=INSTANTS)
-def test_the_last_thousand_are_those_of_a_walk_from_the_beginning(zone: str, expression: str, now_us: int) -> None:
+def test_the_last_thousand_equal_those_of_a_full_walk(zone: str, expression: str, now_us: int) -> None:
     schedule = cron(expression, zone, missed="all")
     begin_us = now_us - int(timedelta(days=4).total_seconds()) * MICROSECONDS
 

@@ -12,7 +12,7 @@ SECOND = NOW_US - NOW_US % MICROSECONDS
 NIGHTLY = CronRule("0 3 * * *", "Europe/Zurich")
 
 
-def kept(
+def stored(
     name: str, rule: Rule, *, paused_us: int = 0, ahead_us: tuple[int, ...] = (), end_us: int | None = None
 ) -> StoredSchedule:
     text = encode_schedule(Schedule("n", "report", rule, "q", args=(7,), jitter_us=MICROSECONDS, end_us=end_us))
@@ -25,8 +25,8 @@ def found(one: StoredSchedule) -> FoundSchedule:
     return read
 
 
-def test_the_last_occurrence_is_the_last_whose_time_has_come_and_the_next_the_first_to_come() -> None:
-    status = found(kept("tick", EveryRule(MICROSECONDS), ahead_us=(SECOND, SECOND + MICROSECONDS))).status()
+def test_last_and_next_occurrence_are_split_at_the_current_time() -> None:
+    status = found(stored("tick", EveryRule(MICROSECONDS), ahead_us=(SECOND, SECOND + MICROSECONDS))).status()
 
     assert status.last_at == datetime(2026, 11, 22, 15, 33, 38, tzinfo=UTC)
     assert status.next_at == datetime(2026, 11, 22, 15, 33, 39, tzinfo=UTC)
@@ -35,10 +35,10 @@ def test_the_last_occurrence_is_the_last_whose_time_has_come_and_the_next_the_fi
     assert (status.every, status.jitter, status.args, status.when) == (1, 1, (7,), "every 1 s")
 
 
-def test_rows_say_what_each_schedule_is_up_to() -> None:
-    over = kept("over", EveryRule(MICROSECONDS), end_us=SECOND)
-    paused = kept("paused", NIGHTLY, paused_us=NOW_US - MICROSECONDS)
-    page = SchedulePage(NOW_US, 4, (kept("nightly", NIGHTLY), paused, over, StoredSchedule("odd", b"whatever")))
+def test_rows_show_the_state_of_each_schedule() -> None:
+    over = stored("over", EveryRule(MICROSECONDS), end_us=SECOND)
+    paused = stored("paused", NIGHTLY, paused_us=NOW_US - MICROSECONDS)
+    page = SchedulePage(NOW_US, 4, (stored("nightly", NIGHTLY), paused, over, StoredSchedule("odd", b"whatever")))
 
     waiting, *others = rows_of(page)
 
@@ -51,16 +51,16 @@ def test_rows_say_what_each_schedule_is_up_to() -> None:
     ]
 
 
-def test_a_pause_is_shown_with_when_it_began_and_its_next_times_all_the_same() -> None:
-    paused = found(kept("nightly", NIGHTLY, paused_us=SECOND))
+def test_a_paused_schedule_shows_its_pause_and_its_upcoming_times() -> None:
+    paused = found(stored("nightly", NIGHTLY, paused_us=SECOND))
 
     assert paused.status().paused_at == datetime(2026, 11, 22, 15, 33, 38, tzinfo=UTC)
     assert paused.status().next_at is None
     assert [when.hour for when in paused.upcoming(2)] == [2, 2]
 
 
-def test_what_cannot_be_read_says_why() -> None:
-    out_of_bounds = kept("far", NIGHTLY, paused_us=10**30)
+def test_an_unreadable_schedule_has_an_error() -> None:
+    out_of_bounds = stored("far", NIGHTLY, paused_us=10**30)
 
     for broken in (StoredSchedule("odd", b"1 2 3\n{}"), out_of_bounds):
         status = read_schedule(broken, NOW_US)

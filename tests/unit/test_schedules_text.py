@@ -30,7 +30,7 @@ def test_a_schedule_is_read_as_it_was_written(schedule: Schedule) -> None:
     assert decode_schedule(schedule.name, encode_schedule(schedule)) == schedule
 
 
-def test_what_has_its_default_value_is_left_out_so_that_equal_schedules_have_one_text() -> None:
+def test_default_values_are_left_out_of_the_text() -> None:
     assert encode_schedule(PLAIN) == b'{"task":"report","queue":"default","cron":"0 3 * * *"}'
     spelt_out = Schedule("x", "report", CronRule("0 3 * * *", "UTC"), "default", (), {}, "last", "skip", 0, None, None)
     assert encode_schedule(spelt_out) == encode_schedule(PLAIN)
@@ -60,7 +60,7 @@ FOREIGN: list[tuple[Any, str]] = [
 
 
 @pytest.mark.parametrize(("values", "fault"), FOREIGN)
-def test_what_a_foreign_hand_wrote_is_refused_with_the_reason(values: Any, fault: str) -> None:
+def test_invalid_text_is_refused_with_the_reason(values: Any, fault: str) -> None:
     text = values if isinstance(values, str) else json.dumps(values)
 
     with pytest.raises(ValueError, match=fault):
@@ -88,7 +88,7 @@ BAD_CRON = [
 
 
 @pytest.mark.parametrize(("expression", "fault"), BAD_CRON)
-def test_a_bad_expression_is_told_with_its_place_and_what_is_allowed_there(expression: str, fault: str) -> None:
+def test_a_bad_expression_is_refused_with_position_and_allowed_values(expression: str, fault: str) -> None:
     with pytest.raises(BadSchedule) as caught:
         Schedule("nightly", "report", CronRule(expression), "default")
 
@@ -107,12 +107,12 @@ BAD: list[tuple[Rule, dict[str, Any], str]] = [
 
 
 @pytest.mark.parametrize(("rule", "changes", "fault"), BAD)
-def test_what_cannot_be_a_schedule_says_why(rule: Rule, changes: dict[str, Any], fault: str) -> None:
+def test_an_invalid_schedule_is_refused_with_the_reason(rule: Rule, changes: dict[str, Any], fault: str) -> None:
     with pytest.raises(BadSchedule, match=fault):
         Schedule(**{"name": "nightly", "task": "report", "queue": "default", "rule": rule, **changes})
 
 
-def test_all_faults_of_a_schedule_are_known_at_once() -> None:
+def test_all_faults_of_a_schedule_are_reported_at_once() -> None:
     with pytest.raises(BadSchedule) as caught:
         Schedule("nightly", "t", CronRule("0 25 * * *", "Mars"), "default", jitter_us=-1)
 

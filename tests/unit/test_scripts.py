@@ -25,7 +25,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def test_shared_functions_stand_between_the_flags_and_the_body_in_the_order_named(folder: Path) -> None:
+def test_shared_functions_come_before_the_body_in_the_order_named(folder: Path) -> None:
     (folder / "shared" / "lane.lua").write_text("local function lane() end")
     (folder / "shared" / "bell.lua").write_text("local function bell() end")
     (folder / "shared" / "unused.lua").write_text("local function unused() end")
@@ -41,7 +41,7 @@ def test_shared_functions_stand_between_the_flags_and_the_body_in_the_order_name
     ]
 
 
-def test_what_stands_on_common_ground_stands_outside_of_a_function_with_all_else(folder: Path) -> None:
+def test_only_common_shared_code_is_outside_the_function(folder: Path) -> None:
     (folder / "shared" / "entry.lua").write_text("local function entry() end")
     (folder / "shared" / "bell.lua").write_text("local function bell() end")
     (folder / "probe.lua").write_text("#!lua\n-- with: bell entry\nreturn 1\n")
@@ -57,7 +57,7 @@ def test_what_stands_on_common_ground_stands_outside_of_a_function_with_all_else
     ]
 
 
-def test_what_an_indented_line_names_stands_in_its_place_with_what_that_needs(folder: Path) -> None:
+def test_an_indented_with_line_inserts_the_code_and_its_dependencies(folder: Path) -> None:
     (folder / "shared" / "lane.lua").write_text("local function lane() end\n")
     (folder / "shared" / "ticket.lua").write_text("-- with: lane\nlocal function ticket() end\n")
     (folder / "shared" / "bell.lua").write_text("if any then\n  -- with: ticket\nend\n")
@@ -74,18 +74,18 @@ def test_what_an_indented_line_names_stands_in_its_place_with_what_that_needs(fo
     ]
 
 
-def test_two_branches_that_name_the_same_have_it_each(folder: Path) -> None:
+def test_two_branches_that_name_a_function_each_get_it(folder: Path) -> None:
     (folder / "shared" / "bell.lua").write_text("local bell\n")
     (folder / "probe.lua").write_text("#!lua\nif a then\n  -- with: bell\nelse\n  -- with: bell\nend\n")
     assert scripts.load_script("probe").text.decode().splitlines().count("  local bell") == 2
 
 
-def test_a_script_that_names_nothing_is_taken_as_it_is(folder: Path) -> None:
+def test_a_script_without_shared_functions_is_unchanged(folder: Path) -> None:
     (folder / "probe.lua").write_text("#!lua\nreturn 1\n")
     assert scripts.load_script("probe").text == b"#!lua\nreturn 1\n"
 
 
-def test_a_transition_that_is_taken_along_is_a_function_behind_all_that_both_need(folder: Path) -> None:
+def test_an_included_transition_is_a_function_after_all_shared_code(folder: Path) -> None:
     for name in ("copy", "bell", "entry"):
         (folder / "shared" / f"{name}.lua").write_text(f"local {name}")
     (folder / "turn.lua").write_text("#!lua flags=allow-oom\n-- with: bell entry\nreturn bell\n")
@@ -108,7 +108,7 @@ def test_a_transition_that_is_taken_along_is_a_function_behind_all_that_both_nee
     ]
 
 
-def test_a_shared_function_that_does_not_exist_is_told_at_once(folder: Path) -> None:
+def test_a_missing_shared_function_raises_file_not_found(folder: Path) -> None:
     (folder / "probe.lua").write_text("#!lua\n-- with: nowhere\nreturn 1\n")
     with pytest.raises(FileNotFoundError, match="nowhere"):
         scripts.load_script("probe")
@@ -136,7 +136,7 @@ def indent_of(line: str) -> int:
 
 
 @pytest.mark.parametrize("name", script_names())
-def test_every_script_brings_the_shared_things_it_uses_before_it_uses_them(name: str) -> None:
+def test_every_script_defines_shared_names_before_their_use(name: str) -> None:
     """The server would say it of what is called, when it is: an `if` may hide it for long. What stands in a function or
     a branch is known there alone, which our indentation tells."""
     sources = [path.read_text(encoding="utf-8").splitlines() for path in SHARED.glob("*.lua")]
@@ -156,18 +156,18 @@ def is_own_name(text: str, thing: str) -> bool:
     return bool(re.search(rf"(function ?\w*\([^)]*\b{thing}\b|for [\w, ]*\b{thing}\b)", text))
 
 
-def test_only_what_adds_tasks_is_refused_when_the_server_is_full() -> None:
+def test_a_full_server_refuses_only_scripts_that_add_tasks() -> None:
     flags = {name: load_script(name).text.partition(b"\n")[0] for name in script_names()}
     refused = {name for name, line in flags.items() if b"allow-oom" not in line and b"no-writes" not in line}
     assert refused == {"enqueue", "add_members", "revive", "advance", "put_schedule", "run_schedule"}
 
 
-def test_an_unknown_script_is_a_missing_file() -> None:
+def test_an_unknown_script_raises_file_not_found() -> None:
     with pytest.raises(FileNotFoundError):
         load_script("nowhere")
 
 
-def test_a_master_reads_what_it_runs_before_it_serves(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_master_loads_its_scripts_before_it_serves(monkeypatch: pytest.MonkeyPatch) -> None:
     load_script.cache_clear()
     store = RedisWatch(Core(Config()).state, lambda _: None).store
 

@@ -52,7 +52,7 @@ REPLIED: list[Reply[Any]] = [Replied([])]
 SILENT: list[Reply[Any]] = [NotReplied("silent")]
 
 
-def test_calls_that_have_a_reply_have_one_name_and_count_on() -> None:
+def test_calls_with_a_reply_share_a_name_and_count_up() -> None:
     sender = sender_of([])
     (first,), (second,), (third,) = (a_call(sender, REPLIED) for _ in range(3))
     name = first.removesuffix(" 1")
@@ -97,7 +97,7 @@ def test_a_call_repeated_by_hand_keeps_its_nonce() -> None:
     assert nonces_of(again(), REPLIED) == [first]
 
 
-def test_a_call_of_many_rounds_has_the_names_of_one() -> None:
+def test_a_call_of_many_rounds_uses_the_names_of_one_round() -> None:
     sender = sender_of([])
     many = [NewTask(str(number), "q", b"") for number in range(3 * ROUND)]
     round_of_replies = REPLIED * (ROUND // BATCH)
@@ -106,7 +106,7 @@ def test_a_call_of_many_rounds_has_the_names_of_one() -> None:
     assert len(set(nonces)) == 3 * ROUND // BATCH
 
 
-def test_a_child_forked_between_two_rounds_shares_no_nonce_with_its_parent_from_then_on() -> None:
+def test_a_child_forked_between_rounds_shares_no_later_nonce() -> None:
     sender = sender_of([])
     many = [NewTask(str(number), "q", b"") for number in range(ROUND + 1)]
     reading, writing = os.pipe()
@@ -116,12 +116,12 @@ def test_a_child_forked_between_two_rounds_shares_no_nonce_with_its_parent_from_
         if not forked:
             forked.append(os.fork())
 
-    def nonces_from_then_on() -> list[str]:
+    def later_nonces() -> list[str]:
         sent = nonces_of(sender.send(many, fork), REPLIED * (ROUND // BATCH), REPLIED)
         return [sent[-1], *a_call(sender, REPLIED)]
 
     try:
-        ours = nonces_from_then_on()
+        ours = later_nonces()
         if forked == [0]:
             os.write(writing, "\n".join(ours).encode())
     finally:

@@ -22,7 +22,7 @@ def test_redis_from_7_0_is_fit(release: str) -> None:
 
 
 @pytest.mark.parametrize("release", ["6.2.14", "2.8", "unknown", ""])
-def test_older_redis_is_refused_with_what_is_needed(release: str) -> None:
+def test_older_redis_is_refused_with_the_required_version(release: str) -> None:
     (fault,) = faults_of_server(parse_info(REDIS.format(release, "noeviction")))
     assert "too old" in fault
     assert "Redis 7.0" in fault
@@ -41,7 +41,7 @@ def test_a_server_that_drops_keys_is_refused_with_the_setting(policy: str) -> No
     assert "set maxmemory-policy noeviction" in fault
 
 
-def test_all_faults_are_told_at_once() -> None:
+def test_all_faults_are_reported_at_once() -> None:
     assert len(faults_of_server(parse_info(REDIS.format("5.0.0", "allkeys-lfu")))) == 2
 
 
@@ -69,13 +69,13 @@ def test_a_log_that_is_never_synced_is_refused() -> None:
         (VALKEY.format("9.1.2"), False),
     ],
 )
-def test_a_server_that_confirms_before_its_disk_has_it_is_a_warning(info: str, warns: bool) -> None:
+def test_a_server_that_confirms_before_fsync_causes_a_warning(info: str, warns: bool) -> None:
     warnings = warnings_of_durability(parse_info(info), "waitaof", failover=False)
     assert ["set appendfsync always" in warning for warning in warnings] == [True] * warns
     assert warnings_of_durability(parse_info(info), "none", failover=False) == []
 
 
-def test_waitaof_is_refused_by_a_redis_that_does_not_know_it() -> None:
+def test_waitaof_is_refused_on_an_older_redis() -> None:
     old = parse_info(REDIS.format("7.0.15", "noeviction") + "aof_enabled:1\r\n")
     (fault,) = faults_of_durability(old, "waitaof")
     assert "Redis 7.0.15" in fault
@@ -98,7 +98,7 @@ def test_a_namespace_of_another_protocol_is_refused() -> None:
     assert "'shop'" in (fault_of_protocol("7", "shop") or "")
 
 
-def test_in_a_cluster_only_what_shares_the_shard_of_the_fleet_can_be_adopted_from() -> None:
+def test_a_cluster_adopts_only_lists_with_the_hash_tag() -> None:
     cluster = parse_info(REDIS.format("7.2.0", "noeviction").replace("standalone", "cluster"))
     (fault,) = faults_of_adoption(cluster, "shop", ["queue:email", "{shop}queue:email"])
     assert '"queue:email" has not' in fault

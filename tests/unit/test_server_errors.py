@@ -38,7 +38,7 @@ from rota.server.server_errors import (
         ("SOMETHINGNEW at all", Refused, "other"),
     ],
 )
-def test_the_first_word_of_an_error_says_what_to_do(text: str, kind: type[ServerError], reason: str) -> None:
+def test_the_first_word_of_an_error_decides_its_kind(text: str, kind: type[ServerError], reason: str) -> None:
     error = error_of_reply(text)
     assert type(error) is kind
     assert error.reason == reason
@@ -54,12 +54,12 @@ def test_the_first_word_of_an_error_says_what_to_do(text: str, kind: type[Server
         "ERR Protocol error: unauthenticated bulk length",
     ],
 )
-def test_a_server_that_wants_a_password_is_told_by_one_reason(text: str) -> None:
+def test_a_server_that_requires_a_password_gives_one_reason(text: str) -> None:
     error = error_of_reply(text)
     assert (type(error), error.reason) == (Refused, "noauth")
 
 
-def test_the_arguments_that_a_reply_repeats_are_left_out() -> None:
+def test_arguments_in_an_error_reply_are_left_out() -> None:
     error = error_of_reply("ERR unknown command 'AUTH', with args beginning with: 'default' 'hunter2' ")
     assert str(error) == "ERR unknown command 'AUTH'"
 
@@ -69,7 +69,7 @@ def test_the_arguments_that_a_reply_repeats_are_left_out() -> None:
     [None, b"OK", 7, [], [b"ok"], [b"what", 1, 0, [], [], []], [b"ok", 1, 0, [], [b"\xff", b""], []], [None] * 4],
 )
 @pytest.mark.parametrize("name", ["turn", "reap"])
-def test_an_answer_that_no_parser_can_read_is_a_refusal(name: str, reply: object) -> None:
+def test_an_unreadable_reply_is_a_refusal(name: str, reply: object) -> None:
     store = Store("n")
     call: ScriptCall[Any] = store.turn("o", NO_TIERS, Turn(1)) if name == "turn" else store.reap_exited("o", Blame())
     with pytest.raises(Refused, match=f"the answer to {name} cannot be read") as refused:

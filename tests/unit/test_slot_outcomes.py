@@ -14,7 +14,7 @@ def _slot() -> Slot:
 
 
 @given(st.lists(st.tuples(st.integers(min_value=1, max_value=500), st.binary(max_size=300))))
-def test_outcomes_are_read_back_one_behind_the_other(added: list[tuple[int, bytes]]) -> None:
+def test_outcomes_are_read_back_in_order(added: list[tuple[int, bytes]]) -> None:
     slot = _slot()
     for count, data in added:
         slot.add_outcomes(count, data)
@@ -23,7 +23,7 @@ def test_outcomes_are_read_back_one_behind_the_other(added: list[tuple[int, byte
     assert slot.outcomes() == (0, b"")
 
 
-def test_an_outcome_that_does_not_fit_leaves_those_before_it_as_they_are() -> None:
+def test_an_outcome_that_does_not_fit_leaves_earlier_ones_unchanged() -> None:
     slot = _slot()
     slot.add_outcomes(4, b"x" * (OUTCOMES_BYTES - 10))
     slot.add_outcomes(4, b"y" * 11)
@@ -43,7 +43,7 @@ _SIZES = st.integers(1, 3) | st.integers(OUTCOMES_BYTES // 3, OUTCOMES_BYTES)
 
 
 @given(st.lists(st.tuples(_SIZES, st.integers(0, 4)), max_size=12))
-def test_what_was_confirmed_is_dropped_from_the_front_and_the_rest_stays_whole(steps: list[tuple[int, int]]) -> None:
+def test_confirmed_outcomes_are_dropped_and_the_rest_stays_whole(steps: list[tuple[int, int]]) -> None:
     slot, left = _slot(), list[bytes]()
     for number, (size, dropped) in enumerate(steps):
         data = bytes([number + 1]) * size
@@ -56,14 +56,14 @@ def test_what_was_confirmed_is_dropped_from_the_front_and_the_rest_stays_whole(s
         assert slot.has_outcomes == bool(left)
 
 
-def test_what_was_left_at_a_time_is_dropped_later_and_what_found_no_room_is_no_part_of_it() -> None:
+def test_dropping_counted_outcomes_keeps_those_added_later() -> None:
     slot = _slot()
     slot.add_outcomes(4, b"told")
     assert not slot.add_outcomes(4, b"x" * OUTCOMES_BYTES)
-    told = slot.outcomes_left
+    earlier = slot.outcomes_left
     slot.add_outcomes(4, b"later")
-    slot.drop_outcomes(*told)
-    assert (told, slot.outcomes()) == ((4, 4), (4, b"later"))
+    slot.drop_outcomes(*earlier)
+    assert (earlier, slot.outcomes()) == ((4, 4), (4, b"later"))
 
 
 def test_outcomes_that_wrap_around_leave_the_metrics_untouched() -> None:
@@ -77,7 +77,7 @@ def test_outcomes_that_wrap_around_leave_the_metrics_untouched() -> None:
     assert bytes(slot.metrics[:8]) == b"\xff" * 8
 
 
-def test_the_word_of_the_outcomes_that_a_task_wrote_over_is_whole_again_with_the_next_one() -> None:
+def test_an_overwritten_outcomes_word_is_repaired_by_the_next_outcome() -> None:
     region = memoryview(bytearray(REGION_BYTES))
     slot = Slot(region, memoryview(bytearray(PROCESS_ROW_BYTES)))
     slot.add_outcomes(4, b"before")

@@ -39,35 +39,35 @@ class Place:
 
 
 @pytest.fixture(params=[0, 1, MAX_CONCURRENCY - 1])
-def task_index(request: pytest.FixtureRequest) -> Place:
+def place(request: pytest.FixtureRequest) -> Place:
     return Place(request.param)
 
 
-def test_progress_is_read_until_the_task_reports_more(task_index: Place) -> None:
-    record = task_index.record
+def test_progress_is_read_until_the_task_reports_more(place: Place) -> None:
+    record = place.record
     assert (record.has_progress, record.progress_of(ENTRY)) == (False, b"")
     for text in (b"first", b"x" * LONGEST, b"last"):
         record.report_progress(ENTRY, text)
         assert (record.has_progress, record.progress_of(ENTRY)) == (True, text)
 
 
-def test_nothing_is_left_of_it_for_the_next_task_nor_for_the_next_attempt_or_life(task_index: Place) -> None:
-    record = task_index.record
+def test_the_next_task_attempt_or_process_has_no_earlier_progress(place: Place) -> None:
+    record = place.record
     record.report_progress(ENTRY, b"5")
     record.end()
     assert record.progress_of(ENTRY) == b""
     record.start(NEXT, "name", 1, 2)
     assert (record.progress_of(ENTRY), record.progress_of(NEXT)) == (b"", b"")
     record.end()
-    task_index.slot.assign(nonce=8, concurrency=task_index.slot.concurrency)
+    place.slot.assign(nonce=8, concurrency=place.slot.concurrency)
     record.start(ENTRY, "name", 1, 2)  # the first of its life again
     record.report_progress(ENTRY, b"6")
-    task_index.slot.assign(nonce=9, concurrency=task_index.slot.concurrency)
+    place.slot.assign(nonce=9, concurrency=place.slot.concurrency)
     record.start(ENTRY, "name", 1, 2)
     assert record.progress_of(ENTRY) == b""
 
 
-def test_what_an_earlier_task_left_running_reports_no_progress_for_the_next() -> None:
+def test_an_earlier_task_cannot_report_progress_for_the_next() -> None:
     record = Place(entry=NEXT).record
     record.report_progress(NEXT, b"5")
     record.report_progress(ENTRY, b"99")
@@ -79,15 +79,15 @@ def test_what_an_earlier_task_left_running_reports_no_progress_for_the_next() ->
 
 
 @pytest.mark.parametrize("byte", [b"\x00", b"\x77", b"\xff"])
-def test_an_overwritten_record_has_no_progress(task_index: Place, byte: bytes) -> None:
-    record = task_index.record
+def test_an_overwritten_record_has_no_progress(place: Place, byte: bytes) -> None:
+    record = place.record
     record.report_progress(ENTRY, b"5")
     at = (record_at(record.task_index) + RECORD.progress) * WORD
     for length in (1, 9, PROGRESS_BYTES):
-        task_index.region[at : at + length] = byte * length
+        place.region[at : at + length] = byte * length
         assert record.progress_of(ENTRY) == b""
         record.report_progress(ENTRY, b"5")
-    task_index.region[:] = byte * REGION_BYTES
+    place.region[:] = byte * REGION_BYTES
     assert record.progress_of(ENTRY) == b""
 
 
@@ -110,7 +110,7 @@ write((b"j", b"k", b"l"))
 """
 
 
-def test_a_reader_never_sees_half_of_what_threads_and_copies_of_a_task_write() -> None:
+def test_a_reader_never_sees_half_written_progress() -> None:
     memory = SlotMemory.create(2)
     memory.slot(1).assign(nonce=9)
     record = memory.slot(1).record(0)

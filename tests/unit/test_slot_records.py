@@ -79,7 +79,7 @@ def test_a_new_process_inherits_no_task_and_no_cancellation() -> None:
     assert not any(slot.record(task_index).is_cancelled() for task_index in range(3))
 
 
-def test_a_process_with_less_concurrency_shows_nothing_of_the_one_before() -> None:
+def test_a_process_with_less_concurrency_shows_no_earlier_tasks() -> None:
     slot = slot_of(3)
     for task_index in range(3):
         slot.record(task_index).start(ENTRY, "name", 1, 2)
@@ -87,7 +87,7 @@ def test_a_process_with_less_concurrency_shows_nothing_of_the_one_before() -> No
     assert slot.running() == []
 
 
-def test_the_task_whose_coroutine_takes_a_step_is_shown() -> None:
+def test_the_slot_shows_the_task_whose_coroutine_runs() -> None:
     slot = slot_of(3)
     seen = [slot.stepping]
     for task_index in (0, 2):
@@ -111,7 +111,7 @@ def test_a_tasks_heartbeat_counts_for_the_process_only_without_concurrency() -> 
     assert (alone.heartbeat_ns, beside.heartbeat_ns) == (6, 5)
 
 
-def test_nothing_is_held_up_where_several_run() -> None:
+def test_no_claim_is_held_up_with_concurrency() -> None:
     slot = slot_of(2)
     slot.add_outcomes(4, b"outcome")
     slot.record(0).start(ENTRY, "name", 1, 2, claimed_ns=1, unstarted=3)
@@ -149,7 +149,7 @@ os.kill(os.getpid(), signal.SIGKILL)
 """
 
 
-def test_what_a_killed_process_ran_is_still_there_to_read() -> None:
+def test_the_tasks_of_a_killed_process_can_still_be_read() -> None:
     memory = SlotMemory.create(1)
     memory.slot(0).assign(nonce=1, concurrency=100)
     ended = subprocess.run([sys.executable, "-c", _SUICIDE, str(memory.fd)], pass_fds=(memory.fd,), check=False)

@@ -47,7 +47,7 @@ def test_a_fresh_slot_is_empty() -> None:
     assert slot.outcomes() == (0, b"")
 
 
-def test_a_process_enters_only_the_life_it_was_made_for() -> None:
+def test_a_process_enters_only_the_slot_with_its_nonce() -> None:
     slot = _slot()
     slot.assign(nonce=7)
     assert not slot.enter(nonce=6, pid=100)
@@ -56,7 +56,7 @@ def test_a_process_enters_only_the_life_it_was_made_for() -> None:
     assert (slot.pid, slot.phase) == (101, Phase.BOOTING)
 
 
-def test_a_new_life_inherits_neither_task_nor_outcomes() -> None:
+def test_a_new_process_inherits_neither_task_nor_outcomes() -> None:
     slot = _slot()
     slot.assign(nonce=1)
     slot.record(0).start(_ENTRY, "name", 1, 2)
@@ -73,14 +73,14 @@ def test_a_new_life_inherits_neither_task_nor_outcomes() -> None:
 
 
 @given(st.lists(st.integers(-(2**63), 2**63 - 1), min_size=REGION.record, max_size=REGION.record))
-def test_whatever_a_process_wrote_into_its_slot_can_be_read(words: list[int]) -> None:
+def test_arbitrary_words_in_a_slot_can_be_read(words: list[int]) -> None:
     region = memoryview(bytearray(REGION_BYTES))
     region.cast("q")[: REGION.record] = memoryview(array.array("q", words))
     slot = Slot(region, memoryview(bytearray(PROCESS_ROW_BYTES)))
     assert (slot.phase in Phase, slot.recycle_reason in RecycleReason) == (True, True)
 
 
-def _written_over() -> Slot:
+def _overwritten_slot() -> Slot:
     """The slot of a task that runs and has left outcomes, written over from its first byte to its last."""
     region = memoryview(bytearray(REGION_BYTES))
     slot = Slot(region, memoryview(bytearray(PROCESS_ROW_BYTES)))
@@ -92,15 +92,15 @@ def _written_over() -> Slot:
     return slot
 
 
-def test_nothing_is_believed_of_a_slot_that_was_written_over() -> None:
-    slot = _written_over()
+def test_nothing_is_read_from_an_overwritten_slot() -> None:
+    slot = _overwritten_slot()
     assert not slot.is_intact
     assert (slot.record(0).current(), slot.record(0).times(), slot.has_worked) == (None, None, False)
     assert (slot.outcomes(), slot.held_up_by, slot.held_up()) == ((0, b""), 0, None)
 
 
-def test_the_next_life_of_a_slot_that_was_written_over_is_as_any_other() -> None:
-    slot = _written_over()
+def test_an_overwritten_slot_is_intact_for_the_next_process() -> None:
+    slot = _overwritten_slot()
     slot.assign(nonce=8)
     assert slot.is_intact
     assert (slot.record(0).current(), slot.outcomes(), slot.recycle_reason) == (None, (0, b""), RecycleReason.NONE)
@@ -110,7 +110,7 @@ def test_the_next_life_of_a_slot_that_was_written_over_is_as_any_other() -> None
 
 
 @given(st.integers(-20, 20) | st.integers(-(2**63), 2**63 - 1))
-def test_of_the_lines_that_a_process_left_only_whole_ones_that_fit_are_taken(size: int) -> None:
+def test_only_whole_lines_of_a_dead_process_are_taken(size: int) -> None:
     slot = _slot()
     for _ in range(3):
         slot.held_lines.add(b"line\n")
@@ -130,25 +130,25 @@ class _Restless(TaskRecord):
         return self.looks
 
 
-def test_reading_a_task_that_changes_all_the_time_ends() -> None:
+def test_reading_a_constantly_changing_task_ends() -> None:
     region = memoryview(bytearray(REGION_BYTES))
     record = _Restless(0, region, region.cast("q"), memoryview(bytearray(PROCESS_ROW_BYTES)).cast("q"))
     assert (record.current(), record.times()) == (None, None)
 
 
-def test_a_name_that_no_task_can_have_is_unknown() -> None:
+def test_an_invalid_task_name_is_read_as_unknown() -> None:
     slot = _slot()
     slot.record(0).start(_ENTRY, "a\x1b[31m", 1, 2)
     assert slot.record(0).current() == TaskInSlot(_ENTRY, UNKNOWN_TASK, 1, 2, number=1)
 
 
-def test_the_outcomes_of_a_slot_are_never_more_than_fit_there() -> None:
+def test_outcomes_read_from_a_slot_never_exceed_its_size() -> None:
     region = memoryview(bytearray(REGION_BYTES))
     region.cast("q")[0] = (1 << 62) - 1
     assert len(Slot(region, memoryview(bytearray(PROCESS_ROW_BYTES))).outcomes()[1]) == OUTCOMES_BYTES
 
 
-def test_a_child_can_read_what_its_master_tells_it_and_write_only_its_region() -> None:
+def test_a_child_can_read_the_process_table_but_not_write_it() -> None:
     memory = SlotMemory.create(2)
     memory.slot(1).assign(nonce=3)
     assert enter_slot(memory.fd, 1, nonce=2, pid=77) is None
@@ -207,7 +207,7 @@ def test_id_and_queue_are_read_from_the_entry() -> None:
     assert (TaskInSlot(b"torn", "", 1, 2).id, TaskInSlot(b"torn", "", 1, 2).queue) == ("torn", "")
 
 
-def test_both_deadlines_can_be_moved_while_the_task_runs_and_are_its_own() -> None:
+def test_both_deadlines_of_a_running_task_can_be_extended() -> None:
     record = _slot().record(0)
     for _ in range(3):  # in both copies
         number = record.start(_ENTRY, "name", 1, 2)
@@ -217,7 +217,7 @@ def test_both_deadlines_can_be_moved_while_the_task_runs_and_are_its_own() -> No
         record.end()
 
 
-def test_what_the_master_asks_and_the_worker_wishes_stand_in_words_of_their_own() -> None:
+def test_quiet_request_and_recycle_reason_are_separate_words() -> None:
     slot = _slot()
     slot.assign(nonce=3)
     seen = [(slot.quiet_requested, slot.recycle_reason)]
@@ -230,7 +230,7 @@ def test_what_the_master_asks_and_the_worker_wishes_stand_in_words_of_their_own(
     assert (slot.nonce, slot.phase, slot.prefetch_returned, slot.outcomes()) == (3, Phase.EMPTY, 0, (0, b""))
 
 
-def test_texts_of_the_greatest_length_are_kept_whole() -> None:
+def test_texts_of_the_greatest_length_are_stored_whole() -> None:
     slot = _slot()
     number = "9" * 16
     entry = f"{'i' * 128} {'q' * 128} d {' '.join([number] * 6)} u".encode()
@@ -239,7 +239,7 @@ def test_texts_of_the_greatest_length_are_kept_whole() -> None:
     assert slot.record(0).current() == task
 
 
-def test_a_claim_is_held_up_only_by_a_task_that_runs_before_or_behind_others_of_it() -> None:
+def test_a_task_holds_up_waiting_tasks_and_earlier_outcomes() -> None:
     slot = _slot()
     seen = [slot.held_up_by]
     slot.record(0).start(_ENTRY, "name", 1, 2, claimed_ns=1, unstarted=3)
@@ -274,7 +274,7 @@ def test_a_watch_is_requested_until_granted_and_again_after_its_end() -> None:
     assert slot.request_watch()
 
 
-def test_slots_are_apart_and_numbered_from_zero() -> None:
+def test_slots_are_separate_and_numbered_from_zero() -> None:
     memory = SlotMemory.create(3)
     for number in range(3):
         memory.slot(number).assign(nonce=number + 10)
@@ -291,7 +291,7 @@ def test_the_memory_cannot_be_shrunk_under_a_reader() -> None:
         os.ftruncate(memory.fd, mmap.PAGESIZE)
 
 
-def test_untouched_slots_cost_nothing() -> None:
+def test_untouched_slots_use_no_memory() -> None:
     memory = SlotMemory.create(1024)
     memory.slot(1000).assign(nonce=1)
     assert os.fstat(memory.fd).st_blocks * 512 < REGION_BYTES
@@ -313,7 +313,7 @@ for n in itertools.count(1):
 """
 
 
-def test_a_reader_never_sees_half_of_a_task_while_another_process_writes() -> None:
+def test_a_reader_never_sees_a_half_written_task() -> None:
     memory = SlotMemory.create(2)
     slot = memory.slot(1)
     slot.assign(nonce=9)
@@ -355,7 +355,7 @@ os.kill(os.getpid(), signal.SIGKILL)
 """
 
 
-def test_what_a_killed_process_left_is_still_there_to_read() -> None:
+def test_task_and_outcomes_of_a_killed_process_can_still_be_read() -> None:
     memory = SlotMemory.create(1)
     memory.slot(0).assign(nonce=1)
     ended = subprocess.run([sys.executable, "-c", _SUICIDE, str(memory.fd)], pass_fds=(memory.fd,), check=False)

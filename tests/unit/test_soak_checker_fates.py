@@ -10,7 +10,7 @@ from soak.findings import Wrong
 from soak.planting import FAR, OTHER, OWNER_A, Plot, found, one_run
 
 
-def killed_in_its_run(**fields: Any) -> Plot:
+def killed_during_run(**fields: Any) -> Plot:
     """A task whose worker was killed in the middle of it, and which another one ran."""
     plot = Plot().accept("t", 10.0).run("t", 10.1).strike(Fault.KILL_WORKER, "a", 10.5, pids=(101,))
     return plot.run("t", 10.6, 10.7, **({"attempt": 2, "crashes": 1} | OTHER | fields))
@@ -27,22 +27,22 @@ def test_an_accepted_task_that_never_ran_is_lost() -> None:
     assert found(Plot().accept("t", 10.0)) == [Wrong.LOST]
 
 
-def test_a_task_that_started_and_did_not_end_is_lost_even_if_nobody_knows_that_it_was_accepted() -> None:
+def test_a_started_task_without_an_end_is_lost_even_if_unconfirmed() -> None:
     plot = Plot().add(CallEvent.INTENDED, "t", 10.0).add(CallEvent.UNKNOWN, "t", 10.1).run("t", 10.2)
     assert found(plot) == [Wrong.LOST]
 
 
 @pytest.mark.parametrize("reply", [CallEvent.REFUSED, CallEvent.UNKNOWN, CallEvent.HELD])
-def test_what_was_not_accepted_and_never_seen_is_not_lost(reply: CallEvent) -> None:
+def test_a_call_that_was_not_accepted_is_not_lost(reply: CallEvent) -> None:
     assert found(Plot().add(CallEvent.INTENDED, "t", 10.0).add(reply, "t", 10.1)) == []
 
 
-def test_a_call_that_was_never_answered_may_have_been_accepted_or_not() -> None:
+def test_a_call_without_a_reply_may_have_been_accepted_or_not() -> None:
     assert found(Plot().add(CallEvent.INTENDED, "t", 10.0)) == []
     assert found(Plot().add(CallEvent.INTENDED, "t", 10.0).run("t", 10.1, 10.2).quiet(accepted=1)) == []
 
 
-def test_a_task_that_used_up_its_attempts_is_dead_by_right() -> None:
+def test_a_task_that_used_up_its_attempts_may_be_dead() -> None:
     plot = Plot().accept("t", 10.0, retries=1, fails=ALWAYS).run("t", 10.1, 10.2, RunEvent.RAISED)
     plot.run("t", 11.1, 11.2, RunEvent.RAISED, attempt=2).quiet(dead=1, dead_ids=("t",))
     assert found(plot) == []
@@ -54,7 +54,7 @@ def test_a_task_that_is_dead_before_its_attempts_are_used_up_is_lost() -> None:
     assert set(found(plot)) == {Wrong.LOST}
 
 
-def test_three_crashes_on_record_are_a_reason_to_be_dead_and_two_are_not() -> None:
+def test_three_crashes_justify_a_dead_task_and_two_do_not() -> None:
     def crashed(times: int) -> Plot:
         plot = Plot().accept("t", 10.0)
         for number in range(times):
@@ -67,12 +67,12 @@ def test_three_crashes_on_record_are_a_reason_to_be_dead_and_two_are_not() -> No
     assert found(crashed(2)) == [Wrong.LOST]
 
 
-def test_what_was_cancelled_need_not_run() -> None:
+def test_a_cancelled_task_need_not_run() -> None:
     plot = Plot().accept("t", 10.0).add(CallEvent.CANCEL, "t", 10.1).add(CallEvent.CANCELLED, "t", 10.2)
     assert found(plot) == []
 
 
-def test_only_what_was_accepted_right_before_a_server_died_may_be_gone_with_it() -> None:
+def test_a_killed_server_may_lose_only_recently_accepted_tasks() -> None:
     def dead_server_at(boot: float) -> Plot:
         return Plot().accept("t", 10.0).strike(Fault.KILL_SERVER, "server", boot, boot + 3, lost_seconds=2.0)
 
@@ -89,7 +89,7 @@ def test_a_second_start_without_a_cause_is_duplicated() -> None:
 
 
 def test_a_killed_workers_task_may_start_again() -> None:
-    assert found(killed_in_its_run()) == []
+    assert found(killed_during_run()) == []
 
 
 def test_a_kill_of_another_process_explains_nothing() -> None:
@@ -102,25 +102,25 @@ def test_a_start_before_the_kill_is_not_explained_by_it() -> None:
     assert found(plot.strike(Fault.KILL_WORKER, "a", 10.5, pids=(101,))) == [Wrong.DUPLICATED]
 
 
-def test_a_run_beside_one_that_still_goes_on_is_duplicated_though_its_worker_is_killed_later() -> None:
+def test_a_later_kill_does_not_explain_a_start_during_a_run() -> None:
     plot = Plot().accept("t", 10.0).mark(RunEvent.START, "t", 10.1).run("t", 10.4, 10.45, **OTHER)
     plot.mark(RunEvent.END, "t", 10.5).strike(Fault.KILL_WORKER, "a", 10.6, pids=(101,))
     assert found(plot) == [Wrong.DUPLICATED]
 
 
-def test_finished_is_finished_even_when_the_worker_is_killed_afterwards() -> None:
+def test_a_finished_task_must_not_run_again_after_a_later_kill() -> None:
     plot = one_run().run("other", 10.21, 10.22).accept("other", 10.0)
     plot.strike(Fault.KILL_WORKER, "a", 10.25, pids=(101,)).run("t", 10.4, 10.5, **OTHER)
     assert found(plot) == [Wrong.DUPLICATED]
 
 
-def test_an_outcome_that_was_in_the_slot_is_finished() -> None:
+def test_a_task_with_an_outcome_in_its_slot_must_not_repeat() -> None:
     plot = one_run().log(10.2, "a", "task.done", task_id="t", pid=101)
     plot.strike(Fault.KILL_WORKER, "a", 10.21, pids=(101,)).run("t", 10.4, 10.5, **OTHER)
     assert found(plot) == [Wrong.DUPLICATED]
 
 
-def test_a_kill_between_the_last_line_of_a_task_and_its_outcome_is_a_cause() -> None:
+def test_a_kill_before_the_outcome_explains_a_second_run() -> None:
     assert found(one_run().strike(Fault.KILL_WORKER, "a", 10.2, pids=(101,)).run("t", 10.4, 10.5, **OTHER)) == []
 
 
@@ -130,7 +130,7 @@ def test_each_failure_explains_one_more_start() -> None:
     assert found(plot.run("t", 12.0, 12.1, attempt=3)) == [Wrong.DUPLICATED]
 
 
-def test_a_node_that_was_silent_for_a_lease_explains_another_start_and_a_short_silence_does_not() -> None:
+def test_only_a_silence_longer_than_the_lease_explains_another_start() -> None:
     def silent(seconds: float) -> Plot:
         plot = Plot().accept("t", 10.0).mark(RunEvent.START, "t", 10.1)
         plot.strike(Fault.STOP_NODE, "a", 11.0, 11.0 + seconds).mark(RunEvent.END, "t", 11.0 + seconds + 0.1)
@@ -145,17 +145,17 @@ def test_a_silence_of_another_node_explains_nothing() -> None:
     assert found(plot.mark(RunEvent.END, "t", 20.0).run("t", 18.0, 18.1, **FAR)) == [Wrong.DUPLICATED]
 
 
-def test_what_had_ended_before_the_silence_began_is_not_run_again_for_it() -> None:
+def test_a_silence_after_the_end_does_not_explain_another_start() -> None:
     plot = one_run().strike(Fault.REFUSE, "a", 20.0, 29.0).run("t", 28.0, 28.1, attempt=2, **FAR)
     assert found(plot) == [Wrong.DUPLICATED]
 
 
-def test_an_outage_of_everybodys_explains_no_other_start() -> None:
+def test_an_outage_of_all_nodes_explains_no_other_start() -> None:
     plot = Plot().accept("t", 10.0).mark(RunEvent.START, "t", 10.1).strike(Fault.LONG_OUTAGE, "server", 11.0, 26.0)
     assert found(plot.mark(RunEvent.END, "t", 14.0).run("t", 27.0, 27.1, attempt=2, **FAR)) == [Wrong.DUPLICATED]
 
 
-def test_a_lost_node_explains_another_start_of_what_ran_there_and_of_nothing_else() -> None:
+def test_a_lost_node_explains_another_start_only_of_its_own_tasks() -> None:
     def after_loss_of(target: str) -> Plot:
         plot = Plot().accept("t", 10.0).run("t", 10.1).strike(Fault.KILL_NODE, target, 11.0, 14.0)
         return plot.run("t", 17.0, 17.1, attempt=2, **FAR)
@@ -164,7 +164,7 @@ def test_a_lost_node_explains_another_start_of_what_ran_there_and_of_nothing_els
     assert found(after_loss_of("b")) == [Wrong.DUPLICATED]
 
 
-def test_an_end_that_could_not_be_told_before_its_node_was_lost_is_no_end() -> None:
+def test_an_unreported_end_on_a_lost_node_does_not_count() -> None:
     def node_lost_at(boot: float) -> Plot:
         plot = one_run().strike(Fault.KILL_SERVER, "server", 10.15, 15.0).strike(Fault.KILL_NODE, "a", boot, boot + 2)
         return plot.run("t", boot + 6.0, boot + 6.1, attempt=2, **FAR)
@@ -173,17 +173,17 @@ def test_an_end_that_could_not_be_told_before_its_node_was_lost_is_no_end() -> N
     assert found(node_lost_at(20.0)) == [Wrong.DUPLICATED]
 
 
-def test_an_end_before_a_long_task_is_settled_while_that_runs_unless_the_master_stands_still() -> None:
-    def in_the_middle_of_the_next() -> Plot:
+def test_a_long_task_delays_no_settlement_unless_the_master_is_stopped() -> None:
+    def killed_during_the_next() -> Plot:
         plot = one_run().accept("next", 10.0).run("next", 10.201).strike(Fault.KILL_NODE, "a", 15.0, 15.1, pids=(101,))
         plot.run("t", 20.5, 20.6, attempt=2, **FAR)
         return plot.run("next", 15.5, 15.6, attempt=2, **FAR)
 
-    assert found(in_the_middle_of_the_next()) == [Wrong.DUPLICATED]
-    assert found(in_the_middle_of_the_next().strike(Fault.STOP_MASTER, "a", 10.1, 14.9)) == []
+    assert found(killed_during_the_next()) == [Wrong.DUPLICATED]
+    assert found(killed_during_the_next().strike(Fault.STOP_MASTER, "a", 10.1, 14.9)) == []
 
 
-def test_a_run_that_began_right_after_the_silence_may_lose_its_lease_to_it() -> None:
+def test_a_run_right_after_a_silence_may_lose_its_lease() -> None:
     def began_after(seconds: float) -> Plot:
         plot = Plot().accept("t", 10.0).strike(Fault.SILENCE, "a", 11.0, 15.2).mark(RunEvent.START, "t", 15.2 + seconds)
         return plot.mark(RunEvent.END, "t", 30.0).run("t", 15.6 + seconds, 15.7 + seconds, attempt=2, **FAR)
@@ -195,12 +195,12 @@ def test_a_run_that_began_right_after_the_silence_may_lose_its_lease_to_it() -> 
 # Phantom
 
 
-def test_a_start_of_what_nobody_sent_is_a_phantom() -> None:
+def test_a_start_of_an_unsent_task_is_a_phantom() -> None:
     assert found(Plot().run("t", 10.0, 10.1)) == [Wrong.PHANTOM]
 
 
 @pytest.mark.parametrize("reply", [CallEvent.REFUSED, CallEvent.HELD])
-def test_a_start_of_what_was_refused_is_a_phantom(reply: CallEvent) -> None:
+def test_a_start_of_a_refused_task_is_a_phantom(reply: CallEvent) -> None:
     plot = Plot().add(CallEvent.INTENDED, "t", 10.0).add(reply, "t", 10.1).run("t", 10.2, 10.3)
     assert found(plot) == [Wrong.PHANTOM]
 
@@ -210,12 +210,12 @@ def test_a_start_after_the_last_failure_is_a_phantom() -> None:
     assert found(plot.run("t", 11.0, 11.1, attempt=2)) == [Wrong.PHANTOM]
 
 
-def test_a_start_after_it_was_cancelled_while_it_waited_is_a_phantom() -> None:
+def test_a_start_of_a_task_cancelled_while_waiting_is_a_phantom() -> None:
     plot = Plot().accept("t", 10.0).add(CallEvent.CANCEL, "t", 10.1).add(CallEvent.CANCELLED, "t", 10.2)
     assert found(plot.run("t", 10.5, 10.6)) == [Wrong.PHANTOM]
 
 
-def test_what_is_cancelled_while_it_runs_may_end_and_not_start_again() -> None:
+def test_a_task_cancelled_while_running_may_end_but_not_start_again() -> None:
     plot = Plot().accept("t", 10.0).add(CallEvent.CANCEL, "t", 10.15).add(CallEvent.CANCELLING, "t", 10.16)
     plot.run("t", 10.1, 10.2, RunEvent.RAISED)
     assert found(plot) == []
@@ -232,24 +232,24 @@ def followed(*, follows: str, begins: float) -> Plot:
 
 
 @pytest.mark.parametrize("follows", ["a b", "b"], ids=["a group", "a chain"])
-def test_what_follows_others_starts_after_them(follows: str) -> None:
+def test_a_following_task_starts_after_its_predecessors(follows: str) -> None:
     assert found(followed(follows=follows, begins=10.6)) == []
     assert found(followed(follows=follows, begins=10.45)) == [Wrong.EARLY]
 
 
-def test_what_follows_a_group_may_start_when_the_others_are_dead_or_were_cancelled() -> None:
+def test_a_group_may_end_with_dead_or_cancelled_members() -> None:
     plot = Plot().accept("a", 10.0, gives_up=True).run("a", 10.1, 10.2, RunEvent.RAISED)
     plot.accept("b", 10.0).add(CallEvent.CANCEL, "b", 10.1).add(CallEvent.CANCELLED, "b", 10.15)
     plot.accept("last", 10.0, follows="a b").run("last", 10.3, 10.4).quiet(dead=1, dead_ids=("a",))
     assert found(plot) == []
 
 
-def test_what_was_to_follow_a_group_and_did_not_is_lost_and_of_a_chain_that_broke_it_is_not() -> None:
+def test_a_follower_that_never_started_is_lost_unless_its_chain_broke() -> None:
     dead = Plot().accept("a", 10.0, gives_up=True).run("a", 10.1, 10.2, RunEvent.RAISED).quiet(dead=1, dead_ids=("a",))
     assert found(dead.accept("next", 10.0, follows="a").quiet(accepted=1)) == []
     done = Plot().accept("a", 10.0).run("a", 10.1, 10.2).accept("b", 10.0).run("b", 10.1, 10.2, **OTHER)
     assert found(done.accept("last", 10.0, follows="a b")) == [Wrong.LOST]
 
 
-def test_what_is_kept_of_a_group_that_has_ended_is_left_over() -> None:
+def test_an_ended_group_that_is_still_stored_is_a_finding() -> None:
     assert found(one_run().quiet(groups=1)) == [Wrong.LEFT]

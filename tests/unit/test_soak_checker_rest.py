@@ -19,7 +19,7 @@ def test_a_start_before_its_due_time_is_early() -> None:
     assert found(Plot().accept("t", 10.0, due=due).run("t", 19.95, 20.1)) == [Wrong.EARLY]
 
 
-def test_a_retry_before_the_time_it_was_planned_for_is_early() -> None:
+def test_a_retry_before_its_planned_time_is_early() -> None:
     plot = Plot().accept("t", 10.0, fails=1).run("t", 10.1, 10.2, RunEvent.RAISED)
     assert found(plot.run("t", 11.0, 11.1, attempt=2, due=1_700_000_011.05)) == [Wrong.EARLY]
 
@@ -73,7 +73,7 @@ def test_queues_that_take_turns_are_served_fairly() -> None:
     assert found(served("eeww" * 15)) == []
 
 
-def test_a_queue_that_waits_while_another_is_served_again_and_again_is_unfair() -> None:
+def test_a_queue_that_waits_while_another_is_served_repeatedly_is_unfair() -> None:
     assert found(served("ewewew" + "e" * 10 + "ew" * 10 + "e" * 7 + "w" * 17)) == [Wrong.FAIRNESS]
 
 
@@ -101,35 +101,35 @@ def test_a_key_that_outlives_its_task_is_a_finding() -> None:
 # Waiting
 
 
-def test_a_task_that_waits_in_front_of_idle_workers_is_a_finding() -> None:
+def test_a_task_that_waits_despite_idle_workers_is_a_finding() -> None:
     assert found(Plot().accept("t", 10.0).run("t", 12.9, 13.0)) == []
     assert found(Plot().accept("t", 10.0).run("t", 13.2, 13.3)) == [Wrong.WAITED]
 
 
-def test_a_task_may_wait_while_all_workers_are_busy_or_a_fault_goes_on() -> None:
+def test_a_task_may_wait_during_a_fault_or_for_busy_workers() -> None:
     busy = Plot(workers=1).accept("long", 9.0).run("long", 9.1, 14.0).accept("t", 10.0).run("t", 14.1, 14.2, **OTHER)
     assert found(busy) == []
     assert found(Plot().accept("t", 10.0).strike(Fault.REFUSE, "a", 9.0, 12.0).run("t", 15.0, 15.1)) == []
 
 
-def test_a_task_may_wait_while_the_server_answers_nobody() -> None:
+def test_a_task_may_wait_while_the_server_does_not_reply() -> None:
     plot = Plot().accept("t", 10.0).run("t", 13.2, 13.3)
     plot.add(CallEvent.INTENDED, "u", 10.5, queue="mail").add(CallEvent.ACCEPTED, "u", 11.5).run("u", 11.6, 11.7)
     assert found(plot) == []
 
 
-def test_a_task_waits_from_its_due_time_on() -> None:
+def test_waiting_is_measured_from_the_due_time() -> None:
     due = 1_700_000_020.0
     assert found(Plot().accept("t", 10.0, due=due).run("t", 22.0, 22.1)) == []
     assert found(Plot().accept("t", 10.0, due=due).run("t", 23.5, 23.6)) == [Wrong.WAITED]
 
 
-def test_a_killed_workers_task_that_is_slow_to_start_again_is_a_finding() -> None:
+def test_a_slow_recovery_of_a_killed_workers_task_is_a_finding() -> None:
     plot = Plot().accept("t", 10.0).run("t", 10.1).strike(Fault.KILL_WORKER, "a", 10.5, pids=(101,))
     assert found(plot.run("t", 11.8, 11.9, attempt=2, crashes=1, **OTHER)) == [Wrong.RECOVERY]
 
 
-def test_a_fault_that_came_later_is_no_measure_of_a_recovery() -> None:
+def test_a_later_fault_does_not_count_for_recovery_times() -> None:
     plot = Plot().accept("t", 10.0).run("t", 10.1).strike(Fault.KILL_WORKER, "a", 10.5, pids=(101,))
     plot.run("t", 10.6, 10.7, attempt=2, crashes=1, **FAR).strike(Fault.KILL_NODE, "a", 20.0, 22.0)
     assert judge(plot.evidence()).numbers["recoveries of lost nodes' tasks"] == 0
@@ -144,7 +144,7 @@ def test_a_lost_nodes_task_is_back_within_its_lease_and_two_seconds() -> None:
     assert found(back_at(18.2)) == [Wrong.RECOVERY]
 
 
-def test_a_task_that_is_back_in_its_lane_in_time_may_wait_there_for_its_turn() -> None:
+def test_a_task_recovered_in_time_may_wait_in_its_lane() -> None:
     plot = Plot().accept("t", 10.0).run("t", 10.1).strike(Fault.KILL_NODE, "a", 11.0, 11.5)
     plot.log(17.0, "b", "task.recovered", task_id="t", role="poller", owner=OWNER_A)
     assert found(plot.run("t", 19.0, 19.1, attempt=2, **FAR)) == []
@@ -160,7 +160,7 @@ def test_recovery_times_are_measured_from_the_kill() -> None:
 # Leases, deaths, books, what is left
 
 
-def test_a_lease_that_is_lost_after_an_outage_of_everybodys_is_a_finding() -> None:
+def test_a_lease_lost_after_an_outage_of_all_nodes_is_a_finding() -> None:
     def lost_in(fault: Fault, target: str) -> Plot:
         plot = one_run().strike(fault, target, 20.0, 33.0)
         return plot.log(34.0, "b", "task.recovered", task_id="t", owner=OWNER_A, role="poller", losses=1)
@@ -171,7 +171,7 @@ def test_a_lease_that_is_lost_after_an_outage_of_everybodys_is_a_finding() -> No
     assert found(lost_in(Fault.STOP_NODE, "b")) == [Wrong.LEASE]
 
 
-def test_after_an_outage_of_everybodys_a_node_has_a_lease_of_time_to_come_back() -> None:
+def test_after_an_outage_a_node_has_one_lease_to_come_back() -> None:
     def lost_after(seconds: float) -> Plot:
         plot = one_run().strike(Fault.LONG_OUTAGE, "server", 20.0, 30.0)
         plot.strike(Fault.REFUSE, "a", 29.0, 30.0 + seconds)
@@ -181,10 +181,10 @@ def test_after_an_outage_of_everybodys_a_node_has_a_lease_of_time_to_come_back()
     assert found(lost_after(2.0)) == [Wrong.LEASE]
 
 
-def test_a_worker_that_dies_by_nobodys_hand_is_a_finding() -> None:
+def test_a_worker_death_without_a_cause_is_a_finding() -> None:
     def dead_worker(**fields: Any) -> Plot:
-        said: dict[str, Any] = {"child_pid": 101, "reason": "signal", "words": "killed by SIGSEGV"} | fields
-        return one_run().log(12.0, "a", "worker.exited", **said)
+        values: dict[str, Any] = {"child_pid": 101, "reason": "signal", "words": "killed by SIGSEGV"} | fields
+        return one_run().log(12.0, "a", "worker.exited", **values)
 
     assert found(dead_worker()) == [Wrong.DIED]
     assert found(dead_worker(reason="drained")) == []
@@ -193,7 +193,7 @@ def test_a_worker_that_dies_by_nobodys_hand_is_a_finding() -> None:
 
 
 @pytest.mark.parametrize("field", ["accepted", "done", "missing"])
-def test_books_that_do_not_agree_with_the_evidence_are_a_finding(field: str) -> None:
+def test_counters_that_disagree_with_the_evidence_are_a_finding(field: str) -> None:
     assert found(one_run().quiet(**{field: 2})) == [Wrong.COUNTERS]
 
 
@@ -210,11 +210,11 @@ def test_books_that_do_not_agree_with_the_evidence_are_a_finding(field: str) -> 
         ("memory_grown_mb", 100.0),
     ],
 )
-def test_what_is_left_at_the_end_is_a_finding(field: str, value: float) -> None:
+def test_anything_left_at_the_end_is_a_finding(field: str, value: float) -> None:
     assert found(one_run().quiet(**{field: value})) == [Wrong.LEFT]
 
 
-def test_the_report_names_the_seed_and_tells_the_story_of_the_first_task_at_fault() -> None:
+def test_the_report_shows_seed_and_history_of_the_first_faulty_task() -> None:
     evidence = one_run().strike(Fault.KILL_WORKER, "a", 10.25, pids=(105,)).run("t", 10.3, 10.4, **OTHER).evidence()
     text = "\n".join(report(evidence, judge(evidence)))
     assert "seed 1, profile planted" in text

@@ -13,20 +13,20 @@ def load(name: str = "p") -> list[Intent]:
     return [intent for tenth in range(600) for intent in made.between(tenth / 10, (tenth + 1) / 10)]
 
 
-def test_every_fault_is_done_sooner_or_later_and_to_every_target() -> None:
+def test_plans_cover_every_fault_and_every_target() -> None:
     plans = [plan_of("everything", SECONDS, seed) for seed in range(20)]
     drawn = {(planned.fault, planned.target) for plan in plans for planned in plan}
     assert drawn == {(fault, target) for fault, kind in KINDS.items() for target in TARGETS[kind.scope]}
     assert all(0 < planned.at_seconds <= planned.end_seconds <= SECONDS for plan in plans for planned in plan)
 
 
-def test_every_fault_has_a_way_to_do_it() -> None:
+def test_every_fault_has_an_implementation() -> None:
     modules = (process_faults, node_faults, network_faults, server_faults, file_faults, verb_faults)
     assert sorted(fault for module in modules for fault in module._ACTS) == sorted(Fault)
     assert set(KINDS) == set(Fault)
 
 
-def test_every_stream_is_sent_to_a_queue_that_is_served_and_under_an_id_of_its_own() -> None:
+def test_every_stream_is_sent_to_a_served_queue_with_unique_ids() -> None:
     tasks = [intent for intent in load() + load("q") if intent.task]
     sent = {(intent.verb, intent.task, intent.queue) for intent in tasks}
     assert {(stream.verb, stream.task, stream.queue) for stream in STREAMS if stream.task} <= sent

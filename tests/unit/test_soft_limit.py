@@ -31,7 +31,7 @@ def _forever() -> None:
         time.sleep(0.001)
 
 
-def _tell() -> None:
+def _send_signal() -> None:
     os.kill(os.getpid(), SOFT_LIMIT_SIGNAL)
 
 
@@ -56,7 +56,7 @@ class Cancels:
     def cancel(self, number: int) -> None:
         """As the master does."""
         self.cancelled = number
-        _tell()
+        _send_signal()
 
 
 @pytest.fixture
@@ -69,30 +69,30 @@ def cancels(limit: SoftLimit, monkeypatch: pytest.MonkeyPatch) -> Cancels:
 
 def test_a_signal_before_the_deadline_or_outside_of_a_call_does_nothing(limit: SoftLimit) -> None:
     def task() -> str:
-        _tell()
+        _send_signal()
         return "done"
 
-    _tell()
+    _send_signal()
     assert limit.call(boottime_ns() + _LATER_NS, task, (), {}) == "done"
-    _tell()
+    _send_signal()
 
 
-def test_a_signal_after_the_deadline_ends_what_runs(limit: SoftLimit) -> None:
+def test_a_signal_after_the_deadline_ends_the_call(limit: SoftLimit) -> None:
     with pytest.raises(TimeLimit):
         limit.call(boottime_ns(), _forever, (), {})  # the signal had come already
     deadline_ns = boottime_ns() + 20 * MILLISECOND_NS
-    threading.Timer(0.1, _tell).start()
+    threading.Timer(0.1, _send_signal).start()
     with pytest.raises(TimeLimit):
         limit.call(deadline_ns, _forever, (), {})
     assert boottime_ns() > deadline_ns
 
 
-def test_it_comes_once_and_again_only_after_a_beat(limit: SoftLimit) -> None:
+def test_the_soft_limit_is_raised_once_per_deadline(limit: SoftLimit) -> None:
     caught = []
 
     def listen() -> None:
         try:
-            _tell()
+            _send_signal()
             caught.append("went on")
         except TimeLimit:
             caught.append("told")
@@ -107,14 +107,14 @@ def test_it_comes_once_and_again_only_after_a_beat(limit: SoftLimit) -> None:
     assert caught == ["told", "went on"] * 2
 
 
-def test_a_call_of_ours_is_finished_first(limit: SoftLimit) -> None:
+def test_a_client_call_finishes_before_the_limit_is_raised(limit: SoftLimit) -> None:
     done = []
 
     def task() -> None:
         with time_limit_deferred:
             limit.extend(boottime_ns() - 1)
             with time_limit_deferred:
-                _tell()
+                _send_signal()
             done.append("both")
         done.append("more")
 
@@ -123,7 +123,7 @@ def test_a_call_of_ours_is_finished_first(limit: SoftLimit) -> None:
     assert done == ["both"]
 
 
-def test_what_a_thread_of_the_task_calls_keeps_nothing_from_the_task(limit: SoftLimit) -> None:
+def test_a_client_call_in_another_thread_does_not_delay_the_limit(limit: SoftLimit) -> None:
     entered, leave = threading.Event(), threading.Event()
 
     def in_thread() -> None:
@@ -134,7 +134,7 @@ def test_what_a_thread_of_the_task_calls_keeps_nothing_from_the_task(limit: Soft
     def task() -> None:
         entered.wait()
         limit.extend(boottime_ns() - 1)
-        _tell()
+        _send_signal()
         pytest.fail("deferred for another thread")
 
     thread = threading.Thread(target=in_thread)
@@ -148,11 +148,11 @@ def test_what_a_thread_of_the_task_calls_keeps_nothing_from_the_task(limit: Soft
 # Cancelled
 
 
-def test_a_cancel_ends_what_runs_with_a_limit_or_without_and_comes_once(limit: SoftLimit, cancels: Cancels) -> None:
+def test_a_cancel_is_raised_once_with_or_without_a_limit(limit: SoftLimit, cancels: Cancels) -> None:
     def task() -> None:
         with pytest.raises(Cancelled):
             cancels.cancel(1)
-        _tell()  # as a renewal names it again
+        _send_signal()  # as a renewal names it again
         raise KeyError("went on")
 
     for deadline_ns in (0, boottime_ns() + _LATER_NS):
@@ -161,15 +161,15 @@ def test_a_cancel_ends_what_runs_with_a_limit_or_without_and_comes_once(limit: S
             limit.call(deadline_ns, task, (), {})
 
 
-def test_one_that_came_before_the_function_was_called_keeps_it_from_running(limit: SoftLimit, cancels: Cancels) -> None:
+def test_a_cancel_before_the_call_prevents_it(limit: SoftLimit, cancels: Cancels) -> None:
     cancels.cancel(1)
     with pytest.raises(Cancelled):
         limit.call(0, pytest.fail, ("it was called",), {})
 
 
-def test_the_cancel_of_one_task_ends_no_other(limit: SoftLimit, cancels: Cancels) -> None:
+def test_the_cancel_of_one_task_does_not_end_another(limit: SoftLimit, cancels: Cancels) -> None:
     def task() -> str:
-        _tell()
+        _send_signal()
         return "done"
 
     cancels.cancel(1)  # late: it has returned
@@ -177,11 +177,11 @@ def test_the_cancel_of_one_task_ends_no_other(limit: SoftLimit, cancels: Cancels
     assert limit.call(0, task, (), {}) == "done"
 
 
-def test_a_task_that_was_told_of_its_limit_can_still_be_cancelled(limit: SoftLimit, cancels: Cancels) -> None:
+def test_a_task_past_its_soft_limit_can_still_be_cancelled(limit: SoftLimit, cancels: Cancels) -> None:
     def task() -> None:
         limit.extend(boottime_ns() - 1)
         with pytest.raises(TimeLimit):
-            _tell()
+            _send_signal()
         cancels.cancel(1)
 
     with pytest.raises(Cancelled):
@@ -223,7 +223,7 @@ print(*done, os.waitstatus_to_exitcode(os.wait()[1]))
 """
 
 
-def test_a_signal_in_the_middle_of_a_fork_waits_for_its_end_and_the_copy_has_no_limit() -> None:
+def test_a_signal_during_a_fork_is_deferred_and_spares_the_child() -> None:
     answer = subprocess.run([sys.executable, "-c", _FORKS], capture_output=True, text=True, check=True)
     assert (answer.stdout.split(), answer.stderr) == (["before", "told", "7"], "")
 
@@ -257,7 +257,7 @@ def _rain() -> Iterator[None]:
             gc.callbacks[:] = callbacks
 
 
-class _Books:
+class _Counts:
     """Two counts that only code of ours changes, one after the other: equal unless that was interrupted."""
 
     first = second = 0
@@ -270,14 +270,14 @@ class _Books:
             self.second += 1
 
 
-def test_of_thousands_of_signals_at_any_step_none_escapes_into_our_own_code(limit: SoftLimit, cancels: Cancels) -> None:
-    books, outcomes = _Books(), {"done": 0, "over": 0, "cancelled": 0}
+def test_thousands_of_signals_never_interrupt_protocol_calls(limit: SoftLimit, cancels: Cancels) -> None:
+    counts, outcomes = _Counts(), {"done": 0, "over": 0, "cancelled": 0}
 
     def task(steps: int, cancelled_at: int) -> None:
         for step in range(steps):
             if step == cancelled_at:
                 cancels.cancelled = cancels.running  # the signal for it is among those that rain
-            books.protocol_call()
+            counts.protocol_call()
 
     with _rain():
         for number in range(1, 40_000, 2):
@@ -292,19 +292,19 @@ def test_of_thousands_of_signals_at_any_step_none_escapes_into_our_own_code(limi
             except Cancelled:
                 outcome = "cancelled" if cancels.cancelled == number else "another was"
             outcomes[outcome] += 1
-            assert books.first == books.second
+            assert counts.first == counts.second
     assert min(outcomes.values()) > 500, outcomes
 
 
-def test_a_line_of_the_application_is_logged_whole_and_its_handler_left_free(limit: SoftLimit) -> None:
+def test_a_log_call_of_the_application_is_not_interrupted(limit: SoftLimit) -> None:
     lines: list[str] = []
 
-    class Telling(Logger):
+    class SignallingLogger(Logger):
         def info(self, event: str, /, **_fields: object) -> None:
-            _tell()
+            _send_signal()
             lines.append(event)
 
-    handler = ForeignHandler(lambda: Telling.__new__(Telling))
+    handler = ForeignHandler(lambda: SignallingLogger.__new__(SignallingLogger))
 
     def task() -> None:
         time.sleep(0.002)

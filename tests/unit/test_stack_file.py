@@ -29,13 +29,13 @@ threading.Thread(target=time.sleep, args=(600,), daemon=True).start()  # it take
 """
 
 
-def test_an_exiting_child_is_ended_neither_by_a_stack_request_nor_by_another_term() -> None:
+def test_an_exiting_child_survives_a_stack_request_and_another_term() -> None:
     done = subprocess.run([sys.executable, "-c", LEAVES], capture_output=True, text=True, timeout=60, check=False)
     assert (done.returncode, done.stdout) == (0, "True\n")
     assert "most recent call first" in done.stderr
 
 
-def test_a_stack_request_does_not_end_it_through_a_remaining_thread() -> None:
+def test_an_exiting_child_with_a_thread_survives_stack_requests() -> None:
     for _ in range(10):
         with subprocess.Popen(
             [sys.executable, "-c", LEAVES_A_THREAD], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL

@@ -112,7 +112,7 @@ def test_enqueues_of_other_threads_are_collected(calls: Capture) -> None:
     calls.assert_enqueued(resize, args=[1], times=1)
 
 
-def test_a_call_is_as_a_worker_sees_it(calls: Capture) -> None:
+def test_a_captured_call_has_the_values_that_a_worker_sees(calls: Capture) -> None:
     resize.using(queue="bulk", id="one", retries=7, expires=30, front=True, unique=True, unique_for=9).enqueue(
         image=1, size={"a": [1.5, None]}
     )
@@ -209,7 +209,7 @@ def test_an_expectation_that_no_call_can_have_is_an_error(calls: Capture) -> Non
 # Running
 
 
-def test_drain_runs_what_is_due_by_the_clock_and_keeps_results(calls: Capture) -> None:
+def test_drain_runs_due_tasks_and_stores_results(calls: Capture) -> None:
     now, later = resize.enqueue(1), resize.using(delay=60).enqueue(2)
     (ran,) = calls.drain()
     assert (ran.task, ran.outcome, ran.result) == ("captured_resize", "done", [1, "s", "immediate", 1])
@@ -325,7 +325,7 @@ def test_the_clock_only_moves_forward(calls: Capture) -> None:
     assert calls.clock.move(1) == before + timedelta(seconds=1)
 
 
-def test_a_time_that_has_passed_outside_is_due_inside(calls: Capture) -> None:
+def test_a_time_that_has_passed_is_due_in_the_capture(calls: Capture) -> None:
     while datetime.now(UTC) <= calls.clock.now:
         pass
     resize.enqueue_at(datetime.now(UTC), 1)

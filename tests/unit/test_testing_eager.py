@@ -114,7 +114,7 @@ def test_an_enqueue_raises_the_exception_of_its_task() -> None:
     assert [each.outcome for each in ran] == ["dead"]
 
 
-def test_or_is_kept_with_the_dead_task() -> None:
+def test_with_raises_off_the_dead_task_has_the_exception() -> None:
     with eager(raises=False) as ran:
         handle = flaky.enqueue(1)
         assert handle.status().state == "dead"
@@ -139,13 +139,13 @@ def test_tasks_enqueued_by_a_task_run_after_it() -> None:
             outer.enqueue(waits=True)
 
 
-def test_a_block_within_a_task_runs_what_is_enqueued_there() -> None:
+def test_a_nested_eager_block_runs_its_own_tasks() -> None:
     with eager() as ran:
         nests.enqueue()
     assert (seen[-1], [each.task for each in ran]) == ("1 ran inside", ["eager_nests"])
 
 
-def test_results_are_of_the_type_that_the_task_is_annotated_with() -> None:
+def test_results_have_the_annotated_type() -> None:
     with eager() as ran:
         handle = price.enqueue(Decimal("1.50"))
         assert (handle.result(), ran[0].result) == (Decimal("3.00"), Decimal("3.00"))
@@ -204,6 +204,6 @@ def test_a_limit_leaves_no_handler_and_no_thread() -> None:
     assert not [thread for thread in threading.enumerate() if thread.name == "rota-testing-limit"]
 
 
-def test_a_keyboard_interrupt_is_no_failed_attempt() -> None:
+def test_a_keyboard_interrupt_is_not_a_failed_attempt() -> None:
     with eager(retries=True, raises=False), pytest.raises(KeyboardInterrupt):
         interrupted.enqueue()

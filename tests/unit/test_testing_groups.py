@@ -39,7 +39,7 @@ def words(*each: str) -> list[rota.Call[None]]:
     return [work.call(word) for word in each]
 
 
-def test_a_chain_runs_link_by_link_as_its_tasks_are_done() -> None:
+def test_a_chain_runs_one_task_after_another() -> None:
     with capture() as calls:
         handle = rota.chain(*words("a", "b"), work.using(delay=60).call("c")).enqueue()
         assert (len(handle.ids), [call.id for call in calls]) == (3, [handle.id])
@@ -50,7 +50,7 @@ def test_a_chain_runs_link_by_link_as_its_tasks_are_done() -> None:
         assert (ran, handle.wait().id) == (["a", "b", "c"], handle.ids[2])
 
 
-def test_a_chain_ends_with_the_task_that_is_not_done() -> None:
+def test_a_chain_ends_at_a_dead_or_cancelled_task() -> None:
     with capture() as calls:
         handle = rota.chain(fail.call(), *words("never")).enqueue()
         calls.drain(raises=False)
@@ -81,7 +81,7 @@ def test_a_dead_member_chooses_on_dead_and_a_cancelled_one_then() -> None:
         assert (ran, handle.status().cancelled) == (["then", "sorry"], 1)
 
 
-def test_a_group_is_added_to_and_cancelled() -> None:
+def test_a_group_can_be_extended_and_cancelled() -> None:
     with capture() as calls:
         handle = rota.group([widen.call("g")], then=work.call("then"), id="g").enqueue()
         calls.drain()
@@ -94,14 +94,14 @@ def test_a_group_is_added_to_and_cancelled() -> None:
         assert ran == ["added", "then"]
 
 
-def test_enqueued_again_a_group_is_a_duplicate() -> None:
+def test_a_group_enqueued_again_is_a_duplicate() -> None:
     with capture() as calls:
         group = rota.group(words("a"), id="g")
         assert [group.enqueue().duplicate for _ in range(2)] == [False, True]
         assert len(calls) == 1
 
 
-def test_a_cleared_capture_and_a_later_day_know_a_group_no_more() -> None:
+def test_a_capture_forgets_a_group_when_cleared_or_after_two_days() -> None:
     with capture() as calls:
         group = rota.group(words("a"), id="g")
         group.enqueue()
@@ -116,15 +116,15 @@ def test_a_cleared_capture_and_a_later_day_know_a_group_no_more() -> None:
         assert ran == ["a", "a"]
 
 
-def test_a_map_is_captured_whole_and_goes_on_where_it_was() -> None:
-    told: list[Any] = []
+def test_a_repeated_map_enqueues_only_new_items() -> None:
+    reported: list[Any] = []
     with capture() as calls:
-        rota.map(work, ["a", "b"], id="m", chunk=1, max_waiting=1, progress=lambda *now: told.append(now))
+        rota.map(work, ["a", "b"], id="m", chunk=1, max_waiting=1, progress=lambda *now: reported.append(now))
         handle = rota.map(work, iter("abc"), id="m", then=work.call("then"))
-        assert (len(calls), handle.status().total, told) == (3, 3, [(0, 2), (1, 2), (2, 2)])
+        assert (len(calls), handle.status().total, reported) == (3, 3, [(0, 2), (1, 2), (2, 2)])
 
 
-def test_eager_runs_all_of_it_at_once() -> None:
+def test_eager_runs_groups_chains_and_maps_at_once() -> None:
     with eager() as attempts:
         rota.group([rota.chain(*words("a", "b")), *words("c")], then=rota.chain(*words("d", "e"))).enqueue()
         assert ran == ["a", "c", "b", "d", "e"]

@@ -43,7 +43,7 @@ def test_a_queue_that_was_late_differs_from_one_that_is_late(late: Status, word:
     assert column(fleet_view.queues(healthy() | {"queues": [row]}).fitted(VERY_WIDE), "STATE") == [word]
 
 
-def test_rows_are_sorted_by_what_is_known_of_them() -> None:
+def test_rows_with_unknown_values_are_sorted_last() -> None:
     status = busy()
     status["queues"][0]["state"] = None  # Redis did not tell
     table = fleet_view.queues(status).fitted(VERY_WIDE)
@@ -52,13 +52,13 @@ def test_rows_are_sorted_by_what_is_known_of_them() -> None:
     assert table.sorted("NO SUCH", reverse=False) == table
 
 
-def test_rows_are_chosen_by_a_text_in_any_of_their_cells() -> None:
+def test_rows_are_filtered_by_text_in_any_cell() -> None:
     table = fleet_view.queues(busy()).fitted(VERY_WIDE)
     assert column(table.filtered("EMAIL"), "QUEUE") == ["sold-email", "expired-email"]
     assert column(table.filtered("paused"), "QUEUE") == ["expired-email"]
 
 
-def test_a_worker_that_runs_several_tasks_has_a_row_for_each_with_its_age_against_its_limit() -> None:
+def test_a_worker_has_a_row_for_each_running_task() -> None:
     idle = {"task": None, "task_age_seconds": None, "progress": None}
     tasks = [task(task_age_seconds=25.0, limit_seconds=20.0), task("mail.read") | {"place": 1}]
     status = healthy() | {"processes": [process(0, "master") | idle, process(8, "worker", *tasks)]}
@@ -89,7 +89,7 @@ def test_lag_and_state_are_the_last_columns_to_go() -> None:
     assert fleet_view.queues(busy()).fitted(10).heads == ("QUEUE", "STATE", "READY", "OLDEST", "P99")
 
 
-def test_the_column_by_which_it_is_sorted_stays() -> None:
+def test_the_sorted_column_is_always_shown() -> None:
     assert fleet_view.queues(busy()).fitted(10, kept="TIER").heads == (
         "TIER",
         "QUEUE",
@@ -100,7 +100,7 @@ def test_the_column_by_which_it_is_sorted_stays() -> None:
     )
 
 
-def test_what_is_wrong_is_counted_marked_and_cut_to_two_lines() -> None:
+def test_headlines_are_counted_marked_and_cut_to_two_lines() -> None:
     rows = [{"level": "bad", "text": "b" * 300, "where": ""}, {"level": "warn", "text": "w", "where": ""}]
     first, second = fleet_view.headlines({"headlines": rows}, 60, 5)
     assert first.text.startswith("!! 1 of 2: bbb")
@@ -112,8 +112,8 @@ def test_what_is_wrong_is_counted_marked_and_cut_to_two_lines() -> None:
 def test_a_chart_of_a_queue_shows_how_often_its_objective_was_missed() -> None:
     row = queue(objective=0.15)
     row["history"] |= {"p99": [0.1, 0.2, 0.3, None]}
-    [*_, said] = fleet_view.queue_chart(row, 5.0, 80)
-    assert said[0].text == "objective 0.1 s: p99 exceeded it in 2 of 4 steps"
+    [*_, last_line] = fleet_view.queue_chart(row, 5.0, 80)
+    assert last_line[0].text == "objective 0.1 s: p99 exceeded it in 2 of 4 steps"
 
 
 def test_bars_are_as_high_as_their_share_and_gaps_stay_empty() -> None:
@@ -122,18 +122,18 @@ def test_bars_are_as_high_as_their_share_and_gaps_stay_empty() -> None:
 
 
 @given(st.lists(st.none() | st.floats(min_value=0, max_value=1e6), max_size=80), st.integers(1, 60))
-def test_bars_are_always_as_many_as_there_is_room(values: list[float | None], width: int) -> None:
+def test_a_chart_has_as_many_bars_as_its_width(values: list[float | None], width: int) -> None:
     assert len(spark(values, width)) == width
 
 
 def test_the_text_has_everything_in_the_requested_width() -> None:
     text = plain(shown(), 100)
-    for told in ("shop on a", "!! 1 of", "sold-email", "LATE", "mail.send", "default", "lost", "killed by SIGSEGV"):
-        assert told in text
+    for word in ("shop on a", "!! 1 of", "sold-email", "LATE", "mail.send", "default", "lost", "killed by SIGSEGV"):
+        assert word in text
     assert max(map(len, text.splitlines())) <= 100
 
 
-def test_a_fleet_of_which_little_is_known_is_shown_too() -> None:
+def test_a_fleet_with_unknown_values_can_be_shown() -> None:
     """Redis away, no answer of the master, nothing started yet."""
     idle = {"task": None, "task_age_seconds": None, "progress": None}
     bare = healthy() | {"processes": [process(8) | idle], "events": None, "nodes": None, "tiers": []}
@@ -142,7 +142,7 @@ def test_a_fleet_of_which_little_is_known_is_shown_too() -> None:
     assert "mail" in text
 
 
-def test_names_from_outside_stay_text() -> None:
+def test_names_from_outside_are_escaped() -> None:
     status = busy()
     for row in (*status["queues"], *status["pools"]):
         row["name"] = HOSTILE

@@ -162,7 +162,7 @@ ARRIVE: list[tuple[Any, Any]] = [
 
 
 @pytest.mark.parametrize(("annotation", "value"), ARRIVE, ids=str)
-def test_what_is_annotated_arrives_as_it_was_given(annotation: Any, value: Any) -> None:
+def test_annotated_values_arrive_unchanged(annotation: Any, value: Any) -> None:
     [arrived], _ = received(taking(annotation), value)
     assert (arrived, type(arrived)) == (value, type(value))
 
@@ -215,12 +215,12 @@ REFUSED: list[tuple[Any, Any, str]] = [
 ]
 
 
-@pytest.mark.parametrize(("annotation", "value", "says"), REFUSED, ids=str)
-def test_what_would_not_arrive_as_it_was_given_is_refused(annotation: Any, value: Any, says: str) -> None:
+@pytest.mark.parametrize(("annotation", "value", "message"), REFUSED, ids=str)
+def test_values_that_would_arrive_changed_are_refused(annotation: Any, value: Any, message: str) -> None:
     with pytest.raises(InvalidArguments) as caught:
         sent(taking(annotation), value)
     assert str(caught.value).startswith("ship: it")
-    assert says in str(caught.value)
+    assert message in str(caught.value)
 
 
 LEFT_ALONE: list[Any] = [
@@ -230,7 +230,7 @@ LEFT_ALONE: list[Any] = [
 
 
 @pytest.mark.parametrize("annotation", LEFT_ALONE, ids=str)
-def test_an_annotation_that_asks_for_nothing_or_cannot_be_followed_changes_nothing(annotation: Any) -> None:
+def test_plain_or_unusable_annotations_change_nothing(annotation: Any) -> None:
     task = taking(annotation)
     assert task.typed is None
     assert received(task, "7") == (("7",), {})
@@ -254,7 +254,7 @@ def test_every_kind_of_parameter_is_converted_by_its_own_annotation() -> None:
 
 
 def test_in_a_worker_wrong_arguments_are_refused_with_their_path() -> None:
-    for annotation, wire, says in (
+    for annotation, wire, message in (
         (Order, {"id": "x"}, "ship: it.id is refused: invalid UUID"),
         (Order, {"id": str(UUID(int=1)), "items": [{"count": 1.5}]}, "it.items[0].count is refused: expected int, got"),
         (datetime, "2026-01-01T00:00:00", "it is a datetime without a time zone"),
@@ -263,10 +263,10 @@ def test_in_a_worker_wrong_arguments_are_refused_with_their_path() -> None:
     ):
         with pytest.raises(InvalidArguments) as caught:
             taking(annotation).received([wire], {})
-        assert says in str(caught.value)
+        assert message in str(caught.value)
 
 
-def test_stand_ins_for_the_clock_are_datetimes() -> None:
+def test_subclasses_of_datetime_are_accepted() -> None:
     assert received(taking(datetime), Later.now(UTC))[0][0] is not None
 
 
@@ -276,7 +276,7 @@ def test_stand_ins_for_the_clock_are_datetimes() -> None:
     st.decimals(allow_nan=False, allow_infinity=False),
     st.frozensets(st.integers(-(2**70), 2**70)),
 )
-def test_no_value_is_changed_on_its_way(at: datetime, takes: timedelta, price: Decimal, ids: frozenset[int]) -> None:
+def test_no_value_is_changed_in_transit(at: datetime, takes: timedelta, price: Decimal, ids: frozenset[int]) -> None:
     def ship(at: datetime, takes: timedelta, price: Decimal, ids: frozenset[int]) -> None: ...
 
     assert received(task_of(ship), at, takes, price, ids) == ((at, takes, price, ids), {})
@@ -288,7 +288,7 @@ def key(task: Task[..., Any], *args: Any) -> str:
     return prepare(Call("ship", args), registry, KIB).unique_key
 
 
-def test_a_unique_key_is_of_what_the_function_takes() -> None:
+def test_a_unique_key_is_computed_from_converted_arguments() -> None:
     one, other = {0, 8}, {8, 0}
     assert list(one) != list(other)
     assert key(taking(set[int], unique=True), one) == key(taking(set[int], unique=True), other)
@@ -309,19 +309,19 @@ def test_pydantic_checks_and_converts_all_arguments_by_its_own_rules() -> None:
         _ = taking("Hidden", pydantic=True).typed
 
 
-def test_a_result_is_kept_and_read_by_its_annotation() -> None:
+def test_a_result_is_stored_and_read_by_its_annotation() -> None:
     def ship() -> tuple[datetime, set[int]]: ...  # type: ignore[empty-body]  # only its annotation is looked at
 
     typed = task_of(ship).typed
     assert typed is not None
-    kept = kept_result((NOW, {1}), 60, 64, typed)
-    assert kept.result is not None
-    assert typed.load_result(json.loads(kept.result)) == (NOW, {1})
+    encoded = kept_result((NOW, {1}), 60, 64, typed)
+    assert encoded.result is not None
+    assert typed.load_result(json.loads(encoded.result)) == (NOW, {1})
     assert kept_result(("x", {1}), 60, 64, typed).refused == "result[0] is refused: invalid RFC3339 encoded datetime"
     assert kept_result((1, 2), 60, 64).result == b"[1,2]"
 
 
-def test_schedules_take_what_the_annotations_say(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_schedules_convert_arguments_by_annotation(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(default_registry, "_tasks", {})
 
     def ship(it: date, kind: Colour) -> None: ...
@@ -334,7 +334,7 @@ def test_schedules_take_what_the_annotations_say(monkeypatch: pytest.MonkeyPatch
     assert (schedule.args, schedule.kwargs) == (("2026-03-04",), {"kind": "red"})
 
 
-def test_tests_of_an_application_see_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_capture_and_eager_convert_arguments_too(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(default_registry, "_tasks", {})
 
     def ship(it: date) -> tuple[date, ...]:
@@ -350,7 +350,7 @@ def test_tests_of_an_application_see_the_same(monkeypatch: pytest.MonkeyPatch) -
             declared.enqueue("soon")  # type: ignore[arg-type]  # that is the claim
 
 
-def test_plain_tasks_load_nothing_for_it() -> None:
+def test_plain_tasks_import_no_conversion_library() -> None:
     program = (
         "import rota, sys\n"
         "@rota.task\n"

@@ -25,18 +25,18 @@ def test_a_command_is_read_back_as_its_arguments(args: list[Arg]) -> None:
 
 
 @given(_ARGS, _ARGS)
-def test_packing_in_parts_is_packing_at_once(first: list[Arg], second: list[Arg]) -> None:
+def test_packing_in_parts_equals_packing_at_once(first: list[Arg], second: list[Arg]) -> None:
     assert pack(first) + pack(second) == pack(first + second)
     assert command([pack(first), pack(second)]) == command([pack(first + second)])
 
 
 @given(_ARGS)
-def test_packing_at_once_is_packing_each(args: list[Arg]) -> None:
+def test_packing_a_list_equals_packing_each_argument(args: list[Arg]) -> None:
     each = [b"$" + str(len(_raw(arg))).encode() + b"\r\n" + _raw(arg) + b"\r\n" for arg in args]
     assert pack(args) == Packed(len(args), b"".join(each))
 
 
-def test_nothing_adds_nothing() -> None:
+def test_packing_no_arguments_adds_nothing() -> None:
     assert NOTHING + pack(["PING"]) == pack(["PING"])
     assert pack([]) == NOTHING
 
@@ -46,7 +46,7 @@ def test_a_length_is_counted_in_bytes() -> None:
 
 
 @given(_ARGS)
-def test_what_another_process_left_is_taken_as_it_is_when_it_is_whole(args: list[Arg]) -> None:
+def test_whole_packed_data_is_taken_unchanged(args: list[Arg]) -> None:
     whole = pack(args)
     assert packed_in(whole.count, whole.data) == whole
 
@@ -58,7 +58,7 @@ def test_what_another_process_left_is_taken_as_it_is_when_it_is_whole(args: list
 @example(1, b"$1\r\na")
 @example(1, b"$1")
 @example(1, b"$" + b"9" * 5000 + b"\r\n")
-def test_what_another_process_left_never_reaches_into_the_next_command(count: int, data: bytes) -> None:
+def test_damaged_packed_data_never_reaches_the_next_command(count: int, data: bytes) -> None:
     taken = packed_in(count, data)
     sent = command([pack(["SCRIPT"]), taken, pack(["NEXT"])])
     reader = hiredis.Reader()
@@ -70,11 +70,11 @@ def test_what_another_process_left_never_reaches_into_the_next_command(count: in
 
 @given(st.binary(max_size=50))
 @example(b"\xff")
-def test_any_bytes_go_back_as_they_came_and_can_be_shown(raw: bytes) -> None:
+def test_any_bytes_can_be_shown_and_are_sent_unchanged(raw: bytes) -> None:
     text = text_of(raw)
     assert pack([text]) == pack([raw])
     assert shown(shown(text).encode().decode()) == shown(text)
 
 
-def test_a_byte_that_is_no_utf8_is_shown_by_its_number() -> None:
+def test_a_byte_that_is_not_utf8_is_shown_as_an_escape() -> None:
     assert shown(text_of(b"n\xc3\xa4me\xff")) == "n\u00e4me\\xff"

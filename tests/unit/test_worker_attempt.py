@@ -134,7 +134,7 @@ class _Surprise(Registry):
         raise RecursionError("nobody thought of this")
 
 
-def test_a_task_that_cannot_even_be_prepared_is_named_before_and_dead_after() -> None:
+def test_a_task_that_cannot_be_prepared_is_dead() -> None:
     benches: list[Bench] = []
     bench = Bench(_Surprise(benches))
     benches.append(bench)
@@ -168,7 +168,7 @@ def test_the_function_runs_under_its_name_and_limit() -> None:
     assert attempt.runtime_seconds > 0
 
 
-def test_what_comes_too_late_is_not_run_and_not_left_in_the_slot() -> None:
+def test_a_late_task_is_neither_run_nor_left_in_the_slot() -> None:
     bench = Bench()
 
     def resize() -> None:
@@ -197,7 +197,7 @@ def test_redis_marks_an_at_most_once_task_before_it_starts() -> None:
     assert attempt.settlement().entry.text == seen.entry
 
 
-def test_what_may_not_begin_is_not_run_and_not_left_in_the_slot() -> None:
+def test_a_refused_task_is_neither_run_nor_left_in_the_slot() -> None:
     bench = Bench()
 
     def charge() -> None:
@@ -213,13 +213,13 @@ def test_what_may_not_begin_is_not_run_and_not_left_in_the_slot() -> None:
 
 def test_the_back_off_is_called_once_per_number_of_failures() -> None:
     bench = Bench()
-    asked: list[int] = []
+    calls: list[int] = []
 
     def resize() -> None:
         bench.note_task()
 
     def patience(failures: int) -> float:
-        asked.append(failures)
+        calls.append(failures)
         return 3.0
 
     bench.declare(resize, backoff=patience, crash_limit=5)
@@ -227,10 +227,10 @@ def test_the_back_off_is_called_once_per_number_of_failures() -> None:
         bench.attempt(_body("resize"))
     kill_policies = [KillPolicy.from_word(seen.kill_policy) for seen in bench.seen_tasks if seen is not None]
     assert kill_policies == [KillPolicy(True, 3_000_000, 5)] * 3
-    assert (asked, bench.start_calls) == ([1], [])
+    assert (calls, bench.start_calls) == ([1], [])
 
 
-def test_the_slot_tells_how_many_of_the_claim_come_after_the_task() -> None:
+def test_the_slot_shows_how_many_claimed_tasks_follow() -> None:
     bench = Bench()
 
     def resize() -> None:
@@ -269,7 +269,7 @@ def test_a_heartbeat_of_the_task_moves_its_deadline_in_the_slot() -> None:
     assert second > first
 
 
-def test_a_heartbeat_after_the_end_of_its_task_extends_no_other() -> None:
+def test_a_late_heartbeat_does_not_extend_another_task() -> None:
     bench = Bench()
     left_running: list[CurrentTask] = []
 
@@ -290,7 +290,7 @@ def test_a_heartbeat_after_the_end_of_its_task_extends_no_other() -> None:
     assert before == after
 
 
-def test_an_expired_task_meets_no_hook() -> None:
+def test_an_expired_task_runs_no_hook() -> None:
     bench = Bench()
 
     def around(_task: CurrentTask) -> Generator[None, None, None]:
@@ -306,7 +306,7 @@ def test_an_expired_task_meets_no_hook() -> None:
     assert not bench.seen_tasks
 
 
-def test_the_hooks_for_dead_tasks_have_the_fleets_time_limit_again() -> None:
+def test_dead_hooks_run_under_the_time_limit_of_the_fleet() -> None:
     bench = Bench()
 
     def bury(_task: CurrentTask, _reason: str) -> None:
@@ -327,7 +327,7 @@ def test_the_hooks_for_dead_tasks_have_the_fleets_time_limit_again() -> None:
 
 
 @pytest.mark.parametrize(
-    ("raised", "told"),
+    ("raised", "expected"),
     [
         (KeyError("x"), [("failed", "KeyError: 'x'", False)]),
         (OSError("gone"), [("dead_on", "OSError: gone", True)]),
@@ -337,7 +337,7 @@ def test_the_hooks_for_dead_tasks_have_the_fleets_time_limit_again() -> None:
     ],
 )
 def test_failure_hooks_receive_the_exception_and_what_follows(
-    raised: Exception | None, told: list[tuple[str, str, bool]]
+    raised: Exception | None, expected: list[tuple[str, str, bool]]
 ) -> None:
     bench, failures = Bench(), list[AttemptFailure]()
 
@@ -350,7 +350,7 @@ def test_failure_hooks_receive_the_exception_and_what_follows(
     attempt = bench.attempt(_body("work"))
     assert not failures
     bench.executor.maker.call_failure_hooks(attempt)
-    assert [(each.reason, each.error, each.is_dead) for each in failures] == told
+    assert [(each.reason, each.error, each.is_dead) for each in failures] == expected
     assert all(each.exception is raised for each in failures)
 
 
@@ -378,12 +378,12 @@ def test_no_dead_hook_is_called_for_a_live_task() -> None:
 
 def test_a_task_reports_progress_from_its_threads_and_coroutines() -> None:
     bench = Bench()
-    said: list[bytes] = []
+    reported: list[bytes] = []
 
     def note_task() -> None:
         running = bench.slot.record(0).current()
         assert running is not None
-        said.append(bench.slot.record(0).progress_of(running.entry))
+        reported.append(bench.slot.record(0).progress_of(running.entry))
 
     def steps() -> None:
         current_task().progress(1, 3)
@@ -395,7 +395,7 @@ def test_a_task_reports_progress_from_its_threads_and_coroutines() -> None:
         note_task()
 
     async def coroutine() -> None:
-        await asyncio.create_task(_say_progress(3))
+        await asyncio.create_task(_report_progress(3))
         note_task()
 
     bench.declare(steps)
@@ -403,12 +403,12 @@ def test_a_task_reports_progress_from_its_threads_and_coroutines() -> None:
     assert bench.attempt(_body("steps")).outcome == Done()
     assert bench.attempt(_body("coroutine")).outcome == Done()
     bench.runner.close()
-    assert [(text.split(b" ")[:2], text.split(b" ")[3]) for text in said] == [
+    assert [(text.split(b" ")[:2], text.split(b" ")[3]) for text in reported] == [
         ([b"1", b"3"], b""), ([b"2", b"3"], b"thread"), ([b"3", b"-"], b""),
     ]  # fmt: skip
 
 
-async def _say_progress(done: float) -> None:
+async def _report_progress(done: float) -> None:
     current_task().progress(done)
 
 
@@ -442,19 +442,19 @@ def test_the_record_of_a_failed_attempt_has_owner_and_run_time() -> None:
     assert record.run_seconds > 0
 
 
-def test_what_a_task_returns_is_encoded_only_when_it_is_to_be_kept() -> None:
+def test_a_result_is_encoded_only_if_it_is_stored() -> None:
     bench = Bench()
 
-    def unasked() -> object:
+    def without_ttl() -> object:
         return object()
 
-    def asked() -> dict[str, list[int]]:
+    def with_ttl() -> dict[str, list[int]]:
         return {"a": [1]}
 
-    bench.declare(unasked)
-    bench.declare(asked, result_ttl=1.5)
-    assert bench.attempt(_body("unasked")).outcome is DONE
-    assert bench.attempt(_body("asked")).outcome == Done(b'{"a":[1]}', 1500)
+    bench.declare(without_ttl)
+    bench.declare(with_ttl, result_ttl=1.5)
+    assert bench.attempt(_body("without_ttl")).outcome is DONE
+    assert bench.attempt(_body("with_ttl")).outcome == Done(b'{"a":[1]}', 1500)
 
 
 class _Odd(dict[str, int]):
@@ -463,7 +463,7 @@ class _Odd(dict[str, int]):
 
 
 @pytest.mark.parametrize(
-    ("value", "said"),
+    ("value", "message"),
     [
         (object(), "result is of type object; a result must be JSON"),
         ({"a": [1, {2}]}, "result.a[1] is of type set (pass a list); a result must be JSON"),
@@ -471,12 +471,12 @@ class _Odd(dict[str, int]):
         (_Odd(a=1), "it cannot be written as JSON: RuntimeError: nobody looks in here"),
     ],
 )
-def test_a_result_is_refused_with_the_reason(value: object, said: str) -> None:
+def test_a_result_is_refused_with_the_reason(value: object, message: str) -> None:
     bench = Bench()
     bench.declare(lambda: value, name="give", result_ttl=60.0)
     attempt = bench.attempt(_body("give"))
-    assert attempt.outcome == Done(refused=said)
-    assert attempt.settlement().run.endswith(f" give {said}".encode())
+    assert attempt.outcome == Done(refused=message)
+    assert attempt.settlement().run.endswith(f" give {message}".encode())
 
 
 def test_the_record_of_a_run_has_its_start_run_time_and_process() -> None:
@@ -500,7 +500,7 @@ def test_the_record_of_a_run_has_its_start_run_time_and_process() -> None:
     [(None, Done), (Cancelled(), CancelledOutcome), (ValueError(), CancelledOutcome), (Retry(5), CancelledOutcome),
      (Dead("why"), CancelledOutcome), (SystemExit(), CancelledOutcome)],
 )  # fmt: skip
-def test_a_cancelled_task_has_no_next_attempt_whatever_it_raises_and_is_done_when_it_returns(
+def test_a_cancelled_task_is_done_if_it_returns_and_otherwise_cancelled(
     raised: BaseException | None, outcome: type[Outcome]
 ) -> None:
     bench, seen = Bench(), []
@@ -519,7 +519,7 @@ def test_a_cancelled_task_has_no_next_attempt_whatever_it_raises_and_is_done_whe
     assert seen == [True]
 
 
-def test_a_coroutine_is_cancelled_through_its_loop_and_cancelled_comes_out_of_it() -> None:
+def test_a_coroutine_is_cancelled_through_its_loop() -> None:
     bench, seen = Bench(), []
 
     async def linger() -> None:
@@ -536,7 +536,7 @@ def test_a_coroutine_is_cancelled_through_its_loop_and_cancelled_comes_out_of_it
     assert (attempt.outcome, type(attempt.exception), seen) == (CancelledOutcome(), Cancelled, ["cleaned up"])
 
 
-def test_a_coroutine_that_somebody_else_cancels_has_failed() -> None:
+def test_a_coroutine_cancelled_by_other_code_has_failed() -> None:
     bench = Bench()
 
     async def give_up() -> None:
@@ -554,8 +554,8 @@ def test_hooks_see_that_a_task_was_cancelled() -> None:
     def around(_task: CurrentTask) -> Generator[None, None, None]:
         try:
             yield
-        except Cancelled as told:
-            seen.append(str(told))
+        except Cancelled as error:
+            seen.append(str(error))
             raise
 
     bench.hooks.around.append(around)
@@ -564,7 +564,7 @@ def test_hooks_see_that_a_task_was_cancelled() -> None:
     assert seen == ["the task was cancelled"]
 
 
-def test_a_slot_that_was_wiped_cancels_nothing() -> None:
+def test_a_wiped_slot_cancels_nothing() -> None:
     bench = Bench()
 
     def wipe(_failures: int) -> float:  # asked for the back-off before the function is called
@@ -579,16 +579,16 @@ def test_a_slot_that_was_wiped_cancels_nothing() -> None:
 
 
 def test_a_task_sees_only_its_own_cancellation() -> None:
-    bench, asked = Bench(), []
+    bench, seen = Bench(), []
 
-    def ask() -> None:
-        asked.append(current_task().cancelled)
+    def check() -> None:
+        seen.append(current_task().cancelled)
 
-    bench.declare(ask)
+    bench.declare(check)
     bench.declare(bench.cancel)
-    for name in ("ask", "cancel", "ask"):
+    for name in ("check", "cancel", "check"):
         bench.attempt(_body(name))
-    assert asked == [False, False]
+    assert seen == [False, False]
     assert not CurrentTask("id", "name", "queue", "immediate", 1, 0, datetime.now(UTC), 0.0).cancelled
 
 

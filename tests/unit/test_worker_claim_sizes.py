@@ -32,11 +32,11 @@ def _settled(took_ns: list[int], claims: int = 30) -> tuple[Prefetch, int]:
     return prefetch, limit
 
 
-def test_a_queue_that_was_never_met_is_claimed_from_one_at_a_time() -> None:
+def test_an_unknown_queue_is_claimed_one_task_at_a_time() -> None:
     assert Prefetch().limits == NO_LIMITS
 
 
-def test_claims_of_short_tasks_grow_fourfold_from_claim_to_claim_up_to_the_most() -> None:
+def test_claims_of_short_tasks_grow_fourfold_up_to_the_limit() -> None:
     prefetch, limit, limits = Prefetch(), 1, []
     for _ in range(5):
         limit = _run(prefetch, limit, [1000])
@@ -45,7 +45,7 @@ def test_claims_of_short_tasks_grow_fourfold_from_claim_to_claim_up_to_the_most(
 
 
 @given(st.integers(min_value=1, max_value=20 * MILLISECOND_NS))
-def test_a_claim_of_even_tasks_is_worth_five_milliseconds_or_is_one_task(took_ns: int) -> None:
+def test_a_claim_is_one_task_or_at_most_five_milliseconds(took_ns: int) -> None:
     _, limit = _settled([took_ns])
     assert limit == 1 or limit * took_ns <= CLAIM_NS
     assert limit == MOST or (limit + 1) * took_ns > CLAIM_NS
@@ -70,23 +70,21 @@ def test_one_long_task_makes_the_next_claims_small_and_is_slowly_forgotten() -> 
     assert limits[-1] == MOST
 
 
-def test_queues_have_paces_of_their_own() -> None:
+def test_each_queue_has_its_own_claim_limit() -> None:
     prefetch = Prefetch()
     _run(prefetch, 1, [1000], "short")
     _run(prefetch, 1, [50 * MILLISECOND_NS], "long")
     assert prefetch.limits == pack_limits({"short": 4})
 
 
-def test_a_claim_of_which_nothing_was_started_teaches_nothing() -> None:
+def test_a_claim_without_started_tasks_changes_no_limit() -> None:
     prefetch = Prefetch()
     prefetch.learn(ClaimTimes("q", 0))
     assert prefetch.limits == NO_LIMITS
 
 
 @given(st.integers(min_value=1, max_value=20 * MILLISECOND_NS), st.integers(min_value=0, max_value=MOST))
-def test_the_next_turn_is_sent_before_at_most_half_of_a_claim_and_little_work_and_never_before_one(
-    took_ns: int, tasks: int
-) -> None:
+def test_a_turn_is_sent_with_at_most_half_a_claim_left(took_ns: int, tasks: int) -> None:
     prefetch, _ = _settled([took_ns])
     left = prefetch.left_at_turn("q", tasks, is_backlogged=False)
     assert left != 1
@@ -96,14 +94,12 @@ def test_the_next_turn_is_sent_before_at_most_half_of_a_claim_and_little_work_an
 
 
 @given(st.integers(min_value=1, max_value=20 * MILLISECOND_NS), st.integers(min_value=1, max_value=MOST))
-def test_where_there_is_plenty_it_is_sent_before_the_last_task_at_the_latest_unless_that_is_long(
-    took_ns: int, tasks: int
-) -> None:
+def test_with_a_backlog_a_turn_precedes_a_short_last_task(took_ns: int, tasks: int) -> None:
     prefetch, _ = _settled([took_ns])
     left = prefetch.left_at_turn("q", tasks, is_backlogged=True)
     assert left == max(prefetch.left_at_turn("q", tasks, is_backlogged=False), int(took_ns <= PREFETCH_NS))
 
 
 @pytest.mark.parametrize("is_backlogged", [False, True])
-def test_of_a_queue_that_was_never_met_the_next_turn_is_sent_behind_the_claim(*, is_backlogged: bool) -> None:
+def test_for_an_unknown_queue_the_turn_is_sent_after_the_claim(*, is_backlogged: bool) -> None:
     assert Prefetch().left_at_turn("q", 10, is_backlogged=is_backlogged) == 0

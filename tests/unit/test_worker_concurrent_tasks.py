@@ -80,7 +80,7 @@ def test_the_task_that_blocks_the_loop_is_known() -> None:
     assert (seen, watched.blocked) == ([None], [1])
 
 
-def test_a_coroutine_that_leaves_the_process_fails_only_its_awaiter() -> None:
+def test_a_coroutine_that_raises_system_exit_fails_only_its_awaiter() -> None:
     watched = Watched()
 
     async def leaves() -> None:

@@ -81,7 +81,7 @@ def test_a_wait_ends_if_neither_worker_nor_master_gets_replies(world: World) -> 
     assert world.now - began == pytest.approx(SILENT_SECONDS)
 
 
-def test_a_server_that_falls_silent_in_the_middle_of_a_wait_is_given_up_in_time(world: World) -> None:
+def test_a_wait_ends_in_time_if_the_server_falls_silent(world: World) -> None:
     world.silent_at = world.now + 2 * PARK_SECONDS + 1
     with pytest.raises(ConnectionLost):
         listen(world)

@@ -31,13 +31,15 @@ def test_a_child_imports_nothing_heavy(role: str, tmp_path: Path) -> None:
     assert _loaded_by(f"import {role}", _HEAVY, tmp_path) == []
 
 
-def test_a_poller_does_without_metrics_and_tls(tmp_path: Path) -> None:
+def test_a_starting_child_imports_no_metrics_and_no_tls(tmp_path: Path) -> None:
     assert _loaded_by("import rota_supervisor.child_start", ("asyncio", "prometheus_client", "ssl"), tmp_path) == []
 
 
 def _loaded_by(script: str, modules: Sequence[str], folder: Path) -> list[str]:
-    told = f"{script}\nimport sys; print(*[name for name in {modules!r} if name in sys.modules])"
-    answer = subprocess.run([sys.executable, "-P", "-c", told], cwd=folder, capture_output=True, text=True, check=True)
+    program = f"{script}\nimport sys; print(*[name for name in {modules!r} if name in sys.modules])"
+    answer = subprocess.run(
+        [sys.executable, "-P", "-c", program], cwd=folder, capture_output=True, text=True, check=True
+    )
     return answer.stdout.split()
 
 

@@ -135,7 +135,7 @@ def test_without_a_reply_the_next_turn_sends_all_outcomes_and_lists_held_tasks()
     assert in_flight.turn(1) == Turn(1, ("c",), plain=(_lines("a"), _lines("b")))
 
 
-def test_behind_the_last_task_of_a_claim_more_may_wait_while_a_turn_is_under_way() -> None:
+def test_a_turn_in_progress_counts_as_one_more_unstarted_task() -> None:
     in_flight = _while_two_are_left()
     assert [in_flight.next().unstarted for _ in range(2)] == [1, 1]
 

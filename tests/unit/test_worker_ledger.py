@@ -13,7 +13,7 @@ def reply(word: TurnStatus = TurnStatus.OK, quarantined: bytes = b"") -> TurnRep
     return TurnReply(word, 1, 0, (), (), (), quarantined)
 
 
-def test_a_turn_lists_running_tasks_and_claims_what_it_has_room_for() -> None:
+def test_a_turn_lists_running_tasks_and_claims_for_free_places() -> None:
     ledger = Ledger(3)
     assert [ledger.add("a"), ledger.add("b")] == [0, 1]
     turn = ledger.turn(ledger.free, 0)
@@ -51,7 +51,7 @@ def test_without_a_reply_outcomes_are_sent_again_in_slot_order() -> None:
     assert not ledger.has_unconfirmed
 
 
-def test_a_token_stays_until_a_turn_that_named_it_has_passed_it_on() -> None:
+def test_a_token_is_held_until_a_turn_with_it_is_confirmed() -> None:
     ledger = Ledger(2)
     ledger.tokens.append("one")
     assert ledger.turn(1, 0).tokens == ("one",)

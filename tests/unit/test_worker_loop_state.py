@@ -16,7 +16,7 @@ def test_every_need_has_its_step_in_every_mode(mode: Mode) -> None:
 
 
 @pytest.mark.parametrize("mode", CLAIMING_NOTHING)
-def test_nothing_starts_and_nothing_is_claimed_when_it_must_not(mode: Mode) -> None:
+def test_a_worker_that_may_not_claim_starts_and_claims_nothing(mode: Mode) -> None:
     assert not {Step.RUN, Step.CLAIM, Step.PARK}.intersection(STEPS[mode].values())
 
 
@@ -31,7 +31,7 @@ def test_a_worker_never_sleeps_on_unconfirmed_outcomes(need: Need) -> None:
 
 
 @pytest.mark.parametrize("mode", CLAIMING_NOTHING)
-def test_what_may_not_be_started_is_given_back(mode: Mode) -> None:
+def test_claimed_tasks_that_may_not_start_are_given_back(mode: Mode) -> None:
     given_back = {need for need in Need if STEPS[mode][need] is Step.GIVE_BACK}
     assert given_back == (set() if mode is Mode.LOST else {Need.OVERRUN, Need.CLAIMED})
 

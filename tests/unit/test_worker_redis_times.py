@@ -12,7 +12,7 @@ from rota.worker.redis_times import Anchor, RedisClock, times_of
 ANCHOR = Anchor(1_000_000, 5_000_000, 7_000_000)
 
 
-def test_lag_counts_from_sending_and_is_taken_apart() -> None:
+def test_lag_is_the_sum_of_promotion_lag_and_queue_wait() -> None:
     entry = parse_entry(b"a q d 400000 600000 0 0 0 0 -")
     times = times_of(entry, ANCHOR, 9_000_000)
     assert times.start_us == 1_004_000
@@ -26,14 +26,14 @@ def test_an_immediate_task_has_no_promotion_lag() -> None:
     assert times_of(parse_entry(b"a q i 1 1 0 0 0 0 -"), ANCHOR, 9_000_000).promotion_lag_seconds is None
 
 
-def test_a_start_that_may_have_been_early_is_early() -> None:
+def test_a_possibly_early_start_counts_as_early() -> None:
     entry = parse_entry(b"a q d 1003000 1003000 0 0 0 0 -")
     times = times_of(entry, ANCHOR, 9_000_000)  # between 1,002,000 and 1,004,000 us
     assert times.early
     assert times.lag_seconds == pytest.approx(0.001)
 
 
-def test_lag_is_never_below_nothing() -> None:
+def test_lag_is_never_negative() -> None:
     assert times_of(parse_entry(b"a q d 2000000 2000000 0 0 0 0 -"), ANCHOR, 9_000_000).lag_seconds == 0.0
 
 
@@ -48,14 +48,12 @@ def test_the_fence_goes_up_before_the_lease_ends_and_down_with_a_renewal() -> No
     assert fence_ns(20.0) == 18 * 10**9
 
 
-@pytest.mark.parametrize(("random", "ask_at"), [(0.0, 100), (0.999, 91), (0.5, 95)])
-def test_workers_that_started_together_do_not_wish_together_and_none_passes_the_limit(
-    random: float, ask_at: int
-) -> None:
-    assert span_of(100, 0.1, random) == Span(ask_at, 100)
+@pytest.mark.parametrize(("random", "request_at"), [(0.0, 100), (0.999, 91), (0.5, 95)])
+def test_recycle_requests_of_workers_are_spread_below_the_limit(random: float, request_at: int) -> None:
+    assert span_of(100, 0.1, random) == Span(request_at, 100)
 
 
-def test_a_life_without_a_limit_and_one_of_a_single_task() -> None:
+def test_a_span_without_a_limit_is_endless() -> None:
     assert span_of(0, 0.1, 0.5) is ENDLESS
     assert span_of(1, 1.0, 0.999) == Span(1, 1)
 
@@ -72,7 +70,7 @@ def test_a_delayed_turn_uses_the_reading_of_an_immediate_one() -> None:
 
 
 @pytest.mark.parametrize("now_us", [1, 99_000_000])
-def test_after_a_clock_was_set_lag_counts_from_when_the_turn_was_really_sent(now_us: int) -> None:
+def test_after_a_clock_change_lag_counts_from_the_actual_send(now_us: int) -> None:
     clock = RedisClock()
     clock.from_immediate_reply(now_us=1_000_000, sent_ns=5_000_000, received_ns=7_000_000)
     anchor = clock.from_delayed_reply(now_us, sent_ns=6_000_000_000, received_ns=10_006_000_000)
@@ -87,7 +85,7 @@ def test_a_reading_is_good_for_a_minute() -> None:
     assert not clock.is_good(MINUTE_NS + 7)
 
 
-def test_of_two_readings_within_a_minute_the_tighter_one_is_kept() -> None:
+def test_of_two_readings_within_a_minute_the_tighter_one_is_used() -> None:
     clock = RedisClock()
     clock.from_immediate_reply(now_us=1_000_000, sent_ns=5_000_000, received_ns=7_000_000)
     clock.from_immediate_reply(

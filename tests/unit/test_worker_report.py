@@ -100,16 +100,18 @@ def test_every_attempt_counts_whether_it_is_logged_or_not() -> None:
     assert sum(bench.numbers(TASK_LAG.name)["mail", "immediate"][:-1]) == 1
 
 
-@pytest.mark.parametrize(("objective", "told"), [(0.0005, ["task.done", "task.retried"]), (0.01, ["task.retried"])])
-def test_late_successes_are_logged_if_the_settings_require_it(log_fd: int, objective: float, told: list[str]) -> None:
+@pytest.mark.parametrize(("objective", "expected"), [(0.0005, ["task.done", "task.retried"]), (0.01, ["task.retried"])])
+def test_late_successes_are_logged_if_the_settings_require_it(
+    log_fd: int, objective: float, expected: list[str]
+) -> None:
     log.configure(LogSettings(format="json", tasks="late"), log_fd)
     bench = Bench(LogSettings(tasks="late"), lag_objectives={"mail": objective})
     bench.end(DONE)
     bench.end(RetryOutcome(1))
-    assert events_in(log_fd) == told
+    assert events_in(log_fd) == expected
 
 
-def test_the_worst_lag_is_of_all_kinds_but_of_tasks_that_waited_for_their_rate() -> None:
+def test_the_worst_lag_excludes_throttled_tasks() -> None:
     bench = Bench(LogSettings())
     for letter, seconds in (("i", 1.0), ("r", 3.0), ("d", 2.0), ("t", 9.0)):
         entry = parse_entry(f"id mail {letter} 1000 1000 0 0 0 0 -".encode())
@@ -118,14 +120,14 @@ def test_the_worst_lag_is_of_all_kinds_but_of_tasks_that_waited_for_their_rate()
     assert recent_peak(numbers, NOW_NS) == (3.0,)
 
 
-def test_claims_count_by_queue() -> None:
+def test_claims_are_counted_by_queue() -> None:
     bench = Bench(LogSettings())
     claims = tuple(Claim(parse_entry(f"{n} {queue} i 1 1 0 0 0 0 -".encode()), b"") for n, queue in enumerate("aab"))
     bench.report.turn(TurnReply(TurnStatus.AGAIN, 0, 0, (), claims, ()), 1)
     assert bench.numbers(CLAIMS.name) == {("a",): (2.0,), ("b",): (1.0,)}
 
 
-def test_claims_that_another_reply_will_bring_again_are_not_counted() -> None:
+def test_claims_that_a_later_reply_repeats_are_not_counted() -> None:
     bench = Bench(LogSettings())
     claim = Claim(parse_entry(b"id a i 1 1 0 0 0 0 -"), b"")
     bench.report.turn(TurnReply(TurnStatus.OK, 0, 0, (), (claim,), ()), 1, counts_claims=False)
@@ -133,7 +135,7 @@ def test_claims_that_another_reply_will_bring_again_are_not_counted() -> None:
     assert not any(map(any, bench.numbers(CLAIMS_EMPTY.name).values()))
 
 
-def test_what_queues_of_a_pattern_start_is_counted_and_held_to_its_objective_as_a_whole() -> None:
+def test_queues_of_a_pattern_share_counters_and_the_lag_objective() -> None:
     bench = Bench(LogSettings(tasks="failures"), QueueLabels(["tenant-*"]), lag_objectives={"tenant-*": 0.0005})
     for number in range(1000):
         entry = parse_entry(f"id-1 tenant-{number} i 1000 1000 0 0 0 0 -".encode())

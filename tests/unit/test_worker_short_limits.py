@@ -28,21 +28,21 @@ class Worker:
         return self.slot.shortest_soft_ns, self.slot.shortest_soft_met_ns / SECOND_NS
 
 
-def test_the_master_is_rung_for_a_limit_shorter_than_all_before_it_and_not_for_its_like() -> None:
+def test_the_master_is_rung_only_for_a_new_shortest_limit() -> None:
     worker = Worker().met(SECOND_NS, 1000.0).met(5 * TENTH_NS, 1001.0).met(5 * TENTH_NS, 1002.0)
     assert (worker.rings, worker.shown) == ([1001.0], (5 * TENTH_NS, 1002.0))
     worker.met(TENTH_NS, 1003.0).met(5 * TENTH_NS, 1004.0)
     assert (worker.rings, worker.shown) == ([1001.0, 1003.0], (TENTH_NS, 1003.0))
 
 
-def test_after_a_minute_without_it_the_next_short_limit_takes_its_place_and_rings_again() -> None:
+def test_a_short_limit_expires_after_a_minute_and_the_next_rings() -> None:
     worker = Worker().met(TENTH_NS, 1000.0).met(5 * TENTH_NS, 1060.0)
     assert (worker.rings, worker.shown) == ([1000.0], (TENTH_NS, 1000.0))
     worker.met(5 * TENTH_NS, 1060.5)
     assert (worker.rings, worker.shown) == ([1000.0, 1060.5], (5 * TENTH_NS, 1060.5))
 
 
-def test_the_master_forgets_no_limit_for_which_it_is_not_rung_again() -> None:
+def test_a_limit_rings_again_before_the_master_forgets_it() -> None:
     for quiet in range(1, 200):
         worker = Worker().met(TENTH_NS, 1000.0).met(TENTH_NS, 1000.0 + quiet)
         assert len(worker.rings) == 2 or quiet < URGENT_SECONDS - 1.0, quiet

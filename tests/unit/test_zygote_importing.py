@@ -20,7 +20,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def test_the_users_folder_comes_after_the_library_and_before_installed_packages(
+def test_the_user_folder_is_between_stdlib_and_installed_packages(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     library, installed = sysconfig.get_path("stdlib"), sysconfig.get_path("purelib")
@@ -50,7 +50,7 @@ def test_a_failure_names_module_error_and_line(folder: Path, text: str, error: s
     assert failure.where == f"{folder / name}.py:2"
 
 
-def test_the_first_failure_ends_it(folder: Path) -> None:
+def test_the_first_failure_stops_the_imports(folder: Path) -> None:
     first = _write(folder, "first_to_fail", "raise ValueError")
     second = _write(folder, "never_reached", "raise ValueError")
     failure = import_all([first, second])
