@@ -57,7 +57,7 @@ class Group(CallGroup, KnowsForeignNames, kind="flow"):
     """
 
     def enqueue(self, *, client: "Client | None" = None, on_commit: OnCommitOption = ...) -> "GroupHandle":
-        """Enqueue the members, some hundreds per round trip, through `client` or the default client.
+        """Enqueue the members, a few hundred per round trip, through `client` or the default client.
 
         The group can end only after all its members were accepted. Raises the errors of `Client.enqueue`.
         """
@@ -118,8 +118,8 @@ def map(  # noqa: A001 - `rota.map`, as the built-in one
     away. `items` may be an iterator over millions of items: only one chunk is in memory.
 
     If a call with an `id` was interrupted, a call with the same id and the same items continues after the items that
-    the server has. `then` and `on_dead` are those of `rota.group`. After each chunk `progress` is called with the
-    number of accepted items and their total, or None if that is not known; True draws a bar in the terminal.
+    the server already has. `then` and `on_dead` are those of `rota.group`. After each chunk `progress` is called with
+    the number of accepted items and their total, or None if that is not known; True draws a bar in the terminal.
 
     Raises:
         TypeError, ValueError: If an option is not valid, `task` is not a task, or `items` is not iterable.

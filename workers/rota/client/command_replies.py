@@ -263,7 +263,7 @@ WHOLE: Final = 1.0
 
 
 class Exchange(NamedTuple, Generic[T]):
-    """Commands that are sent together, each as soon as it is made."""
+    """Commands that are sent together. Each is sent as soon as it is made."""
 
     commands: Iterable[ScriptCall[T]]
     confirmation: Confirmation | None  # If there is one, each command that is Replied is confirmed too.

@@ -98,7 +98,8 @@ class DefaultClient:
             client.close_soon()
 
     def _enter_fleet(self) -> None:
-        """Switch to the fleet of this worker process, whatever was enqueued while its code was imported."""
+        """Switch to the fleet of this worker process, even if its code has used another client while it was
+        imported."""
         self._fleet = own_fleet.settings
         self.forget()
 

@@ -51,7 +51,7 @@ class ExpectedClaim:
 class Outlook(StrEnum):
     """The state of a queue after the claims that are explained.
 
-    In the last five states, no task of it can be claimed.
+    In the last five states, none of its tasks can be claimed.
     """
 
     EMPTY = "empty"  # No task is left.
@@ -268,7 +268,7 @@ def about_shut(queue: str, pools: Sequence[PoolOutlook]) -> Iterator[str]:
 
 
 def about_ready(task: TaskStatus, pools: Sequence[PoolOutlook], before: int | None) -> Iterator[str]:
-    """Yield when a task that is ready in its lane is claimed."""
+    """Yield lines that explain when a ready task will be claimed."""
     claims = [(pool.pool, claim) for pool in pools if (claim := pool.of_task(task.id))]
     for pool, claim in claims:
         yield f"it is claim {claim.number} of pool {pool}: {claim.why}"
@@ -279,17 +279,17 @@ def about_ready(task: TaskStatus, pools: Sequence[PoolOutlook], before: int | No
 
 
 def about_scheduled(task: TaskStatus, at: datetime) -> str:
-    """Return when a scheduled task can be claimed."""
+    """Return a text that explains when a scheduled task can be claimed."""
     return f"it is scheduled, and ready {_when(task.due_at, at)}, before the ready lane of queue {task.queue}"
 
 
 def about_delayed(state: QueueState, due_at: datetime | None, at: datetime) -> str:
-    """Return when a queue with only scheduled tasks has a ready one."""
+    """Return a text that explains when a queue that has only scheduled tasks will have a ready one."""
     return f"{state.scheduled} wait for their due times, the next one is ready {_when(due_at, at)}"
 
 
 def about_gone(task: TaskStatus) -> str:
-    """Return why a task is not claimed any more."""
+    """Return a text that explains why a task is not claimed any more."""
     return STATES[task.state].not_claimed.format(id=task.id, owner=task.owner, state=task.state, why=task.why)
 
 

@@ -1,5 +1,5 @@
 #!lua flags=no-writes
--- Return the numbers of queues, for gauges and for people: of the queues that are named, and of a batch of the known
+-- Return the numbers of tasks, for gauges and for people: for each queue that is named, and for a batch of the known
 -- queues.
 -- with: prefix clock numbers entry ticket doorbell unadopted matching condition shares closing
 -- KEYS[1]  tasks

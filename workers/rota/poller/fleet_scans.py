@@ -1,6 +1,6 @@
 """The scans that one poller makes for the whole fleet: of the keys, the delayed set and the lanes.
 
-Scripts never scan, so a poller does. It makes a few calls at a time, each of which takes some hundred microseconds, so
+Scripts never scan, so a poller does. It makes a few calls at a time, each of which takes a few hundred microseconds, so
 that even a server with a million keys is hardly slowed down. The sweep's reply decides which poller scans.
 """
 

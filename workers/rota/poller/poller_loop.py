@@ -2,7 +2,7 @@
 
 Promotion and rounds do not wait for each other's completion: a hundred thousand overdue tasks delay no sweep, and a
 hundred lost owners delay no due task. `Promotion` knows when its next call is due, and learns from earlier calls how
-much ahead of that time to send it.
+far ahead of that time to send it.
 """
 
 import math

@@ -112,9 +112,9 @@ def pack_settlement(settlement: Settlement) -> bytes:
 
 
 def plain_lines(settlement: Settlement) -> bytes:
-    """Return the short form of a settlement, if a turn may send that: the entry and the run, as the memory of ends
-    stores them (lua/shared/ends.lua). It covers tasks that are done and have neither a result nor a flag. Return b"" if
-    the settlement needs four arguments."""
+    """Return the short form of a settlement, if a turn may send it in that form: the entry and the run, as the memory
+    of ends stores them (lua/shared/ends.lua). It covers tasks that are done and have neither a result nor a flag.
+    Return b"" if the settlement needs four arguments."""
     entry, outcome, run = settlement
     is_plain = outcome is DONE and run and entry.text.endswith(_NO_FLAG)
     return b"\n%b\n%b" % (entry.text, run) if is_plain else b""
@@ -160,7 +160,7 @@ class FailureRecord:
     reason: str  # `failed`, `crashed` or `lost`; in a death record, the label of `rota_tasks_dead_total`
     error: str  # a sentence
     attempt: int = 0  # number of the start, 0 if not known
-    traceback: str = ""  # its end
+    traceback: str = ""  # the end of the traceback
     owner: str = ""  # the worker that ran the attempt
     pid: int = 0  # the process of that worker
     elapsed_seconds: float = 0.0  # how long the attempt ran

@@ -74,10 +74,10 @@ class Reaped:
     """The result of reaping an owner."""
 
     alive: bool  # whether the lease had not run out after all; then nothing was done
-    settled: int  # number of the given outcomes that counted
+    settled: int  # number of the given outcomes that took effect
     requeued: tuple[Entry, ...]  # entries as they are now in their lanes
     dead: tuple[Entry, ...]  # entries that were set aside as dead
-    stale: tuple[bytes, ...] = ()  # texts of entries whose outcomes did not count
+    stale: tuple[bytes, ...] = ()  # texts of entries whose outcomes had no effect
 
 
 parse_reaped = reply(Reaped, lambda status: status == b"alive", int, _entries, _entries, tuple)

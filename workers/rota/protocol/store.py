@@ -75,9 +75,11 @@ def _counted(settlements: Packed) -> Packed:
 
 
 FIRST_HELD = ""
-"""Used in place of the id that ran if that is not known: the first entry that the owner still holds."""
+"""Used instead of the id of the running task if that is not known: it means the first entry that the owner still
+holds."""
 ALL_HELD = "all held"
-"""Likewise for an owner that runs several tasks at once: all entries that it still holds. No id has a space."""
+"""Used in the same way for an owner that runs several tasks at once: it means all entries that the owner still holds.
+No id has a space."""
 
 
 @dataclass(frozen=True, slots=True)

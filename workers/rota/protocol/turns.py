@@ -67,7 +67,7 @@ class TurnReply(NamedTuple):
 
     status: TurnStatus
     now_us: int  # Redis time in microseconds
-    wait_us: int  # time until a rate limit permits the next entry; 0 if none holds one back, or all picks were used
+    wait_us: int  # time until a rate limit permits the next entry; 0 if no entry is held back, or all picks were used
     stale: tuple[bytes, ...]  # texts of settled entries that the worker no longer held
     claims: tuple[Claim, ...]
     dropped: tuple[Entry, ...]  # entries that ended at the claim because they had been cancelled while they waited

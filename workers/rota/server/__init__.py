@@ -1,1 +1,1 @@
-"""Access to the server: addresses, connections of our own, and the errors of both."""
+"""Access to the server: addresses, Rota's own connections, and the errors of both."""

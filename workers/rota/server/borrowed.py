@@ -26,7 +26,7 @@ class Borrowing:
     """The application's client, and the names of its server for messages."""
 
     def __init__(self, source: Any, key: str, *, is_of_asyncio: bool) -> None:
-        """`key` is any key of the namespace. Raises TypeError or ValueError if the object cannot be used."""
+        """Check the object. `key` is any key of the namespace. Raises TypeError or ValueError if it cannot be used."""
         check_source(source)
         if is_asyncio(source) != is_of_asyncio:
             raise TypeError(_OF_ASYNCIO_WANTED if is_of_asyncio else _BLOCKING_WANTED)
@@ -67,7 +67,7 @@ class RedisEndpoint(Borrowing):
     keeps: Final = False  # between uses, the pool renews credentials, checks health, and lends the connection to others
 
     def __init__(self, source: Any, key: str) -> None:
-        """`key` is any key of the namespace. Raises TypeError or ValueError if the object cannot be used."""
+        """Check the object. `key` is any key of the namespace. Raises TypeError or ValueError if it cannot be used."""
         super().__init__(source, key, is_of_asyncio=False)
 
     def connect(self, options: ConnectionOptions) -> Connection:
@@ -97,7 +97,7 @@ class BorrowedConnection(Connection):
     """The socket of a pool's connection. It goes back to the pool when it is given back or closed."""
 
     def __init__(self, lent: Any, pool: Any, options: ConnectionOptions, moved: Callable[[], None]) -> None:
-        """`moved` is called if the server replies that another server has the namespace's slot."""
+        """Take over a lent connection. `moved` is called if the server replies that another one has the slot."""
         self._options = options
         self._session = Session()
         self._socket = lent._sock  # noqa: SLF001 - it has no public name; redis-py 5 to 8 and valkey-py 6 are tested
@@ -188,7 +188,7 @@ class BorrowedStream(AioStream):
     """The transport of a pool's connection. It goes back to the pool when the stream has ended."""
 
     def __init__(self, lent: Any, give_back: Callable[[], None], moved: Callable[[], None]) -> None:
-        """`moved` is called if the server replies that another server has the namespace's slot."""
+        """Take over a lent connection. `moved` is called if the server replies that another one has the slot."""
         super().__init__()
         self._give_back = give_back
         self._moved = moved
@@ -217,7 +217,7 @@ class AioRedisEndpoint(Borrowing):
     """The server of an asyncio pool, or the primary of a cluster that has the namespace's slot."""
 
     def __init__(self, source: Any, key: str) -> None:
-        """`key` is any key of the namespace. Raises TypeError or ValueError if the object cannot be used."""
+        """Check the object. `key` is any key of the namespace. Raises TypeError or ValueError if it cannot be used."""
         super().__init__(source, key, is_of_asyncio=True)
         self._returning: set[asyncio.Task[None]] = set()
 

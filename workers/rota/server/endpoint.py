@@ -140,7 +140,7 @@ def aio_endpoint_of(url: str | None, access: ServerAccess, redis: RedisClient | 
 
 
 def is_url(url: str | None, access: ServerAccess, redis: RedisClient | None) -> TypeGuard[str]:
-    """Whether the server is given by a URL. Raises TypeError unless either a URL or a client is given."""
+    """Whether the server is given by a URL. Raises TypeError unless exactly one of a URL and a client is given."""
     if url is None and redis is None:
         raise TypeError("a client needs a server: give redis_url, or a Redis client of yours as redis")
     if redis is None:

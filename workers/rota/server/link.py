@@ -66,7 +66,7 @@ class Pipelined(Generic[T]):
         """Wait for the reply, whatever it is, and keep it. Return False if its connection cannot be used any more."""
         if self._reply is NO_REPLY:
             try:
-                self._reply = self._connection.try_receive()  # usually it arrived long ago
+                self._reply = self._connection.try_receive()  # usually it has already arrived
                 if self._reply is NO_REPLY:
                     self._reply = self._connection.receive()
             except ServerError as error:

@@ -120,7 +120,7 @@ class ProvidedLogins:
         self._is_new = False
 
     def kept(self) -> Login | None:
-        """Return the login that the provider gave last, until the provider should be called again."""
+        """Return the login that the provider returned last, or None once the provider should be called again."""
         login = self._login
         return login if login is not None and boottime() < login.request_at else None
 
@@ -181,7 +181,7 @@ class SharedLogins:
     kept = current
 
     def refused(self) -> bool:
-        """Notify the master, which calls the provider again. It takes a while until there is another login."""
+        """Notify the master, which calls the provider again. Another login is available only some time later."""
         with contextlib.suppress(BlockingIOError):  # the counter is full: it was notified often enough
             os.eventfd_write(self.bell, 1)
         return False

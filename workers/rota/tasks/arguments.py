@@ -77,7 +77,7 @@ def check_arguments(
     Raises InvalidArguments, with path and type of the first argument that is not JSON, and with its parameter if `task`
     is given.
     """
-    # Nearly every call returns here. This check is some ten times faster than the search for a fault that follows.
+    # Nearly every call returns here. This check is about ten times faster than the search for a fault that follows.
     if type(args) in _ARRAYS and type(kwargs) is dict and _are_plain(args) and (not kwargs or _is_plain_object(kwargs)):
         return
     require_collections(name, args, kwargs)

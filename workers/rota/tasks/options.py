@@ -354,8 +354,8 @@ def effective_options(
 
 
 def fault_in_options(enqueued: Mapping[str, Any]) -> str | None:
-    """Return which options of a body are unknown, or None if there are none. A misspelt option must not pass for the
-    default."""
+    """Return which options of a body are unknown, or None if there are none. A misspelt option must not be taken for a
+    missing one."""
     unknown = sorted(set(enqueued).difference(OPTIONS_OF_A_CALL))
     if not unknown:
         return None

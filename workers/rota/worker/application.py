@@ -134,7 +134,7 @@ class Runner:
         return value
 
     def close(self) -> None:
-        """Cancel everything that tasks left running in the loop, and close the loop."""
+        """Cancel the asyncio tasks that Rota tasks left behind in the loop, and close the loop."""
         if self._loop is not None:
             self._loop.close()
             self._loop = None

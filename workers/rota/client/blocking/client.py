@@ -182,7 +182,7 @@ class Client(Steering, KnowsForeignNames, kind="client"):
     def enqueue_many(
         self, calls: Iterable[Call[R]], *, on_commit: OnCommitOption = ..., progress: ProgressOption = None
     ) -> list[Handle[R]]:
-        """Enqueue many calls in order, some hundreds per round trip, and return their handles in the same order.
+        """Enqueue many calls in order, a few hundred per round trip, and return their handles in the same order.
 
         All calls are checked before any is sent. Those with `front=True` are sent after the others, the last one first,
         so that they end up in order at the head of their lane. `progress` is called with the number of accepted calls
@@ -371,7 +371,7 @@ class Client(Steering, KnowsForeignNames, kind="client"):
     def wait_started(self, task_id: str, timeout: Duration | None = None) -> TaskStatus:
         """Wait until a worker has claimed the task, or the task has ended, and return its status.
 
-        The task may be claimed shortly before its function is called, and returned to its queue without that.
+        A worker claims a task shortly before it calls the function, and may return the task to its queue instead.
 
         Raises:
             WaitTimeout, InvalidName, Unavailable: As `wait` does.

@@ -2,7 +2,7 @@
 -- with: ends
 local MOST_READ = 3145728 -- bytes per call, which takes milliseconds; the client calls again to search further
 local FOUND_FASTER = 4 -- finding an id in a text takes a quarter of the time of reading it
-local bytes_read, texts, forgotten = 0, {}, nil -- texts: by the number of newer texts
+local bytes_read, texts, forgotten = 0, {}, nil -- `texts`: by the number of newer ones
 
 local function read_text(key)
   local text = redis.pcall('GET', key)
@@ -54,7 +54,7 @@ end
 -- Return the record of an id's last end, if it is remembered. The `from` newest texts are skipped. If no record is
 -- found, return nil, and the number of texts searched so far if there are more.
 local function record_of(id, from)
-  -- No id has a space, and with one the search would find more of an entry than the id.
+  -- An id has no space. A text with a space could match more of an entry than its id.
   if string.find(id, ' ', 1, true) then return nil end
   local n, since = from, forgotten_at(id)
   while text_at(n) ~= nil do

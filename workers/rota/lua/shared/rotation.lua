@@ -74,7 +74,7 @@ local function is_nothing_there(domains, inflight)
     keys[#keys + 1] = ready_lane(queue)
     keys[#keys + 1] = delayed_lane(queue)
   end)
-  return #keys <= 1000 and redis.call('EXISTS', unpack(keys)) == 0 -- Lua can unpack only some thousand values
+  return #keys <= 1000 and redis.call('EXISTS', unpack(keys)) == 0 -- Lua can unpack only a few thousand values
 end
 
 -- Check all lanes once before the worker sleeps, because a bare push does not mark its queue as ready.
