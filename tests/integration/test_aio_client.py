@@ -93,7 +93,7 @@ def test_many_awaits_share_one_connection_and_waits_one_more(
     until(lambda: connections() == 0, "the connections to be closed")
 
 
-def test_a_cancelled_enqueue_that_was_sent_is_uncertain_and_is_repeated_exactly(
+def test_a_sent_enqueue_that_is_cancelled_is_uncertain_and_repeatable(
     link: FaultyLink, namespace: str, fleet: Fleet
 ) -> None:
     async def program() -> None:
@@ -153,9 +153,7 @@ def test_a_call_cancelled_before_it_was_sent_is_not_in_doubt(link: FaultyLink, n
 
 
 @pytest.mark.parametrize("is_connected", [True, False])
-def test_calls_to_a_silent_server_end_in_time_and_block_no_others(
-    is_connected: bool, link: FaultyLink, namespace: str
-) -> None:
+def test_calls_to_a_silent_server_time_out_together(is_connected: bool, link: FaultyLink, namespace: str) -> None:
     async def program() -> None:
         async with rota.AsyncClient(link.url, namespace, timeout_seconds=TIMEOUT_SECONDS) as client:
             if is_connected:
@@ -215,7 +213,7 @@ def _resize(server: Server, namespace: str, monkeypatch: pytest.MonkeyPatch) -> 
     return rota.task(queue="q", name=f"resize-{namespace}")(resize)
 
 
-def test_each_loop_has_a_default_client_of_its_own(resize: rota.Task[[int], int], fleet: Fleet) -> None:
+def test_each_event_loop_has_its_own_default_client(resize: rota.Task[[int], int], fleet: Fleet) -> None:
     ids: list[str] = []
 
     async def program() -> None:
@@ -236,7 +234,7 @@ def test_each_loop_has_a_default_client_of_its_own(resize: rota.Task[[int], int]
     assert len(default_clients._default._of_loops) == 1, "loops that were closed are forgotten"
 
 
-def test_a_client_serves_one_loop_after_another_and_no_two_at_once(server: Server, namespace: str) -> None:
+def test_a_client_serves_one_event_loop_at_a_time(server: Server, namespace: str) -> None:
     client = rota.AsyncClient(server.url, namespace)
 
     async def enqueue() -> None:
@@ -248,7 +246,7 @@ def test_a_client_serves_one_loop_after_another_and_no_two_at_once(server: Serve
     asyncio.run(enqueue())
 
 
-def test_a_forked_child_enqueues_by_a_connection_of_its_own(server: Server, namespace: str, fleet: Fleet) -> None:
+def test_a_forked_child_enqueues_over_its_own_connection(server: Server, namespace: str, fleet: Fleet) -> None:
     client = rota.AsyncClient(server.url, namespace)
     asyncio.run(_enqueues(client))
     child = os.fork()
@@ -315,7 +313,7 @@ def test_a_call_during_close_is_uncertain_and_opens_no_connection(link: FaultyLi
     asyncio.run(program())
 
 
-def test_a_consumer_whose_entry_was_cancelled_leaves_no_owner(link: FaultyLink, namespace: str, fleet: Fleet) -> None:
+def test_a_consumer_cancelled_while_opening_leaves_no_owner(link: FaultyLink, namespace: str, fleet: Fleet) -> None:
     async def program() -> None:
         async with rota.AsyncClient(link.url, namespace) as client:
             link.delay(0.3)
@@ -329,7 +327,7 @@ def test_a_consumer_whose_entry_was_cancelled_leaves_no_owner(link: FaultyLink, 
     asyncio.run(program())
 
 
-def test_a_call_that_blocks_a_loop_is_warned_of_once_and_in_the_callers_name(server: Server, namespace: str) -> None:
+def test_a_call_that_blocks_a_loop_warns_once_at_its_caller(server: Server, namespace: str) -> None:
     async def program(client: rota.Client) -> None:
         client.enqueue(work)
         client.enqueue(work)
@@ -342,7 +340,7 @@ def test_a_call_that_blocks_a_loop_is_warned_of_once_and_in_the_callers_name(ser
 
 
 @pytest.mark.filterwarnings("error::rota.BlockingCall")
-def test_made_an_error_it_is_raised_each_time(server: Server, namespace: str) -> None:
+def test_a_blocking_call_warning_can_be_made_an_error(server: Server, namespace: str) -> None:
     async def program(client: rota.Client) -> None:
         for call in (client.peek, client.peek, client.events):
             with pytest.raises(rota.BlockingCall):

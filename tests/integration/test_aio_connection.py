@@ -31,7 +31,7 @@ def _with(address: Address, use: Callable[[AioConnection], Awaitable[T]], watch:
     return asyncio.run(main())
 
 
-def test_a_script_the_server_does_not_know_is_sent_as_text_once(server: Server, namespace: str) -> None:
+def test_an_unknown_script_is_sent_as_text_once(server: Server, namespace: str) -> None:
     store = Store(namespace)
 
     async def use(connection: AioConnection) -> list[str]:
@@ -44,7 +44,7 @@ def test_a_script_the_server_does_not_know_is_sent_as_text_once(server: Server, 
     assert _with(parse_address(server.url), use) == ["n:1:1", "n:2:2"]
 
 
-def test_a_name_that_is_refused_does_not_matter(server: Server) -> None:
+def test_a_refused_client_name_is_ignored(server: Server) -> None:
     async def use(connection: AioConnection) -> bytes:
         rules = ["on", ">secret", "+@all", "-client|setname", "~*"]
         await connection.execute("ACL", "SETUSER", "nameless", *rules)
@@ -94,7 +94,7 @@ def test_a_refusal_leaves_the_connection_usable(server: Server, namespace: str) 
     assert _with(parse_address(server.url), use) == b"text"
 
 
-def test_the_reply_to_a_cancelled_command_is_not_taken_for_the_next(server: Server) -> None:
+def test_the_reply_to_a_cancelled_command_is_discarded(server: Server) -> None:
     async def use(connection: AioConnection) -> bytes:
         parked = asyncio.create_task(connection.execute("BLPOP", "nothing-here", "2"))
         while not connection.is_connected:
@@ -108,7 +108,7 @@ def test_the_reply_to_a_cancelled_command_is_not_taken_for_the_next(server: Serv
     assert _with(parse_address(server.url), use) == b"mine"
 
 
-def test_a_connection_to_a_silent_server_is_given_up() -> None:
+def test_connecting_to_a_silent_server_times_out() -> None:
     async def main() -> None:
         async def swallow(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
             await reader.read()
@@ -129,7 +129,7 @@ def test_a_connection_to_a_silent_server_is_given_up() -> None:
     asyncio.run(main())
 
 
-def test_a_server_that_replies_within_each_timeout_is_connected_to() -> None:
+def test_a_server_that_replies_within_each_timeout_can_be_used() -> None:
     patience_seconds, answer_seconds = 2.0, 1.2  # and two answers, to the greeting and to the command, are above it
 
     async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -155,7 +155,7 @@ def test_a_server_that_replies_within_each_timeout_is_connected_to() -> None:
     assert asyncio.run(main()) == b"OK"
 
 
-def test_each_command_has_a_timeout_of_its_own(server: Server) -> None:
+def test_each_command_has_its_own_timeout(server: Server) -> None:
     patience = 5.0
 
     async def main() -> None:
@@ -180,7 +180,7 @@ def test_without_a_server_the_error_names_the_address() -> None:
     _with(Address(port=port), use)
 
 
-def test_a_server_is_found_by_its_name(server: Server) -> None:
+def test_a_server_can_be_given_by_host_name(server: Server) -> None:
     async def use(connection: AioConnection) -> bytes:
         answer: bytes = await connection.execute("ECHO", "a")
         return answer
@@ -189,7 +189,7 @@ def test_a_server_is_found_by_its_name(server: Server) -> None:
 
 
 @pytest.mark.parametrize("name", ["no.invalid", "a..b"], ids=["unknown", "impossible"])
-def test_a_name_that_leads_nowhere_is_a_lost_connection(name: str) -> None:
+def test_an_unresolvable_host_name_is_a_lost_connection(name: str) -> None:
     async def use(connection: AioConnection) -> None:
         for _ in range(2):
             with pytest.raises(ConnectionLost, match=f"no connection to {name}:"):

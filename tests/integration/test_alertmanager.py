@@ -41,7 +41,7 @@ def test_amtool_accepts_the_configuration() -> None:
 
 
 @pytest.mark.parametrize("cause", TOLD)
-def test_of_one_fleet_the_cause_is_told_and_of_another_all(alertmanager: Alertmanager, cause: str) -> None:
+def test_a_cause_inhibits_the_results_of_its_own_fleet_only(alertmanager: Alertmanager, cause: str) -> None:
     found = ALERT.fullmatch(cause)
     assert found is not None
     labels = {label: value for label, value in {"alertname": found["name"], "role": found["role"]}.items() if value}

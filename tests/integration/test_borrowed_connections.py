@@ -135,7 +135,7 @@ class TestBlocking:
             assert own.get(f"{namespace}-key") == "text"
         own.close()
 
-    def test_a_connection_that_has_no_socket_goes_back_to_its_pool(
+    def test_a_connection_without_a_socket_is_returned_to_its_pool(
         self, own: Any, client: Client, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         class Wrapped:
@@ -149,7 +149,7 @@ class TestBlocking:
             client.enqueue(call())
         assert released == [wrapped]
 
-    def test_a_forked_child_and_its_parent_go_on_by_connections_of_their_own(self, client: Client) -> None:
+    def test_a_forked_child_and_its_parent_use_separate_connections(self, client: Client) -> None:
         client.enqueue(call("before"))
         child = os.fork()
         if not child:
@@ -178,9 +178,7 @@ class TestBlocking:
         [queue] = [each for each in client.queues() if each.queue == "q"]
         assert queue.ready == 1
 
-    def test_a_call_without_a_nonce_is_sent_once_whatever_the_retries_are(
-        self, client: Client, link: FaultyLink
-    ) -> None:
+    def test_a_call_without_a_nonce_is_never_retried(self, client: Client, link: FaultyLink) -> None:
         client.cancel("unknown")  # the server knows the script from here on
         before = link.calls["cancel"]
         link.lose_replies(1, of="cancel")
@@ -188,7 +186,7 @@ class TestBlocking:
             client.cancel("unknown")
         assert link.calls["cancel"] == before + 1
 
-    def test_a_server_that_is_away_is_unavailable(self, own: Any, client: Client, link: FaultyLink) -> None:
+    def test_an_unreachable_server_raises_unavailable(self, own: Any, client: Client, link: FaultyLink) -> None:
         link.refuse()
         link.cut()
         with pytest.raises(rota.Unavailable, match=r"^the application's Redis client \(127.0.0.1:.* is not reachable"):
@@ -212,7 +210,7 @@ class TestBlocking:
             client.enqueue(call())
         own.close()
 
-    def test_a_wait_goes_on_through_a_lost_connection(self, client: Client, link: FaultyLink) -> None:
+    def test_a_wait_continues_after_a_lost_connection(self, client: Client, link: FaultyLink) -> None:
         handle = client.enqueue(call())
         states: list[str] = []
         waiting = threading.Thread(target=lambda: states.append(handle.wait(SECONDS).state))
@@ -301,9 +299,7 @@ class TestAsyncio:
         asyncio.run(main())
         assert link.lost["enqueue"] == 3
 
-    def test_a_call_without_a_nonce_is_sent_once_whatever_the_retries_are(
-        self, library: Library, link: FaultyLink, namespace: str
-    ) -> None:
+    def test_a_call_without_a_nonce_is_never_retried(self, library: Library, link: FaultyLink, namespace: str) -> None:
         async def main() -> None:
             own = library.aclient(link.url, retry=_aretries(library), retry_on_timeout=True)
             async with rota.AsyncClient(redis=own, namespace=namespace, timeout_seconds=3) as client:
@@ -317,7 +313,7 @@ class TestAsyncio:
 
         asyncio.run(main())
 
-    def test_a_server_that_is_away_is_unavailable(self, library: Library, link: FaultyLink, namespace: str) -> None:
+    def test_an_unreachable_server_raises_unavailable(self, library: Library, link: FaultyLink, namespace: str) -> None:
         async def main() -> None:
             own = library.aclient(link.url)
             async with rota.AsyncClient(redis=own, namespace=namespace, timeout_seconds=3) as client:
@@ -330,7 +326,7 @@ class TestAsyncio:
 
         asyncio.run(main())
 
-    def test_a_wait_goes_on_through_a_lost_connection(
+    def test_a_wait_continues_after_a_lost_connection(
         self, library: Library, server: Server, link: FaultyLink, namespace: str
     ) -> None:
         async def main() -> str:
@@ -349,7 +345,9 @@ class TestAsyncio:
 
         assert asyncio.run(main()) == "done"
 
-    def test_a_consumer_is_refused_with_what_to_write(self, library: Library, server: Server, namespace: str) -> None:
+    def test_a_consumer_on_a_borrowed_async_client_is_refused(
+        self, library: Library, server: Server, namespace: str
+    ) -> None:
         client = rota.AsyncClient(redis=library.aclient(server.url), namespace=namespace)
         with pytest.raises(TypeError, match=r"rota\.Client\(redis=\.\.\.\)\.consumer"):
             client.consumer("q")
@@ -374,15 +372,15 @@ class TestCluster:
                 running.callback(nodes[-1].stop)
                 nodes[-1].start()
             one, two = nodes
-            ask(one, "CLUSTER", "ADDSLOTSRANGE", 0, 16383)
-            ask(one, "CLUSTER", "MEET", "127.0.0.1", two.port, two.options["cluster_port"])
+            run_command(one, "CLUSTER", "ADDSLOTSRANGE", 0, 16383)
+            run_command(one, "CLUSTER", "MEET", "127.0.0.1", two.port, two.options["cluster_port"])
             until(
                 lambda: all(cluster_info(node)["cluster_known_nodes"] == "2" for node in nodes), "nodes that have met"
             )
             until(lambda: all(cluster_info(node)["cluster_state"] == "ok" for node in nodes), "a cluster that is up")
             yield nodes
 
-    def test_tasks_go_to_the_node_of_the_namespace_and_follow_its_slot(
+    def test_tasks_follow_the_slot_of_their_namespace(
         self, library: Library, nodes: list[Server], namespace: str
     ) -> None:
         own = library.of("RedisCluster", ".cluster")(host="127.0.0.1", port=nodes[0].port)
@@ -398,7 +396,9 @@ class TestCluster:
             serving.join()
         own.close()
 
-    def test_the_same_over_asyncio(self, library: Library, nodes: list[Server], namespace: str) -> None:
+    def test_asyncio_tasks_follow_the_slot_of_their_namespace(
+        self, library: Library, nodes: list[Server], namespace: str
+    ) -> None:
         async def main() -> None:
             own = library.of("RedisCluster", ".asyncio.cluster")(host="127.0.0.1", port=nodes[0].port)
             async with rota.AsyncClient(redis=own, namespace=namespace) as client:
@@ -414,7 +414,7 @@ class TestCluster:
         asyncio.run(main())
 
 
-def ask(node: Server, *words: str | int) -> Any:
+def run_command(node: Server, *words: str | int) -> Any:
     connection = Connection(parse_address(node.url))
     try:
         return connection.execute(*words)
@@ -423,17 +423,17 @@ def ask(node: Server, *words: str | int) -> Any:
 
 
 def cluster_info(node: Server) -> dict[str, str]:
-    lines = ask(node, "CLUSTER", "INFO").decode().split("\r\n")
+    lines = run_command(node, "CLUSTER", "INFO").decode().split("\r\n")
     return dict(line.split(":", 1) for line in lines if line)
 
 
 def move_slot(nodes: list[Server], namespace: str) -> None:
     """Give the slot of a namespace, whose keys are dropped, from the first node to the second."""
     one, two = nodes
-    ask(one, "FLUSHALL")
-    slot = ask(one, "CLUSTER", "KEYSLOT", Keys(namespace).tasks)
-    name_of_one, name_of_two = (ask(node, "CLUSTER", "MYID").decode() for node in nodes)
-    ask(two, "CLUSTER", "SETSLOT", slot, "IMPORTING", name_of_one)
-    ask(one, "CLUSTER", "SETSLOT", slot, "MIGRATING", name_of_two)
+    run_command(one, "FLUSHALL")
+    slot = run_command(one, "CLUSTER", "KEYSLOT", Keys(namespace).tasks)
+    name_of_one, name_of_two = (run_command(node, "CLUSTER", "MYID").decode() for node in nodes)
+    run_command(two, "CLUSTER", "SETSLOT", slot, "IMPORTING", name_of_one)
+    run_command(one, "CLUSTER", "SETSLOT", slot, "MIGRATING", name_of_two)
     for node in (two, one):
-        ask(node, "CLUSTER", "SETSLOT", slot, "NODE", name_of_two)
+        run_command(node, "CLUSTER", "SETSLOT", slot, "NODE", name_of_two)

@@ -33,7 +33,7 @@ def schedules(client: Client) -> rota.Client:
     return client
 
 
-def test_all_are_listed_with_their_next_times(cron: Rota, schedules: rota.Client) -> None:
+def test_schedules_are_listed_with_their_next_times(cron: Rota, schedules: rota.Client) -> None:
     header, *lines = cron("ls", "--next", "2").out.splitlines()
 
     assert header.split() == ["NAME", "TASK", "QUEUE", "WHEN", "NEXT", "LAST", "SOURCE"]
@@ -50,7 +50,7 @@ def test_all_are_listed_with_their_next_times(cron: Rota, schedules: rota.Client
 
 
 @pytest.mark.usefixtures("schedules")
-def test_one_is_shown_with_all_that_is_known(cron: Rota) -> None:
+def test_show_prints_a_schedule_with_its_details(cron: Rota) -> None:
     shown = cron("show", "nightly").out
 
     assert "cron:              30 2 1 1 *" in shown
@@ -59,7 +59,7 @@ def test_one_is_shown_with_all_that_is_known(cron: Rota) -> None:
 
 
 @pytest.mark.usefixtures("schedules")
-def test_pause_and_resume_say_what_they_did(cron: Rota) -> None:
+def test_pause_and_resume_report_what_changed(cron: Rota) -> None:
     assert cron("pause", "tick").err == 'rota: schedule "tick" is paused\n'
     assert cron("pause", "tick").err == 'rota: schedule "tick" was paused already\n'
     [line] = [line for line in cron("ls").out.splitlines() if line.startswith("tick")]
@@ -70,7 +70,7 @@ def test_pause_and_resume_say_what_they_did(cron: Rota) -> None:
     )
 
 
-def test_run_enqueues_once_and_refuses_what_would_overlap(cron: Rota, schedules: rota.Client) -> None:
+def test_run_enqueues_once_and_refuses_an_overlap(cron: Rota, schedules: rota.Client) -> None:
     first = cron("run", "nightly")
     assert (first.code, schedules.status(first.out.strip()).kind) == (0, "periodic")
 
@@ -81,7 +81,7 @@ def test_run_enqueues_once_and_refuses_what_would_overlap(cron: Rota, schedules:
 
 @pytest.mark.usefixtures("schedules")
 @pytest.mark.parametrize("verb", ["show", "run", "pause", "resume"])
-def test_an_unknown_schedule_and_an_impossible_name_are_told(cron: Rota, verb: str) -> None:
+def test_unknown_and_invalid_schedule_names_are_errors(cron: Rota, verb: str) -> None:
     unknown = cron(verb, "nope")
     assert (unknown.code, unknown.err) == (1, "rota: error: there is no schedule 'nope': `rota cron ls` lists all\n")
     assert "did you mean 'nightly'?" in cron(verb, "nihtly").err

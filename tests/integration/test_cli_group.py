@@ -33,7 +33,7 @@ def group(
     return partial(rota_in(tmp_path, monkeypatch, capsys), "group")
 
 
-def test_what_has_not_ended_is_listed_the_longest_open_first(group: Rota, groups: Grouping) -> None:
+def test_groups_that_have_not_ended_are_listed_oldest_first(group: Rota, groups: Grouping) -> None:
     groups.open("nightly", "a", "b", "c", then="end")
     groups.run_one(Done())
     groups.run_one(DeadOutcome(b"{}"))
@@ -47,7 +47,7 @@ def test_what_has_not_ended_is_listed_the_longest_open_first(group: Rota, groups
     assert [each["id"] for each in json.loads(group("ls", "--json").out)] == ["nightly", "later"]
 
 
-def test_one_is_shown_with_its_progress_and_what_follows(group: Rota, groups: Grouping) -> None:
+def test_show_prints_the_progress_and_the_following_task(group: Rota, groups: Grouping) -> None:
     groups.open("nightly", "a", "b", then="end", on_dead="sorry")
     groups.run_one(Done())
 
@@ -63,7 +63,7 @@ def test_one_is_shown_with_its_progress_and_what_follows(group: Rota, groups: Gr
     assert not {"then", "on_dead"} & after.keys()
 
 
-def test_cancel_ends_what_waits_and_nothing_follows(group: Rota, groups: Grouping) -> None:
+def test_cancel_ends_waiting_members_and_nothing_follows(group: Rota, groups: Grouping) -> None:
     groups.open("nightly", "a", "b", "c", then="end", on_dead="sorry")
     groups.claim()
 
@@ -77,7 +77,7 @@ def test_cancel_ends_what_waits_and_nothing_follows(group: Rota, groups: Groupin
     assert group("cancel", "nightly", "--json").json["cancelled"] == 2
 
 
-def test_close_lets_a_group_end_whose_enqueue_was_cut_short(group: Rota, groups: Grouping) -> None:
+def test_close_ends_a_group_whose_enqueue_was_interrupted(group: Rota, groups: Grouping) -> None:
     groups.add([NewMember(groups.task("a"))], Into("cut-short", groups.opening(then="end")))
     groups.run_one(Done())
     assert group("show", "cut-short", "--json").json["state"] == "open"
@@ -87,7 +87,7 @@ def test_close_lets_a_group_end_whose_enqueue_was_cut_short(group: Rota, groups:
 
 
 @pytest.mark.parametrize("verb", ["show", "cancel", "close"])
-def test_an_unknown_group_and_an_impossible_id_are_told(group: Rota, verb: str) -> None:
+def test_unknown_groups_and_invalid_ids_are_errors(group: Rota, verb: str) -> None:
     unknown = group(verb, "nope")
     assert (unknown.code, unknown.out) == (1, "")
     assert unknown.err == 'rota: error: nothing is known of a group "nope": it ended a minute ago, or never was\n'
@@ -95,7 +95,7 @@ def test_an_unknown_group_and_an_impossible_id_are_told(group: Rota, verb: str) 
 
 
 @pytest.mark.parametrize("verb", ["cancel", "close"])
-def test_what_has_ended_cannot_be_ended_again(group: Rota, groups: Grouping, verb: str) -> None:
+def test_an_ended_group_cannot_be_cancelled_or_closed(group: Rota, groups: Grouping, verb: str) -> None:
     groups.open("nightly", "a")
     groups.run_one(Done())
 

@@ -88,7 +88,7 @@ def test_calls_one_after_another_share_one_connection(client: Client, redis_clie
     assert len(set(connections_of_clients(redis_client)) - before) == 1
 
 
-def test_a_connection_the_server_closed_is_replaced_before_anything_is_sent(
+def test_a_connection_closed_by_the_server_is_replaced_before_sending(
     client: Client, redis_client: "redis.Redis", monkeypatch: pytest.MonkeyPatch
 ) -> None:
     client.enqueue(call("a"))
@@ -98,11 +98,11 @@ def test_a_connection_the_server_closed_is_replaced_before_anything_is_sent(
     sent: list[bytes] = []
     send = Connection.send
 
-    def noting(self: Connection, data: bytes) -> None:
+    def record_and_send(self: Connection, data: bytes) -> None:
         sent.append(data)
         send(self, data)
 
-    monkeypatch.setattr(Connection, "send", noting)
+    monkeypatch.setattr(Connection, "send", record_and_send)
     assert not client.enqueue(call("b")).duplicate
     assert len([data for data in sent if b"EVALSHA" in data]) == 1
 
@@ -140,7 +140,7 @@ def enqueues(store: Store, *ids: str) -> list[ScriptCall[Any]]:
     return [store.enqueue(f"nonce-{task_id}", [NewTask(task_id, "q", body_of(task_id))]) for task_id in ids]
 
 
-def test_a_command_is_carried_out_while_the_next_is_made(client: Client, fleet: Fleet) -> None:
+def test_a_command_is_executed_while_the_next_is_packed(client: Client, fleet: Fleet) -> None:
     client.enqueue(call("before"))  # a server that does not know the script yet carries nothing out
     first, second = enqueues(fleet.store, "a", "b")
 
@@ -168,9 +168,7 @@ def test_an_interruption_between_commands_leaves_no_reply_to_the_next_call(clien
     assert client.enqueue(call("after")).id == "after"
 
 
-def test_a_connection_that_breaks_between_two_commands_leaves_all_of_them_unanswered(
-    client: Client, fleet: Fleet
-) -> None:
+def test_a_connection_lost_between_commands_leaves_all_without_reply(client: Client, fleet: Fleet) -> None:
     client.enqueue(call("before"))
     first, second, third = enqueues(fleet.store, "a", "b", "c")
     with borrowed(client._driver.pool) as connection:
@@ -188,7 +186,7 @@ def test_a_connection_that_breaks_between_two_commands_leaves_all_of_them_unansw
     assert sorted(fleet.lane()) == ["a", "b", "before", "c"]
 
 
-def test_a_late_reply_is_not_taken_for_that_of_a_loaded_script(
+def test_a_late_reply_is_not_matched_to_a_loaded_script(
     client: Client, fleet: Fleet, redis_client: "redis.Redis", monkeypatch: pytest.MonkeyPatch
 ) -> None:
     client.enqueue(call("before"))
@@ -231,7 +229,7 @@ def test_a_client_closed_between_two_commands_mixes_up_no_replies(client: Client
     assert sorted(fleet.lane()) == ["a", "b", "before", "c"]
 
 
-def test_many_are_made_up_for_when_the_connection_breaks_between_two_batches(
+def test_enqueue_many_recovers_from_a_connection_lost_between_batches(
     client: Client, fleet: Fleet, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     client.enqueue(call("before"))
@@ -254,7 +252,7 @@ def test_many_are_made_up_for_when_the_connection_breaks_between_two_batches(
 # One URL, one meaning
 
 
-def where(address: Address) -> dict[str, str]:
+def client_info(address: Address) -> dict[str, str]:
     connection = Connection(address)
     info = connection.execute("CLIENT", "INFO")
     connection.close()
@@ -266,14 +264,14 @@ def fields(info: bytes) -> dict[str, str]:
 
 
 @pytest.mark.parametrize(("user", "credentials"), [("default", ""), ("open", "open@"), ("worker", "worker:s%40crt@")])
-def test_client_and_fleet_understand_a_url_alike(
+def test_client_and_fleet_parse_a_url_the_same_way(
     user: str, credentials: str, server: Server, redis_client: "redis.Redis"
 ) -> None:
     redis_client.acl_setuser("worker", enabled=True, passwords=["+s@crt"], commands=["+@all"], keys=["*"])
     redis_client.acl_setuser("open", enabled=True, nopass=True, commands=["+@all"], keys=["*"])
     tcp = server.url.replace("redis://", f"redis://{credentials}").rpartition("/")[0] + "/3"
     for url in (tcp, f"unix://{credentials}{server.socket_path}?db=3"):
-        ours = where(parse_address(url))
+        ours = client_info(parse_address(url))
         pool = ClientPool(UrlEndpoint(url), 5.0)
         with borrowed(pool) as connection:
             theirs = fields(connection.execute(command((pack(("CLIENT", "INFO")),))))

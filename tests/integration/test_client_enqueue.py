@@ -80,7 +80,7 @@ class TestDeclaredTasks:
         assert lane == [handle.id for handle in handles]
         assert body(fleet, lane[1202]) == [lane[1202], "images", "resize", [1202]]
 
-    def test_none_of_many_is_sent_when_one_does_not_fit(self, fleet: Fleet) -> None:
+    def test_no_task_is_sent_if_one_call_is_invalid(self, fleet: Fleet) -> None:
         resize = declare()
         with pytest.raises(rota.InvalidArguments):
             rota.enqueue_many([resize.call(1), rota.Call("resize", args=["a", "b"])])
@@ -94,7 +94,7 @@ class TestDeclaredTasks:
         assert rota.status(handle.id).state == "cancelled"
         assert fleet.redis.hget(fleet.keys.tasks, handle.id) in (None, "")
 
-    def test_enqueueing_nothing_is_no_call(self) -> None:
+    def test_enqueueing_no_calls_returns_no_handles(self) -> None:
         assert rota.enqueue_many([]) == []
 
     def test_an_async_task_is_enqueued_like_any_other(self, fleet: Fleet) -> None:
@@ -105,7 +105,7 @@ class TestDeclaredTasks:
         handle = fetch.enqueue("https://example.org")
         assert fleet.lane("default") == [handle.id]
 
-    def test_a_unique_task_is_there_once_and_the_handle_names_it(self, fleet: Fleet) -> None:
+    def test_a_duplicate_handle_has_the_id_of_the_unique_task(self, fleet: Fleet) -> None:
         @rota.task(name="refresh", unique=True)
         def refresh(user_id: int) -> None: ...
 
@@ -143,7 +143,7 @@ class TestByName:
         by_call = client.enqueue(rota.Call("resize", args=[8], queue="images"))
         assert fleet.lane("images") == ["r-7", by_call.id]
 
-    def test_a_live_id_is_not_replaced_and_the_handle_is_a_duplicate(self, client: Client, fleet: Fleet) -> None:
+    def test_enqueueing_a_live_id_returns_a_duplicate_handle(self, client: Client, fleet: Fleet) -> None:
         first = client.enqueue("resize", args=[1], queue="images", id="r-1")
         second = client.enqueue("resize", args=[2], queue="images", id="r-1")
         assert (first.duplicate, second.duplicate, second.id) == (False, True, "r-1")
@@ -153,7 +153,7 @@ class TestByName:
         with pytest.raises(TypeError, match="give them where it is made"):
             client.enqueue(rota.Call("resize", queue="images"), delay=5)  # type: ignore[call-overload]  # the claim
 
-    def test_nothing_is_sent_for_what_is_refused(self, client: Client, fleet: Fleet) -> None:
+    def test_refused_calls_send_nothing(self, client: Client, fleet: Fleet) -> None:
         for error, name, options in (
             (rota.InvalidName, "resize", {"queue": "a b"}),
             (rota.InvalidName, "re{size}", {"queue": "images"}),
@@ -179,7 +179,7 @@ def test_threads_share_a_client(client: Client, fleet: Fleet) -> None:
     assert len(set(fleet.lane())) == 200
 
 
-def test_a_forked_child_has_connections_of_its_own(client: Client, fleet: Fleet) -> None:
+def test_a_forked_child_has_its_own_connections(client: Client, fleet: Fleet) -> None:
     client.enqueue("work", queue="q", id="before")
     child = os.fork()
     if not child:
@@ -196,7 +196,7 @@ def test_a_forked_child_has_connections_of_its_own(client: Client, fleet: Fleet)
     assert len(fleet.lane()) == 101
 
 
-def test_an_unserved_queue_is_warned_of_once_at_the_callers_line(client: Client, fleet: Fleet) -> None:
+def test_an_unserved_queue_warns_once_at_the_line_of_the_caller(client: Client, fleet: Fleet) -> None:
     fleet.run(fleet.store.announce("node", b"{}", 60_000, ["served"]))
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
@@ -211,9 +211,7 @@ def test_an_unserved_queue_is_warned_of_once_at_the_callers_line(client: Client,
     assert len(fleet.lane("nobody")) == 2
 
 
-def test_a_namespace_in_which_no_fleet_was_ever_seen_is_warned_of_once(
-    server: Server, fleet: Fleet, namespace: str
-) -> None:
+def test_a_namespace_without_any_fleet_warns_once(server: Server, fleet: Fleet, namespace: str) -> None:
     """With a fleet that is only away nobody is warned, as nobody is of one that is stopped for a moment."""
     with Client(server.url, f"{namespace}-typo") as typo, warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")

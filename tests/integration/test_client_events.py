@@ -23,13 +23,13 @@ KEPT = 1000
 Q = one_tier("q")
 
 
-def want_events(fleet: Fleet) -> None:
+def enable_events(fleet: Fleet) -> None:
     fleet.run(fleet.store.announce("node", b"{}", 60_000, ["q"], Announced(events=KEPT)))
 
 
 @pytest.fixture
 def followed(fleet: Fleet) -> Fleet:
-    want_events(fleet)
+    enable_events(fleet)
     return fleet
 
 
@@ -38,7 +38,7 @@ def ids(client: Client, after: str | None = "0", **wanted: str) -> list[str]:
     return [event.task_id for event in client.events(after, timeout=0, **wanted)]
 
 
-def test_kept_events_come_in_order_and_then_new_ones(followed: Fleet, client: Client) -> None:
+def test_stored_events_come_in_order_before_new_ones(followed: Fleet, client: Client) -> None:
     for start in (0, 350):  # more than a page
         followed.push(*(f"a{number}" for number in range(start, start + 350)))
     with client.events("0", timeout=30) as events:
@@ -55,7 +55,7 @@ def test_without_a_position_only_later_events_are_returned(followed: Fleet, clie
         assert next(events).task_id == "after"
 
 
-def test_one_reader_goes_on_where_another_one_stopped(followed: Fleet, client: Client) -> None:
+def test_a_reader_can_continue_at_the_position_of_another(followed: Fleet, client: Client) -> None:
     followed.push("a", "b", "c")
     with client.events("0") as events:
         assert [next(events).task_id for _ in range(2)] == ["a", "b"]
@@ -63,7 +63,7 @@ def test_one_reader_goes_on_where_another_one_stopped(followed: Fleet, client: C
     assert ids(client, position) == ["c"]
 
 
-def test_the_position_of_a_reader_moves_past_events_it_does_not_return(followed: Fleet, client: Client) -> None:
+def test_the_position_moves_past_filtered_events(followed: Fleet, client: Client) -> None:
     followed.push("mine")
     followed.push("other", queue="elsewhere")
     with client.events("0", queue="q", timeout=0) as events:
@@ -71,7 +71,7 @@ def test_the_position_of_a_reader_moves_past_events_it_does_not_return(followed:
         assert ids(client, events.position) == []
 
 
-def test_events_of_one_queue_or_one_task_can_be_had(followed: Fleet, client: Client) -> None:
+def test_events_can_be_filtered_by_queue_and_task(followed: Fleet, client: Client) -> None:
     followed.push("a")
     followed.push("b", queue="elsewhere")
     followed.enqueue(NewTask("c", "q", b'["c","q","other",[]]'))
@@ -88,7 +88,7 @@ def test_iteration_ends_after_its_timeout_without_events(followed: Fleet, client
 def test_without_event_writers_the_error_explains_how_to_enable_them(fleet: Fleet, client: Client) -> None:
     with pytest.raises(rota.EventsOff, match="enabled = true"):
         client.events()
-    want_events(fleet)
+    enable_events(fleet)
     fleet.push("a")
     fleet.run(fleet.store.announce("node", b"{}", 60_000, []))
     assert ids(client) == ["a"]  # what is kept can be had
@@ -109,12 +109,12 @@ def test_an_invalid_position_is_refused(client: Client, place: str) -> None:
 
 
 @pytest.mark.parametrize("chosen", [{"queue": "q-delayed"}, {"queue": ""}, {"task": "a b"}])
-def test_a_name_that_no_event_can_have_is_refused(client: Client, chosen: dict[str, Any]) -> None:
+def test_invalid_queue_and_task_names_are_refused(client: Client, chosen: dict[str, Any]) -> None:
     with pytest.raises(rota.InvalidName):
         client.events("0", **chosen)
 
 
-def test_a_forked_child_goes_on_by_a_connection_of_its_own(followed: Fleet, client: Client) -> None:
+def test_a_forked_child_continues_over_its_own_connection(followed: Fleet, client: Client) -> None:
     followed.push("a", "b")
     reader = client.events("0", timeout=0)
     assert next(reader).task_id == "a"
@@ -156,9 +156,7 @@ def test_a_position_beyond_the_stream_raises_events_lost(followed: Fleet, client
         assert [event.task_id for event in events] == ["b"]
 
 
-def test_a_reader_goes_on_through_a_connection_that_is_killed(
-    followed: Fleet, namespace: str, link: FaultyLink
-) -> None:
+def test_a_reader_continues_after_its_connection_is_killed(followed: Fleet, namespace: str, link: FaultyLink) -> None:
     with rota.Client(link.url, namespace) as client, client.events(timeout=30) as events:
         for number in range(3):
             link.cut()
@@ -183,7 +181,7 @@ def test_a_reader_waits_out_an_outage_and_misses_nothing(followed: Fleet, namesp
         healing.result()
 
 
-def test_an_outage_longer_than_the_time_to_wait_is_an_error(followed: Fleet, namespace: str, link: FaultyLink) -> None:
+def test_an_outage_longer_than_the_timeout_is_an_error(followed: Fleet, namespace: str, link: FaultyLink) -> None:
     followed.push("a")
     with rota.Client(link.url, namespace) as client, client.events(timeout=0.2) as events:
         link.refuse()
@@ -195,12 +193,12 @@ def test_an_outage_longer_than_the_time_to_wait_is_an_error(followed: Fleet, nam
         assert next(events).task_id == "b"
 
 
-def test_a_reader_goes_on_after_the_server_was_killed_and_started_again(server: Server, tmp_path: Path) -> None:
+def test_a_reader_continues_after_a_restart_of_the_server(server: Server, tmp_path: Path) -> None:
     own = Server(server.binary, tmp_path, appendonly="yes", appendfsync="always").start()
     with ExitStack() as stack:
         stack.callback(own.stop)
         fleet = stack.enter_context(closing(Fleet(own, "restarted")))
-        want_events(fleet)
+        enable_events(fleet)
         events = stack.enter_context(stack.enter_context(rota.Client(own.url, "restarted")).events(timeout=30))
         fleet.push("a")
         assert next(events).event == "enqueued"

@@ -87,7 +87,7 @@ REFUSALS = {
 
 
 @pytest.mark.parametrize("refusal", REFUSALS)
-def test_a_server_that_refuses_has_not_taken_the_task(refusal: str) -> None:
+def test_a_refusal_of_the_server_raises_unavailable(refusal: str) -> None:
     with refusing_server(refusal) as url, Client(url) as client:
         with pytest.raises(rota.Unavailable) as caught:
             client.enqueue(call("a"))
@@ -137,7 +137,7 @@ def records(fleet: Fleet) -> list[str]:
     return list(fleet.redis.scan_iter(match=fleet.keys.sent("*")))
 
 
-def test_a_lost_reply_is_made_up_for_with_the_same_nonce(client: Client, link: FaultyLink, fleet: Fleet) -> None:
+def test_a_lost_reply_is_recovered_with_the_same_nonce(client: Client, link: FaultyLink, fleet: Fleet) -> None:
     client.enqueue(call("first"))  # the name of its task is checked once
     before = link.requests
     link.lose_replies(1)
@@ -208,7 +208,7 @@ def test_silence_is_treated_as_loss(client: Client, link: FaultyLink, fleet: Fle
         client.enqueue(call("b"))
 
 
-def test_many_name_those_accepted_and_those_in_doubt(
+def test_the_error_lists_accepted_and_uncertain_ids(
     client: Client, link: FaultyLink, fleet: Fleet, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     ids = tuple(f"t-{number}" for number in range(8 * BATCH + 100))  # a round of 4,000, then one of one batch
@@ -259,7 +259,9 @@ def test_repeat_adds_nothing_even_when_the_first_copy_has_ended(client: Client, 
     assert fleet.lane() == ["a", "b"]
 
 
-def test_repeat_enqueues_what_never_arrived(client: Client, fleet: Fleet, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_repeat_enqueues_a_call_that_never_arrived(
+    client: Client, fleet: Fleet, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def lose(asked: Exchange[T]) -> list[Reply[T]]:
         return [NotReplied("the way there was cut") for _ in asked.commands]
 
@@ -282,7 +284,7 @@ def test_a_repeat_without_a_reply_is_uncertain_again(client: Client, link: Fault
     assert fleet.lane() == ["a"]
 
 
-def test_a_repeat_the_server_might_not_know_any_more_is_not_sent(
+def test_a_repeat_that_is_too_late_is_not_sent(
     client: Client, link: FaultyLink, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     doubt = uncertain(client, link, "a")
@@ -300,7 +302,7 @@ def test_an_uncertain_error_survives_pickling_without_its_repeat(client: Client,
         doubt.repeat()
 
 
-def test_a_restarted_server_is_found_again(tmp_path_factory: pytest.TempPathFactory, server: Server) -> None:
+def test_a_client_reconnects_to_a_restarted_server(tmp_path_factory: pytest.TempPathFactory, server: Server) -> None:
     own = Server(server.binary, tmp_path_factory.mktemp("own"), appendonly="yes", appendfsync="always").start()
     try:
         with Client(own.url, "restarted") as client:

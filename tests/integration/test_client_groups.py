@@ -78,7 +78,7 @@ def numbers(fleet: Fleet) -> list[int]:
 
 
 class TestChains:
-    def test_each_is_enqueued_when_the_one_before_is_done(self, client: Client, take: Take) -> None:
+    def test_each_task_is_enqueued_when_the_previous_one_is_done(self, client: Client, take: Take) -> None:
         handle = client.enqueue(rota.chain(call("a", 1), call("b", 2), call("c", 3)))
         assert (len(handle.ids), handle.id, handle.duplicate) == (3, handle.ids[0], False)
         assert (handle.status().id, handle.status().state) == (handle.ids[0], "ready")
@@ -98,7 +98,7 @@ class TestChains:
         assert (dead.wait(5).id, dead.wait(5).state) == (dead.id, "dead")
         assert client.status(dead.ids[1]).state == "unknown"
 
-    def test_a_wait_has_one_timeout_for_all(self, client: Client) -> None:
+    def test_a_wait_has_one_timeout_for_the_whole_chain(self, client: Client) -> None:
         with pytest.raises(rota.WaitTimeout):
             client.enqueue(rota.chain(call("a"), call("b"))).wait(timeout=0.01)
 
@@ -108,7 +108,7 @@ class TestChains:
         handle = client.enqueue(chain)
         assert (handle.ids, handle.duplicate, fleet.lane("default")) == (("a",), True, ["a"])
 
-    def test_a_delay_counts_from_the_end_of_the_one_before(self, client: Client, take: Take) -> None:
+    def test_a_delay_counts_from_the_end_of_the_previous_task(self, client: Client, take: Take) -> None:
         handle = client.enqueue(rota.chain(call("a"), call("b", delay=60)))
         take(1)
         assert handle.status().state == "scheduled"
@@ -139,18 +139,18 @@ class TestGroups:
         assert take(1) == ["then"]
         assert client.wait(ended.followed_by, 5).state == "done"
 
-    def test_a_dead_member_chooses_on_dead(self, client: Client, take: Take) -> None:
+    def test_on_dead_is_enqueued_after_a_dead_member(self, client: Client, take: Take) -> None:
         handle = client.enqueue(rota.group([call("a"), call("b")], then=call("then"), on_dead=call("sorry")))
         take(1, "dead", "why")
         take(1)
         assert (handle.wait(5).dead, handle.wait(5).done) == (1, 1)
         assert take(1) == ["sorry"]
 
-    def test_one_without_members_ends_at_once(self, client: Client, take: Take) -> None:
+    def test_a_group_without_members_ends_at_once(self, client: Client, take: Take) -> None:
         assert client.enqueue(rota.group([], then=call("then"))).wait(5).total == 0
         assert take(1) == ["then"]
 
-    def test_members_add_members_until_it_has_ended(self, client: Client, take: Take) -> None:
+    def test_members_can_be_added_until_the_group_ends(self, client: Client, take: Take) -> None:
         handle = client.enqueue(rota.group([call("a")], then=call("then")))
         added = client.group(handle.id).add([call("b"), rota.chain(call("c"), call("d"))])
         assert [type(each) for each in added] == [rota.Handle, rota.ChainHandle]
@@ -158,7 +158,7 @@ class TestGroups:
         with pytest.raises(rota.GroupEnded, match=rf"group {handle.id} .*takes no more members: 0 of 1 were added"):
             handle.add([call("late")])
 
-    def test_cancelled_it_ends_and_nothing_follows(self, client: Client, fleet: Fleet) -> None:
+    def test_a_cancelled_group_ends_and_nothing_follows(self, client: Client, fleet: Fleet) -> None:
         handle = client.enqueue(rota.group([call("a"), call("b")], then=call("then")))
         assert (handle.cancel(), handle.cancel()) == (True, False)
         ended = handle.wait(5)
@@ -167,22 +167,22 @@ class TestGroups:
         with pytest.raises(rota.GroupEnded):
             handle.add([call("late")])
 
-    def test_each_command_of_a_cancel_has_all_the_time_of_a_call(
+    def test_each_command_of_a_cancel_has_the_full_timeout(
         self, client: Client, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         handle = client.enqueue(rota.group([call("a"), call("b")]))
         exchange = client._driver.pool.exchange
         deadlines: list[float] = []
 
-        def noting(asked: Exchange[Any]) -> list[Reply[Any]]:
+        def record_deadline(asked: Exchange[Any]) -> list[Reply[Any]]:
             deadlines.append(asked.deadline)
             return exchange(asked)
 
-        monkeypatch.setattr(client._driver.pool, "exchange", noting)
+        monkeypatch.setattr(client._driver.pool, "exchange", record_deadline)
         assert handle.cancel()
         assert len(set(deadlines)) == 3
 
-    def test_a_group_that_never_was_is_unknown(self, client: Client) -> None:
+    def test_a_group_that_never_existed_is_unknown(self, client: Client) -> None:
         handle = client.group("nobody")
         assert (handle.status().state, handle.wait(5).state, handle.cancel()) == ("unknown", "unknown", False)
 
@@ -234,7 +234,7 @@ class TestGroups:
             with pytest.raises(rota.GroupEnded, match="0 of 1 were added"):
                 caught.value.repeat()
 
-    def test_repeated_after_it_ended_and_was_forgotten_no_member_comes_twice(
+    def test_repeating_a_forgotten_group_adds_no_member_twice(
         self, server: Server, namespace: str, fleet: Fleet, take: Take
     ) -> None:
         with FaultyLink(server.port) as link, Client(link.url, namespace, timeout_seconds=PATIENCE) as client:
@@ -247,7 +247,9 @@ class TestGroups:
             [repeated] = caught.value.repeat()
         assert (repeated.id, fleet.lane("default")) == ("g", [])
 
-    def test_a_commit_sends_it(self, server: Server, namespace: str, client: Client, take: Take) -> None:
+    def test_groups_and_chains_are_sent_by_the_commit(
+        self, server: Server, namespace: str, client: Client, take: Take
+    ) -> None:
         callbacks: list[Callable[[], None]] = []
         group = client.enqueue(rota.group([call("a")], then=call("then")), on_commit=callbacks.append)
         waiting = Client(server.url, namespace, on_commit=callbacks.append)
@@ -259,7 +261,7 @@ class TestGroups:
         assert take(4) == ["a", "b", "then", "c"]
         waiting.close()
 
-    def test_where_no_fleet_serves_them_it_warns(self, server: Server, namespace: str) -> None:
+    def test_a_group_in_an_unseen_namespace_warns(self, server: Server, namespace: str) -> None:
         with Client(server.url, f"{namespace}-unseen") as client, pytest.warns(rota.UnseenNamespace):
             client.enqueue(rota.group([call("a")]))
 
@@ -302,7 +304,7 @@ class TestMap:
         assert (handle.duplicate, handle.status().state, handle.status().total) == (False, "closed", 400)
         assert numbers(fleet) == list(range(400))
 
-    def test_the_same_items_once_more_add_nothing(self, client: Client, take: Take) -> None:
+    def test_mapping_the_same_items_again_adds_nothing(self, client: Client, take: Take) -> None:
         client.map(work, range(3), id="m")
         assert client.map(work, range(3), id="m").status().total == 3
         assert client.map(work, range(3), id="m").duplicate
@@ -311,7 +313,7 @@ class TestMap:
         with pytest.raises(rota.GroupEnded, match="3 items were accepted, and there are more"):
             client.map(work, range(4), id="m")
 
-    def test_a_cancelled_group_takes_no_more(self, client: Client) -> None:
+    def test_a_cancelled_map_accepts_no_more_items(self, client: Client) -> None:
         def items() -> Iterator[int]:
             yield from range(10)
             client.group("m").cancel()
@@ -323,7 +325,7 @@ class TestMap:
             client.map(work, range(10), id="m")
 
     @pytest.mark.parametrize("lost", [1, 2, 3])
-    def test_lost_replies_lose_and_double_no_item(
+    def test_lost_replies_neither_lose_nor_duplicate_items(
         self, server: Server, namespace: str, fleet: Fleet, lost: int
     ) -> None:
         with FaultyLink(server.port) as link, Client(link.url, namespace, timeout_seconds=PATIENCE) as client:
@@ -365,12 +367,12 @@ class TestMap:
         )
         assert (len(handles), told) == (4500, [(4000, 4500), (4500, 4500)])
 
-    def test_a_bar_is_drawn(self, client: Client, capsys: pytest.CaptureFixture[str]) -> None:
+    def test_a_progress_bar_is_drawn(self, client: Client, capsys: pytest.CaptureFixture[str]) -> None:
         client.map(work, range(3), progress=True)
         assert "3/3" in capsys.readouterr().err
 
 
-def test_the_client_for_asyncio_does_the_same(server: Server, namespace: str, client: Client) -> None:
+def test_the_asyncio_client_has_chains_groups_and_maps(server: Server, namespace: str, client: Client) -> None:
     async def program(consuming: ExitStack) -> list[int]:
         async with rota.AsyncClient(server.url, namespace) as other:
             chain = await other.enqueue(rota.chain(call("work", 1), call("work", 2)))
@@ -392,7 +394,7 @@ def test_the_client_for_asyncio_does_the_same(server: Server, namespace: str, cl
     assert sorted(taken) == [*range(1, 9), *range(10, 41)]
 
 
-def test_awaited_a_cancel_ends_all_members(server: Server, namespace: str) -> None:
+def test_an_async_cancel_ends_all_members(server: Server, namespace: str) -> None:
     async def program() -> None:
         async with rota.AsyncClient(server.url, namespace) as client:
             group = await client.enqueue(rota.group([call("a"), call("b")], then=call("then")))
@@ -403,7 +405,7 @@ def test_awaited_a_cancel_ends_all_members(server: Server, namespace: str) -> No
     asyncio.run(program())
 
 
-def test_awaited_and_in_doubt_a_group_is_repeated_exactly(server: Server, namespace: str, fleet: Fleet) -> None:
+def test_an_uncertain_async_group_is_repeated_exactly(server: Server, namespace: str, fleet: Fleet) -> None:
     async def program(link: FaultyLink) -> None:
         async with rota.AsyncClient(link.url, namespace, timeout_seconds=PATIENCE) as client:
             await client.enqueue(rota.group([], id="warm"))
@@ -419,7 +421,7 @@ def test_awaited_and_in_doubt_a_group_is_repeated_exactly(server: Server, namesp
     assert len(fleet.lane("default")) == 2
 
 
-def test_awaited_where_a_transaction_is_open_they_are_refused(server: Server, namespace: str, fleet: Fleet) -> None:
+def test_an_async_chain_is_refused_in_a_transaction(server: Server, namespace: str, fleet: Fleet) -> None:
     async def program() -> None:
         async with rota.AsyncClient(server.url, namespace, on_commit=lambda _callback: None) as client:
             with pytest.raises(RuntimeError, match="a transaction is open"):
@@ -429,7 +431,7 @@ def test_awaited_where_a_transaction_is_open_they_are_refused(server: Server, na
     assert fleet.lane("default") == []
 
 
-def test_a_map_where_a_transaction_is_open_is_refused(server: Server, namespace: str, fleet: Fleet) -> None:
+def test_a_map_is_refused_in_a_transaction(server: Server, namespace: str, fleet: Fleet) -> None:
     with (
         Client(server.url, namespace, on_commit=lambda _callback: None) as client,
         pytest.raises(RuntimeError, match=r"a transaction is open, and map\(\) starts at once"),

@@ -60,7 +60,7 @@ def test_all_queues_are_read_in_turn_up_to_the_limit(client: Client, fleet: Flee
     assert client.peek("nobody") == client.peek(state="running") == client.peek("q", "dead") == []
 
 
-def test_a_search_for_few_among_many_ends(client: Client, fleet: Fleet) -> None:
+def test_a_search_for_rare_tasks_is_bounded(client: Client, fleet: Fleet) -> None:
     push(fleet, MOST_SEARCHED + 2 * BATCH, "many")
     push(fleet, 1, "few")
     found = follow(fleet.run, find(fleet.store, WantedTasks(State.READY, "q", "few")))

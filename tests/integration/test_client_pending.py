@@ -29,7 +29,7 @@ def link(task_id: str) -> rota.Call[Any]:
     return rota.Call("work", (task_id,), queue="default", id=task_id, result_ttl=60)
 
 
-def test_a_pending_task_names_what_it_follows(client: Client) -> None:
+def test_a_pending_task_shows_which_task_or_group_it_follows(client: Client) -> None:
     client.enqueue(rota.chain(link("one"), link("two"), link("three")))
     client.enqueue(rota.group([rota.chain(link("a"), link("b"))], then=link("last"), on_dead=link("sorry"), id="g"))
     told = {each: client.status(each) for each in ("two", "three", "b", "last", "sorry")}
@@ -72,7 +72,7 @@ def test_a_wait_for_a_pending_task_lasts_until_its_own_end(
         assert waiting.result(timeout=30) == ["done", "done"]
 
 
-def test_a_wait_for_a_task_whose_chain_ended_before_it_returns_unknown(client: Client, fleet: Fleet) -> None:
+def test_a_wait_for_a_dropped_chain_task_returns_unknown(client: Client, fleet: Fleet) -> None:
     client.enqueue(rota.chain(link("one"), link("two")))
     with ThreadPoolExecutor(1) as pool:
         waiting = pool.submit(client.wait, "two", 30)

@@ -67,7 +67,7 @@ def test_a_schedule_is_put_shown_changed_and_removed(client: Client, report: rot
     assert client.schedules.get("nightly") is None
 
 
-def test_all_schedules_are_listed_however_many_there_are(client: Client) -> None:
+def test_more_than_500_schedules_are_all_listed(client: Client) -> None:
     for number in range(501):
         client.schedules.put(f"s{number}", "t", rota.Every(60 + number, queue="q"))
 
@@ -95,7 +95,7 @@ def test_a_paused_schedule_is_marked_and_has_no_next_occurrence(client: Client) 
     assert resumed.next_at is not None
 
 
-def test_run_now_enqueues_one_more_and_not_beside_one_that_has_not_ended(client: Client, fleet: Fleet) -> None:
+def test_run_now_enqueues_unless_an_earlier_run_has_not_ended(client: Client, fleet: Fleet) -> None:
     client.schedules.put("nightly", "report", NIGHTLY)
     client.schedules.pause("nightly")
 

@@ -109,7 +109,7 @@ def test_the_status_of_a_purged_task_is_cancelled_with_the_reason(client: Client
         "\n!1 done 1 -\na q z 1 1 0 0 0 0 -\n 0 0 0 -",
     ],
 )
-def test_a_foreign_text_in_the_memory_of_ends_is_no_status(client: Client, fleet: Fleet, text: str) -> None:
+def test_a_foreign_end_record_is_reported_as_unknown(client: Client, fleet: Fleet, text: str) -> None:
     fleet.redis.set(fleet.keys.ends, text)
     status = client.status("a")
     assert status.state is State.UNKNOWN
@@ -154,7 +154,7 @@ def test_a_waiting_task_is_cancelled_and_never_claimed(client: Client, fleet: Fl
     assert fleet.claim(fleet.register(), SERVING) == []
 
 
-def test_a_running_task_is_marked(client: Client, fleet: Fleet) -> None:
+def test_a_cancelled_running_task_is_marked(client: Client, fleet: Fleet) -> None:
     client.enqueue("work", queue="q", id="a")
     owner = fleet.register()
     assert fleet.claim(owner, SERVING) == ["a"]

@@ -23,7 +23,7 @@ def fleet_with(fleet: Fleet, *names: str, node: str = "node") -> None:
 
 
 @contextmanager
-def warned() -> Iterator[list[str]]:
+def recorded_warnings() -> Iterator[list[str]]:
     """The warnings of a block, with their category."""
     told: list[str] = []
     with warnings.catch_warnings(record=True) as caught:
@@ -33,9 +33,9 @@ def warned() -> Iterator[list[str]]:
     assert {each.filename for each in caught} <= {__file__}, "it names another line than that of the application"
 
 
-def test_a_name_that_no_fleet_declares_is_warned_of_once(client: Client, fleet: Fleet) -> None:
+def test_an_undeclared_task_name_warns_once(client: Client, fleet: Fleet) -> None:
     fleet_with(fleet, "resize", "charge")
-    with warned() as told:
+    with recorded_warnings() as told:
         for name in ("resize", "resiz", "resiz", "wholly-other"):
             client.enqueue(name, queue="default")
         client.enqueue_many([rota.Call("charg", queue="default")])
@@ -48,7 +48,7 @@ def test_a_name_that_no_fleet_declares_is_warned_of_once(client: Client, fleet: 
     assert len(fleet.lane("default")) == 6, "a warning refuses nothing"
 
 
-def test_on_asyncio_it_is_warned_of_too(server: Server, namespace: str, fleet: Fleet) -> None:
+def test_an_undeclared_task_name_warns_on_asyncio(server: Server, namespace: str, fleet: Fleet) -> None:
     fleet_with(fleet, "resize")
 
     async def program() -> None:
@@ -56,7 +56,7 @@ def test_on_asyncio_it_is_warned_of_too(server: Server, namespace: str, fleet: F
             await client.enqueue("resiz", queue="default")
             await client.enqueue("resize", queue="default")
 
-    with warned() as told:
+    with recorded_warnings() as told:
         asyncio.run(program())
     assert ["UnknownTask" in each for each in told] == [True]
 
@@ -64,7 +64,7 @@ def test_on_asyncio_it_is_warned_of_too(server: Server, namespace: str, fleet: F
 def test_no_warning_if_the_known_tasks_cannot_be_determined(
     client: Client, server: Server, namespace: str, fleet: Fleet
 ) -> None:
-    with warned() as told:
+    with recorded_warnings() as told:
         client.enqueue("before-any-fleet", queue="default")
         fleet_with(fleet, "resize")
         fleet_with(fleet, *map(str, range(MOST_TASKS + 1)), node="large")
@@ -75,7 +75,7 @@ def test_no_warning_if_the_known_tasks_cannot_be_determined(
     assert told == []
 
 
-def test_a_task_of_the_main_module_is_warned_of_unless_the_fleet_imports_that_module(
+def test_a_main_module_task_warns_unless_the_fleet_has_it(
     client: Client, fleet: Fleet, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def resize() -> None: ...
@@ -87,13 +87,13 @@ def test_a_task_of_the_main_module_is_warned_of_unless_the_fleet_imports_that_mo
         function.__module__ = "__main__"
         rota.task(name=function.__name__)(function)
     fleet_with(fleet, "resize")
-    with warned() as told:
+    with recorded_warnings() as told:
         client.enqueue(rota.Call("resize"))
         client.enqueue(rota.Call("hello"))
     assert ["named 'hello'" in each for each in told] == [True]
 
 
-def test_a_module_that_is_reloaded_declares_its_tasks_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_reloaded_module_can_declare_its_tasks_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(default_registry, "_tasks", {})
     monkeypatch.syspath_prepend(str(tmp_path))
     monkeypatch.setattr(sys, "dont_write_bytecode", True)

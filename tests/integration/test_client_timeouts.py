@@ -45,7 +45,7 @@ def at_once(names: Iterable[str], act: Callable[[str], None]) -> None:
 
 
 @ON_ONE_SERVER
-def test_server_silent_at_the_greeting(link: FaultyLink, namespace: str) -> None:
+def test_a_server_silent_at_the_greeting_times_out(link: FaultyLink, namespace: str) -> None:
     link.silence(replies=True)
     url = link.url.replace("redis://", "redis://default:secret@")
 
@@ -58,7 +58,7 @@ def test_server_silent_at_the_greeting(link: FaultyLink, namespace: str) -> None
 
 
 @ON_ONE_SERVER
-def test_server_silent_at_the_first_command(link: FaultyLink, namespace: str) -> None:
+def test_a_server_silent_at_the_first_command_times_out(link: FaultyLink, namespace: str) -> None:
     names = [name for name in CALLS if name != "events"]
     with ExitStack() as stack:
         clients = {
@@ -76,7 +76,7 @@ def test_server_silent_at_the_first_command(link: FaultyLink, namespace: str) ->
 
 
 @ON_ONE_SERVER
-def test_server_silent_at_the_second_command(link: FaultyLink, namespace: str) -> None:
+def test_a_server_silent_at_the_second_command_times_out(link: FaultyLink, namespace: str) -> None:
     with Client(link.url, namespace, timeout_seconds=TIMEOUT_SECONDS) as client:
         client.enqueue("work", queue="q")
         link.lose_replies(2, cut=False)
@@ -88,7 +88,7 @@ def test_server_silent_at_the_second_command(link: FaultyLink, namespace: str) -
 
 
 @ON_ONE_SERVER
-def test_server_silent_between_the_commands_of_one_call(link: FaultyLink, namespace: str) -> None:
+def test_a_server_slow_between_commands_of_one_call_times_out(link: FaultyLink, namespace: str) -> None:
     with Client(link.url, namespace, timeout_seconds=TIMEOUT_SECONDS) as client:
         client.enqueue_many([rota.Call("work", queue=f"q{number}") for number in range(9)])
         client.peek()  # asks for the queues, and then in each of them
@@ -97,7 +97,7 @@ def test_server_silent_between_the_commands_of_one_call(link: FaultyLink, namesp
             client.peek()
 
 
-def test_server_silent_before_it_accepts_a_connection(namespace: str) -> None:
+def test_a_server_that_accepts_no_connection_times_out(namespace: str) -> None:
     with socket.create_server(("127.0.0.1", 0), backlog=0) as deaf:
         place = deaf.getsockname()
         with socket.create_connection(place):  # the next one is not even accepted
@@ -110,7 +110,7 @@ def test_server_silent_before_it_accepts_a_connection(namespace: str) -> None:
                 client.enqueue("work", queue="q")
 
 
-def test_silent_sentinels(namespace: str) -> None:
+def test_silent_sentinels_time_out(namespace: str) -> None:
     with socket.create_server(("127.0.0.1", 0)) as deaf:
         port = deaf.getsockname()[1]
         url = f"redis+sentinel://127.0.0.1:{port},127.0.0.1:{port}/main"

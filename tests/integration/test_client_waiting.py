@@ -30,7 +30,7 @@ MANY = 500
 SERVING = one_tier("q")
 RESULT = Done(b'{"sum":7}', 60_000)
 
-Asking = Callable[..., "Future[Any]"]
+InThread = Callable[..., "Future[Any]"]
 
 
 @pytest.fixture(autouse=True)
@@ -39,15 +39,15 @@ def _wakes_only(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(waits, "QUERY_ALL_SECONDS", 1000.0)
 
 
-@pytest.fixture(name="ask")
-def _ask(client: Client) -> Iterator[Asking]:
+@pytest.fixture(name="in_thread")
+def _in_thread(client: Client) -> Iterator[InThread]:
     """Calls something in a thread of its own; the client is closed before these are waited for."""
     with ThreadPoolExecutor(MANY) as pool:
         yield pool.submit
         client.close()
 
 
-def until_noted(fleet: Fleet, count: int = 1) -> None:
+def until_registered(fleet: Fleet, count: int = 1) -> None:
     """Wait until the server knows that so many tasks are waited for."""
     until(lambda: fleet.redis.hlen(fleet.keys.waiters) == count, f"{count} tasks that somebody waits for")
 
@@ -74,74 +74,76 @@ class TestEnds:
         ],
         ids=lambda value: str(value) if isinstance(value, State) else "",
     )
-    def test_an_outcome_of_its_run(
-        self, client: Client, fleet: Fleet, ask: Asking, outcome: Outcome, state: State
+    def test_an_outcome_ends_the_wait(
+        self, client: Client, fleet: Fleet, in_thread: InThread, outcome: Outcome, state: State
     ) -> None:
         owner, claim = fleet.claimed("a")
-        asked = ask(client.wait, "a", SECONDS)
-        until_noted(fleet)
+        asked = in_thread(client.wait, "a", SECONDS)
+        until_registered(fleet)
         fleet.turn(owner, SERVING, (claim, outcome), limit=0)
         assert asked.result(SECONDS).state is state
         assert fleet.redis.hlen(fleet.keys.waiters) == 0
 
     @pytest.mark.parametrize("delay", ["", "+600000000"], ids=["ready", "scheduled"])
-    def test_a_cancellation_while_it_waits(self, client: Client, fleet: Fleet, ask: Asking, delay: str) -> None:
+    def test_a_cancellation_of_a_waiting_task_ends_the_wait(
+        self, client: Client, fleet: Fleet, in_thread: InThread, delay: str
+    ) -> None:
         fleet.push("a", due=delay)
-        asked = ask(client.wait, "a", SECONDS)
-        until_noted(fleet)
+        asked = in_thread(client.wait, "a", SECONDS)
+        until_registered(fleet)
         client.cancel("a")
         assert asked.result(SECONDS).state is State.CANCELLED
 
-    def test_a_cancellation_while_it_runs_ends_the_wait_when_it_has_ended(
-        self, client: Client, fleet: Fleet, ask: Asking
+    def test_a_cancelled_running_task_ends_the_wait_at_its_end(
+        self, client: Client, fleet: Fleet, in_thread: InThread
     ) -> None:
         owner, claim = fleet.claimed("a")
-        asked = ask(client.wait, "a", SECONDS)
-        until_noted(fleet)
+        asked = in_thread(client.wait, "a", SECONDS)
+        until_registered(fleet)
         client.cancel("a")
         assert not asked.done()
         fleet.turn(owner, SERVING, (claim, RetryOutcome(0)), limit=0)
         assert asked.result(SECONDS).state is State.CANCELLED
 
-    def test_a_purge(self, client: Client, fleet: Fleet, ask: Asking) -> None:
+    def test_a_purge_ends_the_wait(self, client: Client, fleet: Fleet, in_thread: InThread) -> None:
         fleet.push("a")
-        asked = ask(client.result, "a", SECONDS)
-        until_noted(fleet)
+        asked = in_thread(client.result, "a", SECONDS)
+        until_registered(fleet)
         fleet.run(fleet.store.purge("q"))
         with pytest.raises(TaskCancelled):
             asked.result(SECONDS)
 
-    def test_a_crash_that_was_its_last(self, client: Client, fleet: Fleet, ask: Asking) -> None:
+    def test_the_last_crash_ends_the_wait(self, client: Client, fleet: Fleet, in_thread: InThread) -> None:
         owner, _ = fleet.claimed("a")
-        asked = ask(client.wait, "a", SECONDS)
-        until_noted(fleet)
+        asked = in_thread(client.wait, "a", SECONDS)
+        until_registered(fleet)
         fleet.exit(owner, ["a"], blame=Blame((("a", b"{}"),), crash_limit=1, crash=CrashKind.CRASH))
         assert asked.result(SECONDS).state is State.DEAD
 
-    def test_a_loss_that_was_its_last(self, client: Client, fleet: Fleet, ask: Asking) -> None:
+    def test_the_last_loss_ends_the_wait(self, client: Client, fleet: Fleet, in_thread: InThread) -> None:
         owner, _ = fleet.claimed("a")
-        asked = ask(client.wait, "a", SECONDS)
-        until_noted(fleet)
+        asked = in_thread(client.wait, "a", SECONDS)
+        until_registered(fleet)
         fleet.expire_lease(owner)
         fleet.run(fleet.store.reap_expired(owner, Blame(loss_limit=1)))
         assert asked.result(SECONDS).state is State.DEAD
 
-    def test_an_attempt_that_is_not_the_last_ends_no_wait(self, client: Client, fleet: Fleet, ask: Asking) -> None:
+    def test_a_released_attempt_does_not_end_the_wait(self, client: Client, fleet: Fleet, in_thread: InThread) -> None:
         owner, claim = fleet.claimed("a")
-        asked = ask(client.wait, "a", SECONDS)
-        until_noted(fleet)
+        asked = in_thread(client.wait, "a", SECONDS)
+        until_registered(fleet)
         fleet.turn(owner, SERVING, (claim, Release()), limit=0)
         [claim] = fleet.turn(owner, SERVING).claims
         assert not asked.done()
         fleet.turn(owner, SERVING, (claim, DONE), limit=0)
         assert asked.result(SECONDS).state is State.DONE
 
-    def test_an_end_that_is_not_remembered_is_known_by_its_wake_up(
-        self, client: Client, fleet: Fleet, ask: Asking
+    def test_an_end_that_is_not_stored_still_ends_the_wait(
+        self, client: Client, fleet: Fleet, in_thread: InThread
     ) -> None:
         owner, claim = fleet.claimed("a")
-        asked = ask(client.wait, "a", SECONDS)
-        until_noted(fleet)
+        asked = in_thread(client.wait, "a", SECONDS)
+        until_registered(fleet)
         fleet.turn(owner, SERVING, (claim, DONE), limit=0, run=b"")
         assert asked.result(SECONDS).state is State.DONE
         assert client.wait("a", SECONDS).state is State.UNKNOWN
@@ -157,11 +159,11 @@ class TestEnds:
 
 
 class TestStarts:
-    def test_a_wait_for_the_start_ends_when_a_worker_has_the_task(
-        self, client: Client, fleet: Fleet, ask: Asking
+    def test_a_wait_for_the_start_ends_when_the_task_is_claimed(
+        self, client: Client, fleet: Fleet, in_thread: InThread
     ) -> None:
         fleet.push("a")
-        started, ended = ask(client.wait_started, "a", SECONDS), ask(client.wait, "a", SECONDS)
+        started, ended = in_thread(client.wait_started, "a", SECONDS), in_thread(client.wait, "a", SECONDS)
         until(lambda: len(str(fleet.redis.hget(fleet.keys.waiters, "a")).split()) == 2, "two waits")
         owner = fleet.register()
         [claim] = fleet.turn(owner, SERVING).claims
@@ -172,10 +174,10 @@ class TestStarts:
         fleet.turn(owner, SERVING, (claim, DONE), limit=0)
         assert ended.result(SECONDS).state is State.DONE
 
-    def test_a_task_that_never_starts_ends_it_too(self, client: Client, fleet: Fleet, ask: Asking) -> None:
+    def test_a_task_that_never_starts_ends_the_wait(self, client: Client, fleet: Fleet, in_thread: InThread) -> None:
         fleet.push("a")
-        asked = ask(client.wait_started, "a", SECONDS)
-        until_noted(fleet)
+        asked = in_thread(client.wait_started, "a", SECONDS)
+        until_registered(fleet)
         client.cancel("a")
         assert asked.result(SECONDS).state is State.CANCELLED
 
@@ -195,7 +197,7 @@ class TestResults:
             client.result("a", SECONDS)
         assert (raised.value.id, raised.value.death["reason"]) == ("a", "failed")
 
-    def test_a_cancelled_and_an_expired_task_raise_what_they_are(self, client: Client, fleet: Fleet) -> None:
+    def test_cancelled_and_expired_tasks_raise_their_own_errors(self, client: Client, fleet: Fleet) -> None:
         self.ended(fleet, CancelledOutcome())
         with pytest.raises(TaskCancelled):
             client.result("a", SECONDS)
@@ -210,12 +212,14 @@ class TestResults:
         with pytest.raises(ResultNotStored, match="nothing is known"):
             client.result("nobody", SECONDS)
 
-    def test_large_results_are_fetched_in_several_calls(self, client: Client, fleet: Fleet, ask: Asking) -> None:
+    def test_large_results_are_fetched_in_several_calls(
+        self, client: Client, fleet: Fleet, in_thread: InThread
+    ) -> None:
         # Each is larger than the room of an answer.
         names = [f"large{n}" for n in range(5)]
         fleet.push(*names)
-        asked = [ask(client.result, name, SECONDS) for name in names]
-        until_noted(fleet, len(names))
+        asked = [in_thread(client.result, name, SECONDS) for name in names]
+        until_registered(fleet, len(names))
         owner = fleet.register()
         claims = fleet.turn(owner, SERVING, limit=len(names)).claims
         text = "x" * 1_100_000
@@ -224,14 +228,14 @@ class TestResults:
 
 
 class TestManyThreads:
-    def test_500_threads_wait_on_one_connection_and_each_gets_its_own_result(
-        self, client: Client, fleet: Fleet, ask: Asking
+    def test_500_threads_wait_for_their_results_on_one_connection(
+        self, client: Client, fleet: Fleet, in_thread: InThread
     ) -> None:
         names = [f"t{n}" for n in range(MANY)]
         fleet.push(*names)
         before = len(fleet.redis.client_list())
-        asked = [ask(client.result, name, SECONDS) for name in names]
-        until_noted(fleet, MANY)
+        asked = [in_thread(client.result, name, SECONDS) for name in names]
+        until_registered(fleet, MANY)
         until(lambda: blocked_connections(fleet) == 1, "a client that blocks")
         assert len(fleet.redis.client_list()) <= before + 2  # that one, and the one that asks
         assert waiting_threads() == 1
@@ -242,10 +246,10 @@ class TestManyThreads:
             assert [future.result(SECONDS) for future in asked[start : start + 100]] == names[start : start + 100]
         assert fleet.redis.hlen(fleet.keys.waiters) == 0
 
-    def test_all_waits_for_one_task_end(self, client: Client, fleet: Fleet, ask: Asking) -> None:
+    def test_all_waits_for_one_task_end(self, client: Client, fleet: Fleet, in_thread: InThread) -> None:
         owner, claim = fleet.claimed("a")
-        asked = [ask(client.result, "a", SECONDS) for _ in range(50)]
-        until_noted(fleet)
+        asked = [in_thread(client.result, "a", SECONDS) for _ in range(50)]
+        until_registered(fleet)
         fleet.turn(owner, SERVING, (claim, RESULT), limit=0)
         assert all(future.result(SECONDS) == {"sum": 7} for future in asked)
 
@@ -282,10 +286,10 @@ class TestTimeouts:
             with pytest.raises(WaitTimeout, match="the server could not be reached: Redis at redis://127"):
                 client.wait("a", 0.5)
 
-    def test_closing_the_client_ends_its_waits(self, client: Client, fleet: Fleet, ask: Asking) -> None:
+    def test_closing_the_client_ends_its_waits(self, client: Client, fleet: Fleet, in_thread: InThread) -> None:
         fleet.push("a")
-        asked = ask(client.wait, "a")
-        until_noted(fleet)
+        asked = in_thread(client.wait, "a")
+        until_registered(fleet)
         client.close()
         with pytest.raises(Unavailable, match="closed while it waited"):
             asked.result(SECONDS)
@@ -315,16 +319,16 @@ class TestInterruptions:
         fleet.push("a")
         code = f"import rota; rota.Client({server.url!r}, {namespace!r}).wait('a')"
         waiting = subprocess.Popen([sys.executable, "-c", code], stderr=subprocess.PIPE, text=True)
-        until_noted(fleet)
+        until_registered(fleet)
         waiting.send_signal(signal.SIGINT)
         _, said = waiting.communicate(timeout=SECONDS)
         assert waiting.returncode == -signal.SIGINT
         assert said.strip().endswith("KeyboardInterrupt")
 
-    def test_foreign_values_in_our_keys_end_no_wait(self, client: Client, fleet: Fleet, ask: Asking) -> None:
+    def test_foreign_values_in_our_keys_end_no_wait(self, client: Client, fleet: Fleet, in_thread: InThread) -> None:
         owner, claim = fleet.claimed("a", "b")
-        asked = ask(client.wait, "a", SECONDS)
-        until_noted(fleet)
+        asked = in_thread(client.wait, "a", SECONDS)
+        until_registered(fleet)
         [replies] = [word.partition(":")[2] for word in str(fleet.redis.hget(fleet.keys.waiters, "a")).split()]
         fleet.redis.rpush(fleet.keys.replies(replies), "done a", "", "done", "done x", b"\xff \xff")
         fleet.redis.hset(fleet.keys.waiters, "b", "e: s:\xff nonsense e:!")
@@ -344,13 +348,13 @@ class TestInterruptions:
 
 
 class TestLosses:
-    def test_a_missed_wake_up_is_made_up_for_by_another_query(
-        self, client: Client, fleet: Fleet, ask: Asking, monkeypatch: pytest.MonkeyPatch
+    def test_a_missed_wake_up_is_recovered_by_another_query(
+        self, client: Client, fleet: Fleet, in_thread: InThread, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.setattr(waits, "QUERY_ALL_SECONDS", 0.2)
         owner, claim = fleet.claimed("a")
-        asked = ask(client.wait, "a", SECONDS)
-        until_noted(fleet)
+        asked = in_thread(client.wait, "a", SECONDS)
+        until_registered(fleet)
         with fleet.redis.pipeline() as together:
             together.delete(fleet.keys.waiters)
             together.set(fleet.keys.waiters, "another type")
@@ -360,28 +364,28 @@ class TestLosses:
         assert asked.result(SECONDS).state is State.DONE
 
     def test_after_a_lost_connection_waits_are_registered_again(
-        self, client: Client, fleet: Fleet, ask: Asking
+        self, client: Client, fleet: Fleet, in_thread: InThread
     ) -> None:
         owner, claim = fleet.claimed("a")
-        asked = ask(client.wait, "a", SECONDS)
-        until_noted(fleet)
+        asked = in_thread(client.wait, "a", SECONDS)
+        until_registered(fleet)
         until(lambda: blocked_connections(fleet), "a client that blocks")
         fleet.redis.delete(fleet.keys.waiters)
         for line in fleet.redis.client_list():
             if line["cmd"] == "blpop":
                 fleet.redis.client_kill_filter(_id=line["id"])
-        until_noted(fleet)
+        until_registered(fleet)
         fleet.turn(owner, SERVING, (claim, DONE), limit=0)
         assert asked.result(SECONDS).state is State.DONE
 
-    def test_100_wait_through_a_restart_of_the_server(self, tmp_path: Path, server: Server, namespace: str) -> None:
+    def test_100_waits_survive_a_restart_of_the_server(self, tmp_path: Path, server: Server, namespace: str) -> None:
         own = Server(server.binary, tmp_path, appendonly="yes", appendfsync="always").start()
         fleet = Fleet(own, namespace)
         names = [f"t{n}" for n in range(100)]
         with Client(own.url, namespace) as client, ThreadPoolExecutor(100) as pool:
             fleet.push(*names)
             asked = [pool.submit(client.wait, name, SECONDS) for name in names]
-            until_noted(fleet, 100)
+            until_registered(fleet, 100)
             fleet.close()
             own.kill()
             own.start()
@@ -393,10 +397,12 @@ class TestLosses:
         fleet.close()
         own.stop()
 
-    def test_a_forked_child_waits_by_a_connection_of_its_own(self, client: Client, fleet: Fleet, ask: Asking) -> None:
+    def test_a_forked_child_waits_over_its_own_connection(
+        self, client: Client, fleet: Fleet, in_thread: InThread
+    ) -> None:
         owner, claim = fleet.claimed("a")
-        asked = ask(client.wait, "a", SECONDS)
-        until_noted(fleet)
+        asked = in_thread(client.wait, "a", SECONDS)
+        until_registered(fleet)
         child = os.fork()
         if child == 0:
             os._exit(7 if client.wait("a", SECONDS).state is State.DONE else 1)
@@ -410,7 +416,7 @@ class TestLosses:
         child = os.fork()
         if child == 0:
             Client(server.url, namespace).wait("a")
-        until_noted(fleet)
+        until_registered(fleet)
         os.kill(child, 9)
         os.waitpid(child, 0)
         until(lambda: not blocked_connections(fleet), "the end of its connection")

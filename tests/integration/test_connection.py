@@ -45,11 +45,11 @@ def connections(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     made: list[Connection] = []
     greet = Connection._greet
 
-    def noted(connection: Connection, address: Address, login: Login) -> None:
+    def record_and_greet(connection: Connection, address: Address, login: Login) -> None:
         made.append(connection)
         greet(connection, address, login)
 
-    monkeypatch.setattr(Connection, "_greet", noted)
+    monkeypatch.setattr(Connection, "_greet", record_and_greet)
     yield
     for connection in made:
         connection.close()
@@ -60,7 +60,7 @@ def _echo(text: bytes, argument: str) -> ScriptCall[Any]:
     return ScriptCall(Script("echo", text, sha), "{x}:k", pack((argument,)), list)
 
 
-def test_a_script_the_server_does_not_know_is_sent_in_full_once(server: Server, redis_client: Redis) -> None:
+def test_an_unknown_script_is_sent_as_text_once(server: Server, redis_client: Redis) -> None:
     redis_client.script_flush()
     redis_client.config_resetstat()
     connection = Connection(parse_address(server.url))
@@ -85,7 +85,7 @@ def test_a_password_is_used_and_a_wrong_one_refused(server: Server, redis_client
         Connection(dataclasses.replace(address, password="guess"))
 
 
-def test_a_name_that_is_refused_does_not_matter(server: Server, redis_client: Redis) -> None:
+def test_a_refused_client_name_is_ignored(server: Server, redis_client: Redis) -> None:
     redis_client.acl_setuser(
         "nameless", enabled=True, passwords=["+secret"], commands=["+@all", "-client|setname"], keys=["*"]
     )
@@ -101,7 +101,7 @@ def test_a_reply_of_many_megabytes_arrives_whole(server: Server) -> None:
     connection.execute("DEL", "big")
 
 
-def test_a_parked_command_leaves_the_caller_free_until_it_is_answered(server: Server, redis_client: Redis) -> None:
+def test_a_blocking_command_does_not_block_the_caller(server: Server, redis_client: Redis) -> None:
     connection = Connection(parse_address(server.url))
     connection.send(command((pack(("BLPOP", "bell", 10)),)))
     assert connection.try_receive() is NO_REPLY
@@ -149,7 +149,7 @@ def _listener(answer: Callable[[socket.socket], None]) -> Iterator[Address]:
         thread.join()
 
 
-def test_a_silent_server_is_given_up_after_the_deadline() -> None:
+def test_a_silent_server_is_a_lost_connection_after_the_deadline() -> None:
     done = threading.Event()
     with _listener(lambda _accepted: _ignore(done.wait(20))) as address:
         before = time.monotonic()
@@ -159,7 +159,7 @@ def test_a_silent_server_is_given_up_after_the_deadline() -> None:
         done.set()
 
 
-def test_a_silent_server_is_given_up_in_the_tls_handshake_and_waited_for_as_the_caller_says() -> None:
+def test_a_silent_tls_handshake_times_out_with_the_given_wait() -> None:
     done = threading.Event()
     waited: list[float] = []
 
@@ -195,9 +195,7 @@ def secure_server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[A
     secured.stop()
 
 
-def test_tls_works_and_a_certificate_of_nobody_we_trust_does_not(
-    secure_server: Address, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_tls_requires_a_trusted_certificate(secure_server: Address, monkeypatch: pytest.MonkeyPatch) -> None:
     connection = Connection(secure_server)
     payload = b"x" * (1 << 20)
     assert connection.execute("ECHO", payload) == payload
@@ -206,7 +204,7 @@ def test_tls_works_and_a_certificate_of_nobody_we_trust_does_not(
         Connection(secure_server)
 
 
-def test_clients_speak_tls_and_know_whom_they_trust(
+def test_clients_use_tls_and_verify_certificate_and_host(
     secure_server: Address, namespace: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     url = f"rediss://localhost:{secure_server.port}"
@@ -234,7 +232,7 @@ def test_clients_speak_tls_and_know_whom_they_trust(
         assert client.status("b").state == "unknown"
 
 
-def test_clients_of_the_application_speak_tls_as_they_were_told(secure_server: Address, namespace: str) -> None:
+def test_borrowed_clients_use_their_own_tls_settings(secure_server: Address, namespace: str) -> None:
     own = redis.Redis(host="localhost", port=secure_server.port, ssl=True)
 
     async def program() -> bool:
@@ -255,25 +253,25 @@ def test_clients_of_the_application_speak_tls_as_they_were_told(secure_server: A
     own.close()
 
 
-def test_a_connection_that_another_thread_cuts_sends_nothing_in_plain_text(
+def test_closing_a_tls_connection_sends_nothing_in_plain_text(
     secure_server: Address, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     connection = Connection(secure_server)
     shutdown = socket.socket.shutdown
     secured: list[bool] = []
 
-    def noting(self: ssl.SSLSocket, how: int) -> None:
+    def record_and_shut_down(self: ssl.SSLSocket, how: int) -> None:
         secured.append(self.cipher() is not None)  # what would be sent at this moment
         shutdown(self, how)
 
-    monkeypatch.setattr(socket.socket, "shutdown", noting)
+    monkeypatch.setattr(socket.socket, "shutdown", record_and_shut_down)
     connection.close(everywhere=True)
     assert secured == [True]
     with pytest.raises(ConnectionLost):
         connection.execute("PING")
 
 
-def test_something_that_is_no_redis_is_said_to_be_none() -> None:
+def test_a_server_that_is_not_redis_is_reported() -> None:
     with (
         _listener(lambda accepted: accepted.sendall(b"HTTP/1.1 400 Bad Request\r\n\r\n")) as address,
         pytest.raises(ConnectionLost, match="not RESP"),
@@ -281,7 +279,7 @@ def test_something_that_is_no_redis_is_said_to_be_none() -> None:
         Connection(address)
 
 
-def test_nobody_listening_names_the_place(tmp_path: Path) -> None:
+def test_a_refused_connection_names_the_address(tmp_path: Path) -> None:
     with pytest.raises(ConnectionLost, match=r"127\.0\.0\.1:1: Connection refused"):
         Connection(Address(port=1))
     with pytest.raises(ConnectionLost, match="nothing-here"):
@@ -292,7 +290,7 @@ class _GivenUpError(Exception):
     pass
 
 
-def test_a_wait_may_give_up_in_the_middle(server: Server) -> None:
+def test_a_wait_can_be_aborted_by_an_exception(server: Server) -> None:
     give_up = False
 
     def wait(fd: int, events: int, seconds: float) -> bool:
@@ -310,7 +308,7 @@ def _ignore(_value: object) -> None:
     return None
 
 
-def test_the_kernel_gives_up_a_path_that_drops_packets_as_soon_as_a_short_wait_would(server: Server) -> None:
+def test_keepalive_detects_a_dead_path_within_the_park_time(server: Server) -> None:
     connection = Connection(parse_address(server.url))
     asked = (socket.TCP_KEEPIDLE, socket.TCP_KEEPINTVL, socket.TCP_USER_TIMEOUT)
     idle, between, unconfirmed_ms = (connection._socket.getsockopt(socket.IPPROTO_TCP, each) for each in asked)

@@ -74,7 +74,7 @@ def test_carried_texts_reach_the_program_and_its_span(client: Client, consumer: 
     assert client.status("a").state == "done"
 
 
-def test_a_block_without_an_error_is_done_and_one_with_an_error_is_retried(
+def test_a_block_that_raises_is_retried_and_otherwise_done(
     client: Client, consumer: rota.Consumer, fleet: Fleet
 ) -> None:
     push(client, "good", "bad")
@@ -127,9 +127,7 @@ def test_a_result_is_stored_if_the_task_has_a_result_ttl(client: Client, consume
     assert "is of type object" in found["refused"].result_refused
 
 
-def test_a_typed_task_is_handed_out_and_its_result_kept_by_its_annotations(
-    client: Client, consumer: rota.Consumer
-) -> None:
+def test_annotations_convert_arguments_and_the_result(client: Client, consumer: rota.Consumer) -> None:
     def remind(at: datetime, ids: set[int]) -> tuple[datetime, ...]: ...  # type: ignore[empty-body]
 
     client.enqueue("remind", args=["soon", []], queue="q", id="wrong")
@@ -142,9 +140,7 @@ def test_a_typed_task_is_handed_out_and_its_result_kept_by_its_annotations(
     assert "at is refused: invalid RFC3339 encoded datetime" in (client.status("wrong").death or {})["error"]
 
 
-def test_retries_follow_the_options_the_task_was_declared_and_enqueued_with(
-    client: Client, consumer: rota.Consumer
-) -> None:
+def test_retries_follow_declared_and_enqueued_options(client: Client, consumer: rota.Consumer) -> None:
     @rota.task(name="work", retries=3, dead_on=KeyError)
     def work(a: int, b: list[int]) -> None: ...
 
@@ -167,7 +163,7 @@ def test_a_task_settled_in_its_block_is_not_settled_again(client: Client, consum
         task.done()
 
 
-def test_an_interrupt_releases_the_task_and_goes_on(client: Client, consumer: rota.Consumer) -> None:
+def test_an_interrupt_releases_the_task_and_propagates(client: Client, consumer: rota.Consumer) -> None:
     push(client, "a")
     with pytest.raises(KeyboardInterrupt), next(consumer):
         raise KeyboardInterrupt
@@ -226,7 +222,7 @@ def test_a_cancellation_does_not_affect_the_next_task_of_that_id(client: Client,
 # How many, and whose
 
 
-def test_no_more_than_the_limit_is_held_and_a_settlement_makes_room(client: Client, fleet: Fleet) -> None:
+def test_a_settlement_makes_room_within_the_limit(client: Client, fleet: Fleet) -> None:
     push(client, "a", "b", "c")
     with client.consumer("q", limit=2) as consumer, ThreadPoolExecutor(1) as pool:
         held = [next(consumer), next(consumer)]
@@ -237,7 +233,7 @@ def test_no_more_than_the_limit_is_held_and_a_settlement_makes_room(client: Clie
         assert third.result(30).id == "c"
 
 
-def test_a_sleeping_consumer_wakes_for_each_task_and_passes_the_token_on(client: Client) -> None:
+def test_a_sleeping_consumer_wakes_and_passes_the_token_on(client: Client) -> None:
     with ThreadPoolExecutor(4) as pool, client.consumer("q") as one, client.consumer("q") as two:
         for number in range(20):
             waiting = [pool.submit(next, consumer) for consumer in (one, two)]
@@ -247,7 +243,7 @@ def test_a_sleeping_consumer_wakes_for_each_task_and_passes_the_token_on(client:
             list(pool.map(rota.LeasedTask.done, tasks))
 
 
-def test_the_cap_and_the_rate_that_masters_publish_are_kept(client: Client, fleet: Fleet) -> None:
+def test_consumers_apply_the_published_cap_and_rate(client: Client, fleet: Fleet) -> None:
     shares = [QueueShare("q", cap=1), QueueShare("r", interval_us=200_000)]
     fleet.run(fleet.store.announce("node", b"{}", 60_000, ["q", "r"], Announced(shares=tuple(shares))))
     push(client, "a", "b")
@@ -265,7 +261,7 @@ def test_the_cap_and_the_rate_that_masters_publish_are_kept(client: Client, flee
         assert second.result(30).id == "b"
 
 
-def test_a_rate_declared_here_is_kept_and_delays_no_other_task(client: Client, consumer: rota.Consumer) -> None:
+def test_a_declared_rate_is_applied_and_delays_no_other_task(client: Client, consumer: rota.Consumer) -> None:
     """What has to wait is not held meanwhile."""
 
     @rota.task(name="work", rate="1/h", rate_key="{number}")
@@ -282,7 +278,7 @@ def test_a_rate_declared_here_is_kept_and_delays_no_other_task(client: Client, c
     assert client.status("expires").state == "expired"
 
 
-def test_queues_share_a_consumer_by_the_weights_that_masters_publish(client: Client, fleet: Fleet) -> None:
+def test_queues_share_a_consumer_by_the_published_weights(client: Client, fleet: Fleet) -> None:
     fleet.run(fleet.store.announce("node", b"{}", 60_000, ["q", "r"], Announced(shares=(QueueShare("q", weight=3.0),))))
     for queue in ("q", "r"):
         fleet.push(*(f"{queue}{number}" for number in range(20)), queue=queue)
@@ -330,7 +326,7 @@ def test_after_stop_held_tasks_can_still_be_settled(client: Client, fleet: Fleet
     assert fleet.run(fleet.store.audit()).done == 1
 
 
-def test_a_signal_handler_may_stop_it(consumer: rota.Consumer) -> None:
+def test_a_signal_handler_can_stop_a_consumer(consumer: rota.Consumer) -> None:
     before = signal.signal(signal.SIGUSR1, lambda *_: consumer.stop())
     try:
         threading.Timer(0.1, lambda: os.kill(os.getpid(), signal.SIGUSR1)).start()
@@ -410,7 +406,7 @@ def test_the_lease_is_renewed_while_a_task_takes_long(client: Client, fleet: Fle
         task.done()
 
 
-def test_a_consumer_whose_renewal_finds_the_lease_lost_takes_tasks_again(client: Client, fleet: Fleet) -> None:
+def test_a_consumer_continues_under_a_new_owner_after_lease_loss(client: Client, fleet: Fleet) -> None:
     with client.consumer("q", lease_seconds=1) as consumer, ThreadPoolExecutor(1) as pool:
         waiting = pool.submit(next, consumer)
         first = consumer.owner
@@ -420,7 +416,7 @@ def test_a_consumer_whose_renewal_finds_the_lease_lost_takes_tasks_again(client:
         waiting.result(30).done()
 
 
-def test_renewals_go_on_after_an_unexpected_error(
+def test_renewals_continue_after_an_unexpected_error(
     client: Client, fleet: Fleet, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     faults = [KeyError("of ours")]
@@ -436,7 +432,7 @@ def test_renewals_go_on_after_an_unexpected_error(
         until(lambda: fleet.score(fleet.keys.owners, consumer.owner) > since)
 
 
-def test_a_returned_task_is_claimed_again_before_its_lost_registration_is_settled(
+def test_a_requeued_task_is_claimed_before_its_old_lease_is_settled(
     link: FaultyLink, namespace: str, fleet: Fleet, caplog: pytest.LogCaptureFixture
 ) -> None:
     with (
@@ -459,9 +455,7 @@ def test_a_returned_task_is_claimed_again_before_its_lost_registration_is_settle
             before.done()
 
 
-def test_an_at_most_once_task_is_dead_when_its_consumer_lost_it(
-    client: Client, consumer: rota.Consumer, fleet: Fleet
-) -> None:
+def test_an_at_most_once_task_is_dead_after_lease_loss(client: Client, consumer: rota.Consumer, fleet: Fleet) -> None:
     rota.task(name="work", crash_limit=0)(lambda *_, **__: None)
     push(client, "lost", "given-back", "done")
     tasks = {task.id: task for task in (next(consumer) for _ in range(3))}
@@ -483,9 +477,7 @@ def test_an_at_most_once_task_is_dead_when_its_consumer_lost_it(
 # The server away
 
 
-def test_a_lost_reply_neither_hands_a_task_out_twice_nor_settles_it_twice(
-    link: FaultyLink, namespace: str, fleet: Fleet
-) -> None:
+def test_a_lost_reply_neither_claims_nor_settles_twice(link: FaultyLink, namespace: str, fleet: Fleet) -> None:
     with Client(link.url, namespace, timeout_seconds=0.5) as client, client.consumer("q", limit=3) as consumer:
         push(client, "a", "b")
         link.lose_replies(1, of="turn")
@@ -501,7 +493,7 @@ def test_a_lost_reply_neither_hands_a_task_out_twice_nor_settles_it_twice(
         assert client.status("b").state == "dead"
 
 
-def test_iteration_and_settling_go_on_through_an_outage(link: FaultyLink, namespace: str) -> None:
+def test_iteration_and_settling_continue_after_an_outage(link: FaultyLink, namespace: str) -> None:
     with (
         Client(link.url, namespace, timeout_seconds=0.5) as client,
         client.consumer("q", limit=2) as consumer,

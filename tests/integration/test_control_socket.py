@@ -33,7 +33,7 @@ def config_of(control_socket: ControlSocket) -> Config:
     return Config(control=Control(socket=str(control_socket.path)))
 
 
-def test_the_client_asks_and_is_answered(control_socket: ControlSocket, master: FakeMaster) -> None:
+def test_requests_of_each_verb_reach_the_master(control_socket: ControlSocket, master: FakeMaster) -> None:
     with master_of(config_of(control_socket)) as client:
         assert client.request("status")["status"] == {"pid": os.getpid()}
         assert client.request("reload")["reload"] == {"asked": "reload"}
@@ -48,7 +48,7 @@ def test_the_client_asks_and_is_answered(control_socket: ControlSocket, master: 
     assert master.asked == ["reload", "preview", "restart", "quiet", "resume", "stop now", "stop"]
 
 
-def test_a_pool_is_given_a_number_or_so_many_more(control_socket: ControlSocket, master: FakeMaster) -> None:
+def test_scale_takes_a_number_or_a_difference(control_socket: ControlSocket, master: FakeMaster) -> None:
     with master_of(config_of(control_socket)) as client:
         client.request("scale", pool="mail", workers=8)
         client.request("scale", more=-2)
@@ -58,7 +58,7 @@ def test_a_pool_is_given_a_number_or_so_many_more(control_socket: ControlSocket,
 
 
 @pytest.mark.usefixtures("master")
-def test_an_unknown_verb_is_refused_in_words(control_socket: ControlSocket) -> None:
+def test_an_unknown_verb_is_refused_with_suggestions(control_socket: ControlSocket) -> None:
     knows = "status, scale, reload, restart, quiet, resume, stop, address"
     assert refusal(control_socket, "dance") == f'this master does not know the verb "dance": it knows {knows}'
     assert refusal(control_socket, "stopp") == 'this master does not know the verb "stopp", did you mean "stop"?'
@@ -79,7 +79,7 @@ def test_an_unknown_verb_is_refused_in_words(control_socket: ControlSocket) -> N
         ("quiet", {"pool": "mail"}, 'quiet has no field "pool": it takes no fields'),
     ],
 )
-def test_what_a_person_got_wrong_is_refused_in_words_and_nothing_is_done(
+def test_invalid_fields_are_refused_with_a_message(
     control_socket: ControlSocket, master: FakeMaster, verb: str, fields: dict[str, object], error: str
 ) -> None:
     assert refusal(control_socket, verb, **fields).startswith(error)
@@ -88,7 +88,7 @@ def test_what_a_person_got_wrong_is_refused_in_words_and_nothing_is_done(
 
 @pytest.mark.usefixtures("master")
 @pytest.mark.parametrize("line", [b"[]\n", b"nonsense\n", b"{}\n", b"\xff\n", b"[" * 50_000 + b"\n", b"1\n"])
-def test_garbage_is_answered_and_the_conversation_goes_on(control_socket: ControlSocket, line: bytes) -> None:
+def test_garbage_is_refused_and_the_connection_stays_usable(control_socket: ControlSocket, line: bytes) -> None:
     with socket.socket(socket.AF_UNIX) as raw:
         raw.connect(str(control_socket.path))
         reader = raw.makefile("rb")
@@ -100,7 +100,7 @@ def test_garbage_is_answered_and_the_conversation_goes_on(control_socket: Contro
 
 
 @pytest.mark.usefixtures("master")
-def test_an_endless_line_is_hung_up_on(control_socket: ControlSocket) -> None:
+def test_an_endless_line_closes_the_connection(control_socket: ControlSocket) -> None:
     with socket.socket(socket.AF_UNIX) as raw:
         raw.settimeout(20)
         raw.connect(str(control_socket.path))
@@ -108,23 +108,23 @@ def test_an_endless_line_is_hung_up_on(control_socket: ControlSocket) -> None:
             raw.sendall(b"x" * 50_000_000)
 
 
-def test_what_the_master_refuses_is_told_in_its_words(control_socket: ControlSocket, master: FakeMaster) -> None:
+def test_a_refusal_of_the_master_is_passed_on_unchanged(control_socket: ControlSocket, master: FakeMaster) -> None:
     master.refusal = "the fleet is draining"
     for verb in ("reload", "restart", "quiet"):
         assert refusal(control_socket, verb) == "the fleet is draining"
 
 
-def test_only_its_user_may_ask(control_socket: ControlSocket) -> None:
+def test_only_the_owner_can_open_the_control_socket(control_socket: ControlSocket) -> None:
     assert stat.S_IMODE(control_socket.path.stat().st_mode) == 0o600
     assert stat.S_IMODE(control_socket.path.parent.stat().st_mode) == 0o700
 
 
-def test_the_place_of_a_live_master_is_taken(control_socket: ControlSocket) -> None:
+def test_the_socket_of_a_live_master_cannot_be_claimed(control_socket: ControlSocket) -> None:
     with pytest.raises(Failure, match=f"another master, pid {os.getpid()}, has the control socket"):
         claim_control_socket(control_socket.path)
 
 
-def test_what_a_killed_master_left_is_replaced(tmp_path: Path) -> None:
+def test_the_socket_of_a_killed_master_is_replaced(tmp_path: Path) -> None:
     path = tmp_path / "c.sock"
     with socket.socket(socket.AF_UNIX) as left:
         left.bind(str(path))
@@ -135,7 +135,7 @@ def test_what_a_killed_master_left_is_replaced(tmp_path: Path) -> None:
     assert not path.exists()
 
 
-def test_a_file_that_is_no_socket_is_left_alone(tmp_path: Path) -> None:
+def test_a_file_that_is_not_a_socket_is_not_replaced(tmp_path: Path) -> None:
     path = tmp_path / "c.sock"
     path.write_text("mine")
 
@@ -145,7 +145,7 @@ def test_a_file_that_is_no_socket_is_left_alone(tmp_path: Path) -> None:
     assert path.read_text() == "mine"
 
 
-def test_a_folder_of_somebody_else_in_tmp_is_refused(tmp_path: Path) -> None:
+def test_a_folder_that_others_can_write_is_refused(tmp_path: Path) -> None:
     folder = tmp_path / f"rota-{os.getuid()}"
     folder.mkdir(mode=0o777)
     folder.chmod(0o777)
@@ -154,7 +154,7 @@ def test_a_folder_of_somebody_else_in_tmp_is_refused(tmp_path: Path) -> None:
         claim_control_socket(folder / "rota.sock")
 
 
-def test_whoever_listens_in_a_folder_of_others_is_not_asked(tmp_path: Path) -> None:
+def test_a_socket_in_an_unsafe_folder_is_not_used(tmp_path: Path) -> None:
     folder = tmp_path / f"rota-{os.getuid()}"
     folder.mkdir(mode=0o700)
     control_socket = claim_control_socket(folder / "rota.sock")
@@ -169,7 +169,7 @@ def test_whoever_listens_in_a_folder_of_others_is_not_asked(tmp_path: Path) -> N
     control_socket.close()
 
 
-def test_a_master_that_one_may_not_ask_is_not_said_to_be_missing(tmp_path: Path) -> None:
+def test_a_master_of_another_user_is_not_reported_as_missing(tmp_path: Path) -> None:
     control_socket = claim_control_socket(tmp_path / "c.sock")
     control_socket.path.chmod(0)
     others = Config(control=Control(socket=str(control_socket.path)))
@@ -191,7 +191,7 @@ def test_a_master_that_one_may_not_ask_is_not_said_to_be_missing(tmp_path: Path)
     assert caught.value.code == ExitCode.UNREACHABLE
 
 
-def test_a_link_to_a_folder_of_ours_is_refused(tmp_path: Path) -> None:
+def test_a_symbolic_link_as_folder_is_refused(tmp_path: Path) -> None:
     (tmp_path / "elsewhere").mkdir(mode=0o700)
     folder = tmp_path / f"rota-{os.getuid()}"
     folder.symlink_to(tmp_path / "elsewhere")
@@ -202,7 +202,7 @@ def test_a_link_to_a_folder_of_ours_is_refused(tmp_path: Path) -> None:
     assert caught.value.code is ExitCode.TAKEN
 
 
-def test_no_master_is_69_with_the_places_that_were_tried(tmp_path: Path) -> None:
+def test_no_master_is_exit_code_69_with_the_paths_tried(tmp_path: Path) -> None:
     config = Config(control=Control(socket=str(tmp_path / "none.sock")))
 
     with pytest.raises(Failure) as caught, master_of(config):
@@ -212,7 +212,7 @@ def test_no_master_is_69_with_the_places_that_were_tried(tmp_path: Path) -> None
     assert str(tmp_path / "none.sock") in caught.value.messages[0]
 
 
-def test_the_default_places_are_those_of_the_service_the_session_and_tmp() -> None:
+def test_default_paths_are_of_the_service_session_and_tmp() -> None:
     config = Config(namespace="shop")
 
     assert socket_paths(config.control.socket, config.namespace, {}, 7) == [Path("/tmp/rota-7/shop.sock")]
@@ -228,7 +228,7 @@ def test_the_default_places_are_those_of_the_service_the_session_and_tmp() -> No
     ]
 
 
-def test_a_pid_file_is_held_while_its_master_lives_and_then_removed(tmp_path: Path) -> None:
+def test_a_pid_file_is_locked_and_removed_at_the_end(tmp_path: Path) -> None:
     path = tmp_path / "rota.pid"
 
     with hold_pid_file(str(path)):
@@ -247,7 +247,7 @@ def test_a_stale_pid_file_is_taken_over(tmp_path: Path) -> None:
         assert path.read_text() == f"{os.getpid()}\n"
 
 
-def test_a_pid_file_that_its_holder_takes_away_while_another_opens_it_is_held_by_nobody(tmp_path: Path) -> None:
+def test_a_pid_file_removed_after_opening_is_not_used(tmp_path: Path) -> None:
     """A lock on a file that has no name any more would let a third one in."""
     path = tmp_path / "rota.pid"
     fd = os.open(path, os.O_RDWR | os.O_CREAT)
@@ -258,7 +258,7 @@ def test_a_pid_file_that_its_holder_takes_away_while_another_opens_it_is_held_by
     os.close(fd)
 
 
-def test_a_pid_file_of_somebody_else_is_not_removed(tmp_path: Path) -> None:
+def test_a_pid_file_of_another_process_is_not_removed(tmp_path: Path) -> None:
     path = tmp_path / "rota.pid"
 
     with hold_pid_file(str(path)):
@@ -269,7 +269,7 @@ def test_a_pid_file_of_somebody_else_is_not_removed(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("content", ["workers = 8\n", "7 of 9\n"])
-def test_a_file_that_is_no_pid_file_keeps_what_it_holds(tmp_path: Path, content: str) -> None:
+def test_a_file_that_is_not_a_pid_file_is_not_overwritten(tmp_path: Path, content: str) -> None:
     path = tmp_path / "rota.toml"
     path.write_text(content)
 
@@ -280,7 +280,7 @@ def test_a_file_that_is_no_pid_file_keeps_what_it_holds(tmp_path: Path, content:
     assert path.read_text() == content
 
 
-def test_a_folder_is_ours_whatever_the_umask(tmp_path: Path) -> None:
+def test_the_folder_is_private_with_any_umask(tmp_path: Path) -> None:
     before = os.umask(0o777)
     try:
         claimed = claim_control_socket(tmp_path / "run" / "c.sock")
@@ -290,7 +290,7 @@ def test_a_folder_is_ours_whatever_the_umask(tmp_path: Path) -> None:
     claimed.close()
 
 
-def test_the_end_of_the_master_while_somebody_is_connected_is_no_failure(control_socket: ControlSocket) -> None:
+def test_a_master_can_end_while_clients_are_connected(control_socket: ControlSocket) -> None:
     with serving(control_socket) as fake, master_of(config_of(control_socket)) as client:
         client.request("stop")
         silent = socket.socket(socket.AF_UNIX)
@@ -301,7 +301,7 @@ def test_the_end_of_the_master_while_somebody_is_connected_is_no_failure(control
     assert fake.failures == []
 
 
-def test_clients_that_read_no_answer_hold_nobody_up(control_socket: ControlSocket, master: FakeMaster) -> None:
+def test_clients_that_read_no_replies_delay_no_others(control_socket: ControlSocket, master: FakeMaster) -> None:
     """Each sends many requests at once: they are answered by turns, and another client after one turn of each."""
     clients, requests = 100, 300
     master.answers["status"] = {"long": "x" * 2000}

@@ -32,7 +32,7 @@ def rota(control_socket: ControlSocket) -> Rota:
         (["--json", "-2"], ScaleOrder(None, -2, is_relative=True)),
     ],
 )
-def test_scale_asks_for_a_number_or_so_many_more(
+def test_scale_takes_a_number_or_a_difference(
     rota: Rota, master: FakeMaster, words: list[str], order: ScaleOrder
 ) -> None:
     master.answers["scale"] = {"pool": "mail", "from": 4, "to": 6}
@@ -43,7 +43,7 @@ def test_scale_asks_for_a_number_or_so_many_more(
 @pytest.mark.parametrize(
     "words", [[], ["mail"], ["2.5"], ["mail", "many"], ["a", "b", "3"], ["--fast"], ["-x2"], ["٣"], ["9" * 5000]]
 )
-def test_what_is_no_number_is_misuse_and_reaches_no_master(
+def test_invalid_scale_arguments_do_not_reach_the_master(
     rota: Rota, master: FakeMaster, words: list[str], capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert rota("scale", *words) == 2
@@ -51,7 +51,9 @@ def test_what_is_no_number_is_misuse_and_reaches_no_master(
     assert master.asked == []
 
 
-def test_scale_says_from_what_to_what(rota: Rota, master: FakeMaster, capsys: pytest.CaptureFixture[str]) -> None:
+def test_scale_prints_the_old_and_new_number(
+    rota: Rota, master: FakeMaster, capsys: pytest.CaptureFixture[str]
+) -> None:
     master.answers["scale"] = {"pool": "mail", "from": 4, "to": 1}
     assert rota("scale", "1") == 0
     assert capsys.readouterr().err == "rota: pool mail: from 4 to 1 worker\n"
@@ -60,7 +62,7 @@ def test_scale_says_from_what_to_what(rota: Rota, master: FakeMaster, capsys: py
 
 
 @pytest.mark.parametrize("verb", ["reload", "restart"])
-def test_new_code_that_does_not_load_ends_with_78_and_the_faults(
+def test_code_that_does_not_load_exits_with_78_and_faults(
     rota: Rota, master: FakeMaster, verb: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     master.answers[verb] = {"result": "failure", "faults": ["imports: shop: no such module"]}
@@ -75,7 +77,7 @@ def test_new_code_that_does_not_load_ends_with_78_and_the_faults(
     assert capsys.readouterr().err.endswith("ed: workers\n")
 
 
-def test_a_dry_run_writes_the_plan_and_ends_as_the_reload_would(
+def test_a_dry_run_prints_the_plan_and_exits_like_the_reload(
     rota: Rota, master: FakeMaster, capsys: pytest.CaptureFixture[str]
 ) -> None:
     good: dict[str, object] = {
@@ -96,7 +98,7 @@ def test_a_dry_run_writes_the_plan_and_ends_as_the_reload_would(
 
 
 @pytest.mark.parametrize("verb", ["quiet", "resume"])
-def test_quiet_and_resume_say_whether_anything_changed(
+def test_quiet_and_resume_report_whether_anything_changed(
     rota: Rota, master: FakeMaster, verb: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     said = []
@@ -113,7 +115,7 @@ def test_quiet_and_resume_say_whether_anything_changed(
 @pytest.mark.parametrize(
     "words", [["scale", "8"], ["reload"], ["reload", "--dry-run"], ["restart"], ["quiet"], ["resume"]]
 )
-def test_a_refusal_is_a_no_in_the_masters_words(
+def test_a_refusal_of_the_master_is_printed_with_exit_code_1(
     rota: Rota, master: FakeMaster, words: list[str], capsys: pytest.CaptureFixture[str]
 ) -> None:
     master.refusal = "the fleet is draining"
@@ -124,7 +126,7 @@ def test_a_refusal_is_a_no_in_the_masters_words(
 @pytest.mark.parametrize(
     "words", [["status"], ["scale", "8"], ["reload"], ["restart"], ["quiet"], ["resume"], ["stop"]]
 )
-def test_without_a_master_each_ends_with_69(
+def test_each_verb_exits_with_69_without_a_master(
     rota: Rota, words: list[str], control_socket: ControlSocket, capsys: pytest.CaptureFixture[str]
 ) -> None:
     control_socket.listening.close()

@@ -62,14 +62,14 @@ class TestCommits:
     def test_without_a_transaction_a_task_is_sent_at_once(self, fleet: Fleet) -> None:
         assert [send().id] == fleet.lane("mail")
 
-    def test_in_a_transaction_it_is_sent_by_the_outermost_commit(self, fleet: Fleet) -> None:
+    def test_a_task_is_sent_by_the_outermost_commit(self, fleet: Fleet) -> None:
         with transaction.atomic():
             with transaction.atomic():
                 handle = send()
             assert fleet.lane("mail") == []
         assert fleet.lane("mail") == [handle.id]
 
-    def test_after_a_rollback_it_is_never_sent(self, fleet: Fleet) -> None:
+    def test_a_task_is_never_sent_after_a_rollback(self, fleet: Fleet) -> None:
         with rolled_back():
             send()
         with transaction.atomic():
@@ -84,7 +84,7 @@ class TestCommits:
         assert fleet.lane("mail") == [kept.id]
 
     @pytest.mark.parametrize(("outer", "inner"), [("default", "other"), ("other", "default")])
-    def test_with_two_databases_it_waits_for_both(self, fleet: Fleet, outer: str, inner: str) -> None:
+    def test_a_task_waits_for_the_commits_of_both_databases(self, fleet: Fleet, outer: str, inner: str) -> None:
         with transaction.atomic(using=outer):
             with transaction.atomic(using=inner):
                 handle = send()
@@ -92,9 +92,7 @@ class TestCommits:
         assert fleet.lane("mail") == [handle.id]
 
     @pytest.mark.parametrize(("outer", "inner"), [("default", "other"), ("other", "default")])
-    def test_the_rollback_of_either_database_is_enough_to_send_nothing(
-        self, fleet: Fleet, outer: str, inner: str
-    ) -> None:
+    def test_a_rollback_of_either_database_drops_the_task(self, fleet: Fleet, outer: str, inner: str) -> None:
         with transaction.atomic(using=outer), rolled_back(inner):
             send()
         with rolled_back(outer), transaction.atomic(using=inner):
@@ -109,7 +107,7 @@ class TestCommits:
             task_id = asyncio.run(view())
         assert fleet.lane("mail") == [task_id]
 
-    def test_async_code_awaits_it_as_no_transaction_is_open_there(self, fleet: Fleet) -> None:
+    def test_async_code_can_await_an_enqueue(self, fleet: Fleet) -> None:
         async def view() -> str:
             async with rota.default_async_client() as client:
                 return (await client.enqueue("send", args=[7], queue="mail")).id
@@ -125,7 +123,7 @@ class TestCommits:
             transaction.set_autocommit(True)
         assert fleet.lane("mail") == []
 
-    def test_the_setting_turns_it_off(self, server: Server, namespace: str, fleet: Fleet) -> None:
+    def test_the_setting_on_commit_can_be_disabled(self, server: Server, namespace: str, fleet: Fleet) -> None:
         given = {"redis_url": server.url, "namespace": namespace, "on_commit": False}
         with set_up_again(given), transaction.atomic():
             assert [send().id] == fleet.lane("mail")
@@ -134,7 +132,7 @@ class TestCommits:
 class TestTasksInATransaction:
     """As a TestCase runs them, with `eager()` or `drain()`."""
 
-    def test_the_connection_and_what_waits_for_its_commit_stay(self, fleet: Fleet, tmp_path: Path) -> None:
+    def test_the_connection_and_pending_enqueues_are_kept(self, fleet: Fleet, tmp_path: Path) -> None:
         task = rota.task(name="count_users")(lambda: get_user_model().objects.using("file").count())
         with file_database(tmp_path / "file.sqlite3"), transaction.atomic(using="file"):
             send()
@@ -173,7 +171,7 @@ class TestAdminPage:
         assert "ValueError: bad" in browser.get("/admin/rota/?queue=q").content.decode()
         assert "ValueError: bad" not in browser.get("/admin/rota/?queue=other").content.decode()
 
-    def test_the_chosen_are_revived_or_purged(self, browser: Browser, dead: list[str], fleet: Fleet) -> None:
+    def test_selected_dead_tasks_are_revived_or_purged(self, browser: Browser, dead: list[str], fleet: Fleet) -> None:
         page = browser.post("/admin/rota/dead/", {"revive": "1", "id": dead[0]}, follow=True).content.decode()
         assert "1 task revived" in page
         assert dead[0] in fleet.lane("q")
@@ -210,7 +208,7 @@ class TestAdminPage:
         assert pages[1].status_code == 302
 
 
-def test_the_provider_of_the_password_reaches_the_client_and_the_fleet(server: Server) -> None:
+def test_client_and_fleet_use_the_password_provider(server: Server) -> None:
     with set_up_again({"redis_url": server.url, "redis_credentials": "nowhere:login"}):
         call_command("check")
         assert variables_of_project()["ROTA_REDIS_CREDENTIALS"] == "nowhere:login"

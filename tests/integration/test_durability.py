@@ -76,7 +76,7 @@ def test_with_wait_an_enqueue_returns_when_a_replica_has_it(pair: tuple[Server, 
         assert replica.hlen(f"{{{namespace}}}:tasks") == 1 + len(ids)
 
 
-def test_with_wait_an_await_ends_when_a_replica_has_it(pair: tuple[Server, Server], namespace: str) -> None:
+def test_with_wait_an_async_enqueue_returns_when_a_replica_has_it(pair: tuple[Server, Server], namespace: str) -> None:
     first, second = pair
 
     async def program() -> None:
@@ -96,9 +96,7 @@ def test_with_wait_an_await_ends_when_a_replica_has_it(pair: tuple[Server, Serve
     asyncio.run(program())
 
 
-def test_without_a_replica_in_time_it_is_uncertain_accepted_and_may_be_repeated(
-    pair: tuple[Server, Server], namespace: str
-) -> None:
+def test_an_unconfirmed_enqueue_is_uncertain_and_repeatable(pair: tuple[Server, Server], namespace: str) -> None:
     first, second = pair
     fleet = Fleet(first, namespace)
     with waiting(first, namespace) as client:
@@ -151,7 +149,7 @@ def test_the_error_separates_confirmed_from_unconfirmed_tasks(
     assert len(rounds) == 2, "what waited in vain is not sent again by itself"
 
 
-def test_a_lost_reply_is_made_up_for_and_confirmed(pair: tuple[Server, Server], namespace: str) -> None:
+def test_a_lost_reply_is_recovered_and_confirmed(pair: tuple[Server, Server], namespace: str) -> None:
     first, _ = pair
     with (
         FaultyLink(first.port) as link,
@@ -175,7 +173,7 @@ def test_a_call_is_confirmed_after_its_script_was_loaded(pair: tuple[Server, Ser
         hasty.enqueue(call("b"))
 
 
-def test_a_refused_enqueue_is_not_in_doubt(pair: tuple[Server, Server], namespace: str) -> None:
+def test_a_refused_enqueue_is_not_uncertain(pair: tuple[Server, Server], namespace: str) -> None:
     first, _ = pair
     with waiting(first, namespace) as client, redis.Redis.from_url(first.url) as asking:
         client.enqueue(call("a"))
@@ -187,7 +185,7 @@ def test_a_refused_enqueue_is_not_in_doubt(pair: tuple[Server, Server], namespac
             asking.config_set("maxmemory", "0")
 
 
-def test_a_primary_that_lost_its_replicas_is_left_by_those_it_refuses(
+def test_a_client_disconnects_from_a_primary_that_lost_its_replicas(
     server: Server, namespace: str, tmp_path: Path
 ) -> None:
     with (
@@ -227,17 +225,17 @@ class TestWaitaof:
 
     def test_waitaof_returns_when_on_disk_or_is_refused(self, logging: Server, namespace: str) -> None:
         with waiting(logging, namespace, "waitaof") as client:
-            if self._knows_it(logging):
+            if self._has_waitaof(logging):
                 assert client.enqueue(call("a")).id == "a"
             else:
                 with pytest.raises(rota.Unavailable, match=r"needs Redis 7\.2 or Valkey 7\.2"):
                     client.enqueue(call("a"))
-        expected = ["a"] if self._knows_it(logging) else []
+        expected = ["a"] if self._has_waitaof(logging) else []
         fleet = Fleet(logging, namespace)
         assert fleet.lane() == expected
         fleet.close()
 
-    def test_a_server_without_the_file_is_refused_before_anything_is_sent(self, server: Server, namespace: str) -> None:
+    def test_a_server_without_append_only_file_is_refused_before_sending(self, server: Server, namespace: str) -> None:
         with waiting(server, namespace, "waitaof") as client, pytest.raises(rota.Unavailable, match="appendonly yes"):
             client.enqueue(call("a"))
         fleet = Fleet(server, namespace)
@@ -245,7 +243,7 @@ class TestWaitaof:
         fleet.close()
 
     def test_a_file_turned_off_later_leaves_enqueues_unconfirmed(self, logging: Server, namespace: str) -> None:
-        if not self._knows_it(logging):
+        if not self._has_waitaof(logging):
             pytest.skip("this server has no WAITAOF")
         with waiting(logging, namespace, "waitaof") as client, redis.Redis.from_url(logging.url) as asking:
             client.enqueue(call("a"))
@@ -254,11 +252,11 @@ class TestWaitaof:
                 client.enqueue(call("b"))
 
     @staticmethod
-    def _knows_it(server: Server) -> bool:
+    def _has_waitaof(server: Server) -> bool:
         with redis.Redis.from_url(server.url) as asking:
             return b"waitaof" in asking.command_list()
 
 
-def test_another_level_is_refused_by_the_client(server: Server) -> None:
+def test_an_unknown_durability_level_is_refused(server: Server) -> None:
     with pytest.raises(ValueError, match='expected one of "none", "wait", "waitaof"'):
         Client(server.url, durability="fsync")  # type: ignore[arg-type]  # as from a caller without types

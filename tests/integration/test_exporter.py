@@ -68,7 +68,7 @@ def of_queue(queue: str) -> Labels:
     return (("queue", queue),)
 
 
-def test_the_queues_are_shown_as_redis_has_them(server: Server, namespace: str) -> None:
+def test_queue_metrics_match_the_state_in_redis(server: Server, namespace: str) -> None:
     exporter = small_fleet(server.url, namespace)
     enqueue(server, namespace, "mail", "mail", "unconfigured")
     enqueue(server, namespace, "mail", due="+3600000000")
@@ -84,7 +84,7 @@ def test_the_queues_are_shown_as_redis_has_them(server: Server, namespace: str) 
     assert abs(found["rota_redis_clock_offset_seconds"][()]) < DEADLINE_SECONDS
 
 
-def test_a_node_that_shall_not_show_the_queues_does_not_ask(server: Server, namespace: str) -> None:
+def test_a_node_without_queue_metrics_does_not_query_redis(server: Server, namespace: str) -> None:
     exporter = Exporter(settings_for(server.url, namespace, "mail", reads_redis=False))
     try:
         found = scrape(exporter.start())
@@ -94,7 +94,7 @@ def test_a_node_that_shall_not_show_the_queues_does_not_ask(server: Server, name
     assert "rota_queue_weight" in found
 
 
-def test_what_all_slots_recorded_is_one_answer(exporter: Exporter) -> None:
+def test_metrics_of_all_slots_are_merged(exporter: Exporter) -> None:
     for slot in (WORKER_SLOT, WORKER_SLOT + 1):
         worker = exporter.recorder(slot)
         worker.histogram(m.TASK_LAG, "mail", "delayed").observe(0.2)
@@ -118,7 +118,7 @@ def series_in(found: dict[str, dict[Labels, float]]) -> int:
     return sum(map(len, found.values()))
 
 
-def test_however_much_queues_and_tasks_record_the_fleets_own_series_stay_and_the_bound_holds(namespace: str) -> None:
+def test_series_are_bounded_and_those_of_the_fleet_are_kept(namespace: str) -> None:
     exporter = Exporter(settings_for(NO_SERVER, namespace, *(f"queue-{number}" for number in range(QUEUES))))
     for state in WORKER_STATES:
         exporter.master.gauge(m.WORKERS, "mail", state).set(1)
@@ -142,7 +142,7 @@ def test_however_much_queues_and_tasks_record_the_fleets_own_series_stay_and_the
     assert found["rota_metrics_series_dropped_total"][()] > 0
 
 
-def test_exemplars_and_created_timestamps_come_with_openmetrics_for_who_asks(exporter: Exporter) -> None:
+def test_openmetrics_has_exemplars_and_created_times_on_request(exporter: Exporter) -> None:
     began = time.time()
     accept = "application/openmetrics-text; version=1.0.0"
     exporter.get("/metrics", Accept=accept)
@@ -157,7 +157,7 @@ def test_exemplars_and_created_timestamps_come_with_openmetrics_for_who_asks(exp
     assert "_created{" not in exporter.get("/metrics", Accept=accept).body
 
 
-def test_the_gauges_of_a_process_go_when_it_dies_and_its_counters_stay(exporter: Exporter) -> None:
+def test_a_dead_process_keeps_its_counters_but_not_its_gauges(exporter: Exporter) -> None:
     with subprocess.Popen(["sleep", "600"]) as child:
         exporter.fill(WORKER_SLOT + 1, Phase.BUSY, child.pid)
         worker = exporter.recorder(WORKER_SLOT + 1)
@@ -183,9 +183,7 @@ def test_the_longest_running_task_is_shown(exporter: Exporter) -> None:
 
 
 @ON_ONE_SERVER
-def test_without_redis_the_queues_are_absent_and_all_else_is_there(
-    server: Server, namespace: str, tmp_path: Path
-) -> None:
+def test_only_queue_metrics_are_missing_without_redis(server: Server, namespace: str, tmp_path: Path) -> None:
     private = Server(server.binary, tmp_path).start()
     exporter = small_fleet(private.url, namespace)
     try:
@@ -205,7 +203,7 @@ def test_without_redis_the_queues_are_absent_and_all_else_is_there(
 
 
 @ON_ONE_SERVER
-def test_a_stalled_redis_holds_up_no_scrape(server: Server, namespace: str, tmp_path: Path) -> None:
+def test_a_stalled_redis_delays_no_scrape(server: Server, namespace: str, tmp_path: Path) -> None:
     private = Server(server.binary, tmp_path).start()
     exporter = small_fleet(private.url, namespace)
     try:
@@ -236,7 +234,7 @@ def _is_alive(exporter: Exporter) -> bool:
     return exporter.get("/livez").status == 200
 
 
-def test_ready_and_alive_follow_the_slots(exporter: Exporter) -> None:
+def test_readiness_and_liveness_follow_the_slots(exporter: Exporter) -> None:
     assert exporter.get("/livez").body == "ok\n"
     assert (exporter.get("/readyz").status, exporter.get("/readyz").body) == (200, "ok\n")
     exporter.memory.slot(0).phase = Phase.DRAINING
@@ -251,7 +249,7 @@ def test_ready_and_alive_follow_the_slots(exporter: Exporter) -> None:
     assert _is_alive(exporter)
 
 
-def test_a_pool_in_back_off_is_told_of_until_it_is_back(exporter: Exporter) -> None:
+def test_a_pool_in_back_off_is_reported_until_it_recovers(exporter: Exporter) -> None:
     exporter.publish(MasterSnapshot(held=(PoolInBackoff("poller", "pollers", "backoff", 3, 0.0, "killed by SIGSEGV"),)))
     refused = exporter.get("/readyz")
     assert refused.status == 503
@@ -277,7 +275,7 @@ def test_a_silent_master_is_not_alive(exporter: Exporter) -> None:
     assert exporter.get("/livez").status == 200
 
 
-def test_each_endpoint_says_what_it_is_and_the_rest_is_refused_clearly(exporter: Exporter) -> None:
+def test_endpoints_have_content_types_and_other_requests_are_refused(exporter: Exporter) -> None:
     kinds = {path: exporter.get(path).headers["Content-Type"] for path in ("/", "/status.json", "/livez", "/metrics")}
     assert kinds["/"].startswith("text/html")
     assert kinds["/status.json"] == "application/json"
@@ -294,7 +292,7 @@ def test_each_endpoint_says_what_it_is_and_the_rest_is_refused_clearly(exporter:
         assert (head.status, head.body) == (200, "")
 
 
-def test_a_scrape_has_the_format_the_compression_and_the_names_it_asks_for(exporter: Exporter) -> None:
+def test_a_scrape_has_the_requested_format_compression_and_names(exporter: Exporter) -> None:
     open_metrics = exporter.get("/metrics", Accept="application/openmetrics-text; version=1.0.0")
     assert open_metrics.headers["Content-Type"].startswith("application/openmetrics-text")
     assert open_metrics.body.endswith("# EOF\n")
@@ -309,14 +307,14 @@ def test_a_scrape_has_the_format_the_compression_and_the_names_it_asks_for(expor
         assert b"\nrota_redis_up{" in gzip.decompress(response.read())
 
 
-def test_clients_that_say_nothing_do_not_keep_others_waiting(exporter: Exporter) -> None:
+def test_silent_clients_delay_no_others(exporter: Exporter) -> None:
     with contextlib.ExitStack() as stack:
         for _ in range(5):
             stack.enter_context(socket.create_connection(exporter.listener.getsockname()))
         assert _is_alive(exporter)
 
 
-def test_nonsense_instead_of_http_harms_nobody(exporter: Exporter) -> None:
+def test_garbage_instead_of_http_does_no_harm(exporter: Exporter) -> None:
     for nonsense in (b"\x00\xff\x00\r\n\r\n", b"GET\r\n\r\n", b"GET / HTTP/1.1\r\nContent-Length: -5\r\n\r\n", b"\r\n"):
         with socket.create_connection(exporter.listener.getsockname()) as client:
             client.sendall(nonsense)
@@ -327,7 +325,7 @@ def test_nonsense_instead_of_http_harms_nobody(exporter: Exporter) -> None:
     assert _is_alive(exporter)
 
 
-def test_it_rings_the_bell_beats_and_leaves_with_0_on_term(exporter: Exporter) -> None:
+def test_the_exporter_rings_beats_and_exits_with_0_on_sigterm(exporter: Exporter) -> None:
     assert os.eventfd_read(exporter.bell_fd) == 1
     slot = exporter.memory.slot(EXPORTER_SLOT)
     assert slot.pid == exporter.pid
@@ -336,22 +334,22 @@ def test_it_rings_the_bell_beats_and_leaves_with_0_on_term(exporter: Exporter) -
     assert exporter.end() == 0
 
 
-def test_its_main_thread_alone_hears_signals(exporter: Exporter) -> None:
-    def hears(thread: Path) -> bool:
+def test_only_the_main_thread_receives_signals(exporter: Exporter) -> None:
+    def receives_stack_signal(thread: Path) -> bool:
         blocked = next(line for line in (thread / "status").read_text().splitlines() if line.startswith("SigBlk:"))
         return not int(blocked.split()[1], 16) >> (STACK_SIGNAL - 1) & 1
 
     threads = list(Path(f"/proc/{exporter.pid}/task").iterdir())
     assert len(threads) > 1
-    assert [int(thread.name) for thread in threads if hears(thread)] == [exporter.pid]
+    assert [int(thread.name) for thread in threads if receives_stack_signal(thread)] == [exporter.pid]
 
 
-def test_it_leaves_at_once_when_the_master_is_gone(exporter: Exporter) -> None:
+def test_the_exporter_is_killed_when_the_master_is_gone(exporter: Exporter) -> None:
     exporter.drop_death_pipe()
     assert exporter.wait() == -signal.SIGKILL  # by the kernel, which waits for nobody to notice
 
 
-def test_who_asks_between_two_exporters_is_answered_by_the_next(exporter: Exporter) -> None:
+def test_a_request_between_two_exporters_is_served_by_the_next(exporter: Exporter) -> None:
     assert exporter.end() == 0
     with socket.create_connection(exporter.listener.getsockname()) as client:
         client.sendall(b"GET /livez HTTP/1.0\r\n\r\n")

@@ -48,7 +48,7 @@ def locked(namespace: str, token_file: Path) -> Iterator[Exporter]:
 
 
 @pytest.mark.parametrize("path", ["/metrics", "/status.json", "/dead.json", "/task.json?id=a"])
-def test_without_its_token_nothing_of_the_fleet_is_shown(locked: Exporter, path: str) -> None:
+def test_requests_without_the_token_are_refused(locked: Exporter, path: str) -> None:
     for authorization in ("", "Bearer other", f"Basic {TOKEN}"):
         refused = locked.get(path, Authorization=authorization)
         assert (refused.status, refused.headers["WWW-Authenticate"]) == (401, "Bearer")
@@ -61,7 +61,7 @@ def test_probes_and_the_empty_page_need_no_token(locked: Exporter, path: str) ->
     assert locked.get(path).status != 401
 
 
-def test_another_token_counts_from_the_next_request_on(locked: Exporter, token_file: Path) -> None:
+def test_a_new_token_applies_from_the_next_request(locked: Exporter, token_file: Path) -> None:
     token_file.write_text("a new token of some length\n")
     assert locked.get("/status.json", Authorization=BEARER).status == 401
     assert locked.get("/status.json", Authorization="bearer a new token of some length").status == 200
@@ -82,7 +82,7 @@ def https_get(exporter: Exporter, cert: Path, path: str) -> str:
     return text
 
 
-def test_over_tls_the_same_is_answered_also_to_many_at_once(namespace: str, tmp_path: Path) -> None:
+def test_tls_serves_many_requests_at_once(namespace: str, tmp_path: Path) -> None:
     cert, key = certificate(tmp_path, "first")
     queues = [f"queue-{number}" for number in range(100)]  # more than a socket takes at once
     exporter = Exporter(settings_for(NO_SERVER, namespace, *queues, tls_cert=str(cert), tls_key=str(key))).start()
@@ -131,7 +131,7 @@ def act(exporter: Exporter, **order: object) -> tuple[int, dict[str, object]]:
 
 
 @ON_ONE_SERVER
-def test_a_queue_is_paused_and_opened_again(acting: Exporter, server: Server, namespace: str) -> None:
+def test_a_queue_is_paused_and_resumed(acting: Exporter, server: Server, namespace: str) -> None:
     assert act(acting, verb="pause", queue="mail") == (200, {"ok": True, "text": "mail is paused"})
     assert act(acting, verb="pause", queue="mail") == (200, {"ok": True, "text": "mail was paused already"})
     with closing(Connection(parse_address(server.url))) as connection:
@@ -141,9 +141,7 @@ def test_a_queue_is_paused_and_opened_again(acting: Exporter, server: Server, na
 
 
 @ON_ONE_SERVER
-def test_a_task_is_cancelled_and_one_that_is_unknown_or_not_dead_is_refused_in_words(
-    acting: Exporter, server: Server, namespace: str
-) -> None:
+def test_a_task_is_cancelled_and_unsuitable_tasks_are_refused(acting: Exporter, server: Server, namespace: str) -> None:
     with closing(Connection(parse_address(server.url))) as connection:
         connection.run(Store(namespace).enqueue("nonce", [NewTask("a", "mail", b'["a","mail","t",[]]', "")]))
     assert act(acting, verb="revive", task_id="a")[0] == 409
@@ -153,7 +151,7 @@ def test_a_task_is_cancelled_and_one_that_is_unknown_or_not_dead_is_refused_in_w
 
 
 @ON_ONE_SERVER
-def test_what_is_no_action_is_refused_in_words(acting: Exporter) -> None:
+def test_invalid_actions_are_refused_with_a_message(acting: Exporter) -> None:
     for order in (
         {},
         {"verb": "purge"},
@@ -187,13 +185,13 @@ def test_what_is_no_action_is_refused_in_words(acting: Exporter) -> None:
     assert (refused.status, "a body has at most 8,192 bytes" in refused.body) == (413, True)
 
 
-def test_a_page_that_only_shows_does_nothing(locked: Exporter) -> None:
+def test_actions_are_refused_unless_they_are_enabled(locked: Exporter) -> None:
     status, answer = act(locked, verb="pause", queue="mail")
     assert status == 403
     assert "actions = true" in str(answer["error"])
 
 
-def test_an_action_while_redis_is_away_says_so(namespace: str, token_file: Path) -> None:
+def test_an_action_without_redis_returns_an_error(namespace: str, token_file: Path) -> None:
     exporter = Exporter(settings_for(NO_SERVER, namespace, token_file=str(token_file), actions=True)).start()
     with closing(exporter):
         status, answer = act(exporter, verb="pause", queue="mail")
@@ -201,7 +199,7 @@ def test_an_action_while_redis_is_away_says_so(namespace: str, token_file: Path)
 
 
 @pytest.mark.parametrize("path", ["/metrics", "/status.json", "/metrics?name[]=rota_workers"])
-def test_clients_that_ask_without_a_pause_starve_no_scrape(namespace: str, path: str) -> None:
+def test_clients_without_pauses_do_not_starve_scrapes(namespace: str, path: str) -> None:
     queues = (f"queue-{number}" for number in range(100))
     exporter = Exporter(settings_for(NO_SERVER, namespace, *queues))
     try:
@@ -220,7 +218,7 @@ def test_clients_that_ask_without_a_pause_starve_no_scrape(namespace: str, path:
     assert page == 200
 
 
-def test_probes_are_answered_while_a_page_of_a_thousand_queues_is_made(namespace: str) -> None:
+def test_probes_are_answered_during_a_large_status_page(namespace: str) -> None:
     exporter = Exporter(settings_for(NO_SERVER, namespace, *(f"queue-{number}" for number in range(1000))))
     try:
         exporter.start()
@@ -243,7 +241,7 @@ class Greedy:
     def __init__(self, exporter: Exporter, path: str) -> None:
         self._exporter, self._path = exporter, path
         self._stopping = threading.Event()
-        self._thread = threading.Thread(target=self._ask)
+        self._thread = threading.Thread(target=self._poll)
         self.asked = 0
 
     def __enter__(self) -> None:
@@ -253,7 +251,7 @@ class Greedy:
         self._stopping.set()
         self._thread.join(DEADLINE_SECONDS)
 
-    def _ask(self) -> None:
+    def _poll(self) -> None:
         while not self._stopping.is_set():
             with contextlib.suppress(OSError):  # it was hung up on
                 self._exporter.get(self._path)
@@ -275,7 +273,7 @@ EVERYTHING = ("/", "/main.js", "/metrics", "/status.json", "/dead.json", "/task.
 
 
 @pytest.mark.parametrize("host", ["evil.example", "evil.example:9477", "localhost.evil.example", "2130706433"])
-def test_a_name_that_is_not_ours_is_shown_nothing_of_the_fleet(unlocked: Exporter, host: str) -> None:
+def test_a_foreign_host_name_is_refused(unlocked: Exporter, host: str) -> None:
     for path in EVERYTHING:
         refused = unlocked.get(path, Host=host)
         assert (refused.status, "[http] allowed_hosts" in refused.body) == (403, True), path
@@ -283,7 +281,7 @@ def test_a_name_that_is_not_ours_is_shown_nothing_of_the_fleet(unlocked: Exporte
     assert [unlocked.get(path, Host=host).status for path in ("/livez", "/readyz")] == [200, 503]
 
 
-def test_a_page_whose_name_was_made_to_lead_here_reads_nothing(unlocked: Exporter, open_tab: TabOpener) -> None:
+def test_dns_rebinding_reads_nothing_of_the_fleet(unlocked: Exporter, open_tab: TabOpener) -> None:
     port = unlocked.target.rpartition(":")[2]
     statuses = """async () => Promise.all(["status.json", "dead.json", "metrics", ""].map(
         async (path) => (await fetch("/" + path)).status))"""
@@ -299,18 +297,18 @@ NAMES = ("localhost", "LOCALHOST.:9477", "app.localhost", "rota.example.com:443"
 
 
 @pytest.mark.parametrize("host", [*NAMES, *ADDRESSES])
-def test_each_of_our_names_and_any_address_is_answered(unlocked: Exporter, host: str) -> None:
+def test_known_host_names_and_any_address_are_allowed(unlocked: Exporter, host: str) -> None:
     assert unlocked.get("/metrics", Host=host).status == 200
     assert unlocked.get("/", Host=host).status == 200
 
 
-def test_the_token_admits_by_any_name(locked: Exporter) -> None:
+def test_the_token_allows_any_host_name(locked: Exporter) -> None:
     assert locked.get("/metrics", Host="rota.internal:9477", Authorization=BEARER).status == 200
     assert locked.get("/metrics", Host="rota.internal:9477").status == 401
 
 
 @pytest.mark.parametrize("host", ["", "rota.internal:9477"])
-def test_other_machines_may_scrape_and_probe_alone_without_a_token(namespace: str, host: str, own_address: str) -> None:
+def test_other_machines_can_only_scrape_and_probe_without_a_token(namespace: str, host: str, own_address: str) -> None:
     with closing(Exporter(settings_for(NO_SERVER, namespace, "mail"), listen="0.0.0.0").start()) as exporter:
         there = exporter.at(own_address)
         headers: dict[str, Any] = {"Host": host} if host else {}
@@ -322,7 +320,7 @@ def test_other_machines_may_scrape_and_probe_alone_without_a_token(namespace: st
         assert exporter.at("127.0.0.1").get("/").status == 200  # as `rota top` of this machine asks
 
 
-def test_other_machines_see_all_with_the_token(namespace: str, token_file: Path, own_address: str) -> None:
+def test_other_machines_have_full_access_with_the_token(namespace: str, token_file: Path, own_address: str) -> None:
     settings = settings_for(NO_SERVER, namespace, "mail", token_file=str(token_file))
     with closing(Exporter(settings, listen="0.0.0.0").start()) as exporter:
         assert exporter.at(own_address).get("/").status == 200

@@ -24,7 +24,7 @@ def exporter() -> Iterator[Exporter]:
     made.close()
 
 
-def test_every_file_is_served_and_what_one_names_is_there(exporter: Exporter) -> None:
+def test_every_site_file_is_served_and_every_reference_exists(exporter: Exporter) -> None:
     served = {file.name: exporter.get(f"/{file.name}") for file in FOLDER.iterdir() if file.name != "index.html"}
     index = exporter.get("/")
     assert index.body == (FOLDER / "index.html").read_text(encoding="utf-8")
@@ -43,7 +43,7 @@ def test_every_file_is_served_and_what_one_names_is_there(exporter: Exporter) ->
     assert sum(len(page.body.encode()) for name, page in served.items() if name.endswith(".js")) < MOST_SCRIPT_BYTES
 
 
-def test_the_policy_allows_nothing_inline_and_nothing_from_elsewhere(exporter: Exporter) -> None:
+def test_the_content_policy_allows_no_inline_and_no_foreign_code(exporter: Exporter) -> None:
     index = exporter.get("/")
     policy = dict(part.strip().partition(" ")[::2] for part in index.headers["Content-Security-Policy"].split(";"))
     assert policy["default-src"] == "'none'"
@@ -52,7 +52,7 @@ def test_the_policy_allows_nothing_inline_and_nothing_from_elsewhere(exporter: E
     assert not re.search(r"<script>|<style|style=|\son\w+=", index.body)
 
 
-def ask(exporter: Exporter, path: str, **headers: str) -> tuple[int, Message, bytes]:
+def fetch(exporter: Exporter, path: str, **headers: str) -> tuple[int, Message, bytes]:
     """Status, headers and body, as they were sent; `_` in the name of a header is a hyphen."""
     sent = {name.replace("_", "-"): value for name, value in headers.items()}
     try:
@@ -63,13 +63,13 @@ def ask(exporter: Exporter, path: str, **headers: str) -> tuple[int, Message, by
             return unchanged.code, unchanged.headers, unchanged.read()
 
 
-def test_a_browser_gets_it_compressed_and_only_when_it_has_changed(exporter: Exporter) -> None:
-    _, headers, body = ask(exporter, "/main.js", Accept_Encoding="gzip")
+def test_files_are_compressed_and_sent_only_if_changed(exporter: Exporter) -> None:
+    _, headers, body = fetch(exporter, "/main.js", Accept_Encoding="gzip")
     assert headers["Content-Encoding"] == "gzip"
     assert gzip.decompress(body) == (FOLDER / "main.js").read_bytes()
-    status, _, body = ask(exporter, "/main.js", If_None_Match=headers["ETag"])
+    status, _, body = fetch(exporter, "/main.js", If_None_Match=headers["ETag"])
     assert (status, body) == (304, b"")
-    assert ask(exporter, "/main.js", If_None_Match='"other"')[0] == 200
+    assert fetch(exporter, "/main.js", If_None_Match='"other"')[0] == 200
 
 
 def test_no_other_file_can_be_reached(exporter: Exporter) -> None:

@@ -32,7 +32,7 @@ def kill(client: Client, fleet: Fleet, queue: str, count: int) -> None:
         fleet.turn(owner, serving, (claim, DeadOutcome(DEATH)), limit=0)
 
 
-def test_dead_tasks_are_shown_page_by_page_with_why_and_without_arguments(
+def test_dead_tasks_are_paged_with_reasons_and_without_arguments(
     exporter: Exporter, client: Client, fleet: Fleet
 ) -> None:
     kill(client, fleet, "mail", SHOWN + 1)
@@ -49,7 +49,7 @@ def test_dead_tasks_are_shown_page_by_page_with_why_and_without_arguments(
     assert exporter.get("/dead.json?queue=nobody").json() == {"queue": "nobody", "tasks": [], "cursor": None}
 
 
-def test_a_task_is_shown_with_its_time_line_and_without_arguments(
+def test_a_task_is_shown_with_its_timeline_and_without_arguments(
     exporter: Exporter, client: Client, fleet: Fleet
 ) -> None:
     kill(client, fleet, "mail", 1)
@@ -81,7 +81,7 @@ def test_invalid_requests_are_refused_with_a_message(exporter: Exporter, server:
     )
 
 
-def test_without_redis_they_say_so() -> None:
+def test_task_pages_return_an_error_without_redis() -> None:
     exporter = small_fleet("redis://127.0.0.1:1/0", "away").start()
     try:
         until(lambda: exporter.get("/dead.json").status == 503)

@@ -36,7 +36,9 @@ def _connect(link: FaultyLink) -> Iterator[Connect]:
         yield connect
 
 
-def test_it_forwards_in_order_over_many_connections(connect: Connect, link: FaultyLink, namespace: str) -> None:
+def test_requests_are_forwarded_in_order_over_many_connections(
+    connect: Connect, link: FaultyLink, namespace: str
+) -> None:
     def count(number: int) -> None:
         connection = connect(10)
         for step in range(1, PIECES + 1):
@@ -60,7 +62,7 @@ def test_large_payloads_pass_whole(connect: Connect, namespace: str) -> None:
     assert connection.execute("GET", namespace) == text
 
 
-def test_cut_ends_every_connection_and_new_ones_may_come(connect: Connect, link: FaultyLink) -> None:
+def test_cut_ends_connections_but_allows_new_ones(connect: Connect, link: FaultyLink) -> None:
     connection = connect()
     link.cut()
     with pytest.raises(ConnectionLost):
@@ -68,7 +70,7 @@ def test_cut_ends_every_connection_and_new_ones_may_come(connect: Connect, link:
     assert connect().execute("PING")
 
 
-def test_refused_connections_are_counted_and_those_there_are_stay(connect: Connect, link: FaultyLink) -> None:
+def test_refused_connections_are_counted_and_existing_ones_stay(connect: Connect, link: FaultyLink) -> None:
     connection = connect()
     link.refuse()
     with pytest.raises(ConnectionLost):
@@ -80,7 +82,7 @@ def test_refused_connections_are_counted_and_those_there_are_stay(connect: Conne
 
 
 @pytest.mark.parametrize("direction", ["requests", "replies"])
-def test_a_silent_direction_keeps_connections_open_and_what_it_swallowed_never_comes(
+def test_a_silent_direction_keeps_connections_and_drops_data(
     connect: Connect, link: FaultyLink, namespace: str, direction: str
 ) -> None:
     connection = connect()
@@ -94,7 +96,7 @@ def test_a_silent_direction_keeps_connections_open_and_what_it_swallowed_never_c
     assert connect().execute("GET", namespace) == (b"before" if direction == "requests" else b"after")
 
 
-def test_what_was_held_arrives_late_even_when_its_sender_has_given_up(
+def test_held_requests_arrive_late_even_after_the_sender_closed(
     connect: Connect, link: FaultyLink, namespace: str
 ) -> None:
     connection = connect()
@@ -107,9 +109,7 @@ def test_what_was_held_arrives_late_even_when_its_sender_has_given_up(
     until(lambda: connect().execute("GET", namespace) == b"late", "the late copy")
 
 
-def test_the_gate_holds_one_connection_from_the_named_request_or_reply_on(
-    connect: Connect, link: FaultyLink, namespace: str
-) -> None:
+def test_the_gate_holds_one_connection_at_the_named_message(connect: Connect, link: FaultyLink, namespace: str) -> None:
     held, free = connect(), connect()
     with socket.socket(fileno=os.dup(held.fileno())) as same:
         port = same.getsockname()[1]
@@ -122,7 +122,9 @@ def test_the_gate_holds_one_connection_from_the_named_request_or_reply_on(
     assert held.receive() == 2
 
 
-def test_a_delay_holds_for_each_way_and_keeps_the_order(connect: Connect, link: FaultyLink, namespace: str) -> None:
+def test_a_delay_applies_to_each_direction_and_keeps_the_order(
+    connect: Connect, link: FaultyLink, namespace: str
+) -> None:
     connection = connect(10)
     assert connection.execute("PING")
     link.delay(0.05, jitter=0.02)
@@ -133,7 +135,7 @@ def test_a_delay_holds_for_each_way_and_keeps_the_order(connect: Connect, link: 
     assert time.monotonic() - began >= 5 * 0.1
 
 
-def test_a_lost_reply_is_that_of_the_named_script_and_its_request_was_carried_out(
+def test_the_reply_of_the_named_script_is_lost_after_execution(
     connect: Connect, link: FaultyLink, namespace: str
 ) -> None:
     store = Store(namespace)

@@ -47,7 +47,7 @@ def _events(fd: int) -> list[dict[str, Any]]:
     return [json.loads(line) for line in os.read(fd, 1 << 16).splitlines()]
 
 
-def test_an_outage_is_told_once_and_so_is_its_end(link: Link, logged: int) -> None:
+def test_an_outage_and_its_end_are_logged_once(link: Link, logged: int) -> None:
     first = link.connection()
     delays = [link.failed(ConnectionLost("gone", "network")) for _ in range(5)]
     assert delays[4] > delays[0] > 0
@@ -58,7 +58,7 @@ def test_an_outage_is_told_once_and_so_is_its_end(link: Link, logged: int) -> No
     assert link.failed(ConnectionLost("gone", "network")) < delays[4]
 
 
-def test_a_connection_outlives_a_server_that_pushes_back(link: Link, logged: int) -> None:
+def test_a_connection_survives_a_server_that_pushes_back(link: Link, logged: int) -> None:
     first = link.connection()
     link.failed(PushedBack("OOM", "oom"))
     assert link.connection() is first
@@ -70,7 +70,7 @@ def test_a_connection_outlives_a_server_that_pushes_back(link: Link, logged: int
 _LOST: Any = Store("link").turn("nobody", pack_tiers([domain_of([QueueShare("q")])]), Turn(0))
 
 
-def test_of_a_pipelined_call_the_answer_is_read_when_it_is_wanted_whatever_was_asked_meanwhile(link: Link) -> None:
+def test_a_pipelined_reply_can_be_read_after_other_commands(link: Link) -> None:
     connection = link.connection()
     connection.run(_LOST)
     pipelined = link.pipeline(_LOST)
@@ -81,7 +81,7 @@ def test_of_a_pipelined_call_the_answer_is_read_when_it_is_wanted_whatever_was_a
     assert connection.execute("ECHO", "in order") == b"in order"
 
 
-def test_a_connection_on_which_a_pipelined_call_was_not_answered_in_time_is_used_for_nothing_else(
+def test_a_connection_with_a_late_pipelined_reply_is_not_reused(
     server: Server,
 ) -> None:
     with closing(_link_to(server, replace(DEFAULT_OPTIONS, read_seconds=0.3))) as link:
@@ -102,7 +102,7 @@ def test_a_pipelined_script_that_the_server_forgot_is_sent_as_text(link: Link) -
     assert pipelined.reply().status is TurnStatus.LOST
 
 
-def test_the_answer_of_a_pipelined_call_is_lost_with_its_connection_and_with_nothing_else(link: Link) -> None:
+def test_a_pipelined_reply_is_lost_only_with_its_connection(link: Link) -> None:
     assert link.pipeline(_LOST) is None
     first = link.connection()
     pipelined = link.pipeline(_LOST)

@@ -50,7 +50,7 @@ def _resized(image_id: int) -> str:
     return f"resized {image_id}"
 
 
-def test_the_task_is_sent_by_the_commit_under_the_id_that_was_known_before(
+def test_the_commit_sends_the_task_under_the_id_of_the_handle(
     resize: Resize, transaction: Transaction, fleet: Fleet
 ) -> None:
     handle = resize.using(on_commit=transaction.on_commit).enqueue(7)
@@ -59,7 +59,7 @@ def test_the_task_is_sent_by_the_commit_under_the_id_that_was_known_before(
     assert (fleet.lane("images"), handle.status().state) == ([handle.id], "ready")
 
 
-def test_a_callback_that_is_called_again_sends_nothing_more(resize: Resize, transaction: Transaction) -> None:
+def test_a_callback_called_twice_sends_the_task_once(resize: Resize, transaction: Transaction) -> None:
     handle = resize.using(on_commit=transaction.on_commit).enqueue(7)
     transaction.commit()
     assert handle.cancel() == "cancelled"

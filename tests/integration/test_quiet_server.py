@@ -44,7 +44,7 @@ def connection(quiet: Server) -> Iterator[Connection]:
     made.close()
 
 
-def test_a_worker_listens_for_as_long_as_it_wants(connection: Connection) -> None:
+def test_a_worker_listens_for_the_requested_time(connection: Connection) -> None:
     store, (death_fd, master_fd) = Store("n"), os.pipe()
     waiter = Waiter(StopSignals(), death_fd, lambda: None, 1.0)
     bell = Bell(store.keys, (domain_of([QueueShare("q")]),), 30.0, boottime_ns)
@@ -62,7 +62,7 @@ def test_a_worker_listens_for_as_long_as_it_wants(connection: Connection) -> Non
     assert statistics.median(late) < MOST_LATE_SECONDS
 
 
-def test_a_consumer_listens_for_as_long_as_it_wants(connection: Connection) -> None:
+def test_a_consumer_listens_for_the_requested_time(connection: Connection) -> None:
     bells, wakeup = Doorbells(Keys("n"), ["q"]), Wakeup()
     late = []
     for seconds in SECONDS:

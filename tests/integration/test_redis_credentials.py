@@ -22,14 +22,14 @@ def _vault(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Vault]:
     server.stop()
 
 
-def test_a_client_shows_what_the_provider_gives_and_asks_it_once(vault: Vault, namespace: str) -> None:
+def test_a_client_fetches_the_provider_credentials_once(vault: Vault, namespace: str) -> None:
     with rota.Client(vault.server.url, namespace, redis_credentials=vault.login) as client:
         ids = {client.enqueue("work", queue="q").id for _ in range(3)}
         assert len(client.peek("q")) == len(ids) == 3
     assert vault.asked == 1
 
 
-def test_a_password_that_changes_is_asked_for_again_and_no_call_fails(vault: Vault, namespace: str) -> None:
+def test_a_changed_password_is_fetched_again_and_no_call_fails(vault: Vault, namespace: str) -> None:
     with rota.Client(vault.server.url, namespace, redis_credentials=vault) as client:
         client.enqueue("work", queue="q")
         vault.change("quince-2")
@@ -37,9 +37,7 @@ def test_a_password_that_changes_is_asked_for_again_and_no_call_fails(vault: Vau
     assert vault.asked == 2
 
 
-def test_a_refused_password_of_a_provider_that_has_no_other_is_told_with_its_setting(
-    vault: Vault, namespace: str
-) -> None:
+def test_a_refused_password_of_a_provider_names_its_setting(vault: Vault, namespace: str) -> None:
     vault.change("quince-2", known=False)
     client = rota.Client(vault.server.url, namespace, redis_credentials=vault.login)
     with client, pytest.raises(Unavailable, match=r"WRONGPASS.*check user, password .* in redis_credentials"):
@@ -47,7 +45,7 @@ def test_a_refused_password_of_a_provider_that_has_no_other_is_told_with_its_set
     assert vault.asked == 1
 
 
-def test_a_provider_that_fails_makes_the_server_unavailable_until_it_works(vault: Vault, namespace: str) -> None:
+def test_a_failing_provider_raises_unavailable_until_it_works(vault: Vault, namespace: str) -> None:
     def login() -> tuple[object, ...]:
         if vault.asked == 0:
             vault.asked += 1
@@ -69,7 +67,7 @@ def test_connections_are_replaced_before_their_password_expires(vault: Vault, na
         until(lambda: client.peek("q") and not first & vault.connections(), "another connection")
 
 
-def test_a_client_of_asyncio_does_the_same_and_holds_its_loop_up_for_no_provider(vault: Vault, namespace: str) -> None:
+def test_the_asyncio_client_is_not_blocked_by_a_slow_provider(vault: Vault, namespace: str) -> None:
     turns: list[int] = []
 
     def slow() -> tuple[object, ...]:

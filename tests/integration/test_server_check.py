@@ -33,7 +33,7 @@ def _fault(url: str) -> tuple[ExitCode, str]:
     return caught.value.code, message
 
 
-def test_a_replica_is_named_as_one(own_server: Server) -> None:
+def test_a_replica_is_refused(own_server: Server) -> None:
     own_server.options["replicaof"] = f"127.0.0.1 {free_port()}"
     with pytest.raises(Failure) as caught:
         _checked(own_server)
@@ -41,7 +41,7 @@ def test_a_replica_is_named_as_one(own_server: Server) -> None:
     assert "is a replica and accepts no writes: set redis_url" in caught.value.messages[0]
 
 
-def test_a_server_that_takes_no_writes_is_not_ready(own_server: Server, tmp_path: Path) -> None:
+def test_a_server_that_refuses_writes_is_a_fault(own_server: Server, tmp_path: Path) -> None:
     (folder := tmp_path / "data").mkdir()
     own_server.options |= {"save": "900 1", "enable_protected_configs": "local"}
     own_server.start()
@@ -58,26 +58,26 @@ def test_a_server_that_takes_no_writes_is_not_ready(own_server: Server, tmp_path
     assert message.endswith(": fix the cause in its log, such as a full disk or a missing folder")
 
 
-def test_a_server_whose_memory_is_full_is_warned_of(own_server: Server) -> None:
+def test_a_server_with_full_memory_causes_a_warning(own_server: Server) -> None:
     own_server.options |= {"maxmemory": "600kb", "maxmemory_policy": "noeviction"}
     assert _checked(own_server) == [
         "the server uses all of its maxmemory (614400 bytes): until it is raised, no task can be enqueued"
     ]
 
 
-def test_a_server_with_memory_left_is_not(own_server: Server) -> None:
+def test_a_server_with_free_memory_causes_no_warning(own_server: Server) -> None:
     own_server.options |= {"maxmemory": "100mb", "maxmemory_policy": "noeviction"}
     assert _checked(own_server) == []
 
 
-def test_a_database_that_is_not_there_is_named(server: Server) -> None:
+def test_a_missing_database_is_a_fault(server: Server) -> None:
     code, message = _fault(server.url.replace("/0", "/99"))
     assert code == ExitCode.UNREACHABLE
     assert "has no such database" in message
     assert "use a lower number" in message
 
 
-def test_a_user_without_the_keys_is_told_which_to_grant(server: Server, redis_client: redis.Redis) -> None:
+def test_missing_key_permissions_are_reported_with_the_acl_rule(server: Server, redis_client: redis.Redis) -> None:
     redis_client.acl_setuser(
         "stranger", enabled=True, reset=True, passwords=["+secret"], commands=["+@all"], keys=["other:*"]
     )

@@ -50,7 +50,7 @@ def allow(redis_client: "redis.Redis", namespace: str, *but: str) -> None:
     )
 
 
-def test_a_user_with_exactly_what_is_needed_is_fit(connection: Connection, namespace: str) -> None:
+def test_a_user_with_exactly_the_needed_commands_is_accepted(connection: Connection, namespace: str) -> None:
     assert forbidden_commands(connection, Keys(namespace).tasks, NEEDED) == []
     assert faults_of_permissions([]) == []
 
@@ -62,13 +62,13 @@ def test_each_missing_command_is_named(connection: Connection, redis_client: "re
         assert forbidden_commands(connection, Keys(namespace).tasks, NEEDED) == [command]
 
 
-def test_what_confirms_enqueues_and_finds_primaries_is_needed_by_those_who_use_it() -> None:
+def test_wait_and_role_are_needed_only_by_settings_that_use_them() -> None:
     plain = set(needed_commands("none", failover=False))
     assert not plain & {"WAIT", "WAITAOF", "ROLE"}
     assert set(needed_commands("waitaof", failover=True)) - plain == {"WAITAOF", "ROLE"}
 
 
-def test_no_script_calls_what_is_not_in_the_list() -> None:
+def test_scripts_call_only_listed_commands() -> None:
     words = {word for name in script_names() for word in re.findall(rb"'([A-Z]{3,})'", load_script(name).text)}
     called = words - {
         b"WITHSCORES",
@@ -84,7 +84,7 @@ def test_no_script_calls_what_is_not_in_the_list() -> None:
     assert called <= {command.encode() for command in (*NEEDED, *commands_of_adoption())}
 
 
-def test_all_that_is_missing_is_told_at_once_with_what_to_do(
+def test_all_missing_commands_are_reported_with_the_acl_rule(
     connection: Connection, redis_client: "redis.Redis", namespace: str
 ) -> None:
     allow(redis_client, namespace, "BLPOP", "SCAN")
@@ -97,7 +97,7 @@ def test_all_that_is_missing_is_told_at_once_with_what_to_do(
     ("commands", "all_that_is_missing"),
     [(["+@all", "-info", "-scan", "-hget"], {"info", "scan", "hget"}), (["+info"], {"eval", *map(str.lower, NEEDED)})],
 )
-def test_a_check_names_all_commands_that_are_missing_even_those_it_asks_by(
+def test_a_check_also_reports_missing_commands_that_it_uses_itself(
     server: Server,
     redis_client: "redis.Redis",
     namespace: str,
@@ -115,7 +115,7 @@ def test_a_check_names_all_commands_that_are_missing_even_those_it_asks_by(
     redis_client.acl_deluser("fleet")
 
 
-def test_a_legacy_list_that_the_user_may_not_take_from_is_named_with_what_to_grant(
+def test_a_forbidden_legacy_list_is_reported_with_the_acl_rule(
     connection: Connection, redis_client: "redis.Redis"
 ) -> None:
     needed = commands_of_adoption()
@@ -128,7 +128,7 @@ def test_a_legacy_list_that_the_user_may_not_take_from_is_named_with_what_to_gra
 
 
 @pytest.mark.usefixtures("connection")
-def test_asyncio_is_let_in_by_its_password_and_told_what_it_may_not(
+def test_the_asyncio_client_logs_in_and_reports_forbidden_commands(
     server: Server, redis_client: "redis.Redis", namespace: str
 ) -> None:
     async def program(password: str) -> None:
@@ -144,7 +144,7 @@ def test_asyncio_is_let_in_by_its_password_and_told_what_it_may_not(
         asyncio.run(program("wrong"))
 
 
-def test_a_stray_list_is_named_if_the_acl_forbids_its_length(
+def test_a_stray_list_is_found_even_if_its_length_is_forbidden(
     connection: Connection, redis_client: "redis.Redis", namespace: str
 ) -> None:
     key = f"{namespace}:queue:mail"

@@ -74,13 +74,13 @@ def test_capture_replies_as_a_server_does(server: Server, namespace: str) -> Non
 
 @pytest.mark.parametrize("goal", ["wait", "wait_started", "result"])
 def test_nothing_is_known_of_an_id_that_was_never_enqueued(server: Server, namespace: str, goal: str) -> None:
-    def asked(client: rota.Client) -> object:
+    def reply_of(client: rota.Client) -> object:
         try:
             return getattr(client, goal)("nobody", timeout=5)
         except rota.ResultNotStored as error:
             return str(error)
 
     with rota.Client(server.url, namespace) as client:
-        told = asked(client)
+        told = reply_of(client)
     with capture():
-        assert asked(rota.Client("redis://nowhere.invalid")) == told
+        assert reply_of(rota.Client("redis://nowhere.invalid")) == told

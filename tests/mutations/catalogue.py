@@ -19,7 +19,7 @@ _MODEL: Final = Tests(
     "tests/integration/protocol/test_model.py", "valkey", r"(?m)^E +(AssertionError: )?assert .*", examples=2000
 )
 _FLEETS: Final = "tests/simulation/test_fleet_simulation.py"
-_EXPLAINED: Final = Tests("tests/integration/protocol/test_explain.py", "200 and valkey", r"assert .*")
+_EXPLAINED: Final = Tests("tests/integration/protocol/test_explain.py", "random_situations and valkey", r"assert .*")
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,7 +153,7 @@ MUTATIONS: Final = (
             "e",
             "if reason == 'expired' then e.flag = string.gsub(string.gsub(e.flag, 'b', ''), '^$', '-') end original(e)",
         ),
-        Tests("tests/integration/protocol/test_at_most_once.py", "valkey and with_its_node", r"assert .*"),
+        Tests("tests/integration/protocol/test_at_most_once.py", "valkey and loss_of_its_node", r"assert .*"),
     ),
     Mutation(
         "at most once: a task is called without an answer to its beginning",
@@ -182,7 +182,7 @@ MUTATIONS: Final = (
             "e",
             "local record, is_last = original(e) return record, is_last or record and e.crashes >= crash_limit",
         ),
-        Tests("tests/integration/protocol/test_owners.py", "valkey and of_several_that_ran", r"assert .*"),
+        Tests("tests/integration/protocol/test_owners.py", "valkey and only_after_a_crash_alone", r"assert .*"),
     ),
     Mutation(
         "a condition that fails opens its queue",
@@ -275,7 +275,7 @@ MUTATIONS: Final = (
             "if command == 'LPOP' then return original(source, 'LRANGE', 0, (...) - 1) end "
             "return original(source, command, ...)",
         ),
-        Tests("tests/integration/protocol/test_adopt_legacy.py", "valkey and in_their_order", r"assert .*"),
+        Tests("tests/integration/protocol/test_adopt_legacy.py", "valkey and with_their_ids_in_order", r"assert .*"),
     ),
     Mutation(
         "an item of a legacy list is popped first and becomes a task then: a kill in between takes it along",
@@ -305,7 +305,7 @@ MUTATIONS: Final = (
     Mutation(
         "a pause leaves what was enqueued ahead of its time",
         LuaFunction("pause_schedule", "withdraw", "", ""),
-        Tests("tests/integration/protocol/test_schedules.py", "valkey and takes_back_what_is_not_due", r"assert .*"),
+        Tests("tests/integration/protocol/test_schedules.py", "valkey and pause_removes_future", r"assert .*"),
     ),
     Mutation(
         "a member that ends is counted, and does not leave its group",

@@ -42,7 +42,7 @@ def balanced(fleet: Fleet) -> bool:
     return fleet.run(fleet.store.audit()).missing == 0
 
 
-def test_items_of_a_list_become_tasks_in_their_order_by_their_own_ids(fleet: Fleet, named: Named) -> None:
+def test_list_items_become_tasks_with_their_ids_in_order(fleet: Fleet, named: Named) -> None:
     source = LegacySource(named("queue:mail"), "q")
     fleet.redis.rpush(source.key, body_of("a"), body_of("b", "mail"), '["work",[1]]')
     adopted = adopt(fleet, source)
@@ -55,7 +55,7 @@ def test_items_of_a_list_become_tasks_in_their_order_by_their_own_ids(fleet: Fle
     assert balanced(fleet)
 
 
-def test_an_adopted_item_wakes_who_waits_for_its_queue_and_lists_the_queue(fleet: Fleet, named: Named) -> None:
+def test_an_adopted_item_rings_and_lists_its_queue(fleet: Fleet, named: Named) -> None:
     source = LegacySource(named("queue:mail"), "q")
     fleet.redis.rpush(source.key, body_of("a"))
     adopt(fleet, source)
@@ -63,7 +63,7 @@ def test_an_adopted_item_wakes_who_waits_for_its_queue_and_lists_the_queue(fleet
     assert fleet.redis.smembers(fleet.keys.queues) == {"q"}
 
 
-def test_items_of_a_sorted_set_are_taken_when_they_are_due_in_order_of_due(fleet: Fleet, named: Named) -> None:
+def test_sorted_set_items_are_adopted_when_due_in_due_order(fleet: Fleet, named: Named) -> None:
     source = LegacySource(named("delayed:"))
     late = schedule(fleet, source.key, -1, body_of("late"))
     later = schedule(fleet, source.key, -2, body_of("later"))
@@ -78,7 +78,7 @@ def test_items_of_a_sorted_set_are_taken_when_they_are_due_in_order_of_due(fleet
     assert balanced(fleet)
 
 
-def test_what_is_not_due_stays_its_producers_to_move_and_to_take_back(fleet: Fleet, named: Named) -> None:
+def test_producers_can_reschedule_or_remove_items_not_yet_due(fleet: Fleet, named: Named) -> None:
     source = LegacySource(named("delayed:"))
     schedule(fleet, source.key, 60, body_of("a"))
     adopt(fleet, source)
@@ -98,7 +98,7 @@ def test_an_item_may_be_the_argument_of_a_task(fleet: Fleet, named: Named) -> No
     assert json.loads(claim.body) == ["send", [json.loads(mail)]]
 
 
-def test_what_is_scheduled_for_a_list_that_feeds_another_queue_goes_there_too(fleet: Fleet, named: Named) -> None:
+def test_a_scheduled_item_goes_to_the_queue_its_list_feeds(fleet: Fleet, named: Named) -> None:
     name = named("queue:mail").removeprefix("queue:").replace("@", "-")
     sources = LegacySource(f"queue:{name}", "q"), LegacySource(named("delayed:"))
     schedule(fleet, sources[1].key, -1, body_of("a", name))
@@ -106,7 +106,7 @@ def test_what_is_scheduled_for_a_list_that_feeds_another_queue_goes_there_too(fl
     assert fleet.claim(fleet.register(), one_tier("q")) == ["a"]
 
 
-def test_an_item_whose_id_is_live_runs_under_another_one(fleet: Fleet, named: Named) -> None:
+def test_an_item_with_a_live_id_gets_a_new_id(fleet: Fleet, named: Named) -> None:
     source = LegacySource(named("queue:mail"), "q")
     fleet.redis.rpush(source.key, body_of("a"), body_of("a"))
     adopt(fleet, source)
@@ -116,9 +116,7 @@ def test_an_item_whose_id_is_live_runs_under_another_one(fleet: Fleet, named: Na
     assert balanced(fleet)
 
 
-def test_what_names_no_queue_or_is_due_in_milliseconds_is_dead_with_its_bytes_and_in_nobodys_way(
-    fleet: Fleet, named: Named
-) -> None:
+def test_invalid_items_become_dead_tasks_and_block_no_others(fleet: Fleet, named: Named) -> None:
     jobs, delayed = LegacySource(named("jobs")), LegacySource(named("delayed:"))
     fleet.redis.rpush(jobs.key, b"\xff not json", '["work",[]]', body_of("good"))
     fleet.raw("ZADD", delayed.key, 1_795_252_610_250, body_of("far"))
@@ -134,7 +132,7 @@ def test_what_names_no_queue_or_is_due_in_milliseconds_is_dead_with_its_bytes_an
     assert balanced(fleet)
 
 
-def test_a_source_that_cannot_be_read_is_told_and_keeps_nothing_from_the_others(fleet: Fleet, named: Named) -> None:
+def test_an_unreadable_source_is_reported_and_blocks_no_other(fleet: Fleet, named: Named) -> None:
     broken, good = LegacySource(named("queue:hash"), "q"), LegacySource(named("queue:good"), "q")
     fleet.redis.hset(broken.key, "a", "b")
     fleet.redis.rpush(good.key, body_of("a"))
@@ -144,7 +142,7 @@ def test_a_source_that_cannot_be_read_is_told_and_keeps_nothing_from_the_others(
     assert fleet.redis.hgetall(broken.key) == {"a": "b"}
 
 
-def test_a_long_source_leaves_room_for_the_others_and_all_of_it_comes_in_order(fleet: Fleet, named: Named) -> None:
+def test_a_long_source_shares_each_call_and_keeps_its_order(fleet: Fleet, named: Named) -> None:
     long, short = LegacySource(named("queue:long"), "q"), LegacySource(named("queue:short"), "short")
     fleet.redis.rpush(long.key, *(body_of(f"t{number}") for number in range(25)))
     fleet.redis.rpush(short.key, *(body_of(f"s{number}") for number in range(3)))
@@ -157,9 +155,7 @@ def test_a_long_source_leaves_room_for_the_others_and_all_of_it_comes_in_order(f
 
 
 @pytest.mark.parametrize("key", ["queues", "tasks", "pulse"])
-def test_a_key_of_ours_that_was_overwritten_refuses_the_call_and_nothing_is_taken(
-    fleet: Fleet, named: Named, key: str
-) -> None:
+def test_a_key_of_another_type_fails_the_adoption_without_changes(fleet: Fleet, named: Named, key: str) -> None:
     source = LegacySource(named("queue:mail"), "q")
     fleet.redis.rpush(source.key, body_of("a"))
     fleet.redis.set(getattr(fleet.keys, key), "something else")
@@ -170,7 +166,7 @@ def test_a_key_of_ours_that_was_overwritten_refuses_the_call_and_nothing_is_take
     assert fleet.redis.lrange(source.key, 0, -1) == [body_of("a").decode()]
 
 
-def test_items_for_a_lane_that_is_none_are_set_aside(fleet: Fleet, named: Named) -> None:
+def test_items_for_an_unusable_lane_become_dead_tasks(fleet: Fleet, named: Named) -> None:
     source = LegacySource(named("queue:mail"), "q")
     fleet.redis.rpush(source.key, body_of("a"))
     fleet.redis.set(fleet.keys.ready_lane("q"), "no list")
@@ -178,7 +174,7 @@ def test_items_for_a_lane_that_is_none_are_set_aside(fleet: Fleet, named: Named)
     assert balanced(fleet)
 
 
-def test_one_poller_of_the_fleet_listens_and_another_when_it_is_gone(fleet: Fleet) -> None:
+def test_one_poller_adopts_and_another_takes_over_after_its_lease(fleet: Fleet) -> None:
     assert [adopt(fleet, poller=name).is_leader for name in ("one", "two", "one")] == [True, False, True]
     fleet.redis.hset(fleet.keys.pulse, "adopts_until", fleet.now_us() - 1)
     assert [adopt(fleet, poller=name).is_leader for name in ("two", "one")] == [True, False]

@@ -37,9 +37,7 @@ def expire(fleet: Fleet, owner: str) -> Reaped:
     ("flag", "marked"),
     [("-", "b"), ("u", "ub"), ("3", "3b"), ("u12", "u12b"), ("C", "bC"), ("uC", "ubC"), ("u3L", "u3bL"), ("b", "b")],
 )
-def test_an_entry_that_is_marked_started_has_the_mark_in_its_flag_and_is_still_an_entry(
-    fleet: Fleet, flag: str, marked: str
-) -> None:
+def test_a_start_mark_is_added_to_the_flag_of_an_entry(fleet: Fleet, flag: str, marked: str) -> None:
     owner = fleet.register()
     text = f"a q i 1 1 0 0 0 0 {flag}"
     fleet.redis.rpush(fleet.keys.inflight(owner), text)
@@ -49,7 +47,7 @@ def test_an_entry_that_is_marked_started_has_the_mark_in_its_flag_and_is_still_a
     assert claim.entry.last_crash == ({"C": CrashKind.CRASH, "L": CrashKind.LOST}.get(flag[-1]))
 
 
-def test_it_begins_in_its_place_and_a_call_whose_answer_was_lost_is_repeated(fleet: Fleet) -> None:
+def test_marking_a_start_keeps_the_order_and_can_be_repeated(fleet: Fleet) -> None:
     fleet.push("a", "b", "c")
     owner = fleet.register()
     claim = fleet.turn(owner, Q, limit=3).claims[1]
@@ -60,7 +58,7 @@ def test_it_begins_in_its_place_and_a_call_whose_answer_was_lost_is_repeated(fle
     assert fleet.inflight(owner) == ["a", "b", "c"]
 
 
-def test_nothing_begins_that_its_owner_does_not_hold_any_more(fleet: Fleet) -> None:
+def test_only_the_owner_of_a_task_can_mark_it_started(fleet: Fleet) -> None:
     owner, claim = fleet.claimed("a")
     fleet.turn(owner, Q, (claim, Release()), limit=0)
     before = fleet.snapshot()
@@ -72,14 +70,14 @@ def test_nothing_begins_that_its_owner_does_not_hold_any_more(fleet: Fleet) -> N
     assert fleet.run(fleet.store.mark_started(owner, claim.entry.text)) == b""
 
 
-def test_nothing_begins_for_an_owner_that_nobody_registered(fleet: Fleet) -> None:
+def test_an_unregistered_owner_cannot_mark_a_start(fleet: Fleet) -> None:
     owner, claim = fleet.claimed("a")
     fleet.redis.zrem(fleet.keys.owners, owner)
     assert fleet.run(fleet.store.mark_started(owner, claim.entry.text)) == b""
 
 
 @pytest.mark.parametrize("blamed", [True, False])
-def test_with_its_process_it_is_dead_with_the_record_and_its_neighbours_go_back(fleet: Fleet, blamed: bool) -> None:
+def test_a_crash_makes_only_the_started_task_dead(fleet: Fleet, blamed: bool) -> None:
     fleet.push("a", "b")
     owner = fleet.register()
     first, _ = fleet.turn(owner, Q, limit=2).claims
@@ -95,34 +93,34 @@ def test_with_its_process_it_is_dead_with_the_record_and_its_neighbours_go_back(
     assert fleet.run(fleet.store.audit()).missing == 0
 
 
-def test_with_its_node_it_is_dead_with_the_record_of_the_loss(fleet: Fleet) -> None:
+def test_a_started_task_is_dead_after_the_loss_of_its_node(fleet: Fleet) -> None:
     owner, _ = started(fleet, "a")
     assert [(entry.id, entry.losses) for entry in expire(fleet, owner).dead] == [("a", 1)]
     assert fleet.run(fleet.store.status("a")).attempt_records == LOSS.replace(b"lost", b"at_most_once", 1)
     assert not fleet.lane()
 
 
-def test_of_a_loss_that_nobody_told_of_the_reason_is_known_all_the_same(fleet: Fleet) -> None:
+def test_a_loss_without_a_record_has_the_reason_at_most_once(fleet: Fleet) -> None:
     owner, _ = started(fleet, "a")
     fleet.expire_lease(owner)
     fleet.run(fleet.store.reap_expired(owner, Blame()))
     assert fleet.run(fleet.store.status("a")).attempt_records.startswith(b'{"reason":"at_most_once"')
 
 
-def test_of_an_owner_that_was_forgotten_it_is_dead_after_one_lease(fleet: Fleet) -> None:
+def test_a_started_task_of_an_orphaned_owner_becomes_dead(fleet: Fleet) -> None:
     owner, _ = started(fleet, "a")
     fleet.redis.zrem(fleet.keys.owners, owner)
     assert fleet.run(fleet.store.adopt_orphans(20_000, [owner])) == 1
     assert [entry.id for entry in expire(fleet, owner).dead] == ["a"]
 
 
-def test_what_is_marked_started_and_is_not_known_to_have_run_is_dead_all_the_same(fleet: Fleet) -> None:
+def test_a_started_task_is_dead_even_if_not_reported_as_running(fleet: Fleet) -> None:
     owner, _ = started(fleet, "a")
     assert [entry.id for entry in fleet.exit(owner).dead] == ["a"]
     assert b'"at_most_once"' in fleet.run(fleet.store.status("a")).attempt_records
 
 
-def test_an_outcome_that_its_worker_left_counts(fleet: Fleet) -> None:
+def test_an_outcome_left_by_a_dead_worker_is_settled(fleet: Fleet) -> None:
     owner, claim = started(fleet, "a")
     reply = fleet.reap(owner, ["a"], (claim, Done()))
     assert (reply.settled, reply.dead, reply.requeued) == (1, (), ())
@@ -130,7 +128,7 @@ def test_an_outcome_that_its_worker_left_counts(fleet: Fleet) -> None:
 
 
 @pytest.mark.parametrize("outcome", [Release(), RetryOutcome(0), Expired()])
-def test_its_own_worker_may_give_it_back_and_the_mark_is_gone(fleet: Fleet, outcome: Outcome) -> None:
+def test_settling_a_started_task_removes_its_start_mark(fleet: Fleet, outcome: Outcome) -> None:
     fleet.enqueue(NewTask("a", "q", body_of("a"), unique_key="k"))
     owner = fleet.register()
     [claim] = fleet.turn(owner, Q).claims
@@ -143,7 +141,7 @@ def test_its_own_worker_may_give_it_back_and_the_mark_is_gone(fleet: Fleet, outc
     assert fleet.run(fleet.store.audit()).missing == 0
 
 
-def test_a_late_outcome_of_what_was_buried_changes_nothing(fleet: Fleet) -> None:
+def test_a_late_outcome_of_a_dead_task_changes_nothing(fleet: Fleet) -> None:
     owner, claim = started(fleet, "a")
     expire(fleet, owner)
     before = fleet.snapshot()
@@ -152,7 +150,7 @@ def test_a_late_outcome_of_what_was_buried_changes_nothing(fleet: Fleet) -> None
     assert fleet.snapshot() == before
 
 
-def test_a_recall_knows_the_task_that_runs_whether_it_is_marked_started_or_not(fleet: Fleet) -> None:
+def test_a_return_keeps_the_running_task_with_or_without_start_mark(fleet: Fleet) -> None:
     for text in ("as it was claimed", "as it stands"):
         fleet.push("a", "b")
         owner = fleet.register()
@@ -165,7 +163,7 @@ def test_a_recall_knows_the_task_that_runs_whether_it_is_marked_started_or_not(f
         fleet.turn(owner, Q, (fleet.turn(owner, Q).claims[0], Done()), limit=0)
 
 
-def test_what_is_marked_started_behind_the_task_that_runs_is_recalled_to_the_dead(fleet: Fleet) -> None:
+def test_a_prefetched_task_with_a_start_mark_is_dead_when_returned(fleet: Fleet) -> None:
     fleet.push("a", "b")
     owner = fleet.register()
     first, behind = fleet.turn(owner, Q, limit=2).claims
@@ -174,14 +172,14 @@ def test_what_is_marked_started_behind_the_task_that_runs_is_recalled_to_the_dea
     assert (fleet.run(fleet.store.status("b")).state, fleet.lane()) == ("dead", [])
 
 
-def test_what_was_cancelled_after_it_had_begun_is_cancelled_and_not_dead(fleet: Fleet) -> None:
+def test_a_started_task_that_was_cancelled_ends_as_cancelled(fleet: Fleet) -> None:
     owner, _ = started(fleet, "a")
     fleet.run(fleet.store.cancel("a"))
     assert fleet.exit(owner, ["a"]).dead == ()
     assert fleet.run(fleet.store.audit()).cancelled == 1
 
 
-def test_a_person_may_revive_it_for_another_start(fleet: Fleet) -> None:
+def test_a_revived_task_has_no_start_mark(fleet: Fleet) -> None:
     owner, _ = started(fleet, "a")
     fleet.exit(owner, ["a"])
     assert fleet.run(fleet.store.revive(["a"])) == 1
@@ -189,7 +187,7 @@ def test_a_person_may_revive_it_for_another_start(fleet: Fleet) -> None:
     assert (claim.entry.id, claim.entry.is_marked_started) == ("a", False)
 
 
-def test_an_outcome_of_the_time_limit_that_came_too_late_is_told_as_stale(fleet: Fleet) -> None:
+def test_the_second_outcome_of_an_entry_is_reported_as_stale(fleet: Fleet) -> None:
     owner, claim = fleet.claimed("a")
     late = pack_settlements([Settlement(claim.entry, Done()), Settlement(claim.entry, RetryOutcome(0, CRASH_RECORD))])
     reply = fleet.run(fleet.store.reap_exited(owner, Blame(ran=(("a", CRASH_RECORD),)), late))

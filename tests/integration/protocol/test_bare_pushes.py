@@ -32,7 +32,7 @@ def adopt(fleet: Fleet, *members: str | bytes) -> tuple[int, tuple[tuple[str, st
     return reply.adopted, reply.dead
 
 
-def test_a_bare_scheduled_item_is_counted_at_once_and_known_by_its_id_once_adopted(fleet: Fleet) -> None:
+def test_a_bare_scheduled_item_is_counted_and_found_after_adoption(fleet: Fleet) -> None:
     fleet.push("ours", due="+60000000")
     schedule(fleet, body_of("a", "mail"), 600)
     assert scheduled(fleet) == {"q": 1, "unknown": 1}
@@ -46,7 +46,7 @@ def test_a_bare_scheduled_item_is_counted_at_once_and_known_by_its_id_once_adopt
     assert fleet.run(fleet.store.audit()).missing == 0
 
 
-def test_an_adopted_item_is_cancelled_by_its_id(fleet: Fleet) -> None:
+def test_an_adopted_item_can_be_cancelled_by_its_id(fleet: Fleet) -> None:
     schedule(fleet, body_of("a"), 600)
     adopt(fleet, body_of("a"))
     assert fleet.run(fleet.store.cancel("a")) is CancelStatus.CANCELLED
@@ -54,7 +54,7 @@ def test_an_adopted_item_is_cancelled_by_its_id(fleet: Fleet) -> None:
     assert fleet.run(fleet.store.audit()).cancelled == 1
 
 
-def test_an_adopted_item_is_promoted_when_it_is_due_and_runs_once(fleet: Fleet) -> None:
+def test_an_adopted_item_is_promoted_when_due_and_claimed_once(fleet: Fleet) -> None:
     schedule(fleet, body_of("a"), -1)
     due = fleet.score(fleet.keys.delayed, body_of("a").decode())
     adopt(fleet, body_of("a"))
@@ -66,7 +66,7 @@ def test_an_adopted_item_is_promoted_when_it_is_due_and_runs_once(fleet: Fleet) 
     assert fleet.claim(fleet.register(), one_tier("q")) == []
 
 
-def test_what_is_adopted_twice_or_was_promoted_meanwhile_is_one_task(fleet: Fleet) -> None:
+def test_an_item_adopted_twice_or_already_promoted_is_one_task(fleet: Fleet) -> None:
     schedule(fleet, body_of("a"), 600)
     schedule(fleet, body_of("b"), -1)
     assert fleet.promote().moved == {"q": 1}
@@ -75,7 +75,7 @@ def test_what_is_adopted_twice_or_was_promoted_meanwhile_is_one_task(fleet: Flee
     assert fleet.run(fleet.store.audit()).accepted == 2
 
 
-def test_an_item_whose_id_is_live_gets_another_one(fleet: Fleet) -> None:
+def test_an_item_with_a_live_id_gets_a_new_id(fleet: Fleet) -> None:
     fleet.push("a")
     schedule(fleet, body_of("a"), 600)
     assert adopt(fleet, body_of("a")) == (1, ())
@@ -84,9 +84,7 @@ def test_an_item_whose_id_is_live_gets_another_one(fleet: Fleet) -> None:
 
 
 @pytest.mark.parametrize("seconds", [11 * YEAR_SECONDS, 1_795_252_610_250, float("inf")])
-def test_what_is_due_in_more_than_ten_years_is_dead_and_asks_whether_these_are_milliseconds(
-    fleet: Fleet, seconds: float
-) -> None:
+def test_an_item_due_beyond_ten_years_is_dead_with_a_hint(fleet: Fleet, seconds: float) -> None:
     schedule(fleet, body_of("a", "mail"), seconds)
     assert adopt(fleet, body_of("a", "mail")) == (0, (("mail", "too_far_ahead"),))
     (dead,) = fleet.run(fleet.store.dead_page(0, 10)).tasks
@@ -98,12 +96,12 @@ def test_what_is_due_in_more_than_ten_years_is_dead_and_asks_whether_these_are_m
     assert fleet.run(fleet.store.audit()).missing == 0
 
 
-def test_what_is_due_in_nine_years_waits(fleet: Fleet) -> None:
+def test_an_item_due_in_nine_years_is_adopted(fleet: Fleet) -> None:
     schedule(fleet, body_of("a"), 9 * YEAR_SECONDS)
     assert adopt(fleet, body_of("a")) == (1, ())
 
 
-def test_an_item_that_names_no_queue_is_dead_at_once_with_its_bytes(fleet: Fleet) -> None:
+def test_an_item_without_a_queue_is_dead_with_its_bytes(fleet: Fleet) -> None:
     member = b"[\xff not json"
     schedule(fleet, member, 600)
     assert adopt(fleet, member) == (0, (("unknown", "garbage"),))
@@ -112,7 +110,7 @@ def test_an_item_that_names_no_queue_is_dead_at_once_with_its_bytes(fleet: Fleet
     assert fleet.run(fleet.store.audit()).missing == 0
 
 
-def test_a_key_of_another_type_refuses_an_adoption_and_nothing_is_changed(fleet: Fleet) -> None:
+def test_a_key_of_another_type_fails_the_adoption_without_changes(fleet: Fleet) -> None:
     schedule(fleet, body_of("a"), 600)
     fleet.redis.set(fleet.keys.queues, "no set")
     before = fleet.snapshot()
@@ -121,7 +119,7 @@ def test_a_key_of_another_type_refuses_an_adoption_and_nothing_is_changed(fleet:
     assert fleet.snapshot() == before
 
 
-def test_dead_tasks_and_tickets_that_somebody_deleted_are_not_taken_for_more_than_they_are(fleet: Fleet) -> None:
+def test_legacy_items_are_counted_correctly_after_keys_were_deleted(fleet: Fleet) -> None:
     fleet.push("a", "b", due="+60000000")
     schedule(fleet, b"[garbage", 600)
     adopt(fleet, b"[garbage")
@@ -133,7 +131,7 @@ def test_dead_tasks_and_tickets_that_somebody_deleted_are_not_taken_for_more_tha
 
 
 @pytest.mark.parametrize("key", ["delayed", "tickets", "dead"])
-def test_a_set_of_another_type_stops_no_sweep(fleet: Fleet, key: str) -> None:
+def test_a_key_of_another_type_stops_no_sweep(fleet: Fleet, key: str) -> None:
     fleet.redis.set(getattr(fleet.keys, key), "something else")
     assert fleet.run(fleet.store.sweep(LEASE_MS)).legacy_items == 0
 
@@ -141,7 +139,7 @@ def test_a_set_of_another_type_stops_no_sweep(fleet: Fleet, key: str) -> None:
 # Queues that nobody serves
 
 
-def test_a_queue_is_listed_once_its_lane_was_seen(fleet: Fleet) -> None:
+def test_a_queue_is_listed_when_its_lane_is_found(fleet: Fleet) -> None:
     fleet.redis.rpush(fleet.keys.ready_lane("emial"), body_of("a", "emial"))
     fleet.redis.rpush(fleet.keys.delayed_lane("late"), body_of("b", "late"))
     assert fleet.run(fleet.store.overview(())).queues == ()
@@ -151,7 +149,7 @@ def test_a_queue_is_listed_once_its_lane_was_seen(fleet: Fleet) -> None:
     assert fleet.run(fleet.store.list_queues(["emial"])) == 0
 
 
-def test_a_lane_that_is_no_list_is_no_queue(fleet: Fleet) -> None:
+def test_a_lane_of_another_type_is_not_listed_as_a_queue(fleet: Fleet) -> None:
     fleet.redis.set(fleet.keys.ready_lane("odd"), "no list")
     assert fleet.run(fleet.store.list_queues(["odd"])) == 0
 
@@ -163,7 +161,7 @@ def walks(fleet: Fleet, poller: str) -> bool:
     return fleet.run(fleet.store.sweep(LEASE_MS, poller)).is_leader
 
 
-def test_one_poller_of_the_fleet_walks_and_another_when_it_is_gone(fleet: Fleet) -> None:
+def test_one_poller_walks_and_another_takes_over_after_its_lease(fleet: Fleet) -> None:
     assert [walks(fleet, "one"), walks(fleet, "two"), walks(fleet, "one"), walks(fleet, "")] == [
         True,
         False,
@@ -175,14 +173,14 @@ def test_one_poller_of_the_fleet_walks_and_another_when_it_is_gone(fleet: Fleet)
 
 
 @pytest.mark.parametrize("until_us", ["99999999999999999", "9000000000000000", "nan", ""])
-def test_a_lead_that_ends_too_far_ahead_is_free(fleet: Fleet, until_us: str) -> None:
+def test_a_leadership_with_an_impossible_end_is_free(fleet: Fleet, until_us: str) -> None:
     """The clock went back, or somebody wrote there."""
     walks(fleet, "one")
     fleet.redis.hset(fleet.keys.pulse, "walks_until", until_us)
     assert walks(fleet, "two")
 
 
-def test_adoptions_are_as_many_as_a_call_takes(fleet: Fleet) -> None:
+def test_a_full_batch_of_items_is_adopted_in_one_call(fleet: Fleet) -> None:
     members = [body_of(f"t{n}") for n in range(BATCH)]
     for member in members:
         schedule(fleet, member, 600)

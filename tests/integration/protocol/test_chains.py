@@ -16,7 +16,7 @@ Q = one_tier("q")
 DEAD = DeadOutcome(b'{"reason":"raised"}')
 
 
-def test_the_next_of_a_chain_is_enqueued_when_the_one_before_is_done(groups: Grouping) -> None:
+def test_each_task_done_enqueues_the_next_of_its_chain(groups: Grouping) -> None:
     groups.chain("a", "b", "c")
     assert groups.run_one(Done()) == "a"
     assert groups.fleet.lane() == ["b"]
@@ -26,7 +26,7 @@ def test_the_next_of_a_chain_is_enqueued_when_the_one_before_is_done(groups: Gro
 
 
 @pytest.mark.parametrize("outcome", [DEAD, CancelledOutcome(), Expired()])
-def test_the_rest_of_a_chain_is_dropped_when_one_ends_otherwise(groups: Grouping, outcome: Outcome) -> None:
+def test_a_chain_ends_with_a_task_that_is_not_done(groups: Grouping, outcome: Outcome) -> None:
     groups.chain("a", "b", "c")
     assert groups.run_one(outcome) == "a"
     assert groups.fleet.lane() == []
@@ -34,7 +34,7 @@ def test_the_rest_of_a_chain_is_dropped_when_one_ends_otherwise(groups: Grouping
 
 
 @pytest.mark.parametrize("outcome", [Release(), RetryOutcome(0)])
-def test_a_chain_waits_while_a_task_of_it_goes_on(groups: Grouping, outcome: Outcome) -> None:
+def test_a_chain_waits_for_a_released_or_retried_task(groups: Grouping, outcome: Outcome) -> None:
     groups.chain("a", "b")
     assert groups.run_one(outcome) == "a"
     groups.fleet.promote()
@@ -42,7 +42,7 @@ def test_a_chain_waits_while_a_task_of_it_goes_on(groups: Grouping, outcome: Out
     assert groups.run_one(Done()) == "b"
 
 
-def test_the_turn_that_ends_a_task_may_claim_what_follows_and_rings_for_nobody_then(groups: Grouping) -> None:
+def test_the_settling_turn_can_claim_the_next_task_without_ringing(groups: Grouping) -> None:
     groups.chain("a", "b")
     claim = groups.claim()
     groups.fleet.silence()
@@ -51,7 +51,7 @@ def test_the_turn_that_ends_a_task_may_claim_what_follows_and_rings_for_nobody_t
     assert groups.fleet.bell() == 0
 
 
-def test_what_follows_into_a_queue_of_others_rings_there(groups: Grouping) -> None:
+def test_a_next_task_in_another_queue_rings_that_queue(groups: Grouping) -> None:
     groups.add([NewMember(groups.task("a"), follow_text([NewTask("b", "other", body_of("b", "other"))]))], Into())
     groups.run_one(Done())
     assert groups.fleet.lane("other") == ["b"]
@@ -60,7 +60,7 @@ def test_what_follows_into_a_queue_of_others_rings_there(groups: Grouping) -> No
 
 @pytest.mark.parametrize("name", ["t-1", "t-*"])
 @pytest.mark.parametrize("bounds", [{}, {"cap": 1}, {"interval_us": 1, "burst": 1}, {"condition": "open"}], ids=str)
-def test_what_follows_is_rung_for_and_claimed_in_queues_of_all_kinds(
+def test_next_tasks_ring_and_are_claimed_in_bounded_and_pattern_queues(
     groups: Grouping, name: str, bounds: dict[str, Any]
 ) -> None:
     fleet, domain = groups.fleet, domain_of([QueueShare(name, **bounds)])
@@ -79,7 +79,7 @@ def test_what_follows_is_rung_for_and_claimed_in_queues_of_all_kinds(
     assert (b.entry.id, c.entry.id) == ("b", "c")
 
 
-def test_a_delay_counts_from_the_end_of_the_one_before(groups: Grouping) -> None:
+def test_a_delay_counts_from_the_end_of_the_previous_task(groups: Grouping) -> None:
     groups.add([NewMember(groups.task("a"), follow_text([groups.task("b", "+60000000^")]))], Into())
     groups.run_one(Done())
     fleet = groups.fleet

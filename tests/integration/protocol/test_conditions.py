@@ -68,13 +68,13 @@ def test_a_lua_condition_sees_its_queue_and_the_time_of_redis(fleet: Fleet, text
     assert bool(turn(fleet).claims) is is_open
 
 
-def test_a_queue_is_open_within_its_hours_and_claims_as_many_as_asked(fleet: Fleet) -> None:
+def test_a_queue_within_its_hours_is_claimed_up_to_the_limit(fleet: Fleet) -> None:
     define(fleet, hours(fleet, (-60, -30), (-1, 10)))
     fleet.push("a", "b")
     assert ids(turn(fleet)) == ["a", "b"]
 
 
-def test_a_closed_queue_says_when_it_opens_and_others_are_served(fleet: Fleet) -> None:
+def test_a_closed_queue_returns_its_opening_time_and_others_are_served(fleet: Fleet) -> None:
     define(fleet, hours(fleet, (-60, -30), (0.5, 10)))
     fleet.push("a")
     reply = turn(fleet)
@@ -84,13 +84,13 @@ def test_a_closed_queue_says_when_it_opens_and_others_are_served(fleet: Fleet) -
     assert ids(turn(fleet)) == ["b"]
 
 
-def test_a_closed_queue_without_work_makes_nobody_wait(fleet: Fleet) -> None:
+def test_a_closed_queue_without_tasks_causes_no_wait(fleet: Fleet) -> None:
     define(fleet, hours(fleet, (0.5, 10)))
     fleet.push("b", queue="other")
     assert turn(fleet).wait_us == 0
 
 
-def test_hours_that_nobody_has_told_are_closed(fleet: Fleet) -> None:
+def test_a_queue_with_unpublished_hours_is_closed(fleet: Fleet) -> None:
     define(fleet, hours(fleet, (-60, -30), known=-1))
     fleet.push("a")
     assert not turn(fleet).claims
@@ -109,7 +109,7 @@ def test_hours_that_nobody_has_told_are_closed(fleet: Fleet) -> None:
         ("return " + "(" * 300 + "1" + ")" * 300, "too many"),
     ],
 )
-def test_an_error_closes_its_own_queue_and_is_told(fleet: Fleet, text: str, said: str) -> None:
+def test_a_condition_with_an_error_closes_its_queue_and_is_reported(fleet: Fleet, text: str, said: str) -> None:
     define(fleet, lua(text))
     fleet.push("a")
     fleet.push("b", queue="other")
@@ -121,20 +121,20 @@ def test_an_error_closes_its_own_queue_and_is_told(fleet: Fleet, text: str, said
     assert (closed.queue, closed.closed_by, closed.error) == ("q", NAME, shown.condition_error)
 
 
-def test_a_condition_that_no_master_defines_is_closed(fleet: Fleet) -> None:
+def test_a_queue_with_an_undefined_condition_is_closed(fleet: Fleet) -> None:
     define(fleet, QueueCondition("another", "lua", "return true"))
     fleet.push("a")
     assert not turn(fleet).claims
     assert state(fleet).condition_error == "no master has defined it"
 
 
-def test_what_its_masters_no_longer_define_is_forgotten(fleet: Fleet) -> None:
+def test_conditions_that_masters_no_longer_define_are_deleted(fleet: Fleet) -> None:
     define(fleet, lua("return true"), ttl_ms=0)
     define(fleet)
     assert not fleet.redis.exists(fleet.keys.conditions)
 
 
-def test_where_counts_decide_one_is_claimed_at_a_time_and_the_next_when_it_has_ended(fleet: Fleet) -> None:
+def test_a_condition_on_counts_admits_one_claim_at_a_time(fleet: Fleet) -> None:
     define(fleet, lua("return running < 1"))
     fleet.push("a", "b")
     owner = fleet.register()
@@ -149,7 +149,7 @@ def test_where_counts_decide_one_is_claimed_at_a_time_and_the_next_when_it_has_e
 
 
 @pytest.mark.parametrize("after_ms", [3, 49, 50, 51, 333, 700, 949])
-def test_a_condition_by_the_clock_says_when_it_opens(fleet: Fleet, after_ms: int) -> None:
+def test_a_condition_on_the_clock_returns_its_opening_time(fleet: Fleet, after_ms: int) -> None:
     fleet.push("a")
     opens_us = fleet.now_us() + 1000 * after_ms + 5_000_000
     define(fleet, lua(f"return now + 5 >= {opens_us / 1e6:.6f}"))
@@ -159,13 +159,13 @@ def test_a_condition_by_the_clock_says_when_it_opens(fleet: Fleet, after_ms: int
 
 
 @pytest.mark.parametrize("text", ["return now < 0", "return ready > 5", "return now < 0" + " " * 1000])
-def test_a_condition_that_no_clock_opens_soon_is_looked_at_in_a_second(fleet: Fleet, text: str) -> None:
+def test_a_condition_not_about_to_open_is_checked_after_a_second(fleet: Fleet, text: str) -> None:
     define(fleet, lua(text))
     fleet.push("a")
     assert turn(fleet).wait_us == 1_000_000
 
 
-def test_nobody_rings_for_a_closed_queue(fleet: Fleet) -> None:
+def test_a_closed_queue_is_not_rung(fleet: Fleet) -> None:
     """Or woken workers would wake each other for nothing without end."""
     define(fleet, lua("return false"))
     fleet.push("a")
@@ -175,7 +175,7 @@ def test_nobody_rings_for_a_closed_queue(fleet: Fleet) -> None:
 
 
 @pytest.mark.parametrize(("seconds", "rung"), [(0.9, 1), (60, 0)])
-def test_a_bare_push_to_a_closed_queue_rings_before_it_opens(fleet: Fleet, seconds: float, rung: int) -> None:
+def test_a_sweep_rings_a_closed_queue_only_if_it_opens_soon(fleet: Fleet, seconds: float, rung: int) -> None:
     define(fleet, lua(f"return now >= {fleet.now_us() / 1_000_000 + seconds:.6f}"))
     fleet.redis.rpush(fleet.keys.ready_lane("q"), body_of("a", "q"))
     swept = fleet.run(fleet.store.sweep(LEASE_MS))
@@ -183,7 +183,7 @@ def test_a_bare_push_to_a_closed_queue_rings_before_it_opens(fleet: Fleet, secon
     assert turn(fleet).claims == ()
 
 
-def test_since_when_a_queue_is_closed_is_kept_until_somebody_claims(fleet: Fleet) -> None:
+def test_the_time_since_a_queue_closed_is_kept_until_a_claim(fleet: Fleet) -> None:
     define(fleet, lua("return false"))
     fleet.push("a")
     define(fleet, lua("return false"))
@@ -197,13 +197,13 @@ def test_since_when_a_queue_is_closed_is_kept_until_somebody_claims(fleet: Fleet
     assert not fleet.redis.exists(fleet.keys.closed)
 
 
-def test_a_closed_queue_without_work_is_not_forgotten(fleet: Fleet) -> None:
+def test_a_closed_queue_without_tasks_is_shown_as_closed(fleet: Fleet) -> None:
     assert define(fleet, lua("return false")) == ()
     assert state(fleet).closed_by == NAME
     assert state(fleet).closed_age_us == 0
 
 
-def test_since_when_a_queue_is_paused_is_kept_until_it_is_resumed(fleet: Fleet) -> None:
+def test_the_time_since_a_pause_is_kept_until_the_resume(fleet: Fleet) -> None:
     fleet.run(fleet.store.pause("q"))
     [closed] = define(fleet)
     assert (closed.queue, closed.closed_by) == ("q", "")
@@ -213,13 +213,13 @@ def test_since_when_a_queue_is_paused_is_kept_until_it_is_resumed(fleet: Fleet) 
     assert not fleet.redis.exists(fleet.keys.closed)
 
 
-def test_a_consumer_goes_by_the_condition_too(fleet: Fleet) -> None:
+def test_a_consumer_receives_the_condition_of_its_queue(fleet: Fleet) -> None:
     define(fleet, lua("return false"))
     told = fleet.run(fleet.store.attend(TTL_MS, fleet.register(), ["q", "other"]))
     assert told.shares == (SHARE, QueueShare("other"))
 
 
-def test_a_condition_writes_nothing_and_reaches_no_redis(fleet: Fleet) -> None:
+def test_a_condition_that_writes_a_global_closes_its_queue(fleet: Fleet) -> None:
     """What the check lets through cannot name it; what another hand put there closes its queue."""
     define(fleet, lua("other = 1 return true"))
     fleet.push("a")
@@ -230,7 +230,7 @@ def test_a_condition_writes_nothing_and_reaches_no_redis(fleet: Fleet) -> None:
 @pytest.mark.parametrize(
     "planted", ["", "nonsense", "9 lua", "9 hours x", "9 hours " + "9" * 400, "9 lua return " * 9999]
 )
-def test_what_another_hand_put_in_its_place_closes_it_and_stops_nobody(fleet: Fleet, planted: str) -> None:
+def test_a_foreign_condition_closes_only_its_own_queue(fleet: Fleet, planted: str) -> None:
     define(fleet)
     fleet.push("a")
     fleet.push("b", queue="other")
@@ -240,7 +240,7 @@ def test_what_another_hand_put_in_its_place_closes_it_and_stops_nobody(fleet: Fl
     assert ids(turn(fleet)) == ["a"], "the next round of a master puts it right"
 
 
-def test_each_queue_of_a_pattern_goes_by_its_condition_for_itself(fleet: Fleet) -> None:
+def test_a_condition_is_evaluated_for_each_queue_of_a_pattern(fleet: Fleet) -> None:
     share = QueueShare("t-*", condition=NAME)
     domain = domain_of([share])
     announced = Announced(shares=(share,), domains=(domain,))
@@ -282,7 +282,7 @@ _CHUNKS = st.recursive(
 
 @settings(max_examples=15, deadline=None, suppress_health_check=list(HealthCheck))
 @given(chunks=st.lists(_CHUNKS, min_size=5, max_size=20))
-def test_whatever_the_check_lets_through_is_lua(fleet: Fleet, chunks: list[str]) -> None:
+def test_every_accepted_chunk_compiles_as_lua(fleet: Fleet, chunks: list[str]) -> None:
     sent = [chunk for text in chunks if (chunk := _checked(text))]
     compiled = fleet.redis.eval(
         "local ok = {} for i, text in ipairs(ARGV) do ok[i] = loadstring(text) and 1 or 0 end return ok", 0, *sent

@@ -52,9 +52,7 @@ def end_all(fleet: Fleet, *ids: str) -> None:
 @pytest.mark.parametrize(
     ("outcome", "how"), [(Done(), "done"), (Expired(), "expired"), (CancelledOutcome(), "cancelled")]
 )
-def test_an_end_is_remembered_with_its_time_its_owner_and_the_record_of_its_run(
-    fleet: Fleet, outcome: Outcome, how: str
-) -> None:
+def test_an_end_is_stored_with_time_owner_and_run_record(fleet: Fleet, outcome: Outcome, how: str) -> None:
     owner, claim = fleet.claimed("a")
     before = fleet.now_us()
     fleet.turn(owner, Q, (claim, outcome))
@@ -65,7 +63,7 @@ def test_an_end_is_remembered_with_its_time_its_owner_and_the_record_of_its_run(
     assert before <= ended.at_us <= fleet.now_us()
 
 
-def test_an_end_without_the_record_of_a_run_is_not_remembered(fleet: Fleet) -> None:
+def test_an_end_without_a_run_record_is_not_stored(fleet: Fleet) -> None:
     fleet.push("a", "b")
     owner = fleet.register()
     first, second = fleet.turn(owner, Q, limit=2).claims
@@ -74,7 +72,7 @@ def test_an_end_without_the_record_of_a_run_is_not_remembered(fleet: Fleet) -> N
     assert not fleet.redis.exists(fleet.keys.ends)
 
 
-def test_of_what_came_back_the_record_has_the_attempts_before(fleet: Fleet) -> None:
+def test_the_end_of_a_requeued_task_includes_earlier_attempts(fleet: Fleet) -> None:
     owner, claim = fleet.claimed("a")
     fleet.exit(owner, ["a"])
     owner = fleet.register()
@@ -83,14 +81,14 @@ def test_of_what_came_back_the_record_has_the_attempts_before(fleet: Fleet) -> N
     assert (end_of(fleet, "a").entry.crashes, end_of(fleet, "a").earlier) == (1, (b'{"reason":"crash"}',))
 
 
-def test_what_a_dead_worker_had_finished_is_remembered_as_its_own(fleet: Fleet) -> None:
+def test_an_end_settled_by_reaping_has_the_dead_owner(fleet: Fleet) -> None:
     owner, claim = fleet.claimed("a")
     fleet.reap(owner, [], (claim, Done()))
     assert (end_of(fleet, "a").owner, end_of(fleet, "a").run) == (owner, RUN)
 
 
 @pytest.mark.parametrize("due", ["", "+60000000"])
-def test_a_task_that_is_cancelled_while_it_waits_ends_then(fleet: Fleet, due: str) -> None:
+def test_a_waiting_task_ends_when_it_is_cancelled(fleet: Fleet, due: str) -> None:
     fleet.push("a", due=due)
     fleet.run(fleet.store.cancel("a"))
     ended = end_of(fleet, "a")
@@ -101,7 +99,7 @@ def test_a_task_that_is_cancelled_while_it_waits_ends_then(fleet: Fleet, due: st
 
 
 @pytest.mark.parametrize("outcome", [RetryOutcome(0), DeadOutcome(b"{}"), Release()])
-def test_a_task_that_is_cancelled_while_it_runs_ends_with_its_attempt(fleet: Fleet, outcome: Outcome) -> None:
+def test_a_running_task_that_was_cancelled_ends_with_its_attempt(fleet: Fleet, outcome: Outcome) -> None:
     owner, claim = fleet.claimed("a")
     fleet.run(fleet.store.cancel("a"))
     assert status(fleet, "a").state == "running"
@@ -109,14 +107,14 @@ def test_a_task_that_is_cancelled_while_it_runs_ends_with_its_attempt(fleet: Fle
     assert (end_of(fleet, "a").how, end_of(fleet, "a").owner) == ("cancelled", owner)
 
 
-def test_a_cancelled_task_ends_with_the_life_of_its_worker(fleet: Fleet) -> None:
+def test_a_cancelled_task_ends_when_its_worker_dies(fleet: Fleet) -> None:
     owner, _ = fleet.claimed("a")
     fleet.run(fleet.store.cancel("a"))
     fleet.exit(owner, ["a"])
     assert (end_of(fleet, "a").how, end_of(fleet, "a").entry.crashes) == ("cancelled", 1)
 
 
-def test_a_purge_is_remembered_but_not_of_what_had_been_cancelled(fleet: Fleet) -> None:
+def test_a_purge_does_not_replace_the_end_of_a_cancelled_task(fleet: Fleet) -> None:
     fleet.push("a", "b")
     fleet.run(fleet.store.cancel("a"))
     fleet.run(fleet.store.purge("q"))
@@ -128,13 +126,13 @@ def known_among(fleet: Fleet, ids: Sequence[str]) -> list[str]:
     return [task_id for task_id in ids if status(fleet, task_id).state == "done"]
 
 
-def texts(fleet: Fleet) -> int:
+def sealed_texts(fleet: Fleet) -> int:
     """How many sealed ones there are."""
     return len(list(fleet.redis.scan_iter(fleet.keys.sealed_ends("*"))))
 
 
 @pytest.mark.parametrize("at_once", [1, 7])
-def test_at_least_the_last_so_many_ends_are_known_and_hardly_more(fleet: Fleet, at_once: int) -> None:
+def test_slightly_more_than_the_configured_number_of_ends_is_kept(fleet: Fleet, at_once: int) -> None:
     keep(fleet, 20)
     ids = [f"t{number}" for number in range(70)]
     for first in range(0, len(ids), at_once):
@@ -142,10 +140,10 @@ def test_at_least_the_last_so_many_ends_are_known_and_hardly_more(fleet: Fleet, 
     known = known_among(fleet, ids)
     assert known == ids[-len(known) :]
     assert 20 <= len(known) < 20 + 2 * 10 + at_once
-    assert texts(fleet) == fleet.redis.llen(fleet.keys.ends_sealed) > 1
+    assert sealed_texts(fleet) == fleet.redis.llen(fleet.keys.ends_sealed) > 1
 
 
-def test_with_0_nothing_is_remembered_and_what_was_is_dropped(fleet: Fleet) -> None:
+def test_zero_ends_to_keep_deletes_all_stored_ends(fleet: Fleet) -> None:
     keep(fleet, 2)
     end_all(fleet, "a", "b", "c")
     end_all(fleet, "d")
@@ -155,7 +153,7 @@ def test_with_0_nothing_is_remembered_and_what_was_is_dropped(fleet: Fleet) -> N
     assert [status(fleet, task_id).state for task_id in "abcde"] == ["unknown"] * 5
 
 
-def test_ten_thousand_are_remembered_before_a_master_has_said_how_many(fleet: Fleet) -> None:
+def test_ten_thousand_ends_are_kept_without_a_setting(fleet: Fleet) -> None:
     end_all(fleet, "a")
     fleet.redis.hset(fleet.keys.meta, "ended", 10_000)
     fill_text(fleet)
@@ -176,7 +174,7 @@ def fill_text(fleet: Fleet) -> None:
 
 @pytest.mark.parametrize("text", ["nan", "1e300", "-1", "many"])
 @pytest.mark.parametrize("field", ["ended_keep", "ended"])
-def test_no_foreign_number_makes_the_memory_unbounded(fleet: Fleet, field: str, text: str) -> None:
+def test_foreign_numbers_do_not_make_the_stored_ends_unbounded(fleet: Fleet, field: str, text: str) -> None:
     keep(fleet, 2)
     for number in range(12):
         fleet.redis.hset(fleet.keys.meta, field, text)
@@ -184,12 +182,12 @@ def test_no_foreign_number_makes_the_memory_unbounded(fleet: Fleet, field: str, 
     keep(fleet, 2)
     for number in range(12, 24):
         end_all(fleet, f"t{number}")
-    assert texts(fleet) == fleet.redis.llen(fleet.keys.ends_sealed) <= 3
+    assert sealed_texts(fleet) == fleet.redis.llen(fleet.keys.ends_sealed) <= 3
     assert known_among(fleet, ["t22", "t23"]) == ["t22", "t23"]
 
 
 @pytest.mark.parametrize("number", ["9" * 15, "-5", "x", ""])
-def test_what_stands_among_the_numbers_of_sealed_texts_goes_as_they_do(fleet: Fleet, number: str) -> None:
+def test_foreign_items_in_the_list_of_sealed_texts_are_removed(fleet: Fleet, number: str) -> None:
     keep(fleet, 2)
     end_all(fleet, "a")
     fleet.redis.lpush(fleet.keys.ends_sealed, number)
@@ -202,9 +200,7 @@ def test_what_stands_among_the_numbers_of_sealed_texts_goes_as_they_do(fleet: Fl
 
 @pytest.mark.parametrize("foreign", ["ends", "ends_sealed", "ends_untold", "meta"])
 @pytest.mark.parametrize("is_list", [False, True])
-def test_what_stands_in_the_place_of_the_memory_keeps_no_task_from_ending(
-    fleet: Fleet, foreign: str, is_list: bool
-) -> None:
+def test_keys_of_another_type_do_not_prevent_ends(fleet: Fleet, foreign: str, is_list: bool) -> None:
     keep(fleet, 2)
     key = getattr(fleet.keys, foreign)
     fleet.redis.delete(key)
@@ -221,7 +217,7 @@ def test_what_stands_in_the_place_of_the_memory_keeps_no_task_from_ending(
     assert {status(fleet, task_id).state for task_id in "abc"} <= {"done", "unknown"}
 
 
-def test_of_many_ends_a_question_looks_through_a_part_and_says_where_to_go_on(fleet: Fleet) -> None:
+def test_a_search_through_many_ends_continues_over_several_calls(fleet: Fleet) -> None:
     end_all(fleet, "a")
     for _ in range(100):
         fill_text(fleet)
@@ -234,7 +230,7 @@ def test_of_many_ends_a_question_looks_through_a_part_and_says_where_to_go_on(fl
     assert follow(fleet.run, find_task(fleet.store, "c")).state == "unknown"
 
 
-def test_many_ids_are_looked_for_at_once(fleet: Fleet) -> None:
+def test_many_ids_are_found_in_one_call(fleet: Fleet) -> None:
     ids = [f"t{number}" for number in range(60)]
     end_all(fleet, *ids)
     asked = [*ids, "nobody", *(f"1{task_id}" for task_id in ids)]
@@ -242,7 +238,7 @@ def test_many_ids_are_looked_for_at_once(fleet: Fleet) -> None:
     assert [task.state for task in found if task] == ["done"] * 60 + ["unknown"] * 61
 
 
-def test_what_a_worker_tells_of_entries_that_it_does_not_hold_is_not_remembered(fleet: Fleet) -> None:
+def test_a_stale_outcome_stores_no_end(fleet: Fleet) -> None:
     owner, claim = fleet.claimed("a")
     lost = fleet.register()
     reply = fleet.turn(lost, Q, (claim, DONE), limit=0)
@@ -254,7 +250,7 @@ def test_what_a_worker_tells_of_entries_that_it_does_not_hold_is_not_remembered(
     assert fleet.run(fleet.store.audit()).done == 1
 
 
-def test_a_worker_may_tell_of_its_tasks_in_any_order_and_with_others(fleet: Fleet) -> None:
+def test_tasks_can_be_settled_in_any_order(fleet: Fleet) -> None:
     fleet.push(*"abcde")
     owner = fleet.register()
     first, second, third, fourth, fifth = fleet.turn(owner, Q, limit=5).claims
@@ -266,18 +262,18 @@ def test_a_worker_may_tell_of_its_tasks_in_any_order_and_with_others(fleet: Flee
 
 
 @pytest.mark.parametrize("text", ["a q", "a q i", "!1 done", "", "a\n"])
-def test_what_is_no_id_is_no_part_of_a_record_either(fleet: Fleet, text: str) -> None:
+def test_part_of_an_end_record_is_not_an_id(fleet: Fleet, text: str) -> None:
     end_all(fleet, "a")
     assert status(fleet, text).state == "unknown"
 
 
-def test_an_id_that_lives_again_is_told_as_it_stands(fleet: Fleet) -> None:
+def test_an_id_enqueued_again_has_the_state_of_its_new_task(fleet: Fleet) -> None:
     end_all(fleet, "a")
     fleet.push("a")
     assert (status(fleet, "a").state, status(fleet, "a").ended) == ("ready", None)
 
 
-def test_a_result_is_told_with_the_end_and_outlives_the_memory_of_it(fleet: Fleet) -> None:
+def test_a_result_is_returned_with_and_without_the_stored_end(fleet: Fleet) -> None:
     owner, claim = fleet.claimed("a")
     fleet.turn(owner, Q, (claim, Done(b'{"a": [1, 2]}', 60_000)))
     assert (end_of(fleet, "a").how, status(fleet, "a").result) == ("done", b'{"a": [1, 2]}')
@@ -291,7 +287,7 @@ def test_a_result_is_told_with_the_end_and_outlives_the_memory_of_it(fleet: Flee
 @pytest.mark.parametrize(
     "outcome", [Done(refused="too large"), Expired(), CancelledOutcome(), RetryOutcome(0), DeadOutcome(b"{}")]
 )
-def test_the_result_of_an_earlier_life_of_its_id_is_none_of_this_one(fleet: Fleet, outcome: Outcome) -> None:
+def test_the_next_end_of_an_id_deletes_its_earlier_result(fleet: Fleet, outcome: Outcome) -> None:
     owner, claim = fleet.claimed("a")
     fleet.turn(owner, Q, (claim, Done(b"1", 60_000)), limit=0)
     fleet.push("a")
@@ -302,7 +298,7 @@ def test_the_result_of_an_earlier_life_of_its_id_is_none_of_this_one(fleet: Flee
     assert not fleet.redis.exists(fleet.keys.result("a"))
 
 
-def test_an_earlier_life_of_an_id_is_not_told_for_one_that_is_not_remembered(fleet: Fleet) -> None:
+def test_status_does_not_return_the_end_of_an_earlier_incarnation(fleet: Fleet) -> None:
     end_all(fleet, "a", "b")
     fleet.push("a", "b")
     owner = fleet.register()
@@ -312,7 +308,7 @@ def test_an_earlier_life_of_an_id_is_not_told_for_one_that_is_not_remembered(fle
     assert [status(fleet, task_id).state for task_id in ("a", "b")] == ["unknown"] * 2
 
 
-def test_a_task_that_is_cancelled_between_its_attempts_is_told_with_them(fleet: Fleet) -> None:
+def test_a_task_cancelled_between_attempts_keeps_its_attempt_records(fleet: Fleet) -> None:
     owner, claim = fleet.claimed("a")
     fleet.turn(owner, Q, (claim, RetryOutcome(0, b'{"reason":"failed"}')), limit=0)
     fleet.promote()
@@ -320,7 +316,7 @@ def test_a_task_that_is_cancelled_between_its_attempts_is_told_with_them(fleet: 
     assert end_of(fleet, "a").earlier == (b'{"reason":"failed"}',)
 
 
-def test_a_time_for_a_result_that_is_no_number_of_milliseconds_keeps_no_task_from_ending(fleet: Fleet) -> None:
+def test_an_invalid_result_ttl_does_not_prevent_the_end(fleet: Fleet) -> None:
     """As in the slot of a worker whose task wrote there."""
     owner, claim = fleet.claimed("a")
     fleet.run(fleet.store.reap_exited(owner, Blame(), pack((claim.entry.text, "done", "", b"0.5 1"))))
@@ -330,7 +326,7 @@ def test_a_time_for_a_result_that_is_no_number_of_milliseconds_keeps_no_task_fro
 
 @pytest.mark.parametrize("verb", ["done", "expired"])
 @pytest.mark.parametrize("run", ["!1 cancelled 1 nobody", " 0 0 0 x\nb q i 1 1 0 0 0 0 -\n 0 0 0 x", "b q"])
-def test_no_record_of_one_run_changes_another(fleet: Fleet, verb: str, run: str) -> None:
+def test_a_forged_run_record_does_not_change_other_ends(fleet: Fleet, verb: str, run: str) -> None:
     """As above: what a task wrote there is no line of the memory."""
     fleet.push("a", "c")
     owner = fleet.register()
@@ -341,14 +337,14 @@ def test_no_record_of_one_run_changes_another(fleet: Fleet, verb: str, run: str)
     assert (end_of(fleet, "a").run, end_of(fleet, "c").run) == (RunRecord(), RunRecord(1, 2, 3, "work"))
 
 
-def test_of_a_dead_task_it_is_told_when_it_died(fleet: Fleet) -> None:
+def test_status_of_a_dead_task_has_the_time_of_its_death(fleet: Fleet) -> None:
     owner, claim = fleet.claimed("a")
     fleet.turn(owner, Q, (claim, DeadOutcome(b"{}")))
     assert 0 <= fleet.now_us() - status(fleet, "a").ended_us < 60_000_000
     assert not fleet.redis.exists(fleet.keys.ends)
 
 
-def test_a_full_server_remembers_all_the_same(fleet: Fleet) -> None:
+def test_a_full_server_still_stores_ends(fleet: Fleet) -> None:
     owner, claim = fleet.claimed("a")
     fleet.redis.config_set("maxmemory", 1)
     try:

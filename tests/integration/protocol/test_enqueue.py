@@ -13,7 +13,7 @@ from support.protocol import Fleet, body_of, one_tier
 Q = one_tier("q")
 
 
-def test_an_immediate_task_stands_at_the_tail_of_the_ready_lane(fleet: Fleet) -> None:
+def test_an_immediate_task_is_at_the_tail_of_the_ready_lane(fleet: Fleet) -> None:
     fleet.push("a")
     fleet.push("b", "c")
     assert fleet.lane() == ["a", "b", "c"]
@@ -34,7 +34,7 @@ def test_a_due_time_in_the_past_means_at_once(fleet: Fleet, due: str) -> None:
     assert fleet.lane() == ["a"]
 
 
-def test_a_call_repeated_with_its_nonce_changes_nothing_even_after_the_task_ended(fleet: Fleet) -> None:
+def test_repeating_a_call_changes_nothing_even_after_the_task_ended(fleet: Fleet) -> None:
     call = fleet.store.enqueue("once", [NewTask("a", "q", body_of("a"))])
     first = fleet.run(call)
     owner = fleet.register()
@@ -45,7 +45,7 @@ def test_a_call_repeated_with_its_nonce_changes_nothing_even_after_the_task_ende
     assert fleet.snapshot() == before
 
 
-def test_calls_of_one_name_leave_one_record_and_the_last_is_repeated_from_it(fleet: Fleet) -> None:
+def test_calls_of_one_name_share_one_record_of_the_last(fleet: Fleet) -> None:
     for number in (1, 2):
         fleet.run(fleet.store.enqueue(f"name {number}", [NewTask(f"t{number}", "q", body_of(f"t{number}"))]))
     assert fleet.redis.exists(fleet.keys.sent("name")) == 1
@@ -68,7 +68,7 @@ def test_an_id_given_twice_in_one_call_is_accepted_once(fleet: Fleet) -> None:
     assert [answer.duplicate for answer in answers] == [False, True]
 
 
-def test_a_unique_key_has_one_holder_until_that_ends(fleet: Fleet) -> None:
+def test_a_unique_key_has_one_holder_until_that_task_ends(fleet: Fleet) -> None:
     assert fleet.enqueue(NewTask("a", "q", body_of("a"), unique_key="k")) == [Enqueued()]
     assert fleet.enqueue(NewTask("b", "q", body_of("b"), unique_key="k")) == [Enqueued(duplicate=True, holder="a")]
     owner = fleet.register()
@@ -78,7 +78,7 @@ def test_a_unique_key_has_one_holder_until_that_ends(fleet: Fleet) -> None:
     assert fleet.enqueue(NewTask("d", "q", body_of("d"), unique_key="k")) == [Enqueued()]
 
 
-def test_a_dead_task_holds_its_unique_key_no_longer(fleet: Fleet) -> None:
+def test_a_dead_task_does_not_hold_its_unique_key(fleet: Fleet) -> None:
     fleet.enqueue(NewTask("a", "q", body_of("a"), unique_key="k"))
     owner = fleet.register()
     claim = fleet.turn(owner, Q).claims[0]
@@ -86,7 +86,7 @@ def test_a_dead_task_holds_its_unique_key_no_longer(fleet: Fleet) -> None:
     assert fleet.enqueue(NewTask("b", "q", body_of("b"), unique_key="k")) == [Enqueued()]
 
 
-def test_an_end_frees_no_unique_key_that_has_passed_to_another(fleet: Fleet) -> None:
+def test_an_end_does_not_free_the_unique_key_of_another_task(fleet: Fleet) -> None:
     fleet.enqueue(NewTask("a", "q", body_of("a"), unique_key="k", hold_ms=60_000))
     fleet.redis.delete(fleet.keys.unique("k"))  # what its expiry does
     fleet.enqueue(NewTask("b", "q", body_of("b"), unique_key="k"))
@@ -107,18 +107,18 @@ def test_a_unique_key_whose_holder_is_gone_is_free(fleet: Fleet) -> None:
 
 
 @pytest.mark.parametrize(("task_id", "queue"), [("a b", "q"), ("", "q"), ("a", "q q"), ("a", "q-delayed")])
-def test_a_name_that_is_none_refuses_the_whole_call(fleet: Fleet, task_id: str, queue: str) -> None:
+def test_an_invalid_name_refuses_the_whole_call(fleet: Fleet, task_id: str, queue: str) -> None:
     before = fleet.snapshot()
     with pytest.raises(ServerError, match="not a name"):
         fleet.enqueue(NewTask("good", "q", b"[]"), NewTask(task_id, queue, b"[]"))
     assert fleet.snapshot() == before
 
 
-def test_a_call_without_tasks_is_answered_with_nothing(fleet: Fleet) -> None:
+def test_a_call_without_tasks_returns_an_empty_list(fleet: Fleet) -> None:
     assert fleet.enqueue() == []
 
 
-def test_an_id_that_is_live_already_is_told_from_new_ones_in_a_full_batch(fleet: Fleet) -> None:
+def test_live_ids_in_a_full_batch_are_duplicates(fleet: Fleet) -> None:
     fleet.push("t7", "t499")
     answers = fleet.enqueue(*(NewTask(f"t{number}", "q", b"[]") for number in range(500)))
     assert [number for number, answer in enumerate(answers) if answer.duplicate] == [7, 499]
@@ -133,7 +133,7 @@ def test_more_than_a_batch_refuses_the_whole_call(fleet: Fleet) -> None:
 
 
 @pytest.mark.parametrize("arguments", [["a", "q", ""], ["a", "q", "", "", "0", "[]"], ["a", "q", "now", "[]"]])
-def test_arguments_of_another_format_refuse_the_whole_call(fleet: Fleet, arguments: list[str]) -> None:
+def test_invalid_arguments_refuse_the_whole_call(fleet: Fleet, arguments: list[str]) -> None:
     before = fleet.snapshot()
     call = fleet.store.enqueue("nonce", [])
     with pytest.raises(ServerError):
@@ -141,7 +141,7 @@ def test_arguments_of_another_format_refuse_the_whole_call(fleet: Fleet, argumen
     assert fleet.snapshot() == before
 
 
-def test_a_bell_holds_one_token_however_many_are_pushed(fleet: Fleet) -> None:
+def test_a_doorbell_holds_one_token_after_many_enqueues(fleet: Fleet) -> None:
     fleet.push("a")
     fleet.push("b", "c")
     assert fleet.bell() == 1
@@ -176,7 +176,7 @@ def test_a_key_of_another_type_that_every_call_needs_refuses_it(fleet: Fleet, na
 
 
 @pytest.mark.parametrize("name", ["tickets", "counts", "delayed", "keys"])
-def test_a_key_of_another_type_refuses_only_the_calls_that_need_it(fleet: Fleet, name: str) -> None:
+def test_a_key_of_another_type_refuses_only_calls_that_need_it(fleet: Fleet, name: str) -> None:
     fleet.redis.set(fleet.keys.tasks.removesuffix("tasks") + name, "text")
     fleet.push("a")
     before = fleet.snapshot()
@@ -186,7 +186,7 @@ def test_a_key_of_another_type_refuses_only_the_calls_that_need_it(fleet: Fleet,
     assert fleet.snapshot() == before
 
 
-def test_a_call_of_all_sorts_puts_each_where_it_belongs(fleet: Fleet) -> None:
+def test_a_mixed_call_stores_each_task_in_its_place(fleet: Fleet) -> None:
     answers = fleet.enqueue(
         NewTask("a", "q", body_of("a")),
         NewTask("b", "r", body_of("b"), due="+60000000"),
@@ -209,7 +209,7 @@ def test_a_call_of_all_sorts_puts_each_where_it_belongs(fleet: Fleet) -> None:
     assert sorted(fleet.redis.hkeys(fleet.keys.tasks)) == ["a", "b", "c", "d", "f"]
 
 
-def test_a_full_server_refuses_producers_and_lets_the_fleet_work_it_off(fleet: Fleet) -> None:
+def test_a_full_server_refuses_producers_but_not_the_fleet(fleet: Fleet) -> None:
     fleet.push("a", "b")
     owner = fleet.register()
     fleet.redis.config_set("maxmemory", "1mb")
@@ -225,7 +225,7 @@ def test_a_full_server_refuses_producers_and_lets_the_fleet_work_it_off(fleet: F
         fleet.redis.config_set("maxmemory", "0")
 
 
-def test_a_queue_nobody_serves_is_told_of_only_while_some_master_lives(fleet: Fleet) -> None:
+def test_an_unserved_queue_is_reported_only_while_a_master_is_alive(fleet: Fleet) -> None:
     assert fleet.enqueue(NewTask("a", "lonely", body_of("a"))) == [Enqueued()]
     fleet.run(fleet.store.announce("node", b"{}", 60_000, ["q"]))
     assert fleet.enqueue(NewTask("b", "lonely", body_of("b"))) == [Enqueued(unserved=True)]

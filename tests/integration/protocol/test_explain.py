@@ -39,7 +39,7 @@ def claimed(fleet: TimedFleet, serving: Packed, count: int = NEXT) -> list[tuple
     return claims
 
 
-def told_of(entry: Entry) -> tuple[object, ...]:
+def known_fields(entry: Entry) -> tuple[object, ...]:
     """What is known of an entry before it is claimed: of a legacy item not the instant at which it is adopted."""
     task_id = "adopted" if entry.id.startswith("adopted-") else entry.id
     return task_id, entry.queue, entry.kind, entry.failures, entry.crashes, entry.losses, entry.releases
@@ -55,12 +55,14 @@ def is_open(fleet: TimedFleet, situation: Situation, queue: str) -> bool:
 
 
 @pytest.mark.parametrize("first", range(0, SITUATIONS, 50))
-def test_the_next_ten_claims_of_200_random_situations_are_those_explained(timed: TimedFleet, first: int) -> None:
+def test_random_situations_are_claimed_as_explained(timed: TimedFleet, first: int) -> None:
     for seed in range(first, first + 50):
         situation = Situation.drawn(timed, seed)
         order = explained(timed, situation.tiers)
         claims = [claim for _, claim in claimed(timed, situation.tiers)]
-        assert [told_of(each.entry) for each in order.claims] == [told_of(claim.entry) for claim in claims], seed
+        assert [known_fields(each.entry) for each in order.claims] == [known_fields(claim.entry) for claim in claims], (
+            seed
+        )
         assert order.is_whole
         for row in order.queues if seed % 4 == 0 else ():
             assert row.left == left_in(timed, row.queue), (seed, row)
@@ -86,7 +88,7 @@ def test_a_mixed_backlog_is_drained_as_explained_ten_at_a_time(timed: TimedFleet
     for _ in range(200):
         order = explained(timed, situation.tiers)
         claims = claimed(timed, situation.tiers)
-        assert [told_of(each.entry) for each in order.claims] == [told_of(claim.entry) for _, claim in claims]
+        assert [known_fields(each.entry) for each in order.claims] == [known_fields(claim.entry) for _, claim in claims]
         for owner, claim in claims:
             timed.turn(owner, situation.tiers, (claim, Done()), limit=0)
         drained += len(claims)
@@ -105,7 +107,7 @@ def is_large(situation: Situation) -> bool:
     return len(situation.shares) > 1 and has_all and is_drained and any(share.interval_us for share in shares)
 
 
-def test_a_claim_that_would_be_bounded_says_so(timed: TimedFleet) -> None:
+def test_an_explanation_that_reaches_the_bound_is_not_whole(timed: TimedFleet) -> None:
     queues = [QueueShare(f"q{number}") for number in range(100)]
     for share in queues:
         timed.push(*(f"{share.name}.{number}" for number in range(12)), queue=share.name)
@@ -114,7 +116,7 @@ def test_a_claim_that_would_be_bounded_says_so(timed: TimedFleet) -> None:
     assert 50 < len(order.claims) < 1000
 
 
-def test_what_others_put_in_the_place_of_states_is_explained_as_it_is_claimed(timed: TimedFleet) -> None:
+def test_foreign_values_are_explained_as_they_are_claimed(timed: TimedFleet) -> None:
     serving = tiers([QueueShare("q", cap=3), QueueShare("r", interval_us=1000)])
     timed.push("a", "b", queue="q")
     timed.push("c", "d", queue="r")
@@ -123,12 +125,12 @@ def test_what_others_put_in_the_place_of_states_is_explained_as_it_is_claimed(ti
     timed.redis.hset(timed.keys.rates, "r", "1e300")
     timed.redis.hset(timed.keys.rotation, "q,r q", "x")
     order = explained(timed, serving)
-    assert [told_of(each.entry) for each in order.claims] == [
-        told_of(claim.entry) for _, claim in claimed(timed, serving)
+    assert [known_fields(each.entry) for each in order.claims] == [
+        known_fields(claim.entry) for _, claim in claimed(timed, serving)
     ]
 
 
-def test_only_living_nodes_with_pools_that_can_be_read_are_asked_about(timed: TimedFleet) -> None:
+def test_an_invalid_heartbeat_is_read_as_a_node_without_pools(timed: TimedFleet) -> None:
     pools = {"mail": [domain_of([QueueShare("q", 3.0), QueueShare("r")])]}
     timed.run(timed.store.announce("b", heartbeat_of(1, pools), 60_000, ["q", "r"]))
     timed.run(timed.store.announce("gone", heartbeat_of(1, pools), 0, ["q"]))

@@ -40,9 +40,7 @@ def bare(server: Server) -> Iterator["redis.Redis"]:
 
 
 @pytest.mark.parametrize("text", NO_ENTRIES)
-def test_what_cannot_be_an_entry_is_claimed_as_garbage_with_its_bytes(
-    fleet: Fleet, bare: "redis.Redis", text: bytes
-) -> None:
+def test_an_invalid_entry_is_claimed_as_garbage_with_its_bytes(fleet: Fleet, bare: "redis.Redis", text: bytes) -> None:
     bare.hset(fleet.keys.tasks, "live", body_of("live"))
     bare.rpush(fleet.keys.ready_lane("q"), text)
     [claim] = fleet.turn(fleet.register(), Q).claims
@@ -53,7 +51,7 @@ def test_what_cannot_be_an_entry_is_claimed_as_garbage_with_its_bytes(
 
 @pytest.mark.parametrize("is_in_tasks", [False, True])
 @pytest.mark.parametrize("head", [b"", b"no id", b"li\nve", b"\xff", b'["x",'])
-def test_what_goes_on_as_the_entry_before_it_and_begins_with_no_id_is_garbage_too(
+def test_an_entry_with_an_invalid_id_is_claimed_as_garbage(
     fleet: Fleet, bare: "redis.Redis", head: bytes, *, is_in_tasks: bool
 ) -> None:
     fleet.push("a")
@@ -70,9 +68,7 @@ def test_what_goes_on_as_the_entry_before_it_and_begins_with_no_id_is_garbage_to
 
 
 @pytest.mark.parametrize("text", NO_ENTRIES)
-def test_what_cannot_be_an_entry_is_buried_when_the_owner_ends_that_holds_it(
-    fleet: Fleet, bare: "redis.Redis", text: bytes
-) -> None:
+def test_an_invalid_entry_becomes_dead_when_its_owner_is_reaped(fleet: Fleet, bare: "redis.Redis", text: bytes) -> None:
     fleet.push("a", "b")
     owner = fleet.register()
     fleet.claim(owner, Q, limit=2)
@@ -84,9 +80,7 @@ def test_what_cannot_be_an_entry_is_buried_when_the_owner_ends_that_holds_it(
     assert fleet.lane() == ["a", "b"]
 
 
-def test_garbage_among_its_entries_keeps_no_owner_from_a_task_that_runs_alone(
-    fleet: Fleet, bare: "redis.Redis"
-) -> None:
+def test_garbage_entries_do_not_prevent_a_quarantined_claim(fleet: Fleet, bare: "redis.Redis") -> None:
     fleet.push("a")
     crashed = fleet.register()
     fleet.claim(crashed, Q)
@@ -101,14 +95,14 @@ def test_garbage_among_its_entries_keeps_no_owner_from_a_task_that_runs_alone(
 @pytest.mark.parametrize(
     "ticket", [b"q d " + b"9" * 30 + b" 0 0 0 -", b"q\xff d 0 0 0 0 -", b"q d 0 0 0 0 \xff", b"\xff"]
 )
-def test_a_ticket_that_is_none_counts_as_lost(fleet: Fleet, bare: "redis.Redis", ticket: bytes) -> None:
+def test_an_invalid_ticket_counts_as_lost(fleet: Fleet, bare: "redis.Redis", ticket: bytes) -> None:
     fleet.push("a", due="+1")
     bare.hset(fleet.keys.tickets, "a", ticket)
     assert fleet.promote().moved == {"q": 1}
     assert fleet.claim(fleet.register(), Q) == ["a"]
 
 
-def test_a_delayed_id_that_is_none_is_set_aside_as_garbage(fleet: Fleet, bare: "redis.Redis") -> None:
+def test_an_invalid_delayed_id_becomes_a_dead_task(fleet: Fleet, bare: "redis.Redis") -> None:
     bare.hset(fleet.keys.tasks, b"\xff", body_of("a"))
     bare.zadd(fleet.keys.delayed, {b"\xff": 1})
     promoted = fleet.promote()
@@ -119,7 +113,7 @@ def test_a_delayed_id_that_is_none_is_set_aside_as_garbage(fleet: Fleet, bare: "
     assert bare.hlen(fleet.keys.tasks) == 0
 
 
-def test_an_owner_of_any_name_is_named_as_expired_and_reaped(timed: TimedFleet, bare: "redis.Redis") -> None:
+def test_an_owner_with_an_invalid_name_expires_and_is_reaped(timed: TimedFleet, bare: "redis.Redis") -> None:
     timed.push("a")
     timed.claim(timed.register(), Q)
     held = bare.lrange(timed.keys.inflight("node:1:1"), 0, -1)
@@ -145,7 +139,7 @@ def expired_in_time(timed: TimedFleet) -> tuple[str, ...]:
 
 @pytest.mark.parametrize("field", ["from", "at", "grace_until", "lease", "lease_at"])
 @pytest.mark.parametrize("number", NUMBERS)
-def test_no_number_in_the_pulse_stops_recovery(timed: TimedFleet, field: str, number: bytes) -> None:
+def test_foreign_numbers_in_the_pulse_do_not_stop_recovery(timed: TimedFleet, field: str, number: bytes) -> None:
     owner = timed.register()
     expired_in_time(timed)
     timed.push("a")  # so that there are queues to look at
@@ -154,7 +148,7 @@ def test_no_number_in_the_pulse_stops_recovery(timed: TimedFleet, field: str, nu
 
 
 @pytest.mark.parametrize("number", NUMBERS)
-def test_what_is_no_count_of_lives_makes_names_that_were_never_used(fleet: Fleet, number: bytes) -> None:
+def test_an_invalid_owner_counter_still_gives_unused_names(fleet: Fleet, number: bytes) -> None:
     used = {fleet.register() for _ in range(3)}
     fleet.redis.set(fleet.keys.lives, number)
     names = {fleet.register() for _ in range(3)}
@@ -164,7 +158,7 @@ def test_what_is_no_count_of_lives_makes_names_that_were_never_used(fleet: Fleet
 
 
 @pytest.mark.parametrize("number", NUMBERS)
-def test_no_number_in_the_rates_shuts_a_queue_for_long(timed: TimedFleet, number: bytes) -> None:
+def test_foreign_numbers_in_the_rates_close_no_queue_for_long(timed: TimedFleet, number: bytes) -> None:
     rated = tiers([QueueShare("q", interval_us=SECOND_US, burst=2)])
     owner = timed.register()
     timed.push("a")
@@ -175,7 +169,7 @@ def test_no_number_in_the_rates_shuts_a_queue_for_long(timed: TimedFleet, number
 
 
 @pytest.mark.parametrize("state", [b"\xff" * 33, b"9" * 20 + b" 000000000001", b"1e9", b""])
-def test_no_state_in_the_rotation_holds_a_queue_back_for_long(timed: TimedFleet, state: bytes) -> None:
+def test_foreign_rotation_state_delays_no_queue_for_long(timed: TimedFleet, state: bytes) -> None:
     serving = one_tier("q", "other")
     owner = timed.register()
     timed.push(*(f"q{number}" for number in range(40)))
@@ -191,7 +185,7 @@ def test_no_state_in_the_rotation_holds_a_queue_back_for_long(timed: TimedFleet,
     assert set(queues) == {"q", "other"}
 
 
-def test_a_queue_without_rivals_is_served_and_recovered_whatever_stands_for_the_rotation(fleet: Fleet) -> None:
+def test_a_single_queue_is_served_whatever_the_rotation_key_holds(fleet: Fleet) -> None:
     fleet.push("a", "b", "c")
     owner = fleet.register()
     fleet.redis.set(fleet.keys.rotation, "x")
@@ -201,7 +195,7 @@ def test_a_queue_without_rivals_is_served_and_recovered_whatever_stands_for_the_
     assert fleet.claim(fleet.register(), Q) == ["a"]
 
 
-def test_an_owner_whose_list_is_overwritten_is_lost_and_can_be_reaped(fleet: Fleet) -> None:
+def test_an_owner_with_an_overwritten_list_is_lost_and_reaped(fleet: Fleet) -> None:
     fleet.push("a", "b")
     owner = fleet.register()
     [claim] = fleet.turn(owner, Q).claims
@@ -214,9 +208,7 @@ def test_an_owner_whose_list_is_overwritten_is_lost_and_can_be_reaped(fleet: Fle
     assert fleet.redis.get(fleet.keys.inflight(owner)) == "x"
 
 
-def test_the_numbers_and_books_of_queues_can_be_asked_for_whatever_stands_there(
-    fleet: Fleet, bare: "redis.Redis"
-) -> None:
+def test_overview_and_audit_can_be_read_with_foreign_values(fleet: Fleet, bare: "redis.Redis") -> None:
     fleet.push("a")
     for number, text in zip(NUMBERS, TEXTS, strict=True):
         bare.hset(fleet.keys.counts, "running:q", number)

@@ -14,7 +14,7 @@ def front(task_id: str, due: str = "", key: str = "") -> NewTask:
     return NewTask(task_id, "q", body_of(task_id), due + FRONT, key)
 
 
-def test_a_front_stands_at_the_head_of_its_lane_and_the_last_one_before_all(timed: TimedFleet) -> None:
+def test_front_tasks_enter_the_head_of_the_lane_latest_first(timed: TimedFleet) -> None:
     timed.push("a", "b")
     timed.enqueue(front("c"))
     timed.enqueue(front("d"), NewTask("e", "q", body_of("e")), front("f"))
@@ -23,7 +23,7 @@ def test_a_front_stands_at_the_head_of_its_lane_and_the_last_one_before_all(time
     assert timed.claim(owner, Q, limit=3) == ["f", "d", "c"]
 
 
-def test_the_delayed_lane_is_served_before_it_all_the_same(timed: TimedFleet) -> None:
+def test_the_delayed_lane_is_served_before_front_tasks(timed: TimedFleet) -> None:
     timed.push("late", due="+1")
     timed.enqueue(front("a"))
     timed.clock_us += SECOND_US
@@ -31,7 +31,7 @@ def test_the_delayed_lane_is_served_before_it_all_the_same(timed: TimedFleet) ->
     assert timed.claim(timed.register(), Q, limit=2) == ["late", "a"]
 
 
-def test_a_front_that_waits_comes_to_the_head_of_the_delayed_lane_when_it_is_due(timed: TimedFleet) -> None:
+def test_a_delayed_front_task_is_promoted_to_the_head(timed: TimedFleet) -> None:
     due = timed.clock_us + SECOND_US
     timed.push("a", due=f"@{due}")
     timed.enqueue(front("b", f"@{due + 1}"), front("c", f"@{due + 2}", key="k"))
@@ -46,7 +46,7 @@ def test_a_front_that_waits_comes_to_the_head_of_the_delayed_lane_when_it_is_due
     assert (claim.entry.due_us, claim.entry.ready_us, claim.entry.flag) == (due + 2, promoted.now_us, "u")
 
 
-def test_it_is_a_front_once_its_retry_is_as_any_other(timed: TimedFleet) -> None:
+def test_the_retry_of_a_front_task_has_no_precedence(timed: TimedFleet) -> None:
     timed.enqueue(front("a", "+1"))
     timed.clock_us += 5
     timed.promote()
@@ -60,7 +60,7 @@ def test_it_is_a_front_once_its_retry_is_as_any_other(timed: TimedFleet) -> None
     assert timed.delayed_lane() == ["b", "a"]
 
 
-def test_a_front_that_waits_is_seen_counted_and_cancelled_as_any_other(timed: TimedFleet) -> None:
+def test_a_delayed_front_task_is_shown_counted_and_cancelled(timed: TimedFleet) -> None:
     timed.enqueue(front("a", "+9000000"), front("b", "+9000000", key="k"))
     assert timed.run(timed.store.status("a")).state == "scheduled"
     assert {task.id for task in timed.run(timed.store.peek("scheduled", "q", "", 0, 9)).tasks} == {"a", "b"}
@@ -72,6 +72,6 @@ def test_a_front_that_waits_is_seen_counted_and_cancelled_as_any_other(timed: Ti
 
 
 @pytest.mark.parametrize("due", ["^^", "+^", "^+5", "@^", "x^"])
-def test_a_due_that_is_none_is_at_once_as_ever(timed: TimedFleet, due: str) -> None:
+def test_an_invalid_due_time_means_at_once(timed: TimedFleet, due: str) -> None:
     timed.enqueue(NewTask("a", "q", body_of("a"), due))
     assert timed.lane() == ["a"]

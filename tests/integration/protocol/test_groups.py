@@ -14,7 +14,7 @@ from support.waiting import until
 DEAD = DeadOutcome(b'{"reason":"raised"}')
 
 
-def test_what_follows_a_group_is_enqueued_with_its_last_end_however_members_ended(groups: Grouping) -> None:
+def test_then_is_enqueued_after_the_last_member_ended_in_any_way(groups: Grouping) -> None:
     groups.open("g", "a", "b", "c", "d", then="end")
     for outcome in (Done(), DEAD, CancelledOutcome()):
         groups.run_one(outcome)
@@ -29,14 +29,16 @@ def test_what_follows_a_group_is_enqueued_with_its_last_end_however_members_ende
 
 
 @pytest.mark.parametrize(("outcome", "follows"), [(DEAD, "sorry"), (Done(), "end"), (Expired(), "end")])
-def test_what_follows_if_one_is_dead_is_enqueued_instead(groups: Grouping, outcome: Outcome, follows: str) -> None:
+def test_on_dead_is_enqueued_instead_of_then_after_a_dead_member(
+    groups: Grouping, outcome: Outcome, follows: str
+) -> None:
     groups.open("g", "a", "b", then="end", on_dead="sorry")
     groups.run_one(outcome)
     groups.run_one(Done())
     assert groups.fleet.lane() == [follows]
 
 
-def test_a_chain_of_a_group_is_one_member_until_its_last_task_ends(groups: Grouping) -> None:
+def test_a_chain_is_one_member_until_its_last_task_ends(groups: Grouping) -> None:
     following = follow_text([groups.task("b"), groups.task("c")])
     groups.add([NewMember(groups.task("a"), following)], Into("g", groups.opening("end"), closes=True))
     for task_id in ("a", "b"):
@@ -56,7 +58,7 @@ def test_a_group_does_not_end_before_it_is_closed(groups: Grouping) -> None:
     assert not groups.fleet.run(groups.fleet.store.close_group("g"))
 
 
-def test_a_group_of_no_members_ends_at_once(groups: Grouping) -> None:
+def test_a_group_without_members_ends_at_once(groups: Grouping) -> None:
     groups.add([], Into("g", groups.opening("end"), closes=True))
     assert groups.fleet.lane() == ["end"]
 
@@ -72,7 +74,7 @@ def test_a_closed_group_takes_members_until_it_ends(groups: Grouping) -> None:
     assert groups.add([NewMember(groups.task("c"))], Into("unknown")).status is AddStatus.ENDED
 
 
-def test_a_cancelled_group_hands_out_its_members_takes_no_more_and_nothing_follows(groups: Grouping) -> None:
+def test_a_cancelled_group_takes_no_members_and_nothing_follows_it(groups: Grouping) -> None:
     groups.open("g", "a", "b", then="end", on_dead="sorry")
     claim = groups.claim()
     reply = groups.fleet.run(groups.fleet.store.cancel_group("g"))
@@ -87,7 +89,7 @@ def test_a_cancelled_group_hands_out_its_members_takes_no_more_and_nothing_follo
     assert groups.fleet.run(groups.fleet.store.cancel_group("g")) == CancelledGroup(is_known=False, cursor="0", ids=())
 
 
-def test_a_chain_of_a_cancelled_group_goes_no_further(groups: Grouping) -> None:
+def test_a_chain_of_a_cancelled_group_does_not_continue(groups: Grouping) -> None:
     groups.add([NewMember(groups.task("a"), follow_text([groups.task("b")]))], Into("g", Opening(), closes=True))
     claim = groups.claim()
     groups.fleet.run(groups.fleet.store.cancel_group("g"))
@@ -96,7 +98,7 @@ def test_a_chain_of_a_cancelled_group_goes_no_further(groups: Grouping) -> None:
     assert (groups.state("g").phase, groups.state("g").cancelled) == (GroupPhase.ENDED, 1)
 
 
-def test_a_call_repeated_with_its_nonce_adds_nobody_twice(groups: Grouping) -> None:
+def test_a_call_repeated_with_its_nonce_adds_no_member_twice(groups: Grouping) -> None:
     members = [NewMember(groups.task("a"))]
     command = groups.fleet.store.add_members("once", members, Into("g", groups.opening("end"), cursor=0))
     first = groups.fleet.run(command)
@@ -106,7 +108,7 @@ def test_a_call_repeated_with_its_nonce_adds_nobody_twice(groups: Grouping) -> N
     assert (groups.state("g").total, groups.state("g").left, groups.state("g").cursor) == (1, 0, 1)
 
 
-def test_an_enqueue_that_was_interrupted_goes_on_where_the_cursor_stands(groups: Grouping) -> None:
+def test_an_interrupted_enqueue_continues_at_the_cursor(groups: Grouping) -> None:
     into = Into("g", groups.opening("end"), cursor=0)
     assert groups.add([NewMember(groups.task(one)) for one in "ab"], into).cursor == 2
     again = groups.add([NewMember(groups.task(one)) for one in "xy"], into)
@@ -116,7 +118,7 @@ def test_an_enqueue_that_was_interrupted_goes_on_where_the_cursor_stands(groups:
     assert [groups.run_one(Done()) for _ in range(4)] == ["a", "b", "c", "end"]
 
 
-def test_what_is_not_accepted_is_no_member(groups: Grouping) -> None:
+def test_a_duplicate_task_does_not_become_a_member(groups: Grouping) -> None:
     groups.fleet.push("a")
     added = groups.open("g", "a", "b", then="end")
     assert [answer.duplicate for answer in added.enqueued] == [True, False]
@@ -127,7 +129,7 @@ def test_what_is_not_accepted_is_no_member(groups: Grouping) -> None:
     assert groups.fleet.lane() == ["end"]
 
 
-def test_what_follows_is_left_out_where_its_id_is_that_of_a_live_task(groups: Grouping) -> None:
+def test_a_chain_ends_at_a_task_whose_id_is_live(groups: Grouping) -> None:
     groups.fleet.push("b")
     following = follow_text([groups.task("b"), groups.task("c")])
     groups.add([NewMember(NewTask("a", "p", body_of("a", "p")), following)], Into("g", Opening(), closes=True))
@@ -136,7 +138,7 @@ def test_what_follows_is_left_out_where_its_id_is_that_of_a_live_task(groups: Gr
     assert (groups.state("g").phase, groups.state("g").cancelled) == (GroupPhase.ENDED, 1)
 
 
-def test_a_group_after_which_nothing_came_is_told_as_that(groups: Grouping) -> None:
+def test_a_group_whose_then_is_a_duplicate_ends_with_nothing(groups: Grouping) -> None:
     """Its `then` has the id of a live task."""
     groups.open("g", "a", then="b")
     groups.fleet.push("b")
@@ -145,7 +147,7 @@ def test_a_group_after_which_nothing_came_is_told_as_that(groups: Grouping) -> N
     assert groups.fleet.run(groups.fleet.store.groups()).ended[GroupEnd.NOTHING] == 1
 
 
-def test_what_follows_is_told_from_a_shell_of_its_id(groups: Grouping) -> None:
+def test_a_next_task_is_distinguished_from_a_tombstone_of_its_id(groups: Grouping) -> None:
     fleet = groups.fleet
     fleet.push("b")
     fleet.run(fleet.store.cancel("b"))
@@ -159,7 +161,7 @@ def test_what_follows_is_told_from_a_shell_of_its_id(groups: Grouping) -> None:
     assert fleet.run(fleet.store.audit()).missing == 0
 
 
-def test_a_member_whose_lane_is_no_list_is_dead_at_once_and_counts_as_that(groups: Grouping) -> None:
+def test_a_member_with_an_unusable_lane_counts_as_dead(groups: Grouping) -> None:
     fleet = groups.fleet
     fleet.redis.set(fleet.keys.ready_lane("broken"), "no list")
     following = follow_text([NewTask("b", "broken", body_of("b", "broken")), groups.task("c")])
@@ -181,7 +183,7 @@ def test_a_revived_task_has_left_its_group(groups: Grouping) -> None:
     assert groups.state("g").done == 1
 
 
-def test_members_that_are_purged_or_buried_with_their_worker_end_too(groups: Grouping) -> None:
+def test_purged_and_crashed_members_count_as_ended(groups: Grouping) -> None:
     groups.open("g", "a", "b", "c", then="end")
     claim = groups.claim()
     groups.fleet.run(groups.fleet.store.mark_started(groups.owner, claim.entry.text))
@@ -192,7 +194,7 @@ def test_members_that_are_purged_or_buried_with_their_worker_end_too(groups: Gro
     assert groups.fleet.lane() == ["end"]
 
 
-def test_a_client_is_woken_when_there_is_room_and_when_the_group_has_ended(groups: Grouping) -> None:
+def test_a_client_is_woken_for_room_and_for_the_group_end(groups: Grouping) -> None:
     groups.open("g", "a", "b", "c", then="end")
     fleet, store = groups.fleet, groups.fleet.store
     replies = fleet.keys.replies("client")
@@ -220,7 +222,7 @@ def test_groups_that_have_not_ended_are_listed(groups: Grouping) -> None:
     assert [group.id for group in groups.fleet.run(groups.fleet.store.groups(1, 1)).page] == ["i"]
 
 
-def test_nothing_of_a_group_is_left_a_minute_after_it_ended(groups: Grouping) -> None:
+def test_keys_of_an_ended_group_expire_within_a_minute(groups: Grouping) -> None:
     groups.open("g", "a", "b", then="end", on_dead="sorry")
     groups.fleet.run(groups.fleet.store.await_group_end("client", "g"))
     for _ in ("a", "b", "end"):
@@ -234,7 +236,7 @@ def test_nothing_of_a_group_is_left_a_minute_after_it_ended(groups: Grouping) ->
 
 
 @pytest.mark.parametrize("following", [b"no header", b"a q - 9\nshort", b"a no-queue-delayed - 1\nx", b"a q - 1\nx\n"])
-def test_what_is_no_text_of_what_follows_is_refused_and_nothing_was_done(groups: Grouping, following: bytes) -> None:
+def test_an_invalid_following_task_is_refused_without_changes(groups: Grouping, following: bytes) -> None:
     before = groups.fleet.snapshot()
     with pytest.raises(ServerError, match="ROTA not a task that can follow"):
         groups.add([NewMember(groups.task("a"), following)], Into())
@@ -256,6 +258,6 @@ def test_a_full_server_refuses_members_and_lets_groups_end(groups: Grouping) -> 
     assert groups.fleet.lane() == ["end"]
 
 
-def test_what_is_to_follow_can_have_no_unique_key() -> None:
+def test_a_following_task_cannot_have_a_unique_key() -> None:
     with pytest.raises(ValueError, match="cannot be unique: b"):
         follow_text([NewTask("b", "q", b"[]", unique_key="k")])

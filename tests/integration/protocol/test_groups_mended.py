@@ -9,7 +9,7 @@ from support.grouping import Grouping
 DEAD = DeadOutcome(b'{"reason":"raised"}')
 
 
-def test_a_member_that_is_restored_is_still_one(groups: Grouping) -> None:
+def test_a_restored_task_is_still_a_member(groups: Grouping) -> None:
     groups.open("g", "a", then="end")
     fleet = groups.fleet
     fleet.redis.delete(fleet.keys.ready_lane("q"))
@@ -18,7 +18,7 @@ def test_a_member_that_is_restored_is_still_one(groups: Grouping) -> None:
     assert fleet.lane() == ["end"]
 
 
-def test_one_that_was_cancelled_while_it_ran_and_was_lost_ends_when_that_is_found(groups: Grouping) -> None:
+def test_a_lost_cancelled_member_ends_when_it_is_restored(groups: Grouping) -> None:
     groups.open("g", "a", then="end")
     fleet = groups.fleet
     groups.claim()
@@ -29,7 +29,7 @@ def test_one_that_was_cancelled_while_it_ran_and_was_lost_ends_when_that_is_foun
     assert fleet.lane() == ["end"]
 
 
-def test_members_that_ended_unseen_are_found(groups: Grouping) -> None:
+def test_healing_finds_members_that_ended_unnoticed(groups: Grouping) -> None:
     """As by a node of an earlier version, which knows no members."""
     groups.open("g", "a", "b", "c", then="end")
     fleet = groups.fleet
@@ -45,14 +45,14 @@ def test_members_that_ended_unseen_are_found(groups: Grouping) -> None:
     assert fleet.lane() == ["end"]
 
 
-def test_what_is_none_of_ours_among_the_members_goes(groups: Grouping) -> None:
+def test_healing_removes_foreign_members(groups: Grouping) -> None:
     fleet = groups.fleet
     fleet.redis.hset(fleet.keys.members, mapping={"nobody": "", "nothing": " ", "nowhere": "-\nno header"})
     assert fleet.run(fleet.store.heal_members("")) == HealedMembers("0", 3)
     assert groups.kept() == []
 
 
-def test_a_member_that_ended_unseen_long_ago_is_found_too(groups: Grouping) -> None:
+def test_healing_finds_members_that_ended_long_ago(groups: Grouping) -> None:
     """Behind more of the memory of ends than a call looks through for one id; and so its chain goes on."""
     fleet = groups.fleet
     for number in range(20):
@@ -73,7 +73,7 @@ def test_a_member_that_ended_unseen_long_ago_is_found_too(groups: Grouping) -> N
     assert sorted(fleet.lane()) == sorted(f"b{number}" for number in range(20))
 
 
-def test_a_group_whose_members_somebody_took_away_ends_when_it_is_cancelled(groups: Grouping) -> None:
+def test_a_group_with_deleted_members_ends_when_it_is_cancelled(groups: Grouping) -> None:
     groups.open("g", "a", "b", then="end")
     groups.fleet.redis.delete(groups.fleet.keys.members)
     groups.fleet.run(groups.fleet.store.cancel_group("g"))
@@ -81,7 +81,7 @@ def test_a_group_whose_members_somebody_took_away_ends_when_it_is_cancelled(grou
 
 
 @pytest.mark.parametrize("key", ["members", "group", "group_members"])
-def test_a_key_of_another_type_stops_groups_and_no_task(groups: Grouping, key: str) -> None:
+def test_a_key_of_another_type_stops_no_member_task(groups: Grouping, key: str) -> None:
     groups.open("g", "a", "b", then="end")
     keys = groups.fleet.keys
     name = keys.members if key == "members" else getattr(keys, key)("g")

@@ -21,7 +21,7 @@ def flood(fleet: Fleet, count: int) -> None:
         fleet.enqueue(*tasks[at : at + 500])
 
 
-def test_many_queues_come_in_portions_and_each_of_them_once(fleet: Fleet) -> None:
+def test_many_queues_are_returned_in_portions_and_each_once(fleet: Fleet) -> None:
     flood(fleet, QUEUES)
     first = fleet.run(fleet.store.overview(["named", "t-3"]))
     assert first.more
@@ -34,38 +34,38 @@ def test_many_queues_come_in_portions_and_each_of_them_once(fleet: Fleet) -> Non
     assert {row.ready for row in whole.queues if row.queue != "named"} == {1}
 
 
-def test_a_look_goes_on_where_the_last_one_stopped_and_forgets_who_is_gone_after_a_whole_round(fleet: Fleet) -> None:
+def test_a_queue_scan_continues_and_drops_deleted_queues_after_a_round(fleet: Fleet) -> None:
     flood(fleet, QUEUES)
     look = QueueScan(fleet.store, ("named",), seconds=-1)
 
-    def looked() -> Overview:
+    def scan() -> Overview:
         return look.read_more(fleet.run, look.read_first(fleet.run))
 
-    first = looked()
+    first = scan()
     assert first.more
     assert len(first.queues) < QUEUES / 2
-    until(lambda: not looked().more)
+    until(lambda: not scan().more)
     whole = {f"t-{number}" for number in range(QUEUES)} | {"named"}
-    assert rows(looked()).keys() == whole, "those of the round before, too"
+    assert rows(scan()).keys() == whole, "those of the round before, too"
 
     fleet.redis.srem(fleet.keys.queues, "t-1", "t-2")
-    until(lambda: rows(looked()).keys() == whole - {"t-1", "t-2"})
+    until(lambda: rows(scan()).keys() == whole - {"t-1", "t-2"})
 
 
-def test_who_has_seen_enough_is_told_that_there_are_more(fleet: Fleet) -> None:
+def test_an_overview_stopped_early_is_not_complete(fleet: Fleet) -> None:
     flood(fleet, QUEUES)
     first = fleet.run(fleet.store.overview([]))
     assert follow(fleet.run, complete_overview(fleet.store, first, lambda: True)) == first
 
 
-def test_what_other_languages_scheduled_is_told_once_however_many_portions_there_are(fleet: Fleet) -> None:
+def test_bare_scheduled_items_are_counted_once_over_all_portions(fleet: Fleet) -> None:
     flood(fleet, QUEUES)
     fleet.redis.zadd(fleet.keys.delayed, {'["work",[]]': 4_000_000_000})
     whole = follow(fleet.run, complete_overview(fleet.store, fleet.run(fleet.store.overview([]))))
     assert sum(row.scheduled for row in whole.queues) == 1
 
 
-def test_a_queue_is_served_when_its_pattern_is(fleet: Fleet) -> None:
+def test_a_queue_is_served_if_its_pattern_is_served(fleet: Fleet) -> None:
     fleet.push("a", queue="t-1")
     fleet.push("b", queue="other")
     fleet.run(fleet.store.announce("node", b"{}", 60_000, ["t-*"]))
@@ -76,7 +76,7 @@ def test_a_queue_is_served_when_its_pattern_is(fleet: Fleet) -> None:
     assert not rows(fleet.run(fleet.store.overview([])))["t-1"].served
 
 
-def test_a_pattern_has_a_row_of_what_its_forgotten_queues_accepted(fleet: Fleet) -> None:
+def test_a_pattern_row_counts_the_tasks_of_forgotten_queues(fleet: Fleet) -> None:
     fleet.redis.hset(fleet.keys.totals, "accepted:t-*", 7)
     row = rows(fleet.run(fleet.store.overview(["t-*"])))["t-*"]
     assert (row.accepted, row.ready) == (7, 0)

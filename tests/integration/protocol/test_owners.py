@@ -28,12 +28,12 @@ def sweep(fleet: Fleet) -> tuple[str, ...]:
     return fleet.run(fleet.store.sweep(LEASE_MS)).expired
 
 
-def test_no_two_lives_have_the_same_name(fleet: Fleet) -> None:
+def test_no_two_owners_have_the_same_name(fleet: Fleet) -> None:
     call = fleet.store.register(LEASE_MS, ["node:1", "node:2"])
     assert len({*fleet.run(call), *fleet.run(call)}) == 4
 
 
-def test_a_late_copy_of_register_makes_an_owner_that_expires_empty(fleet: Fleet) -> None:
+def test_an_unused_owner_expires_and_requeues_nothing(fleet: Fleet) -> None:
     nameless = fleet.register()
     fleet.expire_lease(nameless)
     assert sweep(fleet) == (nameless,)
@@ -42,7 +42,7 @@ def test_a_late_copy_of_register_makes_an_owner_that_expires_empty(fleet: Fleet)
     assert sweep(fleet) == ()
 
 
-def test_renewal_extends_the_lease_and_names_the_lost(fleet: Fleet) -> None:
+def test_renewal_extends_the_lease_and_returns_lost_owners(fleet: Fleet) -> None:
     owner = fleet.register(lease_ms=1000)
     before = fleet.score(fleet.keys.owners, owner)
     reply = fleet.run(fleet.store.renew(60_000, [owner, "node:1:999"]))
@@ -50,7 +50,7 @@ def test_renewal_extends_the_lease_and_names_the_lost(fleet: Fleet) -> None:
     assert fleet.score(fleet.keys.owners, owner) > before
 
 
-def test_the_renewal_of_owners_that_hold_nothing_costs_as_much_for_many_as_for_one(fleet: Fleet) -> None:
+def test_renewing_many_idle_owners_costs_as_much_as_one(fleet: Fleet) -> None:
     owners = [fleet.register() for _ in range(8)]
     costs = []
     for some in (owners[:1], owners[:1], owners):  # the first loads the script
@@ -60,17 +60,17 @@ def test_the_renewal_of_owners_that_hold_nothing_costs_as_much_for_many_as_for_o
     assert costs[1] == costs[2]
 
 
-def test_the_renewal_of_nobody_is_no_error(fleet: Fleet) -> None:
+def test_renewing_no_owners_is_allowed(fleet: Fleet) -> None:
     assert fleet.run(fleet.store.renew(LEASE_MS, [])).lost == ()
 
 
-def test_renewal_names_running_tasks_that_somebody_cancelled(fleet: Fleet) -> None:
+def test_renewal_returns_cancelled_running_tasks(fleet: Fleet) -> None:
     owner = hold(fleet, "a", "b")
     fleet.run(fleet.store.cancel("b"))
     assert fleet.run(fleet.store.renew(LEASE_MS, [owner])).cancelled == {fleet.inflight_entries(owner)[1]}
 
 
-def test_what_a_dead_owner_held_goes_back_to_the_head_in_order(fleet: Fleet) -> None:
+def test_tasks_of_a_dead_owner_return_to_the_head_in_order(fleet: Fleet) -> None:
     owner = hold(fleet, "a", "b", "c")
     fleet.push("later")
     reply = fleet.exit(owner, ["a"])
@@ -85,7 +85,7 @@ def test_only_the_task_that_ran_is_charged_with_the_crash(fleet: Fleet) -> None:
     assert [(entry.crashes, entry.releases) for entry in requeued] == [(1, 0), (0, 1)]
 
 
-def test_what_ran_is_due_anew_and_what_was_not_started_is_late_as_it_is(timed: TimedFleet) -> None:
+def test_only_tasks_that_ran_get_a_new_due_time(timed: TimedFleet) -> None:
     owner = hold(timed, "ran", "innocent", "unstarted")
     enqueued_us = parse_entry(timed.inflight_entries(owner)[2]).due_us
     timed.clock_us += 5_000_000
@@ -96,7 +96,7 @@ def test_what_ran_is_due_anew_and_what_was_not_started_is_late_as_it_is(timed: T
     assert [(entry.crashes, entry.releases) for entry in requeued] == [(1, 0), (0, 1), (0, 1)]
 
 
-def test_all_that_a_lost_node_held_is_due_anew_as_it_is_charged(timed: TimedFleet) -> None:
+def test_all_tasks_of_a_lost_node_get_a_new_due_time(timed: TimedFleet) -> None:
     owner = hold(timed, "a", "b")
     timed.expire_lease(owner)
     timed.clock_us += 5_000_000
@@ -106,7 +106,7 @@ def test_all_that_a_lost_node_held_is_due_anew_as_it_is_charged(timed: TimedFlee
     ] * 2
 
 
-def test_what_ran_keeps_its_kind_while_a_node_lives_that_would_not_know_another(timed: TimedFleet) -> None:
+def test_the_recovered_kind_is_not_used_while_older_nodes_are_alive(timed: TimedFleet) -> None:
     timed.run(timed.store.announce("of now", heartbeat_of(1, {}), 2 * LEASE_MS, ["q"]))
     timed.run(timed.store.announce("earlier", b'{"pid":1,"pools":{}}', LEASE_MS, ["q"]))
     [claim] = crash(timed, "a")
@@ -126,7 +126,7 @@ def test_a_recovered_task_that_fails_is_a_retry(fleet: Fleet) -> None:
     assert (retry.entry.kind, retry.entry.attempt) == (Kind.RETRY, 3)
 
 
-def test_nobody_is_charged_when_nothing_ran(fleet: Fleet) -> None:
+def test_no_task_is_charged_if_none_ran(fleet: Fleet) -> None:
     owner = hold(fleet, "a")
     assert fleet.exit(owner).requeued[0].crashes == 0
 
@@ -165,7 +165,7 @@ def crash(fleet: Fleet, *ids: str) -> list[Claim]:
     return claims
 
 
-def test_of_several_that_ran_none_is_dead_of_it_and_alone_the_next_crash_is_the_last(fleet: Fleet) -> None:
+def test_a_task_becomes_dead_only_after_a_crash_alone(fleet: Fleet) -> None:
     owner = hold(fleet, "a", "b")
     together = fleet.exit(owner, blame=Blame(ran=(("a", CRASH_RECORD), ("b", CRASH_RECORD)), crash_limit=1))
     assert ([entry.crashes for entry in together.requeued], together.dead) == ([1, 1], ())
@@ -175,7 +175,7 @@ def test_of_several_that_ran_none_is_dead_of_it_and_alone_the_next_crash_is_the_
     assert ([entry.crashes for entry in alone.dead], alone.requeued) == ([2], ())
 
 
-def test_a_task_that_goes_on_after_a_crash_keeps_its_record_wherever_it_is(fleet: Fleet) -> None:
+def test_a_running_or_scheduled_task_keeps_its_crash_record(fleet: Fleet) -> None:
     [claim] = crash(fleet, "a")
     owner = fleet.run(fleet.store.status("a")).owner
     assert (claim.entry.last_crash, claim.entry.flag) == (CrashKind.OOM, "O")
@@ -195,7 +195,7 @@ def test_the_end_of_a_task_deletes_the_record_of_its_crash(fleet: Fleet, outcome
     assert fleet.run(fleet.store.audit()).missing == 0
 
 
-def test_a_death_record_follows_the_attempt_records_and_a_revival_deletes_them(fleet: Fleet) -> None:
+def test_a_death_record_follows_attempt_records_until_a_revival(fleet: Fleet) -> None:
     [claim] = crash(fleet, "a")
     fleet.turn(fleet.run(fleet.store.status("a")).owner, Q, (claim, DeadOutcome(b'{"reason":"retries"}')))
     assert records_of(fleet, "a") == CRASH_RECORD + b'\n{"reason":"retries"}'
@@ -233,7 +233,7 @@ def fail(fleet: Fleet, record: bytes) -> Claim:
     return claim
 
 
-def test_failures_leave_records_and_do_not_hide_how_the_last_crash_came_about(fleet: Fleet) -> None:
+def test_failure_records_do_not_hide_the_kind_of_the_last_crash(fleet: Fleet) -> None:
     fleet.push("a")
     assert (fail(fleet, b"1").entry.flag, fail(fleet, b"2\n3").entry.last_crash) == ("E", None)
     owner = fleet.register()
@@ -250,7 +250,7 @@ def test_the_records_of_the_last_ten_attempts_are_kept(fleet: Fleet) -> None:
     assert records_of(fleet, "a").split(b"\n") == [b"%d" % number for number in range(3, 13)]
 
 
-def test_a_task_with_a_unique_key_keeps_both_until_it_ends(fleet: Fleet) -> None:
+def test_a_unique_key_and_a_crash_record_last_until_the_end(fleet: Fleet) -> None:
     fleet.enqueue(NewTask("a", "q", body_of("a"), unique_key="k"))
     owner = fleet.register()
     fleet.turn(owner, Q)
@@ -262,7 +262,7 @@ def test_a_task_with_a_unique_key_keeps_both_until_it_ends(fleet: Fleet) -> None
     assert not fleet.redis.exists(fleet.keys.epitaphs, fleet.keys.unique("k"), fleet.keys.unique_keys)
 
 
-def test_attempt_records_of_another_type_keep_no_task_from_its_end(fleet: Fleet) -> None:
+def test_attempt_records_of_another_type_do_not_prevent_ends(fleet: Fleet) -> None:
     [claim] = crash(fleet, "a")
     owner = fleet.run(fleet.store.status("a")).owner
     fleet.redis.delete(fleet.keys.epitaphs)
@@ -281,14 +281,14 @@ def test_the_fifth_loss_is_the_last(fleet: Fleet) -> None:
         assert len(reply.dead) == (1 if number == 4 else 0)
 
 
-def test_a_lost_node_charges_a_loss_to_all_it_held_and_no_crash(fleet: Fleet) -> None:
+def test_a_lost_node_charges_all_its_tasks_with_a_loss(fleet: Fleet) -> None:
     owner = hold(fleet, "a", "b")
     fleet.expire_lease(owner)
     requeued = fleet.run(fleet.store.reap_expired(owner, Blame())).requeued
     assert [(entry.losses, entry.crashes) for entry in requeued] == [(1, 0), (1, 0)]
 
 
-def test_finished_outcomes_are_settled_before_the_rest_is_given_back(fleet: Fleet) -> None:
+def test_finished_outcomes_are_settled_before_the_rest_is_requeued(fleet: Fleet) -> None:
     fleet.push("a", "b")
     owner = fleet.register()
     first, _ = fleet.turn(owner, Q, limit=2).claims
@@ -298,7 +298,7 @@ def test_finished_outcomes_are_settled_before_the_rest_is_given_back(fleet: Flee
     assert fleet.run(fleet.store.audit()).done == 1
 
 
-def test_when_nobody_knows_what_ran_the_first_that_is_left_is_charged(fleet: Fleet) -> None:
+def test_the_first_task_is_charged_if_the_running_one_is_unknown(fleet: Fleet) -> None:
     fleet.push("a", "b", "c")
     owner = fleet.register()
     first, *_ = fleet.turn(owner, Q, limit=3).claims
@@ -307,7 +307,7 @@ def test_when_nobody_knows_what_ran_the_first_that_is_left_is_charged(fleet: Fle
     assert [(entry.id, entry.crashes, entry.releases) for entry in reply.requeued] == [("b", 1, 0), ("c", 0, 1)]
 
 
-def test_when_nobody_knows_which_of_several_ran_all_are_charged_and_only_one_alone_is_dead_of_it(fleet: Fleet) -> None:
+def test_all_held_tasks_are_charged_if_several_may_have_run(fleet: Fleet) -> None:
     fleet.push("a", "b")
     owner = fleet.register()
     fleet.turn(owner, Q, limit=2)
@@ -320,14 +320,14 @@ def test_when_nobody_knows_which_of_several_ran_all_are_charged_and_only_one_alo
     assert ([entry.id for entry in reply.dead], reply.requeued) == (["a"], ())
 
 
-def test_a_worker_of_which_nothing_is_known_and_that_held_nothing_charges_nobody(fleet: Fleet) -> None:
+def test_the_crash_of_an_empty_worker_charges_no_task(fleet: Fleet) -> None:
     fleet.push("a")
     owner = fleet.register()
     reply = fleet.run(fleet.store.reap_exited(owner, Blame(ran=((FIRST_HELD, b"{}"),))))
     assert (reply.settled, reply.requeued, reply.dead) == (0, (), ())
 
 
-def test_an_outcome_already_settled_counts_once_when_its_worker_is_reaped(fleet: Fleet) -> None:
+def test_an_outcome_settled_before_reaping_counts_once(fleet: Fleet) -> None:
     owner, claim = fleet.claimed("a")
     fleet.turn(owner, Q, (claim, Done()))
     reply = fleet.run(fleet.store.reap_exited(owner, Blame(), pack_settlements([Settlement(claim.entry, Done())])))
@@ -343,14 +343,14 @@ def test_reaping_twice_changes_nothing_the_second_time(fleet: Fleet) -> None:
     assert fleet.snapshot() == before
 
 
-def test_an_owner_whose_lease_still_runs_is_not_reaped_as_expired(fleet: Fleet) -> None:
+def test_an_owner_with_a_valid_lease_is_not_reaped(fleet: Fleet) -> None:
     owner = hold(fleet, "a")
     sweep(fleet)
     assert fleet.run(fleet.store.reap_expired(owner, Blame())).alive
     assert fleet.inflight(owner) == ["a"]
 
 
-def test_an_owner_that_was_renewed_meanwhile_is_not_reaped_as_expired(fleet: Fleet) -> None:
+def test_an_owner_renewed_after_the_sweep_is_not_reaped(fleet: Fleet) -> None:
     owner = hold(fleet, "a")
     fleet.expire_lease(owner)
     assert sweep(fleet) == (owner,)
@@ -358,7 +358,7 @@ def test_an_owner_that_was_renewed_meanwhile_is_not_reaped_as_expired(fleet: Fle
     assert fleet.run(fleet.store.reap_expired(owner, Blame())).alive
 
 
-def test_a_cancelled_task_of_a_dead_owner_is_ended_and_not_given_back(fleet: Fleet) -> None:
+def test_a_cancelled_task_of_a_dead_owner_ends_without_requeue(fleet: Fleet) -> None:
     owner = hold(fleet, "a")
     fleet.run(fleet.store.cancel("a"))
     assert fleet.exit(owner, ["a"]).requeued == ()
@@ -366,7 +366,7 @@ def test_a_cancelled_task_of_a_dead_owner_is_ended_and_not_given_back(fleet: Fle
     assert fleet.lane() == []
 
 
-def test_reaping_rings_also_for_a_token_the_owner_had_swallowed(fleet: Fleet) -> None:
+def test_reaping_replaces_a_token_the_owner_had_taken(fleet: Fleet) -> None:
     fleet.push("a")
     fleet.silence()
     owner = fleet.register()
@@ -374,7 +374,7 @@ def test_reaping_rings_also_for_a_token_the_owner_had_swallowed(fleet: Fleet) ->
     assert fleet.bell() == 1
 
 
-def test_delayed_entries_go_back_to_the_delayed_lane(fleet: Fleet) -> None:
+def test_delayed_entries_are_requeued_to_the_delayed_lane(fleet: Fleet) -> None:
     fleet.redis.zadd(fleet.keys.delayed, {'["d","q","work",[]]': 1})
     fleet.promote()
     fleet.push("i")
@@ -384,7 +384,7 @@ def test_delayed_entries_go_back_to_the_delayed_lane(fleet: Fleet) -> None:
     assert (fleet.delayed_lane(), fleet.lane()) == (["d"], ["i"])
 
 
-def test_renewal_does_not_take_a_lost_body_for_a_cancellation(fleet: Fleet) -> None:
+def test_renewal_does_not_report_a_deleted_body_as_cancelled(fleet: Fleet) -> None:
     owner = hold(fleet, "a")
     fleet.redis.delete(fleet.keys.tasks)
     assert fleet.run(fleet.store.renew(LEASE_MS, [owner])).cancelled == frozenset()
@@ -393,7 +393,7 @@ def test_renewal_does_not_take_a_lost_body_for_a_cancellation(fleet: Fleet) -> N
 # Keys that somebody overwrote
 
 
-def test_a_list_of_another_type_stops_no_other_owners_renewal_or_adoption(fleet: Fleet) -> None:
+def test_a_list_of_another_type_affects_no_other_owner(fleet: Fleet) -> None:
     bad, good = fleet.register("node:1", lease_ms=1000), fleet.register("node:2", lease_ms=1000)
     fleet.redis.set(fleet.keys.inflight(bad), "text")
     fleet.run(fleet.store.renew(LEASE_MS, [bad, good]))
@@ -403,7 +403,7 @@ def test_a_list_of_another_type_stops_no_other_owners_renewal_or_adoption(fleet:
     assert fleet.run(fleet.store.adopt_orphans(LEASE_MS, [bad, orphan])) == 1
 
 
-def test_what_has_no_lane_to_go_back_to_is_set_aside_for_people(fleet: Fleet) -> None:
+def test_a_task_with_an_unusable_lane_becomes_dead(fleet: Fleet) -> None:
     owner = hold(fleet, "a", "b")
     fleet.redis.delete(fleet.keys.ready_lane("q"))
     fleet.redis.set(fleet.keys.ready_lane("q"), "text")
@@ -414,7 +414,7 @@ def test_what_has_no_lane_to_go_back_to_is_set_aside_for_people(fleet: Fleet) ->
     assert fleet.run(fleet.store.audit()).missing == 0
 
 
-def test_an_unusable_lane_keeps_no_other_queue_from_being_promoted(fleet: Fleet) -> None:
+def test_an_unusable_lane_stops_no_promotion_of_other_queues(fleet: Fleet) -> None:
     fleet.push("a", queue="bad", due="+9000000")
     fleet.push("b", due="+9000000")
     fleet.redis.zadd(fleet.keys.delayed, {"a": 1, "b": 2})
@@ -424,7 +424,7 @@ def test_an_unusable_lane_keeps_no_other_queue_from_being_promoted(fleet: Fleet)
     assert (dead.id, b"unusable_lane" in dead.death_record) == ("a", True)
 
 
-def test_garbage_among_what_a_worker_holds_is_set_aside_and_doubles_nothing(fleet: Fleet) -> None:
+def test_garbage_in_an_inflight_list_becomes_dead_and_duplicates_nothing(fleet: Fleet) -> None:
     owner = hold(fleet, "a", "b")
     fleet.redis.lpush(fleet.keys.inflight(owner), " garbage")
     assert fleet.turn(owner, Q, held=["a", "b"]).claims == ()
@@ -435,7 +435,7 @@ def test_garbage_among_what_a_worker_holds_is_set_aside_and_doubles_nothing(flee
     assert fleet.run(fleet.store.audit()).missing == 0
 
 
-def test_an_overwritten_counter_of_lives_loses_no_promoted_task(fleet: Fleet) -> None:
+def test_an_overwritten_owner_counter_loses_no_promoted_task(fleet: Fleet) -> None:
     fleet.push("a", due="+9000000")
     fleet.redis.set(fleet.keys.lives, "text")
     fleet.redis.zadd(fleet.keys.delayed, {"a": 1, '["bad id!","q","work",[]]': 2})
@@ -445,7 +445,7 @@ def test_an_overwritten_counter_of_lives_loses_no_promoted_task(fleet: Fleet) ->
 # Sweep
 
 
-def test_a_sweep_rescues_entries_that_nobody_was_told_of(fleet: Fleet) -> None:
+def test_a_sweep_rescues_entries_without_a_token(fleet: Fleet) -> None:
     fleet.push("a")
     fleet.silence()
     fleet.redis.delete(fleet.keys.ready)
@@ -456,9 +456,7 @@ def test_a_sweep_rescues_entries_that_nobody_was_told_of(fleet: Fleet) -> None:
 
 
 @pytest.mark.parametrize("bound", [QueueShare("q", cap=1), QueueShare("q", interval_us=3600_000_000)], ids=str)
-def test_a_sweep_that_rings_for_a_queue_at_its_cap_or_over_its_rate_rescues_nothing(
-    fleet: Fleet, bound: QueueShare
-) -> None:
+def test_a_sweep_counts_no_rescue_for_a_bounded_queue(fleet: Fleet, bound: QueueShare) -> None:
     for name in ("a", "b"):
         fleet.push(name)
     owner = fleet.register()
@@ -469,7 +467,7 @@ def test_a_sweep_that_rings_for_a_queue_at_its_cap_or_over_its_rate_rescues_noth
         assert fleet.bell() == 1, "rung all the same: which cap it has workers alone know"
 
 
-def test_a_sweep_rings_for_no_paused_queue(fleet: Fleet) -> None:
+def test_a_sweep_does_not_ring_a_paused_queue(fleet: Fleet) -> None:
     fleet.push("a")
     fleet.run(fleet.store.pause("q"))
     fleet.silence()
@@ -477,13 +475,13 @@ def test_a_sweep_rings_for_no_paused_queue(fleet: Fleet) -> None:
     assert fleet.bell() == 0
 
 
-def test_a_sweep_sees_bare_pushes_to_queues_that_a_master_announced(fleet: Fleet) -> None:
+def test_a_sweep_finds_bare_pushes_to_announced_queues(fleet: Fleet) -> None:
     fleet.run(fleet.store.announce("node", b"{}", 1000, ["fresh"]))
     fleet.redis.rpush(fleet.keys.ready_lane("fresh"), '["send",[]]')
     assert fleet.run(fleet.store.sweep(LEASE_MS)).rescues == 1
 
 
-def test_a_sweep_of_a_fleet_at_rest_asks_little_of_the_server(fleet: Fleet) -> None:
+def test_a_sweep_of_an_idle_fleet_needs_few_commands(fleet: Fleet) -> None:
     fleet.run(fleet.store.announce("node", b"{}", LEASE_MS, ["q"]))
     fleet.register()
     costs = []
@@ -494,17 +492,17 @@ def test_a_sweep_of_a_fleet_at_rest_asks_little_of_the_server(fleet: Fleet) -> N
     assert min(costs) <= SWEEP_AT_REST
 
 
-def absent(fleet: Fleet) -> tuple[str, ...]:
+def watched_keys(fleet: Fleet) -> tuple[str, ...]:
     fleet.run(fleet.store.sweep(LEASE_MS))  # the first one of a namespace has not looked at all queues
     swept = fleet.run(fleet.store.sweep(LEASE_MS))
     return swept.watched if swept.is_quiet else ()
 
 
-def test_a_sweep_that_saw_nothing_names_the_keys_to_look_at_meanwhile(fleet: Fleet) -> None:
+def test_a_quiet_sweep_returns_the_keys_to_watch(fleet: Fleet) -> None:
     fleet.run(fleet.store.announce("node", b"{}", LEASE_MS, ["q"]))
     keys = fleet.keys
     schedules = [f"{{{keys.namespace}}}:schedules-{what}" for what in ("due", "declared")]
-    assert absent(fleet) == (keys.delayed, *schedules, keys.ready_lane("q"), keys.delayed_lane("q"))
+    assert watched_keys(fleet) == (keys.delayed, *schedules, keys.ready_lane("q"), keys.delayed_lane("q"))
     owner = fleet.register()
     assert fleet.run(fleet.store.sweep(LEASE_MS)).lease_ends_us == max(
         fleet.score(keys.owners, owner), int(fleet.redis.hget(keys.pulse, "grace_until") or 0)
@@ -512,9 +510,9 @@ def test_a_sweep_that_saw_nothing_names_the_keys_to_look_at_meanwhile(fleet: Fle
 
 
 @pytest.mark.parametrize("at", ["lane", "delayed", "paused", "expired"])
-def test_while_anything_is_there_each_sweep_is_one(fleet: Fleet, at: str) -> None:
+def test_a_sweep_with_tasks_or_expired_owners_is_not_quiet(fleet: Fleet, at: str) -> None:
     fleet.run(fleet.store.announce("node", b"{}", LEASE_MS, ["q"]))
-    assert absent(fleet)
+    assert watched_keys(fleet)
     match at:
         case "lane":
             fleet.redis.rpush(fleet.keys.ready_lane("q"), '["send",[]]')
@@ -525,23 +523,23 @@ def test_while_anything_is_there_each_sweep_is_one(fleet: Fleet, at: str) -> Non
             fleet.run(fleet.store.pause("q"))
         case "expired":
             fleet.expire_lease(fleet.register())
-    assert absent(fleet) == ()
+    assert watched_keys(fleet) == ()
 
 
-def test_no_sweep_of_queues_of_patterns_names_keys(fleet: Fleet) -> None:
+def test_a_sweep_of_pattern_queues_returns_no_keys(fleet: Fleet) -> None:
     domain = Domain("d", (QueueShare("tenant-*"),))
     fleet.run(fleet.store.announce("node", b"{}", LEASE_MS, ["tenant-*"], Announced(domains=(domain,))))
-    assert absent(fleet) == ()
+    assert watched_keys(fleet) == ()
 
 
-def test_a_master_hears_whether_queues_may_be_closed(fleet: Fleet) -> None:
+def test_announcing_returns_whether_queues_may_be_closed(fleet: Fleet) -> None:
     announce = fleet.store.announce("node", b"{}", LEASE_MS, ["q"])
     assert fleet.run(announce) == (1, False)
     fleet.run(fleet.store.pause("q"))
     assert fleet.run(announce) == (1, True)
 
 
-def test_a_gap_in_the_pulse_gives_everybody_one_lease_of_grace(fleet: Fleet) -> None:
+def test_a_gap_in_the_pulse_gives_one_lease_of_grace(fleet: Fleet) -> None:
     owner = hold(fleet, "a")
     fleet.expire_lease(owner)
     fleet.redis.hset(fleet.keys.pulse, "at", fleet.now_us() - LEASE_MS * 1000)
@@ -552,7 +550,7 @@ def test_a_gap_in_the_pulse_gives_everybody_one_lease_of_grace(fleet: Fleet) -> 
     assert fleet.inflight(owner) == ["a"]
 
 
-def test_a_clock_that_went_back_gives_grace(fleet: Fleet) -> None:
+def test_a_clock_set_back_gives_grace(fleet: Fleet) -> None:
     owner = hold(fleet, "a")
     fleet.expire_lease(owner)
     fleet.redis.hset(fleet.keys.pulse, "at", fleet.now_us() + 3_600_000_000)
@@ -566,7 +564,7 @@ def test_leases_written_before_the_clock_went_back_are_clamped(fleet: Fleet) -> 
     assert fleet.score(fleet.keys.owners, owner) <= fleet.now_us() + LEASE_MS * 1000
 
 
-def test_a_poller_with_a_shorter_lease_neither_cuts_down_a_longer_one_nor_its_grace(fleet: Fleet) -> None:
+def test_a_poller_with_a_shorter_lease_shortens_no_longer_lease(fleet: Fleet) -> None:
     owner = fleet.register(lease_ms=3 * LEASE_MS)
     fleet.register(lease_ms=LEASE_MS)
     reply = fleet.run(fleet.store.sweep(LEASE_MS))
@@ -574,7 +572,7 @@ def test_a_poller_with_a_shorter_lease_neither_cuts_down_a_longer_one_nor_its_gr
     assert fleet.score(fleet.keys.owners, owner) > fleet.now_us() + 2 * LEASE_MS * 1000
 
 
-def test_a_lease_that_nobody_asked_for_in_twice_its_length_counts_no_more(fleet: Fleet) -> None:
+def test_a_lease_length_unused_for_twice_its_time_is_forgotten(fleet: Fleet) -> None:
     fleet.register(lease_ms=3 * LEASE_MS)
     fleet.redis.hset(fleet.keys.pulse, "lease_at", fleet.now_us() - 6 * LEASE_MS * 1000)
     reply = fleet.run(fleet.store.sweep(LEASE_MS))
@@ -583,7 +581,7 @@ def test_a_lease_that_nobody_asked_for_in_twice_its_length_counts_no_more(fleet:
     assert int(fleet.redis.hget(fleet.keys.pulse, "lease") or 0) == LEASE_MS * 1000
 
 
-def test_a_clock_that_goes_back_cuts_down_no_longer_lease_that_is_in_use(fleet: Fleet) -> None:
+def test_a_clock_set_back_shortens_no_lease_in_use(fleet: Fleet) -> None:
     owner = fleet.register(lease_ms=3 * LEASE_MS)
     ahead = 100 * LEASE_MS * 1000  # so much the clock went back since
     fleet.redis.hset(fleet.keys.pulse, mapping={"at": fleet.now_us() + ahead, "lease_at": fleet.now_us() + ahead})
@@ -593,7 +591,7 @@ def test_a_clock_that_goes_back_cuts_down_no_longer_lease_that_is_in_use(fleet: 
     assert int(fleet.redis.hget(fleet.keys.pulse, "lease_at") or 0) == reply.now_us
 
 
-def test_a_pulse_of_another_type_keeps_nobody_from_registering_and_renewing(fleet: Fleet) -> None:
+def test_a_pulse_of_another_type_stops_no_registration_or_renewal(fleet: Fleet) -> None:
     fleet.redis.set(fleet.keys.pulse, "overwritten")
     owner = fleet.register()
     assert fleet.run(fleet.store.renew(LEASE_MS, [owner])).lost == ()
@@ -617,7 +615,7 @@ def test_orphaned_lists_get_one_lease_and_are_then_reaped(fleet: Fleet) -> None:
     assert fleet.delayed_lane() == ["a"]
 
 
-def test_an_orphan_that_nobody_adopted_is_not_reaped_as_expired(fleet: Fleet) -> None:
+def test_an_orphan_is_not_reaped_before_it_is_adopted(fleet: Fleet) -> None:
     owner = hold(fleet, "a")
     fleet.redis.zrem(fleet.keys.owners, owner)
     assert fleet.run(fleet.store.reap_expired(owner, Blame())).alive
@@ -631,7 +629,7 @@ def test_an_owner_that_was_reaped_is_lost_at_its_next_turn(fleet: Fleet) -> None
     assert fleet.turn(owner, Q, limit=0).status is TurnStatus.LOST
 
 
-def test_a_sweep_counts_anew_what_runs(fleet: Fleet) -> None:
+def test_a_sweep_corrects_the_counts_of_running_tasks(fleet: Fleet) -> None:
     hold(fleet, "a")
     fleet.redis.hset(fleet.keys.counts, mapping={"running:q": 7, "running:gone": 3})
     sweep(fleet)

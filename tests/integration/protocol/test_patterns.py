@@ -70,7 +70,7 @@ def test_a_flood_of_one_tenant_delays_the_others_by_one_round(fleet: TimedFleet)
 
 
 @pytest.mark.usefixtures("picks")
-def test_a_tenant_that_comes_back_gains_nothing_by_having_been_empty(fleet: TimedFleet) -> None:
+def test_a_queue_gains_no_credit_while_it_is_empty(fleet: TimedFleet) -> None:
     serving = serve(fleet, domain_of([TENANTS]))
     flood(fleet, "t-1", each=60)
     flood(fleet, "t-2", each=1)
@@ -80,7 +80,7 @@ def test_a_tenant_that_comes_back_gains_nothing_by_having_been_empty(fleet: Time
     assert order.count("t-2") == 5
 
 
-def test_leaving_and_coming_back_at_once_gives_no_second_turn(fleet: TimedFleet) -> None:
+def test_a_queue_refilled_at_once_gets_no_extra_turn(fleet: TimedFleet) -> None:
     """What is empty keeps its time until the clock has come as far."""
     serving = serve(fleet, domain_of([TENANTS]))
     flood(fleet, "t-1", "t-2", "t-3")
@@ -119,26 +119,26 @@ def test_patterns_and_names_share_a_tier(fleet: TimedFleet) -> None:
     assert sorted(order_of(fleet, serving, 2)) == ["default", "t-1"]
 
 
-def test_a_domain_that_is_announced_late_finds_what_waits(fleet: TimedFleet) -> None:
+def test_a_domain_announced_late_finds_waiting_tasks(fleet: TimedFleet) -> None:
     flood(fleet, "t-1", "t-2", "other", each=1)
     serving = serve(fleet, domain_of([TENANTS]))
     assert order_of(fleet, serving, 3) == ["t-1", "t-2", ""]
 
 
-def test_an_enqueue_rings_for_the_pattern_and_for_no_queue(fleet: TimedFleet) -> None:
+def test_an_enqueue_rings_the_pattern_and_not_the_queue(fleet: TimedFleet) -> None:
     serve(fleet, domain_of([TENANTS]))
     fleet.push("1", queue="t-1")
     assert (fleet.bell("t-*"), fleet.bell("t-1")) == (1, 0)
 
 
-def test_an_enqueue_rings_for_a_consumer_of_that_very_queue_too(fleet: TimedFleet) -> None:
+def test_an_enqueue_also_rings_a_consumer_of_the_queue(fleet: TimedFleet) -> None:
     serve(fleet, domain_of([TENANTS]))
     fleet.run(fleet.store.attend(60_000, fleet.register("consumer:1"), ["t-1"]))
     fleet.push("1", queue="t-1")
     assert (fleet.bell("t-*"), fleet.bell("t-1")) == (1, 1)
 
 
-def test_a_swallowed_token_of_a_pattern_is_passed_on_while_something_waits(fleet: TimedFleet) -> None:
+def test_a_taken_pattern_token_is_passed_on_while_tasks_wait(fleet: TimedFleet) -> None:
     serving = serve(fleet, domain_of([TENANTS]))
     flood(fleet, "t-1", each=2)
     fleet.silence("t-*")
@@ -150,34 +150,34 @@ def test_a_swallowed_token_of_a_pattern_is_passed_on_while_something_waits(fleet
     assert fleet.bell("t-*") == 0
 
 
-def test_who_enqueues_into_a_pattern_that_is_served_is_not_warned(fleet: TimedFleet) -> None:
+def test_a_queue_of_a_served_pattern_counts_as_served(fleet: TimedFleet) -> None:
     serve(fleet, domain_of([TENANTS]))
     enqueued = fleet.enqueue(NewTask("1", "t-1", body_of("1", "t-1")), NewTask("2", "u-1", body_of("2", "u-1")))
     assert [reply.unserved for reply in enqueued] == [False, True]
 
 
-def shut(fleet: TimedFleet) -> list[float]:
+def closed_until(fleet: TimedFleet) -> list[float]:
     """When the queues open that are not looked at; what is looked at counts as 0 or less."""
     found: Any = fleet.redis.zrange(fleet.keys.turns("t-*"), 0, -1, withscores=True)
     return [score for _, score in found]
 
 
-def test_a_queue_under_its_cap_is_looked_at_again_when_one_of_its_tasks_has_ended(fleet: TimedFleet) -> None:
+def test_a_queue_at_its_cap_is_served_after_a_task_ended(fleet: TimedFleet) -> None:
     serving = serve(fleet, domain_of([QueueShare("t-*", cap=1)]))
     flood(fleet, "t-1", "t-2", each=2)
     owner, other = fleet.register(), fleet.register("node:2")
     [claim] = fleet.turn(owner, serving).claims
     assert order_of(fleet, serving, 3, other) == ["t-2", "t-2", ""]
-    assert min(shut(fleet)) > 0
+    assert min(closed_until(fleet)) > 0
     assert order_of(fleet, serving, 1, other) == [""]
     fleet.silence("t-*")
     fleet.turn(owner, serving, (claim, Done()), limit=0)
-    assert (min(shut(fleet)), fleet.bell("t-*")) == (-1, 1)
+    assert (min(closed_until(fleet)), fleet.bell("t-*")) == (-1, 1)
     assert order_of(fleet, serving, 2, other) == ["t-1", ""]
 
 
 @pytest.mark.usefixtures("picks")
-def test_each_queue_of_a_pattern_has_the_rate_and_opens_in_time(fleet: TimedFleet) -> None:
+def test_the_rate_of_a_pattern_applies_to_each_queue(fleet: TimedFleet) -> None:
     serving = serve(fleet, domain_of([QueueShare("t-*", interval_us=SECOND_US)]))
     flood(fleet, "t-1", "t-2", each=2)
     owner = fleet.register()
@@ -188,19 +188,19 @@ def test_each_queue_of_a_pattern_has_the_rate_and_opens_in_time(fleet: TimedFlee
     assert order_of(fleet, serving, 3, owner) == ["t-1", "t-2", ""]
 
 
-def test_a_paused_queue_is_looked_at_again_when_it_is_resumed(fleet: TimedFleet) -> None:
+def test_a_paused_queue_is_served_after_it_is_resumed(fleet: TimedFleet) -> None:
     serving = serve(fleet, domain_of([TENANTS]))
     flood(fleet, "t-1", "t-2", each=1)
     fleet.run(fleet.store.pause("t-1"))
     assert order_of(fleet, serving, 3) == ["t-2", "", ""]
-    assert min(shut(fleet)) > 0
+    assert min(closed_until(fleet)) > 0
     fleet.silence("t-*")
     fleet.run(fleet.store.resume("t-1"))
     assert fleet.bell("t-*") == 1
     assert order_of(fleet, serving, 2) == ["t-1", ""]
 
 
-def test_an_entry_given_back_is_credited_to_its_queue(fleet: TimedFleet) -> None:
+def test_a_released_entry_is_credited_to_its_queue(fleet: TimedFleet) -> None:
     serving = serve(fleet, domain_of([TENANTS]))
     flood(fleet, "t-1", "t-2")
     owner = fleet.register()
@@ -210,7 +210,7 @@ def test_an_entry_given_back_is_credited_to_its_queue(fleet: TimedFleet) -> None
     assert order.count("t-1") == order.count("t-2") == 4
 
 
-def test_what_a_lost_node_held_is_served_again(fleet: TimedFleet) -> None:
+def test_tasks_of_a_dead_owner_are_served_again(fleet: TimedFleet) -> None:
     serving = serve(fleet, domain_of([TENANTS]))
     flood(fleet, "t-1", each=1)
     owner = fleet.register()
@@ -221,7 +221,7 @@ def test_what_a_lost_node_held_is_served_again(fleet: TimedFleet) -> None:
     assert order_of(fleet, serving, 2) == ["t-1", ""]
 
 
-def test_a_sweep_marks_what_nobody_marked(fleet: TimedFleet) -> None:
+def test_a_sweep_marks_queues_with_bare_pushes_as_ready(fleet: TimedFleet) -> None:
     """A bare push into a queue that is known, or somebody deleted the order."""
     serving = serve(fleet, domain_of([TENANTS]))
     fleet.redis.sadd(fleet.keys.queues, "t-1")
@@ -232,7 +232,7 @@ def test_a_sweep_marks_what_nobody_marked(fleet: TimedFleet) -> None:
     assert order_of(fleet, serving, 1) == ["t-1"]
 
 
-def test_more_new_queues_than_a_claim_looks_at_are_all_served(fleet: TimedFleet) -> None:
+def test_more_new_queues_than_one_claim_examines_are_all_served(fleet: TimedFleet) -> None:
     serving = serve(fleet, domain_of([TENANTS]))
     flood(fleet, *(f"t-{number}" for number in range(120)), each=1)
     order = order_of(fleet, serving, 121)
@@ -267,7 +267,7 @@ def come_and_go(fleet: Fleet, domain: Domain, owner: str, queues: list[str]) -> 
     sweep_all(fleet, 0.0)
 
 
-def test_twelve_hundred_queues_that_come_and_go_leave_nothing(server: Server, namespace: str) -> None:
+def test_twelve_hundred_temporary_queues_leave_no_keys(server: Server, namespace: str) -> None:
     fleet, domain = Fleet(server, namespace), domain_of([QueueShare("t-*", cap=5, interval_us=1, burst=5)])
     fleet.run(fleet.store.announce("node", b"{}", HOUR_MS, ["t-*"], Announced(0, domains=(domain,))))
     owner = fleet.register()
@@ -292,7 +292,7 @@ def test_a_queue_in_use_or_paused_is_not_forgotten(fleet: TimedFleet) -> None:
     assert fleet.redis.smembers(fleet.keys.queues) == {"t-waits", "t-paused"}
 
 
-def test_a_consumer_of_one_queue_keeps_to_the_settings_of_its_pattern(fleet: TimedFleet) -> None:
+def test_a_consumer_receives_the_settings_of_its_pattern(fleet: TimedFleet) -> None:
     share = QueueShare("t-*", weight=2.0, cap=3)
     announced = Announced(shares=(share,), domains=(domain_of([share]),))
     fleet.run(fleet.store.announce("node", b"{}", HOUR_MS, ["t-*"], announced))
@@ -301,7 +301,7 @@ def test_a_consumer_of_one_queue_keeps_to_the_settings_of_its_pattern(fleet: Tim
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_what_others_leave_in_the_order_of_turns_stops_no_queue(fleet: TimedFleet, seed: int) -> None:
+def test_foreign_values_in_the_rotation_stop_no_queue(fleet: TimedFleet, seed: int) -> None:
     serving, owner = serve(fleet, domain_of([TENANTS])), fleet.register()
     flood(fleet, "t-1", "t-2", each=2)
     order_of(fleet, serving, 1, owner)
@@ -321,9 +321,7 @@ def test_what_others_leave_in_the_order_of_turns_stops_no_queue(fleet: TimedFlee
 
 
 @pytest.mark.parametrize("name", ["patterns", "idle"])
-def test_a_key_of_another_type_in_the_place_of_what_tells_of_patterns_stops_no_call(
-    fleet: TimedFleet, name: str
-) -> None:
+def test_a_pattern_key_of_another_type_stops_no_call(fleet: TimedFleet, name: str) -> None:
     serving = serve(fleet, domain_of([TENANTS, QueueShare("default")]))
     fleet.redis.delete(getattr(fleet.keys, name))
     fleet.redis.set(getattr(fleet.keys, name), "x")
@@ -337,7 +335,7 @@ def test_a_key_of_another_type_in_the_place_of_what_tells_of_patterns_stops_no_c
     assert fleet.run(fleet.store.audit()).live == 0
 
 
-def test_the_domain_of_a_master_that_is_gone_leaves_nothing(fleet: TimedFleet) -> None:
+def test_the_domain_of_an_expired_master_leaves_no_keys(fleet: TimedFleet) -> None:
     serve(fleet, domain_of([TENANTS]))
     flood(fleet, "t-1", each=1)
     fleet.clock_us += 2 * HOUR_MS * 1000

@@ -20,7 +20,7 @@ def ids(page: Peeked) -> list[str]:
     return [task.id for task in page.tasks]
 
 
-def test_what_is_ready_is_shown_in_the_order_in_which_it_is_served(fleet: Fleet) -> None:
+def test_ready_tasks_are_shown_in_the_order_they_are_served(fleet: Fleet) -> None:
     fleet.push("c", "d")
     fleet.push("a", "b", due="+1000")
     fleet.push("elsewhere", queue="other")
@@ -36,7 +36,7 @@ def test_what_is_ready_is_shown_in_the_order_in_which_it_is_served(fleet: Fleet)
     assert [page.next_offset for page in pages] == [3, None]
 
 
-def test_what_is_scheduled_is_shown_by_its_due_time_of_one_queue_or_all(fleet: Fleet) -> None:
+def test_scheduled_tasks_are_shown_in_due_order(fleet: Fleet) -> None:
     fleet.push("late", due="+9000000")
     fleet.push("soon", due="+5000000", queue="other")
     fleet.redis.zadd(fleet.keys.delayed, {'["bare","q","write",[]]': 4_000_000_000})
@@ -49,7 +49,7 @@ def test_what_is_scheduled_is_shown_by_its_due_time_of_one_queue_or_all(fleet: F
     assert ids(peek(fleet, "scheduled", task="write")) == ["bare"]
 
 
-def test_what_runs_is_shown_with_its_owner_and_what_it_says(fleet: Fleet) -> None:
+def test_running_tasks_are_shown_with_owner_and_progress(fleet: Fleet) -> None:
     fleet.push("a", "b", "c")
     owners = [fleet.register(), fleet.register("node:2")]
     [first] = fleet.turn(owners[0], Q).claims
@@ -68,7 +68,7 @@ def test_what_runs_is_shown_with_its_owner_and_what_it_says(fleet: Fleet) -> Non
     assert [page.next_offset for page in pages] == [1, None]
 
 
-def test_what_is_dead_is_shown_latest_first_with_the_last_of_its_records(fleet: Fleet) -> None:
+def test_dead_tasks_are_shown_latest_first_with_their_death_record(fleet: Fleet) -> None:
     owner = fleet.register()
     for task_id in ("a", "b"):
         fleet.push(task_id)
@@ -82,7 +82,7 @@ def test_what_is_dead_is_shown_latest_first_with_the_last_of_its_records(fleet: 
     assert (page.tasks[0].detail, page.tasks[0].failures, page.tasks[0].name) == (b'{"reason":"retries"}', 2, "work")
 
 
-def test_what_was_cancelled_is_no_task_and_a_former_life_none_either(fleet: Fleet) -> None:
+def test_cancelled_tasks_and_tombstones_are_not_shown(fleet: Fleet) -> None:
     fleet.push("a", "b", "c")
     for task_id in ("a", "b"):
         fleet.run(fleet.store.cancel(task_id))
@@ -92,7 +92,7 @@ def test_what_was_cancelled_is_no_task_and_a_former_life_none_either(fleet: Flee
 
 
 @pytest.mark.parametrize("place", ["ready", "scheduled", "running", "dead"])
-def test_whatever_others_put_there_stops_no_look(fleet: Fleet, place: str) -> None:
+def test_garbage_is_shown_and_stops_no_peek(fleet: Fleet, place: str) -> None:
     owner = fleet.register()
     garbage = ["\xff", "a b c", "[" * 2000, '["write",[1]]', '["x\x1b","q\x1b","n\x1b",[]]']
     for number, text in enumerate(garbage):
@@ -106,7 +106,7 @@ def test_whatever_others_put_there_stops_no_look(fleet: Fleet, place: str) -> No
     assert all(task.name.isprintable() for task in page.tasks)
 
 
-def test_a_hundred_thousand_waiting_tasks_cost_a_page_what_ten_do(fleet: Fleet) -> None:
+def test_a_page_costs_the_same_with_100000_waiting_tasks(fleet: Fleet) -> None:
     """Counted by the server, which counts the commands of scripts too."""
     costs = []
     for first, last in ((0, 10), (10, MANY)):

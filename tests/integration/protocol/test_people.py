@@ -29,14 +29,14 @@ def test_a_cancelled_waiting_task_is_never_run(fleet: Fleet, due: str) -> None:
     assert (audit.cancelled, audit.missing) == (1, 0)
 
 
-def test_a_running_task_is_marked_and_an_unknown_one_is_said_to_be(fleet: Fleet) -> None:
+def test_cancel_returns_running_or_unknown(fleet: Fleet) -> None:
     fleet.push("a")
     fleet.turn(fleet.register(), Q)
     assert fleet.run(fleet.store.cancel("a")) is CancelStatus.RUNNING
     assert fleet.run(fleet.store.cancel("ghost")) is CancelStatus.UNKNOWN
 
 
-def test_a_running_task_leaves_an_order_for_the_node_of_its_owner(fleet: Fleet) -> None:
+def test_cancelling_a_running_task_sends_an_order_to_its_node(fleet: Fleet) -> None:
     fleet.push("a", "b")
     owner = fleet.register("host:with:colons:8")
     one, other = fleet.turn(owner, Q, limit=2).claims
@@ -50,7 +50,7 @@ def test_a_running_task_leaves_an_order_for_the_node_of_its_owner(fleet: Fleet) 
     assert 0 < fleet.redis.ttl(orders) <= 60
 
 
-def test_an_order_that_is_read_stays_in_its_place_with_its_time_until_it_is_taken_off(fleet: Fleet) -> None:
+def test_a_cancel_order_stays_in_its_list_until_it_is_removed(fleet: Fleet) -> None:
     fleet.push("a", "b")
     fleet.turn(fleet.register(), Q, limit=2)
     fleet.run(fleet.store.cancel("a"))
@@ -64,14 +64,14 @@ def test_an_order_that_is_read_stays_in_its_place_with_its_time_until_it_is_take
     assert 0 < fleet.redis.ttl(orders) <= 60
 
 
-def test_orders_that_nobody_takes_do_not_grow_without_end(fleet: Fleet) -> None:
+def test_unread_cancel_orders_are_bounded(fleet: Fleet) -> None:
     fleet.claimed("a")
     for _ in range(1005):
         fleet.run(fleet.store.cancel("a"))
     assert fleet.redis.llen(fleet.keys.orders("node")) == 1000
 
 
-def test_a_key_of_another_type_costs_the_order_and_not_the_mark(fleet: Fleet) -> None:
+def test_a_task_is_marked_cancelled_even_without_an_order(fleet: Fleet) -> None:
     owner, _ = fleet.claimed("a")
     fleet.redis.set(fleet.keys.orders("node"), "no list")
     assert fleet.run(fleet.store.cancel("a")) is CancelStatus.RUNNING
@@ -85,14 +85,14 @@ def test_a_cancelled_waiting_task_frees_its_unique_key_at_once(fleet: Fleet) -> 
     assert not fleet.enqueue(NewTask("b", "q", body_of("b"), unique_key="k"))[0].duplicate
 
 
-def test_a_running_task_that_was_cancelled_holds_its_unique_key_to_its_end(fleet: Fleet) -> None:
+def test_a_cancelled_running_task_holds_its_unique_key_until_it_ends(fleet: Fleet) -> None:
     fleet.enqueue(NewTask("a", "q", body_of("a"), unique_key="k"))
     fleet.turn(fleet.register(), Q)
     fleet.run(fleet.store.cancel("a"))
     assert fleet.enqueue(NewTask("b", "q", body_of("b"), unique_key="k"))[0].holder == "a"
 
 
-def test_a_task_cancelled_while_it_ran_to_its_death_is_cancelled(fleet: Fleet) -> None:
+def test_a_running_task_that_was_cancelled_does_not_become_dead(fleet: Fleet) -> None:
     owner, claim = fleet.claimed("a")
     fleet.run(fleet.store.cancel("a"))
     fleet.turn(owner, Q, (claim, DeadOutcome(b"{}")))
@@ -106,7 +106,7 @@ def test_a_dead_task_cannot_be_cancelled(fleet: Fleet) -> None:
     assert fleet.run(fleet.store.dead_page(0, 1)).total == 1
 
 
-def test_status_tells_where_an_id_stands(fleet: Fleet) -> None:
+def test_status_returns_scheduled_running_or_unknown(fleet: Fleet) -> None:
     fleet.push("waits", due="+60000000")
     fleet.push("runs")
     fleet.turn(fleet.register(), Q)
@@ -114,7 +114,7 @@ def test_status_tells_where_an_id_stands(fleet: Fleet) -> None:
     assert states == {"waits": "scheduled", "runs": "running", "ghost": "unknown"}
 
 
-def test_status_tells_of_ready_and_dead_tasks(fleet: Fleet) -> None:
+def test_status_describes_ready_and_dead_tasks(fleet: Fleet) -> None:
     bury(fleet, "gone")
     fleet.push("ready")
     ready, gone = fleet.run(fleet.store.status("ready")), fleet.run(fleet.store.status("gone"))
@@ -122,7 +122,7 @@ def test_status_tells_of_ready_and_dead_tasks(fleet: Fleet) -> None:
     assert (gone.state, gone.failures, gone.attempt_records) == ("dead", 1, b'{"reason":"raised"}')
 
 
-def test_a_purge_ends_what_is_ready_and_leaves_what_is_scheduled(fleet: Fleet) -> None:
+def test_a_purge_removes_ready_tasks_and_keeps_scheduled_ones(fleet: Fleet) -> None:
     fleet.push("a", "b")
     fleet.push("later", due="+60000000")
     fleet.redis.rpush(fleet.keys.ready_lane("q"), '["send",[]]')
@@ -139,7 +139,7 @@ def test_a_purge_is_bounded(fleet: Fleet) -> None:
     assert fleet.run(fleet.store.purge("q")).count == 1
 
 
-def test_a_revived_task_begins_anew(fleet: Fleet) -> None:
+def test_a_revived_task_starts_with_fresh_counters(fleet: Fleet) -> None:
     bury(fleet, "a", "b")
     assert fleet.run(fleet.store.revive(["a", "a", "ghost"])) == 1
     assert fleet.lane() == ["a"]
@@ -149,7 +149,7 @@ def test_a_revived_task_begins_anew(fleet: Fleet) -> None:
     assert fleet.run(fleet.store.audit()).missing == 0
 
 
-def test_dead_tasks_are_forgotten_by_id_by_age_and_by_number(fleet: Fleet) -> None:
+def test_dead_tasks_are_purged_by_id_age_and_number(fleet: Fleet) -> None:
     bury(fleet, "a", "b", "c", "d")
     assert fleet.run(fleet.store.purge_dead(["a", "ghost"])) == 1
     fleet.redis.zadd(fleet.keys.dead, {"b": 1})
@@ -159,7 +159,7 @@ def test_dead_tasks_are_forgotten_by_id_by_age_and_by_number(fleet: Fleet) -> No
     assert (audit.purged, audit.live, audit.missing) == (3, 1, 0)
 
 
-def test_healing_makes_the_counts_true_again(fleet: Fleet) -> None:
+def test_healing_corrects_the_counts(fleet: Fleet) -> None:
     bury(fleet, "x")
     fleet.push("waits", due="+60000000")
     fleet.push("runs")
@@ -173,7 +173,7 @@ def test_healing_makes_the_counts_true_again(fleet: Fleet) -> None:
     assert not fleet.redis.exists(fleet.keys.healing)
 
 
-def test_the_overview_names_configured_queues_and_those_pushed_to(fleet: Fleet) -> None:
+def test_the_overview_has_configured_and_used_queues(fleet: Fleet) -> None:
     fleet.push("a", "b")
     fleet.push("c", due="+60000000")
     fleet.push("d", due="+60000000", queue="other")
@@ -188,13 +188,13 @@ def test_the_overview_names_configured_queues_and_those_pushed_to(fleet: Fleet) 
     assert queues["other"].oldest_overdue_age_us > 1_000_000
 
 
-def test_a_fresh_namespace_takes_our_protocol_version_and_keeps_another(fleet: Fleet) -> None:
+def test_open_sets_the_protocol_version_only_in_a_new_namespace(fleet: Fleet) -> None:
     assert fleet.run(fleet.store.open()) == "1"
     fleet.redis.hset(fleet.keys.meta, "protocol", 7)
     assert fleet.run(fleet.store.open()) == "7"
 
 
-def test_the_heartbeat_of_a_silent_node_counts_for_nothing_and_is_dropped_after_five_minutes(fleet: Fleet) -> None:
+def test_a_silent_node_is_not_alive_and_dropped_after_five_minutes(fleet: Fleet) -> None:
     seconds, _ = fleet.redis.time()
     fleet.redis.hset(fleet.keys.nodes, "old", f"{(seconds - 301) * 1_000_000} {{}}")
     fleet.run(fleet.store.announce("silent", b"{}", 0, [], Announced(0, 100)))
@@ -219,7 +219,7 @@ def is_new(fleet: Fleet, task: NewTask) -> bool:
 
 @pytest.mark.parametrize("queue", ["q", "other"])
 @pytest.mark.parametrize("due", ["", "+1"])
-def test_the_id_of_a_cancelled_task_is_free_while_its_entry_still_stands(fleet: Fleet, queue: str, due: str) -> None:
+def test_the_id_of_a_cancelled_task_can_be_enqueued_at_once(fleet: Fleet, queue: str, due: str) -> None:
     serving, owner = one_tier("q", "other"), fleet.register()
     fleet.run(fleet.store.pause("q"))
     fleet.push("a")
@@ -238,7 +238,7 @@ def test_the_id_of_a_cancelled_task_is_free_while_its_entry_still_stands(fleet: 
     assert not fleet.redis.exists(fleet.keys.former)
 
 
-def test_an_id_can_be_cancelled_and_enqueued_again_and_again(fleet: Fleet) -> None:
+def test_an_id_can_be_cancelled_and_enqueued_repeatedly(fleet: Fleet) -> None:
     fleet.run(fleet.store.pause("q"))
     fleet.push("a")
     for number in range(5):
@@ -252,7 +252,7 @@ def test_an_id_can_be_cancelled_and_enqueued_again_and_again(fleet: Fleet) -> No
     assert fleet.run(fleet.store.audit()).missing == 0
 
 
-def test_a_task_that_ended_before_the_shell_of_its_former_life_leaves_that_a_shell(fleet: Fleet) -> None:
+def test_a_tombstone_remains_after_the_later_task_ended(fleet: Fleet) -> None:
     owner, serving = fleet.register(), one_tier("q", "other")
     fleet.run(fleet.store.pause("q"))
     fleet.push("a")
@@ -268,7 +268,7 @@ def test_a_task_that_ended_before_the_shell_of_its_former_life_leaves_that_a_she
     assert fleet.run(fleet.store.audit()).missing == 0
 
 
-def test_a_purge_of_the_lane_where_a_shell_stands_leaves_the_task_that_lives(fleet: Fleet) -> None:
+def test_purging_a_tombstone_keeps_the_live_task_of_its_id(fleet: Fleet) -> None:
     fleet.push("a")
     cancel(fleet, "a")
     assert is_new(fleet, NewTask("a", "other", b"second"))
@@ -277,7 +277,7 @@ def test_a_purge_of_the_lane_where_a_shell_stands_leaves_the_task_that_lives(fle
     assert fleet.run(fleet.store.audit()).missing == 0
 
 
-def test_a_cancelled_task_that_runs_keeps_its_id_until_it_has_ended(fleet: Fleet) -> None:
+def test_a_cancelled_running_task_keeps_its_id_until_it_ends(fleet: Fleet) -> None:
     owner = fleet.register()
     fleet.push("a")
     [claim] = fleet.turn(owner, Q).claims
@@ -287,7 +287,7 @@ def test_a_cancelled_task_that_runs_keeps_its_id_until_it_has_ended(fleet: Fleet
     assert is_new(fleet, NewTask("a", "q", b"second"))
 
 
-def test_a_tombstone_frees_neither_key_nor_records_of_the_task_that_lives(fleet: Fleet) -> None:
+def test_a_tombstone_deletes_neither_key_nor_records_of_the_live_task(fleet: Fleet) -> None:
     fleet.enqueue(NewTask("a", "q", b"first", unique_key="k"))
     owner = fleet.register()
     fleet.claim(owner, Q)
@@ -303,7 +303,7 @@ def test_a_tombstone_frees_neither_key_nor_records_of_the_task_that_lives(fleet:
     assert fleet.enqueue(NewTask("b", "q", b"", unique_key="k"))[0].holder == "a"
 
 
-def test_a_dead_task_that_had_a_former_life_can_be_revived_beside_the_shell(fleet: Fleet) -> None:
+def test_a_dead_task_can_be_revived_beside_its_tombstone(fleet: Fleet) -> None:
     fleet.push("a")
     cancel(fleet, "a")
     assert is_new(fleet, NewTask("a", "other", b"second"))
@@ -315,7 +315,7 @@ def test_a_dead_task_that_had_a_former_life_can_be_revived_beside_the_shell(flee
     assert fleet.claim(fleet.register(), serving) == ["a"]
 
 
-def test_a_bare_item_of_an_id_with_a_former_life_gets_another(fleet: Fleet) -> None:
+def test_a_bare_item_with_the_id_of_a_tombstone_gets_another(fleet: Fleet) -> None:
     fleet.push("a")
     cancel(fleet, "a")
     assert is_new(fleet, NewTask("a", "other", b"second"))

@@ -115,7 +115,7 @@ def left_in(fleet: Fleet) -> dict[str, str]:
 
 
 @pytest.mark.parametrize(("domains", "fill"), SCENES, ids=[fill.__name__ for _, fill in SCENES])
-def test_a_turn_of_many_picks_claims_and_leaves_what_as_many_turns_do(
+def test_many_picks_have_the_effect_of_as_many_turns(
     fleets: tuple[TimedFleet, TimedFleet], domains: tuple[Domain, ...], fill: Callable[[Fleet], None]
 ) -> None:
     found = []
@@ -130,9 +130,7 @@ def test_a_turn_of_many_picks_claims_and_leaves_what_as_many_turns_do(
 
 
 @pytest.mark.parametrize("picks", [2, 3, 4, 5])
-def test_picks_that_are_all_used_say_of_a_wait_what_the_last_of_as_many_turns_does(
-    fleets: tuple[TimedFleet, TimedFleet], picks: int
-) -> None:
+def test_many_picks_return_the_wait_of_the_last_turn(fleets: tuple[TimedFleet, TimedFleet], picks: int) -> None:
     serving = pack_tiers((domain_of([QueueShare("rated", interval_us=SECOND_US, burst=2), QueueShare("plain")]),))
     by_one, by_many = fleets
     for fleet in fleets:
@@ -148,14 +146,14 @@ def test_picks_that_are_all_used_say_of_a_wait_what_the_last_of_as_many_turns_do
     assert ([claim.entry.id for claim in many.claims], many.wait_us) == (held, one.wait_us)
 
 
-def test_fewer_claims_than_picks_say_that_there_is_nothing_more(fleet: Fleet) -> None:
+def test_fewer_claims_than_picks_mean_that_no_task_is_left(fleet: Fleet) -> None:
     flood(fleet, 300, "q")
     fleet.redis.hset(fleet.keys.tasks, mapping={f"q.{number}": "" for number in range(290)})  # they were cancelled
     reply = fleet.run(fleet.store.turn(fleet.register(), Q, Turn(1, picks=50)))
     assert (reply.status, len(reply.claims), len(reply.dropped)) == (TurnStatus.OK, 10, 290)
 
 
-def test_a_turn_of_many_picks_is_bounded_and_says_more(fleet: Fleet) -> None:
+def test_a_turn_of_many_picks_is_bounded_and_returns_more(fleet: Fleet) -> None:
     for at in range(0, 900, 300):
         fleet.push(*(str(number) for number in range(at, at + 300)))
     fleet.redis.hset(fleet.keys.tasks, mapping={str(number): "" for number in range(5, 600)})  # they were cancelled
@@ -167,7 +165,7 @@ def test_a_turn_of_many_picks_is_bounded_and_says_more(fleet: Fleet) -> None:
     assert (rest.status, len(rest.claims), rest.claims[0].entry.id) == (TurnStatus.OK, 45, "600")
 
 
-def test_as_many_picks_as_can_be_come_past_what_is_no_ordinary_entry(fleet: Fleet) -> None:
+def test_the_maximum_of_picks_gets_past_cancelled_entries(fleet: Fleet) -> None:
     """To look at the heads of both queues is more than a call may look at."""
     serving = one_tier("x", "y")
     for at in range(0, 900, 450):
@@ -183,7 +181,7 @@ def test_as_many_picks_as_can_be_come_past_what_is_no_ordinary_entry(fleet: Flee
     assert fleet.inflight(owner)[:6] == ["x.1", "y.1", "x.2", "y.2", "x.3", "y.3"]
 
 
-def test_a_lost_answer_of_many_picks_is_given_again(fleet: Fleet) -> None:
+def test_a_lost_reply_of_many_picks_is_repeated(fleet: Fleet) -> None:
     flood(fleet, 5, "x", "y")
     owner, serving = fleet.register(), one_tier("x", "y")
     claims = fleet.run(fleet.store.turn(owner, serving, Turn(1, picks=50))).claims
@@ -191,7 +189,7 @@ def test_a_lost_answer_of_many_picks_is_given_again(fleet: Fleet) -> None:
     assert (again.status, again.claims, len(claims)) == (TurnStatus.AGAIN, claims, 10)
 
 
-def test_queues_with_entries_left_ring_and_others_do_not(fleet: Fleet) -> None:
+def test_only_queues_with_entries_left_are_rung(fleet: Fleet) -> None:
     flood(fleet, 4, "x")
     flood(fleet, 2, "y")
     for queue in ("x", "y"):
@@ -200,7 +198,7 @@ def test_queues_with_entries_left_ring_and_others_do_not(fleet: Fleet) -> None:
     assert (fleet.bell("x"), fleet.bell("y")) == (1, 0)
 
 
-def test_who_names_nothing_as_all_was_answered_is_told_of_nothing(fleet: Fleet) -> None:
+def test_a_turn_without_held_names_repeats_no_claim(fleet: Fleet) -> None:
     flood(fleet, 9, "q")
     owner = fleet.register()
     fleet.claim(owner, Q, limit=3)
@@ -221,7 +219,7 @@ def crashed(fleet: Fleet, task_id: str, queue: str = "q") -> bytes:
     return str(fleet.redis.lindex(fleet.keys.delayed_lane(queue), 0)).encode()
 
 
-def test_who_holds_others_claims_nothing_until_its_hands_are_empty_and_then_that_one_alone(fleet: Fleet) -> None:
+def test_a_quarantined_task_is_claimed_only_by_an_empty_worker(fleet: Fleet) -> None:
     guilty = crashed(fleet, "guilty")
     serving = tiers([QueueShare("high")], [QueueShare("q"), QueueShare("r")])
     flood(fleet, 2, "high", "q", "r")
@@ -247,7 +245,7 @@ def test_who_holds_others_claims_nothing_until_its_hands_are_empty_and_then_that
 
 
 @pytest.mark.parametrize("held", [None, ["guilty"]], ids=["unnamed", "named"])
-def test_it_is_left_alone_however_many_are_asked_for(fleet: Fleet, held: list[str] | None) -> None:
+def test_nothing_is_claimed_beside_a_quarantined_task(fleet: Fleet, held: list[str] | None) -> None:
     guilty = crashed(fleet, "guilty")
     fleet.push("a")
     owner = fleet.register()
@@ -256,7 +254,7 @@ def test_it_is_left_alone_however_many_are_asked_for(fleet: Fleet, held: list[st
     assert (reply.status, reply.claims, reply.quarantined) == (TurnStatus.QUARANTINE, (), guilty)
 
 
-def test_another_worker_takes_it_meanwhile_and_who_waited_goes_on(fleet: Fleet) -> None:
+def test_another_worker_can_claim_a_quarantined_task_meanwhile(fleet: Fleet) -> None:
     fleet.push("a")
     owner = fleet.register()
     held = fleet.claim(owner, Q)
@@ -270,7 +268,7 @@ def test_another_worker_takes_it_meanwhile_and_who_waited_goes_on(fleet: Fleet) 
     assert (reply.status, [claim.entry.id for claim in reply.claims]) == (TurnStatus.OK, ["b"])
 
 
-def test_a_queue_that_was_closed_meanwhile_is_not_waited_for(fleet: Fleet) -> None:
+def test_a_quarantined_task_of_a_paused_queue_blocks_no_claim(fleet: Fleet) -> None:
     serving = one_tier("q", "r")
     fleet.push("a", queue="r")
     owner = fleet.register()
@@ -282,7 +280,7 @@ def test_a_queue_that_was_closed_meanwhile_is_not_waited_for(fleet: Fleet) -> No
     assert (reply.status, [claim.entry.id for claim in reply.claims]) == (TurnStatus.OK, ["b"])
 
 
-def test_a_dead_owner_of_five_hundred_charges_each_that_ran_and_they_go_back_in_order(fleet: Fleet) -> None:
+def test_five_hundred_tasks_of_a_dead_owner_are_charged_and_requeued(fleet: Fleet) -> None:
     """One call, and the next worker finds each of them with one crash, to be run alone."""
     ids = [f"t{number}" for number in range(500)]
     fleet.push(*ids)
@@ -298,7 +296,7 @@ def test_a_dead_owner_of_five_hundred_charges_each_that_ran_and_they_go_back_in_
 
 
 @pytest.mark.parametrize("outcome", [DONE, RetryOutcome(0)], ids=["done", "retry"])
-def test_outcomes_count_in_whatever_order_they_come(fleet: Fleet, outcome: Outcome) -> None:
+def test_outcomes_are_settled_in_any_order(fleet: Fleet, outcome: Outcome) -> None:
     flood(fleet, 200, "q")
     owner = fleet.register()
     claims = list(fleet.run(fleet.store.turn(owner, Q, Turn(1, picks=200))).claims)

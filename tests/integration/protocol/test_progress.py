@@ -29,58 +29,58 @@ def claim(fleet: Fleet, *ids: str) -> tuple[str, list[Claim]]:
     return owner, list(fleet.turn(owner, Q, limit=len(ids)).claims)
 
 
-def told(fleet: Fleet, owner: str, claims: list[Claim], text: bytes = b"5 10 1 rows") -> int:
+def report(fleet: Fleet, owner: str, claims: list[Claim], text: bytes = b"5 10 1 rows") -> int:
     return fleet.run(fleet.store.store_progress([(owner, each.entry.text, text) for each in claims]))
 
 
-def kept(fleet: Fleet) -> dict[str, str]:
+def stored(fleet: Fleet) -> dict[str, str]:
     return {str(task_id): str(text) for task_id, text in fleet.redis.hgetall(fleet.keys.progress).items()}
 
 
-def test_what_a_running_task_says_last_is_kept_and_shown(fleet: Fleet) -> None:
+def test_the_last_progress_of_a_running_task_is_stored_and_shown(fleet: Fleet) -> None:
     owner, claims = claim(fleet, "a", "b")
-    assert told(fleet, owner, claims[:1], b"1 - 1 ") == 1
-    assert told(fleet, owner, claims[:1], b"2 - 2 ") == 1
-    assert kept(fleet) == {"a": "2 - 2 "}
+    assert report(fleet, owner, claims[:1], b"1 - 1 ") == 1
+    assert report(fleet, owner, claims[:1], b"2 - 2 ") == 1
+    assert stored(fleet) == {"a": "2 - 2 "}
     assert [fleet.run(fleet.store.status(each)).progress for each in ("a", "b")] == [b"2 - 2 ", b""]
 
 
 @pytest.mark.parametrize("outcome", ENDS, ids=lambda outcome: type(outcome).__name__)
-def test_an_attempt_takes_its_progress_with_it_however_it_ends(fleet: Fleet, outcome: Outcome) -> None:
+def test_progress_is_deleted_when_the_attempt_ends(fleet: Fleet, outcome: Outcome) -> None:
     owner, claims = claim(fleet, "a", "b")
-    told(fleet, owner, claims)
+    report(fleet, owner, claims)
     fleet.turn(owner, Q, (claims[0], outcome), limit=0, held=["b"])
-    assert set(kept(fleet)) == {"b"}
+    assert set(stored(fleet)) == {"b"}
     fleet.turn(owner, Q, (claims[1], outcome), limit=0)
     assert not fleet.redis.exists(fleet.keys.progress)
 
 
-def test_a_dead_worker_and_a_lost_node_take_all_that_their_tasks_said_with_them(fleet: Fleet) -> None:
+def test_reaping_deletes_the_progress_of_held_tasks(fleet: Fleet) -> None:
     owner, claims = claim(fleet, "a", "b", "c")
-    told(fleet, owner, claims)
+    report(fleet, owner, claims)
     settled = Packed(4, pack_settlement(Settlement(claims[0].entry, Done())))
     fleet.run(fleet.store.reap_exited(owner, Blame(ran=(("b", b"{}"),)), settled, NO_TIERS))
     assert not fleet.redis.exists(fleet.keys.progress)
     owner = fleet.register()
-    told(fleet, owner, list(fleet.turn(owner, Q, limit=1).claims))
+    report(fleet, owner, list(fleet.turn(owner, Q, limit=1).claims))
     fleet.expire_lease(owner)
     fleet.run(fleet.store.reap_expired(owner, Blame()))
     assert not fleet.redis.exists(fleet.keys.progress)
 
 
-def test_what_comes_too_late_or_from_somebody_else_is_not_kept(fleet: Fleet) -> None:
+def test_late_and_foreign_progress_is_not_stored(fleet: Fleet) -> None:
     owner, claims = claim(fleet, "a")
     other = fleet.register("node:2")
-    assert told(fleet, other, claims) == 0
+    assert report(fleet, other, claims) == 0
     fleet.turn(owner, Q, (claims[0], RetryOutcome(0)), limit=0)
-    assert told(fleet, owner, claims) == 0
+    assert report(fleet, owner, claims) == 0
     fleet.promote()
     [again] = fleet.turn(owner, Q).claims
-    assert (again.entry.id, told(fleet, owner, claims)) == ("a", 0), "an earlier attempt says nothing of a later one"
-    assert kept(fleet) == {}
+    assert (again.entry.id, report(fleet, owner, claims)) == ("a", 0), "an earlier attempt says nothing of a later one"
+    assert stored(fleet) == {}
 
 
-def test_a_key_of_another_type_stops_what_is_told_and_no_task(fleet: Fleet) -> None:
+def test_a_progress_key_of_another_type_stops_no_task(fleet: Fleet) -> None:
     owner, claims = claim(fleet, "a", "b")
     fleet.redis.set(fleet.keys.progress, "somebody's")
     assert fleet.run(fleet.store.status("a")).state == "running"

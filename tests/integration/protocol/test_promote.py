@@ -37,7 +37,7 @@ def test_nothing_is_promoted_before_its_time(fleet: Fleet) -> None:
     assert reply.next_due_us - reply.now_us > 8 * SECOND_US
 
 
-def test_a_promoted_entry_tells_when_it_was_due_and_when_it_became_ready(fleet: Fleet) -> None:
+def test_a_promoted_entry_has_its_due_and_ready_times(fleet: Fleet) -> None:
     fleet.push("a", due="+9000000")
     make_due(fleet, "a")
     now = fleet.promote().now_us
@@ -45,7 +45,7 @@ def test_a_promoted_entry_tells_when_it_was_due_and_when_it_became_ready(fleet: 
     assert (entry.due_us, entry.ready_us) == (SECOND_US, now)
 
 
-def test_promotion_works_in_chunks_and_says_when_there_is_more(fleet: Fleet) -> None:
+def test_promotion_works_in_chunks_and_returns_more(fleet: Fleet) -> None:
     fleet.push("a", "b", "c", due="+9000000")
     make_due(fleet, "a", "b", "c")
     assert [fleet.promote(limit=2).more, fleet.promote(limit=2).more] == [True, False]
@@ -68,7 +68,7 @@ def test_a_bare_zadd_is_adopted_with_its_own_id(fleet: Fleet) -> None:
     assert decode_body(claim.body).args == [1, 2]
 
 
-def test_garbage_in_the_delayed_set_goes_to_dead_with_its_bytes_and_stops_nothing(fleet: Fleet) -> None:
+def test_garbage_in_the_delayed_set_becomes_dead_with_its_bytes(fleet: Fleet) -> None:
     schedule_bare(fleet, "\x00garbage", 5)
     schedule_bare(fleet, '["u-1","q","send",[]]', 6)
     reply = fleet.promote()
@@ -81,7 +81,7 @@ def test_garbage_in_the_delayed_set_goes_to_dead_with_its_bytes_and_stops_nothin
 
 
 @pytest.mark.parametrize("score", ["-inf", -5.0, 0.0])
-def test_odd_scores_are_long_due(fleet: Fleet, score: float) -> None:
+def test_scores_of_zero_or_less_are_due(fleet: Fleet, score: float) -> None:
     fleet.raw("ZADD", fleet.keys.delayed, score, body_of("a"))
     assert fleet.promote().moved == {"q": 1}
     assert fleet.turn(fleet.register(), Q).claims[0].entry.due_us == 0
@@ -96,7 +96,7 @@ def test_a_task_whose_ticket_was_deleted_is_promoted_by_its_body(fleet: Fleet) -
 
 
 @pytest.mark.parametrize("score", ["inf", 4e12])
-def test_a_due_time_out_of_reach_is_far_ahead_and_never_past(fleet: Fleet, score: float) -> None:
+def test_an_infinite_or_huge_due_time_is_never_past(fleet: Fleet, score: float) -> None:
     fleet.raw("ZADD", fleet.keys.delayed, score, body_of("a"))
     reply = fleet.promote()
     assert reply.moved == {}
@@ -106,7 +106,7 @@ def test_a_due_time_out_of_reach_is_far_ahead_and_never_past(fleet: Fleet, score
     assert fleet.redis.llen(fleet.keys.poller_doorbell) == 1
 
 
-def test_a_dead_task_that_somebody_scheduled_by_hand_stays_dead(fleet: Fleet) -> None:
+def test_a_dead_task_in_the_delayed_set_stays_dead(fleet: Fleet) -> None:
     owner, claim = fleet.claimed("a")
     fleet.turn(owner, Q, (claim, DeadOutcome(b"{}")))
     fleet.redis.zadd(fleet.keys.delayed, {"a": 1})
@@ -116,7 +116,7 @@ def test_a_dead_task_that_somebody_scheduled_by_hand_stays_dead(fleet: Fleet) ->
     assert fleet.run(fleet.store.revive(["a"])) == 1
 
 
-def test_the_record_of_a_crash_ends_with_its_task_though_the_ticket_was_deleted(fleet: Fleet) -> None:
+def test_a_crash_record_ends_with_a_task_without_a_ticket(fleet: Fleet) -> None:
     fleet.push("a")
     owner = fleet.register()
     fleet.turn(owner, Q)
@@ -133,7 +133,7 @@ def test_the_record_of_a_crash_ends_with_its_task_though_the_ticket_was_deleted(
     assert not fleet.redis.exists(fleet.keys.epitaphs)
 
 
-def test_a_unique_key_is_freed_though_its_tasks_ticket_was_deleted(fleet: Fleet) -> None:
+def test_a_task_without_a_ticket_frees_its_unique_key(fleet: Fleet) -> None:
     fleet.enqueue(NewTask("a", "q", body_of("a"), "+9000000", "k"))
     fleet.redis.delete(fleet.keys.tickets)
     make_due(fleet, "a")
@@ -147,7 +147,7 @@ def test_a_unique_key_is_freed_though_its_tasks_ticket_was_deleted(fleet: Fleet)
 # Bare pushes
 
 
-def test_a_bare_push_of_the_classic_item_is_adopted_with_its_own_id(fleet: Fleet) -> None:
+def test_a_classic_bare_item_is_adopted_with_its_own_id(fleet: Fleet) -> None:
     fleet.redis.rpush(fleet.keys.ready_lane("q"), '["u-1","q","send",["x"]]')
     claim = fleet.turn(fleet.register(), Q).claims[0]
     assert claim.entry.id == "u-1"
@@ -179,7 +179,7 @@ def test_garbage_in_a_lane_reaches_the_worker_with_its_bytes(fleet: Fleet, garba
     assert claim.entry.id.startswith("adopted-")
 
 
-def test_a_text_that_looks_like_an_entry_of_no_live_task_is_a_bare_item(fleet: Fleet) -> None:
+def test_an_entry_of_an_unknown_task_is_a_bare_item(fleet: Fleet) -> None:
     forged = "ghost q i 1 1 0 0 0 0 -"
     fleet.redis.rpush(fleet.keys.ready_lane("q"), forged)
     claim = fleet.turn(fleet.register(), Q).claims[0]
@@ -188,25 +188,25 @@ def test_a_text_that_looks_like_an_entry_of_no_live_task_is_a_bare_item(fleet: F
         decode_body(claim.body)
 
 
-def test_an_empty_bare_item_is_not_taken_for_a_cancelled_task(fleet: Fleet) -> None:
+def test_an_empty_bare_item_is_not_dropped_as_cancelled(fleet: Fleet) -> None:
     fleet.redis.rpush(fleet.keys.ready_lane("q"), "")
     reply = fleet.turn(fleet.register(), Q)
     assert reply.dropped == ()
     assert len(reply.claims) == 1
 
 
-def test_a_queue_name_that_would_be_another_queues_lane_is_garbage(fleet: Fleet) -> None:
+def test_an_item_with_a_reserved_queue_name_is_garbage(fleet: Fleet) -> None:
     schedule_bare(fleet, '["u-1","email-delayed","send",[]]', 5)
     assert fleet.promote().buried == 1
 
 
-def test_a_giant_bare_item_is_adopted_without_being_tried_as_an_entry(fleet: Fleet) -> None:
+def test_a_huge_bare_item_is_adopted(fleet: Fleet) -> None:
     giant = "x " * 1_000_000
     fleet.redis.rpush(fleet.keys.ready_lane("q"), giant)
     claim = fleet.turn(fleet.register(), Q).claims[0]
     assert len(claim.body) == len(giant)
 
 
-def test_a_bare_push_to_an_unmarked_queue_is_found_before_the_worker_sleeps(fleet: Fleet) -> None:
+def test_a_bare_push_to_an_unmarked_queue_is_claimed(fleet: Fleet) -> None:
     fleet.redis.rpush(fleet.keys.delayed_lane("q"), '["u-1","q","send",[]]')
     assert fleet.claim(fleet.register(), Q) == ["u-1"]

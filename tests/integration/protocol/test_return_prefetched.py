@@ -12,7 +12,7 @@ def _claim(fleet: Fleet, owner: str, *ids: str) -> tuple[Claim, ...]:
     return fleet.turn(owner, Q, limit=len(ids)).claims
 
 
-def test_what_was_finished_before_the_task_that_runs_is_settled_and_what_is_behind_it_goes_back(fleet: Fleet) -> None:
+def test_finished_tasks_are_settled_and_prefetched_ones_returned(fleet: Fleet) -> None:
     owner = fleet.register()
     done, failed, running, behind = _claim(fleet, owner, "done", "failed", "running", "behind")
     finished = pack_settlements([Settlement(done.entry, Done()), Settlement(failed.entry, RetryOutcome(60_000_000))])
@@ -28,7 +28,7 @@ def test_what_was_finished_before_the_task_that_runs_is_settled_and_what_is_behi
     assert fleet.snapshot() == before
 
 
-def test_outcomes_that_a_recall_settled_are_stale_when_the_worker_tells_them(fleet: Fleet) -> None:
+def test_outcomes_settled_by_a_return_are_stale_from_the_worker(fleet: Fleet) -> None:
     owner = fleet.register()
     done, running = _claim(fleet, owner, "done", "running")
     fleet.run(
@@ -39,7 +39,7 @@ def test_outcomes_that_a_recall_settled_are_stale_when_the_worker_tells_them(fle
     assert fleet.run(fleet.store.audit()).done == 2
 
 
-def test_a_recall_that_comes_after_the_turn_it_was_meant_to_spare_does_nothing(fleet: Fleet) -> None:
+def test_a_return_after_the_turn_changes_nothing(fleet: Fleet) -> None:
     owner = fleet.register()
     done, running, behind = _claim(fleet, owner, "done", "running", "behind")
     fleet.turn(owner, Q, (done, Done()), (running, Done()), (behind, Release()), limit=0)

@@ -21,7 +21,7 @@ def serve(fleet: Fleet, serving: Packed, times: int, owners: int = 1) -> list[st
 
 
 @pytest.mark.parametrize("owners", [1, 3])
-def test_any_k_claims_in_a_row_serve_each_of_k_flooded_queues_once(fleet: Fleet, owners: int) -> None:
+def test_any_k_claims_serve_each_of_k_flooded_queues_once(fleet: Fleet, owners: int) -> None:
     flood(fleet, "x", "y", "z")
     order = serve(fleet, one_tier("x", "y", "z"), 30, owners)
     for at in range(len(order) - 2):
@@ -35,14 +35,14 @@ def test_weights_three_to_one_give_three_claims_to_one(fleet: Fleet) -> None:
         assert order[at : at + 4].count("x") == 3
 
 
-def test_one_queue_that_floods_takes_no_more_than_its_share(fleet: Fleet) -> None:
+def test_a_flooded_queue_gets_no_more_than_its_share(fleet: Fleet) -> None:
     flood(fleet, "x", each=400)
     flood(fleet, "y", "z", each=5)
     order = serve(fleet, one_tier("x", "y", "z"), 15)
     assert order.count("y") == order.count("z") == 5
 
 
-def test_a_queue_that_was_empty_is_served_at_once_and_then_stands_level(fleet: Fleet) -> None:
+def test_a_refilled_queue_is_served_at_once_and_then_equally(fleet: Fleet) -> None:
     flood(fleet, "x")
     serving = one_tier("x", "y")
     serve(fleet, serving, 20)
@@ -52,7 +52,7 @@ def test_a_queue_that_was_empty_is_served_at_once_and_then_stands_level(fleet: F
     assert order.count("y") == 5
 
 
-def test_the_rotation_survives_the_owners(fleet: Fleet) -> None:
+def test_the_rotation_continues_with_new_owners(fleet: Fleet) -> None:
     flood(fleet, "x", "y", "z")
     serving = one_tier("x", "y", "z")
     order = [serve(fleet, serving, 1)[0] for _ in range(9)]
@@ -60,13 +60,13 @@ def test_the_rotation_survives_the_owners(fleet: Fleet) -> None:
         assert len(set(order[at : at + 3])) == 3
 
 
-def test_pools_that_serve_the_same_set_share_one_rotation(fleet: Fleet) -> None:
+def test_pools_that_serve_the_same_queues_share_one_rotation(fleet: Fleet) -> None:
     flood(fleet, "x", "y")
     order = [serve(fleet, one_tier("x", "y"), 1)[0], serve(fleet, one_tier("y", "x"), 1)[0]]
     assert set(order) == {"x", "y"}
 
 
-def test_a_claim_of_many_is_charged_for_each(fleet: Fleet) -> None:
+def test_a_claim_of_many_entries_is_charged_for_each(fleet: Fleet) -> None:
     flood(fleet, "x", "y")
     serving = one_tier("x", "y")
     owner = fleet.register()
@@ -77,7 +77,7 @@ def test_a_claim_of_many_is_charged_for_each(fleet: Fleet) -> None:
     assert fleet.inflight(other) == []
 
 
-def test_an_entry_given_back_is_credited(fleet: Fleet) -> None:
+def test_a_released_entry_is_credited(fleet: Fleet) -> None:
     flood(fleet, "x", "y")
     serving = one_tier("x", "y")
     owner = fleet.register()
@@ -87,7 +87,7 @@ def test_an_entry_given_back_is_credited(fleet: Fleet) -> None:
     assert order.count("x") == order.count("y") == 4
 
 
-def test_the_rotation_is_fair_however_much_was_served_before(fleet: Fleet) -> None:
+def test_the_rotation_stays_fair_after_very_many_claims(fleet: Fleet) -> None:
     """Times are compared as texts, so they must not grow beyond their zeros."""
     late = f"{10**16 - 300_000:020d} {5:012d}"
     fleet.redis.hset(fleet.keys.rotation, mapping={"x,y": late, "x,y x": late, "x,y y": late})
@@ -96,7 +96,7 @@ def test_the_rotation_is_fair_however_much_was_served_before(fleet: Fleet) -> No
     assert order.count("x") == order.count("y") == 10
 
 
-def test_a_time_in_another_form_is_served_first_and_then_stands_level(fleet: Fleet) -> None:
+def test_the_rotation_is_fair_with_times_in_another_format(fleet: Fleet) -> None:
     fleet.redis.hset(fleet.keys.rotation, mapping={"x,y": "1441440 3", "x,y x": "1441440 3", "x,y y": "720720 2"})
     flood(fleet, "x", "y")
     order = serve(fleet, one_tier("x", "y"), 20)

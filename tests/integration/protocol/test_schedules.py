@@ -35,7 +35,7 @@ def declare(fleet: Fleet, store: ScheduleStore, schedule: Schedule, age: float =
     return status
 
 
-def test_occurrences_are_enqueued_ahead_of_their_time_as_tasks_of_their_own_kind(
+def test_occurrences_are_enqueued_ahead_as_periodic_tasks(
     fleet: Fleet, schedules: ScheduleStore, pollers: Pollers
 ) -> None:
     assert put(fleet, schedules, TICK) is PutStatus.NEW
@@ -47,7 +47,9 @@ def test_occurrences_are_enqueued_ahead_of_their_time_as_tasks_of_their_own_kind
     assert pollers.record().ahead_us == tuple(at * SECOND_US for at in times)
 
 
-def test_of_pollers_that_read_the_same_one_enqueues(fleet: Fleet, schedules: ScheduleStore, pollers: Pollers) -> None:
+def test_only_one_of_several_pollers_enqueues_an_occurrence(
+    fleet: Fleet, schedules: ScheduleStore, pollers: Pollers
+) -> None:
     put(fleet, schedules, TICK)
     now_us, found = pollers.look()
     calls = [pollers.plan(found[0], now_us)[0] for _ in range(4)]
@@ -56,7 +58,7 @@ def test_of_pollers_that_read_the_same_one_enqueues(fleet: Fleet, schedules: Sch
     assert fleet.run(calls[0]) is False  # an answer that was lost
 
 
-def test_an_occurrence_whose_id_lives_is_not_enqueued_again(
+def test_an_occurrence_with_a_live_id_is_not_enqueued_again(
     fleet: Fleet, schedules: ScheduleStore, pollers: Pollers
 ) -> None:
     put(fleet, schedules, TICK)
@@ -68,7 +70,7 @@ def test_an_occurrence_whose_id_lives_is_not_enqueued_again(
     assert len(scheduled(fleet)) == len(planned.occurrences)
 
 
-def test_a_paused_schedule_takes_back_what_is_not_due_and_goes_on_from_when_it_is_resumed(
+def test_a_pause_removes_future_occurrences_until_the_resume(
     fleet: Fleet, schedules: ScheduleStore, pollers: Pollers
 ) -> None:
     put(fleet, schedules, TICK)
@@ -84,7 +86,7 @@ def test_a_paused_schedule_takes_back_what_is_not_due_and_goes_on_from_when_it_i
     assert {fleet.run(schedules.pause("no")), fleet.run(schedules.resume("no"))} == {PauseStatus.UNKNOWN}
 
 
-def test_what_has_gone_on_does_not_come_again_after_a_pause(
+def test_a_promoted_occurrence_is_not_repeated_after_a_pause(
     fleet: Fleet, schedules: ScheduleStore, pollers: Pollers
 ) -> None:
     put(fleet, schedules, TICK)
@@ -97,7 +99,7 @@ def test_what_has_gone_on_does_not_come_again_after_a_pause(
     fleet.redis.zadd(fleet.keys.delayed, {f"tick:{times[-1]}": times[0]})
 
 
-def test_a_changed_schedule_takes_back_what_it_no_longer_says(
+def test_a_changed_schedule_removes_its_earlier_occurrences(
     fleet: Fleet, schedules: ScheduleStore, pollers: Pollers
 ) -> None:
     put(fleet, schedules, TICK)
@@ -111,7 +113,7 @@ def test_a_changed_schedule_takes_back_what_it_no_longer_says(
     assert scheduled(fleet) == [f"tick:{at}" for at in times]
 
 
-def test_a_schedule_that_is_removed_leaves_nothing(fleet: Fleet, schedules: ScheduleStore, pollers: Pollers) -> None:
+def test_a_removed_schedule_leaves_no_keys(fleet: Fleet, schedules: ScheduleStore, pollers: Pollers) -> None:
     put(fleet, schedules, ALONE)
     pollers.work()
     assert fleet.run(schedules.remove("alone")) is RemoveStatus.REMOVED
@@ -121,7 +123,7 @@ def test_a_schedule_that_is_removed_leaves_nothing(fleet: Fleet, schedules: Sche
     assert fleet.redis.exists(*left) == 0
 
 
-def test_each_of_two_owners_keeps_what_is_its_own(fleet: Fleet, schedules: ScheduleStore) -> None:
+def test_declared_and_client_schedules_do_not_replace_each_other(fleet: Fleet, schedules: ScheduleStore) -> None:
     assert declare(fleet, schedules, TICK) is DeclareStatus.NEW
     assert put(fleet, schedules, SLOW) is PutStatus.DECLARED
     assert fleet.run(schedules.remove("tick")) is RemoveStatus.DECLARED
@@ -131,7 +133,7 @@ def test_each_of_two_owners_keeps_what_is_its_own(fleet: Fleet, schedules: Sched
     assert (page.total, {kept.name for kept in page.schedules}) == (2, {"tick", "alone"})
 
 
-def test_what_was_declared_last_counts_as_long_as_a_node_declares_it(fleet: Fleet, schedules: ScheduleStore) -> None:
+def test_the_latest_declaration_applies_while_a_node_declares_it(fleet: Fleet, schedules: ScheduleStore) -> None:
     declare(fleet, schedules, TICK, age=60)
     assert declare(fleet, schedules, SLOW, age=1, ttl_ms=0) is DeclareStatus.CHANGED
     assert declare(fleet, schedules, SLOW, age=1) is DeclareStatus.KEPT
@@ -140,7 +142,7 @@ def test_what_was_declared_last_counts_as_long_as_a_node_declares_it(fleet: Flee
     assert declare(fleet, schedules, TICK, age=62) is DeclareStatus.CHANGED
 
 
-def test_a_sweep_names_what_nobody_declares_any_more_and_only_that_is_forgotten(
+def test_only_schedules_that_no_node_declares_are_removed(
     fleet: Fleet, schedules: ScheduleStore, pollers: Pollers
 ) -> None:
     fleet.run(fleet.store.sweep(1))
@@ -154,13 +156,13 @@ def test_a_sweep_names_what_nobody_declares_any_more_and_only_that_is_forgotten(
     assert scheduled(fleet) == []
 
 
-def test_nothing_is_forgotten_after_nobody_swept_for_a_while(fleet: Fleet, schedules: ScheduleStore) -> None:
+def test_no_schedule_is_removed_right_after_a_gap_in_sweeps(fleet: Fleet, schedules: ScheduleStore) -> None:
     declare(fleet, schedules, TICK)
     fleet.redis.zadd(fleet.keys.schedules_declared, {"tick": 1})
     assert fleet.run(fleet.store.sweep(LEASE_MS)).undeclared == ()
 
 
-def test_a_sweep_says_when_a_schedule_is_next_to_be_looked_at(
+def test_a_sweep_returns_the_next_time_of_the_schedules(
     fleet: Fleet, schedules: ScheduleStore, pollers: Pollers
 ) -> None:
     assert fleet.run(fleet.store.sweep(LEASE_MS)).next_schedule_us is None
@@ -172,7 +174,7 @@ def test_a_sweep_says_when_a_schedule_is_next_to_be_looked_at(
     assert fleet.run(fleet.store.sweep(LEASE_MS)).next_schedule_us is None
 
 
-def test_names_that_are_none_are_refused_before_anything_is_done(fleet: Fleet, schedules: ScheduleStore) -> None:
+def test_invalid_names_are_refused_without_changes(fleet: Fleet, schedules: ScheduleStore) -> None:
     with pytest.raises(Refused, match="not a name"):
         fleet.run(schedules.put("n" * 101, TEXT))
     assert fleet.run(schedules.declare(LEASE_MS, [DeclaredSchedule("a b", TEXT)])) == [DeclareStatus.REFUSED]
@@ -185,13 +187,13 @@ def test_names_that_are_none_are_refused_before_anything_is_done(fleet: Fleet, s
     assert scheduled(fleet) == []
 
 
-def test_a_name_without_a_record_is_forgotten(fleet: Fleet, schedules: ScheduleStore) -> None:
+def test_a_schedule_name_without_a_record_is_removed(fleet: Fleet, schedules: ScheduleStore) -> None:
     fleet.redis.zadd(fleet.keys.schedules_due, {"ghost": 0})
     assert fleet.run(schedules.upcoming(AHEAD_US))[1] == ()
     assert fleet.redis.zcard(fleet.keys.schedules_due) == 0
 
 
-def test_a_record_of_another_hand_is_none(fleet: Fleet, schedules: ScheduleStore) -> None:
+def test_a_foreign_record_counts_as_no_schedule(fleet: Fleet, schedules: ScheduleStore) -> None:
     for bytes_ in (b"", b"nonsense", b"1 2 3", b"9" * 99 + b" 0 0 0 0 -\n{}"):
         fleet.redis.hset(fleet.keys.schedules, "tick", bytes_)
         assert fleet.run(schedules.pause("tick")) is PauseStatus.UNKNOWN
@@ -199,9 +201,7 @@ def test_a_record_of_another_hand_is_none(fleet: Fleet, schedules: ScheduleStore
 
 
 @pytest.mark.parametrize("key", ["schedules", "schedules_due", "schedules_alive", "schedules_declared"])
-def test_a_key_of_another_type_stops_schedules_and_nothing_else(
-    fleet: Fleet, schedules: ScheduleStore, key: str
-) -> None:
+def test_a_key_of_another_type_stops_only_schedules(fleet: Fleet, schedules: ScheduleStore, key: str) -> None:
     fleet.redis.set(getattr(fleet.keys, key), "x")
     with pytest.raises((Refused, redis.ResponseError)):
         put(fleet, schedules, TICK)
@@ -211,9 +211,7 @@ def test_a_key_of_another_type_stops_schedules_and_nothing_else(
     assert fleet.run(fleet.store.promote()).moved == {"q": 1}
 
 
-def test_a_clock_that_was_wrong_by_days_is_forgotten_when_people_ask_for_it(
-    fleet: Fleet, schedules: ScheduleStore, pollers: Pollers
-) -> None:
+def test_resuming_discards_a_time_that_is_days_ahead(fleet: Fleet, schedules: ScheduleStore, pollers: Pollers) -> None:
     put(fleet, schedules, TICK)
     for days, expected in ((0.5, True), (2, False)):
         wrong_us = fleet.now_us() + round(days * 86_400) * SECOND_US

@@ -10,7 +10,7 @@ from support.protocol import SECOND_US, Fleet, one_tier
 from support.schedule_pollers import ALONE, TICK, Pollers, overdue, put
 
 
-def test_an_occurrence_is_left_out_while_the_one_before_it_lives(fleet: Fleet, pollers: Pollers) -> None:
+def test_an_occurrence_is_skipped_while_the_previous_one_is_live(fleet: Fleet, pollers: Pollers) -> None:
     owner = fleet.register()
     first = overdue(fleet, ALONE, SECOND_US, pollers)
     assert fleet.run(fleet.store.promote()).left_out == ()
@@ -28,14 +28,14 @@ def test_an_occurrence_is_left_out_while_the_one_before_it_lives(fleet: Fleet, p
     assert fleet.run(fleet.store.status(fourth)).state == "ready"
 
 
-def test_occurrences_that_may_overlap_queue_up(fleet: Fleet, pollers: Pollers) -> None:
+def test_occurrences_that_may_overlap_are_all_enqueued(fleet: Fleet, pollers: Pollers) -> None:
     for at in (1, 2, 3):
         overdue(fleet, TICK, at * SECOND_US, pollers)
     assert fleet.run(fleet.store.promote()).moved == {"q": 3}
 
 
 @pytest.mark.parametrize("fate", ["dead", "cancelled"])
-def test_what_will_never_run_does_not_stand_in_the_way(fleet: Fleet, pollers: Pollers, fate: str) -> None:
+def test_a_dead_or_cancelled_occurrence_does_not_block_the_next(fleet: Fleet, pollers: Pollers, fate: str) -> None:
     first = overdue(fleet, ALONE, SECOND_US, pollers)
     fleet.run(fleet.store.promote())
     if fate == "cancelled":
@@ -48,7 +48,7 @@ def test_what_will_never_run_does_not_stand_in_the_way(fleet: Fleet, pollers: Po
     assert fleet.run(fleet.store.promote()).left_out == ()
 
 
-def test_a_run_out_of_turn_is_due_at_once_and_stands_in_the_way_of_the_next(
+def test_a_manual_run_is_due_at_once_and_blocks_the_next(
     fleet: Fleet, schedules: ScheduleStore, pollers: Pollers
 ) -> None:
     put(fleet, schedules, ALONE)

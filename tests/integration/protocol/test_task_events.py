@@ -24,7 +24,7 @@ def page(fleet: Fleet, place: str = "0") -> EventsPage:
     return fleet.run(fleet.store.events(place, BATCH))
 
 
-def told(fleet: Fleet) -> list[tuple[str, str]]:
+def recorded(fleet: Fleet) -> list[tuple[str, str]]:
     return [(event.event, event.task_id) for event in page(fleet).events]
 
 
@@ -34,31 +34,31 @@ def fleet_with_events(fleet: Fleet) -> Fleet:
     return fleet
 
 
-def test_nothing_is_written_unless_a_master_wants_it(fleet: Fleet) -> None:
+def test_no_events_are_written_unless_a_master_enables_them(fleet: Fleet) -> None:
     announce(fleet, 0)
     fleet.claimed("a")
     assert not fleet.redis.exists(fleet.keys.events, fleet.keys.events_on)
 
 
-def test_events_are_written_until_the_last_master_wants_none(fleet: Fleet) -> None:
+def test_events_are_written_until_the_last_master_disables_them(fleet: Fleet) -> None:
     announce(fleet, FEW, "one")
     announce(fleet, FEW, "two")
     announce(fleet, 0, "one")
     fleet.push("a")
     announce(fleet, 0, "two")
     fleet.push("b")
-    assert told(fleet) == [("enqueued", "a")]
+    assert recorded(fleet) == [("enqueued", "a")]
 
 
-def test_the_wish_of_a_master_that_is_gone_holds_until_another_one_comes(fleet: Fleet) -> None:
+def test_the_setting_of_a_gone_master_applies_until_another_announces(fleet: Fleet) -> None:
     announce(fleet, FEW, "gone", ttl_ms=0)
     fleet.push("a")
     announce(fleet, 0, "new")
     fleet.push("b")
-    assert told(fleet) == [("enqueued", "a")]
+    assert recorded(fleet) == [("enqueued", "a")]
 
 
-def test_as_many_are_kept_as_the_master_that_wants_most(fleet: Fleet) -> None:
+def test_the_largest_number_of_events_announced_is_kept(fleet: Fleet) -> None:
     announce(fleet, FEW, "one")
     announce(fleet, 3 * FEW, "two")
     for batch in range(10):
@@ -66,7 +66,7 @@ def test_as_many_are_kept_as_the_master_that_wants_most(fleet: Fleet) -> None:
     assert 3 * FEW <= fleet.redis.xlen(fleet.keys.events) < 4 * FEW
 
 
-def test_an_event_says_what_is_known(fleet_with_events: Fleet) -> None:
+def test_events_have_the_known_facts_of_a_task(fleet_with_events: Fleet) -> None:
     fleet = fleet_with_events
     fleet.enqueue(NewTask("a", "q", body_of("a"), "@1"), NewTask("b", "q", body_of("b"), "+9000000"))
     owner = fleet.register()
@@ -82,7 +82,7 @@ def test_an_event_says_what_is_known(fleet_with_events: Fleet) -> None:
     assert done.runtime_seconds == RUN.run_us / 1_000_000
 
 
-def test_a_task_that_is_not_remembered_is_told_by_its_name_all_the_same(fleet_with_events: Fleet) -> None:
+def test_an_event_has_the_task_name_without_a_run_record(fleet_with_events: Fleet) -> None:
     owner, claim = fleet_with_events.claimed("a")
     fleet_with_events.turn(owner, Q, (claim, Done()), run=b"", limit=0)
     assert [event.task for event in page(fleet_with_events).events] == ["work"] * 3
@@ -99,14 +99,14 @@ def test_a_task_that_is_not_remembered_is_told_by_its_name_all_the_same(fleet_wi
         ('["' + "x" * 700 + '"]', ""),
     ],
 )
-def test_the_name_is_read_from_the_body_where_it_has_one(fleet_with_events: Fleet, body: str, name: str) -> None:
+def test_the_task_name_of_an_event_is_read_from_the_body(fleet_with_events: Fleet, body: str, name: str) -> None:
     fleet = fleet_with_events
     fleet.redis.rpush(fleet.keys.ready_lane("q"), body)
     fleet.turn(fleet.register(), Q)
     assert [(event.event, event.task) for event in page(fleet).events] == [("enqueued", name), ("started", name)]
 
 
-def test_a_cancelled_task_is_told_when_it_is_cancelled_and_not_when_it_is_dropped(
+def test_a_cancelled_task_has_one_cancelled_event(
     fleet_with_events: Fleet,
 ) -> None:
     fleet = fleet_with_events
@@ -116,12 +116,12 @@ def test_a_cancelled_task_is_told_when_it_is_cancelled_and_not_when_it_is_droppe
     claims = fleet.turn(owner, Q).claims
     fleet.run(fleet.store.cancel("b"))
     fleet.turn(owner, Q, *((claim, CancelledOutcome()) for claim in claims), limit=0)
-    assert told(fleet) == [
+    assert recorded(fleet) == [
         ("enqueued", "a"), ("enqueued", "b"), ("cancelled", "a"), ("started", "b"), ("cancelled", "b"),
     ]  # fmt: skip
 
 
-def test_what_can_go_nowhere_is_told_as_dead_and_not_as_given_back(fleet_with_events: Fleet) -> None:
+def test_a_release_to_an_unusable_lane_is_a_dead_event(fleet_with_events: Fleet) -> None:
     fleet = fleet_with_events
     owner, claim = fleet.claimed("a")
     fleet.redis.delete(fleet.keys.ready_lane("q"))
@@ -132,7 +132,7 @@ def test_what_can_go_nowhere_is_told_as_dead_and_not_as_given_back(fleet_with_ev
 
 
 @pytest.mark.parametrize("key", ["events", "events_on"])
-def test_a_key_of_another_type_stops_events_and_no_transition(fleet: Fleet, key: str) -> None:
+def test_an_event_key_of_another_type_stops_no_transition(fleet: Fleet, key: str) -> None:
     fleet.redis.set(getattr(fleet.keys, key), "in the way")
     announce(fleet, FEW)
     announce(fleet, 0)
@@ -142,11 +142,11 @@ def test_a_key_of_another_type_stops_events_and_no_transition(fleet: Fleet, key:
     assert fleet.run(fleet.store.audit()).done == 1
 
 
-def test_what_others_write_into_the_stream_is_passed_over(fleet_with_events: Fleet) -> None:
+def test_foreign_events_in_the_stream_are_skipped(fleet_with_events: Fleet) -> None:
     fleet = fleet_with_events
     stray: list[dict[Any, Any]] = [{"a": "b"}, {"event": "done", "task_id": "x"}, {b"\xff": b"\xff"}]
     for fields in stray:
         fleet.redis.xadd(fleet.keys.events, fields)
     fleet.push("a")
-    assert told(fleet) == [("enqueued", "a")]
+    assert recorded(fleet) == [("enqueued", "a")]
     assert page(fleet, page(fleet).end).end == ""

@@ -21,7 +21,7 @@ START, THROTTLED = ThrottleStatus.START, ThrottleStatus.THROTTLED
 TENTH = RateRequest(b"", "r", TENTH_US, 1)
 
 
-def ask(fleet: TimedFleet, owner: str, claim: Claim, rate: RateRequest = TENTH, **differs: Any) -> Throttled:
+def throttle(fleet: TimedFleet, owner: str, claim: Claim, rate: RateRequest = TENTH, **differs: Any) -> Throttled:
     """About what was claimed, as if it had this rate."""
     return fleet.run(fleet.store.throttle(owner, rate._replace(entry=claim.entry.text, **differs)))
 
@@ -51,7 +51,7 @@ class Work:
             return False
         [claim] = claims
         self.asked[claim.entry.id] += 1
-        status, us = ask(self.fleet, owner, claim, RateRequest(b"", name, self.interval_us, self.burst))
+        status, us = throttle(self.fleet, owner, claim, RateRequest(b"", name, self.interval_us, self.burst))
         if status is START:
             self.starts.append((self.fleet.clock_us + us, claim.entry.id))
             self.fleet.turn(owner, Q, (claim, DONE), limit=0)
@@ -77,9 +77,7 @@ class Work:
 
 
 @pytest.mark.parametrize(("interval_us", "burst"), [(TENTH_US, 1), (SECOND_US // 100, 10), (SECOND_US // 1000, 1)])
-def test_no_more_start_than_the_rate_allows_in_order_and_each_comes_back_once(
-    timed: TimedFleet, interval_us: int, burst: int
-) -> None:
+def test_tasks_start_in_order_at_the_rate_and_wait_once(timed: TimedFleet, interval_us: int, burst: int) -> None:
     timed.push(*(f"{number:03}" for number in range(60)))
     work = Work(timed, interval_us, burst)
     work.run_out()
@@ -92,7 +90,7 @@ def test_no_more_start_than_the_rate_allows_in_order_and_each_comes_back_once(
     assert timed.run(timed.store.audit()).missing == 0
 
 
-def test_those_that_come_back_late_are_spread_anew_and_come_back_once_more(timed: TimedFleet) -> None:
+def test_tasks_promoted_late_are_throttled_at_most_once_more(timed: TimedFleet) -> None:
     timed.push(*(f"{number:03}" for number in range(40)))
     work = Work(timed)
     while work.go_on():
@@ -104,14 +102,14 @@ def test_those_that_come_back_late_are_spread_anew_and_come_back_once_more(timed
     assert sum(work.asked.values()) <= 3 * 40
 
 
-def test_a_backlog_of_one_value_holds_up_neither_another_value_nor_a_task_without_a_rate(timed: TimedFleet) -> None:
+def test_a_throttled_backlog_delays_no_other_rate_or_task(timed: TimedFleet) -> None:
     timed.push(*(f"a{number}" for number in range(20)), "b", "plain")
     work = Work(timed, workers=1)
     for _ in range(20):
         work.go_on("account a")
     owner = work.owners[0]
     claim = claim_one(timed, owner)
-    assert (claim.entry.id, ask(timed, owner, claim, name="account b").status) == ("b", START)
+    assert (claim.entry.id, throttle(timed, owner, claim, name="account b").status) == ("b", START)
     timed.turn(owner, Q, (claim, Done()), limit=0)
     assert claim_one(timed, owner).entry.id == "plain"
     assert [task_id for _, task_id in work.starts] == ["a0"]
@@ -122,15 +120,15 @@ def throttled(fleet: TimedFleet) -> tuple[str, Claim, Throttled]:
     fleet.push("a", "b")
     owner = fleet.register()
     first = claim_one(fleet, owner)
-    assert ask(fleet, owner, first) == Throttled(START, 0)
+    assert throttle(fleet, owner, first) == Throttled(START, 0)
     fleet.turn(owner, Q, (first, Done()), limit=0)
     second = claim_one(fleet, owner)
-    answer = ask(fleet, owner, second)
+    answer = throttle(fleet, owner, second)
     assert answer.status is THROTTLED
     return owner, second, answer
 
 
-def test_a_throttled_task_waits_with_its_due_time_and_no_attempt_counted(timed: TimedFleet) -> None:
+def test_a_throttled_task_keeps_its_due_time_and_attempt_count(timed: TimedFleet) -> None:
     owner, claim, (_, until_us) = throttled(timed)
     assert timed.inflight(owner) == []
     assert timed.redis.hgetall(timed.keys.counts) == {"running:q": "0", "delayed:q": "1"}
@@ -144,7 +142,7 @@ def test_a_throttled_task_waits_with_its_due_time_and_no_attempt_counted(timed: 
     assert timed.redis.hgetall(timed.keys.tickets) == {}
 
 
-def test_a_poller_is_woken_for_it_and_a_worker_for_the_room_it_makes(timed: TimedFleet) -> None:
+def test_throttling_a_task_wakes_a_poller(timed: TimedFleet) -> None:
     timed.push("c")
     timed.redis.delete(timed.keys.poller_doorbell)
     timed.silence()
@@ -152,18 +150,18 @@ def test_a_poller_is_woken_for_it_and_a_worker_for_the_room_it_makes(timed: Time
     assert timed.redis.llen(timed.keys.poller_doorbell) == 1
 
 
-def test_a_start_that_is_near_is_granted_to_be_waited_for(timed: TimedFleet) -> None:
+def test_a_start_that_is_near_is_granted_with_a_short_wait(timed: TimedFleet) -> None:
     timed.push("a", "b", "c")
     owner = timed.register()
-    answers = [ask(timed, owner, claim_one(timed, owner), interval_us=HELD_US - 10) for _ in range(3)]
+    answers = [throttle(timed, owner, claim_one(timed, owner), interval_us=HELD_US - 10) for _ in range(3)]
     assert [status for status, _ in answers] == [START, START, THROTTLED]
     assert 0 < answers[1].us < HELD_US
 
 
-def test_a_call_that_comes_twice_finds_nothing_the_second_time(timed: TimedFleet) -> None:
+def test_a_repeated_throttle_call_changes_nothing(timed: TimedFleet) -> None:
     owner, claim, _ = throttled(timed)
     before = timed.snapshot()
-    assert ask(timed, owner, claim) == Throttled(ThrottleStatus.GONE, 0)
+    assert throttle(timed, owner, claim) == Throttled(ThrottleStatus.GONE, 0)
     assert timed.turn(owner, Q, (claim, Release()), limit=0).stale == (claim.entry.text,)
     assert {key for key, digest in timed.snapshot().items() if before.get(key) != digest} <= {
         f"{{{timed.keys.namespace}}}:clock",
@@ -171,33 +169,33 @@ def test_a_call_that_comes_twice_finds_nothing_the_second_time(timed: TimedFleet
     }
 
 
-def test_nobody_asks_for_what_it_does_not_hold_or_what_was_cancelled(timed: TimedFleet) -> None:
+def test_a_task_not_held_or_cancelled_is_not_throttled(timed: TimedFleet) -> None:
     owner, claim = timed.claimed("a")
     stranger = timed.register("node:2")
-    assert ask(timed, stranger, claim).status is ThrottleStatus.GONE
+    assert throttle(timed, stranger, claim).status is ThrottleStatus.GONE
     timed.run(timed.store.cancel("a"))
-    assert ask(timed, owner, claim).status is ThrottleStatus.GONE
+    assert throttle(timed, owner, claim).status is ThrottleStatus.GONE
     timed.turn(owner, Q, (claim, Release()), limit=0)
     assert timed.run(timed.store.status("a")).state == "cancelled"
     assert not timed.redis.exists(timed.keys.rate("r"))
 
 
-def test_one_that_could_only_start_too_late_takes_nobodys_turn(timed: TimedFleet) -> None:
+def test_a_task_that_would_start_too_late_reserves_no_start(timed: TimedFleet) -> None:
     timed.push("a", "b", "c")
     owner = timed.register()
-    assert ask(timed, owner, claim_one(timed, owner)).status is START
+    assert throttle(timed, owner, claim_one(timed, owner)).status is START
     late = claim_one(timed, owner)
-    assert ask(timed, owner, late, latest_us=timed.clock_us + TENTH_US // 4) == Throttled(ThrottleStatus.LATE, 0)
+    assert throttle(timed, owner, late, latest_us=timed.clock_us + TENTH_US // 4) == Throttled(ThrottleStatus.LATE, 0)
     assert timed.inflight(owner) == ["a", "b"]
-    until_us = ask(timed, owner, claim_one(timed, owner), latest_us=timed.clock_us + SECOND_US).us
+    until_us = throttle(timed, owner, claim_one(timed, owner), latest_us=timed.clock_us + SECOND_US).us
     assert until_us < timed.clock_us + TENTH_US
 
 
-def test_it_is_cancelled_while_it_waits_and_frees_its_key(timed: TimedFleet) -> None:
+def test_a_cancelled_throttled_task_frees_its_unique_key(timed: TimedFleet) -> None:
     timed.enqueue(NewTask("a", "q", body_of("a")), NewTask("b", "q", body_of("b"), unique_key="k"))
     owner = timed.register()
     for _ in "ab":
-        ask(timed, owner, claim_one(timed, owner))
+        throttle(timed, owner, claim_one(timed, owner))
     assert timed.run(timed.store.cancel("b")) == "cancelled"
     assert not timed.redis.exists(timed.keys.unique("k"))
     assert timed.redis.hgetall(timed.keys.tickets) == {}
@@ -205,32 +203,32 @@ def test_it_is_cancelled_while_it_waits_and_frees_its_key(timed: TimedFleet) -> 
 
 
 @pytest.mark.parametrize("outcome", [RetryOutcome(0), Release()])
-def test_what_follows_its_start_is_as_of_any_task(timed: TimedFleet, outcome: Outcome) -> None:
+def test_a_throttled_task_can_be_retried_and_released(timed: TimedFleet, outcome: Outcome) -> None:
     """A retry is a start as any other: it asks anew. One that was given back has its turn still."""
     owner, _, (_, until_us) = throttled(timed)
     timed.clock_us = until_us
     timed.promote()
     claim = claim_one(timed, owner)
-    assert ask(timed, owner, claim).status is START
+    assert throttle(timed, owner, claim).status is START
     timed.turn(owner, Q, (claim, outcome), limit=0)
     timed.promote()
     again = claim_one(timed, owner)
     counters = again.entry.kind, again.entry.failures, again.entry.releases
     assert counters == ((Kind.RETRY, 1, 0) if isinstance(outcome, RetryOutcome) else (Kind.THROTTLED, 0, 1))
-    assert ask(timed, owner, again).status is THROTTLED
+    assert throttle(timed, owner, again).status is THROTTLED
 
 
-def test_a_worker_that_dies_after_it_asked_is_charged_for_nothing_that_waits(timed: TimedFleet) -> None:
+def test_a_throttled_task_is_not_charged_with_a_crash(timed: TimedFleet) -> None:
     owner, _, _ = throttled(timed)
     reaped = timed.exit(owner, ran=["b"])
     assert (reaped.requeued, reaped.dead) == ((), ())
     assert timed.run(timed.store.status("b")).crashes == 0
 
 
-def test_a_mark_of_a_start_that_nobody_made_goes_with_the_wait(timed: TimedFleet) -> None:
+def test_throttling_removes_the_start_mark(timed: TimedFleet) -> None:
     timed.push("a", "b")
     owner = timed.register()
-    ask(timed, owner, claim_one(timed, owner))
+    throttle(timed, owner, claim_one(timed, owner))
     begun = timed.run(timed.store.mark_started(owner, claim_one(timed, owner).entry.text))
     answer = timed.run(timed.store.throttle(owner, RateRequest(begun, "r", TENTH_US, 1)))
     assert answer.status is THROTTLED
@@ -239,7 +237,7 @@ def test_a_mark_of_a_start_that_nobody_made_goes_with_the_wait(timed: TimedFleet
     assert claim_one(timed, owner).entry.flag == "-"
 
 
-def test_keys_of_rates_go_when_they_say_nothing_any_more(fleet: Fleet) -> None:
+def test_rate_keys_expire_when_they_have_no_effect(fleet: Fleet) -> None:
     """A million of values leave nothing behind."""
     owner, claim = fleet.claimed("a")
     asked = RateRequest(claim.entry.text, "r", 3600 * SECOND_US, 2)
@@ -249,43 +247,43 @@ def test_keys_of_rates_go_when_they_say_nothing_any_more(fleet: Fleet) -> None:
     assert 7_100_000 < fleet.redis.pttl(fleet.keys.rate("r")) <= 7_200_001
 
 
-def test_a_changed_rate_counts_from_the_next_question_on(timed: TimedFleet) -> None:
+def test_a_changed_rate_applies_from_the_next_call(timed: TimedFleet) -> None:
     """Who comes anew stands behind those that wait, which keep their times, but at the new rate."""
     timed.push(*map(str, range(8)))
     owner = timed.register()
-    hourly = [ask(timed, owner, claim_one(timed, owner), interval_us=3600 * SECOND_US).us for _ in range(5)]
+    hourly = [throttle(timed, owner, claim_one(timed, owner), interval_us=3600 * SECOND_US).us for _ in range(5)]
     assert hourly[-1] > timed.clock_us + 3 * 3600 * SECOND_US
-    faster = ask(timed, owner, claim_one(timed, owner)).us
+    faster = throttle(timed, owner, claim_one(timed, owner)).us
     assert timed.clock_us < faster <= timed.clock_us + 5 * TENTH_US
 
 
 @pytest.mark.parametrize("found", ["", "x", "1 2 3", "9" * 90, "99999999999999999 1 1 1", "1 1 1 0", "-1 2 3 4"])
-def test_what_is_no_state_of_a_rate_counts_as_none(timed: TimedFleet, found: str) -> None:
+def test_an_invalid_rate_state_counts_as_none(timed: TimedFleet, found: str) -> None:
     timed.redis.set(timed.keys.rate("r"), found)
     throttled(timed)
 
 
-def test_a_key_of_another_type_in_the_place_of_a_rate_is_replaced(timed: TimedFleet) -> None:
+def test_a_rate_key_of_another_type_is_replaced(timed: TimedFleet) -> None:
     timed.redis.rpush(timed.keys.rate("r"), "x")
     throttled(timed)
 
 
-def test_a_clock_that_goes_back_holds_no_start_for_longer_than_a_full_bucket(timed: TimedFleet) -> None:
+def test_a_clock_set_back_delays_no_start_beyond_a_full_bucket(timed: TimedFleet) -> None:
     owner, _, _ = throttled(timed)
     timed.run(timed.store.cancel("b"))
     timed.redis.delete(timed.keys.rate("r"))
     timed.push("c", "d")
-    assert ask(timed, owner, claim_one(timed, owner)).status is START
+    assert throttle(timed, owner, claim_one(timed, owner)).status is START
     timed.redis.set(timed.keys.rate("r"), f"{timed.clock_us + 3600 * SECOND_US} 0 0 {TENTH_US}")
-    answer = ask(timed, owner, claim_one(timed, owner))
+    answer = throttle(timed, owner, claim_one(timed, owner))
     assert answer.us <= timed.clock_us + TENTH_US + HELD_US
 
 
-def test_two_throttled_lives_have_different_texts_even_if_the_clock_goes_back(timed: TimedFleet) -> None:
+def test_throttled_entries_never_repeat_even_if_the_clock_goes_back(timed: TimedFleet) -> None:
     owner, _, (_, until_us) = throttled(timed)
     timed.clock_us = until_us
     timed.promote()
     claim = claim_one(timed, owner)
     timed.redis.set(timed.keys.rate("r"), f"{timed.clock_us + TENTH_US} 0 0 {TENTH_US}")
     timed.clock_us -= 60 * SECOND_US
-    assert ask(timed, owner, claim).us > claim.entry.ready_us
+    assert throttle(timed, owner, claim).us > claim.entry.ready_us

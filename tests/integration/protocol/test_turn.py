@@ -22,7 +22,7 @@ def test_tasks_are_claimed_in_the_order_they_were_pushed(fleet: Fleet) -> None:
     assert fleet.lane() == ["c"]
 
 
-def test_the_delayed_lane_goes_first_and_the_ready_lane_fills_up(fleet: Fleet) -> None:
+def test_the_delayed_lane_is_claimed_before_the_ready_lane(fleet: Fleet) -> None:
     fleet.push("ready1", "ready2")
     fleet.redis.zadd(fleet.keys.delayed, {body_of("due").decode(): 1})
     fleet.promote()
@@ -36,7 +36,7 @@ def test_an_unregistered_owner_claims_nothing(fleet: Fleet) -> None:
     assert fleet.lane() == ["a"]
 
 
-def test_a_claim_that_arrives_after_its_owner_was_reaped_strands_nothing(fleet: Fleet) -> None:
+def test_a_claim_of_a_reaped_owner_takes_no_task(fleet: Fleet) -> None:
     fleet.push("a")
     owner = fleet.register()
     fleet.exit(owner)
@@ -45,7 +45,7 @@ def test_a_claim_that_arrives_after_its_owner_was_reaped_strands_nothing(fleet: 
     assert not fleet.redis.exists(fleet.keys.inflight(owner))
 
 
-def test_a_lost_answer_is_given_again_with_the_same_entries(fleet: Fleet) -> None:
+def test_a_lost_reply_is_repeated_with_the_same_entries(fleet: Fleet) -> None:
     fleet.push("a", "b", "c")
     owner = fleet.register()
     lost = fleet.turn(owner, Q, limit=2)
@@ -55,7 +55,7 @@ def test_a_lost_answer_is_given_again_with_the_same_entries(fleet: Fleet) -> Non
     assert fleet.lane() == ["c"]
 
 
-def test_what_the_worker_names_as_held_is_not_told_again(fleet: Fleet) -> None:
+def test_held_tasks_that_the_worker_names_are_not_repeated(fleet: Fleet) -> None:
     fleet.push("a", "b")
     owner = fleet.register()
     fleet.turn(owner, Q)
@@ -71,7 +71,7 @@ def test_settling_and_claiming_are_one_call(fleet: Fleet) -> None:
     assert fleet.redis.hexists(fleet.keys.tasks, "a") is False
 
 
-def test_a_turn_that_claims_as_many_as_it_settles_leaves_the_count_of_what_runs(fleet: Fleet) -> None:
+def test_a_turn_that_settles_and_claims_keeps_the_running_count(fleet: Fleet) -> None:
     owner, claim = fleet.claimed("a", "b")
     [claim] = fleet.turn(owner, Q, (claim, Done())).claims
     assert fleet.redis.hget(fleet.keys.counts, "running:q") == "1"
@@ -79,7 +79,7 @@ def test_a_turn_that_claims_as_many_as_it_settles_leaves_the_count_of_what_runs(
     assert fleet.redis.hget(fleet.keys.counts, "running:q") == "0"
 
 
-def test_an_outcome_told_twice_counts_once(fleet: Fleet) -> None:
+def test_an_outcome_settled_twice_counts_once(fleet: Fleet) -> None:
     owner, claim = fleet.claimed("a")
     assert fleet.turn(owner, Q, (claim, Done())).stale == ()
     assert fleet.turn(owner, Q, (claim, Done())).stale == (claim.entry.text,)
@@ -95,7 +95,7 @@ def test_a_late_settle_after_lease_loss_changes_nothing(fleet: Fleet) -> None:
     assert fleet.snapshot() == before
 
 
-def test_settling_needs_the_list_only_and_not_the_registration(fleet: Fleet) -> None:
+def test_settling_needs_the_inflight_list_and_not_the_registration(fleet: Fleet) -> None:
     owner, claim = fleet.claimed("a")
     fleet.redis.zrem(fleet.keys.owners, owner)
     reply = fleet.turn(owner, Q, (claim, Done()))
@@ -103,7 +103,7 @@ def test_settling_needs_the_list_only_and_not_the_registration(fleet: Fleet) -> 
     assert fleet.redis.hget(fleet.keys.totals, "done") == "1"
 
 
-def test_a_late_copy_of_a_release_finds_nothing_when_the_task_is_claimed_again(fleet: Fleet) -> None:
+def test_a_repeated_release_does_not_affect_the_next_claim(fleet: Fleet) -> None:
     owner, claim = fleet.claimed("a")
     fleet.turn(owner, Q, (claim, Release()), limit=0)
     second = fleet.turn(owner, Q).claims[0]
@@ -113,7 +113,7 @@ def test_a_late_copy_of_a_release_finds_nothing_when_the_task_is_claimed_again(f
     assert fleet.inflight(owner) == ["a"]
 
 
-def test_a_retry_waits_in_the_delayed_set_and_comes_back_with_its_failure(fleet: Fleet) -> None:
+def test_a_retry_waits_in_the_delayed_set_and_counts_a_failure(fleet: Fleet) -> None:
     owner, claim = fleet.claimed("a")
     before = fleet.now_us()
     fleet.turn(owner, Q, (claim, RetryOutcome(30 * SECOND_US)))
@@ -132,7 +132,7 @@ def test_a_dead_task_is_set_aside_with_its_death_record(fleet: Fleet) -> None:
     assert page.tasks[0].body == body_of("a")
 
 
-def test_a_release_goes_to_the_head_of_its_lane_and_blames_nobody(fleet: Fleet) -> None:
+def test_a_release_goes_to_the_head_and_counts_no_failure(fleet: Fleet) -> None:
     owner, claim = fleet.claimed("a", "b")
     fleet.turn(owner, Q, (claim, Release()), limit=0)
     assert fleet.lane() == ["a", "b"]
@@ -157,7 +157,7 @@ def test_a_task_cancelled_while_it_runs_has_no_next_attempt(fleet: Fleet) -> Non
     assert fleet.run(fleet.store.audit()).cancelled == 1
 
 
-def test_a_result_is_kept_only_when_asked_for(fleet: Fleet) -> None:
+def test_a_result_is_stored_only_with_a_ttl(fleet: Fleet) -> None:
     fleet.push("a", "b")
     owner = fleet.register()
     first, second = fleet.turn(owner, Q, limit=2).claims
@@ -174,7 +174,7 @@ def test_waiting_tasks_that_were_cancelled_are_dropped_at_the_claim(fleet: Fleet
     assert [claim.entry.id for claim in reply.claims] == ["b"]
 
 
-def test_work_is_bounded_and_more_keeps_the_workers_token(fleet: Fleet) -> None:
+def test_a_bounded_turn_returns_more_and_keeps_the_token(fleet: Fleet) -> None:
     ids = [f"t{number}" for number in range(500)]
     fleet.push(*ids)
     fleet.push("last")
@@ -187,7 +187,7 @@ def test_work_is_bounded_and_more_keeps_the_workers_token(fleet: Fleet) -> None:
     assert fleet.turn(owner, Q, tokens=["q"]).claims[0].entry.id == "last"
 
 
-def test_an_entry_with_a_crash_on_record_is_claimed_alone(fleet: Fleet) -> None:
+def test_a_crashed_entry_is_claimed_alone(fleet: Fleet) -> None:
     fleet.push("guilty", "b", "c")
     crashed = fleet.register()
     fleet.turn(crashed, Q, limit=1)
@@ -196,7 +196,7 @@ def test_an_entry_with_a_crash_on_record_is_claimed_alone(fleet: Fleet) -> None:
     assert fleet.claim(owner, Q, limit=3) == ["guilty"]
 
 
-def test_a_claim_stops_before_an_entry_with_a_crash_on_record(fleet: Fleet) -> None:
+def test_a_claim_stops_before_a_crashed_entry(fleet: Fleet) -> None:
     fleet.push("a", "guilty", "c")
     owner, crashed = fleet.register(), fleet.register()
     fleet.turn(owner, Q)
@@ -206,7 +206,7 @@ def test_a_claim_stops_before_an_entry_with_a_crash_on_record(fleet: Fleet) -> N
     assert fleet.claim(fleet.register(), Q, limit=3) == ["a"]
 
 
-def test_nothing_is_claimed_beside_an_entry_with_a_crash_on_record(fleet: Fleet) -> None:
+def test_nothing_is_claimed_beside_a_crashed_entry(fleet: Fleet) -> None:
     fleet.push("guilty", "b")
     crashed = fleet.register()
     fleet.turn(crashed, Q)
@@ -216,7 +216,7 @@ def test_nothing_is_claimed_beside_an_entry_with_a_crash_on_record(fleet: Fleet)
     assert fleet.turn(owner, Q, held=["guilty"]).claims == ()
 
 
-def test_an_entry_with_a_crash_on_record_is_not_claimed_beside_another(fleet: Fleet) -> None:
+def test_a_crashed_entry_is_not_claimed_beside_another(fleet: Fleet) -> None:
     fleet.push("a", "guilty")
     owner, crashed = fleet.register(), fleet.register()
     assert fleet.claim(owner, Q) == ["a"]
@@ -244,7 +244,7 @@ def test_strict_tiers_hold_over_many_claims(fleet: Fleet) -> None:
     assert order == ["h1", "h2", "l1", "l2"]
 
 
-def test_claims_are_of_one_queue(fleet: Fleet) -> None:
+def test_one_pick_claims_from_one_queue(fleet: Fleet) -> None:
     fleet.push("a", queue="x")
     fleet.push("b", queue="y")
     assert len(fleet.claim(fleet.register(), one_tier("x", "y"), limit=5)) == 1
@@ -261,7 +261,7 @@ def test_a_paused_queue_is_not_claimed_from_until_it_is_resumed(fleet: Fleet) ->
     assert fleet.claim(owner, Q) == ["a"]
 
 
-def test_a_cap_bounds_what_runs_at_once_over_all_owners(fleet: Fleet) -> None:
+def test_a_cap_limits_running_tasks_over_all_owners(fleet: Fleet) -> None:
     capped = tiers([QueueShare("q", cap=2)])
     fleet.push("a", "b", "c")
     one, other = fleet.register("node:1"), fleet.register("node:2")
@@ -276,7 +276,7 @@ def test_a_cap_bounds_what_runs_at_once_over_all_owners(fleet: Fleet) -> None:
     assert fleet.claim(third, capped) == ["c"]
 
 
-def test_a_rate_limit_says_how_long_to_wait(fleet: Fleet) -> None:
+def test_a_rate_limit_returns_how_long_to_wait(fleet: Fleet) -> None:
     limited = tiers([QueueShare("q", interval_us=60 * SECOND_US, burst=2)])
     fleet.push("a", "b", "c")
     owner = fleet.register()
@@ -286,7 +286,7 @@ def test_a_rate_limit_says_how_long_to_wait(fleet: Fleet) -> None:
     assert 0 < reply.wait_us <= 60 * SECOND_US
 
 
-def test_a_rate_limit_outlives_neither_a_clock_that_went_back_nor_a_slower_rate(fleet: Fleet) -> None:
+def test_a_clock_set_back_delays_a_rate_by_one_burst(fleet: Fleet) -> None:
     limited = tiers([QueueShare("q", interval_us=SECOND_US, burst=2)])
     fleet.push("a")
     fleet.redis.hset(fleet.keys.rates, "q", fleet.now_us() + 3600 * SECOND_US)
@@ -294,14 +294,14 @@ def test_a_rate_limit_outlives_neither_a_clock_that_went_back_nor_a_slower_rate(
     assert 0 < reply.wait_us <= 2 * SECOND_US
 
 
-def test_a_count_below_zero_opens_no_cap(fleet: Fleet) -> None:
+def test_a_negative_running_count_does_not_raise_the_cap(fleet: Fleet) -> None:
     capped = tiers([QueueShare("q", cap=1)])
     fleet.push("a", "b")
     fleet.redis.hset(fleet.keys.counts, "running:q", -5)
     assert len(fleet.turn(fleet.register(), capped, limit=5).claims) == 1
 
 
-def test_a_lower_tier_is_served_while_the_higher_is_paused_or_at_its_cap(fleet: Fleet) -> None:
+def test_a_lower_tier_is_served_while_the_higher_is_closed(fleet: Fleet) -> None:
     serving = tiers([QueueShare("high", cap=1)], [QueueShare("low")])
     fleet.push("h1", "h2", queue="high")
     fleet.push("l1", queue="low")
@@ -323,7 +323,7 @@ def test_a_claim_that_leaves_entries_rings_for_the_next_worker(fleet: Fleet) -> 
     assert fleet.bell() == 0
 
 
-def test_a_swallowed_token_is_passed_on_when_another_queue_was_served(fleet: Fleet) -> None:
+def test_a_token_is_passed_on_if_another_queue_was_served(fleet: Fleet) -> None:
     serving = tiers([QueueShare("high")], [QueueShare("low")])
     fleet.push("l1", queue="low")
     fleet.push("h1", queue="high")
@@ -332,7 +332,7 @@ def test_a_swallowed_token_is_passed_on_when_another_queue_was_served(fleet: Fle
     assert fleet.bell("low") == 1
 
 
-def test_a_token_swallowed_by_a_worker_that_is_told_again_is_passed_on(fleet: Fleet) -> None:
+def test_a_token_is_passed_on_with_a_repeated_reply(fleet: Fleet) -> None:
     fleet.push("a", "b")
     owner = fleet.register()
     fleet.turn(owner, Q)
@@ -341,14 +341,14 @@ def test_a_token_swallowed_by_a_worker_that_is_told_again_is_passed_on(fleet: Fl
     assert fleet.bell() == 1
 
 
-def test_a_token_swallowed_by_a_lost_worker_is_passed_on(fleet: Fleet) -> None:
+def test_a_token_taken_by_a_lost_worker_is_passed_on(fleet: Fleet) -> None:
     fleet.push("a")
     fleet.silence()
     assert fleet.turn("node:1:999", Q, tokens=["q"]).status is TurnStatus.LOST
     assert fleet.bell() == 1
 
 
-def test_the_turn_a_worker_left_behind_a_doorbell_rings_for_all_its_queues_once_it_is_reaped(fleet: Fleet) -> None:
+def test_a_turn_of_a_reaped_worker_rings_its_nonempty_queues(fleet: Fleet) -> None:
     serving = one_tier("x", "y", "empty")
     fleet.push("a", queue="x")
     fleet.push("b", queue="y")
@@ -358,7 +358,7 @@ def test_the_turn_a_worker_left_behind_a_doorbell_rings_for_all_its_queues_once_
     assert [fleet.bell(queue) for queue in ("x", "y", "empty")] == [1, 1, 0]
 
 
-def test_counts_of_another_type_stop_a_turn_for_capped_queues_before_it_settles_anything(fleet: Fleet) -> None:
+def test_a_counts_key_of_another_type_refuses_a_capped_turn(fleet: Fleet) -> None:
     capped = tiers([QueueShare("q", cap=2)])
     fleet.push("a", "b")
     owner = fleet.register()
@@ -370,7 +370,7 @@ def test_counts_of_another_type_stop_a_turn_for_capped_queues_before_it_settles_
     assert fleet.snapshot() == before
 
 
-def test_a_queue_whose_limit_is_named_is_claimed_up_to_it_and_others_up_to_the_turns_own(fleet: Fleet) -> None:
+def test_limits_of_queues_override_the_limit_of_the_turn(fleet: Fleet) -> None:
     fleet.push("a", "b", "c", queue="5")
     fleet.push("d", "e", "f", queue="7")
     owner = fleet.register()
@@ -382,7 +382,7 @@ def test_a_queue_whose_limit_is_named_is_claimed_up_to_it_and_others_up_to_the_t
     assert [[claim.entry.id for claim in each] for each in claims] == [["a", "b"], ["d"]]
 
 
-def test_a_worker_whose_claims_were_all_answered_claims_more_without_naming_them(fleet: Fleet) -> None:
+def test_a_worker_can_claim_more_without_naming_held_tasks(fleet: Fleet) -> None:
     fleet.push("a", "b", "c")
     owner = fleet.register()
     done, *_ = fleet.turn(owner, Q, limit=2).claims
@@ -392,7 +392,7 @@ def test_a_worker_whose_claims_were_all_answered_claims_more_without_naming_them
     assert fleet.inflight(owner) == ["b", "c"]
 
 
-def test_a_turn_that_comes_later_than_it_may_claim_settles_and_is_to_be_made_again(fleet: Fleet) -> None:
+def test_a_late_turn_settles_but_claims_nothing(fleet: Fleet) -> None:
     fleet.push("done", "running", "next")
     owner = fleet.register()
     first = fleet.turn(owner, Q, limit=2)
@@ -406,7 +406,7 @@ def test_a_turn_that_comes_later_than_it_may_claim_settles_and_is_to_be_made_aga
 
 @pytest.mark.parametrize(("waiting", "status"), [(9, TurnStatus.BACKLOGGED), (8, TurnStatus.OK)])
 @pytest.mark.parametrize("due", ["", "0"])
-def test_there_is_plenty_where_four_entries_are_left_for_each_owner(
+def test_four_entries_left_for_each_owner_are_a_backlog(
     fleet: Fleet, waiting: int, status: TurnStatus, due: str
 ) -> None:
     fleet.push(*map(str, range(waiting)), due=due)
@@ -426,14 +426,12 @@ def test_there_is_plenty_where_four_entries_are_left_for_each_owner(
         (tiers([QueueShare("q"), QueueShare("p", condition="shut")]), TurnStatus.OK),
     ],
 )
-def test_there_is_plenty_only_where_nothing_ranks_above_and_nothing_beside_is_bounded(
-    fleet: Fleet, serving: Packed, status: TurnStatus
-) -> None:
+def test_a_backlog_is_reported_only_in_an_unbounded_top_tier(fleet: Fleet, serving: Packed, status: TurnStatus) -> None:
     fleet.push(*map(str, range(30)))
     assert fleet.turn(fleet.register(), serving).status is status
 
 
-def test_there_is_never_plenty_for_several_picks_nor_beside_what_has_to_run_alone(fleet: Fleet) -> None:
+def test_no_backlog_is_reported_for_several_picks_or_a_quarantine(fleet: Fleet) -> None:
     crasher = fleet.register()
     fleet.push(*map(str, range(30)))
     fleet.claim(crasher, Q)
@@ -450,7 +448,7 @@ def test_a_token_for_an_empty_queue_is_not_passed_on(fleet: Fleet) -> None:
     assert fleet.bell() == 0
 
 
-def test_nobody_rings_for_a_queue_that_is_paused_or_has_no_room(fleet: Fleet) -> None:
+def test_a_paused_or_full_queue_is_not_rung(fleet: Fleet) -> None:
     capped = tiers([QueueShare("q", cap=1), QueueShare("p")])
     fleet.push("a", "b")
     fleet.push("c", queue="p")
@@ -463,14 +461,14 @@ def test_nobody_rings_for_a_queue_that_is_paused_or_has_no_room(fleet: Fleet) ->
     assert (fleet.bell("q"), fleet.bell("p")) == (0, 0)
 
 
-def test_a_release_rings(fleet: Fleet) -> None:
+def test_a_release_rings_its_queue(fleet: Fleet) -> None:
     owner, claim = fleet.claimed("a")
     fleet.silence()
     fleet.turn(owner, Q, (claim, Release()), limit=0)
     assert fleet.bell() == 1
 
 
-def test_a_bell_of_another_type_stops_no_transition(fleet: Fleet) -> None:
+def test_a_doorbell_of_another_type_stops_no_transition(fleet: Fleet) -> None:
     fleet.push("a", "b")
     fleet.silence()
     fleet.redis.set(fleet.keys.doorbell("q"), "text")
@@ -490,7 +488,7 @@ def test_a_lane_of_another_type_stops_its_own_queue_only(fleet: Fleet) -> None:
     assert fleet.turn(owner, serving, (claim, Done())).stale == ()
 
 
-def test_an_overwritten_count_stops_nothing(fleet: Fleet) -> None:
+def test_an_overwritten_count_stops_no_turn(fleet: Fleet) -> None:
     fleet.push("a")
     fleet.redis.hset(fleet.keys.counts, "running:q", "many")
     fleet.redis.hset(fleet.keys.totals, "done", "lots")
@@ -502,14 +500,14 @@ def test_an_overwritten_count_stops_nothing(fleet: Fleet) -> None:
 
 
 @pytest.mark.parametrize("share", [QueueShare("q", cap=4), QueueShare("q", interval_us=1, burst=50)])
-def test_a_queue_whose_starts_are_bounded_is_claimed_one_at_a_time(fleet: Fleet, share: QueueShare) -> None:
+def test_a_bounded_queue_is_claimed_one_task_at_a_time(fleet: Fleet, share: QueueShare) -> None:
     fleet.push("a", "b", "c")
     owner, limits = fleet.register(), pack_limits({"q": 3})
     reply = fleet.run(fleet.store.turn(owner, tiers([share]), Turn(1, limits=limits)))
     assert [claim.entry.id for claim in reply.claims] == ["a"]
 
 
-def test_a_turn_that_tells_and_finds_nothing_asks_little_of_the_server(fleet: Fleet) -> None:
+def test_an_idle_turn_needs_few_commands(fleet: Fleet) -> None:
     owner = fleet.register()
     queues, costs = one_tier("a", "b", "c"), []
     for _ in range(2):  # one may load the script

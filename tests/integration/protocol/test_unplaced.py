@@ -47,13 +47,13 @@ def every_place(fleet: Fleet) -> None:
     fleet.run(fleet.store.cancel("cancelled"))
 
 
-def test_a_task_in_any_place_is_not_named(fleet: Fleet) -> None:
+def test_a_walk_does_not_report_placed_tasks(fleet: Fleet) -> None:
     every_place(fleet)
     assert walk(fleet) == []
 
 
 @pytest.mark.parametrize("make_seen", [lambda _: set(), BloomFilter])
-def test_a_task_whose_entry_somebody_popped_is_named_and_runs_once_when_put_back(fleet: Fleet, make_seen: Any) -> None:
+def test_a_task_whose_entry_was_popped_is_found_and_restored(fleet: Fleet, make_seen: Any) -> None:
     fleet.run(fleet.store.pause("q"))
     fleet.push("a", "b", "c")
     fleet.redis.lpop(fleet.keys.ready_lane("q"))
@@ -69,7 +69,7 @@ def test_a_task_whose_entry_somebody_popped_is_named_and_runs_once_when_put_back
     assert fleet.run(fleet.store.audit()).live == 0
 
 
-def test_a_whole_lane_that_was_deleted_is_named_in_portions(fleet: Fleet) -> None:
+def test_tasks_of_a_deleted_lane_are_found_and_restored(fleet: Fleet) -> None:
     ids = [f"t{n:05}" for n in range(3 * BATCH)]
     for start in range(0, len(ids), BATCH):
         fleet.push(*ids[start : start + BATCH])
@@ -82,14 +82,14 @@ def test_a_whole_lane_that_was_deleted_is_named_in_portions(fleet: Fleet) -> Non
     assert sorted(run_all(fleet)) == ids
 
 
-def test_lanes_of_thousands_are_read_whole_and_nothing_in_them_is_named(fleet: Fleet) -> None:
+def test_a_walk_reports_no_task_of_long_lanes(fleet: Fleet) -> None:
     for start in range(4):
         fleet.push(*(f"{start}-{n}" for n in range(BATCH)))
     fleet.push(*(f"p-{n}" for n in range(3)), queue="p")
     assert walk(fleet, BloomFilter) == []
 
 
-def test_a_task_taken_out_of_the_delayed_set_is_named_and_keeps_its_counters(fleet: Fleet) -> None:
+def test_a_task_removed_from_the_delayed_set_keeps_its_counters(fleet: Fleet) -> None:
     owner, claim = fleet.claimed("a")
     fleet.turn(owner, Q, (claim, RetryOutcome(60_000_000)), limit=0)
     fleet.redis.zrem(fleet.keys.delayed, "a")
@@ -99,7 +99,7 @@ def test_a_task_taken_out_of_the_delayed_set_is_named_and_keeps_its_counters(fle
     assert fleet.turn(owner, Q).claims[0].entry.failures == 1
 
 
-def test_a_cancelled_task_whose_entry_is_gone_is_ended(fleet: Fleet) -> None:
+def test_a_cancelled_task_without_an_entry_is_ended(fleet: Fleet) -> None:
     fleet.push("a")
     fleet.run(fleet.store.cancel("a"))
     fleet.redis.delete(fleet.keys.ready_lane("q"))
@@ -109,7 +109,7 @@ def test_a_cancelled_task_whose_entry_is_gone_is_ended(fleet: Fleet) -> None:
     assert (audit.cancelled, audit.live, audit.missing) == (1, 0, 0)
 
 
-def test_a_cancelled_task_of_a_later_life_leaves_nothing_behind(fleet: Fleet) -> None:
+def test_a_cancelled_later_incarnation_leaves_no_keys(fleet: Fleet) -> None:
     fleet.push("a")
     fleet.run(fleet.store.cancel("a"))
     fleet.push("a")
@@ -125,7 +125,7 @@ def test_a_cancelled_task_of_a_later_life_leaves_nothing_behind(fleet: Fleet) ->
     assert (fleet.redis.exists(fleet.keys.former), fleet.run(fleet.store.audit()).missing) == (0, 0)
 
 
-def test_a_task_whose_queue_nothing_tells_is_set_aside_with_that_reason(fleet: Fleet) -> None:
+def test_an_unplaced_task_with_an_unknown_queue_becomes_dead(fleet: Fleet) -> None:
     fleet.redis.rpush(fleet.keys.ready_lane("q"), '["work",[]]')
     owner = fleet.register()
     (task_id,) = fleet.claim(owner, Q)
@@ -137,21 +137,21 @@ def test_a_task_whose_queue_nothing_tells_is_set_aside_with_that_reason(fleet: F
     assert (walk(fleet), fleet.run(fleet.store.audit()).missing) == ([], 0)
 
 
-def test_a_lane_of_another_type_sets_what_belongs_there_aside(fleet: Fleet) -> None:
+def test_an_unplaced_task_with_an_unusable_lane_becomes_dead(fleet: Fleet) -> None:
     fleet.push("a")
     fleet.redis.set(fleet.keys.ready_lane("q"), "no list")
     assert walk(fleet) == ["a"]
     assert restore(fleet, "a") == [RestoreStatus.DEAD]
 
 
-def test_what_stands_somewhere_or_has_ended_is_not_put_back(fleet: Fleet) -> None:
+def test_placed_and_ended_tasks_are_not_restored(fleet: Fleet) -> None:
     every_place(fleet)
     before = fleet.snapshot()
     assert set(restore(fleet, "runs", "buried", "delayed", "ghost")) == {RestoreStatus.PLACED}
     assert fleet.snapshot() == before
 
 
-def test_a_task_put_back_twice_or_wrongly_runs_once(fleet: Fleet) -> None:
+def test_a_task_restored_twice_or_by_mistake_runs_once(fleet: Fleet) -> None:
     fleet.push("a", "b", "a2")
     lose_entry(fleet, "a")
     assert restore(fleet, "a", "a") == [RestoreStatus.RESTORED, RestoreStatus.PLACED]
@@ -166,7 +166,7 @@ def test_a_task_put_back_twice_or_wrongly_runs_once(fleet: Fleet) -> None:
     assert fleet.run(fleet.store.dead_page(0, 1)).total == 0
 
 
-def test_a_task_that_was_put_back_is_cancelled_retried_and_unique_as_any_other(fleet: Fleet) -> None:
+def test_a_restored_task_can_be_cancelled_retried_and_unique(fleet: Fleet) -> None:
     fleet.enqueue(NewTask("a", "q", body_of("a"), unique_key="k"))
     fleet.push("b")
     fleet.redis.delete(fleet.keys.ready_lane("q"))
@@ -182,7 +182,7 @@ def test_a_task_that_was_put_back_is_cancelled_retried_and_unique_as_any_other(f
     assert not fleet.redis.exists(fleet.keys.former)
 
 
-def test_a_task_that_moves_behind_the_walk_is_not_named(fleet: Fleet) -> None:
+def test_a_task_that_moves_during_a_walk_is_not_reported(fleet: Fleet) -> None:
     """Claimed, retried and given back between any two steps of it, and others arrive."""
     fleet.push(*(f"t{n}" for n in range(20)))
     steps: list[str] = []
@@ -203,7 +203,7 @@ def test_a_task_that_moves_behind_the_walk_is_not_named(fleet: Fleet) -> None:
 
 
 @pytest.mark.parametrize("given_back", [False, True])
-def test_what_stays_in_a_lane_is_seen_though_its_head_moves_while_it_is_read(fleet: Fleet, given_back: bool) -> None:
+def test_a_walk_sees_all_entries_of_a_lane_that_moves(fleet: Fleet, given_back: bool) -> None:
     fleet.push(*(f"t{n}" for n in range(BATCH)))
     fleet.push(*(f"t{n}" for n in range(BATCH, 2 * BATCH)))
     owner = fleet.register()
@@ -216,7 +216,7 @@ def test_what_stays_in_a_lane_is_seen_though_its_head_moves_while_it_is_read(fle
     assert {f"t{n}".encode() for n in range(100, 2 * BATCH)} <= {*first.ids, *second.ids}
 
 
-def test_the_shell_of_a_former_life_does_not_stand_for_the_task_that_lives(fleet: Fleet) -> None:
+def test_a_tombstone_does_not_hide_an_unplaced_task(fleet: Fleet) -> None:
     fleet.push("a")
     fleet.run(fleet.store.cancel("a"))
     fleet.push("a", queue="p")
@@ -228,7 +228,7 @@ def test_the_shell_of_a_former_life_does_not_stand_for_the_task_that_lives(fleet
     assert not fleet.redis.exists(fleet.keys.former)
 
 
-def test_a_body_under_a_name_that_is_none_is_named_and_set_aside(fleet: Fleet) -> None:
+def test_a_body_with_an_invalid_id_becomes_dead(fleet: Fleet) -> None:
     fleet.redis.hset(fleet.keys.tasks, "not a name", body_of("a"))
     assert walk(fleet) == ["not a name"]
     assert restore(fleet, "not a name") == [RestoreStatus.DEAD]
