@@ -46,7 +46,7 @@ def test_following_the_page_works(page: Path, story: Story) -> None:
     if not any("--embedded" in block.text for block in told):
         story.serve()
     for block in told:
-        story.tell(block)
+        story.follow(block)
     assert story.fleet is None, "the page leaves a fleet running"
 
 
@@ -75,7 +75,7 @@ def test_readme_task_is_done_with_its_run_time(story: Story) -> None:
     begin = next(place for place, block in enumerate(told) if block.argument == "tasks.py")
     end = next(place for place, block in enumerate(told) if place > begin and "python produce.py" in block.text)
     for block in told[begin:end]:
-        story.tell(block)
+        story.follow(block)
     (story.folder / "ask.py").write_text(_ASK_UNTIL_DONE)
     task_id, state, run_seconds = story.run("python ask.py").splitlines()[-1].split()
     assert (state, float(run_seconds) > 0) == ("done", True)

@@ -56,7 +56,7 @@ def test_waiting_items_of_a_source_are_in_status_and_metrics(fleet: RunningFleet
     later = time.time() + 3600
     redis_client.zadd(f"delayed:{fleet.namespace}", {json.dumps(["id", "default", "note", ["later"]]): later})
     until(lambda: fleet.metrics().total("rota_adopt_waiting_items") == 1, "the gauge")
-    listed, scheduled = fleet.asked("status")["adopts"]
+    listed, scheduled = fleet.rota_json("status")["adopts"]
     assert (listed["key"], listed["queue"], listed["waiting"]) == (list_of(fleet.namespace), "default", 0)
     assert (scheduled["type"], scheduled["waiting"]) == ("sorted set", 1)
     assert scheduled["next_due_at"] == pytest.approx(later)

@@ -252,7 +252,7 @@ def test_a_pushed_item_that_cannot_run_is_dead_with_its_reason(
         redis_client.rpush(keys.ready_lane(queue), *items)
     until(lambda: fleet.metrics().total("rota_queue_dead_tasks") == len(items), "all of them dead")
     # An empty item is kept as a space: an empty body says that a task was cancelled.
-    dead = {each["body"].strip(" "): each["death"] for each in fleet.asked("dead", "ls")}
+    dead = {each["body"].strip(" "): each["death"] for each in fleet.rota_json("dead", "ls")}
     for item, (reason, error) in items.items():
         assert dead[item]["reason"] == reason, item
         assert error in dead[item]["error"]

@@ -62,7 +62,7 @@ def test_a_cancelled_task_may_still_return_and_frees_its_key(fleet: RunningFleet
         handle.cancel()
         fleet.wait_for("cancelled", label=how)
         _until_ended(handle)
-    audit = fleet.asked("audit")
+    audit = fleet.rota_json("audit")
     assert (audit["cancelled"], audit["done"], audit["live"]) == (3, 1, 0)
     assert all(len(fleet.journal("start", label=how)) == 1 for how in handles)
 
@@ -85,7 +85,7 @@ def test_a_task_that_ignores_its_cancellation_is_killed(fleet: RunningFleet) -> 
     assert fleet.metrics().total("rota_process_restarts_total", role="worker", reason="cancelled") == 1
     assert len(fleet.journal("start", label="stubborn")) == 1
     assert len(fleet.log("task.cancel_told")) == 1
-    audit = fleet.asked("audit")
+    audit = fleet.rota_json("audit")
     assert (audit["cancelled"], audit["live"], audit["missing"]) == (1, 0, 0)
 
 

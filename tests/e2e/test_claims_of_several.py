@@ -93,7 +93,7 @@ def test_tasks_finished_before_a_long_one_are_settled_while_it_runs(fleets: Flee
         long_one: Call[None] = Call("hold", [label], queue="default")
         fleet.client.enqueue_many([*_notes(f"before {label}", BEFORE), long_one])
         [held] = fleet.wait_for("start", label=label)
-        seconds.append(seconds_until(lambda: fleet.asked("audit")["live"] == 1, "the end of all but the long one"))
+        seconds.append(seconds_until(lambda: fleet.rota_json("audit")["live"] == 1, "the end of all but the long one"))
         in_one_claim += held.at - max(line.at for line in fleet.journal("end")) < CLAIM_SECONDS
         fleet.release(label)
         fleet.wait_for("end", label=label)

@@ -6,7 +6,7 @@ from typing import Final
 
 import pytest
 
-from support.dashboards import PanelQuery, all_queries, ask
+from support.dashboards import PanelQuery, all_queries, run_query
 from support.eventful import beside
 from support.waiting import until
 from troubles.bench import Bench
@@ -35,8 +35,8 @@ def bench(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Bench]:
 @pytest.mark.parametrize("query", [pytest.param(query, id=f"{query.board}: {query.panel}") for query in QUERIES])
 def test_every_panel_has_data_from_a_running_fleet(bench: Bench, query: PanelQuery) -> None:
     if query.panel not in EMPTY and not any(query.legend.startswith(legend) for legend in EMPTY):
-        until(lambda: ask(bench.prometheus, query).result, query.expr, DEADLINE_SECONDS)
-    assert ask(bench.prometheus, query).warnings == []
+        until(lambda: run_query(bench.prometheus, query).result, query.expr, DEADLINE_SECONDS)
+    assert run_query(bench.prometheus, query).warnings == []
 
 
 def test_the_means_by_cause_add_up_to_the_mean_lag(bench: Bench) -> None:

@@ -116,14 +116,14 @@ def test_a_group_is_shown_while_it_runs(fleet: RunningFleet) -> None:
     held: Call[None] = Call("hold", ["shown"], queue="default")
     handle = fleet.client.enqueue(rota.group([held, *notes("quick", 3)], then=after("shown"), id="shown"))
     until(lambda: handle.status().left == 1, "the end of the others")
-    shown = fleet.asked("group", "show", "shown")
+    shown = fleet.rota_json("group", "show", "shown")
     assert (shown["state"], shown["total"], shown["left"], shown["done"]) == ("closed", 4, 1, 3)
-    assert [row["id"] for row in fleet.asked("group", "ls")] == ["shown"]
+    assert [row["id"] for row in fleet.rota_json("group", "ls")] == ["shown"]
     until(lambda: fleet.metrics().total("rota_groups_open") == 1, "a scrape that shows it")
     [row] = until(lambda: json.loads(fleet.get("/status.json")[1])["groups"], "the status that shows it")
     assert (row["id"], row["left"], row["then"]) == ("shown", 1, shown["then"])
     ended = fleet.metrics().total("rota_groups_ended_total", outcome="then")
     fleet.release("shown")
     until(lambda: fleet.metrics().total("rota_groups_ended_total", outcome="then") == ended + 1, "that it is counted")
-    assert fleet.asked("group", "show", "shown")["followed_by"] == shown["then"]
+    assert fleet.rota_json("group", "show", "shown")["followed_by"] == shown["then"]
     assert fleet.metrics().total("rota_groups_open") == 0

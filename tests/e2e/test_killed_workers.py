@@ -55,7 +55,7 @@ def test_a_task_that_kills_its_worker_three_times_is_dead(fleets: Fleets) -> Non
     task_id = fleet.client.enqueue("kill_worker", queue="default").id
     until(lambda: fleet.client.status(task_id).state == "dead", "its death")
     assert len(fleet.journal("start", id=task_id)) == 3
-    [dead] = fleet.asked("dead", "ls")
+    [dead] = fleet.rota_json("dead", "ls")
     assert (dead["id"], dead["task"]) == (task_id, "kill_worker")
     assert dead["death"]["reason"] == "crashed"
     assert "SIGKILL" in dead["death"]["error"]

@@ -58,7 +58,7 @@ def test_a_running_task_shows_its_start_node_pid_and_age(fleet: RunningFleet) ->
     handle = fleet.client.enqueue("advance", args=["runs", "x"], queue="default")
     fleet.wait_for("start", label="runs")
     [(row, task)] = [(row, task) for row, task in fleet.running() if task["task"]["id"] == handle.id]
-    shown = fleet.asked("task", "show", handle.id)
+    shown = fleet.rota_json("task", "show", handle.id)
     assert (shown["state"], shown["pid"], shown["node"]) == ("running", row["pid"], fleet.status()["node"])
     assert shown["running_seconds"] >= task["task_age_seconds"]
     assert shown["timeline"][-1]["what"] == "attempt 1 started"
@@ -76,7 +76,7 @@ def test_a_running_task_shows_its_start_node_pid_and_age(fleet: RunningFleet) ->
 
     fleet.release("runs")
     until(lambda: handle.status().state == "done", "its end")
-    assert "running_seconds" not in fleet.asked("task", "show", handle.id)
+    assert "running_seconds" not in fleet.rota_json("task", "show", handle.id)
 
 
 def test_task_show_lists_all_attempts_of_a_task_that_succeeded(fleet: RunningFleet) -> None:
@@ -90,7 +90,7 @@ def test_task_show_lists_all_attempts_of_a_task_that_succeeded(fleet: RunningFle
     assert (shown.returncode, "\x1b" in shown.stdout) == (0, False)
     words = ["attempt 1 failed", "attempt 2 failed", "attempt 3 crashed", "attempt 4 started", "done"]
     moments = [
-        moment["what"] for moment in fleet.asked("task", "show", handle.id)["timeline"] if moment["what"] in words
+        moment["what"] for moment in fleet.rota_json("task", "show", handle.id)["timeline"] if moment["what"] in words
     ]
     assert moments == words
 
@@ -102,9 +102,9 @@ def test_a_dead_task_shows_its_attempts_and_revive_clears_them(fleet: RunningFle
     assert [each.reason for each in status.attempts] == ["failed", "failed", "failed", "retries"]
     assert status.death is not None
     assert "ValueError: fourth" in status.death["error"]
-    timeline = fleet.asked("task", "show", handle.id)["timeline"]
+    timeline = fleet.rota_json("task", "show", handle.id)["timeline"]
     assert [moment["what"] for moment in timeline][-2:] == ["attempt 4 started", "dead"]
-    [listed] = [each for each in fleet.asked("dead", "ls") if each["id"] == handle.id]
+    [listed] = [each for each in fleet.rota_json("dead", "ls") if each["id"] == handle.id]
     assert listed["death"] == status.death
     fleet.rota("queue", "pause", "default")
     assert fleet.client.revive(handle.id)
@@ -118,10 +118,10 @@ def test_tasks_of_a_paused_queue_are_listed_by_state(fleet: RunningFleet) -> Non
     fleet.rota("queue", "pause", "default")
     waiting = [fleet.client.enqueue("note", args=["listed"], queue="default").id for _ in range(3)]
     late = fleet.client.enqueue("note", args=["listed"], queue="default", delay=600).id
-    assert [row["id"] for row in fleet.asked("task", "ls", "default")] == waiting
-    assert [row["id"] for row in fleet.asked("task", "ls", "--limit", "2", "--task", "note")] == waiting[:2]
-    assert [row["id"] for row in fleet.asked("task", "ls", "--state", "scheduled")] == [late]
-    [running] = fleet.asked("task", "ls", "--state", "running")
+    assert [row["id"] for row in fleet.rota_json("task", "ls", "default")] == waiting
+    assert [row["id"] for row in fleet.rota_json("task", "ls", "--limit", "2", "--task", "note")] == waiting[:2]
+    assert [row["id"] for row in fleet.rota_json("task", "ls", "--state", "scheduled")] == [late]
+    [running] = fleet.rota_json("task", "ls", "--state", "running")
     assert (running["name"], running["state"]) == ("hold", "running")
     assert fleet.rota("task", "ls", "--state", "dead").returncode == 0
     fleet.release("held")

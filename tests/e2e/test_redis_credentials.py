@@ -68,12 +68,12 @@ def run_chain(fleet: RunningFleet) -> None:
     """Run tasks that enqueue the next one, in workers of both kinds."""
     for name, queue in (("follow", "default"), ("follow_together", "many")):
         fleet.client.enqueue(name, args=[2], queue=queue, delay=0.05)
-    until(lambda: fleet.asked("audit")["live"] == 0, "the end of every task")
+    until(lambda: fleet.rota_json("audit")["live"] == 0, "the end of every task")
 
 
 def test_a_changed_password_is_fetched_and_no_process_restarts(vault: Vault, fleet: RunningFleet) -> None:
     fleet.start()
-    assert vault.asked_in() == 1  # for all processes
+    assert vault.logins_in_folder() == 1  # for all processes
     run_chain(fleet)
     before, pids = vault.names(), {process.pid for process in fleet.processes()}
     assert len(before) == 10

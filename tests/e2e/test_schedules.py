@@ -93,7 +93,7 @@ def test_a_reload_changes_schedules_of_the_file_and_no_others(fleets: Fleets) ->
 def check_sources(fleet: RunningFleet) -> None:
     sources = {"tick": "code", "filed": "file", "put": "client"}
     assert {each.name: each.source for each in fleet.client.schedules.list()} == sources
-    assert {row["name"]: row["source"] for row in fleet.asked("status")["schedules"]} == sources
+    assert {row["name"]: row["source"] for row in fleet.rota_json("status")["schedules"]} == sources
     rows = json.loads(fleet.get("/status.json")[1])["schedules"]
     assert {row["name"]: row["state"] for row in rows} == dict.fromkeys(sources, "waiting")
     with pytest.raises(rota.ScheduleDeclared):

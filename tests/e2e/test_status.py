@@ -79,7 +79,7 @@ def test_the_status_shows_running_tasks_events_and_other_nodes(
     nodes: tuple[RunningFleet, RunningFleet],
 ) -> None:
     first, second = nodes
-    assert second.ask("quiet")["ok"]  # so that the first one runs all of it
+    assert second.request("quiet")["ok"]  # so that the first one runs all of it
     for number in range(TASKS):
         first.client.enqueue("note", args=[str(number)], queue=("mail", "default", "t:1")[number % 3])
     first.wait_for("end", TASKS)
@@ -158,7 +158,7 @@ def test_the_page_omits_nodes_that_left_and_survives_a_hanging_master(
     second.term()
     assert second.exit_code() == 0
     until_status(first, lambda found: len(found["nodes"]) == 1, "the other one is gone")
-    first.ask("scale", workers=3)
+    first.request("scale", workers=3)
     seen = until_status(first, lambda found: event(found, "fleet.scaled"), "it is scaled")
     address = f"http://{first.target()}/status.json"
     os.kill(first.pid, signal.SIGSTOP)

@@ -49,7 +49,7 @@ def connection(server: Server) -> Iterator[redis.Redis]:
 def until_forgotten(fleet: RunningFleet, connection: redis.Redis) -> None:
     queues = Keys(fleet.namespace).queues
     until(lambda: connection.scard(queues) == NAMED, "that every tenant is forgotten", FORGOTTEN_SECONDS)
-    assert fleet.asked("queue", "ls", "tenant-*") == []
+    assert fleet.rota_json("queue", "ls", "tenant-*") == []
 
 
 def test_small_tenants_take_turns_with_a_very_large_one(fleet: RunningFleet) -> None:
@@ -61,7 +61,7 @@ def test_small_tenants_take_turns_with_a_very_large_one(fleet: RunningFleet) -> 
 
     assert Counter(served) == dict.fromkeys(ROUND, SMALL)
     assert all(sorted(served[at : at + 3]) == sorted(ROUND) for at in range(0, 3 * SMALL, 3))
-    rows = {row["queue"]: row for row in fleet.asked("queue", "ls")}
+    rows = {row["queue"]: row for row in fleet.rota_json("queue", "ls")}
     assert rows["tenant-large"]["ready"] > LARGE / 2
     fleet.rota("queue", "purge", "tenant-large", "--yes")
 
@@ -132,9 +132,9 @@ def test_nothing_is_left_of_ten_thousand_finished_tenants(fleet: RunningFleet, c
 def test_a_pattern_added_by_a_reload_serves_waiting_tasks(fleet: RunningFleet) -> None:
     with pytest.warns(UnservedQueue, match="extra-1"):
         fleet.client.enqueue("note", args=["early"], queue="extra-1")
-    [row] = fleet.asked("queue", "ls", "extra-*")
+    [row] = fleet.rota_json("queue", "ls", "extra-*")
     assert (row["ready"], row["served"]) == (1, False), "nobody knows of it"
     fleet.edit(tiers=[["gate"], ["tenant-*", "extra-*"], ["default"]])
     fleet.signal(signal.SIGHUP)
     fleet.wait_for("end", label="early")
-    until(lambda: fleet.asked("queue", "ls", "extra-1")[0]["served"], "that it is told as served")
+    until(lambda: fleet.rota_json("queue", "ls", "extra-1")[0]["served"], "that it is told as served")

@@ -247,7 +247,7 @@ def test_once_writes_plain_text_and_json_the_status(fleet: RunningFleet) -> None
     assert (text.returncode, "\x1b" in text.stdout) == (0, False), text.stderr
     for word in (fleet.namespace, "queue slow has been paused", "mail", "hold", "OBJECTIVE", "the fleet is ready"):
         assert word in text.stdout
-    assert fleet.asked("top").keys() == json.loads(fleet.get("/status.json")[1]).keys()
+    assert fleet.rota_json("top").keys() == json.loads(fleet.get("/status.json")[1]).keys()
     elsewhere = fleet.rota("top", "--once", "--url", node_at(fleet.target()).url, "--config", "none.toml")
     assert fleet.namespace in elsewhere.stdout
 

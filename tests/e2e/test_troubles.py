@@ -11,7 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from support.dashboards import ask
+from support.dashboards import run_query
 from support.trouble_panels import SHOWN
 from support.waiting import until
 from troubles.answers import ANSWERS
@@ -49,8 +49,8 @@ def test_the_right_alert_fires_first_and_no_wrong_alert_fires(bench: Bench, name
 def test_the_panel_for_the_trouble_shows_it(bench: Bench, name: str) -> None:
     shown = SHOWN[name]
     until(
-        lambda: any(shown.is_in(ask(bench.prometheus, query, name)) for query in shown.queries()),
-        lambda: [ask(bench.prometheus, query, name) for query in shown.queries()],
+        lambda: any(shown.is_in(run_query(bench.prometheus, query, name)) for query in shown.queries()),
+        lambda: [run_query(bench.prometheus, query, name) for query in shown.queries()],
         DEADLINE_SECONDS,
         pause_seconds=1,
     )

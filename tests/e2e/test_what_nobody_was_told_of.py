@@ -40,7 +40,7 @@ def item(task_id: str, label: str, queue: str = "default", **fifth: object) -> s
 
 
 def row_of(fleet: RunningFleet, queue: str) -> dict[str, object]:
-    return next((row for row in fleet.asked("queue", "ls") if row["queue"] == queue), {})
+    return next((row for row in fleet.rota_json("queue", "ls") if row["queue"] == queue), {})
 
 
 def is_tracking(server: "redis.Redis") -> bool:
@@ -120,10 +120,10 @@ def test_a_bare_scheduled_item_is_soon_known_by_its_id(
         task_id = str(uuid.uuid4())
         scheduled_at = time.monotonic()
         redis_client.zadd(Keys(fleet.namespace).delayed, {item(task_id, "bare"): time.time() + 600})
-        assert sum(row["scheduled"] for row in fleet.asked("queue", "ls")) == 1
+        assert sum(row["scheduled"] for row in fleet.rota_json("queue", "ls")) == 1
         until(lambda: fleet.client.status(task_id).state == "scheduled", "it is known by its id")  # noqa: B023 - called here
         waits.append(time.monotonic() - scheduled_at)
-        assert fleet.asked("task", "show", task_id)["name"] == "note"
+        assert fleet.rota_json("task", "show", task_id)["name"] == "note"
         assert row_of(fleet, "default")["scheduled"] == 1
         assert fleet.rota("task", "cancel", task_id).returncode == 0
     measured("seconds from a bare ZADD until it is known by its id, longest", max(waits))
@@ -138,8 +138,8 @@ def test_items_with_impossible_times_or_options_are_dead_with_the_reason(
     redis_client.zadd(keys.delayed, {item("far", "far"): milliseconds})
     redis_client.rpush(keys.ready_lane("default"), item("odd", "odd", options={"retires": 3}))
     redis_client.rpush(keys.ready_lane("default"), item("own", "own", options={"retries": 3}, trace="mine"))
-    until(lambda: {each["id"] for each in fleet.asked("dead", "ls")} == {"far", "odd"}, "both dead")
-    dead = {each["id"]: each["death"] for each in fleet.asked("dead", "ls")}
+    until(lambda: {each["id"] for each in fleet.rota_json("dead", "ls")} == {"far", "odd"}, "both dead")
+    dead = {each["id"]: each["death"] for each in fleet.rota_json("dead", "ls")}
     assert dead["far"]["reason"] == "too_far_ahead"
     assert "milliseconds?" in dead["far"]["error"]
     assert dead["odd"]["reason"] == "options"

@@ -33,7 +33,7 @@ class Program:
         argv = [sys.executable, str(PROGRAM), url, namespace, QUEUE, str(LEASE_SECONDS)]
         self.process = subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
 
-    def reads(self) -> str:
+    def read_line(self) -> str:
         """Its next line."""
         assert self.process.stdout is not None
         return self.process.stdout.readline().strip()
@@ -77,9 +77,9 @@ def taken_over(heirs: list[rota.Consumer], fail: Callable[[], object]) -> tuple[
 
 def each_holds_one(fleet: RunningFleet, programs: list[Program]) -> dict[Program, str]:
     """Returns which task each of these programs, all there are, holds now."""
-    until(lambda: len(fleet.asked("status")["consumers"]) == len(programs), "all consumers have begun")
+    until(lambda: len(fleet.rota_json("status")["consumers"]) == len(programs), "all consumers have begun")
     fleet.client.enqueue_many(rota.Call("work", queue=QUEUE) for _ in programs)
-    return {each: each.reads().split(" ")[1] for each in programs}
+    return {each: each.read_line().split(" ")[1] for each in programs}
 
 
 def test_failed_consumers_lose_tasks_and_late_settles_change_nothing(
@@ -115,19 +115,19 @@ def test_failed_consumers_lose_tasks_and_late_settles_change_nothing(
     until(lambda: link.calls["attend"] > attended + 1, "it is connected again")
     for each in (stopped, cut_off):
         each.settle()
-        assert each.reads() == f"lost {held[each]}"
+        assert each.read_line() == f"lost {held[each]}"
     assert not redis_client.hget(keys.totals, "done")
     for task in found.values():
         task.done()
-    they_go_on(fleet, stopped, cut_off)
+    check_consumers_continue(fleet, stopped, cut_off)
     assert int(redis_client.hget(keys.totals, "done") or 0) == len(held) + 2
     assert fleet.books_balance()
 
 
-def they_go_on(fleet: RunningFleet, *programs: Program) -> None:
+def check_consumers_continue(fleet: RunningFleet, *programs: Program) -> None:
     """Each takes and ends a task more, under another name."""
     fleet.client.enqueue_many(rota.Call("work", queue=QUEUE) for _ in programs)
     for each in programs:
-        assert each.reads().startswith("held ")
+        assert each.read_line().startswith("held ")
         each.settle()
-        assert each.reads().startswith("done ")
+        assert each.read_line().startswith("done ")

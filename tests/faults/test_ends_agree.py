@@ -25,10 +25,10 @@ KILLS_BEFORE_THE_SERVERS = 8
 WAITING = 100  # threads, each for one task after another
 SECONDS = 240.0
 
-Told = tuple[str, object]  # the state, and what was returned or the line of the error
+ReportedEnd = tuple[str, object]  # the state, and what was returned or the line of the error
 
 
-def told_by_result(handle: Handle[Any]) -> Told:
+def end_by_result(handle: Handle[Any]) -> ReportedEnd:
     try:
         return "done", handle.result(SECONDS)
     except rota.TaskDead as dead:
@@ -67,13 +67,13 @@ def test_reported_ends_of_10000_tasks_are_correct_despite_kills(shaken: Shaken, 
     handles = fleet.client.enqueue_many(Call("judge", args=[number], queue="default") for number in range(TASKS))
     began = time.monotonic()
     with ThreadPoolExecutor(2 * WAITING) as threads, rota.Client(shaken.server.url, shaken.namespace) as other:
-        results = [threads.submit(told_by_result, handle) for handle in handles]
+        results = [threads.submit(end_by_result, handle) for handle in handles]
         ends = [threads.submit(other.wait, handle.id, SECONDS) for handle in handles]
         kill_all_the_while(shaken, fleet)
         told = [future.result() for future in results]
         waited = [future.result().state for future in ends]
     measured("seconds until all 10000 had ended", time.monotonic() - began)
-    expected: list[Told] = [("dead", f"{n} is odd") if n % 2 else ("done", 3 * n) for n in range(TASKS)]
+    expected: list[ReportedEnd] = [("dead", f"{n} is odd") if n % 2 else ("done", 3 * n) for n in range(TASKS)]
     assert told == expected
     assert waited == [state for state, _ in expected]
     assert [handle.status().state for handle in handles] == waited

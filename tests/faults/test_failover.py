@@ -132,17 +132,17 @@ def _grouped(client: rota.Client, label: str) -> rota.GroupHandle:
     spin: rota.Call[None] = rota.Call("spin", [label], queue="default")
     members: list[rota.Call[None] | rota.Chain] = [rota.chain(spin, spin), *[spin] * (MEMBERS - 1)]
     group = rota.group(members, then=after(label), id=label.replace(" ", "-"))
-    handle = until(lambda: _answered(lambda: client.enqueue(group)), "a server that takes a group")
+    handle = until(lambda: _unless_unavailable(lambda: client.enqueue(group)), "a server that takes a group")
     assert handle
     return handle
 
 
 def _ended(handle: rota.GroupHandle) -> rota.GroupStatus | None:
-    found = _answered(handle.status)
+    found = _unless_unavailable(handle.status)
     return found if found and found.state == "ended" else None
 
 
-def _answered(ask: Callable[[], T]) -> T | None:
+def _unless_unavailable(ask: Callable[[], T]) -> T | None:
     try:
         return ask()
     except (rota.Uncertain, rota.Unavailable):

@@ -20,17 +20,17 @@ class Logging:
         self.disk = SlowDisk(folder, binary)
         self.server = Server(self.disk.binary, folder, appendonly="yes", appendfsync="everysec").start()
 
-    def ask(self) -> "redis.Redis":
+    def connect(self) -> "redis.Redis":
         return redis.Redis.from_url(self.server.url)
 
-    def knows_waitaof(self) -> bool:
-        with self.ask() as asking:
+    def has_waitaof(self) -> bool:
+        with self.connect() as asking:
             return b"waitaof" in asking.command_list()
 
     def stall_in_a_sync(self) -> None:
         """Have a sync begin that does not end: from then on the server keeps what comes to itself, for 2 s."""
         self.disk.stall()
-        with self.ask() as asking:
+        with self.connect() as asking:
             until(lambda: asking.incr("written") and asking.info("persistence")["aof_pending_bio_fsync"], "a sync")
 
     def kill_and_start(self) -> None:
@@ -39,7 +39,7 @@ class Logging:
         self.server.start()
 
     def kept(self, namespace: str) -> set[str]:
-        with self.ask() as asking:
+        with self.connect() as asking:
             return {task_id.decode() for task_id in asking.hkeys(f"{{{namespace}}}:tasks")}
 
 
@@ -58,7 +58,7 @@ def _enqueue(client: rota.Client, task_id: str) -> str:
 
 
 def test_waitaof_tasks_survive_a_crash_after_a_disk_stall(logging: Logging, namespace: str, measured: Measure) -> None:
-    if not logging.knows_waitaof():
+    if not logging.has_waitaof():
         pytest.skip("this server has no WAITAOF: see test_waitaof_is_refused_if_the_server_lacks_it")
     url = logging.server.url
     plain = rota.Client(url, namespace)
@@ -90,9 +90,9 @@ def _repeated(doubt: rota.Uncertain) -> "list[rota.Handle[object]]":
 
 
 def test_many_waitaof_enqueues_share_one_wait(logging: Logging, namespace: str) -> None:
-    if not logging.knows_waitaof():
+    if not logging.has_waitaof():
         pytest.skip("this server has no WAITAOF")
-    with rota.Client(logging.server.url, namespace, durability="waitaof") as client, logging.ask() as asking:
+    with rota.Client(logging.server.url, namespace, durability="waitaof") as client, logging.connect() as asking:
         calls = [rota.Call("note", queue="default") for _ in range(2_000)]
         acknowledged = {handle.id for handle in client.enqueue_many(calls)}
         waits = asking.info("commandstats")["cmdstat_waitaof"]["calls"]

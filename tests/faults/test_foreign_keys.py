@@ -93,13 +93,13 @@ def beset(fleets: Fleets, server: Server, namespace: str) -> Iterator[Beset]:
 
 
 @pytest.fixture
-def asks(beset: Beset, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Any:
+def check_commands(beset: Beset, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Any:
     """All commands that read what stands there, in this process: their words can be written, and their codes are those
     of docs/cli.md."""
     monkeypatch.chdir(beset.fleet.folder)
     monkeypatch.setenv("XDG_RUNTIME_DIR", str(beset.fleet.folder))
 
-    def ask(what: str, *, refused: bool = False) -> None:
+    def check(what: str, *, refused: bool = False) -> None:
         for words, codes in COMMANDS.items():
             for more in ((), ("--json",)):
                 code = run_app([*words, *more])
@@ -108,7 +108,7 @@ def asks(beset: Beset, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFi
                 assert said.encode()
                 assert "Traceback" not in said
 
-    return ask
+    return check
 
 
 def owner_of_a_worker(beset: Beset) -> str:
@@ -138,14 +138,16 @@ def no_slot_leaks(beset: Beset) -> None:
 
 
 @pytest.mark.timeout(240)
-def test_fleet_survives_arbitrary_values_in_its_keys(beset: Beset, asks: Any, request: pytest.FixtureRequest) -> None:
+def test_fleet_survives_arbitrary_values_in_its_keys(
+    beset: Beset, check_commands: Any, request: pytest.FixtureRequest
+) -> None:
     """The seed is shown with a failure: FOREIGN_SEED repeats it."""
     request.node.add_report_section("call", "seed", f"FOREIGN_SEED={SEED}")
     chance = random.Random(SEED)
     for place in places_of(beset):
         plant(beset.server, place, chance)
         beset.goes_on(place.name)
-        asks(place.name)
+        check_commands(place.name)
         assert beset.fleet.metrics().total("rota_redis_up") == 1
         if place.name in READ_BY_RECOVERY:
             beset.recovers(place.name)
@@ -157,10 +159,10 @@ def test_fleet_survives_arbitrary_values_in_its_keys(beset: Beset, asks: Any, re
 
 
 @pytest.mark.timeout(240)
-def test_key_of_a_wrong_type_blocks_only_until_repaired(beset: Beset, asks: Any) -> None:
+def test_key_of_a_wrong_type_blocks_only_until_repaired(beset: Beset, check_commands: Any) -> None:
     for place in places_of(beset):
         with Overwritten(beset.server, place):
-            asks(place.name, refused=True)
+            check_commands(place.name, refused=True)
             assert beset.fleet.metrics().total("rota_process_heartbeat_age_seconds") < 60
         beset.goes_on(place.name)
     beset.recovers("in the end")

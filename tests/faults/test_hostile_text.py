@@ -100,8 +100,8 @@ def test_commands_escape_pushed_and_given_control_codes(fleets: Fleets, redis_cl
             assert "Traceback" not in done.stderr
             if more and done.returncode == 0:
                 json.loads(done.stdout)
-    assert VALID in [queue["queue"] for queue in fleet.asked("queue", "ls")]
-    assert json.loads(fleet.asked("dead", "show", "told")["body"])[3] == [VALID]
+    assert VALID in [queue["queue"] for queue in fleet.rota_json("queue", "ls")]
+    assert json.loads(fleet.rota_json("dead", "show", "told")["body"])[3] == [VALID]
 
 
 def test_hostile_import_error_is_logged_escaped(fleets: Fleets) -> None:

@@ -52,7 +52,7 @@ def exporter(namespace: str, capfd: pytest.CaptureFixture[str]) -> Iterator[Expo
     assert {json.loads(line)["event"] for line in lines} == {"exporter.started"}
 
 
-def taken_clients(exporter: Exporter) -> set[int]:
+def accepted_clients(exporter: Exporter) -> set[int]:
     """The ports of the clients that it has accepted; the kernel gives the others no inode yet."""
     return {each.raddr.port for each in psutil.Process(exporter.pid).net_connections("tcp4") if each.raddr}
 
@@ -93,7 +93,7 @@ def probe(exporter: Exporter) -> float:
     return max(took)
 
 
-def is_hung_up_on(client: socket.socket, more: bytes = b"") -> bool:
+def is_disconnected(client: socket.socket, more: bytes = b"") -> bool:
     """Whether the exporter has closed the connection, which takes more until then."""
     try:
         client.sendall(more)
@@ -104,13 +104,13 @@ def is_hung_up_on(client: socket.socket, more: bytes = b"") -> bool:
         return True
 
 
-def probe_until_hung_up(exporter: Exporter, clients: list[socket.socket], more: bytes = b"") -> float:
+def probe_until_disconnected(exporter: Exporter, clients: list[socket.socket], more: bytes = b"") -> float:
     """Ask for health until all these have been hung up on; how long an answer took at most."""
     slowest = probe(exporter)
     deadline = time.monotonic() + DEADLINE_SECONDS
     while clients:
         assert time.monotonic() < deadline, f"{len(clients)} are still there"
-        left = [client for client in clients if not is_hung_up_on(client, more)]
+        left = [client for client in clients if not is_disconnected(client, more)]
         for client in set(clients).difference(left):
             client.close()
         clients = left
@@ -124,7 +124,7 @@ def test_byte_by_byte_requests_never_block_health_checks(exporter: Exporter, mea
     clients = [connect(exporter, OPENING + b"Slow: ") for _ in range(count)]
     slowest = probe(exporter)
     assert exporter.get("/metrics").status == 200
-    slowest = max(slowest, probe_until_hung_up(exporter, clients, b"a"))
+    slowest = max(slowest, probe_until_disconnected(exporter, clients, b"a"))
     measured(f"slowest health in s beside {count} slow clients", slowest)
 
 
@@ -134,7 +134,7 @@ def test_thousand_idle_connections_use_bounded_descriptors(exporter: Exporter, m
     slowest = probe(exporter)
     assert descriptors(exporter) <= before + MAX_CLIENTS + SPARE
     assert exporter.get("/metrics").status == 200
-    slowest = max(slowest, probe_until_hung_up(exporter, clients))
+    slowest = max(slowest, probe_until_disconnected(exporter, clients))
     measured("slowest health in s beside 1,000 idle connections", slowest)
 
 
@@ -146,7 +146,7 @@ def test_idle_connections_do_not_exhaust_few_descriptors(exporter: Exporter) -> 
         exporter.start()
     finally:
         resource.setrlimit(resource.RLIMIT_NOFILE, limits)
-    probe_until_hung_up(exporter, [connect(exporter) for _ in range(200)])
+    probe_until_disconnected(exporter, [connect(exporter) for _ in range(200)])
 
 
 def test_clients_that_never_read_are_disconnected(exporter: Exporter, measured: Measure) -> None:
@@ -179,7 +179,7 @@ def test_flood_of_garbage_never_blocks_health_checks(exporter: Exporter, measure
         clients = [connect(exporter) for _ in range(20)]
         for client in clients:
             client.setblocking(False)
-            is_hung_up_on(client, rng.randbytes(rng.randrange(1, 1 << 16)))
+            is_disconnected(client, rng.randbytes(rng.randrange(1, 1 << 16)))
         slowest = max(slowest, probe(exporter))
         for client in clients:
             client.close()
@@ -244,7 +244,7 @@ def test_every_request_gets_one_reply_and_is_closed(exporter: Exporter, request_
 
 def test_draining_exporter_serves_connected_clients(exporter: Exporter) -> None:
     client = connect(exporter, OPENING)
-    until(lambda: client.getsockname()[1] in taken_clients(exporter), "it has taken the client")
+    until(lambda: client.getsockname()[1] in accepted_clients(exporter), "it has taken the client")
     os.kill(exporter.pid, signal.SIGTERM)
     until(lambda: exporter.memory.slot(EXPORTER_SLOT).phase is Phase.DRAINING, "it drains")
     client.sendall(b"\r\n")

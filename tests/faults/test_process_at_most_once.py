@@ -34,7 +34,7 @@ def _ids(fleet: RunningFleet, event: str) -> list[str]:
 
 def _dead(fleet: RunningFleet) -> dict[str, dict[str, Any]]:
     """The death records of all dead tasks, by id."""
-    return {dead["id"]: dead["death"] for dead in fleet.asked("dead", "ls", "--limit", "100000")}
+    return {dead["id"]: dead["death"] for dead in fleet.rota_json("dead", "ls", "--limit", "100000")}
 
 
 def _give_work(fleet: RunningFleet, count: int, drawn: random.Random) -> set[str]:

@@ -23,7 +23,7 @@ def dies(fleet: RunningFleet, name: str, *args: object) -> dict[str, object]:
     """Run a task to its death; returns its death record."""
     task_id = fleet.client.enqueue(name, args=list(args), queue="default").id
     until(lambda: fleet.client.status(task_id).state == "dead", "its death")
-    [dead] = fleet.asked("dead", "ls", "--task", name)
+    [dead] = fleet.rota_json("dead", "ls", "--task", name)
     found: dict[str, object] = dead["death"]
     return found
 

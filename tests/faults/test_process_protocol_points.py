@@ -114,7 +114,7 @@ def test_finished_task_of_a_killed_worker_never_runs_again(
     until(lambda: nothing_is_held(redis_client, fleet))
     assert _runs(fleet.journal("start")) == _runs(fleet.journal("end")) == 2 * ROUNDS
     assert fleet.log("task.recovered") == []
-    assert fleet.asked("audit")["live"] == 0
+    assert fleet.rota_json("audit")["live"] == 0
     assert fleet.books_balance()
 
 

@@ -83,14 +83,14 @@ def test_each_of_a_thousand_occurrences_runs_once(shaken: Shaken, clock: Shifted
     for node in nodes:
         harm_pollers(node, signal.SIGKILL)
     until(lambda: sum(map(len, times_of(a).values())) > OCCURRENCES, "a thousand occurrences")
-    none_is_left_out(a, until_us=max(map(max, times_of(a).values())) - SECOND_US)
+    wait_until_none_is_missing(a, until_us=max(map(max, times_of(a).values())) - SECOND_US)
     starts = Counter(line.id for line in a.journal("start", name="note"))
     assert {task_id: count for task_id, count in starts.items() if count > 1} == {}
     measured("lag p99 of occurrences in the calm, s", lags[int(len(lags) * 0.99)])
     assert lags[len(lags) // 2] < GENEROUS_LAG_SECONDS
 
 
-def none_is_left_out(fleet: RunningFleet, until_us: int) -> None:
+def wait_until_none_is_missing(fleet: RunningFleet, until_us: int) -> None:
     """Wait until each schedule, but for one that was changed, has run each second up to then."""
 
     def gaps() -> set[int]:
@@ -108,7 +108,7 @@ def test_schedules_handle_missed_occurrences_as_configured(shaken: Shaken, clock
     offset = 35 - shaken.redis.time()[0] % 60
     clock.shift(offset)
     node = shaken.make(workers=1, lease={"seconds": 1.2, "renew_seconds": 0.3}, schedules=schedules).start()
-    until(lambda: is_reckoned(shaken, len(schedules)), "a next time for each")
+    until(lambda: has_next_times(shaken, len(schedules)), "a next time for each")
     first = shaken.redis.time()[0] // 60 + 1
     node.term()
     assert node.exit_code() == 0
@@ -125,7 +125,7 @@ def test_schedules_handle_missed_occurrences_as_configured(shaken: Shaken, clock
     assert node.books_balance()
 
 
-def is_reckoned(shaken: Shaken, count: int) -> bool:
+def has_next_times(shaken: Shaken, count: int) -> bool:
     """Whether a poller has reckoned when each of so many schedules is next."""
     due = f"{{{shaken.namespace}}}:schedules-due"
     return shaken.redis.zcount(due, 1, "+inf") == count

@@ -42,7 +42,7 @@ def first_line(fleet: RunningFleet) -> str:
     return str(json.loads(body)["headlines"][0]["text"])
 
 
-def says(fleet: RunningFleet, text: str, *commands: list[str]) -> None:
+def check_shown(fleet: RunningFleet, text: str, *commands: list[str]) -> None:
     """The page and `rota top` begin with a text, and these commands have it too."""
     until(lambda: first_line(fleet).startswith(text), lambda: first_line(fleet))
     for command in (["top", "--once"], *commands):
@@ -84,7 +84,7 @@ def test_eviction_policy_set_at_runtime_raises_an_alarm(shaken: Shaken) -> None:
     assert fleet.metrics().total("rota_redis_evicts_keys") == 0
     shaken.do("CONFIG", "SET", "maxmemory-policy", "allkeys-lru")
     until(lambda: fleet.metrics().total("rota_redis_evicts_keys") == 1, "the alarm")
-    says(fleet, "Redis is configured to drop keys when its memory is full", ["status"], ["health", "--ready"])
+    check_shown(fleet, "Redis is configured to drop keys when its memory is full", ["status"], ["health", "--ready"])
     [line] = fleet.log("redis.evicts_keys")
     assert (line["level"], line["policy"], line["wanted"]) == ("error", "allkeys-lru", "noeviction")
     shaken.do("CONFIG", "SET", "maxmemory-policy", "noeviction")

@@ -21,7 +21,7 @@ def under(limit: str, fleet: RunningFleet) -> RunningFleet:
     return fleet
 
 
-def in_a_world_of(mounts: str, fleet: RunningFleet) -> RunningFleet:
+def with_mounts(mounts: str, fleet: RunningFleet) -> RunningFleet:
     """The fleet, to be launched where these commands have mounted something."""
     command = f'mount --make-rprivate / && {mounts} && exec "$@"'
     fleet.prefix = ["unshare", "-m", "sh", "-c", command, "sh"]
@@ -95,13 +95,13 @@ ROOT_ONLY = pytest.mark.skipif(os.geteuid() != 0, reason="mounts, which root alo
 @ROOT_ONLY
 @pytest.mark.parametrize("size", ["64m", "4k"])
 def test_a_small_dev_shm_is_enough(fleets: Fleets, size: str) -> None:
-    works(in_a_world_of(f"mount -t tmpfs -o size={size} tmpfs /dev/shm", fleets.make(workers=WORKERS)))
+    works(with_mounts(f"mount -t tmpfs -o size={size} tmpfs /dev/shm", fleets.make(workers=WORKERS)))
 
 
 @ROOT_ONLY
 def test_read_only_folder_is_enough_with_the_socket_elsewhere(fleets: Fleets, tmp_path: Path) -> None:
     fleet = fleets.node("node", workers=WORKERS, control={"socket": str(tmp_path / "control")})
-    in_a_world_of(_read_only(fleet), fleet).launch()
+    with_mounts(_read_only(fleet), fleet).launch()
     fleet.client.enqueue("note", args=["there"], queue="default")
     fleet.wait_for("end", label="there")
     fleet.term()
@@ -112,7 +112,7 @@ def test_read_only_folder_is_enough_with_the_socket_elsewhere(fleets: Fleets, tm
 @ROOT_ONLY
 def test_read_only_folder_is_refused_with_the_setting_to_change(fleets: Fleets) -> None:
     fleet = fleets.make()
-    in_a_world_of(_read_only(fleet), fleet).launch()
+    with_mounts(_read_only(fleet), fleet).launch()
     assert fleet.exit_code() == 73
     assert "cannot be written: " in fleet.log_text()
     assert "Read-only file system: set control.socket to another path" in fleet.log_text()

@@ -53,8 +53,12 @@ def test_a_cause_inhibits_the_results_of_its_own_fleet_only(alertmanager: Alertm
         ]
     )
     expected = TOLD[cause] | {found["name"]}
-    until(lambda: alertmanager.told(fleet=fleet) == expected, lambda: alertmanager.told(fleet=fleet), DEADLINE_SECONDS)
-    assert alertmanager.told(fleet=other) == set(RESULTS)
+    until(
+        lambda: alertmanager.notified(fleet=fleet) == expected,
+        lambda: alertmanager.notified(fleet=fleet),
+        DEADLINE_SECONDS,
+    )
+    assert alertmanager.notified(fleet=other) == set(RESULTS)
 
 
 def test_the_inhibit_rules_name_alerts_that_exist() -> None:

@@ -77,7 +77,7 @@ def domains_of(serving: Serving) -> list[Domain]:
     return [domain_of(list(map(share_of, tier))) for tier in serving]
 
 
-def heard_as(queue: str) -> str:
+def bell_of(queue: str) -> str:
     """The name for whose bell its workers wait."""
     return PATTERN_OF[queue].queue if queue in PATTERN_OF else queue
 
@@ -145,7 +145,7 @@ class Machine(RuleBasedStateMachine):
         self.readings: list[tuple[int, StoredSchedule]] = []
         self.is_full = False
         self.kept = KEPT
-        self.unheard: set[str] = set()
+        self.without_token: set[str] = set()
         self.bare_is_unseen = False
         self.compared_to = "-"
         self.states = StateWatch()

@@ -34,9 +34,9 @@ class Dying(Working):
             worker.pending.append((worker.claims.pop(0), OUTCOMES[data.draw(VERBS)]))
         guilty = [claim.entry.id for claim in worker.claims[:ran]]
         others = [claim.entry.id for claim in worker.claims[ran : ran + innocent]]
-        self.unheard |= worker.tokens if delivery == LATE else set()
+        self.without_token |= worker.tokens if delivery == LATE else set()
         self.send_reap_exited(worker, guilty, delivery, others)
-        self.bury_worker(worker)
+        self.keep_as_zombie(worker)
 
     @rule(data=st.data(), how=st.sampled_from(["crash", "crash", "loss"]))
     def poison(self, data: st.DataObject, how: str) -> None:
@@ -71,7 +71,7 @@ class Dying(Working):
         assert (texts_of(reply.requeued), texts_of(reply.dead)) == (expected.requeued, expected.dead)
         assert texts(reply.stale) == expected.stale
 
-    def bury_worker(self, worker: Worker) -> None:
+    def keep_as_zombie(self, worker: Worker) -> None:
         self.zombies = [*self.zombies[-3:], worker]
 
     @precondition(lambda self: self.model.leases.expires)
@@ -90,8 +90,8 @@ class Dying(Working):
         assert self.model.leases.may_be_reaped(owner, self.now) == (how == "late")
         self.send_reap_expired(owner, delivery)
         if how == "late" and owner in self.workers:
-            self.unheard |= self.workers[owner].tokens
-            self.bury_worker(self.workers.pop(owner))
+            self.without_token |= self.workers[owner].tokens
+            self.keep_as_zombie(self.workers.pop(owner))
 
     def _let_expire(self, owner: str) -> None:
         """Nobody renews this one while time goes on: within three leases, grace and all, a sweep names it."""

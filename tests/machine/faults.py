@@ -72,7 +72,7 @@ class Faults(Dying, People):
     def a_bell_is_lost(self, data: st.DataObject, _: str) -> None:
         queue = data.draw(st.sampled_from(NAMES))
         self.fleet.redis.delete(self.fleet.keys.doorbell(queue))
-        self.unheard.add(queue)
+        self.without_token.add(queue)
 
     def a_key_held_for_a_time_passes_on(self, data: st.DataObject, _: str) -> None:
         """Directed: the end of the task that had it first leaves the key to the one that has it now."""

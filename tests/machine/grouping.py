@@ -23,7 +23,7 @@ FOLLOWING = st.lists(st.tuples(st.sampled_from(QUEUES), DUES, st.integers(0, 9))
 CURSORS = st.sampled_from([None, None, "right", "right", "wrong"])
 
 
-def told(new: New) -> NewTask:
+def new_task(new: New) -> NewTask:
     return NewTask(new.id, new.queue, new.body.encode(), new.due, new.unique_key, new.hold_ms)
 
 
@@ -67,9 +67,9 @@ class Grouping(Opening, People):
 
     def send_members(self, members: list[Member], to: Target, delivery: str = ANSWERED) -> None:
         nonce = f"{self.fleet.keys.namespace}-{next(self.ids)}"
-        opening = to.opening and GroupOpening(*(follow_text(map(told, chain)) for chain in to.opening))
+        opening = to.opening and GroupOpening(*(follow_text(map(new_task, chain)) for chain in to.opening))
         into = Into(to.group, opening, to.cursor, to.closes)
-        told_members = [NewMember(told(new), follow_text(map(told, chain))) for new, chain in members]
+        new_members = [NewMember(new_task(new), follow_text(map(new_task, chain))) for new, chain in members]
 
         def check(added: Added) -> None:
             status, cursor, statuses = self.model.add_members(self.now, nonce, members, to)
@@ -78,7 +78,7 @@ class Grouping(Opening, People):
             assert [answer.holder for answer in added.enqueued if answer.duplicate] == refused
             assert len(added.enqueued) == len(statuses)
 
-        self.call(self.fleet.store.add_members(nonce, told_members, into), check, delivery)
+        self.call(self.fleet.store.add_members(nonce, new_members, into), check, delivery)
 
     @precondition(lambda self: self.model.groups)
     @rule(data=st.data(), delivery=DELIVERIES)
@@ -122,7 +122,7 @@ class Grouping(Opening, People):
         self.move_clock(SECOND_US // 10)
 
     @invariant()
-    def groups_are_what_the_model_says(self) -> None:
+    def groups_match_the_model(self) -> None:
         """So each ends once, never early, never not: what follows stands among the tasks then, and nowhere before."""
         dependents, keys = self.model.places.dependents, self.fleet.keys
         living = {name: group for name, group in dependents.groups.items() if group.ended is None}

@@ -4,7 +4,7 @@ from typing import Any
 
 from hypothesis.stateful import invariant
 
-from machine.base import QUEUES, RATES_OF_TASKS, SHARES, Machine, heard_as
+from machine.base import QUEUES, RATES_OF_TASKS, SHARES, Machine, bell_of
 from machine.picture import Picture
 from model.ends import text_of
 from model.items import Task, slack_us
@@ -21,30 +21,30 @@ class Invariants(Machine):
     @invariant()
     def all_promises_hold(self) -> None:
         picture = self.picture()
-        self.everything_stands_where_the_model_says(picture)
-        self.each_change_was_told_once()
+        self.places_match_the_model(picture)
+        self.each_change_has_one_event()
         self.i1_each_accepted_id_is_in_exactly_one_place(picture)
         self.i2_each_ends_once()
         self.i3_starts_are_accounted_for(picture)
         self.i5_in_flight_lists_belong_to_registered_owners(picture)
-        self.i6_first_attempts_stand_in_the_order_they_came(picture)
+        self.i6_first_attempts_are_in_order_of_arrival(picture)
         self.i7_nothing_is_ready_before_it_is_due(picture)
-        self.each_occurrence_goes_on_once()
+        self.each_occurrence_is_enqueued_once()
         self.i12_a_unique_key_is_held_by_one_live_task(picture)
         self.attempt_records_are_kept_exactly_as_long_as_its_task(picture)
-        self.what_is_marked_started_waits_for_no_second_start(picture)
+        self.no_waiting_task_is_marked_started(picture)
         self.caps_and_rates_are_kept(picture)
-        self.nothing_waits_unheard(picture)
-        self.a_poller_will_look_in_time(picture)
+        self.every_waiting_task_has_a_token(picture)
+        self.a_poller_will_check_in_time(picture)
         self.each_move_is_in_the_table_of_states(picture)
 
-    def everything_stands_where_the_model_says(self, picture: Picture) -> None:
+    def places_match_the_model(self, picture: Picture) -> None:
         places, leases = self.model.places, self.model.leases
         for (queue, lane), texts in picture.lanes.items():
             assert texts == [item.text for item in places.lanes[queue, lane]]
         for owner, texts in picture.inflight.items():
             assert texts == [task.text for task in places.inflight.get(owner, [])]
-        assert picture.tasks == {task.id: task.told_body for task in places.tasks.values()}
+        assert picture.tasks == {task.id: task.stored_body for task in places.tasks.values()}
         assert picture.delayed == {member: due for member, (due, _) in places.scheduled.items()}
         assert picture.dead == places.dead
         assert picture.owners == leases.expires
@@ -63,11 +63,11 @@ class Invariants(Machine):
         assert picture.rates == self.model.rates.paid_off
         assert picture.counts == {name: number for name, number in places.counts.items() if number}
 
-    def each_change_was_told_once(self) -> None:
+    def each_change_has_one_event(self) -> None:
         """In the order in which the script made them, and whatever the state: no change is untold, none told twice."""
         new: Any = self.fleet.redis.xrange(self.fleet.keys.events, self.compared_to)
-        assert [fields for _, fields in new] == self.model.places.news.told
-        self.model.places.news.told.clear()
+        assert [fields for _, fields in new] == self.model.places.news.expected
+        self.model.places.news.expected.clear()
         self.compared_to = f"({new[-1][0]}" if new else self.compared_to
 
     def i1_each_accepted_id_is_in_exactly_one_place(self, picture: Picture) -> None:
@@ -102,7 +102,7 @@ class Invariants(Machine):
         assert not held & self.reaped
         assert held <= set(picture.owners) | self.forgotten
 
-    def i6_first_attempts_stand_in_the_order_they_came(self, picture: Picture) -> None:
+    def i6_first_attempts_are_in_order_of_arrival(self, picture: Picture) -> None:
         """In a ready lane, tasks that were never claimed; the model says where those stand that came back."""
         for queue in QUEUES:
             texts = [text for text in picture.lanes[queue, "ready"] if not picture.is_tombstone(text)]
@@ -117,7 +117,7 @@ class Invariants(Machine):
                     due, ready = text.split(" ")[3:5]
                     assert int(due) <= int(ready)
 
-    def each_occurrence_goes_on_once(self) -> None:
+    def each_occurrence_is_enqueued_once(self) -> None:
         """However many pollers read of it, and whatever the clock does."""
         assert all(times == 1 for times in self.model.went_on.values())
 
@@ -138,7 +138,7 @@ class Invariants(Machine):
         marked = {task.id for task in self.model.places.tasks.values() if any(map(str.isupper, task.flag))}
         assert marked == living.keys()
 
-    def what_is_marked_started_waits_for_no_second_start(self, picture: Picture) -> None:
+    def no_waiting_task_is_marked_started(self, picture: Picture) -> None:
         """It is in hand, or dead: nobody could say whether it was started before."""
         waiting = [text for texts in picture.lanes.values() for text in texts if id_of(text) in picture.tasks]
         flags = [text.rpartition(" ")[2] for text in [*waiting, *picture.tickets.values()]]
@@ -156,7 +156,7 @@ class Invariants(Machine):
             for first, last in zip(starts, starts[burst:], strict=False):
                 assert last - first >= burst * interval_us - slack_us(interval_us, burst)
 
-    def nothing_waits_unheard(self, picture: Picture) -> None:
+    def every_waiting_task_has_a_token(self, picture: Picture) -> None:
         """Where a worker could take something there is a token, or a worker that has swallowed it and will tell so;
         where a fault or a bare push left none, from the next sweep on. Behind rate limits and conditions workers have
         timers."""
@@ -165,11 +165,11 @@ class Invariants(Machine):
         for share in SHARES.values():
             waiting = self.model.places.entries(share.queue) and share.queue not in self.model.paused
             if waiting and not (share.interval_us or share.condition) and claims.starts(share) >= 1:
-                heard = {share.queue, heard_as(share.queue)}
-                assert picture.bells[heard_as(share.queue)] or heard & (told | self.unheard)
+                heard = {share.queue, bell_of(share.queue)}
+                assert picture.bells[bell_of(share.queue)] or heard & (told | self.without_token)
         assert all(tokens <= 1 for tokens in (*picture.bells.values(), picture.poller_bell))
 
-    def a_poller_will_look_in_time(self, picture: Picture) -> None:
+    def a_poller_will_check_in_time(self, picture: Picture) -> None:
         """It knows when the first task is due, or its bell has a token; of a bare ZADD it learns at its next look."""
         due = [at for at, item in self.model.places.scheduled.values() if isinstance(item, Task)]
         if due and not self.bare_is_unseen and not picture.poller_bell:

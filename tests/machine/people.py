@@ -16,7 +16,7 @@ from machine.base import (
     QUEUES,
     SECOND_US,
     SERVED,
-    heard_as,
+    bell_of,
 )
 from machine.producing import WISHES
 from machine.working import OUTCOMES, VERBS, Working
@@ -182,7 +182,7 @@ class People(Working):
         task_id = data.draw(st.sampled_from(known))
         found = self.fleet.run(self.fleet.store.status(task_id))
         assert found.state == self.model.state(task_id)
-        if found.state != "dead" and not self.is_cancelled(task_id) and not self.is_out_of_sight(task_id):
+        if found.state != "dead" and not self.is_cancelled(task_id) and not self.has_no_known_lane(task_id):
             assert found.attempt_records.decode() == places.attempt_records.get(task_id, "")
 
     def is_cancelled(self, task_id: str) -> bool:
@@ -190,7 +190,7 @@ class People(Working):
         task = self.model.places.tasks.get(task_id)
         return task is not None and task.cancelled
 
-    def is_out_of_sight(self, task_id: str) -> bool:
+    def has_no_known_lane(self, task_id: str) -> bool:
         """Of what waits and names no queue nobody knows in which lane to look."""
         task = self.model.places.tasks.get(task_id)
         is_nameless = task is not None and named_in(task.body)[0] == UNKNOWN_QUEUE
@@ -210,7 +210,7 @@ class People(Working):
             assert (row.closed_by, bool(row.condition_error)) == (by or "", fails)
             closed_for = 0 if by is None else self.now - self.model.closed.get(row.queue, self.now)
             assert row.closed_age_us == max(0, closed_for)  # where the clock was set back, it closes only later
-            assert row.served == (self.model.served.get(heard_as(row.queue), 0) > self.now)
+            assert row.served == (self.model.served.get(bell_of(row.queue), 0) > self.now)
 
     def announce(self, data: st.DataObject, _: str) -> None:
         """What no living master serves is accepted, and its producer told so."""

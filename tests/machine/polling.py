@@ -3,7 +3,7 @@
 from hypothesis import strategies as st
 from hypothesis.stateful import rule
 
-from machine.base import ANSWERED, DELIVERIES, PATTERN_OF, SECOND_US, heard_as
+from machine.base import ANSWERED, DELIVERIES, PATTERN_OF, SECOND_US, bell_of
 from machine.producing import Producing
 from model.items import LegacyItem
 from rota.protocol.replies import AdoptedScheduled, Promoted, Swept
@@ -31,7 +31,7 @@ class Polling(Producing):
 
         self.fleet.redis.delete(self.fleet.keys.poller_doorbell)
         reply = self.call(self.fleet.store.promote(limit), check, delivery)
-        self._poller_hears(reply.next_due_us if reply else 0)
+        self._poller_learns(reply.next_due_us if reply else 0)
 
     @rule(delivery=DELIVERIES)
     def sweep(self, delivery: str) -> None:
@@ -42,7 +42,7 @@ class Polling(Producing):
         known = set(self.model.places.known)
         entries = {queue: len(self.model.places.entries(queue)) for queue in known}
         bells = self.picture().bells
-        waiting = [queue for queue in entries if entries[queue] and not bells[heard_as(queue)]]
+        waiting = [queue for queue in entries if entries[queue] and not bells[bell_of(queue)]]
         may_be_full = {queue for queue in waiting if self.model.may_be_full(queue, self.now)}
 
         def check(reply: Swept) -> None:
@@ -53,17 +53,17 @@ class Polling(Producing):
 
         reply = self.call(self.fleet.store.sweep(LEASE_MS, forget_seconds=FORGET_SECONDS), check, delivery)
         if not reply:
-            self._poller_hears(0)
+            self._poller_learns(0)
             return ()
         if delivery == ANSWERED:
             paused, is_closed = self.model.paused, self.model.is_closed_for_sweeps
             unrung = {queue for queue in waiting if queue not in paused and not is_closed(queue)}
-            rescued = {heard_as(queue) for queue in unrung - may_be_full}
+            rescued = {bell_of(queue) for queue in unrung - may_be_full}
             # Queues of a pattern have one bell: the first of them that the sweep comes to is rescued, or is not.
-            surely = rescued - {heard_as(queue) for queue in unrung & may_be_full}
+            surely = rescued - {bell_of(queue) for queue in unrung & may_be_full}
             assert len(surely) <= reply.rescues <= len(rescued)
-        self._poller_hears(reply.next_due_us)
-        self.unheard &= PATTERN_OF.keys() - known  # that somebody pushed into one of these no sweep sees
+        self._poller_learns(reply.next_due_us)
+        self.without_token &= PATTERN_OF.keys() - known  # that somebody pushed into one of these no sweep sees
         return reply.expired
 
     @rule(data=st.data(), delivery=DELIVERIES)
@@ -79,7 +79,7 @@ class Polling(Producing):
 
         self.call(self.fleet.store.adopt_scheduled([member.encode() for member in members]), check, delivery)
 
-    def _poller_hears(self, next_due: int | None) -> None:
+    def _poller_learns(self, next_due: int | None) -> None:
         """Without an answer it looks again at once: 0."""
         self.poller_knows = next_due
         self.bare_is_unseen = False

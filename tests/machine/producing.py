@@ -84,7 +84,7 @@ class Producing(Machine):
         if place in {"ready", "delayed"}:
             self.fleet.redis.rpush(keys.ready_lane(queue) if place == "ready" else keys.delayed_lane(queue), bare.text)
             self.model.push_item(bare, queue, place)
-            self.unheard.add(queue)
+            self.without_token.add(queue)
         else:
             due = self.now + int(place) * SECOND_US
             self.fleet.redis.zadd(keys.delayed, {bare.text: f"{due / SECOND_US:.6f}"})

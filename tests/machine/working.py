@@ -17,7 +17,7 @@ from machine.base import (
     PACKED,
     SERVINGS,
     Worker,
-    heard_as,
+    bell_of,
     texts,
     texts_of,
 )
@@ -59,7 +59,7 @@ CLAIM_WITHIN_US = st.sampled_from([0, 1, SECOND_US, SECOND_US])  # 0: whenever; 
 LIMITS = st.dictionaries(st.sampled_from(NAMES), st.integers(0, 5), max_size=2)
 
 
-def _is_told_by_itself(told: tuple[Settlement, tuple[Claim, Outcome]]) -> bool:
+def _has_its_own_line(told: tuple[Settlement, tuple[Claim, Outcome]]) -> bool:
     """A turn tells first what is simply done."""
     return not plain_lines(told[0])
 
@@ -135,7 +135,7 @@ class Working(Polling):
         it holds."""
         held = [claim.entry.id for claim in worker.claims] if claim_by is None else None
         settled = [Settlement(claim.entry, outcome, RUN_RECORD) for claim, outcome in worker.pending]
-        reported = [one for _, one in sorted(zip(settled, worker.pending, strict=True), key=_is_told_by_itself)]
+        reported = [one for _, one in sorted(zip(settled, worker.pending, strict=True), key=_has_its_own_line)]
         turn = turn_of(settled, limit, held, sorted(worker.tokens), pack_limits(limits or {}))
         quarantined = worker.quarantined.decode()
         request = TurnRequest(
@@ -155,7 +155,7 @@ class Working(Polling):
         )
         reply = self.call(command, check, delivery, worker.owner)
         if reply:
-            self._hear(worker, reply)
+            self._receive(worker, reply)
         return reply
 
     def _turn_check(
@@ -169,11 +169,11 @@ class Working(Polling):
             assert (claims, texts_of(reply.dropped)) == (expected.claims, expected.dropped)
             assert (reply.wait_us, reply.now_us) == (expected.wait, self.now)
             if expected.status == "lost":  # it rings for all it names, whatever was lost before
-                self.unheard -= {share.queue for tier in request.serving for share in tier}
+                self.without_token -= {share.queue for tier in request.serving for share in tier}
 
         return check
 
-    def _hear(self, worker: Worker, reply: TurnReply) -> None:
+    def _receive(self, worker: Worker, reply: TurnReply) -> None:
         worker.pending.clear()
         worker.tokens.clear()
         worker.claims += reply.claims
@@ -200,7 +200,7 @@ class Working(Polling):
         if worker.claims or not self.fleet.redis.lpop(self.fleet.keys.doorbell(queue)):
             return
         self.take_turn(worker, limit)
-        if worker.claims and heard_as(worker.claims[0].entry.queue) != queue:
+        if worker.claims and bell_of(worker.claims[0].entry.queue) != queue:
             worker.tokens.add(queue)
 
     def swallow(self, worker: Worker, queue: str) -> None:
@@ -281,8 +281,8 @@ class Working(Polling):
         self.bring(queue, 4)
         for _ in range(3):
             self.take_turn(worker, 1)
-        if heard_as(queue) in worker.queues:
-            self.swallow(worker, heard_as(queue))
+        if bell_of(queue) in worker.queues:
+            self.swallow(worker, bell_of(queue))
         self.take_turn(worker, 0)
         worker.pending += [(claim, DONE) for claim in worker.claims]
         worker.claims.clear()

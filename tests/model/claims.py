@@ -37,7 +37,7 @@ class Claimed:
     @property
     def claims(self) -> list[tuple[str, str]]:
         """Entries with their bodies as they were told."""
-        return [(task.text, task.told_body) for task in self.tasks]
+        return [(task.text, task.stored_body) for task in self.tasks]
 
     def follow(self, one: "Claimed") -> None:
         """Another turn was made."""
@@ -73,7 +73,7 @@ class Claims:
         if len(claimed.tasks) >= request.picks or claimed.quarantined:
             claimed.wait = 0  # a worker that is full, or that has to run an entry alone, waits for nothing else
         for task in claimed.tasks:  # of all at once, behind what came to be known at their claim
-            self.places.news.tell("started", task, request.owner, begun=1, lag_us=self.places.now - task.due)
+            self.places.news.add("started", task, request.owner, begun=1, lag_us=self.places.now - task.due)
         return claimed
 
     def _claim_once(self, request: TurnRequest) -> Claimed:
@@ -212,7 +212,7 @@ class Claims:
                 if isinstance(item, Task) and item.is_tombstone:
                     items.pop(0)
                     claimed.dropped.append(item.text)
-                    self.places.shell_is_gone(item)
+                    self.places.remove_tombstone(item)
                     continue
                 if isinstance(item, Task) and item.cancelled:
                     items.pop(0)

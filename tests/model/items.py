@@ -50,7 +50,7 @@ class Task:
         return f"{self.queue} {self.kind} {counters} {self.flag}"
 
     @property
-    def told_body(self) -> str:
+    def stored_body(self) -> str:
         return "" if self.cancelled or self.is_tombstone else self.body
 
     @property

@@ -80,7 +80,7 @@ class Model(Schedules, Sweeping, Throttling):
         if isinstance(item, Task):
             self.places.counts[f"delayed:{item.queue}"] -= 1
             self.places.ready(item, due)
-            self.places.news.tell("ready", item)
+            self.places.news.add("ready", item)
             return item.queue
         task = self.places.adopt(item, item.queue or UNKNOWN_QUEUE, "d", due)
         if item.queue:
@@ -129,7 +129,7 @@ class Model(Schedules, Sweeping, Throttling):
             answer.status = "lost"
             return answer
         holds = self.places.inflight.get(request.owner, [])
-        unnamed = [(task.text, task.told_body) for task in holds if held is not None and task.id not in held]
+        unnamed = [(task.text, task.stored_body) for task in holds if held is not None and task.id not in held]
         if unnamed:
             answer.status, answer.claims = "again", unnamed
         elif request.limit > 0 and 0 < request.claim_by <= now:
@@ -199,7 +199,7 @@ class Model(Schedules, Sweeping, Throttling):
 
     def _done(self, task: Task, outcome: Outcome, owner: str) -> End:
         _, _, result = outcome
-        self.places.news.tell_end("done", task, owner, self.run_record)
+        self.places.news.add_end("done", task, owner, self.run_record)
         if result:
             self.places.results[task.id] = result
         return End(task.text, self.run_record + self.places.end(task, "done"))
@@ -207,7 +207,7 @@ class Model(Schedules, Sweeping, Throttling):
     def _go_on(self, task: Task, outcome: Outcome, owner: str) -> None:
         verb, delay, kept = outcome
         if task.is_tombstone:
-            self.places.shell_is_gone(task)
+            self.places.remove_tombstone(task)
         elif verb in {"expired", "cancelled"}:
             self.places.end_alone(task, verb, owner, self.run_record)
         elif task.cancelled:
@@ -221,11 +221,11 @@ class Model(Schedules, Sweeping, Throttling):
             if kept:
                 self.places.keep_attempt_record(task, FAILURE, kept)
             self.places.schedule(task, self.places.now + delay)
-            self.places.news.tell("retried", task, owner, due_us=self.places.now + delay)
+            self.places.news.add("retried", task, owner, due_us=self.places.now + delay)
         else:
             task.releases += 1
             if self.places.give_back(task):
-                self.places.news.tell("released", task, owner)
+                self.places.news.add("released", task, owner)
 
     def _credit(self, serving: Serving, queue: str) -> None:
         """In the first tier that serves it. Of a domain with patterns, unless its time was forgotten."""
@@ -315,7 +315,7 @@ class Model(Schedules, Sweeping, Throttling):
         for task in reversed(held):
             self.places.let_go(owner, task.text)
             if task.is_tombstone:
-                self.places.shell_is_gone(task)
+                self.places.remove_tombstone(task)
                 continue
             record, last = self._charge(task, ran, serving)
             if task.cancelled:
@@ -333,7 +333,7 @@ class Model(Schedules, Sweeping, Throttling):
                 if record or task.id in (ran or {}):
                     task.kind, task.due, task.ready = "c", now, now
                 self.places.give_back(task)
-                self.places.news.tell("recovered", task, owner, reason=reason_in(record[1] if record else "{}"))
+                self.places.news.add("recovered", task, owner, reason=reason_in(record[1] if record else "{}"))
                 reaped.requeued.insert(0, task.text)
         for queue in {task.queue for task in held} | {share.queue for tier in serving for share in tier}:
             self.places.look_if_any(queue)

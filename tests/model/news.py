@@ -1,4 +1,4 @@
-"""Task events: what must be told of each change, in the fields in which it stands in the stream."""
+"""Task events: the event that each change must add to the stream, with its fields."""
 
 import json
 import re
@@ -11,27 +11,27 @@ _RUN = re.compile(r" (\d+) (\d+) \d+ (\S+)")
 
 @dataclass
 class News:
-    """`told`: what the stream must hold that nobody has compared yet."""
+    """Task events that the stream must hold; `expected` are those that were not compared yet."""
 
     is_wanted: bool = False
-    told: list[dict[str, str]] = field(default_factory=list)
+    expected: list[dict[str, str]] = field(default_factory=list)
 
-    def tell(self, event: str, task: Task, owner: str = "", name: str = "", begun: int = 0, **more: object) -> None:
+    def add(self, event: str, task: Task, owner: str = "", name: str = "", begun: int = 0, **more: object) -> None:
         """`begun`: an attempt that no counter of the task counts yet."""
         if not self.is_wanted:
             return
         attempt = task.failures + task.crashes + task.losses + begun
-        said = {"event": event, "task_id": task.id, "queue": task.queue, "task": name or name_in(task.told_body)}
+        said = {"event": event, "task_id": task.id, "queue": task.queue, "task": name or name_in(task.stored_body)}
         rest = {key: str(value) for key, value in more.items()}
-        self.told.append(said | {"attempt": str(attempt), "owner": owner} | rest)
+        self.expected.append(said | {"attempt": str(attempt), "owner": owner} | rest)
 
-    def tell_end(self, how: str, task: Task, owner: str, run_record: str) -> None:
+    def add_end(self, how: str, task: Task, owner: str, run_record: str) -> None:
         """Report an end, with the record of the last run."""
         run = _RUN.match(run_record)
         assert run
         start, run_us, name = run.groups()
         ran = {} if start == "0" else {"run_us": run_us}
-        self.tell(how, task, owner.strip("-"), name.strip("-"), int(bool(ran)), **ran)
+        self.add(how, task, owner.strip("-"), name.strip("-"), int(bool(ran)), **ran)
 
 
 def name_in(body: str) -> str:

@@ -84,7 +84,7 @@ class Places:
             incarnation, tombstones = incarnation + 1, tombstones + bool(waits_cancelled)
             self.former[new.id] = (incarnation, tombstones)
         if waits_cancelled:
-            self._leave_a_shell(waits_cancelled)
+            self._leave_tombstone(waits_cancelled)
         task = self._accept(new.id, new.queue, new.body)
         self.known.add(task.queue)
         task.incarnation = incarnation if new.id in self.former else 0
@@ -96,14 +96,14 @@ class Places:
         if new.due_at(self.now) > self.now:
             task.kind = "d"
             self.schedule(task, new.due_at(self.now))
-            self.news.tell("scheduled", task, due_us=new.due_at(self.now))
+            self.news.add("scheduled", task, due_us=new.due_at(self.now))
             return
         task.due = task.ready = self.now
         was_marked = task.queue in self.marked
         self._line_up(task, "ready")
         if not was_marked:  # what is marked has its place, or is shut for a reason
             self.look_at(task.queue)
-        self.news.tell("enqueued", task)
+        self.news.add("enqueued", task)
 
     def _line_up(self, task: Task, name: str) -> None:
         """At the tail of its lane, or at the head."""
@@ -111,12 +111,12 @@ class Places:
         lane.insert(0 if task.is_front else len(lane), task)
         self.marked.add(task.queue)
 
-    def _leave_a_shell(self, task: Task) -> None:
+    def _leave_tombstone(self, task: Task) -> None:
         task.is_tombstone = True
         self.attempt_records.pop(task.id, None)
         self.ended["cancelled"] += 1
 
-    def shell_is_gone(self, task: Task) -> None:
+    def remove_tombstone(self, task: Task) -> None:
         """Remove a tombstone; the last one removes the record too, unless the last incarnation goes on."""
         incarnation, tombstones = self.former[task.id]
         if tombstones == 1 and task.id not in self.tasks:
@@ -133,9 +133,9 @@ class Places:
         task = self._accept(task_id, queue, bare.text or " ")
         task.kind, task.due, task.ready = kind, due, self.now
         if due > self.now:
-            self.news.tell("scheduled", task, due_us=due)
+            self.news.add("scheduled", task, due_us=due)
         else:
-            self.news.tell("enqueued", task)
+            self.news.add("enqueued", task)
         return task
 
     def adopt_occurrence(self, task_id: str, queue: str, body: str) -> Task:
@@ -215,7 +215,7 @@ class Places:
         task.starts = task.releases
         self.lanes[task.queue, "ready"].append(task)
         self.mark(task.queue)
-        self.news.tell("revived", task)
+        self.news.add("revived", task)
 
     def restore(self, task: Task) -> Task:
         """Give a task whose entry is gone a new incarnation, at the tail of its lane."""
@@ -232,7 +232,7 @@ class Places:
         if queue != UNKNOWN_QUEUE:
             self.lanes[queue, "ready"].append(restored)
             self.mark(queue)
-            self.news.tell("restored", restored)
+            self.news.add("restored", restored)
         else:
             self.bury(restored, UNPLACED)
         return restored
@@ -247,13 +247,13 @@ class Places:
         self.memory.forget(task.id, self.now)
         self.dead[task.id] = self.now
         self.counts[f"dead:{task.queue}"] += 1
-        self.news.tell("dead", task, owner, reason=reason_in(record))
+        self.news.add("dead", task, owner, reason=reason_in(record))
         self.dependents.ended(self, "dead", [task.id])
 
     def forget(self, task_id: str) -> None:
         self.counts[f"dead:{self.tasks[task_id].queue}"] -= 1
         del self.dead[task_id]
-        self.news.tell("purged", self.tasks[task_id])
+        self.news.add("purged", self.tasks[task_id])
         self.end(self.tasks[task_id], "purged")
 
     def end(self, task: Task, how: str) -> str:
@@ -268,7 +268,7 @@ class Places:
 
     def end_alone(self, task: Task, how: str, owner: str, run_record: str) -> None:
         """Its end is noted by itself."""
-        self.news.tell_end(how, task, owner, run_record)
+        self.news.add_end(how, task, owner, run_record)
         self.results.pop(task.id, None)
         past = self.end(task, how)
         self.dependents.ended(self, how, [task.id], [task.id])

@@ -43,7 +43,7 @@ class Known:
     def look_at(self) -> float:
         return float("inf") if self.paused or self.following == "-" else float(self.following)
 
-    def begin_anew(self, now: int) -> None:
+    def restart(self, now: int) -> None:
         if self.last > now + 86_400 * SECOND_US:
             self.last = 0
         self.passed, self.following = max(now, self.last), "0"
@@ -67,7 +67,7 @@ class Schedules(Steering):
             return "declared"
         if known and known.text == text:
             return "same"
-        self._say(name, known or Known(text, now), text, now)
+        self._replace_text(name, known or Known(text, now), text, now)
         return "changed" if known else "new"
 
     def declare(self, now: int, name: str, text: str, age: int, ttl: int) -> str:
@@ -75,7 +75,7 @@ class Schedules(Steering):
         known, rank = self.schedules.get(name), now - age
         status = self._declare(known, text, rank, self.declared.get(name, 0), now)
         if status in {"new", "changed"}:
-            self._say(name, known or Known(text, now), text, now)
+            self._replace_text(name, known or Known(text, now), text, now)
             self.schedules[name].rank = rank
         if status in {"new", "changed", "kept"}:
             self.declared[name] = now + ttl
@@ -90,10 +90,10 @@ class Schedules(Steering):
             return "kept"
         return "older" if rank <= known.rank <= now < until else "changed"
 
-    def _say(self, name: str, known: Known, text: str, now: int) -> None:
+    def _replace_text(self, name: str, known: Known, text: str, now: int) -> None:
         known.text = text
         self._withdraw(name, known, now)
-        known.begin_anew(now)
+        known.restart(now)
         self.schedules[name] = known
 
     def pause_schedule(self, now: int, name: str) -> str:
@@ -110,7 +110,7 @@ class Schedules(Steering):
         if not known or not known.paused:
             return "same" if known else "unknown"
         known.paused = 0
-        known.begin_anew(now)
+        known.restart(now)
         return "resumed"
 
     def remove_schedule(self, now: int, name: str, patience: int | None) -> str:
@@ -191,7 +191,7 @@ class Schedules(Steering):
         if task_id not in self.places.tasks and task_id not in self.places.former:
             task = self.places.adopt_occurrence(task_id, queue, body)
             self.places.schedule(task, due)
-            self.places.news.tell("scheduled", task, due_us=due)
+            self.places.news.add("scheduled", task, due_us=due)
 
     def _overlapped_by(self, name: str, task_id: str) -> str:
         known = self.alive.get(name)

@@ -94,7 +94,7 @@ class Steering:
         """A task was cancelled while it waited. In a lane it stays until it is dropped, and its end is noted now."""
         self.places.results.pop(task.id, None)
         found = as_looked_up(task, due)
-        self.places.news.tell_end("cancelled", found, "-", unstarted(task.body))
+        self.places.news.add_end("cancelled", found, "-", unstarted(task.body))
         end = End(found.text, unstarted(task.body) + past)
         self.places.memory.note(Block("cancelled", self.places.now, "-", [end]))
 
@@ -124,7 +124,7 @@ class Steering:
             if isinstance(item, LegacyItem):
                 continue
             if item.is_tombstone:
-                self.places.shell_is_gone(item)
+                self.places.remove_tombstone(item)
             elif item.cancelled:
                 self.places.end(item, "purged")
             else:

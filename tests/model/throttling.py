@@ -86,4 +86,4 @@ class Throttling(Steering):
         task.starts -= 1
         task.kind, task.flag = "t", task.flag.replace("b", "") or "-"
         self.places.schedule(task, until)
-        self.places.news.tell("throttled", task, owner, due_us=until)
+        self.places.news.add("throttled", task, owner, due_us=until)

@@ -158,7 +158,7 @@ MUTATIONS: Final = (
     Mutation(
         "at most once: a task is called without an answer to its beginning",
         PythonFunction("rota.tasks.claimed_call", "StartSteps._mark_started", bugs.begin_without_an_answer),
-        Tests("tests/faults/test_network_lost_replies.py", "to_a_beginning", r"assert .*"),
+        Tests("tests/faults/test_network_lost_replies.py", "mark_started", r"assert .*"),
     ),
     Mutation(
         "a kill by the hard time limit is a crash, whatever the worker said would follow",
@@ -347,24 +347,24 @@ MUTATIONS: Final = (
     Mutation(
         "what a node declared first it declares for ever, whatever is reloaded",
         PythonFunction("rota_supervisor.master.core.redis_events", "note_declarations", bugs.declare_what_was_first),
-        Tests(_FLEETS, "becomes_whole", "is declared instead of"),
+        Tests(_FLEETS, "recovers_from_any_faults", "is declared instead of"),
     ),
     Mutation(
         "a reload does not look at conditions: workers keep a queue closed whose condition was removed",
         PythonFunction("rota_supervisor.master.core.generations", "change_between", bugs.overlook_conditions),
-        Tests(_FLEETS, "becomes_whole", "claims by .*, and its configuration says"),
+        Tests(_FLEETS, "recovers_from_any_faults", "claims by .*, and its configuration says"),
     ),
     Mutation(
         "a preview of a reload shares what can change with the master that runs",
         PythonFunction("rota_supervisor.master.core.state", "MasterState.detached", bugs.share_what_changes),
-        Tests("tests/simulation/test_detached_states.py", "reaches_the_original", "reached the original"),
+        Tests("tests/simulation/test_detached_states.py", "change_the_original", "reached the original"),
     ),
     Mutation(
         "a schedule goes at once when one node drops it, though another still declares it",
         PythonFunction(
             "rota_supervisor.master.effects.master_redis", "ScheduleDeclarer.withdraw", bugs.withdraw_as_if_alone
         ),
-        Tests(_FLEETS, "becomes_whole", "is removed, and . declares it"),
+        Tests(_FLEETS, "recovers_from_any_faults", "is removed, and . declares it"),
     ),
     Mutation(
         "a queue of a pattern escapes its cap",

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Final
 from playwright.sync_api import sync_playwright
 
 from support.browser import binary
-from support.dashboards import SCREEN, STEP_SECONDS, PanelQuery, ask, boards
+from support.dashboards import SCREEN, STEP_SECONDS, PanelQuery, boards, run_query
 from support.eventful import beside, eventful
 from support.prometheus import Prometheus
 from support.trouble_panels import SHOWN
@@ -105,7 +105,7 @@ def _answers(prometheus: Prometheus, panel: dict[str, Any], job: str) -> list[li
         PanelQuery("", panel["title"], target["expr"], target["legendFormat"], target.get("instant", False))
         for target in panel.get("targets", ())
     )
-    return [ask(prometheus, query, job, SHOWN_SECONDS).result for query in queries]
+    return [run_query(prometheus, query, job, SHOWN_SECONDS).result for query in queries]
 
 
 def draw(chromium: "Browser", site: Path, data: dict[str, Any], file: Path) -> None:

@@ -23,7 +23,7 @@ def daemons(text):
     script = "import os, time; os.fork() and os._exit(0); os.setsid(); time.sleep(0.2)"
     for _ in range(5):
         subprocess.run([sys.executable, "-c", script], check=True)
-    say(f"left {text}")
+    record(f"left {text}")
 """
 
 

@@ -19,7 +19,7 @@ from support.servers import free_port
 from support.waiting import until
 
 
-def ask(url: str, *command: str) -> bytes | None:
+def execute(url: str, *command: str) -> bytes | None:
     """One command's answer; None when the server does not answer it."""
     try:
         connection = Connection(parse_address(url))
@@ -35,7 +35,7 @@ def ask(url: str, *command: str) -> bytes | None:
 
 
 def server_pid(url: str) -> int:
-    info = ask(url, "INFO", "server")
+    info = execute(url, "INFO", "server")
     assert info is not None
     return int(info.partition(b"process_id:")[2].split()[0])
 
@@ -61,25 +61,25 @@ def test_embedded_server_keeps_its_data(tmp_path: Path) -> None:
 
     with embedded_server(url, tmp_path) as folder:
         assert folder == tmp_path / ".rota"
-        assert ask(url, "SET", "k", "v") == b"OK"
+        assert execute(url, "SET", "k", "v") == b"OK"
         pid = server_pid(url)
     assert not is_alive(pid)
     with embedded_server(url, tmp_path):
-        assert ask(url, "GET", "k") == b"v"
+        assert execute(url, "GET", "k") == b"v"
 
 
 def test_embedded_server_can_listen_on_a_unix_socket(tmp_path: Path) -> None:
     url = f"unix://{tmp_path / 's'}"
 
     with embedded_server(url, tmp_path):
-        assert ask(url, "PING") == b"PONG"
+        assert execute(url, "PING") == b"PONG"
 
 
 def test_embedded_server_accepts_the_name_localhost(tmp_path: Path) -> None:
     url = f"redis://localhost:{free_port()}/0"
 
     with embedded_server(url, tmp_path):
-        assert ask(url, "PING") == b"PONG"
+        assert execute(url, "PING") == b"PONG"
 
 
 def test_missing_wheel_error_names_what_to_install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -117,10 +117,10 @@ def test_killed_embedded_server_is_restarted(tmp_path: Path) -> None:
     url = f"redis://127.0.0.1:{free_port()}/0"
 
     with embedded_server(url, tmp_path):
-        assert ask(url, "SET", "k", "v") == b"OK"
+        assert execute(url, "SET", "k", "v") == b"OK"
         first = server_pid(url)
         os.kill(first, signal.SIGKILL)
-        until(lambda: ask(url, "GET", "k") == b"v")
+        until(lambda: execute(url, "GET", "k") == b"v")
         assert server_pid(url) != first
 
 

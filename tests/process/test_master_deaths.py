@@ -29,7 +29,7 @@ def scribble(text):
     words[0] = (5 << 32) + 9  # as many outcomes as were never there; the copy of the nonce stays
     words[2], words[3], words[6], words[7], words[8] = 17, 1 << 62, 9, -1, -1
     words[16:176] = memoryview(bytes([255]) * 160 * 8).cast("q")  # what runs
-    say("scribbled")
+    record("scribbled")
     hold(text)
 
 @rota.task
@@ -55,7 +55,7 @@ def fork_daemon(text):
         os.setsid()
         if os.fork() == 0:
             os.closerange(3, 256)
-            say(f"daemon {text} {os.getpid()}")
+            record(f"daemon {text} {os.getpid()}")
             while True:
                 time.sleep(1)
         os._exit(0)
@@ -64,7 +64,7 @@ def fork_daemon(text):
 @rota.task
 def list_descriptors(text):
     os.system(f"ls -l /proc/self/fd > {HERE}/descriptors")
-    say("listed")
+    record("listed")
 """
 
 
@@ -114,11 +114,11 @@ def test_every_finished_task_of_a_killed_worker_is_logged(fleet: Mastered) -> No
     for text in texts[:200]:  # of such tasks it claims many at once from now on
         fleet.push("nothing", text)
     until(lambda: len(fleet.log("task.done")) == 200)
-    assert fleet.ask("quiet")["ok"]
+    assert fleet.request("quiet")["ok"]
     for text in texts[200:]:
         fleet.push("nothing", text)
     fleet.push("crash_once", "native")
-    assert fleet.ask("resume")["ok"]
+    assert fleet.request("resume")["ok"]
     until(lambda: len(fleet.log("task.done")) > 300)
     ended = [line["task_id"] for line in fleet.log("task.done")]
     assert sorted(ended) == sorted([*texts, "native"])
@@ -128,8 +128,8 @@ def test_worker_that_overwrites_its_slot_harms_only_itself(fleet: Mastered) -> N
     fleet.start()
     fleet.push("scribble", "odd")
     [odd] = until(lambda: fleet.starts("odd"))
-    assert fleet.ask("quiet")["ok"]
-    assert fleet.ask("resume")["ok"]
+    assert fleet.request("quiet")["ok"]
+    assert fleet.request("resume")["ok"]
     fleet.push("note", "beside it")
     until(lambda: "beside it" in fleet.ran())
     with contextlib.suppress(ProcessLookupError):  # killed, as what it wrote looks like a task over its limit

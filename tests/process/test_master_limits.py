@@ -13,17 +13,17 @@ def sleep_on(text):
     try:
         time.sleep(600)
     except rota.TimeLimit:
-        say(f"interrupted {text}")
+        record(f"interrupted {text}")
 
 @rota.task
 def short(text):
     time.sleep(0.02)
-    say(f"short {os.getpid()}")
+    record(f"short {os.getpid()}")
 
 @rota.task
 def deafen(text):
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
-    say(f"deaf {os.getpid()}")
+    record(f"deaf {os.getpid()}")
 """
 COUNT = 3
 ATTEMPTS = 6
@@ -77,6 +77,6 @@ def test_worker_that_ignores_sigterm_is_killed(fleet: Mastered) -> None:
     fleet.start()
     fleet.push("deafen", "a")
     deaf = int(until(fleet.ran)[0].split()[1])
-    assert fleet.ask("restart")["restart"]["result"] == "success"
+    assert fleet.request("restart")["restart"]["result"] == "success"
     assert deaf not in fleet.until_workers(COUNT)
     assert _reasons(fleet, {deaf}) == {"stop"}

@@ -123,7 +123,7 @@ def test_new_code_replaces_one_worker_at_a_time(fleet: Mastered) -> None:
     fleet.start()
     before = fleet.until_workers(3)
     (fleet.folder / "more.py").write_text(
-        "import rota\nfrom tasks import say\n\n@rota.task\ndef extra(text): say('extra ' + text)\n"
+        "import rota\nfrom tasks import record\n\n@rota.task\ndef extra(text): record('extra ' + text)\n"
     )
     fleet.configure('workers = 3\nimports = ["tasks", "more"]')
     fleet.signal(signal.SIGHUP)
@@ -174,11 +174,11 @@ def test_reload_preview_reports_the_plan_and_changes_nothing(fleet: Mastered) ->
     fleet.start()
     before = fleet.until_workers(2)
     fleet.configure("workers = 3\ntiers = [['default', 'more']]\n[http]\nlisten = 'localhost:0'")
-    preview = fleet.ask("reload", dry_run=True)["reload"]
+    preview = fleet.request("reload", dry_run=True)["reload"]
     assert preview["result"] == "success"
     assert "pool default: 2 -> 3 workers, 1 started" in preview["plan"]
     fleet.configure("workers = 3\ntiers = []\ndurability = 'wait'")
-    faults = fleet.ask("reload", dry_run=True)["reload"]["faults"]
+    faults = fleet.request("reload", dry_run=True)["reload"]["faults"]
     assert [fault.partition(":")[0] for fault in faults] == ["tiers"]
     assert fleet.until_workers(2) == before
     assert not fleet.log("config.rejected")
@@ -205,7 +205,7 @@ def test_development_reload_loads_working_code_only(fleet: Mastered) -> None:
     until(lambda: _watched_folders(fleet.pid))
     for number in range(3):  # a burst of saves is one restart
         (fleet.folder / f"more{number}.py").write_text("")
-    (fleet.folder / "tasks.py").write_text(TASKS.replace("say(text)", "say('new ' + text)"))
+    (fleet.folder / "tasks.py").write_text(TASKS.replace("record(text)", "record('new ' + text)"))
     until(lambda: fleet.log("config.reloaded"))
     new = fleet.until_workers(2)
     assert new.isdisjoint(first)
@@ -251,23 +251,23 @@ def test_reloads_work_during_the_first_load_and_not_while_draining(fleet: Master
     until(lambda: fleet.starts("a"))
     fleet.signal(signal.SIGTERM)
     until(lambda: fleet.log("fleet.draining"))
-    assert "result" not in fleet.ask("reload").get("reload", {})
+    assert "result" not in fleet.request("reload").get("reload", {})
     fleet.release()
     assert fleet.exit_code() == 0
 
 
 def test_reload_keeps_quiet_state_and_scaled_size(fleet: Mastered) -> None:
     fleet.start()
-    fleet.ask("scale", workers=3)
+    fleet.request("scale", workers=3)
     before = fleet.until_workers(3)
-    fleet.ask("quiet")
+    fleet.request("quiet")
     fleet.push("note", "a")
     fleet.configure("workers = 2\n[limits]\nmax_tasks = 1000")
     assert fleet.reload()["result"] == "success"
     assert fleet.until_workers(3).isdisjoint(before)
     assert fleet.status()["state"] == "quiet"
     assert not fleet.ran()
-    fleet.ask("resume")
+    fleet.request("resume")
     until(lambda: "a" in fleet.ran())
 
 
@@ -296,7 +296,7 @@ def test_schedule_arguments_are_checked_against_loaded_code(fleet: Mastered) -> 
     fleet.configure(f'workers = 2\n[schedules.good]\ntask = "note"\nargs = ["x"]\n{late}')
     fleet.start()
     fleet.configure(f'workers = 2\n[schedules.lost]\ntask = "note"\nargs = [1, 2]\n{late}')
-    assert fleet.ask("restart")["restart"]["result"] == "success"
+    assert fleet.request("restart")["restart"]["result"] == "success"
     [warned] = fleet.log("zygote.warning")
     assert warned["warning"].startswith("schedules.lost.args: the arguments do not fit note(text)")
 

@@ -77,7 +77,7 @@ def test_tstp_quiets_a_fleet_and_cont_resumes_it(fleet: Mastered) -> None:
     fleet.signal(signal.SIGTSTP)
     until_quiet(fleet, 1)
     fleet.push("note", "b")
-    fleet.ask("scale", more=1)  # who comes now is quiet from the start
+    fleet.request("scale", more=1)  # who comes now is quiet from the start
     until_quiet(fleet, 2)
     fleet.release()
     until(lambda: "end a" in fleet.ran())
@@ -131,7 +131,7 @@ def test_usr1_logs_the_status_and_every_stack(fleet: Mastered) -> None:
 def test_usr2_replaces_every_worker_with_fresh_code(fleet: Mastered) -> None:
     fleet.start()
     before = fleet.until_workers(2)
-    (fleet.folder / "tasks.py").write_text(TASKS.replace("    say(text)\n", "    say('new ' + text)\n"))
+    (fleet.folder / "tasks.py").write_text(TASKS.replace("    record(text)\n", "    record('new ' + text)\n"))
     fleet.signal(signal.SIGUSR2)
     until(lambda: fleet.log("config.reloaded"))
     fresh = fleet.until_workers(2)
@@ -195,14 +195,14 @@ def test_json_keys_match_the_documentation(fleet: Mastered) -> None:
     with Client(fleet.server.url, fleet.namespace) as client, client.consumer("own"):
         client.schedules.put("hourly", "note", Every(3600, queue="default"))
         client.pause("default")
-        until(lambda: fleet.asked("status")["closed"])
-        status = fleet.asked("status")
-    scale = fleet.asked("scale", "2")
-    reload = fleet.asked("reload")
-    quiet = fleet.asked("quiet")
-    events = fleet.asked("status")["events"]
+        until(lambda: fleet.rota_json("status")["closed"])
+        status = fleet.rota_json("status")
+    scale = fleet.rota_json("scale", "2")
+    reload = fleet.rota_json("reload")
+    quiet = fleet.rota_json("quiet")
+    events = fleet.rota_json("status")["events"]
     fleet.configure("workers = 3")
-    preview = fleet.asked("reload", "--dry-run")
+    preview = fleet.rota_json("reload", "--dry-run")
     fleet.configure("workers = 'three'")
     refused = json.loads(fleet.rota("reload", "--json").stdout)
     task = MemberTask(TaskInSlot(b"id-1 mail i 1 1 0 0 0 0 -", "send", 1, 0), 1.0, 1.0)
@@ -224,6 +224,6 @@ def test_json_keys_match_the_documentation(fleet: Mastered) -> None:
         "reload --dry-run": preview,
         "a row of its changes": preview["changes"][0],
         "quiet, resume": quiet,
-        "stop": fleet.asked("stop"),
+        "stop": fleet.rota_json("stop"),
     }
     assert {what: set(keys) for what, keys in found.items()} == keys_on_the_page()

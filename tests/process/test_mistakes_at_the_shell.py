@@ -117,8 +117,8 @@ IMPORTED: list[Row] = [
 ]
 
 
-@pytest.fixture(name="told")
-def _told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Rota:
+@pytest.fixture(name="run_rota")
+def _run_rota(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Rota:
     """Runs `rota` in a folder with a configuration and a task: its exit code, standard output and standard error."""
     monkeypatch.setattr(default_registry, "_tasks", {})
     monkeypatch.syspath_prepend(str(tmp_path))
@@ -129,27 +129,27 @@ def _told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.Captur
 
 
 @pytest.mark.parametrize("row", TYPED, ids=lambda row: f"rota {row[0]}")
-def test_typing_mistakes_are_explained(told: Rota, row: Row) -> None:
+def test_typing_mistakes_are_explained(run_rota: Rota, row: Row) -> None:
     typed, expected, *words = row
-    code, out, err = told(*shlex.split(typed))
+    code, out, err = run_rota(*shlex.split(typed))
     assert (code, out) == (expected, ""), err
     assert all(word in err for word in words), err
 
 
 @pytest.mark.parametrize("row", CONFIGURED, ids=lambda row: row[0].replace("\n", " "))
-def test_configuration_mistakes_are_explained(told: Rota, row: Row) -> None:
+def test_configuration_mistakes_are_explained(run_rota: Rota, row: Row) -> None:
     text, *words = row
     Path("rota.toml").write_text(text)
-    code, _, err = told("check")
+    code, _, err = run_rota("check")
     assert code == 78, err
     assert all(word in err for word in words), err
 
 
 @pytest.mark.parametrize("row", IMPORTED, ids=lambda row: row[0].replace("\n", " "))
-def test_import_errors_are_explained(told: Rota, row: Row) -> None:
+def test_import_errors_are_explained(run_rota: Rota, row: Row) -> None:
     text, *words = row
     Path("tasks.py").write_text(text)
-    code, _, err = told("check")
+    code, _, err = run_rota("check")
     assert code == 78, err
     assert all(word in err for word in ("module tasks cannot be imported", *words)), err
 
@@ -163,30 +163,30 @@ class _NoFleet(BaseHTTPRequestHandler):
     def log_message(self, *_: object) -> None: ...
 
 
-def test_other_web_server_is_reported_without_its_page(told: Rota) -> None:
+def test_other_web_server_is_reported_without_its_page(run_rota: Rota) -> None:
     with HTTPServer(("127.0.0.1", 0), _NoFleet) as other:
         thread = threading.Thread(target=other.handle_request)
         thread.start()
         url = f"http://127.0.0.1:{other.server_port}"
-        code, _, err = told("top", "--once", "--url", url)
+        code, _, err = run_rota("top", "--once", "--url", url)
         thread.join()
     said = f"rota: error: {url}/status.json returned 404: this server is not a node of Rota\n"
     assert (code, err) == (69, said)
 
 
-def test_enqueue_without_a_configuration_is_explained(told: Rota) -> None:
+def test_enqueue_without_a_configuration_is_explained(run_rota: Rota) -> None:
     Path("rota.toml").unlink()
-    code, _, err = told("task", "enqueue", "greet", "you")
+    code, _, err = run_rota("task", "enqueue", "greet", "you")
     assert code == 2
     assert "there is no rota.toml in this folder, so no task is known: use -c FILE, or --queue QUEUE to enqueue" in err
 
 
 def test_unreachable_server_error_mentions_the_missing_configuration(
-    told: Rota,
+    run_rota: Rota,
 ) -> None:
     Path("rota.toml").unlink()
     enqueue = ("task", "enqueue", "greet", "you", "--queue", "mail")
-    code, _, err = told(*enqueue, ROTA_REDIS_URL="redis://127.0.0.1:1/0")
+    code, _, err = run_rota(*enqueue, ROTA_REDIS_URL="redis://127.0.0.1:1/0")
     assert code == 69
     assert (
         err.splitlines()[-1]
@@ -197,61 +197,61 @@ def test_unreachable_server_error_mentions_the_missing_configuration(
 @pytest.mark.parametrize(
     ("seconds", "expected"), [("7", ""), ("x", "expected seconds, more than 0, got "), ("0", "expected seconds")]
 )
-def test_client_timeout_variable_is_known_and_validated(told: Rota, seconds: str, expected: str) -> None:
-    code, _, err = told("config", "print", ROTA_TIMEOUT_SECONDS=seconds)
+def test_client_timeout_variable_is_known_and_validated(run_rota: Rota, seconds: str, expected: str) -> None:
+    code, _, err = run_rota("config", "print", ROTA_TIMEOUT_SECONDS=seconds)
     assert code == (78 if expected else 0)
     assert f"ROTA_TIMEOUT_SECONDS: {expected}" in err if expected else not err
 
 
-def test_errors_are_json_if_json_is_requested(told: Rota) -> None:
-    code, out, err = told("--json", "queue", "ls")
+def test_errors_are_json_if_json_is_requested(run_rota: Rota) -> None:
+    code, out, err = run_rota("--json", "queue", "ls")
     refusal = json.loads(err.splitlines()[-1])
     assert (code, out, refusal["code"]) == (69, "", 69)
     assert "is not reachable" in refusal["errors"][0]
-    assert json.loads(told("queu", "--json")[2])["code"] == 2
+    assert json.loads(run_rota("queu", "--json")[2])["code"] == 2
 
 
 @pytest.mark.parametrize("group", [(), ("queue",), ("task",)])
-def test_command_group_alone_shows_its_help(told: Rota, group: tuple[str, ...]) -> None:
-    code, out, err = told(*group)
+def test_command_group_alone_shows_its_help(run_rota: Rota, group: tuple[str, ...]) -> None:
+    code, out, err = run_rota(*group)
     assert (code, err) == (0, "")
     assert f"Usage: {' '.join(('rota', *group))} [OPTIONS] COMMAND" in out
 
 
-def test_completion_and_man_page_know_every_command(told: Rota) -> None:
-    assert "_ROTA_COMPLETE=zsh_complete" in told("completion", "zsh")[1]
-    code, page, _ = told("man")
+def test_completion_and_man_page_know_every_command(run_rota: Rota) -> None:
+    assert "_ROTA_COMPLETE=zsh_complete" in run_rota("completion", "zsh")[1]
+    code, page, _ = run_rota("man")
     assert code == 0
     assert ".SS rota task enqueue [OPTIONS] NAME [ARGS]..." in page
     assert r".B \-\-kill\-after DURATION" in page
 
 
-def test_unknown_queues_and_missing_tasks_are_reported(told: Rota, server: Server, namespace: str) -> None:
+def test_unknown_queues_and_missing_tasks_are_reported(run_rota: Rota, server: Server, namespace: str) -> None:
     config = CONFIG.replace("redis://127.0.0.1:1/0", server.url).replace("high", "mail")
     Path("rota.toml").write_text(f'namespace = "{namespace}"\n{config}')
     unknown = 'the queue "mial" is not known, did you mean "mail"?'
 
-    code, _, err = told("queue", "pause", "mial")
+    code, _, err = run_rota("queue", "pause", "mial")
     assert code == 0
     assert unknown in err
     assert 'queue "mial" is paused' in err
     for typed in (["queue", "ls", "mial"], ["task", "ls", "mial"], ["queue", "resume", "mial"]):
-        assert unknown in told(*typed)[2]
-    assert 'no task is ready in queue "mail"' in told("task", "ls", "mail")[2]
-    assert "is not known" not in told("queue", "pause", "mail")[2]
+        assert unknown in run_rota(*typed)[2]
+    assert 'no task is ready in queue "mail"' in run_rota("task", "ls", "mail")[2]
+    assert "is not known" not in run_rota("queue", "pause", "mail")[2]
 
     Path("tasks.py").write_text("def greet(): ...")
-    code, _, err = told("check")
+    code, _, err = run_rota("check")
     assert code == 0
     assert "no module of imports (tasks) declares a task" in err
 
 
-def test_enqueue_options_reach_the_task(told: Rota, server: Server, namespace: str) -> None:
+def test_enqueue_options_reach_the_task(run_rota: Rota, server: Server, namespace: str) -> None:
     Path("rota.toml").write_text(CONFIG.replace("redis://127.0.0.1:1/0", server.url) + f'namespace = "{namespace}"\n')
     once = ("task", "enqueue", "greet", "you", "--unique", "--retries", "3", "--expires", "1h")
-    assert told(*once, "--delay", "1m", "--id", "one")[0] == 0
-    code, _, err = told(*once, "--at", "2030-01-31T09:00+01:00")
+    assert run_rota(*once, "--delay", "1m", "--id", "one")[0] == 0
+    code, _, err = run_rota(*once, "--at", "2030-01-31T09:00+01:00")
     assert code == 0
     assert "a task with the id one is live already" in err
-    shown = json.loads(told("task", "show", "one", "--json")[1])
+    shown = json.loads(run_rota("task", "show", "one", "--json")[1])
     assert shown["state"] == "scheduled"

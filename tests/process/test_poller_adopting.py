@@ -39,13 +39,13 @@ def schedule(harness: ChildHarness, source: LegacySource, label: str, seconds: f
     return due_at
 
 
-def listens(harness: ChildHarness) -> bool:
+def has_listener(harness: ChildHarness) -> bool:
     """Whether the server tells a poller of changes (its flag `B`)."""
     return any(_BELL.search(line) for line in harness.connection.execute("CLIENT", "LIST").splitlines())
 
 
-def until_heard(harness: ChildHarness) -> None:
-    until(lambda: listens(harness), "a poller that listens")
+def until_listening(harness: ChildHarness) -> None:
+    until(lambda: has_listener(harness), "a poller that listens")
 
 
 def until_ready(harness: ChildHarness, label: str) -> float:
@@ -59,7 +59,7 @@ def test_pushed_and_due_items_are_adopted_in_time(
     harness: ChildHarness, sources: tuple[LegacySource, LegacySource]
 ) -> None:
     harness.start_poller(adopts=sources)
-    until_heard(harness)
+    until_listening(harness)
     for number in range(5):
         push(harness, sources[0], f"now-{number}")
         assert until_ready(harness, f"now-{number}") < LATE_SECONDS
@@ -78,12 +78,12 @@ def test_another_poller_listens_after_the_listener_is_killed(
     harness: ChildHarness, sources: tuple[LegacySource, LegacySource]
 ) -> None:
     first = harness.start_poller(adopts=sources)
-    until_heard(harness)
+    until_listening(harness)
     harness.start_poller(5, adopts=sources).until_phase(Phase.IDLE)
     first.kill()
     push(harness, sources[0], "meanwhile")
     until_ready(harness, "meanwhile")
-    until_heard(harness)
+    until_listening(harness)
     push(harness, sources[0], "afterwards")
     until_ready(harness, "afterwards")
 
@@ -108,7 +108,7 @@ def test_poller_adopts_items_without_client_tracking(
             until_ready(harness, label)
         schedule(harness, sources[1], "due", 0.05)
         until_ready(harness, "due")
-        assert not listens(harness)
+        assert not has_listener(harness)
         assert "no permissions" in harness.events("adopt.deaf")[0]["error"]
     finally:
         redis_client.acl_deluser("deaf")
@@ -120,7 +120,7 @@ def test_source_of_a_wrong_type_is_logged_once_and_skipped(
 ) -> None:
     harness.connection.execute("SET", sources[1].key, "no set")
     harness.start_poller(adopts=sources)
-    until_heard(harness)
+    until_listening(harness)
     for label in ("one", "two"):
         push(harness, sources[0], label)
         until_ready(harness, label)

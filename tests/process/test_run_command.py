@@ -228,7 +228,7 @@ def pids_of_server(place: Place) -> list[int]:
     return found
 
 
-def answers(url: str) -> bool:
+def is_reachable(url: str) -> bool:
     try:
         Connection(parse_address(url)).close()
     except ServerError:
@@ -243,7 +243,7 @@ def test_embedded_fleet_works_and_leaves_no_server(tmp_path: Path) -> None:
     with place.fleet("--embedded"):
         [server] = pids_of_server(place)
         os.kill(server, signal.SIGKILL)
-        until(lambda: answers(url))
+        until(lambda: is_reachable(url))
         task_id = place.call("task", "enqueue", "nap", "0").stdout.strip()
         until(lambda: json.loads(place.call("audit", "--json").stdout)["done"] == 1)
         assert task_id

@@ -16,7 +16,7 @@ pytestmark = ON_ONE_SERVER
 TELL = """
 @rota.task
 def tell(text):
-    say(" ".join(os.environ))
+    record(" ".join(os.environ))
 """
 KNOWN = {"READY", "RELOADING", "STOPPING", "STATUS", "WATCHDOG", "MAINPID", "MONOTONIC_USEC", "EXTEND_TIMEOUT_USEC"}
 
@@ -29,7 +29,7 @@ class Manager:
         self.socket.bind(str(path))
         self.socket.settimeout(DEADLINE_SECONDS)
 
-    def hear(self) -> dict[str, str]:
+    def receive(self) -> dict[str, str]:
         """The next datagram: lines of NAME=VALUE."""
         lines = self.socket.recv(4096).decode().split("\n")
         fields = dict(line.split("=", 1) for line in lines)
@@ -37,17 +37,17 @@ class Manager:
         assert fields.keys() <= KNOWN
         return fields
 
-    def hear_until(self, name: str, value: str = "") -> dict[str, str]:
+    def wait_for(self, name: str, value: str = "") -> dict[str, str]:
         """The next one that has this field, with that in its value."""
-        while name not in (fields := self.hear()) or value not in fields[name]:
+        while name not in (fields := self.receive()) or value not in fields[name]:
             continue
         return fields
 
-    def hear_reload(self) -> int:
+    def wait_for_reload(self) -> int:
         """Wait for a reload to begin and to be over; returns the microsecond at which it was said to begin."""
-        begun = self.hear_until("RELOADING")
+        begun = self.wait_for("RELOADING")
         assert begun["RELOADING"] == "1"
-        assert self.hear_until("READY") == {"READY": "1"}
+        assert self.wait_for("READY") == {"READY": "1"}
         return int(begun["MONOTONIC_USEC"])
 
 
@@ -67,38 +67,38 @@ def fleet(fleet: Mastered, manager: Manager) -> Mastered:
 
 def test_only_the_master_notifies_the_service_manager(fleet: Mastered, manager: Manager) -> None:
     fleet.launch()
-    assert manager.hear_until("EXTEND_TIMEOUT_USEC") == {"EXTEND_TIMEOUT_USEC": "30000000"}
-    assert manager.hear_until("READY") == {"READY": "1", "MAINPID": str(fleet.pid)}
-    manager.hear_until("STATUS", "2 of 2 workers, 0 busy, generation 1")
-    assert fleet.ask("quiet")["ok"]
-    manager.hear_until("STATUS", "2 of 2 workers, 0 busy, generation 1, quiet")
-    assert fleet.ask("resume")["ok"]
+    assert manager.wait_for("EXTEND_TIMEOUT_USEC") == {"EXTEND_TIMEOUT_USEC": "30000000"}
+    assert manager.wait_for("READY") == {"READY": "1", "MAINPID": str(fleet.pid)}
+    manager.wait_for("STATUS", "2 of 2 workers, 0 busy, generation 1")
+    assert fleet.request("quiet")["ok"]
+    manager.wait_for("STATUS", "2 of 2 workers, 0 busy, generation 1, quiet")
+    assert fleet.request("resume")["ok"]
 
     fleet.configure("workers = 3")  # over at once
     fleet.signal(signal.SIGHUP)
-    first = manager.hear_reload()
+    first = manager.wait_for_reload()
     fleet.configure("workers = 'three'")  # refused
     fleet.signal(signal.SIGHUP)
-    second = manager.hear_reload()
+    second = manager.wait_for_reload()
     fleet.configure("workers = 3\n[limits]\ntime_limit_seconds = 99")  # rolls
     assert fleet.reload()["result"] == "success"
-    third = manager.hear_reload()
-    assert fleet.ask("restart")["restart"]["result"] == "success"
-    assert first < second < third < manager.hear_reload()
-    manager.hear_until("STATUS", "3 of 3 workers")
+    third = manager.wait_for_reload()
+    assert fleet.request("restart")["restart"]["result"] == "success"
+    assert first < second < third < manager.wait_for_reload()
+    manager.wait_for("STATUS", "3 of 3 workers")
 
-    assert manager.hear_until("WATCHDOG") == {"WATCHDOG": "1"}
+    assert manager.wait_for("WATCHDOG") == {"WATCHDOG": "1"}
     fleet.push("tell", "a")
     (names,) = until(fleet.ran)
     assert not {"NOTIFY_SOCKET", "WATCHDOG_USEC", "SPT_NOENV"} & set(names.split())
     assert "ROTA_OWNER" in names.split()
 
     fleet.push("hold", "b")
-    manager.hear_until("STATUS", "1 busy")
+    manager.wait_for("STATUS", "1 busy")
     fleet.signal(signal.SIGTERM)
-    manager.hear_until("STOPPING")
-    manager.hear_until("EXTEND_TIMEOUT_USEC")
-    manager.hear_until("STATUS", "stopping: 1 workers left, 1 busy")
+    manager.wait_for("STOPPING")
+    manager.wait_for("EXTEND_TIMEOUT_USEC")
+    manager.wait_for("STATUS", "stopping: 1 workers left, 1 busy")
     fleet.release()
     assert fleet.exit_code() == 0
 
@@ -119,7 +119,7 @@ def test_failed_start_is_reported_to_the_manager(fleet: Mastered, manager: Manag
 
     assert fleet.launch().exit_code() == 78
 
-    manager.hear_until("STATUS", "No module named 'nowhere'")
+    manager.wait_for("STATUS", "No module named 'nowhere'")
 
 
 def test_unusable_pid_file_is_reported_to_the_manager(fleet: Mastered, manager: Manager) -> None:
@@ -127,4 +127,4 @@ def test_unusable_pid_file_is_reported_to_the_manager(fleet: Mastered, manager: 
 
     assert fleet.launch().exit_code() == 73
 
-    assert "is no pid file" in manager.hear_until("STATUS")["STATUS"]
+    assert "is no pid file" in manager.wait_for("STATUS")["STATUS"]

@@ -113,11 +113,11 @@ def test_claims_beyond_the_concurrency_are_returned(harness: ChildHarness, tmp_p
     claim_for(worker, harness, held, 2)  # as a server has it that lost what was settled
     first.touch()
 
-    def is_told() -> bool:
+    def has_started_the_next() -> bool:
         harness.enqueue("note", "brings it to its next turn")
         return harness.ran().count("waiting") == PLACES + 1
 
-    until(is_told)
+    until(has_started_the_next)
     until(lambda: harness.inflight(worker.owner) == PLACES)
     others.touch()
     until(lambda: all(harness.state(task_id) == "done" for task_id in (*held, *more)))

@@ -76,21 +76,21 @@ class _Draining:
     harness: ChildHarness
     link: FaultyLink
     worker: Child
-    told: Path
+    journal: Path
     kind: _Kind
     texts: dict[str, str] = dataclasses.field(default_factory=dict)
 
     @property
     def hold(self) -> Path:
-        return self.told.with_name(f"{self.told.name}.hold")
+        return self.journal.with_name(f"{self.journal.name}.hold")
 
     @property
     def held(self) -> Path:
-        return self.told.with_name(f"{self.told.name}.held")
+        return self.journal.with_name(f"{self.journal.name}.held")
 
     @property
     def ran(self) -> Counter[str]:
-        return Counter(self.told.read_text(encoding="utf-8").splitlines())
+        return Counter(self.journal.read_text(encoding="utf-8").splitlines())
 
     @property
     def live(self) -> int:
@@ -139,7 +139,7 @@ class _Draining:
         for _ in range(self.kind.tasks):
             task_id, text = uuid.uuid4().hex, f"task {len(self.texts)}"
             self.texts[task_id] = text
-            body = Body(task_id, "default", self.kind.name, [str(self.told), text])
+            body = Body(task_id, "default", self.kind.name, [str(self.journal), text])
             tasks.append(NewTask(task_id, "default", encode_body(body)))
         self.harness.run(self.harness.store.enqueue(uuid.uuid4().hex, tasks))
 
@@ -153,8 +153,8 @@ def draining(request: pytest.FixtureRequest, harness: ChildHarness, link: Faulty
     settings = settings_for(harness.server, harness.namespace)
     server = dataclasses.replace(settings.server, redis_url=link.url)
     worker = harness.start(dataclasses.replace(settings, server=server), TASKS_TAKE_NS=str(request.param.seen_ns))
-    (told := tmp_path / "told").touch()
-    return _Draining(harness, link, worker.until_phase(Phase.IDLE), told, request.param)
+    (journal := tmp_path / "journal").touch()
+    return _Draining(harness, link, worker.until_phase(Phase.IDLE), journal, request.param)
 
 
 def _start_another(harness: ChildHarness) -> None:
@@ -188,12 +188,12 @@ def test_stopping_worker_returns_claims_of_the_open_turn(draining: _Draining) ->
 
 def test_quiet_worker_returns_claims_of_the_open_turn(draining: _Draining) -> None:
     draining.until_a_turn_is_under_way(holds_a_task=True)
-    _ask_for_quiet(draining.worker, quiet=True)
+    _request_quiet(draining.worker, quiet=True)
     draining.go_on()
     draining.worker.until_phase(Phase.QUIET)
     until(lambda: not draining.held_by_owner(), "all is given back")
     assert draining.live
-    _ask_for_quiet(draining.worker, quiet=False)
+    _request_quiet(draining.worker, quiet=False)
     draining.check_each_ran_once()
 
 
@@ -206,7 +206,7 @@ def test_turns_over_a_slow_link_still_claim_in_time(draining: _Draining) -> None
     draining.check_each_ran_once()
 
 
-def _ask_for_quiet(worker: Child, *, quiet: bool) -> None:
+def _request_quiet(worker: Child, *, quiet: bool) -> None:
     worker.slot.quiet_requested = quiet
     worker.process.send_signal(WAKE_SIGNAL)
 

@@ -192,7 +192,7 @@ def test_oversized_worker_requests_replacement_and_keeps_working(harness: ChildH
 # Quiet
 
 
-def _ask_for_quiet(worker: Child, *, quiet: bool) -> None:
+def _request_quiet(worker: Child, *, quiet: bool) -> None:
     worker.slot.quiet_requested = quiet
     worker.process.send_signal(WAKE_SIGNAL)
 
@@ -203,7 +203,7 @@ def test_worker_started_quiet_claims_only_after_resume(
     task_id = harness.enqueue("note", "a")
     worker = harness.start(settings_for(harness.server, harness.namespace), quiet=True).until_phase(Phase.QUIET)
     assert harness.state(task_id) == "ready"
-    _ask_for_quiet(worker, quiet=False)
+    _request_quiet(worker, quiet=False)
     until(lambda: harness.ran() == ["worker start", "a"])
     worker.until_phase(Phase.IDLE)
 
@@ -212,7 +212,7 @@ def test_quiet_interrupts_the_doorbell_and_leaves_tasks_to_others(harness: Child
     worker = harness.start(settings_for(harness.server, harness.namespace)).until_phase(Phase.IDLE)
     until(lambda: b"cmd=blpop" in _client_of(harness, worker.owner))
     before_ns = boottime_ns()
-    _ask_for_quiet(worker, quiet=True)
+    _request_quiet(worker, quiet=True)
     worker.until_phase(Phase.QUIET)
     assert boottime_ns() - before_ns < 1_900_000_000
     until(lambda: b"cmd=evalsha" in _client_of(harness, worker.owner))  # it has asked anew, and listens no more
@@ -234,7 +234,7 @@ def test_quiet_lets_the_task_finish_and_returns_other_claims(harness: ChildHarne
     waiting = [harness.enqueue("note", f"after {number}") for number in range(20)]
     os.kill(worker.process.pid, signal.SIGCONT)
     until(lambda: "start a 1" in harness.ran())
-    _ask_for_quiet(worker, quiet=True)
+    _request_quiet(worker, quiet=True)
     harness.release()
     worker.until_phase(Phase.QUIET)
     until(lambda: harness.inflight(worker.owner) == 0)
@@ -242,7 +242,7 @@ def test_quiet_lets_the_task_finish_and_returns_other_claims(harness: ChildHarne
     assert harness.state(held) == "done"
     stati = [harness.run(harness.store.status(task_id)) for task_id in waiting]
     assert {(found.state, found.failures, found.crashes, found.losses) for found in stati} == {("ready", 0, 0, 0)}
-    _ask_for_quiet(worker, quiet=False)
+    _request_quiet(worker, quiet=False)
     until(lambda: harness.ran()[103:] == [f"after {number}" for number in range(20)])
 
 
@@ -306,7 +306,7 @@ def test_token_of_an_unclaimed_queue_is_passed_on(harness: ChildHarness) -> None
 # A turn sent along behind the doorbell
 
 
-def _hold_what_the_doorbell_brings(link: FaultyLink) -> None:
+def _hold_doorbell_replies(link: FaultyLink) -> None:
     """Carry out what is sent to the server, and keep back the answer of a BLPOP and all that follows it."""
     link.gate = lambda name, is_reply, _port: not (name == "blpop" and is_reply)
 
@@ -321,7 +321,7 @@ def _parked_behind(link: FaultyLink, harness: ChildHarness) -> Child:
 
 def test_leaving_worker_returns_claims_of_a_pending_reply(harness: ChildHarness, link: FaultyLink) -> None:
     worker = _parked_behind(link, harness)
-    _hold_what_the_doorbell_brings(link)
+    _hold_doorbell_replies(link)
     task_id = harness.enqueue("note", "not by this one")
     until(lambda: harness.inflight(worker.owner) == 1, "the turn has claimed")
     worker.terminate()
@@ -337,7 +337,7 @@ def test_leaving_worker_returns_claims_of_a_pending_reply(harness: ChildHarness,
 
 def test_leaving_worker_without_a_server_does_not_wait_long(harness: ChildHarness, link: FaultyLink) -> None:
     worker = _parked_behind(link, harness)
-    _hold_what_the_doorbell_brings(link)
+    _hold_doorbell_replies(link)
     harness.enqueue("note", "for another")
     until(lambda: harness.inflight(worker.owner) == 1, "the turn has claimed")
     link.refuse()

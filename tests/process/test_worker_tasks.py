@@ -145,12 +145,12 @@ def test_delayed_task_is_never_early_by_redis_time(harness: ChildHarness) -> Non
     for milliseconds in range(5, 100, 10):
         harness.enqueue("start_time", due=f"+{milliseconds * 1000}")
 
-    def all_told() -> list[dict[str, Any]]:
+    def all_done() -> list[dict[str, Any]]:
         harness.run(harness.store.promote())
         told = harness.events("task.done")
         return told if len(told) == 10 else []
 
-    assert all(line["promotion_lag_seconds"] >= 0 for line in until(all_told))
+    assert all(line["promotion_lag_seconds"] >= 0 for line in until(all_done))
     assert len(harness.ran()) == 11
     for line in harness.ran()[1:]:
         start_us, due_us = map(int, line.split())

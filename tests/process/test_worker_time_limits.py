@@ -82,7 +82,7 @@ def _rain(worker: Child, is_over: Callable[[], bool], cancel: Callable[[], None]
 
 def _check_cancels(answers: dict[str, CancelStatus], ended: int, cancelled: list[dict[str, Any]]) -> None:
     """Who was told so ended: what was cancelled while it ran in its attempt, what waited without one."""
-    named, waited = _answered(answers, CancelStatus.RUNNING), _answered(answers, CancelStatus.CANCELLED)
+    named, waited = _ids_with(answers, CancelStatus.RUNNING), _ids_with(answers, CancelStatus.CANCELLED)
     assert len(waited) <= ended <= len(waited) + len(named)
     # A claim that comes upon one that waited drops it, and says so without an attempt.
     attempts = [line for line in cancelled if "attempt" in line]
@@ -91,7 +91,7 @@ def _check_cancels(answers: dict[str, CancelStatus], ended: int, cancelled: list
     assert any(line["error"].startswith("Cancelled") for line in attempts)
 
 
-def _answered(answers: Mapping[str, CancelStatus], word: CancelStatus) -> set[str]:
+def _ids_with(answers: Mapping[str, CancelStatus], word: CancelStatus) -> set[str]:
     return {task_id for task_id, answer in answers.items() if answer is word}
 
 

@@ -105,7 +105,7 @@ def _wish(process: Process | None) -> None:
         process.act(lambda: process.wish(RecycleReason.MAX_RSS) if process.has_moved_in else None)
 
 
-def stop_a_zygote_that_is_asked(nemesis: Nemesis) -> None:
+def stop_a_zygote_before_a_fork(nemesis: Nemesis) -> None:
     node = nemesis.node()
     zygote = nemesis.process(node, Role.ZYGOTE)
     kill_all_workers_of(node)
@@ -241,7 +241,7 @@ PROCESSES: Final[tuple[Fault, ...]] = (
     block_signals_of_one,
     have_one_wish_to_go,
     have_all_wish_to_go,
-    stop_a_zygote_that_is_asked,
+    stop_a_zygote_before_a_fork,
     stop_a_master,
     freeze_a_node,
     freeze_a_node,

@@ -60,20 +60,20 @@ class _Log(log.Logger):
     def __init__(self, world: World) -> None:
         self._world = world
 
-    def _tell(self, event: str, fields: dict[str, Any]) -> None:
+    def _note(self, event: str, fields: dict[str, Any]) -> None:
         if event == log_events.FLEET_CALL_FAILED and "exc_info" in fields:
             raise Violation(f"a coroutine of the master failed: {fields['exc_info']!r}")
         text = " ".join(f"{name}={value}" for name, value in fields.items())
         self._world.note("log", event, text)
 
     def debug(self, event: str, /, **fields: Any) -> None:
-        self._tell(event, fields)
+        self._note(event, fields)
 
     info = warning = error = critical = debug
 
 
 @contextmanager
-def in_place_of_the_real(world: World, seed: int) -> Iterator[None]:
+def simulated(world: World, seed: int) -> Iterator[None]:
     """Replace clock, log and random numbers of the product with those of the world."""
     logger = _Log(world)
     drawn = the_random_module.getstate()
@@ -92,7 +92,7 @@ def simulate(seed: int) -> Run:
     """Simulate one seed."""
     world = World(seed)
     fault = ""
-    with in_place_of_the_real(world, seed):
+    with simulated(world, seed):
         try:
             _Story(world).write()
         except Exception as error:  # noqa: BLE001 - every failure is reported with its seed
@@ -119,13 +119,13 @@ class _Story:
         """Run from the first start to the last stop."""
         draw = self._random.random()
         if draw < FIRST_BOOT_FAILS:
-            self._tell_of_a_first_boot_that_fails()
+            self._run_failing_first_boot()
         elif draw < FIRST_BOOT_FAILS + FLAPS:
-            self._tell_of_code_that_flaps()
+            self._run_flapping_code()
         else:
-            self._tell_of_faults()
+            self._run_faults()
 
-    def _tell_of_faults(self) -> None:
+    def _run_faults(self) -> None:
         names = "abc"[
             : self._random.choice([2, 2, 2, 3] if self._profile in (AT_STAKE, CHANGES) else [1, 1, 1, 1, 2, 2])
         ]
@@ -274,13 +274,13 @@ class _Story:
             blamed = sum(task.crashes for task in world.server.tasks) - crashes
             require(blamed == 0, f"{blamed} tasks are blamed for being killed by a stop at once")
 
-    def _tell_of_a_first_boot_that_fails(self) -> None:
+    def _run_failing_first_boot(self) -> None:
         code = self._random.choice(BAD_CODES)
         node = self._world.start("a", msgspec.structs.replace(self._config, imports=(f"{code}.0",)))
         self._run(self._config.limits.boot_seconds + 10.0)
         require(node.failure is not None, f"a first boot of code that {code} is not given up")
 
-    def _tell_of_code_that_flaps(self) -> None:
+    def _run_flapping_code(self) -> None:
         node = self._world.start("a", msgspec.structs.replace(self._config, imports=(f"{Code.WORKERS_FLAP}.0",)))
         self._run(FLAPPING_SECONDS)
         require(node.alive, "a master gives up code that has worked")

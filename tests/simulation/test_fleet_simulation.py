@@ -70,10 +70,10 @@ def test_fleet_recovers_from_any_faults_and_repeats_nothing(first: int) -> None:
     seeds = range(first, min(first + SEEDS_A_TEST, FIRST_SEED + SEEDS))
     failed = [run for run in map(lived, seeds) if run.fault]
     if failed:
-        pytest.fail(_told(failed), pytrace=False)
+        pytest.fail(_report_of(failed), pytrace=False)
 
 
-def _told(failed: list[Run]) -> str:
+def _report_of(failed: list[Run]) -> str:
     shown = "\n\n".join(run.report for run in failed[:SHOWN_FAILURES])
     return f"{shown}\n\nfailing seeds: {[run.seed for run in failed]}"
 

@@ -6,7 +6,7 @@ from rota_supervisor.layout import Role
 from rota_supervisor.master.core.children import ChildState
 from simulation.node import Node
 from simulation.process import Process
-from simulation.run import in_place_of_the_real
+from simulation.run import simulated
 from simulation.world import World
 
 CONFIG = Config(namespace="simulated", workers=3, imports=("good.0",))
@@ -29,7 +29,7 @@ def _states_of(node: Node, process: Process) -> list[ChildState]:
 
 def test_zygote_with_a_closed_channel_gets_no_fork_request() -> None:
     world = World(1)
-    with in_place_of_the_real(world, 1):
+    with simulated(world, 1):
         node = _running(world)
         zygote = _zygote(node)
         world.trouble.channel_ends_first = 1.0
@@ -47,7 +47,7 @@ def test_zygote_with_a_closed_channel_gets_no_fork_request() -> None:
 
 def test_zygote_ready_at_channel_close_gets_no_fork_request() -> None:
     world = World(4)
-    with in_place_of_the_real(world, 4):
+    with simulated(world, 4):
         node = world.start("a", CONFIG)
         world.trouble.channel_ends_first = 1.0
         world.trouble.channel_lingers = 5.0
@@ -66,7 +66,7 @@ def test_zygote_ready_at_channel_close_gets_no_fork_request() -> None:
 
 def test_old_generation_is_renewed_with_its_own_lease() -> None:
     world = World(2)
-    with in_place_of_the_real(world, 2):
+    with simulated(world, 2):
         node = _running(world, Config(workers=1, imports=("good.0",), lease=LeaseConfig(20.0, 5.0)))
         world.enqueue(1000.0)
         old = node.state.children.of(Role.WORKER)[0]
@@ -79,7 +79,7 @@ def test_old_generation_is_renewed_with_its_own_lease() -> None:
 
 def test_shortened_lease_is_renewed_in_time() -> None:
     world = World(3)
-    with in_place_of_the_real(world, 3):
+    with simulated(world, 3):
         node = _running(world, Config(workers=1, imports=("good.0",), lease=LeaseConfig(40.0, 30.0)))
         node.reload(Config(workers=1, imports=("good.0",), lease=LeaseConfig(2.0, 0.5)))
         for _ in range(20):

@@ -120,10 +120,10 @@ class Node(FleetProcess):
         """Everything that lives in its folder: the master first, then its children and theirs, and orphans."""
         return sorted(super().processes(), key=lambda process: process.pid != self.pid)
 
-    def ask(self, verb: str, **fields: Any) -> dict[str, Any]:
+    def request(self, verb: str, **fields: Any) -> dict[str, Any]:
         """What its master answers at the control socket; nothing while it does not."""
         try:
-            return super().ask(verb, **fields)
+            return super().request(verb, **fields)
         except OSError:  # a stopped one
             return {}
 

@@ -85,7 +85,7 @@ class Producer:
 
     def _send(self, intent: Intent, call: Callable[[], Sequence[_Handle]]) -> None:
         try:
-            self._answered(intent, call())
+            self._note_reply(intent, call())
         except Uncertain as error:
             self._accepted(intent, error.accepted)
             unsent = set(intent.ids) - {*error.accepted, *_part(intent, error).ids}
@@ -95,7 +95,7 @@ class Producer:
             self._accepted(intent, error.accepted)
             self._record(CallEvent.REFUSED, intent, sorted(set(intent.ids) - set(error.accepted)), _error_text(error))
 
-    def _answered(self, intent: Intent, handles: Sequence[_Handle]) -> None:
+    def _note_reply(self, intent: Intent, handles: Sequence[_Handle]) -> None:
         if intent.verb in FLOWS:
             self._accepted(intent, intent.ids)
             return
@@ -121,7 +121,7 @@ class Producer:
         intent, error = self.doubts.popleft()
         part = _part(intent, error)
         try:
-            self._answered(part, error.repeat())
+            self._note_reply(part, error.repeat())
         except Uncertain as again:
             self._accepted(part, again.accepted)
             part = _part(part, again)

@@ -21,10 +21,10 @@ def _scale(node: Node, random: Random) -> Act:
     count = random.randint(0, _MOST_WORKERS)
 
     def back() -> bool:
-        return bool(node.ask("scale", pool="main", workers=node.settings["pools"]["main"]["workers"]).get("ok"))
+        return bool(node.request("scale", pool="main", workers=node.settings["pools"]["main"]["workers"]).get("ok"))
 
     return Act(
-        lambda: node.ask("scale", pool="main", workers=count),
+        lambda: node.request("scale", pool="main", workers=count),
         is_over=_of_its_life(node, back),
         detail=f"{count} workers",
     )
@@ -37,14 +37,14 @@ def _quiet(node: Node, random: Random) -> Act:
         if by_signal:
             node.signal(signal.SIGTSTP)
         else:
-            node.ask("quiet")
+            node.request("quiet")
 
     def undo() -> None:
         if by_signal:
             node.signal(signal.SIGCONT)
 
     def resumed() -> bool:  # a signal alone may be lost to another that follows at once
-        return bool(node.ask("resume").get("ok"))
+        return bool(node.request("resume").get("ok"))
 
     return Act(do, undo=undo, is_over=_of_its_life(node, resumed), detail="by signal" if by_signal else "by verb")
 
@@ -52,7 +52,7 @@ def _quiet(node: Node, random: Random) -> Act:
 def _restart(node: Node, random: Random) -> Act:
     if random.random() < 0.5:
         return Act(lambda: node.signal(signal.SIGUSR2), detail="by signal")
-    return Act(lambda: node.ask("restart"), detail="by verb")
+    return Act(lambda: node.request("restart"), detail="by verb")
 
 
 def _report(node: Node, _random: Random) -> Act:

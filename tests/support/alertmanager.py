@@ -44,19 +44,19 @@ class Alertmanager:
         with urllib.request.urlopen(request, timeout=DEADLINE_SECONDS):
             pass
 
-    def told(self, **labels: str) -> set[str]:
+    def notified(self, **labels: str) -> set[str]:
         """Return the names of the alerts with these labels that are sent to people."""
         query = "&".join(f"filter={label}%3D%22{value}%22" for label, value in labels.items())
-        found: list[dict[str, Any]] = self._ask(f"/api/v2/alerts?{query}")
+        found: list[dict[str, Any]] = self._get(f"/api/v2/alerts?{query}")
         return {alert["labels"]["alertname"] for alert in found if not alert["status"]["inhibitedBy"]}
 
     def _is_ready(self) -> bool:
         try:
-            self._ask("/api/v2/status")
+            self._get("/api/v2/status")
         except OSError:
             return False
         return True
 
-    def _ask(self, path: str) -> Any:
+    def _get(self, path: str) -> Any:
         with urllib.request.urlopen(self._url + path, timeout=DEADLINE_SECONDS) as response:
             return json.load(response)

@@ -36,7 +36,7 @@ class Tab:
         self.page = page
         self.complaints: list[str] = []
         self.requested: list[str] = []
-        page.on("console", lambda message: self._hear(message))  # noqa: PLW0108 - playwright marks the object of a method
+        page.on("console", lambda message: self._collect(message))  # noqa: PLW0108 - playwright marks the object of a method
         page.on("pageerror", lambda error: self.complaints.append(str(error)))
         page.on("request", lambda request: self.requested.append(request.url))
 
@@ -52,7 +52,7 @@ class Tab:
         broken = Axe().run(self.page).response["violations"]
         return [f"{rule['id']}: {node['html']}: {node['failureSummary']}" for rule in broken for node in rule["nodes"]]
 
-    def _hear(self, message: "ConsoleMessage") -> None:
+    def _collect(self, message: "ConsoleMessage") -> None:
         if message.type in ("error", "warning"):
             self.complaints.append(message.text)
 

@@ -55,31 +55,31 @@ class _SlotRegion:
     at: int
 
 
-def tell(text: str) -> None:
+def record(text: str) -> None:
     _Server.connection.execute("RPUSH", f"{_Server.prefix}:ran", text)
 
 
-def tell_apart(text: str) -> None:
-    """Tell on a connection of its own, so that a signal may interrupt the call without harm to later ones."""
+def record_separately(text: str) -> None:
+    """Record on a separate connection, so that a signal may interrupt the call without harm to later ones."""
     with contextlib.closing(Connection(parse_address(_Server.url), _PATIENCE)) as connection:
         connection.execute("RPUSH", f"{_Server.prefix}:ran", text)
 
 
 @rota.tasks.hooks.on_worker_start
 def start() -> None:
-    tell("worker start")
+    record("worker start")
     if os.environ.get("FAIL_AT_START"):
         sys.exit("the start hook fails")
 
 
 @rota.tasks.hooks.on_worker_stop
 def stop() -> None:
-    tell("worker stop")
+    record("worker stop")
 
 
 @rota.tasks.hooks.on_dead
 def bury(dead: CurrentTask, reason: str) -> None:
-    tell(f"buried {dead.name} {reason.split(':', maxsplit=1)[0]}")
+    record(f"buried {dead.name} {reason.split(':', maxsplit=1)[0]}")
     if dead.name == "die_with_hook":
         os._exit(9)
     if dead.name == "fork_in_hook":
@@ -92,12 +92,12 @@ def hesitate(current: CurrentTask) -> Generator[None, None, None]:
         time.sleep(0.2)
     yield
     if current.name == "fork":
-        tell(f"after fork in {'its worker' if os.getpid() == _Server.pid else 'a copy'}")
+        record(f"after fork in {'its worker' if os.getpid() == _Server.pid else 'a copy'}")
 
 
 @task
 def note(text: str) -> None:
-    tell(text)
+    record(text)
 
 
 @task
@@ -105,14 +105,14 @@ def start_time() -> None:
     current = current_task()
     seconds, microseconds = _Server.connection.execute("TIME")
     start_us = int(seconds) * 1_000_000 + int(microseconds)
-    tell(f"{start_us} {round(current.due_at.timestamp() * 1_000_000)}")
+    record(f"{start_us} {round(current.due_at.timestamp() * 1_000_000)}")
 
 
 @task
 def hold(name: str) -> None:
-    tell(f"start {name} {current_task().attempt}")
+    record(f"start {name} {current_task().attempt}")
     _Server.connection.execute("BLPOP", f"{_Server.prefix}:release", 60)
-    tell(f"end {name}")
+    record(f"end {name}")
 
 
 @task
@@ -134,14 +134,14 @@ def note_in_file_slowly(path: str, text: str) -> None:
 
 @task
 def wait_for_file(path: str) -> None:
-    tell("waiting")
+    record("waiting")
     while not Path(path).exists():
         time.sleep(0.005)
 
 
 @task(retries=1, base=0)
 def fail() -> None:
-    tell("failing")
+    record("failing")
     raise ValueError("no good")
 
 
@@ -154,7 +154,7 @@ def leave() -> None:
 def again_later(seconds: float) -> None:
     if current_task().attempt == 1:
         raise Retry(seconds)
-    tell("later")
+    record("later")
 
 
 def _fork_and(how: str) -> bool:
@@ -166,7 +166,7 @@ def _fork_and(how: str) -> bool:
         if how == "raise":
             raise ValueError("in a copy")
         return False
-    tell(f"copy {how} {os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])}")
+    record(f"copy {how} {os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])}")
     return True
 
 
@@ -192,7 +192,7 @@ def stop_a_process() -> None:
     process.start()
     process.terminate()
     process.join()
-    tell(f"process {process.exitcode}")
+    record(f"process {process.exitcode}")
 
 
 @task(retries=0)
@@ -202,7 +202,7 @@ def die_with_hook() -> None:
 
 @task
 def hesitant() -> None:
-    tell(f"{current_task().lag_seconds}")
+    record(f"{current_task().lag_seconds}")
 
 
 @task
@@ -213,21 +213,21 @@ def give_up() -> None:
 @task
 async def sleep_a_little(text: str) -> None:
     await asyncio.sleep(0)
-    tell(f"{text} {current_task().name}")
+    record(f"{text} {current_task().name}")
 
 
 @task(retries=0)
 async def wait_in_loop(path: str) -> None:
-    tell("waiting")
+    record("waiting")
     while not Path(path).exists():
         await asyncio.sleep(0.005)
-    tell("found")
+    record("found")
 
 
 @task(retries=0)
 async def overwrite_slot_in_loop(path: str) -> None:
     """Wait for a file, then overwrite the slot and return in one step, so that the loop sees both at once."""
-    tell("waiting")
+    record("waiting")
     while not Path(path).exists():
         await asyncio.sleep(0.005)
     os.pwrite(_SlotRegion.fd, bytes(REGION_BYTES), _SlotRegion.at)
@@ -235,7 +235,7 @@ async def overwrite_slot_in_loop(path: str) -> None:
 
 @task(crash_limit=0)
 async def once_in_loop() -> None:
-    tell("once")
+    record("once")
 
 
 @task(retries=0)
@@ -255,7 +255,7 @@ def _plainly_wrapped(function: Callable[..., Any]) -> Callable[..., Any]:
 @_plainly_wrapped
 async def wrapped_sleep(text: str) -> None:
     await asyncio.sleep(0)
-    tell(f"{text} {current_task().name}")
+    record(f"{text} {current_task().name}")
 
 
 @task(backoff=lambda _: sys.exit("no more"))
@@ -286,49 +286,49 @@ async def pass_on_in_loop(text: str) -> None:
 @task(retries=0, soft_time_limit=0.05)
 def overstay(how: str) -> None:
     try:
-        tell_apart("staying")  # The signal may come as soon as the test sees this.
+        record_separately("staying")  # The signal may come as soon as the test sees this.
         while True:
             time.sleep(0.001)
     except TimeLimit:
-        tell("told")
+        record("told")
         if how == "raises":
             raise
-    tell("ended early")
+    record("ended early")
 
 
 @task(retries=0, soft_time_limit=0.05)
 async def overstay_in_loop(how: str) -> None:
-    tell("staying")
+    record("staying")
     try:
         await asyncio.gather(asyncio.sleep(600), asyncio.sleep(600))
     except asyncio.CancelledError:
-        tell("told")
+        record("told")
         if how == "raises":
             raise
     await asyncio.sleep(0)
-    tell("ended early")
+    record("ended early")
 
 
 @task(retries=3)
 def linger(label: str) -> None:
-    tell(f"lingering {label}")
+    record(f"lingering {label}")
     while True:
         time.sleep(0.001)
 
 
 @task(retries=3)
 async def linger_in_loop(label: str) -> None:
-    tell(f"lingering {label}")
+    record(f"lingering {label}")
     await asyncio.gather(asyncio.sleep(600), asyncio.sleep(600))
 
 
 @task(retries=0, soft_time_limit=1)
 def beat_on() -> None:
-    tell("staying")
+    record("staying")
     end = time.monotonic() + 1.5
     while time.monotonic() < end:
         current_task().beat()
-    tell("beaten")
+    record("beaten")
 
 
 @task(queue="hurried", retries=1000, base=0, soft_time_limit=0.001)
@@ -344,12 +344,12 @@ def hurry(label: str) -> None:
 @task
 def grow(megabytes: int) -> None:
     _KEPT.append(b"x" * (megabytes << 20))
-    tell(f"grown by {megabytes}")
+    record(f"grown by {megabytes}")
 
 
 @task(expires=0.001)
 def fresh_only() -> None:
-    tell("fresh")
+    record("fresh")
 
 
 @task
@@ -359,7 +359,7 @@ def answer(expression: str) -> Any:
 
 @task(remember=False)
 def unremembered() -> None:
-    tell("unremembered")
+    record("unremembered")
 
 
 def _keep_pace(task_ns: int) -> None:

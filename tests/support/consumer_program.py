@@ -9,7 +9,7 @@ import sys
 import rota
 
 
-def say(what: str, task: rota.LeasedTask) -> None:
+def report(what: str, task: rota.LeasedTask) -> None:
     """Write a line about a task."""
     sys.stdout.write(f"{what} {task.id}\n")
     sys.stdout.flush()
@@ -20,15 +20,15 @@ def main(url: str, namespace: str, queue: str, lease_seconds: str) -> None:
     client = rota.Client(url, namespace, timeout_seconds=1)
     with client.consumer(queue, lease_seconds=float(lease_seconds)) as consumer:
         for task in consumer:
-            say("held", task)
+            report("held", task)
             if not sys.stdin.readline():
                 return
             try:
                 task.done()
             except rota.LeaseLost:
-                say("lost", task)
+                report("lost", task)
             else:
-                say("done", task)
+                report("done", task)
 
 
 main(*sys.argv[1:])

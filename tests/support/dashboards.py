@@ -59,7 +59,7 @@ def all_queries() -> list[PanelQuery]:
     return [query for name, board in boards().items() for query in queries(name, board)]
 
 
-def ask(prometheus: Prometheus, query: PanelQuery, job: str = ".+", seconds: int = 120) -> Answer:
+def run_query(prometheus: Prometheus, query: PanelQuery, job: str = ".+", seconds: int = 120) -> Answer:
     """Return the data that the panel would show, for this time or for now, if fleets are scraped each second."""
     expr = query.filled_in(**_TIMES, time_range=f"{seconds}s", job=job)
     if query.instant:

@@ -195,7 +195,7 @@ class _Connection:
         self._requests = Pipe(lambda: link.faults[True], self.server)
         self._replies = Pipe(lambda: link.faults[False], self.client)
         self._replies.open = True
-        self._asked: deque[str] = deque()
+        self._pending: deque[str] = deque()
         self._request_reader = hiredis.Reader(notEnoughData=_MORE)
         self._reply_reader = hiredis.Reader(notEnoughData=_MORE)
         self._readable = True
@@ -224,7 +224,7 @@ class _Connection:
 
     def _from_client(self, data: bytes) -> None:
         if data and self._readable:
-            self._note(self._request_reader, data, self._asked_for)
+            self._note(self._request_reader, data, self._note_request)
         self._requests.feed(data)
         self._check_end(data)
 
@@ -241,7 +241,7 @@ class _Connection:
     def _loss_in(self, data: bytes) -> Loss | None:
         losses: list[Loss] = []
         if data and self._readable:
-            self._note(self._reply_reader, data, lambda reply: losses.extend(self._answered(reply)))
+            self._note(self._reply_reader, data, lambda reply: losses.extend(self._losses_in(reply)))
         return losses[0] if losses else None
 
     def _note(self, reader: hiredis.Reader, data: bytes, each: Callable[[object], None]) -> None:
@@ -252,24 +252,24 @@ class _Connection:
         except hiredis.ProtocolError:  # inline commands are forwarded, but not identified
             self._readable = False
 
-    def _asked_for(self, request: object) -> None:
+    def _note_request(self, request: object) -> None:
         if not request:  # an empty request, to which the server does not reply
             return
         name = name_of(request)
-        self._asked.append(name)
-        self._ask_gate(name, self._requests, is_reply=False)
+        self._pending.append(name)
+        self._check_gate(name, self._requests, is_reply=False)
         if not (self._requests.broken or self._link.faults[True].silent):
             self._link.calls[name] += 1
 
-    def _ask_gate(self, name: str, pipe: Pipe, *, is_reply: bool) -> None:
+    def _check_gate(self, name: str, pipe: Pipe, *, is_reply: bool) -> None:
         if self._link.gate is not None and not self._link.gate(name, is_reply, self._port):
             pipe.held = True
 
-    def _answered(self, reply: object) -> list[Loss]:
-        if isinstance(reply, hiredis.PushNotification) or not self._asked:
+    def _losses_in(self, reply: object) -> list[Loss]:
+        if isinstance(reply, hiredis.PushNotification) or not self._pending:
             return []
-        name = self._asked.popleft()
-        self._ask_gate(name, self._replies, is_reply=True)
+        name = self._pending.popleft()
+        self._check_gate(name, self._replies, is_reply=True)
         unknown = isinstance(reply, hiredis.ReplyError) and str(reply).startswith("NOSCRIPT")
         loss = None if unknown else self._link.loss_for(name)
         return [loss] if loss else []

@@ -135,7 +135,7 @@ class FleetProcess:
 
     # Reports of the fleet
 
-    def ask(self, verb: str, **fields: Any) -> dict[str, Any]:
+    def request(self, verb: str, **fields: Any) -> dict[str, Any]:
         """Return the master's response on its control socket; an empty dict while no master listens."""
         try:
             with socket.socket(socket.AF_UNIX) as asking:
@@ -151,7 +151,7 @@ class FleetProcess:
 
     def status(self) -> dict[str, Any]:
         """Return the whole status; an empty dict while the master does not respond."""
-        found: dict[str, Any] = self.ask("status").get("status", {})
+        found: dict[str, Any] = self.request("status").get("status", {})
         return found
 
     def children(self, role: str = "", state: str = "") -> list[dict[str, Any]]:
@@ -213,7 +213,7 @@ class FleetProcess:
         """Run a `rota` command in the same folder."""
         return rota(self.folder, *arguments, **more)
 
-    def asked(self, *arguments: str) -> Any:
+    def rota_json(self, *arguments: str) -> Any:
         """Run a command with --json and return its document."""
         done = self.rota(*arguments, "--json")
         assert done.returncode == 0, done.stderr

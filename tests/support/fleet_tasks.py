@@ -51,7 +51,7 @@ def server() -> socket.socket:
     return socket.create_connection((host, int(port)))
 
 
-def told_time() -> str:
+def redis_time() -> str:
     """Return the server's time in whole microseconds."""
     server().sendall(b"TIME\r\n")
     seconds, microseconds = server().recv(64).split(b"\r\n")[2:5:2]
@@ -162,14 +162,14 @@ def live(ends: list[str]) -> None:
 def bill(account: str, label: str) -> None:
     """Record the server's time for an account, whose starts are limited by a rate."""
     write("start", label)
-    write(account, told_time())
+    write(account, redis_time())
     write("end", label)
 
 
 @rota.task
 def tell_time(label: str) -> None:
     """Record the server's time in whole microseconds."""
-    write("time", told_time())
+    write("time", redis_time())
     write("end", label)
 
 

@@ -117,13 +117,13 @@ class RunningFleet(FleetProcess):
         status = self.status()
         pools = status.get("pools", [])
         whole = bool(pools) and all(pool["desired"] == ready_workers(pool) for pool in pools)
-        return whole and len(self.workers()) == sum(pool["desired"] for pool in pools) and self._answers_ready()
+        return whole and len(self.workers()) == sum(pool["desired"] for pool in pools) and self._is_ready()
 
     def is_whole_without(self, pid: int) -> bool:
         """Whether the fleet has all its workers, without this one."""
         return self.is_whole() and pid not in self.workers()
 
-    def _answers_ready(self) -> bool:
+    def _is_ready(self) -> bool:
         try:
             return self.get("/readyz")[0] == 200
         except (KeyError, OSError):
@@ -168,7 +168,7 @@ class RunningFleet(FleetProcess):
 
     def wait_until_nothing_waits(self, seconds: float) -> None:
         """Wait until no accepted task waits or runs."""
-        until(lambda: not self.asked("audit")["live"], "the end of every task", seconds)
+        until(lambda: not self.rota_json("audit")["live"], "the end of every task", seconds)
 
     def books_balance(self) -> bool:
         """Whether every accepted task is accounted for."""

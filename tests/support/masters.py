@@ -22,34 +22,34 @@ import rota
 
 HERE = Path(__file__).parent
 
-def say(line):
+def record(line):
     with open(HERE / "ran.txt", "a") as file:
         file.write(line + "\\n")
 
 @rota.task
 def note(text):
-    say(text)
+    record(text)
 
 @rota.task
 def hold(text):
-    say(f"start {text} {os.getpid()}")
+    record(f"start {text} {os.getpid()}")
     while not (HERE / "release").exists():
         time.sleep(0.01)
-    say(f"end {text}")
+    record(f"end {text}")
 
 @rota.task
 def die(text):
-    say(f"die {text}")
+    record(f"die {text}")
     os.kill(os.getpid(), signal.SIGKILL)
 
 @rota.task
 def leave(text):
-    say(f"leave {text}")
+    record(f"leave {text}")
     os._exit(0)
 
 @rota.task(time_limit=1)
 def overrun(text):
-    say(f"overrun {text}")
+    record(f"overrun {text}")
     signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
     while True:
         time.sleep(1)
@@ -62,7 +62,7 @@ def leave_behind(text):
     same_group = _sleeper()
     own_group = _sleeper(process_group=0)
     own_session = _sleeper(start_new_session=True)
-    say(f"behind {same_group} {own_group} {own_session}")
+    record(f"behind {same_group} {own_group} {own_session}")
     while True:
         time.sleep(1)
 """
@@ -135,7 +135,7 @@ class Mastered(FleetProcess):
 
     def reload(self) -> dict[str, Any]:
         """Request a reload, and return its result."""
-        answer: dict[str, Any] = self.ask("reload")["reload"]
+        answer: dict[str, Any] = self.request("reload")["reload"]
         return answer
 
     # Redis

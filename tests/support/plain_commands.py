@@ -22,7 +22,7 @@ class PlainCommands:
     def close(self) -> None:
         self._socket.close()
 
-    def ask(self, commands: Iterable[tuple[str | int, ...]]) -> list[Any]:
+    def run(self, commands: Iterable[tuple[str | int, ...]]) -> list[Any]:
         """Return the replies in the order of the commands. Raises AssertionError if one is an error."""
         packed = [hiredis.pack_command(command) for command in commands]  # type: ignore[arg-type]  # its stub allows one word only
         self._socket.sendall(b"".join(packed))

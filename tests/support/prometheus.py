@@ -101,12 +101,12 @@ class Prometheus:
 
     def query(self, expression: str) -> Answer:
         """Return the current result of a query. Raises QueryError."""
-        return self._ask("query", query=expression)
+        return self._get("query", query=expression)
 
     def query_range(self, expression: str, *, seconds: float, step_seconds: float = 1.0) -> Answer:
         """Return the values of the last `seconds`, at whole steps so that two results align. Raises QueryError."""
         now = time.time() // step_seconds * step_seconds
-        return self._ask(
+        return self._get(
             "query_range", query=expression, start=str(now - seconds), end=str(now), step=str(step_seconds)
         )
 
@@ -126,7 +126,7 @@ class Prometheus:
             time.sleep(0.1)
         raise TimeoutError(f"no series after {deadline_seconds} s: {expression}")
 
-    def _ask(self, verb: str, **parameters: str) -> Answer:
+    def _get(self, verb: str, **parameters: str) -> Answer:
         url = f"{self.url}/api/v1/{verb}?{urllib.parse.urlencode(parameters)}"
         try:
             with urllib.request.urlopen(url, timeout=30) as response:

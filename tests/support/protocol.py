@@ -173,7 +173,7 @@ class Fleet:
 
     def look(self, commands: Iterable[tuple[str | int, ...]]) -> list[Any]:
         """Run plain commands in one exchange, and return their replies."""
-        return self._plain.ask(commands)
+        return self._plain.run(commands)
 
     def commands(self) -> int:
         """Return the number of commands that the server has run, including those that scripts called."""

@@ -96,14 +96,14 @@ class Sentinels:
 
     def _knows_all(self, sentinel: Sentinel) -> bool:
         try:
-            with self._ask(sentinel) as asking:
+            with self._client_of(sentinel) as asking:
                 state = asking.sentinel_masters()[SERVICE]
         except redis.ConnectionError:  # the server is starting
             return False
         seen: tuple[int, int] = (int(state["num-slaves"]), int(state["num-other-sentinels"]))
         return seen == (REPLICAS, SENTINELS - 1)
 
-    def _ask(self, sentinel: Sentinel) -> "redis.Redis":
+    def _client_of(self, sentinel: Sentinel) -> "redis.Redis":
         return redis.Redis(port=sentinel.port, password=self._password or None, decode_responses=True)
 
     # Inspection
@@ -118,7 +118,7 @@ class Sentinels:
     def primary(self) -> Server:
         """Return the primary that the first living sentinel reports."""
         living = next(sentinel for sentinel in self.sentinels if sentinel.process.poll() is None)
-        with self._ask(living) as asking:
+        with self._client_of(living) as asking:
             _, port = asking.sentinel_get_master_addr_by_name(SERVICE)
         return next(server for server in self.servers if server.port == port)
 
@@ -167,7 +167,7 @@ class Sentinels:
 
     def fail_over(self) -> None:
         """Request an orderly failover, as before the upgrade of a server."""
-        with self._ask(self.sentinels[0]) as asking:
+        with self._client_of(self.sentinels[0]) as asking:
             asking.execute_command("SENTINEL", "FAILOVER", SERVICE)
 
     def stop_replicas(self) -> list[Server]:

@@ -78,12 +78,12 @@ class Story:
         command = [*self.loopback.prefix, server_binaries()["valkey"], *options]
         self._server = subprocess.Popen(command, cwd=self.folder, stdout=subprocess.DEVNULL)
         deadline = time.monotonic() + READY_SECONDS
-        while not _answers(place):
+        while not _is_reachable(place):
             assert self._server.poll() is None, "the server ended"
             assert time.monotonic() < deadline, "the server does not answer"
             time.sleep(0.02)
 
-    def tell(self, block: Block) -> None:
+    def follow(self, block: Block) -> None:
         """Carry out the instruction of a block."""
         match block.verb:
             case "file":
@@ -165,7 +165,7 @@ class Story:
         self.loopback.close()
 
 
-def _answers(place: Path) -> bool:
+def _is_reachable(place: Path) -> bool:
     try:
         with redis.Redis(unix_socket_path=str(place)) as client:
             return bool(client.ping())

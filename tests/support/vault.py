@@ -66,7 +66,7 @@ class Vault:
         written.write_text(json.dumps(said))
         written.replace(self._folder / "vault.json")
 
-    def asked_in(self) -> int:
+    def logins_in_folder(self) -> int:
         """Return how often the provider was called."""
         asked = self._folder / "asked"
         return asked.stat().st_size if asked.exists() else 0

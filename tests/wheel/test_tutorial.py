@@ -43,5 +43,5 @@ def test_the_tutorial_works_as_it_is_written(newcomer: Story) -> None:
     told = [block for block in blocks(PAGE) if block.verb]
     assert [block.verb for block in told].count("start") == 1
     for block in told:
-        newcomer.tell(block)
+        newcomer.follow(block)
     assert newcomer.fleet is None, "the tutorial leaves a fleet running"
