@@ -1,4 +1,4 @@
-"""What all rules share: the fleet and its model, the workers and what they believe, and how a call is delivered."""
+"""What all rules share: the fleet, its model, the workers with the state that they keep, and the delivery of a call."""
 
 import itertools
 from collections.abc import Callable
@@ -62,14 +62,14 @@ REFUSED_WHEN_FULL: Final = frozenset({"enqueue", "add_members", "revive", "advan
 
 ANSWERED, REPEATED, DROPPED, LATE, COPIED = "answered", "repeated", "dropped", "late", "copied"
 DELIVERIES: Final = st.sampled_from([ANSWERED] * 6 + [REPEATED, DROPPED, LATE, COPIED])
-"""How a call fares: answered; repeated, as its answer was lost; its answer lost and the sender gone; on its way for so
-long that the sender has given up; answered, though a copy of it comes late."""
+"""How a call is delivered: answered; repeated, as its reply was lost; its reply lost and the sender gone; delayed until
+the sender has given up; answered, though a copy of it comes late."""
 
 _examples = itertools.count()
 
 
 def share_of(share: Share) -> QueueShare:
-    """The share as the product has it."""
+    """Return the share in the product's type."""
     return QueueShare(share.queue, share.weight, share.cap, share.interval_us, share.burst, share.condition)
 
 
@@ -78,7 +78,7 @@ def domains_of(serving: Serving) -> list[Domain]:
 
 
 def bell_of(queue: str) -> str:
-    """The name for whose bell its workers wait."""
+    """Return the name of the doorbell at which the workers of a queue wait: its pattern, or the queue itself."""
     return PATTERN_OF[queue].queue if queue in PATTERN_OF else queue
 
 
@@ -91,7 +91,7 @@ ALWAYS: Final = Rule("return true", lambda _: True)
 
 
 def wired(name: str, condition: Hours | Rule) -> QueueCondition:
-    """The condition as the product has it."""
+    """Return the condition in the product's type."""
     if isinstance(condition, Rule):
         return QueueCondition(name, "lua", condition.text)
     return QueueCondition(name, "hours", text_of_hours(condition.known_until, condition.intervals))
@@ -99,8 +99,8 @@ def wired(name: str, condition: Hours | Rule) -> QueueCondition:
 
 @dataclass
 class Worker:
-    """What a worker believes: the claims it has no outcome for, outcomes that no answer confirmed, swallowed tokens,
-    and the entry for which it empties its hands."""
+    """A worker's own state: claims without an outcome, outcomes that no reply confirmed, swallowed tokens, and the
+    entry for which it runs nothing else."""
 
     owner: str
     pool: str
@@ -120,7 +120,8 @@ class Worker:
 
 @dataclass(frozen=True)
 class Sent:
-    """A call and its check, which has the model make the same step. `owner` is "" when it is of no one owner."""
+    """A call and its check, which makes the same step in the model. `owner` is "" if the call belongs to no single
+    owner."""
 
     command: ScriptCall[Any]
     check: Callable[[Any], None]
@@ -128,7 +129,7 @@ class Sent:
 
 
 class Machine(RuleBasedStateMachine):
-    """One example: a fresh namespace."""
+    """One example, in a fresh namespace."""
 
     server: Server
 
@@ -152,10 +153,11 @@ class Machine(RuleBasedStateMachine):
         self.poller_knows: int | None = None
         self.ids = itertools.count()
 
-    @initialize(is_told=st.booleans())
-    def begin(self, is_told: bool) -> None:
-        """While no events are wanted a turn takes a shorter way with what is simply done."""
-        self.kept = KEPT if is_told else KEPT._replace(events=0)
+    @initialize(has_events=st.booleans())
+    def begin(self, has_events: bool) -> None:
+        """Start with one worker, with or without events. Without events, a turn handles tasks that are simply done by a
+        shorter path."""
+        self.kept = KEPT if has_events else KEPT._replace(events=0)
         self.fleet.run(self.fleet.store.announce("node", HEARTBEAT, HOUR_MS, NAMES, self.kept))
         self.model.announce(self.now, NAMES, HOUR_MS * 1000, self.kept.ends, self.kept.events, shares=SERVED)
         self.define({FAST.condition: ALWAYS, FEW.condition: ALWAYS})
@@ -180,7 +182,7 @@ class Machine(RuleBasedStateMachine):
         return self.fleet.clock_us
 
     def define(self, conditions: dict[str, Hours | Rule], delivery: str = ANSWERED) -> None:
-        """A master's round over what is closed."""
+        """Publish conditions, and check which queues are closed, as a master does."""
 
         def check(rows: tuple[ClosedQueue, ...]) -> None:
             told = {(row.queue, row.closed_age_us, row.closed_by, bool(row.error)) for row in rows}
@@ -195,20 +197,20 @@ class Machine(RuleBasedStateMachine):
         return take_picture(self.fleet, queues, self.named, UNIQUE_KEYS, [domain.name for domain in DOMAINS])
 
     def move_clock(self, microseconds: int) -> None:
-        """What the server would have forgotten by then is forgotten."""
+        """Move the clock. Keys that would have expired by then are deleted."""
         self.fleet.clock_us += microseconds
         nonces, unique_keys, groups = self.model.keys_expire(self.now)
         keys = self.fleet.keys
         gone = [*map(keys.sent, nonces), *map(keys.unique, unique_keys), *map(keys.group, groups)]
         if gone:
-            # No more than that by the server's own clock, which is not moved; -1 would be for ever.
+            # No more than that by the server's own clock, which is not moved; -1 would be forever.
             assert all(left != -1 and left <= HOLD_MS for left in map(self.fleet.redis.pttl, gone))
             self.fleet.redis.delete(*gone)
 
     def call(
         self, command: ScriptCall[T], check: Callable[[T], None], delivery: str = ANSWERED, owner: str = ""
     ) -> T | None:
-        """Deliver a call and check its answer; None when the sender hears none."""
+        """Deliver a call and check its reply. Return None if the sender receives no reply."""
         sent = Sent(command, check, owner)
         if delivery in {LATE, COPIED}:
             self.in_transit.append(sent)
@@ -220,7 +222,7 @@ class Machine(RuleBasedStateMachine):
         return None if delivery == DROPPED else answer
 
     def deliver(self, sent: Sent) -> Any:
-        """A full server refuses a producer's call, and has done nothing of it."""
+        """Deliver a call. A full server refuses a producer's call, which then has no effect."""
         if self.is_full and sent.command.script.name in REFUSED_WHEN_FULL:
             with pytest.raises(PushedBack) as refused:
                 self.fleet.run(sent.command)
@@ -236,7 +238,7 @@ class Machine(RuleBasedStateMachine):
         return answer
 
     def _deliver_for_the_reaped(self, sent: Sent) -> Any:
-        """I4: after an owner was reaped, nothing that it does, or is done in its name, has an effect."""
+        """I4: after an owner was reaped, calls by the owner or in its name have no effect."""
         before = self.picture().without_bells()
         answer = self._deliver(sent)
         assert self.picture().without_bells() == before

@@ -16,7 +16,7 @@ from support.protocol import LEASE_MS, RUN_RECORD, pack_settlements
 
 
 class Dying(Working):
-    """Owners end; the rest of what they sent comes late."""
+    """Owners end, and their remaining calls arrive late."""
 
     @precondition(lambda self: self.workers)
     @rule(
@@ -27,8 +27,8 @@ class Dying(Working):
         delivery=DELIVERIES,
     )
     def crash(self, data: st.DataObject, finished: bool, ran: int, innocent: int, delivery: str) -> None:
-        """A worker dies: what its slot says it had finished is settled, what ran is charged unless it is known to be
-        innocent, and nobody dead of it in company."""
+        """A worker dies. Outcomes in its slot are settled. Running tasks are charged unless known to be innocent, and
+        no task becomes dead if several ran."""
         worker = self.workers.pop(self.pick(data, self.workers))
         if finished and worker.claims:
             worker.pending.append((worker.claims.pop(0), OUTCOMES[data.draw(VERBS)]))
@@ -40,7 +40,7 @@ class Dying(Working):
 
     @rule(data=st.data(), how=st.sampled_from(["crash", "crash", "loss"]))
     def poison(self, data: st.DataObject, how: str) -> None:
-        """Directed: what takes down each worker that claims it is dead after its third crash, or its fifth loss."""
+        """Directed: a task that kills each worker is dead after its third crash, or after its fifth loss."""
         self.bring_if_few(data)
         for _ in range(3 if how == "crash" else 5):
             owner = self.fleet.register()
@@ -77,7 +77,7 @@ class Dying(Working):
     @precondition(lambda self: self.model.leases.expires)
     @rule(data=st.data(), how=st.sampled_from(["late", "late", "renewed", "grace"]), delivery=DELIVERIES)
     def lease_runs_out(self, data: st.DataObject, how: str, delivery: str) -> None:
-        """A poller reaps whose lease ran out; unless it was renewed meanwhile, or nobody swept and there is grace."""
+        """A poller reaps an owner whose lease has expired, unless the lease was renewed meanwhile or there is grace."""
         owner = self.pick(data, self.model.leases.expires)
         match how:
             case "late":
@@ -94,7 +94,8 @@ class Dying(Working):
             self.keep_as_zombie(self.workers.pop(owner))
 
     def _let_expire(self, owner: str) -> None:
-        """Nobody renews this one while time goes on: within three leases, grace and all, a sweep names it."""
+        """Let time pass without renewing this lease. Within three leases, including grace, a sweep returns its
+        owner."""
         others = [name for name in self.model.leases.expires if name != owner]
         for _ in range(7):
             self.move_clock(LEASE_US * 9 // 20)
@@ -126,7 +127,7 @@ class Dying(Working):
         data=st.data(), verb=VERBS, limit=st.integers(0, 2), act=st.sampled_from(["turn", "return_prefetched", "reap"])
     )
     def zombie(self, data: st.DataObject, verb: str, limit: int, act: str) -> None:
-        """What an owner sends after it was reaped, or what is sent in its name."""
+        """An owner that was reaped sends a call, or a call is sent in its name."""
         worker = data.draw(st.sampled_from(self.zombies))
         match act:
             case "turn":
@@ -142,6 +143,6 @@ class Dying(Working):
     @precondition(lambda self: self.in_transit)
     @rule(data=st.data())
     def arrive_late(self, data: st.DataObject) -> None:
-        """A call that was on its way since some step before: whatever has become of its sender, the model says."""
+        """A delayed call arrives. The model decides what it may do, whatever has become of its sender."""
         at = data.draw(st.integers(0, len(self.in_transit) - 1))
         self.deliver(self.in_transit.pop(at))

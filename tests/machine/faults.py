@@ -1,4 +1,4 @@
-"""What the server and its surroundings do."""
+"""Faults of the server and its surroundings."""
 
 from hypothesis import strategies as st
 from hypothesis.stateful import rule
@@ -25,7 +25,7 @@ ACTS = st.sampled_from(
 
 
 class Faults(Dying, People):
-    """The clock moves, memory runs out, keys and scripts are lost."""
+    """The clock moves, memory is full, and keys and scripts are lost."""
 
     @rule(seconds=STEPS, is_renewed=st.booleans(), delivery=DELIVERIES)
     def time_passes(self, seconds: float, is_renewed: bool, delivery: str) -> None:
@@ -35,7 +35,7 @@ class Faults(Dying, People):
 
     @rule(seconds=JUMPS, is_swept=st.booleans())
     def clock_jumps(self, seconds: int, is_swept: bool) -> None:
-        """Whichever way, nobody is expired by the jump: those who hold leases have had no time to renew them."""
+        """No lease expires because of a jump in either direction: its holder had no time to renew it."""
         if is_swept:
             self.send_sweep()
         self.move_clock(seconds * SECOND_US)
@@ -47,7 +47,7 @@ class Faults(Dying, People):
 
     @rule(data=st.data(), act=ACTS, delivery=DELIVERIES)
     def faults(self, data: st.DataObject, act: str, delivery: str) -> None:
-        """One rule for all of them, as for those of people."""
+        """Run one of these faults. They share one rule, as do the actions of people."""
         {
             "script_cache_is_emptied": self.script_cache_is_emptied,
             "memory_runs_out_or_is_back": self.memory_runs_out_or_is_back,
@@ -61,7 +61,7 @@ class Faults(Dying, People):
         self.fleet.redis.script_flush()
 
     def memory_runs_out_or_is_back(self, data: st.DataObject, delivery: str) -> None:
-        """While the server is full producers are refused, and so is who revives; nothing else is."""
+        """While the server is full, it refuses producers and revivals, and nothing else."""
         self.is_full = not self.is_full
         self.fleet.redis.config_set("maxmemory", int(self.is_full))
         if self.is_full:
@@ -75,7 +75,7 @@ class Faults(Dying, People):
         self.without_token.add(queue)
 
     def a_key_held_for_a_time_passes_on(self, data: st.DataObject, _: str) -> None:
-        """Directed: the end of the task that had it first leaves the key to the one that has it now."""
+        """Directed: the end of the first task with the key leaves the key to the task that holds it now."""
         queue, key = data.draw(st.sampled_from(QUEUES)), data.draw(st.sampled_from(UNIQUE_KEYS))
         first, second = (New(f"t{next(self.ids)}", queue, "x", unique_key=key, hold_ms=ms) for ms in (HOLD_MS, 0))
         self.enqueue_news([first])
@@ -84,7 +84,7 @@ class Faults(Dying, People):
         self.send_cancel(first.id)
 
     def an_owner_is_forgotten(self, data: st.DataObject, delivery: str) -> None:
-        """Somebody deleted it from the owners: its list is an orphan until a poller finds it."""
+        """An owner is deleted by hand: its list is an orphan until a poller finds it."""
         if self.model.leases.expires:
             owner = self.pick(data, self.model.leases.expires)
             self.fleet.redis.zrem(self.fleet.keys.owners, owner)

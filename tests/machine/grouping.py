@@ -1,4 +1,4 @@
-"""Rules of groups and chains, and what must hold of them."""
+"""Rules and invariants of groups and chains."""
 
 from typing import Any
 
@@ -28,7 +28,7 @@ def new_task(new: New) -> NewTask:
 
 
 class Grouping(Opening, People):
-    """Members that come at once and one by one, and end in all ways; groups closed and cancelled in between."""
+    """Members are added together and one by one, and end in all ways; groups are closed and cancelled meanwhile."""
 
     @rule(
         data=st.data(),
@@ -45,7 +45,7 @@ class Grouping(Opening, People):
         closes: bool,
         delivery: str,
     ) -> None:
-        """Into a group that is new, known, or none at all."""
+        """Add members to a group that is new, known or missing."""
         group = data.draw(st.sampled_from([f"g{next(self.ids)}", *self.model.groups, ""]))
         opening = self._chain(data.draw(FOLLOWING)), self._chain(data.draw(FOLLOWING))
         known = self.model.groups.get(group)
@@ -61,7 +61,7 @@ class Grouping(Opening, People):
         return tuple(New(self._an_id(luck), queue, body_of("f", queue).decode(), due) for queue, due, luck in wishes)
 
     def _an_id(self, luck: int) -> str:
-        """Now and then that of a task that lives, or had a life."""
+        """Return a new id, or sometimes the id of a task that is live or has ended."""
         known = [*self.model.places.former, *self.model.places.tasks]
         return known[0] if known and not luck else f"m{next(self.ids)}"
 
@@ -93,7 +93,7 @@ class Grouping(Opening, People):
     @precondition(lambda self: self.model.groups)
     @rule(data=st.data(), delivery=DELIVERIES, cancels=st.booleans())
     def cancel_group(self, data: st.DataObject, delivery: str, cancels: bool) -> None:
-        """Whoever cancels it cancels its members too, or is gone before."""
+        """Cancel a group, and its members unless the caller died before that."""
         group = self.pick(data, [*self.model.groups, "unknown"])
 
         def check(reply: CancelledGroup) -> None:
@@ -106,7 +106,7 @@ class Grouping(Opening, People):
     @precondition(lambda self: self.workers)
     @rule(data=st.data(), verbs=st.lists(VERBS, min_size=1, max_size=3), queue=st.sampled_from(QUEUES))
     def a_group_is_worked_off(self, data: st.DataObject, verbs: list[str], queue: str) -> None:
-        """Directed: random steps end few groups. One member of it is a chain."""
+        """Directed, as random steps end few groups. One member of the group is a chain."""
         worker = self.workers[self.pick(data, self.workers)]
         new = [self._first(queue, "", ("", 0), 1) for _ in range(3)]
         then, on_dead = self._chain([(queue, "", 1)] * 2), self._chain([(queue, "", 1)])
@@ -123,7 +123,7 @@ class Grouping(Opening, People):
 
     @invariant()
     def groups_match_the_model(self) -> None:
-        """So each ends once, never early, never not: what follows stands among the tasks then, and nowhere before."""
+        """Check that each group ends exactly once, and that the next task exists only from then on."""
         dependents, keys = self.model.places.dependents, self.fleet.keys
         living = {name: group for name, group in dependents.groups.items() if group.ended is None}
         pipe: Any = self.fleet.redis.pipeline(transaction=False)
@@ -140,7 +140,7 @@ class Grouping(Opening, People):
     @precondition(lambda self: self.model.groups)
     @rule(data=st.data())
     def look_at_a_group(self, data: st.DataObject) -> None:
-        """And for members that ended unseen: there are none."""
+        """Compare a group, and check that no end of a member was missed."""
         assert self.fleet.run(self.fleet.store.heal_members("")) == HealedMembers("0", 0)
         name = self.pick(data, self.model.groups)
         group = self.model.groups[name]

@@ -1,4 +1,4 @@
-"""What must hold after each step: where the model says everything stands, and each promise by its name."""
+"""Invariants after each step: every place matches the model, and each promise holds."""
 
 from typing import Any
 
@@ -16,7 +16,7 @@ def id_of(text: str) -> str:
 
 
 class Invariants(Machine):
-    """All of them look at one picture."""
+    """Invariants that all use one picture."""
 
     @invariant()
     def all_promises_hold(self) -> None:
@@ -64,7 +64,7 @@ class Invariants(Machine):
         assert picture.counts == {name: number for name, number in places.counts.items() if number}
 
     def each_change_has_one_event(self) -> None:
-        """In the order in which the script made them, and whatever the state: no change is untold, none told twice."""
+        """Check that each change has exactly one event, in the order in which the script made the changes."""
         new: Any = self.fleet.redis.xrange(self.fleet.keys.events, self.compared_to)
         assert [fields for _, fields in new] == self.model.places.news.expected
         self.model.places.news.expected.clear()
@@ -86,7 +86,7 @@ class Invariants(Machine):
         assert {how: number for how, number in ended.items() if number} == self.model.places.ended
 
     def i3_starts_are_accounted_for(self, picture: Picture) -> None:
-        """Each claim but the last has ended in a failure, a crash, a loss, or a release."""
+        """Check that each claim except the last ended in a failure, a crash, a loss, or a release."""
         held = {id_of(text) for texts in picture.inflight.values() for text in texts}
         lines = [text for lists in (picture.lanes, picture.inflight) for texts in lists.values() for text in texts]
         for line in lines:
@@ -97,13 +97,14 @@ class Invariants(Machine):
             assert self.model.places.tasks[task_id].starts == sum(map(int, ticket.split(" ")[2:6]))
 
     def i5_in_flight_lists_belong_to_registered_owners(self, picture: Picture) -> None:
-        """But for those that were forgotten by a fault."""
+        """Check the owners of in-flight lists, except those that a fault deleted."""
         held = {owner for owner, texts in picture.inflight.items() if texts}
         assert not held & self.reaped
         assert held <= set(picture.owners) | self.forgotten
 
     def i6_first_attempts_are_in_order_of_arrival(self, picture: Picture) -> None:
-        """In a ready lane, tasks that were never claimed; the model says where those stand that came back."""
+        """Check tasks of a ready lane that were never claimed; the model knows the places of those that were
+        returned."""
         for queue in QUEUES:
             texts = [text for text in picture.lanes[queue, "ready"] if not picture.is_tombstone(text)]
             tasks = [self.model.places.tasks.get(id_of(text)) for text in texts]
@@ -118,11 +119,11 @@ class Invariants(Machine):
                     assert int(due) <= int(ready)
 
     def each_occurrence_is_enqueued_once(self) -> None:
-        """However many pollers read of it, and whatever the clock does."""
+        """Check this for any number of pollers that read a record, and for any jump of the clock."""
         assert all(times == 1 for times in self.model.went_on.values())
 
     def i12_a_unique_key_is_held_by_one_live_task(self, picture: Picture) -> None:
-        """For its life, or for the time it asked for; released when it ends, at the latest."""
+        """A key is held for the life of its task or for the requested time, and is free at its end at the latest."""
         places = self.model.places
         assert picture.keys == places.keys
         assert picture.holders == {key: holder for key, (holder, _) in places.holders.items()}
@@ -139,7 +140,7 @@ class Invariants(Machine):
         assert marked == living.keys()
 
     def no_waiting_task_is_marked_started(self, picture: Picture) -> None:
-        """It is in hand, or dead: nobody could say whether it was started before."""
+        """A task with a start mark is claimed or dead, as it is unknown whether it was started."""
         waiting = [text for texts in picture.lanes.values() for text in texts if id_of(text) in picture.tasks]
         flags = [text.rpartition(" ")[2] for text in [*waiting, *picture.tickets.values()]]
         assert not [flag for flag in flags if "b" in flag]
@@ -157,9 +158,9 @@ class Invariants(Machine):
                 assert last - first >= burst * interval_us - slack_us(interval_us, burst)
 
     def every_waiting_task_has_a_token(self, picture: Picture) -> None:
-        """Where a worker could take something there is a token, or a worker that has swallowed it and will tell so;
-        where a fault or a bare push left none, from the next sweep on. Behind rate limits and conditions workers have
-        timers."""
+        """Where a worker could claim a task there is a token, or a worker that swallowed it and will report this. If a
+        fault or a bare push left no token, this holds from the next sweep on. Rate limits and conditions have timers in
+        the workers."""
         told = {queue for worker in self.workers.values() for queue in worker.tokens}
         claims = self.model.claims()
         for share in SHARES.values():
@@ -170,13 +171,14 @@ class Invariants(Machine):
         assert all(tokens <= 1 for tokens in (*picture.bells.values(), picture.poller_bell))
 
     def a_poller_will_check_in_time(self, picture: Picture) -> None:
-        """It knows when the first task is due, or its bell has a token; of a bare ZADD it learns at its next look."""
+        """A poller knows when the first task is due, or its bell has a token. It notices a bare ZADD at its next
+        check."""
         due = [at for at, item in self.model.places.scheduled.values() if isinstance(item, Task)]
         if due and not self.bare_is_unseen and not picture.poller_bell:
             assert self.poller_knows is not None
             assert self.poller_knows <= min(due)
 
     def each_move_is_in_the_table_of_states(self, picture: Picture) -> None:
-        """By a script that has run since the last look, and only by such a script."""
+        """Check that each move was made by a script that has run since the last check."""
         self.states.check(picture, self.model.places.ended, self.fleet.scripts_run)
         self.fleet.scripts_run.clear()

@@ -1,4 +1,4 @@
-"""Rules of queues that open, close, come and go. Directed: random steps find all of it too seldom."""
+"""Rules of queues that open, close, appear and disappear. They are directed, as random steps reach this too rarely."""
 
 from hypothesis import strategies as st
 from hypothesis.stateful import precondition, rule
@@ -17,10 +17,10 @@ BROKEN = Rule("return ready + nil", lambda _: None)
 
 
 class Opening(Dying):
-    """Work until nothing is left that may be claimed; and what then becomes of queues."""
+    """Workers run everything that may be claimed, and the queues change."""
 
     def empty_what_is_open(self, worker: Worker) -> TurnReply | None:
-        """Turns until one claims nothing; its answer."""
+        """Take turns until one claims nothing, and return its reply."""
         reply = None
         for _ in range(MOST_TURNS):
             worker.pending += [(claim, DONE) for claim in worker.claims]
@@ -37,7 +37,7 @@ class Opening(Dying):
         shut=st.sampled_from([NEVER, CROWDED, BROKEN]),
     )
     def a_condition_closes_and_opens(self, data: st.DataObject, queue: str, shut: Rule) -> None:
-        """Whoever finds its queue closed is told when to look again."""
+        """A worker that finds its queue closed receives the time of the next check."""
         worker = self.workers[self.pick(data, self.workers)]
         opens_at = self.now + 2 * SECOND_US
         hours = Hours(self.now + 60 * SECOND_US, ((opens_at, self.now + 60 * SECOND_US),))
@@ -51,7 +51,7 @@ class Opening(Dying):
     @precondition(lambda self: self.workers)
     @rule(data=st.data(), queue=st.sampled_from(sorted(PATTERN_OF)))
     def a_tenant_comes_and_goes(self, data: st.DataObject, queue: str) -> None:
-        """What is empty for long enough is forgotten, and begins anew when it comes back."""
+        """A queue that is empty for long enough is forgotten, and starts from the beginning when it returns."""
         worker = self.workers[self.pick(data, self.workers)]
         self.bring(queue, 2)
         self.empty_what_is_open(worker)

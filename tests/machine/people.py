@@ -46,11 +46,11 @@ RULES = [
     Rule("return ready + nil", lambda _: None),
 ]
 ENOUGH = 8
-"""With fewer tasks than that nobody empties a queue."""
+"""With fewer tasks than this, nothing empties a queue."""
 
 
 class People(Working):
-    """Steering and looking. One rule for all of it, or it would crowd out those of workers."""
+    """Actions and inspections of people, under one rule, as otherwise they would crowd out the rules of workers."""
 
     @rule(data=st.data(), act=ACTS, delivery=DELIVERIES)
     def people(self, data: st.DataObject, act: str, delivery: str) -> None:
@@ -74,7 +74,7 @@ class People(Working):
     @precondition(lambda self: self.workers)
     @rule(data=st.data(), verb=VERBS, delivery=DELIVERIES)
     def cancel_what_runs(self, data: st.DataObject, verb: str, delivery: str) -> None:
-        """Whatever its outcome is then, it is the last."""
+        """Cancel a running task: whatever its outcome is, there is no further attempt."""
         worker = self.workers[self.pick(data, self.workers)]
         if not worker.claims:
             self.bring_if_few(data)
@@ -85,7 +85,7 @@ class People(Working):
             self.take_turn(worker, 1)
 
     def cancel(self, data: st.DataObject, delivery: str) -> None:
-        """Wherever it stands: drawn by place, as most tasks stand in lanes."""
+        """Cancel a task. It is drawn by place, as most tasks are in lanes."""
         places = self.model.places
         running = [task.id for held in places.inflight.values() for task in held]
         groups = [group for group in (running, list(places.dead), list(places.tasks)) if group]
@@ -96,7 +96,7 @@ class People(Working):
     def cancel_and_enqueue_again(
         self, data: st.DataObject, wish: tuple[str, str, tuple[str, int], int], again: bool
     ) -> None:
-        """Directed: the id of a task that was cancelled while it waits is free."""
+        """Directed: the id of a task that was cancelled while it waited is free."""
         queue, due, (key, hold_ms), _ = wish
         self.bring_if_few(data)
         places = self.model.places
@@ -112,7 +112,7 @@ class People(Working):
         self.call(self.fleet.store.cancel(task_id), check, delivery)
 
     def pause(self, data: st.DataObject, delivery: str) -> None:
-        """Never more than one queue, or little would happen."""
+        """Pause a queue, but never more than one, as little would happen otherwise."""
         queue = next(iter(self.model.paused), None) or data.draw(st.sampled_from(QUEUES))
 
         def check(changed: int) -> None:
@@ -167,7 +167,7 @@ class People(Working):
         self.call(self.fleet.store.trim(seconds * SECOND_US, most), check, delivery)
 
     def heal(self, data: st.DataObject, _: str) -> None:
-        """Somebody spoilt a count; it is made good."""
+        """Corrupt a count by hand, and repair it."""
         field = f"{data.draw(st.sampled_from(['running', 'delayed', 'dead']))}:{data.draw(st.sampled_from(QUEUES))}"
         if not self.is_full:
             self.fleet.redis.hset(self.fleet.keys.counts, field, 7)
@@ -186,12 +186,12 @@ class People(Working):
             assert found.attempt_records.decode() == places.attempt_records.get(task_id, "")
 
     def is_cancelled(self, task_id: str) -> bool:
-        """Of what was cancelled while it waits nothing is told but that."""
+        """Whether the task was cancelled while it waited. Nothing else is reported of it."""
         task = self.model.places.tasks.get(task_id)
         return task is not None and task.cancelled
 
     def has_no_known_lane(self, task_id: str) -> bool:
-        """Of what waits and names no queue nobody knows in which lane to look."""
+        """Whether the task waits in a lane that cannot be found, because its body names no queue."""
         task = self.model.places.tasks.get(task_id)
         is_nameless = task is not None and named_in(task.body)[0] == UNKNOWN_QUEUE
         return is_nameless and self.model.state(task_id) == "ready"
@@ -213,7 +213,7 @@ class People(Working):
             assert row.served == (self.model.served.get(bell_of(row.queue), 0) > self.now)
 
     def announce(self, data: st.DataObject, _: str) -> None:
-        """What no living master serves is accepted, and its producer told so."""
+        """Publish the served queues. A task on any other queue is accepted with a warning to its producer."""
         queues, hours = data.draw(st.lists(st.sampled_from(NAMES), unique=True)), data.draw(st.integers(1, 3))
         others = [self.kept._replace(ends=2), self.kept._replace(ends=0), KEPT, KEPT._replace(events=0)]
         kept = data.draw(st.sampled_from([self.kept, self.kept, *others]))
@@ -221,7 +221,7 @@ class People(Working):
         self.model.announce(self.now, queues, hours * HOUR_MS * 1000, kept.ends, kept.events, shares=SERVED)
 
     def conditions_change(self, data: st.DataObject, delivery: str) -> None:
-        """Hours are reckoned anew, another rule is written; or none is told of."""
+        """Publish hours from now on and another rule, or only some of the conditions, or none."""
         hours, rule = data.draw(st.sampled_from(HOURS)), data.draw(st.sampled_from(RULES))
         now, told = self.now, data.draw(st.sampled_from([2, 2, 2, 1, 0]))
         known_until, *intervals = (now + second * SECOND_US for second in hours)
@@ -232,13 +232,13 @@ class People(Working):
         self.define(dict(list(conditions.items())[:told]), delivery)
 
     def audit(self, _: st.DataObject, __: str) -> None:
-        """Wherever tasks stand, the walk sees them; but not in the hands of an owner that was forgotten."""
+        """Check that the walk finds every task, except those held by an owner that was deleted."""
         places, known = self.model.places, self.model.leases.expires
         orphaned = [task.id for owner, held in places.inflight.items() if owner not in known for task in held]
         assert walk(self.fleet) == sorted(task_id for task_id in orphaned if task_id in places.tasks)
 
     def an_entry_is_lost(self, data: st.DataObject, _: str) -> None:
-        """Somebody takes an entry out of its lane: the audit names it, and it is put back. Nothing else is."""
+        """An entry is removed from its lane by hand. The audit finds only this one, and restores it."""
         self.bring_if_few(data)
         places, keys = self.model.places, self.fleet.keys
         standing = [task for lane in places.lanes.values() for task in lane if isinstance(task, Task)]

@@ -1,4 +1,4 @@
-"""All that stands in a namespace, read in one go with plain commands."""
+"""All contents of a namespace, read in one exchange of plain commands."""
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
@@ -11,7 +11,8 @@ from support.protocol import Fleet
 
 @dataclass(frozen=True)
 class Picture:
-    """Entries and items as texts, times in microseconds. `turns`: of each domain with patterns its marks and places."""
+    """Entries and items as texts, times in microseconds. `turns` has the marks and places of each domain with
+    patterns."""
 
     lanes: dict[tuple[str, str], list[str]]
     bells: dict[str, int]
@@ -48,15 +49,14 @@ class Picture:
         return task_id in self.former and int(incarnation or 0) < self.former[task_id][0]
 
     def without_bells(self) -> "Picture":
-        """To be compared with: a call without effect may still ring, and have claims look at a queue."""
+        """A picture to compare with: a call without effect may still ring, and mark a queue for claims."""
         return replace(self, bells={}, poller_bell=0, turns={}, idle={})
 
 
 def take_picture(
     fleet: Fleet, queues: Iterable[str], owners: Iterable[str], unique_keys: Iterable[str], domains: Iterable[str] = ()
 ) -> Picture:
-    """Looks at these queues, the in-flight lists of these owners, these unique keys, these domains with patterns, and
-    at everything else."""
+    """Read these queues, in-flight lists, unique keys and domains with patterns, and everything else."""
     queues, owners, unique_keys, domains = list(queues), list(owners), list(unique_keys), list(domains)
     answers = iter(fleet.look(_questions(fleet.keys, queues, owners, unique_keys, domains)))
     lanes, bells = _lanes_and_bells(queues, answers)
@@ -69,7 +69,7 @@ def take_picture(
 
 
 def _of_the_namespace(fleet: Fleet, answers: Iterator[Any], times: dict[str, str]) -> dict[str, Any]:
-    """What there is one key of, by the names of a picture's fields."""
+    """Return the keys that exist once in a namespace, by the names of a picture's fields."""
     tasks, tickets, epitaphs, keys, counts, rotation, rates, former, schedules, alive = map(_pairs, islice(answers, 10))
     delayed, dead, owners, schedules_due, idle = map(_scores, islice(answers, 5))
     marked, known = map(set, islice(answers, 2))
@@ -160,7 +160,7 @@ def _sealed(fleet: Fleet, numbers: list[str]) -> dict[int, str]:
 
 
 def _times(of_domains: Iterable[tuple[str, dict[str, str], dict[str, float]]]) -> dict[str, str]:
-    """As they would stand in `rotation`."""
+    """Return the times as `rotation` would store them."""
     return {
         domain if name == "*" else f"{domain} {name}": state
         for domain, states, _ in of_domains

@@ -21,7 +21,7 @@ class Polling(Producing):
         self.send_promote(limit, delivery)
 
     def send_promote(self, limit: int = 500, delivery: str = ANSWERED) -> None:
-        """A poller was woken by its bell or its timer."""
+        """Promote as a poller that was woken by its bell or its timer."""
 
         def check(reply: Promoted) -> None:
             expected = self.model.promote(self.now, limit)
@@ -38,7 +38,7 @@ class Polling(Producing):
         self.send_sweep(delivery)
 
     def send_sweep(self, delivery: str = ANSWERED) -> tuple[str, ...]:
-        """Answers who expired; rings for what nobody was told of."""
+        """Sweep, and return the expired owners. The sweep rings for entries without a token."""
         known = set(self.model.places.known)
         entries = {queue: len(self.model.places.entries(queue)) for queue in known}
         bells = self.picture().bells
@@ -63,12 +63,12 @@ class Polling(Producing):
             surely = rescued - {bell_of(queue) for queue in unrung & may_be_full}
             assert len(surely) <= reply.rescues <= len(rescued)
         self._poller_learns(reply.next_due_us)
-        self.without_token &= PATTERN_OF.keys() - known  # that somebody pushed into one of these no sweep sees
+        self.without_token &= PATTERN_OF.keys() - known  # no sweep notices a push into one of these
         return reply.expired
 
     @rule(data=st.data(), delivery=DELIVERIES)
     def adopt_scheduled(self, data: st.DataObject, delivery: str) -> None:
-        """A poller found legacy items that wait, or had found some that are gone now."""
+        """Adopt waiting legacy items that a poller found, some of which may be gone."""
         scheduled = self.model.places.scheduled
         bare = [member for member, (_, item) in scheduled.items() if isinstance(item, LegacyItem)]
         members = [*bare, data.draw(st.sampled_from([*scheduled, "[gone]"]))]
@@ -80,6 +80,6 @@ class Polling(Producing):
         self.call(self.fleet.store.adopt_scheduled([member.encode() for member in members]), check, delivery)
 
     def _poller_learns(self, next_due: int | None) -> None:
-        """Without an answer it looks again at once: 0."""
+        """Store when the poller checks next. Without a reply it checks again at once: 0."""
         self.poller_knows = next_due
         self.bare_is_unseen = False

@@ -1,4 +1,4 @@
-"""Rules of producers, ours and those of other languages."""
+"""Rules of producers, with the client or in other languages."""
 
 import itertools
 
@@ -20,11 +20,11 @@ FEW = 5
 
 
 class Producing(Machine):
-    """Tasks come, wished for in all ways there are."""
+    """Tasks that are enqueued with all options."""
 
     @rule(wishes=st.lists(WISHES, min_size=1, max_size=3), delivery=DELIVERIES)
     def enqueue(self, wishes: list[tuple[str, str, tuple[str, int], int]], delivery: str) -> None:
-        """Now and then an id that is live, or twice the same in one call."""
+        """Enqueue tasks, sometimes with a live id, or with one id twice in a call."""
         live, news = sorted(self.model.places.tasks, key=lambda one: not self.model.places.tasks[one].cancelled), []
         for queue, due, (key, hold_ms), luck in wishes:
             task_id = live[0] if live and not luck else f"t{next(self.ids)}"
@@ -38,12 +38,12 @@ class Producing(Machine):
         self.bring(queue, number, f"@{self.now + 2 * SECOND_US}" if scheduled else "")
 
     def bring_if_few(self, data: st.DataObject) -> None:
-        """The load of those who need tasks: of rules drawn at random too few would bring any."""
+        """Enqueue tasks for a rule that needs some, as randomly drawn rules would enqueue too few."""
         if sum(len(self.model.places.entries(queue)) for queue in QUEUES) < FEW:
             self.bring(data.draw(st.sampled_from(QUEUES)), FEW)
 
     def bring(self, queue: str, number: int, due: str = "") -> None:
-        """Some have a unique key."""
+        """Enqueue tasks, some of which have a unique key."""
         ids = [f"t{next(self.ids)}" for _ in range(number)]
         keys = itertools.cycle(("k1", "", "k2", "", ""))
         self.enqueue_news([New(one, queue, body_of(one, queue).decode(), due, next(keys)) for one in ids])
@@ -78,8 +78,8 @@ class Producing(Machine):
         kind=BARE, queue=st.sampled_from(QUEUES), place=st.sampled_from(["ready", "ready", "delayed", "-5", "1", "30"])
     )
     def bare(self, kind: str, queue: str, place: str) -> None:
-        """An RPUSH or a ZADD of another language: it rings no bell and marks nothing. What is no task is set aside when
-        a worker or a poller comes upon it."""
+        """Push an item by RPUSH or ZADD, as another language does: this rings no bell and sets no mark. An item that is
+        not a task becomes dead when a worker or a poller finds it."""
         bare, keys = self._bare(kind, queue), self.fleet.keys
         if place in {"ready", "delayed"}:
             self.fleet.redis.rpush(keys.ready_lane(queue) if place == "ready" else keys.delayed_lane(queue), bare.text)

@@ -1,4 +1,4 @@
-"""What clients, nodes and pollers do to schedules. Pollers act on what they read, however long ago that was."""
+"""Actions of clients, nodes and pollers on schedules. Pollers use the records that they read, however old these are."""
 
 from hypothesis import strategies as st
 from hypothesis.stateful import rule
@@ -24,7 +24,7 @@ ACTS = st.sampled_from(["put"] * 2 + ["declare", "pause", "resume", "remove", "f
 
 
 class Schedules(Working):
-    """One rule for all that people and nodes do, one for pollers, one that brings an occurrence to its end."""
+    """One rule for all actions of people and nodes, one for pollers, and one that ends an occurrence."""
 
     @rule(data=st.data(), act=ACTS, name=st.sampled_from(NAMES), delivery=DELIVERIES)
     def schedules(self, data: st.DataObject, act: str, name: str, delivery: str) -> None:
@@ -91,7 +91,7 @@ class Schedules(Working):
         self.call(self.store.forget(name, patience), check, delivery)
 
     def run_schedule(self, data: st.DataObject, name: str, delivery: str) -> None:
-        """Of what somebody read."""
+        """Run a schedule by a record that was read before."""
         if not self.readings:
             self.look_at_schedules(data, name, ANSWERED)
         for _, kept in self.readings[:1]:
@@ -118,7 +118,7 @@ class Schedules(Working):
 
     @rule(data=st.data(), delivery=DELIVERIES)
     def a_poller_advances(self, data: st.DataObject, delivery: str) -> None:
-        """What it read may be old."""
+        """Advance a schedule by a record that may be old."""
         if self.readings:
             self.send_advance(*data.draw(st.sampled_from(self.readings)), delivery)
 
@@ -139,7 +139,7 @@ class Schedules(Working):
 
     @rule(data=st.data(), name=st.sampled_from(NAMES))
     def an_occurrence_comes(self, data: st.DataObject, name: str) -> None:
-        """Directed: enqueued by two pollers that read the same, and promoted when it is due."""
+        """Directed: two pollers that read the same record enqueue an occurrence, which is promoted when it is due."""
         if name not in self.model.schedules:
             self.put_schedule(data, name, ANSWERED)
         self.look_at_schedules(data, name, ANSWERED)

@@ -1,4 +1,4 @@
-"""Rules of workers, and of the master that speaks for them."""
+"""Rules of workers, and of the master that acts for them."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -60,7 +60,7 @@ LIMITS = st.dictionaries(st.sampled_from(NAMES), st.integers(0, 5), max_size=2)
 
 
 def _has_its_own_line(told: tuple[Settlement, tuple[Claim, Outcome]]) -> bool:
-    """A turn tells first what is simply done."""
+    """Whether a settlement has a line of its own. A turn sends first the tasks that are simply done."""
     return not plain_lines(told[0])
 
 
@@ -81,12 +81,12 @@ def modelled(reported: list[tuple[Claim, Outcome]]) -> list[tuple[str, ModelOutc
 
 
 class Working(Polling):
-    """Lives begin, claim, settle."""
+    """Workers register, claim and settle."""
 
     @precondition(lambda self: len(self.workers) < 3)
     @rule(pool=st.sampled_from(["all", "all", *SERVINGS]), delivery=DELIVERIES)
     def register(self, pool: str, delivery: str) -> None:
-        """A copy of the call makes an owner that nobody bears."""
+        """Register a worker. A copied call makes an owner that no worker uses."""
 
         def check(names: tuple[str, ...]) -> None:
             assert list(names) == self.model.register(self.now, ["node:1"])
@@ -113,7 +113,7 @@ class Working(Polling):
     @precondition(lambda self: self.workers)
     @rule(data=st.data(), verbs=st.lists(VERBS, min_size=2, max_size=4), limit=st.integers(1, 6))
     def work(self, data: st.DataObject, verbs: list[str], limit: int) -> None:
-        """Some turns without trouble, so that there is a past for the other rules to look back on."""
+        """Take some turns without faults, so that other rules have a history to act on."""
         worker = self.workers[self.pick(data, self.workers)]
         for verb in verbs:
             self.bring_if_few(data)
@@ -131,8 +131,8 @@ class Working(Polling):
         *,
         claim_by: int | None = None,
     ) -> TurnReply | None:
-        """What the worker has no answer for it tells again in its next turn. `claim_by`: None for one that names what
-        it holds."""
+        """Take a turn. It repeats all outcomes without a reply. `claim_by` is None for a turn that names the claims
+        that it holds."""
         held = [claim.entry.id for claim in worker.claims] if claim_by is None else None
         settled = [Settlement(claim.entry, outcome, RUN_RECORD) for claim, outcome in worker.pending]
         reported = [one for _, one in sorted(zip(settled, worker.pending, strict=True), key=_has_its_own_line)]
@@ -184,14 +184,14 @@ class Working(Polling):
     @precondition(lambda self: self.workers)
     @rule(data=st.data())
     def wake(self, data: st.DataObject) -> None:
-        """A worker asleep at its bells takes a token, and will tell so in its next turn."""
+        """A worker that sleeps at its bells takes a token, and reports this in its next turn."""
         worker = self.workers[self.pick(data, self.workers)]
         self.swallow(worker, data.draw(st.sampled_from(worker.queues)))
 
     @precondition(lambda self: any(not worker.claims for worker in self.workers.values()))
     @rule(data=st.data(), limit=st.integers(1, 3))
     def wake_with_a_turn(self, data: st.DataObject, limit: int) -> None:
-        """Its turn was sent along behind the BLPOP and cannot say which token was taken: that is told in the next one,
+        """A turn was sent behind the BLPOP, without knowing which token was taken. The next turn reports the token,
         unless this one claimed from that very queue or found nothing at all."""
         worker = self.workers[self.pick(data, [name for name, one in self.workers.items() if not one.claims])]
         self.bring_if_few(data)
@@ -210,8 +210,8 @@ class Working(Polling):
     @precondition(lambda self: self.workers)
     @rule(data=st.data(), verb=VERBS, finished=st.booleans(), delivery=DELIVERIES)
     def return_prefetched(self, data: st.DataObject, verb: str, finished: bool, delivery: str) -> None:
-        """The master settles what stands before a task that runs for long and gives back what stands behind it; the
-        worker, which hears of it later, tells those outcomes again."""
+        """The master settles the entries before a task that runs for long, and returns those behind it. The worker
+        notices this later, and sends those outcomes again."""
         worker = self.workers[self.pick(data, self.workers)]
         if len(worker.claims) < 3:
             self.bring_if_few(data)
@@ -237,7 +237,7 @@ class Working(Polling):
     @precondition(lambda self: any(worker.claims for worker in self.workers.values()))
     @rule(data=st.data(), delivery=DELIVERIES)
     def mark_a_task_as_started(self, data: st.DataObject, delivery: str) -> None:
-        """A worker is about to start a task that may be started once at most. Without an answer it does not."""
+        """A worker marks a task that may be started only once. Without a reply it does not start it."""
         worker = self.workers[self.pick(data, [name for name, one in self.workers.items() if one.claims])]
         at = data.draw(st.integers(0, len(worker.claims) - 1))
         entry, body = worker.claims[at]
@@ -254,7 +254,7 @@ class Working(Polling):
     @precondition(lambda self: self.workers)
     @rule(data=st.data())
     def swallow_a_token_after_a_lost_answer(self, data: st.DataObject) -> None:
-        """A claim was made and its answer lost: the turn that is answered `again` passes on a token all the same."""
+        """The reply of a claim was lost. The next turn, which gets `again`, still passes on a token."""
         worker = self.workers[self.pick(data, self.workers)]
         self.bring_if_few(data)
         self.take_turn(worker, 1, delivery=DROPPED)
@@ -265,7 +265,7 @@ class Working(Polling):
     @precondition(lambda self: any(worker.claims for worker in self.workers.values()))
     @rule(data=st.data())
     def release_and_claim_again(self, data: st.DataObject) -> None:
-        """The copy of a release finds nothing, though its owner has claimed the same task again."""
+        """A copy of a release finds nothing, although its owner has claimed the same task again."""
         worker = self.workers[self.pick(data, [name for name, one in self.workers.items() if one.claims])]
         worker.pending.append((worker.claims.pop(0), Release()))
         self.take_turn(worker, 0, delivery=COPIED)
@@ -276,7 +276,8 @@ class Working(Polling):
     @precondition(lambda self: self.workers)
     @rule(data=st.data(), queue=st.sampled_from([CAPPED.queue, "t-a"]))
     def make_room_under_a_cap(self, data: st.DataObject, queue: str) -> None:
-        """The token was taken while nothing had room: whoever makes room rings, though it claims nothing itself."""
+        """A token was taken while the cap was reached. The call that makes room rings, though it claims nothing
+        itself."""
         worker = self.workers[self.pick(data, self.workers)]
         self.bring(queue, 4)
         for _ in range(3):

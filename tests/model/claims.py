@@ -1,4 +1,4 @@
-"""What a claim takes: which queue, how many, which entries."""
+"""The entries that a claim takes: from which queue, how many, and which."""
 
 import math
 from collections.abc import Mapping
@@ -36,11 +36,11 @@ class Claimed:
 
     @property
     def claims(self) -> list[tuple[str, str]]:
-        """Entries with their bodies as they were told."""
+        """Entries with their stored bodies."""
         return [(task.text, task.stored_body) for task in self.tasks]
 
     def follow(self, one: "Claimed") -> None:
-        """Another turn was made."""
+        """Continue after another turn."""
         self.tasks += one.tasks
         self.dropped += one.dropped
         self.wait, self.quarantined = one.wait, one.quarantined
@@ -84,7 +84,7 @@ class Claims:
         return claimed
 
     def _claim_awaited(self, request: TurnRequest) -> Claimed:
-        """While it is the first of its queue nothing else is claimed."""
+        """Claim a suspicious task. While it is the first of its queue, nothing else is claimed."""
         claimed, queue = Claimed(), request.quarantined.split(" ")[1]
         items = self.places.lanes[queue, "delayed"] or self.places.lanes[queue, "ready"]
         is_first = bool(items) and isinstance(items[0], Task) and items[0].text == request.quarantined
@@ -96,7 +96,7 @@ class Claims:
         return claimed
 
     def _mark_unmarked(self, serving: Serving) -> bool:
-        """Pushed items mark nothing; they are searched for when there is nothing else."""
+        """Mark queues with pushed items, which set no mark. This happens only if there is nothing else to claim."""
         queues = {share.queue for tier in serving for share in tier}
         unmarked = {queue for queue in queues if self.places.entries(queue)} - self.places.marked
         for queue in unmarked:
@@ -118,9 +118,9 @@ class Claims:
                     return
 
     def _claim_in_turn(self, tier: tuple[Share, ...], request: TurnRequest, claimed: Claimed) -> bool:
-        """From queues of patterns; one that is found empty loses its place, one that may start nothing is shut."""
+        """Claim from queues of patterns. An empty queue loses its place; a queue that may start nothing is shut."""
         turns = next(each for each in self.places.turns if each.tier == tier)
-        turns.open_those_whose_time_has_come(self.places.now)
+        turns.open_due_queues(self.places.now)
         turns.place_marked(self.rotation)
         for queue in turns.in_order(self.rotation):
             share = share_in(tier, queue)
@@ -152,7 +152,7 @@ class Claims:
         return not until
 
     def _shut_until(self, share: Share) -> int:
-        """Until when no entry of this queue may start, 0 when one may."""
+        """Return until when no entry of this queue may start, 0 if one may."""
         now = self.places.now
         if share.queue in self.paused:
             return SHUT
@@ -166,13 +166,13 @@ class Claims:
         return now + self.verdict(share).after
 
     def verdict(self, share: Share) -> Verdict:
-        """Asked for once a call."""
+        """Return the verdict of a condition, evaluated once for each call."""
         if share.queue not in self.verdicts:
             self.verdicts[share.queue] = self.conditions.verdict(share.queue, share.condition)
         return self.verdicts[share.queue]
 
     def starts(self, share: Share) -> float:
-        """How many may start by its cap and its rate."""
+        """Return how many tasks may start by the cap and the rate of a queue."""
         allowed = math.inf
         if share.cap:
             allowed = share.cap - max(0, self.places.counts[f"running:{share.queue}"])
@@ -181,7 +181,7 @@ class Claims:
         return allowed
 
     def _most(self, share: Share, request: TurnRequest) -> int:
-        """How many to claim. Where starts are bounded, a limit of the queue's own says nothing."""
+        """Return how many tasks to claim. If starts are bounded, a limit of the queue's own has no effect."""
         if share.cap or share.interval_us or (share.condition and self.verdict(share).by_counts):
             return int(min(max(1, request.limit), self.starts(share)))
         return max(1, request.limits.get(share.pattern or share.queue, request.limit))
@@ -203,7 +203,8 @@ class Claims:
         return True
 
     def _take(self, queue: str, most: int, holding: int, claimed: Claimed) -> list[Task]:
-        """The delayed lane first, a suspicious task alone: with others in hand not at all."""
+        """Take entries, from the delayed lane first. A suspicious task is taken alone, and only by a worker without
+        claims."""
         taken: list[Task] = []
         for lane, kind in (("delayed", "d"), ("ready", "i")):
             items = self.places.lanes[queue, lane]

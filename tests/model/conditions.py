@@ -1,4 +1,4 @@
-"""Whether a queue is open by its condition."""
+"""Whether the condition of a queue is open."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -12,7 +12,7 @@ STEP_US, NEAR_US = 50_000, 1_000
 
 
 class Seen(NamedTuple):
-    """What a rule goes by; `now` in seconds."""
+    """The values that a rule may use; `now` is in seconds."""
 
     ready: int
     delayed: int
@@ -22,7 +22,7 @@ class Seen(NamedTuple):
 
 @dataclass(frozen=True)
 class Hours:
-    """Open at these times, as far as they are known."""
+    """Times at which the condition is open, as far as they are known."""
 
     known_until: int
     intervals: tuple[tuple[int, int], ...] = ()
@@ -30,7 +30,7 @@ class Hours:
 
 @dataclass(frozen=True)
 class Rule:
-    """Open when it holds; `opens` returns None for one that fails."""
+    """A condition that is open while it holds; `opens` returns None if it fails."""
 
     text: str
     opens: Callable[[Seen], bool | None]
@@ -38,7 +38,7 @@ class Rule:
 
 @dataclass(frozen=True)
 class Verdict:
-    """`after`: how long until a closed queue is to be looked at again. `by_counts`: what is claimed may decide it."""
+    """`after`: how long until a closed queue is checked again. `by_counts`: whether claims may change the verdict."""
 
     is_open: bool
     after: int = 0
@@ -47,7 +47,7 @@ class Verdict:
 
 
 def first_opening(opens_in: Callable[[int], bool]) -> int:
-    """Looked for in steps of 50 ms within a second, and then between two of these."""
+    """Search in steps of 50 ms within a second, and then between two of these."""
     opens = next((us for us in range(STEP_US, LOOK_AGAIN_US, STEP_US) if opens_in(us)), LOOK_AGAIN_US)
     shut = opens - STEP_US
     while opens < LOOK_AGAIN_US and opens - shut > NEAR_US:
@@ -58,7 +58,7 @@ def first_opening(opens_in: Callable[[int], bool]) -> int:
 
 @dataclass
 class Conditions:
-    """Those that are defined, each until some time."""
+    """The defined conditions, each until its expiry."""
 
     places: Places
     defined: dict[str, tuple[int, Hours | Rule]] = field(default_factory=dict)

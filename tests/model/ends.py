@@ -1,4 +1,4 @@
-"""The memory of ends: what must be told of the last tasks that ended, in the bytes in which it is kept."""
+"""The memory of ends: what is reported of the last tasks that ended, in the bytes in which it is stored."""
 
 import json
 import re
@@ -35,7 +35,7 @@ class End:
 
 @dataclass(frozen=True)
 class Block:
-    """Those that ended together."""
+    """Tasks that ended together."""
 
     how: str
     at: int
@@ -49,8 +49,8 @@ class Block:
 
 @dataclass
 class Memory:
-    """The blocks of the open text, those of the sealed ones by how many ends there were up to each, and of which ids
-    nothing is to be told, with when they ended."""
+    """The blocks of the open text, those of the sealed texts by the number of ends up to each, and the ids whose ends
+    are not reported, with the times of their removal."""
 
     keep: int = 0
     open: list[Block] = field(default_factory=list)
@@ -59,7 +59,7 @@ class Memory:
     known: int = 0
 
     def note(self, block: Block) -> None:
-        """Those that ended together, if any did."""
+        """Store tasks that ended together, if there are any."""
         if not self.keep or not block.ends:
             return
         self.open.append(block)
@@ -71,11 +71,11 @@ class Memory:
             del self.sealed[min(self.sealed)]
 
     def forget(self, task_id: str, now: int) -> None:
-        """Nothing is told of this one, nor of an earlier incarnation of its id."""
+        """Report nothing of this task, nor of an earlier incarnation of its id."""
         if self.keep:
             self.untold.append((task_id, now))
 
-    def keep_so_many(self, number: int) -> None:
+    def keep_at_most(self, number: int) -> None:
         self.keep = number
         if not number:
             self.open, self.sealed, self.untold = [], {}, []
@@ -87,19 +87,19 @@ class Memory:
         return [end.id for block in self.blocks() for end in block.ends]
 
     def how(self, task_id: str) -> str:
-        """How it ended; "" when that is not known."""
+        """Return how a task ended; "" if that is not known."""
         told = [block for block in self.blocks() if any(end.id == task_id for end in block.ends)]
         untold = max((at for untold_id, at in self.untold if untold_id == task_id), default=-1)
         return told[-1].how if told and told[-1].at > untold else ""
 
 
 def text_of(blocks: Sequence[Block]) -> str:
-    """As it is kept."""
+    """Return the stored text."""
     return "".join(block.text for block in blocks)
 
 
 def named_in(body: str) -> tuple[str, str]:
-    """The queue and the task's name, as an item of the full form has them."""
+    """Return the queue and the task's name in an item of the full form."""
     try:
         match json.loads(body):
             case [str(), str(queue), str(name), *_]:
@@ -115,8 +115,8 @@ def unstarted(body: str) -> str:
 
 
 def as_looked_up(task: Task, due: int | None) -> Task:
-    """One that is cancelled while it waits: by its ticket if it is scheduled, else by its body, which is gone then, as
-    nobody looks for it in a lane."""
+    """Return a task that is cancelled while it waits. Its ticket is used if it is scheduled, otherwise its body, which
+    is deleted then: no lane is searched for its entry."""
     if due is not None:
         return replace(task, due=due, ready=0)
     return Task(task.id, named_in(task.body)[0], "", 0, flag="u")

@@ -1,4 +1,4 @@
-"""What producers and people do with groups and chains."""
+"""Actions of producers and people on groups and chains."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -10,8 +10,8 @@ from model.model import Model
 
 @dataclass(frozen=True)
 class Target:
-    """Where members go. `opening`: what follows the group, and what does if one is dead; None where it is not to be
-    opened."""
+    """The group for new members. `opening` has the tasks that follow the group, and those that follow if a member is
+    dead; None if the group is not to be opened."""
 
     group: str
     opening: tuple[Chain, Chain] | None
@@ -30,7 +30,7 @@ class GroupModel(Model):
         return self.places.dependents.groups
 
     def add_members(self, now: int, nonce: str, members: Sequence[Member], to: Target) -> tuple[str, int, list[str]]:
-        """The status, the cursor and the statuses of the enqueue."""
+        """Return the status, the cursor and the statuses of the enqueue."""
         self.places.at(now)
         group, is_repeated = self.groups.get(to.group), nonce in self.nonces
         before = group.cursor if group else 0
@@ -45,7 +45,8 @@ class GroupModel(Model):
         return "ok", self._cursor(to, len(statuses)), statuses
 
     def _cursor(self, to: Target, added: int) -> int:
-        """Of a group that has ended and is forgotten, as the call leaves it that is repeated."""
+        """Return the cursor of a group. If the group has ended and is forgotten, return the one that a repeated call
+        expects."""
         if to.group in self.groups:
             return self.groups[to.group].cursor
         return 0 if to.cursor is None or not to.group else to.cursor + added
@@ -75,7 +76,7 @@ class GroupModel(Model):
         return True
 
     def cancel_group(self, now: int, group_id: str) -> tuple[bool, set[str]]:
-        """Whether it is known and had not ended, and its members."""
+        """Return whether the group is known and has not ended, and its members."""
         self.places.at(now)
         group = self.groups.get(group_id)
         if not group or group.ended is not None:

@@ -1,4 +1,4 @@
-"""Groups and chains: what must follow each end, and what must not."""
+"""Groups and chains: the tasks that must follow each end, and those that must not."""
 
 from collections import Counter
 from collections.abc import Collection, Sequence
@@ -18,7 +18,7 @@ Chain = tuple[New, ...]
 
 @dataclass
 class Group:
-    """`live`: its members that have not ended, of a chain the task whose turn it is."""
+    """`live`: the members that have not ended; of a chain, the task that is next."""
 
     then: Chain
     on_dead: Chain
@@ -42,20 +42,20 @@ class Group:
 
 @dataclass
 class Dependents:
-    """Which tasks others wait for. `members`: the group of each or "", and what of its chain is to follow."""
+    """The tasks that wait for others. `members` has the group of each or "", and the rest of its chain."""
 
     members: dict[str, tuple[str, Chain]] = field(default_factory=dict)
     groups: dict[str, Group] = field(default_factory=dict)
 
     def member_texts(self) -> dict[str, str]:
-        """As they are kept."""
+        """Return the stored texts."""
         return {
             task_id: "\n".join([group or "-", *([text] if (text := "".join(map(_text_of, chain))) else [])])
             for task_id, (group, chain) in self.members.items()
         }
 
     def join(self, group_id: str, members: Sequence[tuple[str, Chain]]) -> None:
-        """These were accepted."""
+        """Add tasks that were accepted."""
         for task_id, chain in members:
             if group_id or chain:
                 self.members[task_id] = (group_id, chain)
@@ -65,7 +65,7 @@ class Dependents:
             group.total += len(members)
 
     def ended(self, places: "Places", how: str, ids: Sequence[str], still_there: Collection[str] = ()) -> None:
-        """These tasks have ended together; the ids in `still_there` are free only when the script is over."""
+        """End these tasks together. The ids in `still_there` are free only after the script."""
         gone = [(task_id, *self.members.pop(task_id)) for task_id in ids if task_id in self.members]
         for task_id, group_id, chain in gone:
             if group_id and not (how == "done" and chain):
@@ -89,7 +89,7 @@ class Dependents:
             self._leave(group_id, task_id, "cancelled")
 
     def _put_in(self, places: "Places", group_id: str, chain: Chain, still_there: Collection[str]) -> str:
-        """The id of the first of these, "" when it is taken."""
+        """Return the id of the first of these tasks, "" if it is taken."""
         if not chain or chain[0].id in still_there or chain[0].id in places.tasks:
             return ""
         new, *rest = chain
@@ -112,7 +112,7 @@ class Dependents:
             group.followed_by = self._put_in(places, "", following, still_there)
 
     def expire(self, now: int) -> list[str]:
-        """Those that nothing is known of any more."""
+        """Delete groups that have expired."""
         gone = [
             name for name, group in self.groups.items() if group.ended is not None and group.ended + ENDED_US <= now
         ]

@@ -1,4 +1,4 @@
-"""What the model moves about: tasks, and items of other producers that nobody has accepted yet."""
+"""The things that the model moves: tasks, and items of other producers that were not accepted yet."""
 
 from dataclasses import dataclass
 
@@ -7,7 +7,7 @@ UNKNOWN_QUEUE = "unknown"
 
 
 def marked_text(text: str) -> str:
-    """An entry that has begun has a `b` in its flag, before the mark of its last crash."""
+    """Return the entry with the flag `b`, which marks a started task, before the mark of its last crash."""
     head, _, flag = text.rpartition(" ")
     kept, mark = (flag[:-1], flag[-1]) if flag[-1].isupper() else (flag, "")
     return text if "b" in flag else f"{head} {kept.replace('-', '')}b{mark}"
@@ -15,9 +15,9 @@ def marked_text(text: str) -> str:
 
 @dataclass
 class Task:
-    """One live task: its counters are those of its entry. `starts` counts its claims, `order` tells which of two tasks
-    was first. `incarnation` counts the tasks of its id that were cancelled before; each of those is a tombstone.
-    `is_front`: it was put to the head of its lane, or will be when it is due."""
+    """One live task, with the counters of its entry. `starts` counts its claims, `order` is its rank by age.
+    `incarnation` counts the tasks of its id that were cancelled before; each of those is a tombstone. `is_front`: it
+    was put at the head of its lane, or will be when it is due."""
 
     id: str
     queue: str
@@ -39,13 +39,13 @@ class Task:
 
     @property
     def text(self) -> str:
-        """Its entry."""
+        """The entry of the task."""
         counters = f"{self.failures} {self.crashes} {self.losses} {self.releases}"
         return f"{self.id} {self.queue} {self.kind} {self.due} {self.ready} {counters} {self.flag}"
 
     @property
     def ticket(self) -> str:
-        """What is kept while it is delayed or dead."""
+        """The text that is stored while the task is delayed or dead."""
         counters = f"{self.failures} {self.crashes} {self.losses} {self.releases}"
         return f"{self.queue} {self.kind} {counters} {self.flag}"
 
@@ -59,18 +59,18 @@ class Task:
 
     @property
     def is_marked_started(self) -> bool:
-        """Whether it may be started once at most, and its worker has not said what came of that."""
+        """Whether the task may be started only once, and has a start mark without an outcome."""
         return "b" in self.flag
 
     @property
     def suspicious(self) -> bool:
-        """Whether it has to run alone."""
+        """Whether the task has to run alone."""
         return self.crashes + self.losses > 0
 
 
 @dataclass(frozen=True)
 class LegacyItem:
-    """An item as another language pushed it. `id` and `queue` are what can be read from it, else ""."""
+    """An item that another language pushed. `id` and `queue` are those that can be read from it, else ""."""
 
     text: str
     id: str = ""
@@ -79,7 +79,8 @@ class LegacyItem:
 
 @dataclass(frozen=True)
 class New:
-    """A task to be enqueued; `due` is as enqueue takes it, `hold_ms` 0 holds the key for life."""
+    """A task to be enqueued. `due` is the argument of the script; `hold_ms` 0 holds the key for the life of the
+    task."""
 
     id: str
     queue: str
@@ -95,7 +96,7 @@ class New:
 
 @dataclass(frozen=True)
 class Share:
-    """A queue as a pool serves it. `pattern`: that by which it is known, "" where it is known by its name."""
+    """A queue as a pool serves it. `pattern` is the pattern that it matches, "" if it is configured by its own name."""
 
     queue: str
     weight: int = 1
@@ -111,7 +112,7 @@ class Share:
 
 
 def slack_us(interval_us: int, burst: int) -> int:
-    """How far ahead of the clock the starts of a rate may have been paid for."""
+    """Return how far ahead of the clock the starts of a rate may have been paid for."""
     return max((burst - 1) * interval_us, min(50_000, interval_us // 2))
 
 

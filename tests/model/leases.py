@@ -1,11 +1,11 @@
-"""Who lives, by Redis time: leases, the pulse of the pollers, and grace."""
+"""Living owners, by Redis time: leases, the pulse of the pollers, and grace."""
 
 from dataclasses import dataclass, field
 
 
 @dataclass
 class Leases:
-    """All leases are of one length. `pulse`: when somebody last swept."""
+    """Leases of one length. `pulse` is the time of the last sweep."""
 
     length: int
     expires: dict[str, int] = field(default_factory=dict)
@@ -16,15 +16,15 @@ class Leases:
         self.expires[owner] = now + self.length
 
     def renew(self, owner: str, now: int) -> bool:
-        """False for one that is no longer registered: nothing brings it back."""
+        """Renew a lease. Return False if the owner is no longer registered, which is final."""
         if owner not in self.expires:
             return False
         self.begin(owner, now)
         return True
 
     def sweep(self, now: int) -> list[str]:
-        """The owners whose lease ran out, longest ago first. After half a lease without a sweep, or when the clock went
-        back, nobody for one lease more."""
+        """Return the owners whose lease has expired, oldest first. After half a lease without a sweep, or a clock that
+        went back, no lease expires for one lease more."""
         if self.pulse is None or not self.pulse <= now <= self.pulse + self.length / 2:
             self.grace_until = now + self.length
         self.grace_until = min(self.grace_until, now + self.length)

@@ -32,7 +32,7 @@ death record of a dead one."""
 
 
 class Model(Schedules, Sweeping, Throttling):
-    """The whole fleet, as Redis should know it."""
+    """The expected contents of Redis for the whole fleet."""
 
     # Producing
 
@@ -54,7 +54,7 @@ class Model(Schedules, Sweeping, Throttling):
         return "unserved" if served and new.queue not in served and not has_pattern else "ok"
 
     def _waits_cancelled(self, task_id: str) -> bool:
-        """A task that was cancelled while it waited is gone for whoever enqueues."""
+        """Whether a task was cancelled while it waited. For an enqueue, its id is free."""
         is_cancelled = self.places.tasks[task_id].cancelled
         return is_cancelled and not self.places.holder_of(task_id, self.leases.expires)
 
@@ -73,7 +73,7 @@ class Model(Schedules, Sweeping, Throttling):
         return Promoted(moved, buried, self.next_due(), len(due) >= limit, left_out)
 
     def _promote(self, member: str) -> str:
-        """Answers its queue, "" for an occurrence that was left out."""
+        """Promote a task. Return its queue, "" for an occurrence that was skipped."""
         due, item = self.places.scheduled.pop(member)
         if isinstance(item, Task) and self.is_left_out(item, due):
             return ""
@@ -91,7 +91,7 @@ class Model(Schedules, Sweeping, Throttling):
         return task.queue
 
     def adopt_scheduled(self, now: int, members: Sequence[str]) -> tuple[int, list[str]]:
-        """How many are tasks now, and the queues of those that are dead at once."""
+        """Return how many items became tasks, and the queues of those that are dead at once."""
         self.places.at(now)
         adopted, dead = 0, []
         for member in dict.fromkeys(members):
@@ -110,7 +110,7 @@ class Model(Schedules, Sweeping, Throttling):
         return adopted, dead
 
     def legacy_items(self) -> int:
-        """How many legacy items wait for their time."""
+        """Return how many legacy items wait for their time."""
         return sum(isinstance(item, LegacyItem) for _, item in self.places.scheduled.values())
 
     def next_due(self) -> int | None:
@@ -123,7 +123,7 @@ class Model(Schedules, Sweeping, Throttling):
     ) -> TurnResult:
         self.places.at(now)
         settled = self._settle(request.owner, outcomes, request.serving)
-        self._look_where_there_may_be_room(settled, request.serving)
+        self._look_at_queues_with_room(settled, request.serving)
         answer = TurnResult("ok", settled.stale)
         if request.owner not in self.leases.expires:
             answer.status = "lost"
@@ -157,18 +157,18 @@ class Model(Schedules, Sweeping, Throttling):
             answer.status = "backlogged"
 
     def _is_backlogged(self, request: TurnRequest, queue: str) -> bool:
-        """Whether the lane that was claimed from, or else the one behind it, has four entries for each owner, nothing
-        ranks above this queue, and nothing beside it is bounded."""
+        """Whether the lane of the claim, or else the other lane, has four entries for each owner, no queue is in a
+        higher tier, and no queue beside it has a limit."""
         beside = request.serving[0]
         is_bounded = any(share.cap or share.interval_us or share.condition for share in beside)
         left = len(self.places.lanes[queue, "delayed"] or self.places.lanes[queue, "ready"])
         return bool(share_in(beside, queue)) and not is_bounded and left >= 4 * len(self.leases.expires)
 
     def claims(self) -> Claims:
-        """What a call may claim by."""
+        """Return the state that a claim may use."""
         return Claims(self.places, self.rotation, self.rates, self.paused, self.conditions, self.closed)
 
-    def _look_where_there_may_be_room(self, settled: Settled, serving: Serving) -> None:
+    def _look_at_queues_with_room(self, settled: Settled, serving: Serving) -> None:
         for queue, released in settled.released.items():
             share = next((share for tier in serving if (share := share_in(tier, queue))), None)
             if released or (share and (share.cap or share.condition)):
@@ -228,7 +228,8 @@ class Model(Schedules, Sweeping, Throttling):
                 self.places.news.add("released", task, owner)
 
     def _credit(self, serving: Serving, queue: str) -> None:
-        """In the first tier that serves it. Of a domain with patterns, unless its time was forgotten."""
+        """Credit a queue in the first tier that serves it; in a domain with patterns, only if its time is still
+        stored."""
         for tier in serving:
             share, domain = share_in(tier, queue), frozenset(one.queue for one in tier)
             if share:
@@ -237,7 +238,7 @@ class Model(Schedules, Sweeping, Throttling):
                 return
 
     def _settle_and_look(self, owner: str, outcomes: Sequence[tuple[str, Outcome]], serving: Serving) -> list[str]:
-        """As a master settles: it rings for what is left in the queues. Answers what was stale."""
+        """Settle as a master does: ring for the remaining entries of the queues. Return the stale outcomes."""
         settled = self._settle(owner, outcomes, serving)
         for queue in settled.released:
             self.places.look_if_any(queue)
@@ -246,7 +247,7 @@ class Model(Schedules, Sweeping, Throttling):
     def return_prefetched(
         self, now: int, owner: str, running: str, outcomes: Sequence[tuple[str, Outcome]], serving: Serving
     ) -> int:
-        """Settle what was finished; give back what the owner holds behind the entry that runs, if it holds that one."""
+        """Settle finished tasks, and return the entries behind the running one if the owner holds that one."""
         self.places.at(now)
         self._settle_and_look(owner, outcomes, serving)
         held = self.places.inflight.get(owner, [])
@@ -262,7 +263,7 @@ class Model(Schedules, Sweeping, Throttling):
         return len(unstarted)
 
     def mark_started(self, owner: str, text: str) -> str:
-        """Before it is started, a task that may be started once at most."""
+        """Mark a task that may be started only once, before its start."""
         return self.places.mark_started(owner, text) if owner in self.leases.expires else ""
 
     # Owning
@@ -276,7 +277,7 @@ class Model(Schedules, Sweeping, Throttling):
         return owners
 
     def renew(self, now: int, owners: Sequence[str]) -> tuple[list[str], set[str]]:
-        """The lost ones, and the entries that the others hold of cancelled tasks."""
+        """Return the lost owners, and the entries of cancelled tasks that the others hold."""
         lost = [owner for owner in owners if not self.leases.renew(owner, now)]
         held = [task for owner in owners if owner not in lost for task in self.places.inflight.get(owner, [])]
         cancelled = [task.id for task in self.places.tasks.values() if task.cancelled]
@@ -308,8 +309,8 @@ class Model(Schedules, Sweeping, Throttling):
         return self._reap(now, owner, ran, Reaped(settled=len(outcomes) - len(stale), stale=stale), serving)
 
     def _reap(self, now: int, owner: str, ran: Mapping[str, str] | None, reaped: Reaped, serving: Serving) -> Reaped:
-        """`ran`: what was in hand, with the record of its crash, "" for what is not to blame; None when the node was
-        lost: then everything is charged."""
+        """`ran` has the running tasks with the records of their crash, "" for tasks that are not to blame. It is None
+        if the node was lost; then every task is charged."""
         self.places.at(now)
         held = list(self.places.inflight.get(owner, []))
         for task in reversed(held):
@@ -344,7 +345,7 @@ class Model(Schedules, Sweeping, Throttling):
     def _charge(
         self, task: Task, ran: Mapping[str, str] | None, serving: Serving
     ) -> tuple[tuple[str, str] | None, bool]:
-        """The mark and the record of what it is charged with, and whether the task is dead of it."""
+        """Charge a task. Return its mark and its record, and whether the task is dead of it."""
         if ran is None:
             task.losses += 1
             return ("L", LOSS), task.losses >= LOSS_LIMIT

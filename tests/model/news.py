@@ -17,7 +17,7 @@ class News:
     expected: list[dict[str, str]] = field(default_factory=list)
 
     def add(self, event: str, task: Task, owner: str = "", name: str = "", begun: int = 0, **more: object) -> None:
-        """`begun`: an attempt that no counter of the task counts yet."""
+        """Expect an event. `begun` is 1 for an attempt that no counter of the task includes yet."""
         if not self.is_wanted:
             return
         attempt = task.failures + task.crashes + task.losses + begun
@@ -26,7 +26,7 @@ class News:
         self.expected.append(said | {"attempt": str(attempt), "owner": owner} | rest)
 
     def add_end(self, how: str, task: Task, owner: str, run_record: str) -> None:
-        """Report an end, with the record of the last run."""
+        """Expect the event of an end, with the record of the last run."""
         run = _RUN.match(run_record)
         assert run
         start, run_us, name = run.groups()
@@ -35,7 +35,7 @@ class News:
 
 
 def name_in(body: str) -> str:
-    """The task's name, as an item of the full or the short form has it."""
+    """Return the task's name in an item of the full or the short form."""
     try:
         parsed = json.loads(body)
     except ValueError:

@@ -1,4 +1,4 @@
-"""Where everything stands. Each change of a task's place is here; when which change is made, `model.model` says."""
+"""The place of each task, with every change of it. `model.model` decides when a change is made."""
 
 from collections import Counter, defaultdict
 from dataclasses import dataclass, field
@@ -46,21 +46,21 @@ class Places:
     _adopted: int = 0
 
     def at(self, now: int) -> None:
-        """A script begins at this time."""
+        """Begin a script at this time."""
         self.now, self._adopted = now, 0
 
     def mark(self, queue: str) -> None:
-        """It has something that may be claimed."""
+        """Mark a queue that has entries to claim."""
         self.marked.add(queue)
         self.look_at(queue)
 
     def look_at(self, queue: str) -> None:
-        """Claims that know it by a pattern are to look at it, and it is not idle."""
+        """Have claims that know the queue by a pattern check it, and end its idle time."""
         if sum(turns.mark(queue) for turns in self.turns):
             self.idle.pop(queue, None)
 
     def look_if_any(self, queue: str) -> None:
-        """The same, by whoever only rings."""
+        """Do the same for a call that only rings."""
         if self.entries(queue):
             self.look_at(queue)
 
@@ -68,7 +68,7 @@ class Places:
         return self.lanes[queue, "delayed"] + self.lanes[queue, "ready"]
 
     def holder_of(self, task_id: str, owners: dict[str, int]) -> str | None:
-        """The registered owner that holds it."""
+        """Return the registered owner that holds a task."""
         return next((owner for owner in owners if self._holds(owner, task_id)), None)
 
     def _holds(self, owner: str, task_id: str) -> bool:
@@ -77,7 +77,7 @@ class Places:
     # Coming
 
     def accept(self, new: New) -> None:
-        """A task of ours."""
+        """Accept a task of the client."""
         incarnation, tombstones = self.former.get(new.id, (0, 0))
         waits_cancelled = self.tasks.get(new.id)
         if waits_cancelled or tombstones:
@@ -106,7 +106,7 @@ class Places:
         self.news.add("enqueued", task)
 
     def _line_up(self, task: Task, name: str) -> None:
-        """At the tail of its lane, or at the head."""
+        """Add a task at the tail of its lane, or at the head."""
         lane = self.lanes[task.queue, name]
         lane.insert(0 if task.is_front else len(lane), task)
         self.marked.add(task.queue)
@@ -117,7 +117,7 @@ class Places:
         self.ended["cancelled"] += 1
 
     def remove_tombstone(self, task: Task) -> None:
-        """Remove a tombstone; the last one removes the record too, unless the last incarnation goes on."""
+        """Remove a tombstone. The last one removes the record too, unless the last incarnation is still live."""
         incarnation, tombstones = self.former[task.id]
         if tombstones == 1 and task.id not in self.tasks:
             del self.former[task.id]
@@ -125,7 +125,7 @@ class Places:
             self.former[task.id] = (incarnation, tombstones - 1)
 
     def adopt(self, bare: LegacyItem, queue: str, kind: str, due: int) -> Task:
-        """A task of somebody else's, in no place yet: its own id, or a fresh one when there is none or it is live."""
+        """Create a task of another producer, in no place yet. It gets a new id if it has none or its id is live."""
         task_id = bare.id
         while not task_id or task_id in self.tasks or task_id in self.former:
             self._adopted += 1
@@ -139,7 +139,7 @@ class Places:
         return task
 
     def adopt_occurrence(self, task_id: str, queue: str, body: str) -> Task:
-        """A task of a schedule, in no place yet."""
+        """Create a task of a schedule, in no place yet."""
         task = self._accept(task_id, queue, body)
         self.known.add(queue)
         task.kind = "p"
@@ -158,7 +158,8 @@ class Places:
         self.counts[f"delayed:{task.queue}"] += 1
 
     def ready(self, task: Task, due: int) -> None:
-        """Its due time has come, or it is its turn by the rate of its task: then it is due since before."""
+        """Move a task to its lane when its due time has come, or its turn by its rate, which does not change its due
+        time."""
         task.due, task.ready = min(task.due, due) if task.kind == "t" else due, self.now
         self._line_up(task, "delayed")
         self.known.add(task.queue)
@@ -172,7 +173,7 @@ class Places:
         self.counts[f"running:{task.queue}"] += 1
 
     def mark_started(self, owner: str, text: str) -> str:
-        """The text that the entry has from now on, "" when the owner has no such entry."""
+        """Return the new text of an entry, "" if the owner has no such entry."""
         marked = marked_text(text)
         task = next((held for held in self.inflight.get(owner, []) if held.text in {text, marked}), None)
         if not task:
@@ -181,7 +182,7 @@ class Places:
         return marked
 
     def let_go(self, owner: str, text: str) -> Task | None:
-        """Take the task of this entry from the owner, who may not have it."""
+        """Take the task of this entry from the owner, if it has it."""
         task = next((held for held in self.inflight.get(owner, []) if held.text == text), None)
         if task:
             self.inflight[owner].remove(task)
@@ -189,8 +190,8 @@ class Places:
         return task
 
     def keep_attempt_record(self, task: Task, mark: str, record: str) -> None:
-        """Of its last ten attempts, while it lives: its flag says how the last crash or loss came about, or that there
-        was none."""
+        """Store a record. The last ten are kept while the task is live. The flag has the mark of the last crash or
+        loss, or a mark that there was none."""
         bare = "".join(letter for letter in task.flag if letter.isdigit() or letter == "u")
         if mark != FAILURE or not any(map(str.isupper, task.flag)):
             task.flag = bare + mark
@@ -198,7 +199,8 @@ class Places:
         self.attempt_records[task.id] = "\n".join([*before, record][-MOST_RECORDS:])
 
     def give_back(self, task: Task) -> bool:
-        """To the head of its lane; False when it is dead instead. Whoever does it has claims look there."""
+        """Put a task at the head of its lane. Return False if it is dead instead. The caller has claims check the
+        queue."""
         if task.is_marked_started:
             self.bury(task, AT_MOST_ONCE)
             return False
@@ -257,7 +259,7 @@ class Places:
         self.end(self.tasks[task_id], "purged")
 
     def end(self, task: Task, how: str) -> str:
-        """Take it off the books; returns what is told of its attempts before."""
+        """Remove a task. Return the records of its earlier attempts."""
         del self.tasks[task.id]
         records = self.attempt_records.pop(task.id, None)
         self.free_key(task)
@@ -267,7 +269,7 @@ class Places:
         return "" if records is None else f"\n{records}"
 
     def end_alone(self, task: Task, how: str, owner: str, run_record: str) -> None:
-        """Its end is noted by itself."""
+        """End a task, with a block of its own in the memory of ends."""
         self.news.add_end(how, task, owner, run_record)
         self.results.pop(task.id, None)
         past = self.end(task, how)
@@ -279,10 +281,10 @@ class Places:
         if key and self.holders.get(key, ("", 0))[0] == task.id:
             del self.holders[key]
 
-    # Counting anew
+    # Recounting
 
     def recount_running(self, owners: dict[str, int]) -> None:
-        """What registered owners hold."""
+        """Recount the tasks that registered owners hold."""
         held = [task for owner in owners for task in self.inflight.get(owner, [])]
         self._replace("running", Counter(task.queue for task in held))
 

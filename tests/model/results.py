@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 @dataclass
 class TurnResult:
-    """What a turn must answer: texts of entries, claims with their bodies."""
+    """The expected reply of a turn: texts of entries, and claims with their bodies."""
 
     status: str
     stale: list[str] = field(default_factory=list)
@@ -18,7 +18,7 @@ class TurnResult:
 
 @dataclass
 class Reaped:
-    """What a reaping must answer."""
+    """The expected reply of a reap."""
 
     alive: bool = False
     settled: int = 0
@@ -29,7 +29,7 @@ class Reaped:
 
 @dataclass
 class Settled:
-    """What came of outcomes: those that were stale; of each queue of the others, how many gave their task back."""
+    """The result of outcomes: the stale ones, and for each queue how many of the others returned their task."""
 
     stale: list[str] = field(default_factory=list)
     released: Counter[str] = field(default_factory=Counter)
@@ -37,7 +37,7 @@ class Settled:
 
 @dataclass(frozen=True)
 class Promoted:
-    """What a promotion must answer."""
+    """The expected reply of a promotion."""
 
     moved: dict[str, int]
     buried: int

@@ -1,4 +1,4 @@
-"""Whose turn it is: the fair rotation in exact fractions, and rate limits."""
+"""The choice of a queue by fair rotation, in exact fractions, and rate limits."""
 
 from dataclasses import dataclass, field
 from fractions import Fraction
@@ -20,30 +20,31 @@ def is_pattern(name: str) -> bool:
 
 
 def _takes_no_turns(domain: Domain) -> bool:
-    """One queue alone has no rivals, and nothing is kept of its domain."""
+    """Whether a domain has only one queue. Nothing is stored for it."""
     return len(domain) == 1 and not any(map(is_pattern, domain))
 
 
 @dataclass
 class Rotation:
-    """Start-time fair queueing: a time of its own for each queue of each domain, counted in entries."""
+    """Start-time fair queueing: one time for each queue of each domain, counted in entries."""
 
     clocks: dict[Domain, Time] = field(default_factory=dict)
     times: dict[tuple[Domain, str], Time] = field(default_factory=dict)
 
     def as_kept(self) -> dict[str, tuple[int, int]]:
-        """What Redis keeps of it: times in units of which an entry at weight 1 takes `UNIT`."""
+        """Return the times that Redis stores, in units of which an entry at weight 1 takes `UNIT`."""
         kept = {name_of(domain): state for domain, state in self.clocks.items()}
         kept |= {f"{name_of(domain)} {queue}": state for (domain, queue), state in self.times.items()}
         return {name: (int(time * UNIT), turn) for name, (time, turn) in kept.items()}
 
     def first(self, domain: Domain, candidates: list[Share]) -> Share:
-        """The one to serve: never served before, else the least time, ties to the least recently served."""
+        """Return the queue to serve: one never served before, else the least time, and the least recently served of
+        equals."""
         new = [share for share in candidates if (domain, share.queue) not in self.times]
         return new[0] if new else min(candidates, key=lambda share: self.times[domain, share.queue])
 
     def come_back(self, domain: Domain, queue: str) -> None:
-        """Of a domain with patterns: a queue that stood nowhere."""
+        """Restore a queue of a domain with patterns that had no place."""
         clock, _ = self.clocks.get(domain, (Fraction(0), 0))
         before = self.times.get((domain, queue), (Fraction(0), 0))
         self.times[domain, queue] = before if before[0] > clock else (clock, 0)
@@ -66,17 +67,18 @@ class Rotation:
 
 @dataclass
 class Rates:
-    """When the starts of each queue will have been paid off, and when they were, for the bound itself."""
+    """The times at which the starts of each queue will be paid off, and the times of the starts, for the check of the
+    bound."""
 
     paid_off: dict[str, int] = field(default_factory=dict)
     starts: dict[str, list[int]] = field(default_factory=dict)
 
     def debt(self, share: Share, now: int) -> int:
-        """Never more than a full burst: what is above that was left by a clock that went back."""
+        """Return the debt, which is at most a full burst. Anything above that was left by a clock that went back."""
         return min(max(0, self.paid_off.get(share.queue, 0) - now), share.interval_us + share.slack_us)
 
     def set_right(self, share: Share, now: int) -> None:
-        """Whoever looks for room leaves no more than a full burst."""
+        """Limit the debt to a full burst, as each call does that looks for room."""
         if share.queue in self.paid_off:
             self.paid_off[share.queue] = min(self.paid_off[share.queue], now + share.interval_us + share.slack_us)
 
@@ -84,7 +86,7 @@ class Rates:
         return (share.slack_us - self.debt(share, now)) // share.interval_us + 1
 
     def wait(self, share: Share, now: int) -> int:
-        """How long until the next may start."""
+        """Return how long until the next task may start."""
         return self.debt(share, now) - share.slack_us
 
     def spend(self, share: Share, now: int, entries: int) -> None:
@@ -92,5 +94,5 @@ class Rates:
         self.starts.setdefault(share.queue, []).extend([now] * entries)
 
     def clock_went_back(self) -> None:
-        """The bound is one of times that go on: what was before is not compared with what comes."""
+        """Forget the starts, as times before and after the jump cannot be compared."""
         self.starts.clear()

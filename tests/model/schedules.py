@@ -12,12 +12,12 @@ SECOND_US = 1_000_000
 Occurrence = tuple[str, int, str]
 """An id, when it is due, a body."""
 Read = tuple[str, str]
-"""A schedule's name, and the record that somebody read of it."""
+"""A schedule's name, and the record that was read of it."""
 
 
 @dataclass
 class Known:
-    """What is known of a schedule: see `rota/lua/shared/schedules.lua`."""
+    """The record of a schedule: see `rota/lua/shared/schedules.lua`."""
 
     text: str
     passed: int
@@ -50,8 +50,8 @@ class Known:
 
 
 class Schedules(Steering):
-    """What clients, nodes and pollers do to schedules. `alive`: of those that may not overlap, what went on last.
-    `went_on`: how often each occurrence did."""
+    """Actions of clients, nodes and pollers on schedules. `alive` has the last occurrence of schedules that may not
+    overlap, `went_on` how often each occurrence was enqueued."""
 
     def __init__(self, lease_us: int, run_record: str, servings: Iterable[Serving] = ()) -> None:
         super().__init__(lease_us, run_record, servings)
@@ -127,7 +127,7 @@ class Schedules(Steering):
         self.declared.pop(name, None)
         self.alive.pop(name, None)
         for task_id in [one for one in self.went_on if one.startswith(f"{name}:")]:
-            del self.went_on[task_id]  # whoever puts it again begins anew
+            del self.went_on[task_id]  # a schedule that is put again starts from the beginning
         return "removed"
 
     def _withdraw(self, name: str, known: Known, after: int) -> None:
@@ -209,7 +209,7 @@ class Schedules(Steering):
         return not task.cancelled or self.places.holder_of(task_id, self.leases.expires) is not None
 
     def is_left_out(self, task: Task, due: int) -> bool:
-        """Whether an occurrence whose time has come ends here, as one before it lives."""
+        """Whether an occurrence that is due ends here, because an earlier one is live."""
         name = task.id.rpartition(":")[0]
         if task.kind != "p":
             return False

@@ -1,4 +1,4 @@
-"""The model's own state, and what people, other languages and the server's clock do to it."""
+"""The model's own state, and the effects of people, other languages and the server's clock on it."""
 
 from collections.abc import Iterable, Mapping, Sequence
 
@@ -14,10 +14,10 @@ NONCE_US = 60_000_000
 
 
 class Steering:
-    """All there is, and what comes from outside the fleet."""
+    """The whole state, and the actions from outside the fleet."""
 
     def __init__(self, lease_us: int, run_record: str, servings: Iterable[Serving] = ()) -> None:
-        """`run_record`: the record that workers send of each run. `servings`: whose tiers may have patterns."""
+        """`run_record` is the record that workers send of each run. `servings` are the tiers that may have patterns."""
         self.run_record = run_record
         tiers = {tier for serving in servings for tier in serving if any(is_pattern(share.queue) for share in tier)}
         self.places = Places(turns=[Turns(tier) for tier in tiers])
@@ -35,7 +35,7 @@ class Steering:
     # The server
 
     def keys_expire(self, now: int) -> tuple[list[str], list[str], list[str]]:
-        """The nonces, unique keys and groups that the server forgets as their time has come."""
+        """Delete the nonces, unique keys and groups that have expired on the server."""
         nonces = [nonce for nonce, (_, until) in self.nonces.items() if until <= now]
         keys = [key for key, (_, until) in self.places.holders.items() if 0 < until <= now]
         for nonce in nonces:
@@ -91,7 +91,8 @@ class Steering:
         return "cancelled"
 
     def _note_waiting(self, task: Task, past: str = "", due: int | None = None) -> None:
-        """A task was cancelled while it waited. In a lane it stays until it is dropped, and its end is noted now."""
+        """Store the end of a task that was cancelled while it waited. In a lane, its entry stays until a claim drops
+        it."""
         self.places.results.pop(task.id, None)
         found = as_looked_up(task, due)
         self.places.news.add_end("cancelled", found, "-", unstarted(task.body))
@@ -99,7 +100,7 @@ class Steering:
         self.places.memory.note(Block("cancelled", self.places.now, "-", [end]))
 
     def pause(self, now: int, queue: str) -> bool:
-        """Whether it was not paused before."""
+        """Pause a queue. Return whether it was not paused before."""
         was_paused = queue in self.paused
         self.paused.add(queue)
         if not was_paused:
@@ -171,7 +172,7 @@ class Steering:
     def check_conditions(
         self, now: int, ttl_us: int, conditions: Mapping[str, Hours | Rule]
     ) -> set[tuple[str, int, str, bool]]:
-        """Which queues are closed, for how long, by what, and whether that fails."""
+        """Return the closed queues, with the time, the condition, and whether that fails."""
         self.places.at(now)
         defined = self.conditions.defined
         defined.update((name, (now + ttl_us, each)) for name, each in conditions.items())
@@ -190,7 +191,7 @@ class Steering:
         return self.places.now - self.closed[queue], by, fails
 
     def closed_by(self, queue: str) -> tuple[str | None, bool]:
-        """What keeps a queue closed, "" when it is paused, and whether that is a condition that fails."""
+        """Return what closes a queue, "" if it is paused, and whether that is a condition that fails."""
         if queue in self.paused:
             return "", False
         name = self._condition_of(queue)
@@ -198,7 +199,7 @@ class Steering:
         return (name, verdict.fails) if verdict and not verdict.is_open else (None, False)
 
     def _condition_of(self, queue: str) -> str:
-        """As it was published last of the queue, or of the patterns by which it is known."""
+        """Return the condition that was published last for the queue or its patterns."""
         patterns = [share.pattern for turns in self.places.turns if (share := share_in(turns.tier, queue))]
         known = [self.published[name] for name in (queue, *patterns) if name in self.published]
         return next((name for until, name in known if until > self.places.now), "")
@@ -209,5 +210,5 @@ class Steering:
         self.served.update(dict.fromkeys(queues, now + ttl_us))
         self.places.known.update(queue for queue in queues if not is_pattern(queue))
         self.published.update((share.queue, (now + ttl_us, share.condition)) for share in shares)
-        self.places.memory.keep_so_many(ends)
+        self.places.memory.keep_at_most(ends)
         self.places.news.is_wanted = bool(events)

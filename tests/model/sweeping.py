@@ -1,4 +1,4 @@
-"""What a poller's sweep sets right, names and forgets."""
+"""The corrections, replies and deletions of a poller's sweep."""
 
 from model.steering import Steering
 from model.turns import share_in
@@ -8,10 +8,10 @@ SOON_US = 1_000_000
 
 
 class Sweeping(Steering):
-    """The round over all queues that are known, and over the owners."""
+    """The sweep over all known queues and over the owners."""
 
     def sweep(self, now: int, forget_after_us: int) -> list[str]:
-        """The owners whose lease ran out."""
+        """Return the owners whose lease has expired."""
         self.places.at(now)
         for queue in sorted(self.places.known):
             self._look_at_known(queue)
@@ -28,7 +28,7 @@ class Sweeping(Steering):
                 self.places.look_at(queue)
 
     def is_closed_for_sweeps(self, queue: str) -> bool:
-        """Whoever finds a condition closed looks again by itself."""
+        """Whether a condition keeps the queue closed. The workers check it again by themselves."""
         return bool(self.conditions.defined) and self.closed_by(queue)[0] is not None
 
     def _opens_soon(self, queue: str) -> bool:
@@ -37,13 +37,13 @@ class Sweeping(Steering):
         return bool(name) and queue not in self.paused and self.conditions.verdict(queue, name).after < SOON_US
 
     def may_be_full(self, queue: str, now: int) -> bool:
-        """Whether a cap or a rate may be why nobody rang for it."""
+        """Whether a cap or a rate may be the reason that the queue has no token."""
         return self.places.counts[f"running:{queue}"] > 0 or self.rates.paid_off.get(queue, 0) > now
 
     # Queues that are known by a pattern alone
 
     def _look_whether_idle(self, queue: str, forget_after_us: int) -> None:
-        """Note since when it is empty; after a while it is forgotten."""
+        """Store since when a queue is empty; after a while it is forgotten."""
         pattern = self._pattern_of(queue)
         if not pattern or not self._is_empty(queue):
             self.places.idle.pop(queue, None)
@@ -60,13 +60,13 @@ class Sweeping(Steering):
         return "" if is_named or not shares else shares[0].pattern
 
     def _is_empty(self, queue: str) -> bool:
-        """Nothing of it is anywhere, no rate holds it back, and nobody paused it."""
+        """Whether the queue has no task anywhere, no rate that delays it, and is not paused."""
         counts = [self.places.counts[f"{place}:{queue}"] for place in ("running", "delayed", "dead")]
         is_held_back = self.rates.paid_off.get(queue, 0) > self.places.now
         return not (self.places.entries(queue) or queue in self.paused or any(counts) or is_held_back)
 
     def _forget_queue(self, queue: str, pattern: str) -> None:
-        """It leaves nothing behind: what was accepted counts on as that of the pattern."""
+        """Forget a queue. Its count of accepted tasks is added to that of the pattern."""
         places = self.places
         if queue in places.accepted:
             places.accepted[pattern] += places.accepted.pop(queue)

@@ -1,4 +1,4 @@
-"""Tasks with a rate of their own: which may start, and until when the others wait."""
+"""Tasks with a rate of their own: the tasks that may start, and the times until which the others wait."""
 
 from collections import defaultdict
 from collections.abc import Iterable
@@ -12,21 +12,21 @@ IN_HAND_US = 5_000
 
 @dataclass
 class Rate:
-    """By when the starts that were will be paid off, by when those will be that wait, and when the next of those that
-    come back in vain has its turn."""
+    """The time by which all past starts are paid off, the time by which all waiting ones will be, and the next turn of
+    tasks that returned too early."""
 
     starts: int = 0
     line: int = 0
     vain: int = 0
 
     def turn_of(self, now: int, interval_us: int, burst: int, *, is_back: bool) -> int:
-        """When the next one may start; one that comes anew stands behind those that wait."""
+        """Return when the next task may start. A new task is queued behind those that wait."""
         slack = slack_us(interval_us, burst)
         starts = min(self.starts, self.most(now, interval_us, burst))
         return max(now, starts - slack, 0 if is_back else self.line - slack)
 
     def most(self, now: int, interval_us: int, burst: int) -> int:
-        """How far ahead starts can be; more was left by a clock that went back."""
+        """Return how far ahead starts can be. More was left by a clock that went back."""
         return now + interval_us + slack_us(interval_us, burst) + IN_HAND_US
 
     def grant(self, at: int, interval_us: int, *, is_back: bool) -> None:
@@ -34,7 +34,7 @@ class Rate:
         self.line = max(self.line, self.starts) if is_back else max(self.line, at) + interval_us
 
     def put_off(self, at: int, interval_us: int, burst: int, *, is_back: bool) -> int:
-        """When it comes back."""
+        """Return when the task comes back."""
         if not is_back:
             self.line = max(self.line, at) + interval_us
             return at
@@ -45,7 +45,7 @@ class Rate:
 
 
 class Throttling(Steering):
-    """What is asked before such a task is started."""
+    """The request before such a task is started."""
 
     def __init__(self, lease_us: int, run_record: str, servings: Iterable[Serving] = ()) -> None:
         super().__init__(lease_us, run_record, servings)
@@ -55,7 +55,7 @@ class Throttling(Steering):
     def throttle(
         self, now: int, owner: str, text: str, rate: tuple[str, int, int], latest: int | None
     ) -> tuple[str, int]:
-        """`rate`: its name, its interval and its burst."""
+        """`rate` has its name, its interval and its burst."""
         self.places.at(now)
         task = next((held for held in self.places.inflight.get(owner, []) if held.text == text), None)
         if owner not in self.leases.expires or not task or task.is_tombstone or task.cancelled:
@@ -75,12 +75,12 @@ class Throttling(Steering):
         return "throttled", until
 
     def clock_went_back(self) -> None:
-        """The bounds are of times that go on: what was before is not compared with what comes."""
+        """Forget the starts, as times before and after the jump cannot be compared."""
         self.rates.clock_went_back()
         self.starts_by_rate.clear()
 
     def _put_off(self, owner: str, task: Task, until: int) -> None:
-        """That was no start."""
+        """Delay a task that was not started."""
         self.places.let_go(owner, task.text)
         self.places.look_if_any(task.queue)
         task.starts -= 1

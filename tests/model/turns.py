@@ -1,4 +1,4 @@
-"""Queues of a pattern: which of them stand in turn in a domain, and since which time."""
+"""Queues of a pattern: those with a turn in a domain, and since which time."""
 
 from dataclasses import dataclass, field, replace
 from typing import Final
@@ -13,7 +13,7 @@ SHUT: Final = 9_000_000_000_000_000
 
 
 def share_in(tier: tuple[Share, ...], queue: str) -> Share | None:
-    """How a tier serves a queue: by its own name, else by the longest pattern that it fits."""
+    """Return how a tier serves a queue: by its own name, else by the longest matching pattern."""
     fitting = [
         share
         for share in tier
@@ -26,8 +26,8 @@ def share_in(tier: tuple[Share, ...], queue: str) -> Share | None:
 
 @dataclass
 class Turns:
-    """One domain. A queue is marked when it came to have something, or room, and gets its place at the next claim.
-    `placed`: until when each of them is shut."""
+    """One domain. A queue is marked when it gets an entry or room, and gets its place at the next claim. `placed` has
+    the time until which each of them is shut."""
 
     tier: tuple[Share, ...]
     marks: set[str] = field(default_factory=set)
@@ -38,29 +38,30 @@ class Turns:
         return frozenset(share.queue for share in self.tier)
 
     def mark(self, queue: str) -> bool:
-        """Whether it is one of these."""
+        """Mark a queue. Return whether it belongs to this domain."""
         if not share_in(self.tier, queue):
             return False
         self.marks.add(queue)
         return True
 
-    def open_those_whose_time_has_come(self, now: int) -> None:
+    def open_due_queues(self, now: int) -> None:
         self.placed = {queue: OPEN if until <= now else until for queue, until in self.placed.items()}
 
     def place_marked(self, rotation: Rotation) -> None:
-        """At the clock, or at its own time if that is later: nobody gains by having been empty."""
+        """Place marked queues at the clock, or at their own time if that is later, so that an empty time gives no
+        advantage."""
         for queue in self.marks - self.placed.keys():
             rotation.come_back(self.domain, queue)
         self.placed |= dict.fromkeys(self.marks, OPEN)
         self.marks.clear()
 
     def in_order(self, rotation: Rotation) -> list[str]:
-        """Those that are open."""
+        """Return the open queues, in order."""
         found = [queue for queue, until in self.placed.items() if until == OPEN]
         return sorted(found, key=lambda queue: self._place(rotation, queue))
 
     def next_to_open(self, rotation: Rotation) -> list[tuple[int, str]]:
-        """Those that a time opens, and when."""
+        """Return the queues that a time opens, and that time."""
         found = [(until, queue) for queue, until in self.placed.items() if OPEN < until < SHUT]
         return sorted(found, key=lambda each: (each[0], self._place(rotation, each[1])))
 
@@ -68,13 +69,13 @@ class Turns:
         return rotation.times[self.domain, queue], queue
 
     def forget(self, queue: str, rotation: Rotation) -> None:
-        """It leaves nothing here."""
+        """Remove a queue."""
         self.marks.discard(queue)
         self.placed.pop(queue, None)
         rotation.times.pop((self.domain, queue), None)
 
     def as_kept(self, rotation: Rotation) -> dict[str, int]:
-        """What Redis keeps of it: marks, and places by which they stand in order."""
+        """Return what Redis stores: marks, and places in order."""
         kept = dict.fromkeys(self.marks, MARK)
         for queue, until in self.placed.items():
             time, turn = rotation.times[self.domain, queue]

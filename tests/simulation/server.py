@@ -60,7 +60,7 @@ class Witness(Protocol):
 
 @dataclass(slots=True)
 class Parked:
-    """A turn that waits at the doorbells. `answer` is called with its claims; `held` has the ids of running tasks."""
+    """A turn that waits at the doorbells. `reply` is called with its claims; `held` has the ids of running tasks."""
 
     owner: str
     held: list[str]

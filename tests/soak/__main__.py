@@ -1,7 +1,7 @@
-"""A fleet under faults for as long as one likes, and the proof that nothing was lost: `make soak`.
+"""A fleet under faults for a given time, and the proof that nothing was lost: `make soak`.
 
-The seed says which faults come when; what they meet depends on the machine, so a run replays its faults and not its
-every step.
+The seed determines which faults happen and when. Their effects depend on the machine, so a run repeats its faults but
+not every step.
 """
 
 import argparse
@@ -43,7 +43,7 @@ def _arguments() -> argparse.Namespace:
 
 
 def main() -> None:
-    """Run, judge, print. Exit code 1 when something was found."""
+    """Run, judge, and print. The exit code is 1 if there are findings."""
     given = _arguments()
     seed = int(time.time()) % 1_000_000 if given.seed is None else given.seed
     plan = plan_from(given.fault) if given.fault else plan_of(given.profile, given.seconds, seed)
@@ -62,7 +62,7 @@ def main() -> None:
 
 
 def print_result(evidence: Evidence, ran: Ran) -> bool:
-    """Print the verdict; whether all is well."""
+    """Print the verdict. Return whether all is well."""
     result = judge(evidence)
     odd = [f"ODD: {each}" for each in ran.oddities]
     for line in (*faults_by_kind(evidence), *held(ran), *report(evidence, result), *odd):
@@ -83,13 +83,13 @@ def print_line(line: str) -> None:
 
 
 def faults_by_kind(evidence: Evidence) -> list[str]:
-    """How often each fault was done."""
+    """Return how often each fault was done."""
     counts = Counter(strike.fault for strike in evidence.strikes if strike.what is Edge.BEGIN)
     return [f"{count:>10}  {fault}" for fault, count in sorted(counts.items())]
 
 
 def held(ran: Ran) -> Iterator[str]:
-    """The most that a process of each role held before any task, and in the quiet at the end."""
+    """Return the most that a process of each role held before any task, and in the quiet at the end."""
     for role in ROLES:
         then = ran.at_start.most(role)
         today = ran.at_end.most(role)

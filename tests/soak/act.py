@@ -1,4 +1,4 @@
-"""What the nemesis does for one fault: chosen first, so that it can be written down before it is done."""
+"""The steps of the nemesis for one fault. They are chosen first, so that they can be recorded before they are done."""
 
 import contextlib
 import signal
@@ -13,21 +13,22 @@ def nothing() -> None:
 
 
 def at_once() -> bool:
-    """It is over as soon as it was undone."""
+    """Return that the fault is over as soon as it was undone."""
     return True
 
 
 def no_words() -> str:
-    """Nothing is odd."""
+    """Return that nothing is odd."""
     return ""
 
 
 @dataclass(frozen=True, slots=True)
 class Act:
-    """`do` begins it, `again` is repeated while it lasts, `undo` ends it; then it is over when `is_over` says so.
+    """The steps of a fault: `do` begins it, `again` is repeated while it lasts, `undo` ends it. Then it lasts until
+    `is_over` returns True.
 
-    `odd` is asked before it is undone: what should not be so, in words. `pids` are the processes that are killed or
-    stopped.
+    `odd` is called before the fault is undone, and returns what should not be so, in words. `pids` are the processes
+    that are killed or stopped.
     """
 
     do: Callable[[], object] = nothing
@@ -40,14 +41,14 @@ class Act:
 
 
 def send(processes: Iterable[psutil.Process], number: signal.Signals) -> None:
-    """Signal each that still lives and is the same process."""
+    """Send a signal to each process that still lives and has kept its pid."""
     for process in processes:
         with contextlib.suppress(psutil.NoSuchProcess):
             process.send_signal(number)
 
 
 def living(pids: Iterable[int]) -> list[psutil.Process]:
-    """The processes of these numbers, of those that live."""
+    """Return the living processes with these pids."""
     found = []
     for pid in pids:
         with contextlib.suppress(psutil.NoSuchProcess):
@@ -56,7 +57,7 @@ def living(pids: Iterable[int]) -> list[psutil.Process]:
 
 
 def lives(process: psutil.Process) -> bool:
-    """Whether it is still the same process and no zombie."""
+    """Whether the process still lives, with the same identity, and is no zombie."""
     try:
         return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
     except psutil.NoSuchProcess:
@@ -64,12 +65,12 @@ def lives(process: psutil.Process) -> bool:
 
 
 def kill(processes: list[psutil.Process], detail: str = "") -> Act:
-    """SIGKILL."""
+    """Return the act of a SIGKILL."""
     return Act(lambda: send(processes, signal.SIGKILL), pids=_pids(processes), detail=detail)
 
 
 def stop(processes: list[psutil.Process], detail: str = "") -> Act:
-    """SIGSTOP, then SIGCONT."""
+    """Return the act of a SIGSTOP, followed by a SIGCONT."""
     return Act(
         lambda: send(processes, signal.SIGSTOP),
         undo=lambda: send(processes, signal.SIGCONT),

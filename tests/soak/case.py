@@ -1,4 +1,4 @@
-"""One case before the judge: the evidence, put together."""
+"""One case for the checks: the evidence, and what is derived from it."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -12,23 +12,23 @@ from soak.histories import History, histories_of
 
 @dataclass(frozen=True)
 class Case:
-    """Evidence, and what is made of it once for all checks."""
+    """The evidence, and what is derived from it once for all checks."""
 
     evidence: Evidence
 
     @cached_property
     def histories(self) -> dict[str, History]:
-        """What is known of each task."""
+        """The history of each task."""
         return histories_of(self.evidence.sent, self.evidence.ran)
 
     @cached_property
     def causes(self) -> Causes:
-        """What was broken."""
+        """The faults as possible causes."""
         return Causes(self.evidence)
 
     @cached_property
     def settled(self) -> frozenset[tuple[str, int]]:
-        """(task, process) of runs whose outcome was safe in the slot of the worker: it says so only then."""
+        """(task, process) of runs whose outcome was safe in the slot of the worker, which logs it only then."""
         return frozenset(
             (str(line.fields.get("task_id")), int(line.fields.get("pid", 0)))
             for line in self.logged(log_events.TASK_DONE, log_events.TASK_RETRIED, log_events.TASK_DEAD)
@@ -36,7 +36,7 @@ class Case:
 
     @cached_property
     def deaths(self) -> dict[str, str]:
-        """Tasks that were set aside as dead, and the reason that was logged."""
+        """The tasks that became dead, with the logged reason."""
         deaths = self.logged(log_events.TASK_DEAD)
         return {
             str(line.fields["task_id"]): str(line.fields.get("reason")) for line in deaths if "task_id" in line.fields
@@ -50,17 +50,18 @@ class Case:
         return returns
 
     def given_back(self, task_id: str, since: float, until: float) -> float:
-        """When a log first said within this time that a task was given back to its lane; `until` if none did."""
+        """Return when a log first reported within this time that a task was returned to its lane; `until` if none
+        did."""
         return min((boot for boot in self._returns.get(task_id, []) if since <= boot <= until), default=until)
 
     @cached_property
     def last_seen_of(self) -> dict[int, list[float]]:
-        """When each process wrote into the tasks' journal."""
+        """The times at which each process wrote into the tasks' journal."""
         seen: dict[int, list[float]] = {}
         for mark in self.evidence.ran:
             seen.setdefault(mark.pid, []).append(mark.boot)
         return seen
 
     def logged(self, *names: str) -> Iterator[Logged]:
-        """The lines of these events."""
+        """Return the lines of these events."""
         return (line for line in self.evidence.logged if line.event in names)

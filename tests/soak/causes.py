@@ -1,4 +1,4 @@
-"""What may have been the cause: the nemesis's faults as spans of time, and whom each of them hit."""
+"""Possible causes: the faults of the nemesis as spans of time, with the processes, nodes and links that they hit."""
 
 import math
 from bisect import bisect_right
@@ -28,7 +28,7 @@ MARGIN_SECONDS = 1.0  # by which a recorded time may be off: the journal is writ
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """A fault from its beginning to its end; `end` is infinite for one that was never ended."""
+    """A fault from its beginning to its end; `end` is infinite if it was never ended."""
 
     number: int
     fault: Fault
@@ -39,7 +39,7 @@ class Span:
     lost_seconds: float
 
     def overlaps(self, begin: float, end: float, after: float = 0.0) -> bool:
-        """Whether it goes on somewhere between these times, counting so many seconds after its end."""
+        """Whether the span overlaps these times, if it is extended by this number of seconds."""
         return self.begin <= end and begin <= self.end + after
 
     def __str__(self) -> str:
@@ -47,7 +47,7 @@ class Span:
 
 
 def spans_of(strikes: Iterable[Strike]) -> list[Span]:
-    """Beginnings joined to their ends."""
+    """Return the spans, each a beginning with its end."""
     begins: dict[int, Strike] = {}
     ended: dict[int, Strike] = {}
     for strike in strikes:
@@ -62,7 +62,7 @@ def _span(begin: Strike, end: Strike | None) -> Span:
 
 
 class Causes:
-    """Answers what may have been the cause of something; None when nothing that was recorded was."""
+    """The possible causes of an event. The methods return None if no recorded fault explains it."""
 
     def __init__(self, evidence: Evidence) -> None:
         self._setup: Setup = evidence.setup
@@ -74,17 +74,17 @@ class Causes:
         ]
 
     def of(self, *faults: Fault) -> Iterator[Span]:
-        """The faults of these kinds."""
+        """Return the faults of these kinds."""
         return (span for span in self.spans if span.fault in faults)
 
     def node_in_force(self, target: str, boot: float) -> str:
-        """The name that a node bore at a time: each life has a name of its own."""
+        """Return the name that a node had at a time: each life has a name of its own."""
         lives = self._lives.get(target, [])
         at = bisect_right(lives, (boot, "\uffff"))
         return lives[at - 1][1] if at else ""
 
     def target_of(self, node: str) -> str:
-        """The node's name in the journal of faults."""
+        """Return the node's name in the journal of faults."""
         for target, lives in self._lives.items():
             if any(name == node for _, name in lives):
                 return target
@@ -93,7 +93,7 @@ class Causes:
     # Of a run that was not the last
 
     def of_death(self, run: Run, until: float) -> str | None:
-        """What killed the process of a run, before `until`."""
+        """Return what killed the process of a run, before `until`."""
         pid = run.start.pid
         began = run.began
         for span in self.spans:
@@ -107,7 +107,7 @@ class Causes:
         return self.of_node_end(run, until) or self._of_kill_in_drain(pid, began, until)
 
     def of_node_end(self, run: Run, until: float) -> str | None:
-        """What ended all of its node, before `until`."""
+        """Return what ended all of the node of a run, before `until`."""
         target = self.target_of(run.start.node)
         for span in self.of(*ENDS_NODE):
             is_hit = span.target == target and self.node_in_force(target, span.begin) == run.start.node
@@ -124,21 +124,21 @@ class Causes:
         return None
 
     def of_lost_lease(self, run: Run, until: float) -> str | None:
-        """What took the lease under which a run was made, before `until`."""
+        """Return what took the lease under which a run was made, before `until`."""
         latest = self._latest(run, until)
         for span in self.of(Fault.DELETE_OWNERS):
             if span.begin <= latest and run.began <= span.end + MARGIN_SECONDS:
                 return str(span)
         for silence in self.silences(self.target_of(run.start.node), until):
-            # Whoever is back a moment before the lease is over may renew it too late, and start something meanwhile.
+            # A node that is back just before its lease expires may renew it too late, and start something meanwhile.
             if silence.begin <= latest and run.began <= silence.end + 2 * MARGIN_SECONDS:
                 return str(silence)
         return None
 
     def _latest(self, run: Run, until: float) -> float:
-        """When a cause for another start must have begun at the latest. An end is settled by the turn that follows its
-        claim, or by the master when a task of that claim takes long, not at any time; while nothing gets through to the
-        server, or back, or the master stands still, that waits."""
+        """Return when a cause for another start must have begun at the latest. An end is settled by the turn that
+        follows its claim, or by the master if a task of that claim takes long. While nothing reaches the server, or no
+        reply comes back, or the master is stopped, the settling waits."""
         if run.finished is None:
             return until
         latest = run.finished + MARGIN_SECONDS
@@ -151,16 +151,18 @@ class Causes:
         return min(until, latest)
 
     def silences(self, target: str, until: float) -> Iterator[Span]:
-        """Silences of a node that had lasted until `until`, or their end, for long enough to cost it its leases."""
+        """Return the silences of a node that had lasted until `until`, or their end, long enough for it to lose its
+        leases."""
         enough = self._setup.lease_seconds - self._setup.renew_seconds - MARGIN_SECONDS
         for silence in self._silences(target):
             if min(silence.end, until) - silence.begin >= enough:
                 yield silence
 
     def _silences(self, target: str) -> Iterator[Span]:
-        """Silences of one node as one where they follow each other, with what kept everybody from the server meanwhile.
+        """Return the silences of one node, joined if they follow each other, with what cut off every node from the
+        server meanwhile.
 
-        An outage of everybody's of half a lease or more is no part of one: after it nobody is reaped for a lease.
+        An outage of every node that lasts half a lease or more does not count: after it there is grace for a lease.
         """
         graced: list[Span] = []
         short: list[Span] = []
@@ -182,7 +184,7 @@ class Causes:
         return not between and piece.begin <= end + self._setup.renew_seconds + MARGIN_SECONDS
 
     def of_lost_writes(self, began: float, until: float, margin: float = MARGIN_SECONDS) -> str | None:
-        """The end of a server that may have taken along what it wrote between these times."""
+        """Return the end of a server that may have lost what it wrote between these times."""
         for span in self.spans:
             if span.lost_seconds and span.begin - span.lost_seconds - margin <= until and began <= span.begin + margin:
                 return str(span)
@@ -190,7 +192,7 @@ class Causes:
 
 
 def _outside(span: Span, others: list[Span]) -> list[Span]:
-    """What is left of a span when others are cut out of it."""
+    """Return what remains of a span without the others."""
     pieces = [(span.begin, span.end)]
     for other in others:
         before = [(begin, min(end, other.begin)) for begin, end in pieces]
@@ -217,5 +219,5 @@ def _lives_of(logged: Iterable[Logged]) -> dict[str, list[tuple[float, str]]]:
 
 
 def is_of_processes(fault: Fault) -> bool:
-    """Whether it is over at once and touches single processes only."""
+    """Whether the fault is over at once and hits single processes only."""
     return KINDS[fault].scope is FaultScope.PROCESSES and not KINDS[fault].longest_seconds

@@ -1,4 +1,4 @@
-"""Whether the fleet's own account agrees with the evidence, why processes died and leases were lost, and what was
+"""Whether the fleet's own counters agree with the evidence, why processes died and leases were lost, and what was
 left."""
 
 from collections.abc import Iterator
@@ -21,7 +21,7 @@ _STOPS = frozenset({Fault.STOP_WORKER, Fault.STOP_NODE, Fault.STOP_POLLER})
 
 
 def deaths_without_cause(case: Case) -> Iterator[Finding]:
-    """Children that ended in a way that nobody brought about: not the nemesis, not their own task, not a drain."""
+    """Return the deaths of children that neither the nemesis, nor their own task, nor a drain explains."""
     suicides = {mark.pid for mark in case.evidence.ran if mark.what is RunEvent.DIES}
     for line in case.logged(*log_events.DEATHS):
         if str(line.fields.get("reason")) not in _UNEXPLAINED or int(line.fields.get("child_pid", 0)) in suicides:
@@ -36,7 +36,7 @@ def deaths_without_cause(case: Case) -> Iterator[Finding]:
 
 
 def _may_have_kept_away(span: Span, line: Logged) -> bool:
-    """Whether a starting master could not reach the server: it leaves then, and whoever keeps it starts it again."""
+    """Whether a starting master could not reach the server: it exits then, and the keeper starts it again."""
     scope = KINDS[span.fault].scope
     is_own = span.target == line.target and (
         scope is FaultScope.LINK or span.fault in (Fault.BAD_TOML, Fault.BAD_IMPORT)
@@ -49,13 +49,13 @@ def _may_have_killed(span: Span, line: Logged) -> bool:
         return False
     if int(line.fields.get("child_pid", 0)) in span.pids and span.fault in KILLS | ENDS_NODE | _HELPERS | _STOPS:
         return True
-    # Whoever is stopped with all its node, or leaves too late while its node drains, is killed by its master.
+    # A process is killed by its master if it was stopped with the whole node, or exits too late while the node drains.
     is_of_all = span.fault in DRAINS | _STOPS - {Fault.STOP_WORKER} or KINDS[span.fault].scope is FaultScope.NODE
     return is_of_all and span.target == line.target and line.boot <= span.end + 10.0
 
 
 def leases_without_cause(case: Case) -> Iterator[Finding]:
-    """Leases that were lost though nothing kept their master from renewing them: as after an outage of everybody's."""
+    """Return the leases that were lost although nothing kept their master from renewing them, such as an outage."""
     for line in case.logged(log_events.WORKER_LOST, log_events.TASK_RECOVERED, log_events.TASK_DEAD):
         owner = str(line.fields.get("owner", ""))
         is_by_lease = line.event == log_events.WORKER_LOST or line.fields.get("role") == "poller"
@@ -65,7 +65,7 @@ def leases_without_cause(case: Case) -> Iterator[Finding]:
 
 
 def _may_have_lost(case: Case, owner: str, boot: float) -> bool:
-    """Whether its node had ended or been silent for long enough, or the server was made to forget it."""
+    """Whether the node had ended or been silent for long enough, or the server was made to forget the owner."""
     causes = case.causes
     node = owner.rpartition(":")[0].rpartition(":")[0]
     lease = case.evidence.setup.lease_seconds
@@ -81,8 +81,7 @@ def _may_have_lost(case: Case, owner: str, boot: float) -> bool:
 
 
 def counters_off(case: Case) -> Iterator[Finding]:
-    """The server's own totals beside the evidence. After a server died with what it had not written down, only the
-    audit."""
+    """Compare the server's own totals with the evidence. If a server died with unwritten data, check only the audit."""
     quiet = case.evidence.quiet
     if quiet is None:
         yield Finding(Wrong.LEFT, "the quiet window was not reached")
@@ -105,7 +104,7 @@ def counters_off(case: Case) -> Iterator[Finding]:
 
 
 def left_over(case: Case) -> Iterator[Finding]:
-    """What should not be there at the end of the quiet window, and what should."""
+    """Return what should not exist at the end of the quiet window, and what is missing."""
     quiet = case.evidence.quiet
     if quiet is None:
         return

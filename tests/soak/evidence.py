@@ -1,5 +1,4 @@
-"""What a soak leaves to be judged, none of it read from Redis: who asked for what, what ran, what was broken and
-said.
+"""The evidence of a soak, none of it read from Redis: requests, runs, faults, and logs.
 
 A folder holds `setup.json`, `producer-*.jsonl`, `runs.jsonl`, `nemesis.jsonl`, `NODE/fleet.log` (event logs, in
 JSON) and `quiet.json`. Each line of a journal is one record, written by one `write` to a file opened for appending:
@@ -56,7 +55,7 @@ class CallEvent(StrEnum):
 
 
 class RunEvent(StrEnum):
-    """What a task writes down: first thing, and last thing before it returns, raises, or kills its own worker."""
+    """The records of a task: at its start, and last before it returns, raises, or kills its own worker."""
 
     START = "start"
     END = "end"
@@ -65,7 +64,7 @@ class RunEvent(StrEnum):
 
 
 class Edge(StrEnum):
-    """A fault is written down before it is done (`BEGIN`) and after it is over (`END`); of a kill both, round the
+    """The records of a fault: `BEGIN` before it is done, and `END` after it is over. A kill has both, around the
     call."""
 
     BEGIN = "begin"
@@ -108,7 +107,7 @@ class Sent:
 
 @dataclass(frozen=True, slots=True)
 class Ran:
-    """A line of the tasks' journal. `attempt`, `crashes` and `due` as `current_task()` tells them."""
+    """A line of the tasks' journal. `attempt`, `crashes` and `due` are those of `current_task()`."""
 
     what: RunEvent
     id: str
@@ -124,7 +123,7 @@ class Ran:
 
     @property
     def node(self) -> str:
-        """The node of its owner, `node:slot:nonce`."""
+        """The node of the owner, from `node:slot:nonce`."""
         return self.owner.rpartition(":")[0].rpartition(":")[0]
 
 
@@ -148,7 +147,7 @@ class Strike:
 
 @dataclass(frozen=True, slots=True)
 class Logged:
-    """A line of a node's event log. `boot` is reckoned from its wall clock."""
+    """A line of a node's event log. `boot` is calculated from its wall clock."""
 
     target: str
     event: str
@@ -185,10 +184,10 @@ class Setup:
 
 @dataclass(frozen=True, slots=True)
 class Quiet:
-    """What the quiet window found at its end. The counters as `rota audit` prints them; `in_lanes`, `in_flight` and
-    `delayed` as the commands tell; `groups`: groups that have not ended, and tasks that others are to follow; growth of
-    open descriptors and of resident memory is that of the process that grew most, from the first quiet look to the
-    last."""
+    """The state at the end of the quiet window. The counters are those that `rota audit` prints; `in_lanes`,
+    `in_flight` and `delayed` those of the commands. `groups` has the groups that have not ended, and the tasks that
+    others are to follow. The growth of open descriptors and of resident memory is that of the process that grew most,
+    from the first quiet reading to the last."""
 
     boot: float
     accepted: int
@@ -212,7 +211,7 @@ class Quiet:
 
 @dataclass(frozen=True, slots=True)
 class Evidence:
-    """All of it. Each list in the order of time."""
+    """The whole evidence. Each list is in the order of time."""
 
     setup: Setup
     sent: list[Sent] = field(default_factory=list)
@@ -226,12 +225,12 @@ Record = Sent | Ran | Strike
 
 
 def now() -> tuple[float, float]:
-    """`at` and `boot` of a record made now."""
+    """Return `at` and `boot` of a record that is made now."""
     return time.time(), time.clock_gettime(time.CLOCK_BOOTTIME)
 
 
 def ran_now(what: RunEvent, task: CurrentTask) -> Ran:
-    """What the running task has to say of itself."""
+    """Return the record of the running task."""
     owner = os.environ.get("ROTA_OWNER", "")
     due = task.due_at.timestamp()
     return Ran(what, task.id, *now(), task.queue, task.name, task.attempt, task.crashes, os.getpid(), owner, due)
@@ -246,7 +245,8 @@ _LINE_BYTES: Final = (
 
 
 class Journal:
-    """Appends records to a file. In a forked process, make it there: 8 us a line, of which the write is 2."""
+    """A file to which records are appended. In a forked process, make a new one. A line takes 8 us, of which the write
+    is 2."""
 
     def __init__(self, path: Path) -> None:
         self._fd = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o644)
@@ -261,7 +261,7 @@ class Journal:
 
 
 def line_of(record: Record) -> bytes:
-    """A record as its line, without its end. What is as by default is left out."""
+    """Return a record as its line, without the end of line. Values equal to their default are omitted."""
     given = {name: value for name in record.__slots__ if (value := getattr(record, name)) or value == 0}
     return json.dumps(given, separators=(",", ":")).encode()
 

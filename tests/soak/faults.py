@@ -1,4 +1,4 @@
-"""The faults of the nemesis, what each is done to, for how long, and the profiles that draw from them. Pure."""
+"""The faults of the nemesis, their targets and lengths, and the profiles that draw from them. Pure."""
 
 from dataclasses import dataclass
 from enum import StrEnum
@@ -6,7 +6,7 @@ from typing import Final
 
 
 class Fault(StrEnum):
-    """What is done. Those with a length are undone at its end."""
+    """A fault. Those with a length are undone at its end."""
 
     KILL_WORKER = "kill_worker"
     KILL_SEVERAL = "kill_several"  # two workers of a node at once
@@ -56,14 +56,14 @@ class Fault(StrEnum):
 
 
 class FaultScope(StrEnum):
-    """What a fault is done to. In one place and target only one fault with a length goes on at a time."""
+    """The target of a fault. In one scope and target, only one fault with a length happens at a time."""
 
     PROCESSES = "processes"  # of a node
     NODE = "node"  # a node's life
     LINK = "link"  # what a node, or the producers, reach the server through
     SERVER = "server"
     FILES = "files"  # of a node
-    VERBS = "verbs"  # what a node's operator asks of it
+    VERBS = "verbs"  # requests of a node's operator
 
 
 NODES: Final = ("a", "b")
@@ -81,7 +81,7 @@ TARGETS: Final = {
 
 @dataclass(frozen=True, slots=True)
 class Kind:
-    """Where a fault is done, for how many seconds, and how often it is drawn in comparison with others."""
+    """The scope of a fault, its length in seconds, and how often it is drawn in comparison with others."""
 
     scope: FaultScope
     shortest_seconds: float = 0.0

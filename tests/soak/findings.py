@@ -1,4 +1,4 @@
-"""What a checker may find, and what it found."""
+"""The possible findings of a checker, and its findings."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -6,11 +6,11 @@ from enum import StrEnum
 
 
 class Wrong(StrEnum):
-    """Which promise was broken."""
+    """The promise that was broken."""
 
     LOST = "lost"  # accepted, and neither run to its end nor ended by right
     DUPLICATED = "duplicated"  # started again without a recorded cause
-    PHANTOM = "phantom"  # started though nobody asked for it, or after it had ended for good
+    PHANTOM = "phantom"  # started without a request, or after it had ended permanently
     ORDER = "order"
     EARLY = "early"
     FAIRNESS = "fairness"
@@ -25,7 +25,7 @@ class Wrong(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One broken promise: of which task ("" for none), when (CLOCK_BOOTTIME), and in words."""
+    """One broken promise: the task ("" for none), the time (CLOCK_BOOTTIME), and a description."""
 
     wrong: Wrong
     text: str
@@ -35,7 +35,7 @@ class Finding:
 
 @dataclass(frozen=True, slots=True)
 class CheckResult:
-    """All that was found, in the order of time, and what was measured and counted on the way."""
+    """All findings in the order of time, and what was measured and counted."""
 
     findings: tuple[Finding, ...]
     numbers: Mapping[str, float]

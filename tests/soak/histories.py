@@ -12,29 +12,29 @@ _CANCELS = frozenset(
 
 @dataclass(slots=True)
 class Run:
-    """One start of a task, and how it ended as far as it said so."""
+    """One start of a task, and how it ended as far as it was recorded."""
 
     start: Ran
     end: Ran | None = None
 
     @property
     def began(self) -> float:
-        """When it started (CLOCK_BOOTTIME)."""
+        """The time of the start (CLOCK_BOOTTIME)."""
         return self.start.boot
 
     @property
     def finished(self) -> float | None:
-        """When the function returned or raised; None when it did neither, as far as is known."""
+        """The time at which the function returned or raised; None if it did neither, as far as is known."""
         return self.end.boot if self.end is not None and self.end.what is not RunEvent.DIES else None
 
     def did(self, what: RunEvent) -> bool:
-        """Whether it ended so."""
+        """Whether the run ended in this way."""
         return self.end is not None and self.end.what is what
 
 
 @dataclass(slots=True)
 class History:
-    """All that is known of a task. `request` is None if no producer has recorded that it sent the task."""
+    """The history of a task. `request` is None if no producer has recorded that it sent the task."""
 
     id: str
     request: Sent | None = None
@@ -52,12 +52,13 @@ class History:
 
     @property
     def accepted(self) -> Sent | None:
-        """The reply that accepted it. An id is sent by one call only, so a `DUPLICATE` is that call's own task."""
+        """The reply that accepted the task. An id is sent by one call only, so a `DUPLICATE` is that call's own
+        task."""
         return self.reply(CallEvent.ACCEPTED) or self.reply(CallEvent.DUPLICATE)
 
     @property
     def may_exist(self) -> bool:
-        """Whether the server may have taken it: it did, or nobody knows."""
+        """Whether the server may have accepted the task: it did, or its reply is unknown."""
         words = {each.what for each in self.replies}
         return self.request is not None and (
             not words or bool(words & {CallEvent.ACCEPTED, CallEvent.DUPLICATE, CallEvent.UNKNOWN})
@@ -69,7 +70,7 @@ class History:
         return [run for run in self.runs if run.did(RunEvent.END)]
 
     def count(self, what: RunEvent) -> int:
-        """How many runs ended so."""
+        """Return how many runs ended in this way."""
         return sum(run.did(what) for run in self.runs)
 
     @property
@@ -79,7 +80,7 @@ class History:
 
 
 def histories_of(sent: Iterable[Sent], ran: Iterable[Ran]) -> dict[str, History]:
-    """By id, in the order in which they were first heard of."""
+    """Return the histories by id, in the order of their first records."""
     found: dict[str, History] = {}
     for each in sent:
         history = found.setdefault(each.id, History(each.id))

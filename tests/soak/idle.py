@@ -1,4 +1,5 @@
-"""What the processes of a fleet hold while nothing happens: descriptors, memory, and who should not be there."""
+"""What the processes of a fleet hold while nothing happens: descriptors, memory, and processes that should not
+exist."""
 
 import contextlib
 import time
@@ -26,7 +27,7 @@ class Holding:
 
 @dataclass(frozen=True, slots=True)
 class FleetHoldings:
-    """All processes of some nodes, by pid. `orphans` live in a node's folder and are nobody's children there."""
+    """All processes of some nodes, by pid. `orphans` live in a node's folder and are not children of its processes."""
 
     holdings: Mapping[int, Holding]
     zombies: int
@@ -42,7 +43,7 @@ class FleetHoldings:
         )
 
     def grown_since(self, earlier: "FleetHoldings") -> Holding:
-        """By how much that process grew which grew most, of those that were there then."""
+        """Return the growth of the process that grew most, among those that existed then."""
         both = [(holding, earlier.holdings[pid]) for pid, holding in self.holdings.items() if pid in earlier.holdings]
         descriptors = max((now.descriptors - then.descriptors for now, then in both), default=0)
         memory_mb = max((now.memory_mb - then.memory_mb for now, then in both), default=0.0)

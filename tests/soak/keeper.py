@@ -1,4 +1,5 @@
-"""Keeps nodes alive, as an init system does: starts a master that ended again, and says what is odd about its end."""
+"""Keeps nodes alive, as an init system does: starts a master that ended again, and reports what is odd about its
+end."""
 
 import time
 from typing import Final
@@ -13,7 +14,7 @@ _AT_START: Final = frozenset({ExitCode.UNREACHABLE, ExitCode.GAVE_UP})
 
 
 class Keeper:
-    """Of one node. `look` is to be called all the time."""
+    """The keeper of one node. `check` is to be called all the time."""
 
     def __init__(self, node: Node, oddities: list[str]) -> None:
         self._node = node
@@ -22,7 +23,7 @@ class Keeper:
         self._stop_requested_at: float | None = None
 
     def check(self) -> None:
-        """Start the node's master again when that is to be done."""
+        """Start the node's master again when it is time."""
         node = self._node
         now = time.monotonic()
         code = node.ended_with()

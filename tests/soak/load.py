@@ -1,4 +1,4 @@
-"""What the producers send: streams of calls, drawn from a seed. Pure."""
+"""The calls of the producers: streams, drawn from a seed. Pure."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -28,7 +28,7 @@ Draw = Callable[[Random, int], tuple[Any, ...]]
 
 
 class Verb(StrEnum):
-    """How a task is sent, or what is asked about it."""
+    """How a task is sent, or what is requested for it."""
 
     ENQUEUE = "enqueue"
     MANY = "many"  # in one call
@@ -45,7 +45,7 @@ FLOWS: Final = frozenset({Verb.GROUP, Verb.CHAIN})
 
 @dataclass(frozen=True, slots=True)
 class Intent:
-    """One call: the tasks of these ids, all of one name and queue, due `delay_seconds` after it."""
+    """One call: the tasks with these ids, all with one name and queue, due `delay_seconds` after it."""
 
     verb: Verb
     ids: tuple[str, ...]
@@ -57,7 +57,7 @@ class Intent:
 
     @property
     def nature(self) -> "Nature":
-        """How its tasks behave."""
+        """The behaviour of its tasks."""
         return NATURES.get(self.task, Nature())
 
     @property
@@ -75,7 +75,7 @@ class Intent:
 
 @dataclass(frozen=True, slots=True)
 class Nature:
-    """How a task behaves: how often it is tried again, how many of its attempts raise, how many kill their worker, and
+    """The behaviour of a task: how often it is retried, how many of its attempts raise, how many kill their worker, and
     whether the first makes it dead."""
 
     retries: int = 10  # as of a task that declares none
@@ -171,7 +171,8 @@ OF_ONE: Final = (
 
 
 class Load:
-    """The calls of one producer, whose ids begin with its name. `is_the_one`: it sends what only one sends."""
+    """The calls of one producer, whose ids begin with its name. `is_the_one`: it also sends the calls that only one
+    producer sends."""
 
     def __init__(self, producer: str, seed: int, *, is_the_one: bool) -> None:
         self._producer = producer
@@ -182,7 +183,8 @@ class Load:
         self._numbers = 0
 
     def between(self, since: float, until: float) -> Iterator[Intent]:
-        """What is to be sent from `since` to `until`, in seconds after the start, `since` being the last `until`."""
+        """Return what to send from `since` to `until`, in seconds after the start, where `since` is the previous
+        `until`."""
         for stream, offsets in self._offsets.items():
             rate = stream.per_second
             for number in range(int(offsets + rate * since), int(offsets + rate * until)):
@@ -192,7 +194,9 @@ class Load:
 
     def _intent(self, stream: Stream, number: int) -> Intent:
         ids = tuple(self._fresh_id() for _ in range(stream.tasks))
-        if stream.verb is not Verb.CHAIN:  # what follows a task that was cancelled is dropped, and nobody would miss it
+        if (
+            stream.verb is not Verb.CHAIN
+        ):  # what follows a task that was cancelled is dropped, and no check would miss it
             self._sent = [*self._sent, *ids[:1]][-_REMEMBERED:]
         delay = round(self._random.uniform(0.05, stream.longest_delay), 3) if stream.longest_delay else 0.0
         place = number if stream.queue == ORDER else NO_NUMBER

@@ -1,4 +1,4 @@
-"""Performs a plan of faults, writes down each before it is done and after it is over, and keeps the nodes alive."""
+"""Performs a plan of faults, records each before it is done and after it is over, and keeps the nodes alive."""
 
 import time
 from dataclasses import dataclass
@@ -24,7 +24,7 @@ class _Going:
 
 
 class Nemesis:
-    """Call `run` once; whatever happens, `heal` undoes what goes on."""
+    """The process that does the faults. Call `run` once; whatever happens, `heal` undoes the current faults."""
 
     def __init__(self, testbed: Testbed, seed: int) -> None:
         self._testbed = testbed
@@ -35,7 +35,7 @@ class Nemesis:
         self._skipped = 0
 
     def run(self, plan: tuple[Planned, ...], seconds: float) -> None:
-        """Do all of the plan, and wait until all of it is over."""
+        """Do the whole plan, and wait until all of it is over."""
         began = time.monotonic()
         waiting = list(plan)
         while (passed := time.monotonic() - began) < seconds or waiting:
@@ -47,12 +47,12 @@ class Nemesis:
         self._wait_until_over()
 
     def keep_nodes(self) -> None:
-        """Start again what has ended."""
+        """Start nodes again that have ended."""
         for keeper in self._keepers:
             keeper.check()
 
     def heal(self) -> None:
-        """Undo all that goes on."""
+        """Undo all current faults."""
         for going in self._going:
             self._undo(going)
 

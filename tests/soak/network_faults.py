@@ -1,4 +1,4 @@
-"""Faults of a link: what is on its way is cut, refused, swallowed, held back, late, or loses its answers."""
+"""Faults of a link: data is cut, refused, dropped, held back or delayed, or replies are lost."""
 
 from collections.abc import Callable
 from random import Random
@@ -12,7 +12,7 @@ _SCRIPTS: Final = (None, None, "turn", "turn", "enqueue", "reap", "register", "r
 
 
 def choose(fault: Fault, link: FaultyLink, random: Random) -> Act:
-    """What to do to a link."""
+    """Return what to do to a link."""
     return _ACTS[fault](link, random)
 
 

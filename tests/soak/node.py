@@ -23,7 +23,7 @@ _READY: Final = b'"event":"fleet.ready"'
 
 
 def settings_of(name: str, url: str, folder: Path) -> dict[str, Any]:
-    """The keys of `rota.toml`. Only the second node has a second poller: a lone one and a stand-by are both met."""
+    """Return the keys of `rota.toml`. Only the second node has a second poller, so both cases are covered."""
     in_order = name == ORDER_NODE
     pools = {
         "main": {"workers": WORKERS, "queues": [queue for tier in TIERS for queue in tier]},
@@ -51,7 +51,8 @@ def settings_of(name: str, url: str, folder: Path) -> dict[str, Any]:
 
 
 class Node(FleetProcess):
-    """`folder` is below that of the run, and named as the node is. It answers soon or is taken for not there."""
+    """A node in `folder`, below that of the run and named after the node. A master that does not respond soon counts as
+    gone."""
 
     ask_seconds = 0.5
 
@@ -62,8 +63,8 @@ class Node(FleetProcess):
         self.environment = {"PYTHONPATH": os.pathsep.join([str(TESTS), *filter(None, inherited.split(os.pathsep))])}
         self.name = name
         self.settings = settings_of(name, url, folder)
-        self.is_wanted = True  # else it is left lying when it ends
-        self.is_leaving = False  # it was told to
+        self.is_wanted = True  # otherwise it is not started again when it ends
+        self.is_leaving = False  # it was sent a SIGTERM
         self.is_stopped = False
         self.has_good_file = True
         self._log_offset = 0
@@ -78,13 +79,13 @@ class Node(FleetProcess):
         beside.replace(self.folder / "rota.toml")
 
     def resize(self, workers: int) -> None:
-        """Have the file say so many workers in the large pool."""
+        """Write another number of workers for the large pool into the file."""
         self.settings["pools"]["main"]["workers"] = workers
         self.write(toml(self.settings))
 
     @property
     def configured(self) -> int:
-        """How many workers the file says altogether."""
+        """Return how many workers the file has altogether."""
         return sum(pool["workers"] for pool in self.settings["pools"].values())
 
     # Its life
@@ -96,17 +97,17 @@ class Node(FleetProcess):
         self.launch("--record", f"record-{self._log_offset}.jsonl")
 
     def ended_with(self) -> int | None:
-        """The exit code of its master; None while it lives."""
+        """Return the exit code of the master; None while it lives."""
         assert self.process is not None
         return self.process.poll()
 
     def signal(self, number: int) -> None:
-        """Send its master a signal; one that is gone, or does not say yet that it is there, gets none."""
+        """Send the master a signal, unless it is gone or has not reported that it is up."""
         if self._has_logged(_STARTING):
             super().signal(number)
 
     def has_been_ready(self) -> bool:
-        """Whether its master has ever been ready, the last one."""
+        """Whether the current master has ever been ready."""
         return self._has_logged(_READY)
 
     def _has_logged(self, event: bytes) -> bool:
@@ -117,29 +118,29 @@ class Node(FleetProcess):
     # Looking at it from outside
 
     def processes(self) -> list[psutil.Process]:
-        """Everything that lives in its folder: the master first, then its children and theirs, and orphans."""
+        """Return everything that lives in the folder: the master first, then its children and theirs, and orphans."""
         return sorted(super().processes(), key=lambda process: process.pid != self.pid)
 
     def request(self, verb: str, **fields: Any) -> dict[str, Any]:
-        """What its master answers at the control socket; nothing while it does not."""
+        """Return the master's response on the control socket; an empty dict while there is none."""
         try:
             return super().request(verb, **fields)
         except OSError:  # a stopped one
             return {}
 
     def living(self, role: str) -> list[dict[str, Any]]:
-        """The rows of the children of a role that have a process, by slot."""
+        """Return the rows of the children of a role that have a process, by slot."""
         return [child for child in self.children(role) if child["pid"]]
 
     def is_whole(self) -> bool:
-        """Whether every child that its file asks for is ready, and no other is there."""
+        """Whether every configured child is ready, and there is no other."""
         children = self.children()
         ready = [child["role"] for child in children if child["state"] == "ready"]
         wanted = {"worker": self.configured, "poller": self.settings["pollers"], "zygote": 1, "exporter": 1}
         return len(children) == len(ready) and all(ready.count(role) == count for role, count in wanted.items())
 
     def left_after(self, seconds: float) -> list[psutil.Process]:
-        """What still lives in its folder after so much time at the most."""
+        """Return what still lives in the folder after at most this time."""
         deadline = time.monotonic() + seconds
         while (left := self.processes()) and time.monotonic() < deadline:
             time.sleep(0.05)  # each look walks all processes of the machine

@@ -1,4 +1,4 @@
-"""In which order tasks were started: by place in the lane, by due time, by turns of queues, one at a time for each
+"""The order in which tasks were started: by place in the lane, by due time, by turns of queues, one at a time for each
 key."""
 
 from bisect import bisect_left
@@ -20,7 +20,7 @@ FREE_MOVES = 2  # by which two queues may differ: each may be ahead by the claim
 
 
 def early(case: Case) -> Iterator[Finding]:
-    """Starts before the due time: the producer's for the first attempt, and what the entry says for each."""
+    """Return starts before the due time: that of the producer for the first attempt, and that of the entry for each."""
     for history in case.histories.values():
         request = history.request.due if history.request is not None else 0.0
         for run in history.runs:
@@ -31,7 +31,7 @@ def early(case: Case) -> Iterator[Finding]:
 
 
 def ahead(case: Case) -> Iterator[Finding]:
-    """Starts of what follows others, before all of these had ended."""
+    """Return starts of tasks that follow others, before all of these had ended."""
     for history in case.histories.values():
         for run in history.runs[:1]:
             before = () if history.request is None else history.request.before
@@ -45,8 +45,8 @@ def ahead(case: Case) -> Iterator[Finding]:
 
 
 def out_of_order(case: Case) -> Iterator[Finding]:
-    """Of the queue that one worker serves: first attempts that were overtaken, and recovered tasks that were not
-    the next."""
+    """Return, for the queue that one worker serves, first attempts that were overtaken, and recovered tasks that were
+    not the next."""
     steps = sorted(_steps(case), key=lambda step: step[1].began)
     last: tuple[int, Run] | None = None
     for number, run in steps:
@@ -59,7 +59,8 @@ def out_of_order(case: Case) -> Iterator[Finding]:
 
 
 def _steps(case: Case) -> Iterator[tuple[int, Run]]:
-    """The first run of each task with a number. What a dying server gave out twice, or forgot, is nobody's order."""
+    """Return the first run of each task with a number. Tasks that a dying server handed out twice, or forgot, have no
+    order."""
     for history in case.histories.values():
         request = history.request
         if request is None or request.number == NO_NUMBER or not history.runs:
@@ -101,11 +102,10 @@ class _Move:
 
 
 def unfair(case: Case) -> Iterator[Finding]:
-    """Two queues of one tier and equal weight that both had tasks waiting, and were not served alike.
+    """Return two queues of one tier and equal weight that both had tasks waiting, and were not served alike.
 
-    A claim is of one task, and the rotation keeps queues within one claim of each other; a start may come later
-    than that of another claim, so each worker may hold one that does not count yet; each death may have taken one
-    along.
+    A claim is of one task, and the rotation keeps queues within one claim of each other. A start may come later than
+    that of another claim, so each worker may hold one that does not count yet. Each death may have taken one along.
     """
     for one, other in combinations(case.evidence.setup.fair, 2):
         worst, boot, bound = _worst(case, one, other)
@@ -115,7 +115,8 @@ def unfair(case: Case) -> Iterator[Finding]:
 
 
 def _worst(case: Case, one: str, other: str) -> tuple[int, float, int]:
-    """The greatest difference in one stretch in which both had tasks waiting, when that was, and what is allowed."""
+    """Return the greatest difference in one stretch in which both had tasks waiting, its time, and the allowed
+    difference."""
     workers = case.evidence.setup.workers
     waiting = {one: 0, other: 0}
     ahead = least = most = 0
@@ -148,7 +149,7 @@ def _moves(case: Case, queues: tuple[str, ...]) -> Iterator[_Move]:
 
 
 def _disturbed(case: Case, began: float, until: float) -> int:
-    """How many claims may have been taken and not started: those of the processes that were hit."""
+    """Return how many claims may have been taken and not started: those of the processes that were hit."""
     hit = [span for span in case.causes.spans if span.overlaps(began, until, case.evidence.setup.lease_seconds + 2)]
     if any(span.lost_seconds or span.fault in SILENCES for span in hit):
         return case.evidence.setup.workers * (len(hit) + 1)
@@ -159,7 +160,7 @@ def _disturbed(case: Case, began: float, until: float) -> int:
 
 
 def not_unique(case: Case) -> Iterator[Finding]:
-    """Keys that two live tasks had at once, and keys that outlived their task."""
+    """Return keys that two live tasks had at once, and keys that outlived their task."""
     by_key: dict[str, list[History]] = {}
     for history in case.histories.values():
         if history.request is not None and history.request.unique:
@@ -171,7 +172,7 @@ def not_unique(case: Case) -> Iterator[Finding]:
 
 
 def _held_twice(case: Case, key: str, histories: list[History]) -> Iterator[Finding]:
-    """A task lived at least from the answer that accepted it to its first end."""
+    """Return keys held twice. A task lived at least from the reply that accepted it to its first end."""
     for holder in histories:
         accepted = holder.accepted
         if accepted is None or not holder.ends or holder.cancels:

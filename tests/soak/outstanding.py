@@ -1,4 +1,5 @@
-"""What was sent and has not ended, by the tasks' own journal: how a producer paces itself without asking the server."""
+"""Tasks that were sent and have not ended, by the tasks' own journal. A producer paces itself by it, without the
+server."""
 
 import json
 from collections.abc import Iterable
@@ -12,7 +13,7 @@ _END: Final = f'"what":"{RunEvent.END.value}"'.encode()
 
 
 class Outstanding:
-    """Ids that were accepted and for which no end stands in the journal at `path`."""
+    """Accepted ids without an end in the journal at `path`."""
 
     def __init__(self, path: Path) -> None:
         self._journal = GrowingFile(path)
@@ -20,7 +21,7 @@ class Outstanding:
         self._ended: set[str] = set()
 
     def add(self, ids: Iterable[str]) -> None:
-        """Count these, unless they were quick to end."""
+        """Count these, unless they have ended already."""
         self._waited_for |= set(ids) - self._ended
 
     def forget(self, each: str) -> None:
@@ -28,7 +29,7 @@ class Outstanding:
         self._waited_for.discard(each)
 
     def count(self) -> int:
-        """How many there are now."""
+        """Return how many there are now."""
         for line in self._journal.new_lines():
             if _END in line:
                 ended = json.loads(line)["id"]

@@ -1,8 +1,8 @@
-"""What the nemesis will do and when: drawn in advance, so that a seed says all of it. Pure.
+"""The faults that the nemesis will do, with their times: drawn in advance, so that a seed determines all. Pure.
 
-Storms, in which all faults of a profile come as they like, are followed by calms. In a calm nothing happens for a
-while, and then either workers are killed one by one, or a node is lost: how soon their tasks are back can be measured
-only when nothing else is wrong.
+Storms, in which all faults of a profile happen at random, are followed by calms. In a calm nothing happens for a while,
+and then either workers are killed one by one, or a node is lost. The time until their tasks run again can be measured
+only if nothing else is wrong.
 """
 
 from collections.abc import Iterator
@@ -21,7 +21,7 @@ _LOSS_SECONDS: Final = 8.0  # that a node is away in a calm: a lease, and 3 s to
 
 @dataclass(frozen=True, slots=True)
 class Planned:
-    """One fault: begins `at_seconds` after the start and goes on for `seconds`."""
+    """One fault, which begins `at_seconds` after the start and lasts for `seconds`."""
 
     number: int
     at_seconds: float
@@ -31,7 +31,7 @@ class Planned:
 
     @property
     def end_seconds(self) -> float:
-        """When it is undone."""
+        """The time at which the fault is undone."""
         return self.at_seconds + self.seconds
 
 
@@ -42,7 +42,7 @@ class _Weather(Enum):
     LOSS = auto()
 
 
-# It begins anew when it is over. After a loss the node has a lull to come back.
+# It begins again when it has ended. After a loss the node has a lull to come back.
 _WEATHER: Final = (
     (_Weather.STORM, 22.0),
     (_Weather.LULL, 3.0),
@@ -55,13 +55,13 @@ _WEATHER: Final = (
 
 
 def plan_of(profile: str, seconds: float, seed: int) -> tuple[Planned, ...]:
-    """All faults of a run that lasts `seconds`, in the order in which they begin; all end within it."""
+    """Return all faults of a run that lasts `seconds`, in the order in which they begin. All end within it."""
     drawn = _draw(PROFILES[profile], seconds, Random(f"{profile} {seconds:g} {seed}"))
     return tuple(Planned(number, *fault) for number, fault in enumerate(drawn))
 
 
 def plan_from(words: list[str]) -> tuple[Planned, ...]:
-    """A plan as it is given, each fault as "NAME TARGET AT SECONDS". Raises ValueError."""
+    """Return a given plan, with each fault as "NAME TARGET AT SECONDS". Raises ValueError."""
     parsed = sorted((_parsed(each) for each in words), key=lambda fault: fault[0])
     return tuple(Planned(number, *fault) for number, fault in enumerate(parsed))
 

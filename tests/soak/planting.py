@@ -1,4 +1,4 @@
-"""Makes evidence by hand, for the tests of the checker: a clean history, and whatever is to be wrong with it."""
+"""Makes evidence by hand, for the tests of the checker: a clean history, and any faults in it."""
 
 from typing import Any, Final
 
@@ -49,17 +49,17 @@ class Plot:
         self.log(0.0, "b", "fleet.starting", node=NODE_B)
 
     def add(self, what: CallEvent, task_id: str, boot: float, **fields: Any) -> "Plot":
-        """A line of a producer."""
+        """Add a line of a producer."""
         self._sent.append(Sent(what, task_id, WALL + boot, boot, **fields))
         return self
 
     def accept(self, task_id: str, boot: float, **fields: Any) -> "Plot":
-        """A task that was sent, and accepted a millisecond later."""
+        """Add a task that was sent, and accepted a millisecond later."""
         self.add(CallEvent.INTENDED, task_id, boot, **({"queue": "mail"} | fields))
         return self.add(CallEvent.ACCEPTED, task_id, boot + 0.001)
 
     def mark(self, what: RunEvent, task_id: str, boot: float, **fields: Any) -> "Plot":
-        """A line of a task; by default of the first worker of node a."""
+        """Add a line of a task; by default of the first worker of node a."""
         given: dict[str, Any] = {
             "queue": "mail",
             "name": "work",
@@ -75,29 +75,29 @@ class Plot:
     def run(
         self, task_id: str, begin: float, end: float | None = None, how: RunEvent = RunEvent.END, **fields: Any
     ) -> "Plot":
-        """A whole run; without an end one that says no more."""
+        """Add a whole run. Without an end, the task records nothing after its start."""
         self.mark(RunEvent.START, task_id, begin, **fields)
         return self if end is None else self.mark(how, task_id, end, **fields)
 
     def strike(self, fault: Fault, target: str, begin: float, end: float | None = None, **fields: Any) -> "Plot":
-        """A fault; without an end one that is over at once."""
+        """Add a fault. Without an end, it is over at once."""
         number = len(self._strikes)
         for edge, boot in ((Edge.BEGIN, begin), (Edge.END, begin + 0.001 if end is None else end)):
             self._strikes.append(Strike(edge, number, fault, target, WALL + boot, boot, **fields))
         return self
 
     def log(self, boot: float, target: str, event: str, **fields: Any) -> "Plot":
-        """A line of an event log."""
+        """Add a line of an event log."""
         self._logged.append(Logged(target, event, WALL + boot, boot, fields))
         return self
 
     def quiet(self, **fields: Any) -> "Plot":
-        """What the quiet window finds, where it is not as it should be."""
+        """Set values of the quiet window that differ from the expected ones."""
         self._quiet |= fields
         return self
 
     def evidence(self) -> Evidence:
-        """What was plotted so far. The server's books agree with it unless told otherwise."""
+        """Return the evidence so far. The server's totals agree with it unless given otherwise."""
         accepted = sum(each.what is CallEvent.ACCEPTED for each in self._sent)
         done = len({mark.id for mark in self._ran if mark.what is RunEvent.END})
         fields = {name: getattr(CLEAN, name) for name in CLEAN.__slots__} | {"accepted": accepted, "done": done}
@@ -121,10 +121,10 @@ class Plot:
 
 
 def found(plot: Plot) -> list[Wrong]:
-    """The kinds of what the checker finds wrong."""
+    """Return the kinds of the findings."""
     return [finding.wrong for finding in judge(plot.evidence()).findings]
 
 
 def one_run() -> Plot:
-    """A task that was sent, accepted and run."""
+    """Return a plot with a task that was sent, accepted and run."""
     return Plot().accept("t", 10.0).run("t", 10.1, 10.2)

@@ -15,7 +15,7 @@ _BUSY_SHARE: Final = 0.8  # of the kills of a worker are in the middle of a task
 
 
 def choose(fault: Fault, node: Node, random: Random) -> Act | None:
-    """What to do to a node; None when there is nobody to do it to."""
+    """Return what to do to a node; None if it has no such process."""
     return None if node.is_stopped else _ACTS[fault](node, random)
 
 

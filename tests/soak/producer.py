@@ -1,10 +1,10 @@
-"""A process that sends tasks and writes down what it is told: `python -m soak.producer FOLDER NAME URL SEED`.
+"""A process that sends tasks and records the replies: `python -m soak.producer FOLDER NAME URL SEED`.
 
 1. Each call is journaled before it is made, and then its reply.
 2. A call without a reply is sent again, exactly, as `Uncertain` offers, until there is one or it is too late. A call in
    order waits for that; others are made meanwhile.
-3. It sends no more while too much of what it sent has not ended, so that a fleet under faults is not buried.
-4. SIGTERM ends the sending; what is still in doubt is cleared up first.
+3. The producer pauses while too many of its tasks have not ended, so that a fleet under faults is not overloaded.
+4. SIGTERM ends the sending; calls that are still in doubt are resolved first.
 """
 
 import argparse
@@ -45,7 +45,7 @@ _CANCELS: Final = {
 
 
 class Producer:
-    """Sends one load. `doubts` are calls without a reply yet."""
+    """The sender of one load. `doubts` are calls without a reply yet."""
 
     def __init__(self, folder: Path, name: str, url: str) -> None:
         self._journal = Journal(folder / f"producer-{name}.jsonl")
@@ -110,14 +110,14 @@ class Producer:
                 self._accepted(intent, [handle.id])
 
     def clear_up(self) -> None:
-        """Ask again for all that is in doubt, until nothing is."""
+        """Repeat all calls that are in doubt, until none is."""
         while self.doubts:
             self.repeat_oldest()
             if self.doubts:
                 time.sleep(_AGAIN_SECONDS)
 
     def repeat_oldest(self) -> None:
-        """Send again what has been in doubt for longest."""
+        """Repeat the call that has been in doubt for longest."""
         intent, error = self.doubts.popleft()
         part = _part(intent, error)
         try:
@@ -193,7 +193,7 @@ def _calls(intent: Intent) -> list[Call[object]]:
 
 
 def _part(intent: Intent, doubt: Uncertain) -> Intent:
-    """What is in doubt of it. Tasks that follow others are accepted with them."""
+    """Return the part of a call that is in doubt. Tasks that follow others are accepted with them."""
     kept = intent.ids if intent.verb in FLOWS else tuple(each for each in intent.ids if each in doubt.ids)
     return dataclasses.replace(intent, ids=kept)
 
@@ -214,7 +214,7 @@ class _Ending:
 
 
 def produce(producer: Producer, load: Load, ending: _Ending) -> None:
-    """Send the load at its pace until told to end, then clear up."""
+    """Send the load at its pace until SIGTERM, then resolve the calls in doubt."""
     at = 0.0
     looked = time.monotonic()
     while not ending.stop_requested:
@@ -233,7 +233,7 @@ def produce(producer: Producer, load: Load, ending: _Ending) -> None:
 
 
 def main() -> None:
-    """Be a producer."""
+    """Run a producer."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("folder", type=Path)
     parser.add_argument("name")

@@ -1,9 +1,9 @@
-"""The quiet window: everything that was accepted comes to its end, and a fleet that has nothing to do does nothing.
+"""The quiet window: every accepted task ends, and a fleet without tasks does nothing.
 
-1. Wait until nothing stands in lanes, in flight or in the delayed set, and both nodes have all their children.
+1. Wait until lanes, in-flight lists and the delayed set are empty, and both nodes have all their children.
 2. Read twice what the processes hold, with some seconds between; nothing may have grown.
-3. Run the audit, and write all of it down.
-4. Tell both nodes to leave: exit code 0, and nothing left behind.
+3. Run the audit, and record all of it.
+4. Stop both nodes: exit code 0, and nothing left behind.
 """
 
 import json
@@ -33,7 +33,7 @@ _KEYS: Final = Keys(NAMESPACE)
 
 
 def be_quiet(testbed: Testbed, at_start: FleetHoldings, keep_nodes: Callable[[], None]) -> FleetHoldings:
-    """All of it but the leaving. `at_start`: what the processes held before any task; returns what they hold now."""
+    """Do all except the stop. `at_start` is what the processes held before any task. Return what they hold now."""
     with redis.Redis.from_url(testbed.server.url, decode_responses=True, socket_timeout=10) as client:
         _wait_until_ended(testbed, client, keep_nodes)
         time.sleep(1.0)
@@ -120,7 +120,7 @@ def _audit(testbed: Testbed) -> dict[str, Any]:
 
 
 def leave(testbed: Testbed) -> None:
-    """Tell all nodes to leave, and say what is odd about how they do."""
+    """Stop all nodes, and return what is odd about how they do."""
     for node in testbed.nodes.values():
         node.is_leaving = True
         node.signal(signal.SIGTERM)

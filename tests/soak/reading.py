@@ -32,9 +32,9 @@ R = TypeVar("R", Sent, Ran, Strike)
 
 
 def read_evidence(folder: Path) -> Evidence:
-    """All that lies in a folder. Raises FileNotFoundError without a setup, ValueError for a line that is none.
+    """Return all evidence in a folder. Raises FileNotFoundError without a setup, and ValueError for an invalid line.
 
-    It may be read while the soak goes on. What ran is read first: its causes were written down before it ran.
+    It may be read while the soak runs. The runs are read first, as their causes were recorded before.
     """
     ran = sorted(_all(folder, RUNS_FILE, ran_of), key=lambda each: each.boot)
     sent = sorted(_all(folder, PRODUCERS, sent_of), key=lambda each: each.boot)
@@ -52,19 +52,19 @@ def _all(folder: Path, pattern: str, parse: Callable[[bytes], R]) -> Iterator[R]
 
 
 def sent_of(line: bytes) -> Sent:
-    """A line of a producer's journal."""
+    """Return a line of a producer's journal."""
     fields = json.loads(line)
     return Sent(**(fields | {"what": CallEvent(fields["what"])}))
 
 
 def ran_of(line: bytes) -> Ran:
-    """A line of the tasks' journal."""
+    """Return a line of the tasks' journal."""
     fields = {"owner": "", "name": "", "queue": ""} | json.loads(line)
     return Ran(**(fields | {"what": RunEvent(fields["what"])}))
 
 
 def strike_of(line: bytes) -> Strike:
-    """A line of the nemesis's journal."""
+    """Return a line of the nemesis's journal."""
     fields = json.loads(line)
     fields |= {"what": Edge(fields["what"]), "fault": Fault(fields["fault"]), "pids": tuple(fields.get("pids", ()))}
     return Strike(**fields)
@@ -78,7 +78,7 @@ def _logged(folder: Path, offset: float) -> Iterator[Logged]:
 
 
 def read_setup(folder: Path) -> Setup:
-    """What was run."""
+    """Return the setup of the run."""
     fields = json.loads((folder / SETUP_FILE).read_text())
     tiers = tuple(tuple(tier) for tier in fields["tiers"])
     lists = {name: tuple(fields[name]) for name in ("apart", "fair")}
@@ -86,7 +86,7 @@ def read_setup(folder: Path) -> Setup:
 
 
 def read_quiet(folder: Path) -> Quiet | None:
-    """What the quiet window found; None when the run did not come to its end."""
+    """Return the record of the quiet window; None if the run did not reach its end."""
     path = folder / QUIET_FILE
     if not path.exists():
         return None

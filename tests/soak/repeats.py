@@ -1,4 +1,4 @@
-"""Starts beyond the first: each is joined to what was the cause of it, or it is a finding."""
+"""Starts beyond the first: each has a recorded cause, or is a finding."""
 
 from collections.abc import Iterator
 from itertools import pairwise
@@ -14,7 +14,7 @@ SETTLING_SECONDS = 0.1
 
 
 def repeats(case: Case) -> Iterator[Finding]:
-    """Starts for which no cause is on record."""
+    """Return starts without a recorded cause."""
     for history in case.histories.values():
         for run, following in pairwise(history.runs):
             if cause_of(case, history, run, following) is None:
@@ -22,7 +22,7 @@ def repeats(case: Case) -> Iterator[Finding]:
 
 
 def cause_of(case: Case, history: History, run: Run, following: Run) -> str | None:
-    """Why a task was started again after this run; None when nothing on record explains it."""
+    """Return why a task was started again after this run; None if nothing on record explains it."""
     causes = case.causes
     until = following.began
     ended_before = run.end is not None and run.end.boot <= until
@@ -39,13 +39,14 @@ def cause_of(case: Case, history: History, run: Run, following: Run) -> str | No
 
 
 def _of_lost_writes(case: Case, run: Run, until: float) -> str | None:
-    """The server forgot its claim or its end. A claim is of an instant before the start, an end of one after it."""
+    """Return a server end that lost its claim or its end. A claim is made just before the start, an end is sent just
+    after it."""
     instants = [run.began, *([run.finished] if run.finished is not None and run.finished <= until else [])]
     return next((cause for each in instants if (cause := case.causes.of_lost_writes(each, each))), None)
 
 
 def _of_death_while_settling(case: Case, history: History, run: Run, until: float) -> str | None:
-    """Finished is finished: a death counts only if it came before the outcome can have been written into the slot."""
+    """Return a death before the outcome can have been written into the slot. Later deaths explain no repeat."""
     finished = run.finished
     pid = run.start.pid
     assert finished is not None

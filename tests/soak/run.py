@@ -28,13 +28,13 @@ from support.servers import Server, server_binaries
 
 _MEMORY: Final = Path("/dev/shm")
 READY_SECONDS: Final = 60.0
-_CLEAR_SECONDS: Final = 70.0  # a producer asks again for 50 s
+_CLEAR_SECONDS: Final = 70.0  # a producer repeats calls for 50 s
 _TICK_SECONDS: Final = 0.05
 
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """What to run."""
+    """The options of a run."""
 
     profile: str
     seconds: float
@@ -45,7 +45,7 @@ class Wanted:
 
 @dataclass(frozen=True, slots=True)
 class Ran:
-    """What a run showed beside the evidence: what was odd, and what the processes held before it and after it."""
+    """The results of a run beside the evidence: what was odd, and what the processes held before it and after it."""
 
     oddities: list[str]
     at_start: FleetHoldings
@@ -53,7 +53,7 @@ class Ran:
 
 
 def soak(wanted: Wanted, folder: Path) -> Ran:
-    """Run it; the evidence is in `folder`."""
+    """Run a soak, with the evidence in `folder`."""
     write_whole(folder / SETUP_FILE, setup_of(wanted))
     with _testbed(wanted, folder) as testbed:
         for node in testbed.nodes.values():
@@ -69,7 +69,7 @@ def soak(wanted: Wanted, folder: Path) -> Ran:
 
 
 def setup_of(wanted: Wanted) -> Setup:
-    """What the checker is to know of a run."""
+    """Return the setup that the checker needs."""
     return Setup(
         seed=wanted.seed,
         profile=wanted.profile,
@@ -90,7 +90,7 @@ def setup_of(wanted: Wanted) -> Setup:
 def _testbed(wanted: Wanted, folder: Path) -> Iterator[Testbed]:
     with ExitStack() as stack:
         place = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="rota-soak-server-", dir=_in_memory())))
-        # Written through before each answer: what was accepted is there after a kill, so the oracle is exact.
+        # Written to disk before each reply: accepted tasks exist after a kill, so the oracle is exact.
         server = Server(server_binaries()[wanted.server], place, appendonly="yes", appendfsync="always").start()
         stack.callback(server.stop)
         links = {target: stack.enter_context(FaultyLink(server.port)) for target in (*NODES, PRODUCERS)}
@@ -100,7 +100,7 @@ def _testbed(wanted: Wanted, folder: Path) -> Iterator[Testbed]:
 
 
 def _in_memory() -> Path | None:
-    # A killed server loses nothing of it, and how long answers take is not up to a disk that others use.
+    # A killed server loses nothing of it, and its response time does not depend on a disk that others use.
     return _MEMORY if _MEMORY.is_dir() else None
 
 
@@ -121,7 +121,8 @@ def _wait_until_whole(testbed: Testbed) -> None:
 
 @contextmanager
 def _producers(testbed: Testbed, seed: int) -> Iterator[None]:
-    """Producers for a block: one beside all faults of links, which also sends what is in order, and one behind them."""
+    """Run producers for a block: one that no link fault hits, which also sends the ordered calls, and one behind the
+    links."""
     urls = {"direct": testbed.server.url, "linked": testbed.links[PRODUCERS].url}
     running = [_produce(testbed.folder, name, url, seed) for name, url in urls.items()]
     try:

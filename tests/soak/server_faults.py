@@ -1,4 +1,4 @@
-"""Faults of the server: it forgets, hangs up, pauses, stalls, is full, loses keys, or is killed."""
+"""Faults of the server: it forgets, disconnects, pauses, stalls, is full, loses keys, or is killed."""
 
 import contextlib
 from collections.abc import Callable, Iterable
@@ -21,12 +21,12 @@ _KEYS: Final = Keys(NAMESPACE)
 
 
 def choose(fault: Fault, server: Server, seconds: float, _random: Random) -> Act:
-    """What to do to the server."""
+    """Return what to do to the server."""
     return _ACTS[fault](server, seconds)
 
 
 def _execute(server: Server, *command: Any) -> None:
-    """Send a command on a connection of its own, whatever becomes of it."""
+    """Send a command on a separate connection, whatever becomes of it."""
     with (
         contextlib.suppress(redis.exceptions.RedisError, OSError),
         redis.Redis.from_url(server.url, socket_timeout=_TIMEOUT_SECONDS, retry=Retry(NoBackoff(), 0)) as client,
@@ -54,7 +54,7 @@ def _pause_writes(server: Server, seconds: float) -> Act:
 
 
 def _sleep(server: Server, seconds: float) -> Act:
-    # The answer comes when it is over; nobody waits for it.
+    # The reply comes at the end of the pause, and is not read.
     client = redis.Redis.from_url(server.url, socket_timeout=seconds + _TIMEOUT_SECONDS)
 
     def do() -> None:

@@ -1,4 +1,4 @@
-"""The tasks of a soak. Each attempt is written down at its start and its end, beside what Redis knows of it."""
+"""The tasks of a soak. Each attempt is recorded at its start and its end, independently of Redis."""
 
 import asyncio
 import functools
@@ -14,18 +14,18 @@ from soak.evidence import RUNS_FILE, Journal, RunEvent, ran_now
 
 
 class Refusal(Exception):
-    """What a task raises that is to be tried again."""
+    """The error of a task that is to be retried."""
 
 
 @functools.cache
 def journal() -> Journal:
-    """This worker's. The folder of the run is above that of the node, in which its processes live."""
+    """Return this worker's journal. The folder of the run is above that of the node, in which its processes live."""
     return Journal(Path.cwd().parent / RUNS_FILE)
 
 
 @rota.around_task
 def journaled(task: rota.CurrentTask) -> Generator[None, None, None]:
-    """Write down that an attempt starts and how it ends."""
+    """Record that an attempt starts, and how it ends."""
     journal().write(ran_now(RunEvent.START, task))
     try:
         yield
@@ -59,40 +59,40 @@ async def wait(seconds: float) -> None:
 
 @rota.task
 def alone(key: int) -> int:
-    """Be the only one with its key."""
+    """Be the only running task with its key."""
     time.sleep(0.1)
     return key
 
 
 @rota.task(base=0.1, max_delay=1.0)
 def fail(times: int) -> None:
-    """Raise so many times."""
+    """Raise this number of times."""
     if rota.current_task().attempt <= times:
         raise Refusal("not yet")
 
 
 @rota.task(base=0.1)
 def fail_always() -> None:
-    """Raise each time."""
+    """Raise in each attempt."""
     raise Refusal("never")
 
 
 @rota.task
 def raise_dead() -> None:
-    """Have no further attempt."""
+    """Raise an error that allows no further attempt."""
     raise rota.Dead("as asked")
 
 
 @rota.task
 def kill_worker() -> None:
-    """End the process it runs in, as a crash of native code does, unless it was cut short before."""
+    """End this process, as a crash of native code does, unless it was cut short before."""
     if _is_to_die():
         os.kill(os.getpid(), signal.SIGKILL)
 
 
 @rota.task
 def leave() -> None:
-    """End the process it runs in from Python, unless it was cut short before."""
+    """End this process from Python, unless it was cut short before."""
     if _is_to_die():
         os._exit(3)
 

@@ -1,4 +1,4 @@
-"""What a soak runs on: one server, nodes, the links to it, and what the nemesis has found wrong by itself."""
+"""The environment of a soak: one server, nodes, the links to it, and the oddities that the nemesis has found."""
 
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -15,7 +15,8 @@ from support.servers import Server
 
 @dataclass(frozen=True, slots=True)
 class Testbed:
-    """`links` by target: one a node, and one of the producers. `oddities` are for people, and fail the run."""
+    """The environment. `links` by target: one a node, and one of the producers. `oddities` are for people, and fail the
+    run."""
 
     folder: Path
     server: Server
@@ -24,7 +25,7 @@ class Testbed:
     oddities: list[str] = field(default_factory=list)
 
     def act_for(self, planned: Planned, seed: int) -> Act | None:
-        """What a planned fault comes to as things stand; None when there is nothing to do it to."""
+        """Return the act of a planned fault in the current state; None if there is no target."""
         random = Random(f"{seed} {planned.number}")
         match KINDS[planned.fault].scope:
             case FaultScope.PROCESSES:

@@ -15,8 +15,8 @@ Line = tuple[float, str]
 
 
 def timeline(case: Case, task_id: str) -> list[str]:
-    """What was said and done about a task and the processes that ran it, and the faults meanwhile. Times are
-    seconds after the first record of all."""
+    """Return all records of a task and of the processes that ran it, and the faults meanwhile. Times are seconds after
+    the very first record."""
     history = case.histories.get(task_id, History(task_id))
     own = [*_sent_lines(history), *_run_lines(history)]
     if not own:

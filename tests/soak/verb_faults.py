@@ -1,4 +1,4 @@
-"""What operators do to a node that works, by verbs and signals: another size, quiet for a time, fresh code, reports."""
+"""Actions of operators on a working node, by verbs and signals: another size, quiet for a time, fresh code, reports."""
 
 import signal
 from collections.abc import Callable
@@ -13,7 +13,7 @@ _MOST_WORKERS: Final = 6
 
 
 def choose(fault: Fault, node: Node, random: Random) -> Act | None:
-    """What to do to a node; None when its master cannot hear it."""
+    """Return what to do to a node; None if its master is not reachable."""
     return None if node.is_stopped or not node.has_been_ready() else _ACTS[fault](node, random)
 
 

@@ -1,4 +1,4 @@
-"""How long tasks waited: in front of idle workers, and for another start after their worker or node was gone."""
+"""How long tasks waited: while workers were idle, and for another start after their worker or node was gone."""
 
 import math
 from bisect import bisect_left
@@ -36,9 +36,8 @@ Times = list[tuple[float, float]]
 
 @dataclass(frozen=True, slots=True)
 class Recovery:
-    """A task that was given back: `seconds` from the end of its worker or node to the next start, or to the
-    log's word that it stands in its lane again (behind others, perhaps), less the time in
-    which no worker was free or the server answered nobody."""
+    """A task that was returned: `seconds` from the end of its worker or node to the next start, or to the logged return
+    to its lane (perhaps behind others), less the time in which no worker was free or the server did not respond."""
 
     task_id: str
     seconds: float
@@ -46,25 +45,25 @@ class Recovery:
     cause: Span
 
 
-# Times in which nothing can be said
+# Times in which nothing can be judged
 
 
 def unrest(case: Case) -> Times:
-    """When a fault goes on, or its effects may."""
+    """Return the times in which a fault happens, or may have effects."""
     lease = case.evidence.setup.lease_seconds
     spans = [span for span in case.causes.spans if span.fault not in _HARMLESS]
     return joined((span.begin, span.end + _after_effects(span, lease)) for span in spans)
 
 
 def _after_effects(span: Span, lease_seconds: float) -> float:
-    """How long after its end a fault may still make tasks wait: for a new process, a connection, or a lease."""
+    """Return how long after its end a fault may still make tasks wait: for a new process, a connection, or a lease."""
     if is_of_processes(span.fault):
         return 1.0
     return WAIT_SECONDS if KINDS[span.fault].scope is FaultScope.PROCESSES else lease_seconds + NODE_SECONDS
 
 
 def busy(case: Case) -> Times:
-    """When no worker was free: each ran a task, or was killed a moment ago."""
+    """Return the times in which no worker was free: each ran a task, or was killed a moment ago."""
     changes: list[tuple[float, int]] = []
     for history in case.histories.values():
         runs = (
@@ -91,7 +90,8 @@ def busy(case: Case) -> Times:
 
 
 def stalls(case: Case) -> Times:
-    """When the server itself was slow to answer, for want of disk or processor: producers waited for it."""
+    """Return the times in which the server itself replied slowly, because of the disk or the processor, so that
+    producers waited."""
     times: Times = []
     for history in case.histories.values():
         request = history.request
@@ -102,7 +102,7 @@ def stalls(case: Case) -> Times:
 
 
 def _off(causes: Causes, run: Run) -> float:
-    """When its worker was rid of it."""
+    """Return when the worker no longer had the task."""
     if run.end is not None:
         return run.end.boot
     killed = [span.begin for span in causes.of(*KILLS) if run.start.pid in span.pids and span.begin >= run.began]
@@ -110,7 +110,7 @@ def _off(causes: Causes, run: Run) -> float:
 
 
 def joined(times: Iterable[tuple[float, float]]) -> Times:
-    """Spans of time that overlap made one."""
+    """Return overlapping spans of time as one."""
     found: Times = []
     for begin, end in sorted(times):
         if found and begin <= found[-1][1]:
@@ -121,7 +121,7 @@ def joined(times: Iterable[tuple[float, float]]) -> Times:
 
 
 def without(begin: float, end: float, times: Times) -> Times:
-    """What is left of a span when these times, joined before, are cut out."""
+    """Return what remains of a span without these times, which were joined before."""
     left = begin
     found: Times = []
     for since, until in times[max(0, bisect_left(times, (begin, -math.inf)) - 1) :]:
@@ -138,7 +138,7 @@ def without(begin: float, end: float, times: Times) -> Times:
 
 
 def waited(case: Case) -> Iterator[Finding]:
-    """First starts that came later than they could: a worker was idle and no fault went on for all that time."""
+    """Return first starts that came too late: a worker was idle and no fault happened for all that time."""
     cut = joined([*unrest(case), *busy(case), *stalls(case)])
     apart = {*case.evidence.setup.apart, case.evidence.setup.order_queue}
     for history in case.histories.values():
@@ -158,7 +158,7 @@ def waited(case: Case) -> Iterator[Finding]:
 
 
 def recoveries(case: Case, *, of_nodes: bool) -> list[Recovery]:
-    """Of tasks whose worker was killed, or whose node; only where no other fault was in the way."""
+    """Return the recoveries of tasks whose worker or node was killed, if no other fault interfered."""
     faults = ENDS_NODE if of_nodes else frozenset({Fault.KILL_WORKER, Fault.KILL_SEVERAL, Fault.KILL_WORKERS})
     cut = joined([*busy(case), *stalls(case)])
     found = []
@@ -202,8 +202,8 @@ def _is_judged(case: Case, history: History, span: Span, following: Run) -> bool
 
 
 def slow_recoveries(case: Case) -> Iterator[Finding]:
-    """A node's tasks that took longer than the lease and 2 s; killed workers' tasks when the 99th percentile is
-    over 1 s."""
+    """Return the tasks of a node that took longer than the lease and 2 s, and those of killed workers if the 99th
+    percentile is over 1 s."""
     limit = case.evidence.setup.lease_seconds + NODE_SECONDS
     for each in recoveries(case, of_nodes=True):
         if each.seconds > limit:
@@ -217,6 +217,6 @@ def slow_recoveries(case: Case) -> Iterator[Finding]:
 
 
 def percentile(values: Iterable[float], share: float) -> float:
-    """The least value that so large a share of them does not exceed; 0 without any."""
+    """Return the least value that this share of the values does not exceed; 0 if there are none."""
     ordered = sorted(values)
     return ordered[max(0, math.ceil(share * len(ordered)) - 1)] if ordered else 0.0

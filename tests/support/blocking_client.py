@@ -79,7 +79,7 @@ _TEXTS: Final[Mapping[str, Mapping[str, str]]] = {
 """,
     },
 }
-"""Of each module what its docstrings say of asyncio alone, and what they say instead."""
+"""For each module, phrases of its docstrings about asyncio, and their replacements."""
 
 _WORDS: Final = (
     (re.compile(r"\basync (?=def |with |for )"), ""),
