@@ -159,10 +159,10 @@ def _serve(listening: socket.socket) -> None:
         except OSError:  # shut down
             return
         with connected:
-            _talk(connected)
+            _serve_connection(connected)
 
 
-def _talk(connected: socket.socket) -> None:
+def _serve_connection(connected: socket.socket) -> None:
     reader = hiredis.Reader(notEnoughData=b"")
     while received := connected.recv(65_536):
         reader.feed(received)

@@ -30,7 +30,7 @@ def doomed() -> None:
 
 
 @rota.on_dead
-def tell_slowly(task: rota.CurrentTask, error: str) -> None:
+def report_slowly(task: rota.CurrentTask, error: str) -> None:
     time.sleep(0.1)  # longer than a claim may be held up
 """
 BEFORE = 300  # enough short ones for claims to grow

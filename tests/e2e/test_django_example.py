@@ -44,7 +44,7 @@ def add(a, b):
 
 
 @task(takes_context=True)
-async def tell(context, word):
+async def echo(context, word):
     return [context.task_result.id, context.attempt, word]
 
 
@@ -57,7 +57,7 @@ def fail():
 async def count_orders() -> int:
     return await Order.objects.acount()
 """
-_DECLARE = "import json, time; from orders.tasks import add, fail, tell"
+_DECLARE = "import json, time; from orders.tasks import add, fail, echo"
 
 
 class Shop(FleetProcess):
@@ -176,13 +176,13 @@ def test_tasks_of_the_django_framework_run_and_return_results(shop: Shop) -> Non
         "--verbosity=0",
         "-c",
         f"""{_DECLARE}
-results = [add.enqueue(2, b=3), tell.using(priority=60).enqueue("hi"), fail.enqueue()]
+results = [add.enqueue(2, b=3), echo.using(priority=60).enqueue("hi"), fail.enqueue()]
 assert [each.status for each in results] == ["READY"] * 3
 deadline = time.monotonic() + {DEADLINE_SECONDS}
 while not all(each.is_finished for each in results) and time.monotonic() < deadline:
     [each.refresh() for each in results]
-added, told, failed = results
-print(json.dumps([added.return_value, told.return_value == [told.id, 1, "hi"], failed.status, failed.attempts]))
+added, echoed, failed = results
+print(json.dumps([added.return_value, echoed.return_value == [echoed.id, 1, "hi"], failed.status, failed.attempts]))
 print(json.dumps([failed.errors[0].exception_class.__name__, "in fail" in failed.errors[0].traceback]))
 print(json.dumps(add.get_result(added.id).status))""",
     )

@@ -48,7 +48,7 @@ before = set()
 os.register_at_fork(after_in_child=lambda: before.update(sys.modules))
 
 @rota.task
-def tell() -> None:
+def list_modules() -> None:
     Path("loaded").write_text(" ".join(sorted(sys.modules.keys() - before)) + "\\n")
 """
 
@@ -58,7 +58,7 @@ def test_a_worker_imports_nothing_after_its_fork(fleets: Fleets) -> None:
     fleet = fleets.make(workers=1)
     (fleet.folder / "tasks.py").write_text(LOADED)
     fleet.start()
-    fleet.client.enqueue("tell", queue="default")
+    fleet.client.enqueue("list_modules", queue="default")
     file = fleet.folder / "loaded"
     until(lambda: file.exists() and file.read_text().endswith("\n"), "what was loaded")
     assert file.read_text().split() == []

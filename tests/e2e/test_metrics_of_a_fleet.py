@@ -95,7 +95,7 @@ def test_no_counter_goes_back_through_kills_of_every_role(fleets: Fleets) -> Non
     assert began - CLOCK_TICK_SECONDS <= last.total("rota_start_time_seconds") < time.time()
 
 
-def test_a_fleet_is_not_ready_as_soon_as_its_server_is_gone(server: Server, namespace: str, tmp_path: Path) -> None:
+def test_a_fleet_is_not_ready_after_the_loss_of_its_server(server: Server, namespace: str, tmp_path: Path) -> None:
     for folder in ("server", "fleet"):
         (tmp_path / folder).mkdir()
     private = Server(server.binary, tmp_path / "server").start()

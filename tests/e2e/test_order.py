@@ -52,7 +52,7 @@ def fill(fleet: RunningFleet, queue: str, count: int, task: str = "note") -> Non
     fleet.client.enqueue_many([Call(task, args=[f"{queue}{number}"], queue=queue) for number in range(count)])
 
 
-def test_a_lower_tier_is_served_only_when_every_higher_one_is_empty(fleet: RunningFleet) -> None:
+def test_a_lower_tier_is_served_only_if_higher_ones_are_empty(fleet: RunningFleet) -> None:
     gate = Gate(fleet, "tiers")
     for queue in ("low", "middle", "high"):
         fill(fleet, queue, 10)

@@ -48,11 +48,11 @@ def test_a_client(rota_client):
     assert resize.enqueue(7).status().state == "ready"
     assert [task.name for task in rota_client.peek("images")] == ["resize"]
 
-def test_each_test_has_a_namespace_of_its_own(rota_client):
+def test_each_test_has_its_own_namespace(rota_client):
     assert rota_client.peek() == []
     resize.enqueue(0)
 
-def test_afterwards_the_default_client_is_what_it_was():
+def test_the_default_client_is_restored():
     with pytest.raises(rota.NotConfigured):
         resize.enqueue(1)
 
@@ -87,7 +87,7 @@ def left_behind():
     yield
     raise OSError("not taken down")
 
-def test_whose_other_fixture_fails_at_its_end(left_behind, rota_fleet):
+def test_another_fixture_fails_at_teardown(left_behind, rota_fleet):
     pass
 
 class TestWrong:

@@ -72,7 +72,7 @@ def test_the_pool_follows_the_worker_count_and_running_tasks_finish(fleets: Flee
         ('tiers = [["default", "twice"], ["twice"]]', "tiers[1][0]", "twice"),
     ],
 )
-def test_a_broken_file_changes_nothing_and_the_log_names_key_and_value(
+def test_a_broken_file_changes_nothing_and_its_fault_is_logged(
     fleets: Fleets, text: str, path: str, message: str
 ) -> None:
     fleet = fleets.start()

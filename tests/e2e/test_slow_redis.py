@@ -45,7 +45,7 @@ def slow_line(text: str) -> int | None:
 
 
 @pytest.mark.parametrize("milliseconds", [50, 150, 400, 900])
-def test_every_view_shows_a_slow_redis_with_its_round_trip_and_the_queues(
+def test_every_view_shows_the_round_trip_of_a_slow_redis(
     fleet_behind_link: RunningFleet, link: FaultyLink, milliseconds: int
 ) -> None:
     fleet = delayed(fleet_behind_link, link, milliseconds)

@@ -63,7 +63,7 @@ def do(tab: Tab, place: str, button: str, text: str, *, typed: str = "") -> None
     tab.wait_for("(text) => document.getElementById('toast').innerText.includes(text)", text)
 
 
-def test_a_token_is_requested_until_it_is_right_and_kept_in_the_tab(fleet: RunningFleet, open_tab: TabOpener) -> None:
+def test_the_page_requests_a_token_until_it_is_valid_and_stores_it(fleet: RunningFleet, open_tab: TabOpener) -> None:
     tab = open_tab(f"https://{fleet.status()['listen']}/", ignore_https_errors=True)
     enter_token(tab, "no Ä")
     assert tab.page.evaluate("document.getElementById('token').open")  # it can be in no header

@@ -136,7 +136,7 @@ def go(tab: Tab, place: str) -> str:
     return str(tab.page.evaluate(SHOWN))
 
 
-def test_text_from_outside_is_shown_without_markup_or_control_characters(tab: Tab, answers: Answers) -> None:
+def test_the_page_escapes_text_from_outside(tab: Tab, answers: Answers) -> None:
     answers.status, answers.dead, answers.task = hostile(STATUS), hostile(answers.dead), hostile(ONE_TASK)
     answers.dead["cursor"] = None
     answers.status["queues"][0]["state"]["condition_error"] = HOSTILE

@@ -20,11 +20,11 @@ pytestmark = ON_ONE_SERVER
 WORKERS = 4
 HUPS = 20
 MANY_TASKS = 300
-TELL_VERSION = """
+REPORT_VERSION = """
 import rota, tasks, version
 
 @rota.task
-def tell_version() -> None:
+def report_version() -> None:
     tasks.write("version", str(version.NUMBER))
 """
 
@@ -55,7 +55,7 @@ def load(fleet: RunningFleet) -> Iterator[Producer]:
 def versioned(fleets: Fleets) -> RunningFleet:
     """A fleet whose code has a number."""
     fleet = fleets.make(workers=WORKERS, imports=["tasks", "versioned"])
-    (fleet.folder / "versioned.py").write_text(TELL_VERSION)
+    (fleet.folder / "versioned.py").write_text(REPORT_VERSION)
     return write_version(fleet, 0)
 
 
@@ -67,7 +67,7 @@ def write_version(fleet: RunningFleet, number: int) -> RunningFleet:
 def all_workers_run(fleet: RunningFleet, number: int) -> None:
     """Whether the code of every worker is that version."""
     for _ in range(10 * WORKERS):
-        fleet.client.enqueue("tell_version", queue="default")
+        fleet.client.enqueue("report_version", queue="default")
     assert {line.label for line in fleet.wait_for("version", 10 * WORKERS)[-10 * WORKERS :]} == {str(number)}
 
 

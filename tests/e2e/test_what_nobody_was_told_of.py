@@ -48,7 +48,7 @@ def is_tracking(server: "redis.Redis") -> bool:
     return int(server.info("clients")["tracking_clients"]) > 0 and int(server.info("stats")["tracking_total_keys"]) > 0
 
 
-def test_a_bare_push_to_an_idle_fleet_does_not_wait_for_a_sweep(
+def test_a_bare_push_to_an_idle_fleet_starts_before_a_sweep(
     fleet: RunningFleet, redis_client: "redis.Redis", measured: Measure
 ) -> None:
     keys, late = Keys(fleet.namespace), []

@@ -126,7 +126,7 @@ def test_a_token_counts_even_if_the_bell_cannot_be_parked_again(bell: PollerBell
     assert bell.rest(LONG_SECONDS)
 
 
-def test_a_server_that_is_away_is_tried_again_after_the_back_off(
+def test_an_unreachable_server_is_retried_after_the_back_off(
     bell: PollerBell, connection: FakeConnection, link: FakeLink
 ) -> None:
     link.connection = _refuse  # type: ignore[method-assign]  # no connection can be made

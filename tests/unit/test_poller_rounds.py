@@ -249,7 +249,7 @@ def sweep_after_a_change(poller: Poller, rescues: int) -> float:
     return seconds
 
 
-def test_keys_are_tracked_again_soon_after_bare_pushes_and_later_after_others(poller: Poller) -> None:
+def test_keys_are_tracked_again_sooner_after_bare_pushes(poller: Poller) -> None:
     poller.listening.client_id = 7
     poller.server.absent = "k", "l"
     poller.until_idle()
@@ -456,7 +456,7 @@ def test_items_that_a_search_missed_are_not_searched_for_each_second(poller: Pol
     assert "zscan" in poller.until_idle()
 
 
-def test_the_audit_scan_makes_one_call_at_a_time_and_shows_its_result(
+def test_the_audit_makes_one_call_at_a_time_and_reports_unplaced_tasks(
     poller: Poller,
 ) -> None:
     poller.server.unplaced = [b"a"]

@@ -183,9 +183,7 @@ PLACES: dict[str, Callable[[], str | None]] = {
 
 
 @pytest.mark.parametrize("place", PLACES)
-def test_text_from_outside_is_shown_without_control_characters_or_markup(
-    place: str, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_text_from_outside_is_escaped_everywhere(place: str, capsys: pytest.CaptureFixture[str]) -> None:
     written = PLACES[place]()
     output = "".join(capsys.readouterr()) if written is None else written
     assert "before" in output

@@ -69,7 +69,7 @@ def test_a_process_name_with_blanks_and_brackets_is_parsed(tmp_path: Path) -> No
             child.kill()
 
 
-def test_a_process_that_is_gone_has_no_usage_and_no_parent() -> None:
+def test_an_ended_process_has_no_usage_and_no_parent() -> None:
     with subprocess.Popen([sys.executable, "-c", ""]) as child:
         child.wait()
     assert process.usage_of(child.pid) is None

@@ -18,26 +18,26 @@ MINUTELY = dataclasses.replace(TICK, rule=EveryRule(MINUTE_US))
 FRESH = ScheduleRecord(NOW_US, 0, 0, 0, 0, (), b"{}")
 
 
-def ats(advanced: Advance) -> list[int]:
+def occurrence_times(advanced: Advance) -> list[int]:
     return [int(each.id.rpartition(":")[2]) * SECOND_US for each in advanced.occurrences]
 
 
 def test_occurrences_within_the_horizon_are_enqueued_and_the_next_is_set() -> None:
     advanced = advance(TICK, FRESH, NOW_US, AHEAD_US)
-    assert ats(advanced) == [NOW_US + second * SECOND_US for second in range(1, 9)]
+    assert occurrence_times(advanced) == [NOW_US + second * SECOND_US for second in range(1, 9)]
     first = advanced.occurrences[0]
     assert (first.id, first.due_us) == ("tick:1795252621", NOW_US + SECOND_US)
     assert json.loads(first.body) == [first.id, "q", "work", [7], {"kwargs": {"to": "a"}}]
     record = advanced.record
     assert (record.passed_us, record.next_us) == (NOW_US + AHEAD_US, NOW_US + AHEAD_US + SECOND_US)
-    assert list(record.ahead_us) == ats(advanced)
+    assert list(record.ahead_us) == occurrence_times(advanced)
 
 
 def test_the_next_advance_continues_after_the_last() -> None:
     before = advance(TICK, FRESH, NOW_US, AHEAD_US).record
     later_us = NOW_US + 3 * SECOND_US
     advanced = advance(TICK, before, later_us, AHEAD_US)
-    assert ats(advanced) == [NOW_US + second * SECOND_US for second in (9, 10, 11)]
+    assert occurrence_times(advanced) == [NOW_US + second * SECOND_US for second in (9, 10, 11)]
     assert advanced.record.last_us == later_us
     assert min(advanced.record.ahead_us) == later_us + SECOND_US
 
@@ -53,7 +53,7 @@ def test_many_missed_occurrences_are_enqueued_in_portions() -> None:
     for expected in (OCCURRENCES_A_CALL, OCCURRENCES_A_CALL, 50):
         advanced = advance(MINUTELY, record, NOW_US, AHEAD_US)
         assert (len(advanced.occurrences), advanced.missed) == (expected, 0)
-        record, found = advanced.record, found + ats(advanced)
+        record, found = advanced.record, found + occurrence_times(advanced)
     assert found == [NOW_US - minute * MINUTE_US for minute in range(249, -1, -1)]
     assert record.next_us == NOW_US + MINUTE_US
 
@@ -78,7 +78,7 @@ def test_a_jittered_occurrence_stays_recorded_until_it_is_due() -> None:
 def test_an_ended_schedule_is_not_checked_again() -> None:
     schedule = dataclasses.replace(TICK, end_us=NOW_US + 2 * SECOND_US)
     advanced = advance(schedule, FRESH, NOW_US, AHEAD_US)
-    assert ats(advanced) == [NOW_US + SECOND_US]
+    assert occurrence_times(advanced) == [NOW_US + SECOND_US]
     assert (advanced.record.next_us, advanced.record.check_at_us) == (None, b"+inf")
 
 

@@ -44,7 +44,7 @@ def nonces_of(sending: Sending[NewTask], *replies: Sequence[Reply[Any]] | Except
     raise AssertionError("it goes on")
 
 
-def a_call(sender: Sender[NewTask, Any, NewTask], *replies: Sequence[Reply[Any]] | Exception) -> list[str]:
+def nonces_of_call(sender: Sender[NewTask, Any, NewTask], *replies: Sequence[Reply[Any]] | Exception) -> list[str]:
     return nonces_of(sender.send([NewTask("a", "q", b"")]), *replies)
 
 
@@ -54,7 +54,7 @@ SILENT: list[Reply[Any]] = [NotReplied("silent")]
 
 def test_calls_with_a_reply_share_a_name_and_count_up() -> None:
     sender = sender_of([])
-    (first,), (second,), (third,) = (a_call(sender, REPLIED) for _ in range(3))
+    (first,), (second,), (third,) = (nonces_of_call(sender, REPLIED) for _ in range(3))
     name = first.removesuffix(" 1")
     assert [second, third] == [f"{name} 2", f"{name} 3"]
 
@@ -64,7 +64,7 @@ def test_a_derived_sender_continues_with_the_same_name() -> None:
     besides: Sender[NewTask, Any, NewTask] = sender.of(
         lambda batch: cast("ScriptCall[Any]", batch), lambda items, _: list(items)
     )
-    (first,), (second,), (third,) = (a_call(each, REPLIED) for each in (sender, besides, sender))
+    (first,), (second,), (third,) = (nonces_of_call(each, REPLIED) for each in (sender, besides, sender))
     name = first.removesuffix(" 1")
     assert [second, third] == [f"{name} 2", f"{name} 3"]
 
@@ -83,16 +83,16 @@ def test_a_derived_sender_continues_with_the_same_name() -> None:
 )
 def test_the_name_of_any_other_call_is_never_used_again(replies: list[Sequence[Reply[Any]] | Exception]) -> None:
     sender = sender_of([])
-    first, *again = a_call(sender, *replies)
+    first, *again = nonces_of_call(sender, *replies)
     assert set(again) <= {first}
-    assert a_call(sender, REPLIED)[0].split()[0] != first.split()[0]
+    assert nonces_of_call(sender, REPLIED)[0].split()[0] != first.split()[0]
 
 
 def test_a_call_repeated_by_hand_keeps_its_nonce() -> None:
     repeats: Repeated = []
     sender = sender_of(repeats)
-    first, _ = a_call(sender, SILENT, SILENT)
-    a_call(sender, REPLIED)
+    first, _ = nonces_of_call(sender, SILENT, SILENT)
+    nonces_of_call(sender, REPLIED)
     [again] = repeats
     assert nonces_of(again(), REPLIED) == [first]
 
@@ -118,7 +118,7 @@ def test_a_child_forked_between_rounds_shares_no_later_nonce() -> None:
 
     def later_nonces() -> list[str]:
         sent = nonces_of(sender.send(many, fork), REPLIED * (ROUND // BATCH), REPLIED)
-        return [sent[-1], *a_call(sender, REPLIED)]
+        return [sent[-1], *nonces_of_call(sender, REPLIED)]
 
     try:
         ours = later_nonces()
@@ -135,9 +135,9 @@ def test_a_child_forked_between_rounds_shares_no_later_nonce() -> None:
     assert set(ours).isdisjoint(childs)
 
 
-def test_a_forked_child_has_names_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_forked_child_uses_its_own_names(monkeypatch: pytest.MonkeyPatch) -> None:
     sender = sender_of([])
-    [ours] = a_call(sender, REPLIED)
+    [ours] = nonces_of_call(sender, REPLIED)
     monkeypatch.setattr(os, "getpid", lambda: -1)
-    [childs] = a_call(sender, REPLIED)
+    [childs] = nonces_of_call(sender, REPLIED)
     assert childs.split()[0] != ours.split()[0]

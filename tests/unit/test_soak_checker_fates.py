@@ -48,7 +48,7 @@ def test_a_task_that_used_up_its_attempts_may_be_dead() -> None:
     assert found(plot) == []
 
 
-def test_a_task_that_is_dead_before_its_attempts_are_used_up_is_lost() -> None:
+def test_a_task_dead_before_its_last_attempt_is_lost() -> None:
     plot = Plot().accept("t", 10.0, retries=2, fails=ALWAYS).run("t", 10.1, 10.2, RunEvent.RAISED)
     plot.run("t", 11.1, 11.2, RunEvent.RAISED, attempt=2).quiet(dead=1, dead_ids=("t",))
     assert set(found(plot)) == {Wrong.LOST}

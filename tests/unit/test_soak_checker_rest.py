@@ -36,7 +36,7 @@ def in_order(*numbers: int) -> Plot:
     return plot
 
 
-def test_a_task_that_was_overtaken_in_its_lane_is_out_of_order() -> None:
+def test_a_task_overtaken_in_its_lane_is_out_of_order() -> None:
     assert found(in_order(0, 1, 2, 3)) == []
     assert found(in_order(0, 2, 1, 3)) == [Wrong.ORDER]
 
@@ -135,7 +135,7 @@ def test_a_later_fault_does_not_count_for_recovery_times() -> None:
     assert judge(plot.evidence()).numbers["recoveries of lost nodes' tasks"] == 0
 
 
-def test_a_lost_nodes_task_is_back_within_its_lease_and_two_seconds() -> None:
+def test_a_lost_nodes_task_recovers_within_lease_plus_two_seconds() -> None:
     def back_at(boot: float) -> Plot:
         plot = Plot().accept("t", 10.0).run("t", 10.1).strike(Fault.KILL_NODE, "a", 11.0, 11.5)
         return plot.run("t", boot, boot + 0.1, attempt=2, **FAR)
@@ -160,7 +160,7 @@ def test_recovery_times_are_measured_from_the_kill() -> None:
 # Leases, deaths, books, what is left
 
 
-def test_a_lease_lost_after_an_outage_of_all_nodes_is_a_finding() -> None:
+def test_a_lease_lost_after_a_general_outage_is_a_finding() -> None:
     def lost_in(fault: Fault, target: str) -> Plot:
         plot = one_run().strike(fault, target, 20.0, 33.0)
         return plot.log(34.0, "b", "task.recovered", task_id="t", owner=OWNER_A, role="poller", losses=1)

@@ -67,7 +67,7 @@ def cancels(limit: SoftLimit, monkeypatch: pytest.MonkeyPatch) -> Cancels:
     return cancels
 
 
-def test_a_signal_before_the_deadline_or_outside_of_a_call_does_nothing(limit: SoftLimit) -> None:
+def test_a_signal_before_the_deadline_or_outside_calls_does_nothing(limit: SoftLimit) -> None:
     def task() -> str:
         _send_signal()
         return "done"
@@ -230,7 +230,7 @@ def test_a_signal_during_a_fork_is_deferred_and_spares_the_child() -> None:
 
 # Thousands of them, at any step
 
-_RAIN = """
+_SIGNAL_STORM = """
 import os, random, sys, time
 pid, number = int(sys.argv[1]), int(sys.argv[2])
 print("raining", flush=True)
@@ -243,10 +243,10 @@ while os.getppid() == pid:
 
 
 @contextmanager
-def _rain() -> Iterator[None]:
+def _signal_storm() -> Iterator[None]:
     # What a callback of the collector raises Python prints and drops; a library that tests has one.
     callbacks, gc.callbacks[:] = gc.callbacks[:], []
-    argv = [sys.executable, "-c", _RAIN, str(os.getpid()), str(SOFT_LIMIT_SIGNAL)]
+    argv = [sys.executable, "-c", _SIGNAL_STORM, str(os.getpid()), str(SOFT_LIMIT_SIGNAL)]
     with subprocess.Popen(argv, stdout=subprocess.PIPE) as process:
         assert process.stdout is not None
         process.stdout.readline()
@@ -279,7 +279,7 @@ def test_thousands_of_signals_never_interrupt_protocol_calls(limit: SoftLimit, c
                 cancels.cancelled = cancels.running  # the signal for it is among those that rain
             counts.protocol_call()
 
-    with _rain():
+    with _signal_storm():
         for number in range(1, 40_000, 2):
             # This loop stands for the worker's: whatever is raised in it, outside of the try, fails the test.
             deadline_ns = boottime_ns() + random.randrange(100_000) if random.random() < 0.7 else 0

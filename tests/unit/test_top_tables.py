@@ -109,7 +109,7 @@ def test_headlines_are_counted_marked_and_cut_to_two_lines() -> None:
     assert fleet_view.headlines({"headlines": rows[1:]}, 60, 5) == [Cell(" ! w", level="warn")]
 
 
-def test_a_chart_of_a_queue_shows_how_often_its_objective_was_missed() -> None:
+def test_a_queue_chart_shows_how_often_the_objective_was_missed() -> None:
     row = queue(objective=0.15)
     row["history"] |= {"p99": [0.1, 0.2, 0.3, None]}
     [*_, last_line] = fleet_view.queue_chart(row, 5.0, 80)

@@ -147,7 +147,7 @@ def test_a_task_that_cannot_be_prepared_is_dead() -> None:
     assert "RecursionError: nobody thought of this" in attempt.error
 
 
-def test_a_body_that_is_gone_is_a_cancelled_task() -> None:
+def test_a_task_without_a_body_is_cancelled() -> None:
     attempt = Bench().attempt(b"")
     assert attempt.outcome == CancelledOutcome()
     assert (attempt.name, attempt.runtime_seconds) == ("", 0.0)
@@ -336,7 +336,7 @@ def test_dead_hooks_run_under_the_time_limit_of_the_fleet() -> None:
         (None, []),
     ],
 )
-def test_failure_hooks_receive_the_exception_and_what_follows(
+def test_failure_hooks_receive_the_exception_and_whether_it_is_final(
     raised: Exception | None, expected: list[tuple[str, str, bool]]
 ) -> None:
     bench, failures = Bench(), list[AttemptFailure]()
@@ -479,7 +479,7 @@ def test_a_result_is_refused_with_the_reason(value: object, message: str) -> Non
     assert attempt.settlement().run.endswith(f" give {message}".encode())
 
 
-def test_the_record_of_a_run_has_its_start_run_time_and_process() -> None:
+def test_a_run_record_has_start_run_time_and_process() -> None:
     bench = Bench()
     bench.declare(lambda: None, name="work")
     bench.declare(lambda: None, name="forget", remember=False)

@@ -57,7 +57,7 @@ def test_tasks_of_five_milliseconds_or_more_are_claimed_one_by_one() -> None:
     assert prefetch.limits == NO_LIMITS
 
 
-def test_one_long_task_makes_the_next_claims_small_and_is_slowly_forgotten() -> None:
+def test_one_long_task_shrinks_claims_which_then_grow_again() -> None:
     prefetch, _ = _settled([10_000])
     after = _run(prefetch, MOST, [10_000] * (MOST - 1) + [200 * MILLISECOND_NS])
     assert after == 1

@@ -56,7 +56,7 @@ def test_the_slot_shows_the_task_index_whose_step_runs() -> None:
     assert seen == [1, 1, 1, 2, 2, 2]
 
 
-def test_the_task_that_blocks_the_loop_is_known() -> None:
+def test_the_task_that_blocks_the_loop_is_identified() -> None:
     watched, seen = Watched(), []
     first, second = watched.running
 

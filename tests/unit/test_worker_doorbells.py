@@ -88,7 +88,7 @@ def test_a_wait_ends_in_time_if_the_server_falls_silent(world: World) -> None:
     assert world.now - world.silent_at <= SILENT_SECONDS
 
 
-def test_a_wait_past_its_end_is_given_up_despite_replies_to_the_master(world: World) -> None:
+def test_an_overdue_wait_ends_despite_replies_to_the_master(world: World) -> None:
     began = world.now
     with pytest.raises(ConnectionLost):
         listen(world)

@@ -71,12 +71,12 @@ def test_entries_are_given_back_last_claimed_first() -> None:
     assert not any(in_flight.was_given_back(settlement.entry.text) for settlement in released)
 
 
-def test_each_claimed_entry_knows_how_many_come_after_it() -> None:
+def test_each_claimed_entry_has_the_number_of_entries_after_it() -> None:
     in_flight = _in_flight("a", "b", "c")
     assert [in_flight.next().unstarted for _ in range(3)] == [2, 1, 0]
 
 
-def test_only_the_first_of_a_claim_may_be_started_however_late() -> None:
+def test_only_the_first_task_of_a_claim_may_start_late() -> None:
     in_flight = _in_flight("a", "b", "c")
     assert not in_flight.is_overrun(LATE_NS)
     assert in_flight.next().start_by_ns > LATE_NS
@@ -128,7 +128,7 @@ def test_an_outcome_during_a_turn_is_sent_by_the_next_turn() -> None:
     assert not in_flight.has_unconfirmed
 
 
-def test_without_a_reply_the_next_turn_sends_all_outcomes_and_lists_held_tasks() -> None:
+def test_after_a_lost_reply_a_turn_repeats_outcomes_and_held_tasks() -> None:
     in_flight = _while_two_are_left()
     _end(in_flight)
     assert in_flight.may_hold_more

@@ -36,7 +36,7 @@ def test_claimed_tasks_that_may_not_start_are_given_back(mode: Mode) -> None:
     assert given_back == (set() if mode is Mode.LOST else {Need.OVERRUN, Need.CLAIMED})
 
 
-def test_a_working_worker_runs_its_claims_and_sleeps_only_if_none_are_found() -> None:
+def test_a_working_worker_runs_its_claims_and_sleeps_without_any() -> None:
     working = STEPS[Mode.WORKING]
     assert [need for need in Need if working[need] is Step.RUN] == [Need.CLAIMED]
     assert [need for need in Need if working[need] is Step.PARK] == [Need.SLEEP]
@@ -66,9 +66,7 @@ def test_a_leaving_worker_settles_and_queries_first() -> None:
         (TurnStatus.MORE, "", False),
     ],
 )
-def test_a_token_is_passed_on_unless_its_queue_was_served_or_empty(
-    word: TurnStatus, claimed_from: str, passed_on: bool
-) -> None:
+def test_a_token_is_passed_on_by_a_turn_on_its_queue(word: TurnStatus, claimed_from: str, passed_on: bool) -> None:
     claims = (Claim(parse_entry(f"id {claimed_from} i 1 1 0 0 0 0 -".encode()), b""),) if claimed_from else ()
     reply = TurnReply(word, 0, 0, (), claims, ())
     assert is_passed_on("rung", reply, lambda queue: queue.removesuffix("-1")) is passed_on

@@ -37,7 +37,7 @@ def test_lag_is_never_negative() -> None:
     assert times_of(parse_entry(b"a q d 2000000 2000000 0 0 0 0 -"), ANCHOR, 9_000_000).lag_seconds == 0.0
 
 
-def test_the_fence_goes_up_before_the_lease_ends_and_down_with_a_renewal() -> None:
+def test_the_fence_is_up_from_shortly_before_the_lease_ends() -> None:
     slot = SlotMemory.create(1).slot(0)
     fence = Fence(slot, lease_seconds=20.0)
     slot.renewed_ns = 100 * 10**9
