@@ -1,4 +1,4 @@
-"""docs/api.md is what the docstrings say today."""
+"""docs/api.md matches the current docstrings."""
 
 import api_page
 

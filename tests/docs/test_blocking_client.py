@@ -1,4 +1,4 @@
-"""The client that blocks is made of the one on asyncio, and nobody has changed what was made."""
+"""The blocking client is generated from the one on asyncio, and was not changed by hand."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""docs/cli.md and the command line say the same."""
+"""docs/cli.md matches the command line."""
 
 import re
 import signal

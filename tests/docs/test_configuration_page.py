@@ -1,4 +1,4 @@
-"""docs/configuration.md and config/model.py say the same."""
+"""docs/configuration.md matches config/model.py."""
 
 import copy
 import json
@@ -30,7 +30,7 @@ def documented() -> dict[str, dict[str, str]]:
 
 
 def in_the_code() -> dict[str, dict[str, str]]:
-    """The same, from the classes."""
+    """Return the same from the classes."""
     sections: dict[str, dict[str, str]] = {"": {}}
     for field in schema().fields:
         kind = without_none(field.type)
@@ -75,7 +75,7 @@ def effects_documented() -> dict[str, set[str]]:
 
 
 def effects_in_the_code() -> dict[str, set[str]]:
-    """The same, by changing each key and comparing."""
+    """Return the same by changing each key and comparing."""
     return {key: _effect(old, new) for key, old, new in _changes()}
 
 

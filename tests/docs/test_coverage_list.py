@@ -1,4 +1,4 @@
-"""What is pure by an import contract is counted by `make coverage`."""
+"""The modules that an import contract declares pure are counted by `make coverage`."""
 
 import tomllib
 

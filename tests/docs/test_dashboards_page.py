@@ -1,4 +1,4 @@
-"""The pages that show the dashboards, and say where in them each trouble is seen."""
+"""The pages that show the dashboards, and name the panel that shows each trouble."""
 
 import re
 

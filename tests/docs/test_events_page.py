@@ -1,4 +1,4 @@
-"""docs/events.md and rota/telemetry/log_events.py say the same."""
+"""docs/events.md matches rota/telemetry/log_events.py."""
 
 import re
 

@@ -19,7 +19,7 @@ def _modules() -> dict[str, Path]:
 
 
 def _imported(tree: ast.AST) -> Iterator[tuple[str, str]]:
-    """What is imported anywhere in a module: the module, and the name in it."""
+    """Return the imports anywhere in a module: the module, and the name in it."""
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
             yield from ((alias.name, "") for alias in node.names)
@@ -39,7 +39,7 @@ def _graph() -> dict[str, set[str]]:
 
 
 def _packages(graph: Graph) -> dict[str, set[str]]:
-    """The same of the folders next below `rota` and `rota_supervisor`, and of the modules beside them."""
+    """Return the same for the folders directly below `rota` and `rota_supervisor`, and the modules beside them."""
     folded: dict[str, set[str]] = {}
     for name, imports in graph.items():
         at = ".".join(name.split(".")[:2])

@@ -1,4 +1,4 @@
-"""docs/metrics.md and the code say the same: every metric, its labels, its buckets, and what it costs."""
+"""docs/metrics.md matches the code: every metric, its labels, its buckets, and its cost."""
 
 import re
 from dataclasses import replace
@@ -44,7 +44,7 @@ def test_the_page_names_the_buckets(buckets: tuple[float, ...]) -> None:
 
 
 def cost(what: str) -> int:
-    """What the page says that something costs, in series."""
+    """Return the documented cost, in series."""
     found = re.search(rf"^\| {what}[^|]*\| (?:up to )?(\d+) \|$", PAGE, re.MULTILINE)
     assert found, what
     return int(found[1])

@@ -1,4 +1,4 @@
-"""What the prose shows is run: commands in order, against a real server, as a reader would."""
+"""The examples of the prose run: commands in order, against a real server, as a reader would run them."""
 
 import ast
 import json

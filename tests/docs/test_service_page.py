@@ -1,4 +1,4 @@
-"""docs/service.md, the code and the files of deploy/ say the same."""
+"""docs/service.md matches the code and the files of deploy/."""
 
 import re
 from resource import RLIMIT_AS, RLIMIT_FSIZE, RLIMIT_NOFILE

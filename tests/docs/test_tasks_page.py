@@ -1,4 +1,4 @@
-"""docs/tasks.md and the options in the code say the same."""
+"""docs/tasks.md matches the options in the code."""
 
 import re
 from dataclasses import fields
@@ -22,7 +22,7 @@ _KNOWN = {"rota": rota, "timedelta": timedelta, "datetime": datetime, "UTC": UTC
 
 
 class Row(NamedTuple):
-    """What the page says of an option."""
+    """A row of the page for an option."""
 
     option: str
     default: str

@@ -48,7 +48,7 @@ def start_nodes(fleets: Fleets, names: tuple[str, str]) -> list[RunningFleet]:
 
 
 def produce(server: "redis.Redis", names: tuple[str, str], number: int, begins_at: float) -> None:
-    """As hand-written producers do: one item for now, in one of the two legacy forms, and one for later."""
+    """Push as hand-written producers do: one item for now, in one of the two legacy forms, and one for later."""
     task_id = str(uuid.uuid4())
     label = f"now-{number}"
     item = ["note", [label]] if number % 3 == 0 else [task_id, "default", "note", [label]]

@@ -1,5 +1,5 @@
-"""A consumer that is killed, stands still, or is cut off: its tasks are elsewhere soon after its lease, and what comes
-back late changes nothing. A fleet's poller sees to it; its worker serves another queue."""
+"""A consumer that is killed, stopped, or cut off: its tasks run elsewhere soon after its lease has expired, and late
+calls change nothing. The fleet's poller reaps it; its worker serves another queue."""
 
 import signal
 import subprocess

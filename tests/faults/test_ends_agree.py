@@ -1,5 +1,5 @@
-"""What a client is told of ends, and by events, against what the tasks themselves wrote, while workers and the server
-are killed."""
+"""The ends and events that a client receives, compared with what the tasks wrote, while workers and the server are
+killed."""
 
 import os
 import random
@@ -51,7 +51,7 @@ def kill_all_the_while(shaken: Shaken, fleet: RunningFleet) -> None:
 
 
 def written(fleet: RunningFleet) -> dict[str, set[tuple[str, str]]]:
-    """By id, what each task wrote last in its attempts: how it would end, and which number it had."""
+    """Return by id what each task wrote last in its attempts: its outcome, and its number."""
     told: dict[str, set[tuple[str, str]]] = {}
     for line in fleet.journal():
         if line.event != "start":

@@ -32,7 +32,8 @@ LARGE = "x" * 200_000  # 150 of these are three times what the kernel holds for 
 
 
 def load(service: Sentinels, fleet: RunningFleet, durability: Durability = "none", threads: int = 2) -> Producer:
-    """What is uncertain is repeated until it is acknowledged or the server may have forgotten the call."""
+    """Return a producer that repeats uncertain calls until they are acknowledged or the server may have forgotten
+    them."""
     options: dict[str, Any] = {"durability": durability, "timeout_seconds": 2}
     return Producer(service.url, fleet.namespace, threads=threads, patience_seconds=30, **options)
 
@@ -65,7 +66,7 @@ def seconds_until_work_goes_on(fleet: RunningFleet) -> float:
 
 
 def lost_of(fleet: RunningFleet, producer: Producer) -> set[str]:
-    """What was acknowledged and never ran, once there is nothing left to run and the books balance."""
+    """Return tasks that were acknowledged and never ran, once nothing is left to run and the audit agrees."""
     fleet.wait_until_nothing_waits(30)
     assert fleet.books_balance()
     return set(producer.accepted) - {line.id for line in fleet.journal("end")}

@@ -1,4 +1,4 @@
-"""What is said at the start when sentinels or the durability asked for lead nowhere; and what is no obstacle."""
+"""Messages at the start if sentinels or the requested durability are not available, and cases that are no obstacle."""
 
 import asyncio
 import socket
@@ -82,7 +82,7 @@ def test_application_client_follows_its_own_sentinels(service: Sentinels, namesp
 
 
 class _Misled(socketserver.StreamRequestHandler):
-    """Stands in for a sentinel that has not noticed: it names the same place whatever it is asked."""
+    """A stale sentinel: it names the same server in every reply."""
 
     def handle(self) -> None:
         server = self.server

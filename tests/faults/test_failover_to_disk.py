@@ -1,4 +1,4 @@
-"""One server with an append-only file dies: what `durability` says of the enqueues it had acknowledged."""
+"""One server with an append-only file dies: what `durability` guarantees for the enqueues that it had acknowledged."""
 
 from collections.abc import Iterator
 from pathlib import Path

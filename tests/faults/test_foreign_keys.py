@@ -1,5 +1,5 @@
-"""Whoever shares the server writes into the keys of a fleet: bytes, other types, numbers that are none, beside a living
-one. It goes on, loses no process and no slot, and says what it finds in words."""
+"""Another program writes into the keys of a running fleet: bytes, other types, invalid numbers. The fleet continues,
+loses no process and no slot, and reports what it finds."""
 
 import os
 import random
@@ -37,7 +37,7 @@ SEED = int(os.environ.get("FOREIGN_SEED", random.SystemRandom().randrange(1 << 3
 
 
 class Beset:
-    """A fleet and whoever writes into its keys."""
+    """A fleet, and the program that writes into its keys."""
 
     def __init__(self, fleet: RunningFleet, server: Any, keys: Keys) -> None:
         self.fleet = fleet
@@ -47,7 +47,7 @@ class Beset:
         self.killed: set[int] = set()
 
     def goes_on(self, what: str) -> None:
-        """A task is run, whatever stands in the keys."""
+        """Run a task, whatever the keys contain."""
         self.notes += 1
         label = f"{self.notes} {what}"
         self.fleet.client.enqueue("note", args=[label], queue="default")
@@ -94,8 +94,8 @@ def beset(fleets: Fleets, server: Server, namespace: str) -> Iterator[Beset]:
 
 @pytest.fixture
 def check_commands(beset: Beset, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Any:
-    """All commands that read what stands there, in this process: their words can be written, and their codes are those
-    of docs/cli.md."""
+    """Return a function that runs all commands that read these keys, in this process. Their output must be printable,
+    and their exit codes must be those of docs/cli.md."""
     monkeypatch.chdir(beset.fleet.folder)
     monkeypatch.setenv("XDG_RUNTIME_DIR", str(beset.fleet.folder))
 
@@ -172,7 +172,7 @@ def test_key_of_a_wrong_type_blocks_only_until_repaired(beset: Beset, check_comm
 
 
 def test_worker_with_an_overwritten_list_is_replaced(beset: Beset) -> None:
-    """Nobody mends the key."""
+    """The key is never repaired."""
     owner = owner_of_a_worker(beset)
     slot = int(owner.split(":")[1])
     [pid] = [row["pid"] for row in beset.fleet.children("worker") if row["slot"] == slot]

@@ -1,4 +1,4 @@
-"""Names, arguments and errors with control characters, escapes and markup: nobody who looks at a fleet is misled."""
+"""Names, arguments and errors with control characters, escapes and markup: no output of a fleet is misleading."""
 
 import json
 

@@ -1,5 +1,5 @@
-"""Another user of the machine, who may do there what everybody may: holds what can be locked, reads what can be read,
-and is first at the places of a fleet where anybody may make a file."""
+"""Another user of the machine, without special rights: the user locks and reads whatever is possible, and creates files
+in the places of a fleet first."""
 
 import os
 import subprocess
@@ -53,7 +53,7 @@ signal.pause()
 
 @contextmanager
 def as_nobody(code: str, *arguments: str) -> Iterator[list[str]]:
-    """Run code as another user, as long as the block lasts; returns what it said before "done"."""
+    """Run code as another user, as long as the block lasts. Return what it printed before "done"."""
     command = [sys.executable, "-c", BECOMES + code, *arguments]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as running:
         assert running.stdout is not None
@@ -70,7 +70,7 @@ def as_nobody(code: str, *arguments: str) -> Iterator[list[str]]:
 
 @pytest.fixture
 def square() -> Iterator[Path]:
-    """A folder like /tmp: anybody may make a file there, and nobody take away another's."""
+    """Return a folder like /tmp, in which every user may create files, and may not remove those of others."""
     with tempfile.TemporaryDirectory() as folder:
         Path(folder).chmod(0o1777)
         yield Path(folder)

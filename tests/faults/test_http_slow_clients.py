@@ -1,5 +1,5 @@
-"""Clients that are slow, silent, half open, greedy or talk nonsense, against a real exporter: health is answered within
-a second all the while, nothing stays open, and nothing is logged."""
+"""Clients that are slow, silent, half open, greedy or send garbage, against a real exporter: health checks are answered
+within a second, no connection stays open, and nothing is logged."""
 
 import json
 import os
@@ -81,7 +81,7 @@ def status_of(answer: bytes) -> int:
 
 
 def probe(exporter: Exporter) -> float:
-    """Ask for health as a kubelet does; how long that took at most."""
+    """Request the health as a kubelet does. Return the longest time that this took."""
     took = []
     for path in ("livez", "readyz"):
         began = time.monotonic()
@@ -105,7 +105,7 @@ def is_disconnected(client: socket.socket, more: bytes = b"") -> bool:
 
 
 def probe_until_disconnected(exporter: Exporter, clients: list[socket.socket], more: bytes = b"") -> float:
-    """Ask for health until all these have been hung up on; how long an answer took at most."""
+    """Request the health until all these are disconnected. Return the longest time of a reply."""
     slowest = probe(exporter)
     deadline = time.monotonic() + DEADLINE_SECONDS
     while clients:

@@ -38,7 +38,7 @@ AWAY_SECONDS = 3.0
 
 
 def seconds_after(moment: float, line: dict[str, str]) -> float:
-    """How long after a moment (Unix seconds) a line was logged."""
+    """Return how long after a moment (Unix seconds) a line was logged."""
     return datetime.fromisoformat(line["timestamp"]).timestamp() - moment
 
 
@@ -116,7 +116,7 @@ def test_one_lost_renewal_over_a_slow_link_stops_no_worker(shaken: Shaken) -> No
 
 
 def stay_connected(link: Link, over: threading.Event) -> None:
-    """What a worker does about its connection: try, and wait as long as it is told to before the next try."""
+    """Connect as a worker does: try, and wait for the returned time before the next try."""
     while not over.is_set():
         try:
             link.connection().execute("PING")

@@ -1,4 +1,4 @@
-"""The wall clock of a node jumps by an hour, forward and back, while its fleet works: nothing comes of it."""
+"""The wall clock of a node jumps by an hour, forward and back, while its fleet works: this has no effect."""
 
 import time
 from pathlib import Path

@@ -1,5 +1,5 @@
-"""A master that stands still, a node that stands still, a node that is gone: another one takes over, and what comes
-back late changes nothing. Two nodes with short leases."""
+"""A stopped master, a frozen node, and a lost node: another node takes over, and late calls change nothing. Two nodes
+with short leases."""
 
 import os
 import signal
@@ -43,7 +43,7 @@ def taken_over(b: RunningFleet, since: float, measured: Measure) -> list[Line]:
 
 
 def finish(b: RunningFleet, redis_client: "redis.Redis") -> None:
-    """Let all runs end, old and new; then everything has run at most twice and ended once, and nobody holds any."""
+    """Let all runs end, old and new. Then each task has run at most twice and ended once, and no owner holds any."""
     for label in ("one", "two"):
         b.release(label)
     for label in ("one", "two"):

@@ -77,7 +77,8 @@ def test_100_000_simultaneous_tasks_all_start_once_on_time(
 
 
 def seconds_to_enqueue_many(fleet: RunningFleet) -> float:
-    """How long that takes on this machine now, by a fiftieth of them that run at once."""
+    """Return how long the enqueue takes on this machine now, estimated from a fiftieth of the tasks, which run at
+    once."""
     began = time.monotonic()
     fleet.client.enqueue_many(Call("note", ["rehearsal"], queue="default") for _ in range(MANY // 50))
     took = time.monotonic() - began
@@ -86,7 +87,7 @@ def seconds_to_enqueue_many(fleet: RunningFleet) -> float:
 
 
 def backlogs(fleet: RunningFleet) -> list[int]:
-    """How many had not ended, once a second until all have."""
+    """Return how many had not ended, once a second until all have."""
     left = [MANY]
     deadline = time.monotonic() + DRAIN_SECONDS
     while left[-1] and time.monotonic() < deadline:

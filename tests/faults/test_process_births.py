@@ -51,7 +51,7 @@ def zombies_of(fleet: RunningFleet) -> list[int]:
 
 
 def nothing_is_left_over(fleet: RunningFleet, redis_client: "redis.Redis", workers: int) -> None:
-    """As many workers, owners and processes as there should be, and nobody else."""
+    """Wait until there are exactly the expected workers, owners and processes."""
     fleet.until_workers(workers)
     until(lambda: owners(redis_client, fleet) == workers, "the owners of the dead are reaped")
     until(lambda: not zombies_of(fleet), "the zombies are reaped")

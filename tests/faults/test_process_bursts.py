@@ -35,7 +35,7 @@ SEED = os.environ.get("BURST_SEED") or os.urandom(4).hex()
 
 @pytest.fixture
 def chance(request: pytest.FixtureRequest) -> random.Random:
-    """What draws; a test that fails says with which seed."""
+    """Return the random generator. A failing test shows its seed."""
     request.node.add_report_section("call", "seed", f"BURST_SEED={SEED}")
     return random.Random(f"{SEED} {request.node.name}")
 

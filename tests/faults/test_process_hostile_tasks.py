@@ -165,7 +165,8 @@ def fleet(fleets: Fleets) -> RunningFleet:
 
 
 class Neighbours:
-    """Two tasks that run on, and short ones beside them: each is to run once, and nobody else is to notice."""
+    """Two tasks that keep running, and short ones beside them. Each must run once, without any effect of the hostile
+    task."""
 
     def __init__(self, fleet: RunningFleet) -> None:
         self._fleet = fleet
@@ -190,7 +191,7 @@ class Neighbours:
         self._before = now
 
     def are_well(self) -> None:
-        """Nobody but the hostile has noticed, the fleet is whole, and it stops in order."""
+        """Check that only the hostile task was affected, the fleet is whole, and it stops in order."""
         fleet = self._fleet
         self.note()
         until(fleet.is_whole, "a whole fleet")

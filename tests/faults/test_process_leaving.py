@@ -1,4 +1,4 @@
-"""Workers that are told to leave in the instant in which the server claims for them."""
+"""Workers that are stopped at the moment in which the server claims for them."""
 
 import psutil
 import pytest

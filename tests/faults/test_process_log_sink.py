@@ -1,4 +1,4 @@
-"""A log that nobody reads, or that has no room: the fleet works on, and says how many lines were lost."""
+"""A log without a reader or without room: the fleet works on, and reports how many lines were lost."""
 
 import os
 import signal
@@ -41,7 +41,7 @@ def broken_pipe() -> Iterator[int]:
 
 @contextmanager
 def full_disk() -> Iterator[int]:
-    """A file that answers every write with ENOSPC."""
+    """Open a file that fails every write with ENOSPC."""
     full = os.open("/dev/full", os.O_WRONLY)
     yield full
     os.close(full)

@@ -1,5 +1,5 @@
-"""A master that is killed while one of its children stands still: nothing of its fleet outlives it, whoever that was,
-and wherever in its life."""
+"""A master that is killed while one of its children is stopped: no process of its fleet outlives it, whichever child
+that was, at any moment of its life."""
 
 import contextlib
 import os
@@ -65,7 +65,7 @@ def everybody(fleet: RunningFleet) -> set[int]:
 
 
 def kill_master(fleet: RunningFleet) -> set[int]:
-    """Kill the master, and nobody else; answers who was there."""
+    """Kill only the master, and return the other processes."""
     there = everybody(fleet)
     fleet.signal(signal.SIGKILL)
     fleet.exit_code()
@@ -154,7 +154,8 @@ def stopped_before_exec(fleet: RunningFleet) -> psutil.Process | None:
 
 
 def test_child_stopped_before_exec_keeps_no_other_alive(fleets: Fleets, measured: Callable[[str, float], None]) -> None:
-    """It has a copy of all that the master had open, so nobody sees that end. Itself nobody can be told to kill yet."""
+    """The child has a copy of all descriptors of the master, so their end is not visible to others. It cannot be made
+    to end itself yet."""
     fleet = fleets.start()
     stopped = until(lambda: stopped_before_exec(fleet), "a child caught in time")
     assert stopped is not None

@@ -30,7 +30,7 @@ def fleet(fleet_behind_link: RunningFleet) -> RunningFleet:
 
 @dataclass
 class Trap:
-    """A gate: the worker dies as the next turn, or its answer, passes, and that is held back until the link heals."""
+    """A gate: the worker dies when the next turn, or its reply, passes, which is held back until the link heals."""
 
     pid: int
     ports: frozenset[int]
@@ -145,7 +145,7 @@ def test_late_claim_of_a_reaped_worker_takes_nothing(
 
 
 def asleep(redis_client: "redis.Redis", fleet: RunningFleet) -> int:
-    """How many workers wait in BLPOP."""
+    """Return how many workers wait in BLPOP."""
     name = f"rota:worker:{fleet.status()['node']}:"
     return sum(each["name"].startswith(name) and "b" in each["flags"] for each in redis_client.client_list())
 

@@ -26,7 +26,7 @@ def enqueue_notes(fleet: RunningFleet, count: int) -> None:
 
 
 def left_in_order(fleet: RunningFleet) -> bool:
-    """Whether it drained once, not at once, and said so."""
+    """Whether the fleet drained once, not at once, and logged this."""
     return [line["at_once"] for line in fleet.log("fleet.draining")] == [False] and len(fleet.log("fleet.stopped")) == 1
 
 
@@ -70,10 +70,10 @@ def first_process(fleet: RunningFleet) -> psutil.Process:
 
 
 def keeps_terms(process: psutil.Process) -> bool:
-    """Whether its first line has run, and its loop does not yet: TERM is blocked and has no handler.
+    """Whether the first line of the process has run, and its loop has not yet: TERM is blocked and has no handler.
 
-    Before that line the kernel drops what a first process does not handle, whoever it is. While it still is `unshare`
-    that blocks TERM too.
+    Before that line, the kernel drops signals that process 1 does not handle. While the process still is `unshare`,
+    TERM is blocked too.
     """
     if process.name() == "unshare":
         return False

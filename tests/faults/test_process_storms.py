@@ -31,7 +31,7 @@ def leaves_nothing(fleet: RunningFleet) -> None:
 
 
 def drained_once(fleet: RunningFleet) -> bool:
-    """Whether it left in one go, not at once, and said so."""
+    """Whether the fleet drained once, not at once, and logged this."""
     return [line["at_once"] for line in fleet.log("fleet.draining")] == [False] and len(fleet.log("fleet.stopped")) == 1
 
 

@@ -42,7 +42,7 @@ def schedule(number: int, **more: Any) -> dict[str, Any]:
 
 
 def times_of(fleet: RunningFleet) -> dict[str, list[int]]:
-    """When each schedule occurred, in microseconds, in order, as the ids of what ran say."""
+    """Return when each schedule occurred, in microseconds, in order, from the ids of the runs."""
     found: dict[str, list[int]] = defaultdict(list)
     for line in fleet.journal("start", name="note"):
         name, _, seconds = line.id.rpartition(":")

@@ -20,7 +20,7 @@ UNSYNCED = 1_000  # far more tasks than the producers of this test send in the s
 
 
 def seconds_to_next_start(fleet: RunningFleet, since: float) -> float:
-    """How long after this time (Unix seconds) a task was started."""
+    """Return how long after this time (Unix seconds) a task was started."""
     started = until(lambda: [line.at for line in fleet.journal("start") if line.at > since], "a task after the outage")
     return started[0] - since
 

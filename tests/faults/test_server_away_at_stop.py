@@ -1,4 +1,4 @@
-"""A stop while the server is away: nobody waits for it who has nothing in hand, and the rest not for long."""
+"""A stop while the server is away: a fleet without claimed tasks does not wait, and others do not wait for long."""
 
 import os
 import signal

@@ -1,4 +1,5 @@
-"""The server's clock jumps by an hour, either way: nobody's lease runs out by it, nothing starts before it is due."""
+"""The server's clock jumps by an hour, in either direction: no lease expires because of it, and nothing starts too
+early."""
 
 import time
 from pathlib import Path
@@ -37,12 +38,12 @@ def server_environment(clock: ShiftedClock) -> dict[str, str]:
 
 
 def timed(label: str, seconds: float) -> Call[None]:
-    """A task that tells the server's own time when it runs."""
+    """Return a call of the task that records the server's own time when it runs."""
     return Call("tell_time", [label], queue="default", delay=seconds)
 
 
 def nothing_was_early(fleet: RunningFleet) -> None:
-    """What told the server's time did so after it was due."""
+    """Check that the tasks that recorded the server's time did so after they were due."""
     told = fleet.journal("time")
     assert len(told) == len({line.id for line in told}) == 40
     assert all(int(line.label) / 1_000_000 >= line.due_at for line in told)

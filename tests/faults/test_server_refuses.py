@@ -1,4 +1,4 @@
-"""The server answers, and refuses: its memory or its disk is full, keys may be dropped, a command is forbidden."""
+"""The server responds, but refuses: its memory or its disk is full, keys may be dropped, a command is forbidden."""
 
 import json
 import os
@@ -36,7 +36,7 @@ NEEDED = needed_commands("none", failover=False)
 
 
 def first_line(fleet: RunningFleet) -> str:
-    """What the status page and `rota top` begin with."""
+    """Return the first line of the status page and of `rota top`."""
     code, body = fleet.get("/status.json")
     assert code == 200, body
     return str(json.loads(body)["headlines"][0]["text"])

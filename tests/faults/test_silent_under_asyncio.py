@@ -69,7 +69,7 @@ def _invoices(link: FaultyLink, namespace: str, monkeypatch: pytest.MonkeyPatch)
 
 @asynccontextmanager
 async def browsing(app: FastAPI) -> AsyncIterator[httpx2.AsyncClient]:
-    """Requests in the application's own loop, which has answered one before."""
+    """Return a client for requests in the application's own loop, which has served one before."""
     transport = httpx2.ASGITransport(app=app, raise_app_exceptions=False)
     async with (
         app.router.lifespan_context(app),

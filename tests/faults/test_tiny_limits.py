@@ -1,4 +1,4 @@
-"""Tiny limits: a fleet works within them, or says at its start which limit it is and what it needs."""
+"""Tiny limits: a fleet works within them, or reports at its start which limit is too low and what it needs."""
 
 import os
 from pathlib import Path
@@ -29,7 +29,7 @@ def with_mounts(mounts: str, fleet: RunningFleet) -> RunningFleet:
 
 
 def works(fleet: RunningFleet) -> None:
-    """It runs tasks, answers its endpoints, replaces its workers, and leaves as it is told."""
+    """Check that the fleet runs tasks, serves its endpoints, replaces its workers, and exits after a SIGTERM."""
     fleet.start()
     for number in range(TASKS):
         fleet.client.enqueue("note", args=[str(number)], queue="default")
@@ -45,7 +45,7 @@ def works(fleet: RunningFleet) -> None:
 
 
 def is_refused(fleet: RunningFleet, *words: str) -> None:
-    """It ends with 78 and the words, and neither starts nor leaves anything."""
+    """Check that the fleet exits with 78 and these words, and neither starts nor leaves anything."""
     fleet.launch()
     assert fleet.exit_code() == 78
     said = [line for line in fleet.log_text().splitlines() if line.startswith("rota: ")]

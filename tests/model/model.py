@@ -187,7 +187,7 @@ class Model(Schedules, Sweeping, Throttling):
             if is_release:
                 self._credit(serving, task.queue)
             if outcome[0] in {"retry", "release"} and not task.cancelled:
-                task.flag = task.flag.replace("b", "") or "-"  # its worker knows what came of the start
+                task.flag = task.flag.replace("b", "") or "-"  # its worker knows the result of the start
             if outcome[0] == "done" and not task.is_tombstone:
                 done.append(self._done(task, outcome, owner))
             else:

@@ -1,4 +1,4 @@
-"""What process tests share: a master, and workers and pollers without one."""
+"""Fixtures of process tests: a master, and workers and pollers without one."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,7 +12,7 @@ from support.servers import Server
 
 @pytest.fixture
 def fleet(server: Server, namespace: str, tmp_path: Path) -> Iterator[Mastered]:
-    """A master that is not started yet, of two workers unless its file says otherwise."""
+    """A master that is not started yet, with two workers unless its file has another number."""
     made = Mastered(server, namespace, tmp_path)
     yield made
     made.close()

@@ -1,4 +1,4 @@
-"""A fleet as process 1 of a PID namespace, as in a container: nobody stands behind it who would reap or signal."""
+"""A fleet as process 1 of a PID namespace, as in a container: no other process reaps orphans or forwards signals."""
 
 import json
 import os

@@ -1,6 +1,7 @@
-"""The command line: exit codes, messages, and what stands on standard output.
+"""The command line: exit codes, messages, and standard output.
 
-What imports tasks, and one call of most kinds, is a process of its own; all else runs in this one, many times faster.
+Commands that import tasks, and one call of most other kinds, run in a separate process; all others run in this one,
+many times faster.
 """
 
 import json
@@ -62,7 +63,7 @@ def inside(folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.Capture
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    """A folder with tasks and a configuration whose server nobody runs."""
+    """Return a folder with tasks and a configuration with an unreachable server."""
     (tmp_path / "tasks.py").write_text(TASKS)
     (tmp_path / "rota.toml").write_text(
         f'redis_url = "{NO_POOLS}"\nimports = ["tasks"]\ntiers = [["default"], ["bulk"]]\n'
@@ -84,7 +85,8 @@ def rota(inside: Rota, at_server: dict[str, str]) -> Rota:
 
 @pytest.fixture
 def process(folder: Path, at_server: dict[str, str]) -> Rota:
-    """The same as a process of its own, for what imports tasks or is claimed of processes."""
+    """Return a function that runs commands in a separate process, for commands that import tasks or concern
+    processes."""
     return lambda *arguments, **environment: call(folder, *arguments, **at_server | environment)
 
 

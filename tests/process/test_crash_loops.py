@@ -49,7 +49,7 @@ def fleet_of_two_pools(fleets: Fleets, **restarts: float) -> RunningFleet:
 
 
 def events(fleet: RunningFleet, pool: str) -> list[str]:
-    """What was told of a pool, in order."""
+    """Return the logged events of a pool, in order."""
     told = ("pool.backoff", "pool.fatal", "pool.back")
     lines = [line for event in told for line in fleet.log(event) if line.get("pool") == pool]
     return [line["event"] for line in sorted(lines, key=lambda line: str(line["timestamp"]))]

@@ -20,7 +20,7 @@ from support.waiting import until
 
 
 def execute(url: str, *command: str) -> bytes | None:
-    """One command's answer; None when the server does not answer it."""
+    """Return the reply of a command; None if the server does not reply."""
     try:
         connection = Connection(parse_address(url))
     except ServerError:

@@ -1,4 +1,4 @@
-"""What children left in their slots, as the exporter shows it."""
+"""Hostile contents of the children's slots, as the exporter shows them."""
 
 from collections.abc import Iterator
 

@@ -80,7 +80,7 @@ def deaths(fleet: Mastered) -> list[dict[str, Any]]:
 
 
 def stack_files(pid: int) -> int:
-    """How many descriptors of stack files a process has."""
+    """Return how many descriptors of stack files a process has."""
     names = []
     for entry in Path(f"/proc/{pid}/fd").iterdir():
         with contextlib.suppress(FileNotFoundError):  # closed meanwhile

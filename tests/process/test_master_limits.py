@@ -1,4 +1,5 @@
-"""What the master does about limits: it interrupts, recycles one after another, and ends who will not leave."""
+"""Limits that the master enforces: it interrupts tasks, recycles workers one by one, and kills those that do not
+exit."""
 
 from collections import Counter
 

@@ -1,4 +1,5 @@
-"""What the master promises first: nothing is lost when children die, the pool follows the file, a drain is orderly."""
+"""The main promises of the master: no task is lost when children die, the pool follows the file, and a drain is
+orderly."""
 
 import os
 import signal

@@ -220,7 +220,7 @@ def test_development_reload_loads_working_code_only(fleet: Mastered) -> None:
 
 
 def _watched_folders(pid: int) -> bool:
-    """Whether the process has asked the kernel to tell it of changes."""
+    """Whether the process has registered with the kernel for changes of files."""
     return any("inotify wd:" in _text_of(info) for info in Path(f"/proc/{pid}/fdinfo").iterdir())
 
 

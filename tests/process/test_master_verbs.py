@@ -1,4 +1,4 @@
-"""Signals and verbs of a running fleet: what each one does to real processes, and whom a stray one does not hurt."""
+"""Signals and verbs of a running fleet: their effects on real processes, and stray signals without effect."""
 
 import functools
 import json
@@ -38,14 +38,14 @@ def held_by(fleet: Mastered, text: str) -> int:
 
 
 def keys_on_the_page() -> dict[str, set[str]]:
-    """What docs/cli.md says that programs find."""
+    """Return the keys that docs/cli.md lists for programs."""
     page = (ROOT / "docs/cli.md").read_text(encoding="utf-8").partition("### As JSON")[2].partition("\n## ")[0]
     rows = re.findall(r"^\| (.+) \| (`.+`) \|$", page, re.MULTILINE)
     return {what.replace("`", ""): set(re.findall("[a-z_]+", keys)) for what, keys in rows}
 
 
 def the_pool(fleet: Mastered) -> tuple[object, ...]:
-    """How many workers there are to be, and who says so."""
+    """Return how many workers the pool should have, the origin of that number, and the number in the file."""
     (row,) = fleet.status()["pools"]
     return row["desired"], row["origin"], row["configured"]
 

@@ -1,7 +1,7 @@
-"""A hundred mistakes, the second part: what people type and write into rota.toml, and what they are told.
+"""A hundred mistakes, the second part: mistakes on the command line and in rota.toml, and their messages.
 
-Each row is what somebody typed (or a configuration, for which `rota check` is run), the exit code, and words that must
-stand on standard error: what is wrong, where, and what to do.
+Each row has a command line (or a configuration, which `rota check` reads), the exit code, and words that must be on
+standard error: what is wrong, where, and what to do.
 """
 
 import json

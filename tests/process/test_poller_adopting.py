@@ -1,4 +1,5 @@
-"""A poller takes from legacy lists: it is told of what is pushed, knows what is due, and another follows it."""
+"""A poller adopts from legacy lists: the server reports pushes, the poller knows due times, and another one takes
+over."""
 
 import json
 import re
@@ -40,7 +41,7 @@ def schedule(harness: ChildHarness, source: LegacySource, label: str, seconds: f
 
 
 def has_listener(harness: ChildHarness) -> bool:
-    """Whether the server tells a poller of changes (its flag `B`)."""
+    """Whether the server reports changes to a poller (its flag `B`)."""
     return any(_BELL.search(line) for line in harness.connection.execute("CLIENT", "LIST").splitlines())
 
 

@@ -1,4 +1,4 @@
-"""`rota run` as a person meets it: how it refuses, what its companions `status`, `reload` and `stop` say."""
+"""`rota run` on the command line: its refusals, and the output of `status`, `reload` and `stop`."""
 
 import contextlib
 import json
@@ -277,7 +277,7 @@ def test_an_embedded_server_dies_with_a_killed_master(tmp_path: Path) -> None:
 
 @contextlib.contextmanager
 def default_port_taken() -> Iterator[None]:
-    """Something listens at the default port: we, unless somebody else does already."""
+    """Occupy the default port, unless another program does already."""
     host, _, port = Config().http.listen.rpartition(":")
     with contextlib.ExitStack() as held:
         with contextlib.suppress(OSError):
@@ -291,7 +291,7 @@ def unset_listen(place: Place) -> None:
 
 
 def moved(place: Place) -> str:
-    """Return where a fleet listens that found the default port taken, as its log and its master say."""
+    """Return the listen address of a fleet that found the default port taken, according to its log and its master."""
     [warning] = [line for line in place.log("config.warning") if line.get("path") == "http.listen"]
     [starting] = place.log("fleet.starting")
     target = place.target()

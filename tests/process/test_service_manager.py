@@ -44,7 +44,7 @@ class Manager:
         return fields
 
     def wait_for_reload(self) -> int:
-        """Wait for a reload to begin and to be over; returns the microsecond at which it was said to begin."""
+        """Wait for a reload to begin and to end. Return the reported microsecond of its begin."""
         begun = self.wait_for("RELOADING")
         assert begun["RELOADING"] == "1"
         assert self.wait_for("READY") == {"READY": "1"}

@@ -1,4 +1,4 @@
-"""How a fleet takes its place on a machine: alone, by name, and in whatever state its parent left the process."""
+"""The start of a fleet on a machine: alone, by name, and in any state in which the parent left the process."""
 
 import contextlib
 import os
@@ -131,7 +131,7 @@ def test_colors_can_be_turned_off(fleet: Mastered, flag: str, variable: str, col
 
 
 def read_until(fd: int, *words: str) -> str:
-    """What is written to a terminal until all of these words have been."""
+    """Return the output of a terminal, up to all of these words."""
     said = ""
     while not all(word in said for word in words):
         said += os.read(fd, 4096).decode()

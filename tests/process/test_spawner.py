@@ -1,4 +1,4 @@
-"""What begins a master's children, and the one that it begins before it is asked."""
+"""The spawner of the master's children, and the child that it starts in advance."""
 
 import os
 import signal

@@ -1,4 +1,4 @@
-"""`rota top` where it cannot show anything: what it says to do."""
+"""`rota top` without a fleet: its message."""
 
 from pathlib import Path
 

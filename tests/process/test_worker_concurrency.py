@@ -31,7 +31,7 @@ def fill(harness: ChildHarness, go: Path) -> list[str]:
 
 
 def claim_for(worker: Child, harness: ChildHarness, held: list[str], picks: int, queue: str = "default") -> None:
-    """Claim in the name of a worker that does not hear of it."""
+    """Claim in the name of a worker, without its knowledge."""
     tiers = pack_tiers(settings_for(harness.server, harness.namespace, queue).tiers)
     assert len(harness.run(harness.store.turn(worker.owner, tiers, Turn(1, held, picks=picks))).claims) == picks
 

@@ -1,5 +1,5 @@
-"""A worker that runs the last tasks of a claim, or the only one, while its next turn is under way: whatever happens to
-it then, what has ended counts once, and what that turn has claimed is run once, by whoever gets it."""
+"""A worker that runs the last tasks of a claim, or the only one, while its next turn is under way. Whatever happens to
+it, outcomes count once, and the claims of that turn run once, on any worker."""
 
 import dataclasses
 import re
@@ -51,7 +51,8 @@ ONE_A_CLAIM = _Kind("note_in_file_slowly", 120, 12, 7_500_000)
 
 @dataclasses.dataclass
 class _Gate:
-    """Lets some turns pass, and holds back the next one, or its answer. Then the file `hold` is made, if any."""
+    """A gate that lets some turns pass, and holds back the next one, or its reply. Then the file `hold` is made, if
+    any."""
 
     after: int
     hold: Path | None
@@ -71,7 +72,7 @@ class _Gate:
 
 @dataclasses.dataclass
 class _Draining:
-    """A worker behind a link that drains tasks; `texts` are what these write into the file `told`, by id."""
+    """A worker behind a link that drains tasks; `texts` are what these write into the file `journal`, by id."""
 
     harness: ChildHarness
     link: FaultyLink
@@ -98,12 +99,13 @@ class _Draining:
 
     @property
     def scripts_run(self) -> int:
-        """How many scripts the server has run."""
+        """The number of scripts that the server has run."""
         (calls,) = re.findall(rb"cmdstat_evalsha:calls=(\d+)", self.harness.connection.execute("INFO", "commandstats"))
         return int(calls)
 
     def until_a_turn_is_under_way(self, *, holds_a_task: bool, holds_request: bool = False) -> TaskInSlot | None:
-        """Until a task has ended, or is held, while a turn or its answer is on its way; returns the task that runs."""
+        """Wait until a task has ended, or is held, while a turn or its reply is on its way. Return the task that
+        runs."""
         slot = self.worker.slot
         deadline = time.monotonic() + PIPELINED_WITHIN_SECONDS
         while time.monotonic() < deadline:
@@ -118,12 +120,13 @@ class _Draining:
         raise AssertionError("no turn was pipelined")
 
     def go_on(self) -> None:
-        """Have the answer come, and the task that is held end."""
+        """Let the reply arrive, and the held task end."""
         self.hold.unlink(missing_ok=True)
         self.link.heal()
 
     def check_each_ran_once(self, *, but: str = "") -> None:
-        """`but`: the id of a task that may have told its text when its worker was killed."""
+        """Check that each task ran once. `but` is the id of a task that may have written its text when its worker was
+        killed."""
         until(lambda: self.live == 0, "the end of all tasks")
         ran = self.ran
         assert not {text for task_id, text in self.texts.items() if ran[text] != 1 and task_id != but}

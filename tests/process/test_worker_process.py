@@ -307,7 +307,7 @@ def test_token_of_an_unclaimed_queue_is_passed_on(harness: ChildHarness) -> None
 
 
 def _hold_doorbell_replies(link: FaultyLink) -> None:
-    """Carry out what is sent to the server, and keep back the answer of a BLPOP and all that follows it."""
+    """Forward requests to the server, and hold back the reply of a BLPOP and all that follows it."""
     link.gate = lambda name, is_reply, _port: not (name == "blpop" and is_reply)
 
 

@@ -1,4 +1,4 @@
-"""What a worker process makes of tasks: outcomes, death records, hooks, lines in the log."""
+"""Tasks in a worker process: outcomes, death records, hooks, log lines."""
 
 import dataclasses
 import signal

@@ -20,7 +20,7 @@ from support.waiting import DEADLINE_SECONDS, until
 
 
 def _interrupt(harness: ChildHarness, worker: Child) -> None:
-    """As the master does: once the soft deadline in the slot has passed."""
+    """Send the signal as the master does, once the soft deadline in the slot has passed."""
     until(lambda: "staying" in harness.ran())
     task = worker.slot.record(0).current()
     assert task is not None
@@ -70,7 +70,7 @@ def test_short_soft_limit_override_wakes_the_master(harness: ChildHarness) -> No
 
 
 def _rain(worker: Child, is_over: Callable[[], bool], cancel: Callable[[], None] = lambda: None) -> int:
-    """Signals at random times, some thousands a second: more, and the worker would do nothing but hear them."""
+    """Send signals at random times, some thousands a second. With more, the worker would only handle signals."""
     sent, deadline = 0, time.monotonic() + DEADLINE_SECONDS
     while time.monotonic() < deadline and (sent % 200 or not is_over()):
         cancel()
@@ -81,7 +81,7 @@ def _rain(worker: Child, is_over: Callable[[], bool], cancel: Callable[[], None]
 
 
 def _check_cancels(answers: dict[str, CancelStatus], ended: int, cancelled: list[dict[str, Any]]) -> None:
-    """Who was told so ended: what was cancelled while it ran in its attempt, what waited without one."""
+    """Check that cancelled tasks ended: those that ran in their attempt, and those that waited without one."""
     named, waited = _ids_with(answers, CancelStatus.RUNNING), _ids_with(answers, CancelStatus.CANCELLED)
     assert len(waited) <= ended <= len(waited) + len(named)
     # A claim that comes upon one that waited drops it, and says so without an attempt.
@@ -129,8 +129,8 @@ def test_many_signals_end_tasks_but_never_corrupt_connections(
     answers: dict[str, CancelStatus] = {}
 
     def cancel_some() -> None:
-        """As the master does with what an order names: every fifth task, while it runs. By the time that the call
-        arrives it may wait for its next attempt, which ends it there, or be done."""
+        """Cancel every fifth task while it runs, as the master does. When the call arrives, the task may already wait
+        for its next attempt, which ends it there, or be done."""
         running = worker.slot.held_up()
         if running is None or running.task.id in answers or ids.index(running.task.id) % 5:
             return

@@ -90,7 +90,7 @@ class Causes:
                 return target
         return ""
 
-    # Of a run that was not the last
+    # Causes of the end of a run that was not the last
 
     def of_death(self, run: Run, until: float) -> str | None:
         """Return what killed the process of a run, before `until`."""

@@ -32,7 +32,7 @@ ALWAYS: Final = 1_000_000
 
 
 class CallEvent(StrEnum):
-    """What a producer writes down. `INTENDED` before each call, with all that is known of the task; then one
+    """The records of a producer: `INTENDED` before each call, with all that is known of the task; then one
     reply.
 
     `REFUSED`: an error that promises that nothing was sent or done. `UNKNOWN`: any other error. `HELD`: another
@@ -158,7 +158,7 @@ class Logged:
 
 @dataclass(frozen=True, slots=True)
 class Setup:
-    """What was run. `workers`: of all nodes together, without those of pools of their own. `tiers`: the queues by
+    """The setup of a run. `workers`: of all nodes together, without those of pools of their own. `tiers`: the queues by
     priority; `weights`: where they are not 1. `apart`: queues with a cap, a rate or a pool of their own, where a
     task may wait although a worker is idle. `order_queue`: served by one worker; "" for none. `together`: whose tasks
     run side by side in workers of their own; "" for none. `fair`: queues of one

@@ -9,7 +9,7 @@ from soak.node import Node
 
 _PAUSE_SECONDS: Final = 0.3
 _LEAVE_SECONDS: Final = 40.0  # the limit of a drain is 6
-# Of a master that has never been ready: no server yet, or the first start was disturbed until it gave up.
+# Exit codes of a master that has never been ready: no server yet, or the first start was disturbed until it gave up.
 _AT_START: Final = frozenset({ExitCode.UNREACHABLE, ExitCode.GAVE_UP})
 
 

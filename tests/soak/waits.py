@@ -19,7 +19,7 @@ NODE_SECONDS = 2.0  # beside the lease
 LULL_SECONDS = 2.5  # after any other fault, until a recovery can be measured
 STALL_SECONDS = 0.2  # of one call, which takes 0.3 ms
 REPLACED_SECONDS = 0.5  # until a killed worker has a successor
-# Of these no task notices anything: a full server refuses producers, and lets the fleet work it off.
+# These faults affect no task: a full server refuses producers, and lets the fleet run what it holds.
 _HARMLESS = frozenset(
     {
         Fault.KILL_EXPORTER,

@@ -1,4 +1,4 @@
-"""One trouble, to be looked at: `make trouble NAME=saturation` has it go on until Ctrl-C, which ends it."""
+"""One trouble to look at: `make trouble NAME=saturation` runs it until Ctrl-C, which ends it."""
 
 import argparse
 import signal

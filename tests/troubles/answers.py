@@ -1,4 +1,4 @@
-"""Which alerts each trouble raises, and what the status page and `rota top` begin with."""
+"""The alerts of each trouble, and the first line of the status page and of `rota top`."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass

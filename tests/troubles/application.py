@@ -1,4 +1,4 @@
-"""What every fleet of the bench imports beside its tasks: what can go wrong in an application."""
+"""A module that every fleet of the bench imports beside its tasks, with the faults of an application."""
 
 import os
 import signal

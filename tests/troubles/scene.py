@@ -1,4 +1,4 @@
-"""Where a trouble happens: a server and a fleet of its own, at shortened times, with a task that runs each second."""
+"""The scene of a trouble: a separate server and fleet, at shortened times, with a task that runs each second."""
 
 import shutil
 from collections.abc import Callable, Iterator, Mapping

@@ -1,4 +1,4 @@
-"""What the public names promise to a type checker. Not run: checked by `test_client_types`."""
+"""The types of the public names. Not run: checked by `test_client_types`."""
 
 from collections.abc import Coroutine, Generator, Mapping
 from datetime import UTC, datetime, timedelta

@@ -1,4 +1,4 @@
-"""What `rota.testing` and the fixtures promise to a type checker. Not run: checked by `test_client_types`."""
+"""The types of `rota.testing` and its fixtures. Not run: checked by `test_client_types`."""
 
 from datetime import UTC, datetime, timedelta
 from typing import Any, assert_type
