@@ -179,7 +179,7 @@ def _reloads(fleet: RunningFleet) -> None:
     for number in range(RELOADS):
         fleet.edit(limits={"time_limit_seconds": 1000 + number})
         at = time.perf_counter()
-        outcome = fleet.ask("reload")["reload"]
+        outcome = fleet.request("reload")["reload"]
         took_ms.append((time.perf_counter() - at) * 1000)
         assert outcome["result"] == "success", outcome
     _print_spread(f"{RELOADS} reloads with other settings for {WORKERS} workers", took_ms)
