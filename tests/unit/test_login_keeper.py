@@ -25,6 +25,13 @@ def test_a_login_is_renewed_after_four_fifths_of_its_time() -> None:
     assert not plan.is_due("a:b", NOW + 80)
 
 
+def test_a_login_that_only_was_fetched_later_is_the_same() -> None:
+    plan = RenewalPlan(OF_A_MINUTE, "a:b")
+    assert not plan.is_another(OF_A_MINUTE._replace(since=NOW + 1))
+    assert plan.is_another(OF_A_MINUTE._replace(password="next"))
+    assert plan.is_another(OF_A_MINUTE._replace(until=NOW + 61))
+
+
 def test_a_provider_that_does_not_help_is_called_with_back_off() -> None:
     plan, now, provider_called = RenewalPlan(FOR_EVER, "a:b", is_refused=True), NOW, 0
     while now < NOW + 600:

@@ -45,6 +45,13 @@ class RenewalPlan:
             self._backoff.reset()
         return is_wanted and now >= self._not_before
 
+    def is_another(self, login: Login) -> bool:
+        """Whether this is another login than the last one.
+
+        It is not if a child reports too late that the server refused the login before the last one.
+        """
+        return login._replace(since=self.login.since) != self.login
+
     def provider_called(self, provider: str, login: Login | None, now: float) -> None:
         """Note a call of the provider. `login` is None if the provider failed."""
         self._not_before = now + self._backoff.next_seconds()
@@ -82,7 +89,8 @@ class LoginKeeper:
         else:
             self._shared.put(login)
             self._shared.take_refusals()  # Drop refusals of the previous login.
-            log.logger().info(log_events.LOGIN_RENEWED, user=login.user)
+            if self._plan.is_another(login):
+                log.logger().info(log_events.LOGIN_RENEWED, user=login.user)
         self._plan.provider_called(provider, login, boottime_seconds())
 
     async def fault_of(self, provider: str) -> str:
