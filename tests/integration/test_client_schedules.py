@@ -131,7 +131,7 @@ def test_a_client_can_only_pause_and_run_declared_schedules(client: Client, flee
 
 def test_misuses_raise_before_anything_is_sent(client: Client, server: Server, report: rota.Task[[int], None]) -> None:
     put = client.schedules.put
-    with pytest.raises(rota.InvalidName, match='elsewhere: name the queue, as in queue="default"'):
+    with pytest.raises(rota.InvalidName, match='elsewhere: pass the queue, for example queue="default"'):
         put("nightly", "elsewhere", rota.Every(60))
     with pytest.raises(rota.InvalidArguments, match="shop"):
         put("nightly", report, rota.Every(60))

@@ -162,7 +162,7 @@ def _schedule(name: str, task: "TaskDefinition[..., Any] | str", when: Periodic)
     check_arguments(task, when.args, when.kwargs)
     if when.queue is None:
         raise InvalidName(
-            f'{task}: name the queue, as in queue="default": no task of that name is declared in this process'
+            f'{task}: pass the queue, for example queue="default": no task of that name is declared in this process'
         )
     return replace(when, name=name).of(name, task, when.queue, "client")
 
