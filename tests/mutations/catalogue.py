@@ -378,7 +378,7 @@ MUTATIONS: Final = (
     ),
     Mutation(
         "a condition is asked about the pattern, not about the queue that is known by it",
-        LuaFunction("shared/bounds", "condition_on", "share", "return verdict_on(share.name, share.condition, now)"),
+        LuaFunction("shared/bounds", "condition_on", "share", "return decision_on(share.name, share.condition, now)"),
         _MODEL,
     ),
     Mutation(
