@@ -48,14 +48,8 @@ _UNSTARTED: Final = TASK.unstarted
 _KILL_POLICY: Final = TASK.kill_policy
 _ENTRY: Final = TASK.entry
 _NAME: Final = TASK.name
-_NUMBERS: Final = (
-    _STARTED,
-    _DEADLINE,
-    _CLAIMED,
-    _UNSTARTED,
-    _SOFT_DEADLINE,
-    _KILL_POLICY,
-)  # in the order of TaskInSlot
+# The numbers of a task, in the order of TaskInSlot.
+_NUMBERS: Final = (_STARTED, _DEADLINE, _CLAIMED, _UNSTARTED, _SOFT_DEADLINE, _KILL_POLICY)
 _COPY: Final = Struct(f"{_ENTRY + 1}q{ENTRY_BYTES}sq")  # a task's fields up to the length of its name
 _NONCE_COPY: Final = HEADER.nonce_copy
 _NONCE: Final = PROCESS_ROW.nonce

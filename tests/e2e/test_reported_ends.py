@@ -1,4 +1,4 @@
-"""What is told of tasks that ended, by id, agrees with what they did, through the deaths of their workers."""
+"""The reported ends of tasks, by id, agree with what the tasks did, although workers are killed."""
 
 import json
 import os

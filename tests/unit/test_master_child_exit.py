@@ -1,4 +1,4 @@
-"""What follows from a death: what is told, who is charged, and what the worker held given back."""
+"""The consequences of a child's death: what is logged, which task is charged, and that held tasks are given back."""
 
 import os
 from typing import Any

@@ -1,4 +1,4 @@
-"""What people see of tasks while a fleet runs them: how far they are, where they stand, and what became of them."""
+"""Inspecting tasks while a fleet runs them: their progress, where they are stored, and how they ended."""
 
 import json
 import warnings

@@ -1,4 +1,4 @@
-"""Tasks that somebody took out of their lane, and items that somebody pushed past the client: a fleet finds both."""
+"""A fleet finds tasks that another program removed from their lane, and items pushed without the client."""
 
 import json
 import statistics
