@@ -2,6 +2,7 @@
 
 import itertools
 import os
+import signal
 from collections.abc import Iterator
 from typing import Final
 
@@ -10,6 +11,10 @@ import redis
 
 from rota.tasks.registry import default_registry
 from support.servers import Server, server_binaries
+
+# A shell that runs the tests in the background lets them ignore SIGINT, and so would every process that they start.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 pytest_plugins = ["support.browser", "support.fleet_fixtures", "support.server_fixtures"]
 

@@ -318,12 +318,15 @@ class TestInterruptions:
     def test_ctrl_c_ends_a_wait_at_once(self, server: Server, namespace: str, fleet: Fleet) -> None:
         fleet.push("a")
         code = f"import rota; rota.Client({server.url!r}, {namespace!r}).wait('a')"
-        waiting = subprocess.Popen([sys.executable, "-c", code], stderr=subprocess.PIPE, text=True)
-        until_registered(fleet)
-        waiting.send_signal(signal.SIGINT)
-        _, said = waiting.communicate(timeout=SECONDS)
+        with subprocess.Popen([sys.executable, "-c", code], stderr=subprocess.PIPE, text=True) as waiting:
+            try:
+                until_registered(fleet)
+                waiting.send_signal(signal.SIGINT)
+                _, printed = waiting.communicate(timeout=SECONDS)
+            finally:
+                waiting.kill()
         assert waiting.returncode == -signal.SIGINT
-        assert said.strip().endswith("KeyboardInterrupt")
+        assert printed.strip().endswith("KeyboardInterrupt")
 
     def test_foreign_values_in_our_keys_end_no_wait(self, client: Client, fleet: Fleet, in_thread: InThread) -> None:
         owner, claim = fleet.claimed("a", "b")
