@@ -119,6 +119,8 @@ def test_a_reload_accepts_only_a_provider_that_returns_a_login(fleet: RunningFle
     refused = fleet.rota("reload")
     assert refused.returncode == 78, refused.stderr
     assert "the provider returned str: have it return (user, password)" in refused.stderr
+    vault.lifetime = 3600  # so that the other provider returns another login
+    vault.publish()
     fleet.edit(redis_credentials="auth:other")
     assert fleet.rota("reload").returncode == 0
     until(lambda: events(fleet, "login.renewed"), "a login of the other provider")

@@ -121,7 +121,8 @@ def test_usr1_logs_the_status_and_every_stack(fleet: Mastered) -> None:
     until(lambda: len(fleet.log("worker.stack")) >= len(everybody))
     stacks = fleet.log("worker.stack")
     assert {line["child_pid"] for line in stacks} == everybody
-    assert [line["stack"].split(" ")[0] for line in stacks if line["child_pid"] == worker] == ["hold"]
+    (stack,) = [line["stack"] for line in stacks if line["child_pid"] == worker]
+    assert "hold" in {frame.split(" ")[0] for frame in stack.split(" < ")}  # or in what the task calls at the moment
     assert all(".py:" in line["stack"] for line in stacks)
     (status,) = fleet.log("fleet.status")
     assert (status["state"], status["pools"][0]["busy"], status["redis_up"]) == ("running", 1, True)
