@@ -18,7 +18,7 @@ INSTALL = $(BIN)/python -m pip install --quiet --disable-pip-version-check -c re
 NEEDS := pyproject.toml requirements/constraints.txt
 
 .DEFAULT_GOAL := help
-.PHONY: help blocking demo test coverage test-python test-redis check lint types prose docs e2e faults soak trouble watched mutation bench format dashboards \
+.PHONY: help compiled blocking demo test coverage test-python test-redis check lint types prose docs e2e faults soak trouble watched mutation bench format dashboards \
 	board-types pictures hooks wheel \
 	constraints clean
 
@@ -28,19 +28,23 @@ help: ## List the targets
 demo: $(VENV)/.installed ## Run a fleet against an embedded server for about 30 s and check that nothing was lost
 	$(BIN)/rota demo $(DEMO_ARGS)
 
+# Tests start thousands of processes, and each would compile the product if PYTHONDONTWRITEBYTECODE is set.
+compiled: $(VENV)/.installed-dev ## Compile the product and the tests, so that their processes start faster
+	@$(BIN)/python -m compileall -q workers supervisor tests
+
 # Whoever is idle takes half of what the other has left: what computes and what waits for processes then run side by side.
-test: $(VENV)/.installed-dev ## Unit, simulation, integration and process tests, on Valkey and, when it is installed, on Redis
+test: compiled ## Unit, simulation, integration and process tests, on Valkey and, when it is installed, on Redis
 	@command -v redis-server >/dev/null || echo "make test: no redis-server on the PATH, so tests run on the embedded Valkey only"
 	$(BIN)/pytest -n $(TEST_WORKERS) --dist worksteal tests/unit tests/simulation tests/integration tests/process $(PYTEST_ARGS)
 
 # Without the soft limit's tests, whose signals would strike in the tracer too. Few examples, as the model's findings are
 # asked for elsewhere.
-coverage: $(VENV)/.installed-dev ## How much of what is pure the quick tests run, by branches: never less than the floor in pyproject.toml
+coverage: compiled ## How much of what is pure the quick tests run, by branches: never less than the floor in pyproject.toml
 	MODEL_EXAMPLES=10 $(BIN)/pytest -q -n $(TEST_WORKERS) --cov --cov-report=term tests/unit tests/integration/protocol \
 		tests/simulation/test_simulated_masters.py --ignore tests/unit/test_soft_limit.py $(PYTEST_ARGS)
 
 # Each version goes before the newest, which is in .venv beside valkey-py, and which `make test` runs.
-test-redis: $(VENV)/.installed-dev ## Clients over connections that an application's own redis-py lends, of versions 5 and 6
+test-redis: compiled ## Clients over connections that an application's own redis-py lends, of versions 5 and 6
 	for version in $(REDIS_VERSIONS); do \
 		folder=$(VENV)/redis-py-$$version; \
 		test -d $$folder || $(BIN)/python -m pip install --quiet --disable-pip-version-check \
@@ -52,31 +56,31 @@ test-redis: $(VENV)/.installed-dev ## Clients over connections that an applicati
 test-python: ## Unit and process tests on another Python, against Valkey: PYTHON_OTHER, or the newest that is here, 3.12 to 3.14
 	@test -n "$(PYTHON_OTHER)" || { echo "make: no other Python found, 3.12 to 3.14; say which: make test-python PYTHON_OTHER=/path/to/python3" >&2; exit 1; }
 	@echo "make test-python: $(PYTHON_OTHER), $$($(PYTHON_OTHER) --version)"
-	$(MAKE) --no-print-directory VENV=$(OTHER_VENV) PYTHON=$(PYTHON_OTHER) $(OTHER_VENV)/.installed-dev
+	$(MAKE) --no-print-directory VENV=$(OTHER_VENV) PYTHON=$(PYTHON_OTHER) compiled
 	TEST_SERVERS=valkey $(OTHER_VENV)/bin/pytest -n $(TEST_WORKERS) tests/unit tests/process $(PYTEST_ARGS)
 
 blocking: $(VENV)/.installed-dev ## Make the client that blocks of the one on asyncio, after that was changed
 	PYTHONPATH=tests $(BIN)/python -m support.blocking_client
 
-e2e: $(VENV)/.installed-dev ## Whole fleets, run as a user runs them
+e2e: compiled ## Whole fleets, run as a user runs them
 	@command -v redis-server >/dev/null || echo "make e2e: no redis-server on the PATH, so tests run on the embedded Valkey only"
 	$(BIN)/pytest -n $(TEST_WORKERS) --dist loadfile tests/e2e $(PYTEST_ARGS)
 
-faults: $(VENV)/.installed-dev ## What breaks in production, done to whole fleets: processes, nodes, the network, the server, clocks
+faults: compiled ## What breaks in production, done to whole fleets: processes, nodes, the network, the server, clocks
 	@command -v redis-server >/dev/null || echo "make faults: no redis-server on the PATH, so tests run on the embedded Valkey only"
 	$(BIN)/pytest -n $(TEST_WORKERS) tests/faults $(PYTEST_ARGS)
 
-soak: $(VENV)/.installed-dev ## Two nodes and all faults at random for SECONDS, and the proof that nothing was lost; PROFILE, SEED, SERVER
+soak: compiled ## Two nodes and all faults at random for SECONDS, and the proof that nothing was lost; PROFILE, SEED, SERVER
 	PYTHONPATH=tests $(BIN)/python -m soak $(if $(SECONDS),--seconds $(SECONDS)) $(if $(PROFILE),--profile $(PROFILE)) \
 		$(if $(SEED),--seed $(SEED)) $(if $(SERVER),--server $(SERVER)) $(SOAK_ARGS)
 
 trouble: $(VENV)/.installed-dev ## A fleet in trouble beside a Prometheus, to be looked at until Ctrl-C: NAME=saturation; without one, the list
 	PYTHONPATH=tests $(BIN)/python -m troubles $(if $(NAME),$(NAME),--help)
 
-watched: $(VENV)/.installed-dev ## What fleets tell a real Prometheus, at length: 50 kills, a large fleet, and a quiet one of ten minutes
+watched: compiled ## What fleets tell a real Prometheus, at length: 50 kills, a large fleet, and a quiet one of ten minutes
 	TRUTH_KILLS=50 WATCH_SECONDS=600 $(BIN)/pytest tests/e2e/test_lag_truth.py tests/e2e/test_watched_fleets.py $(PYTEST_ARGS)
 
-mutation: $(VENV)/.installed-dev ## Known bugs put back one at a time: each must be caught; MUTATION_ARGS
+mutation: compiled ## Known bugs put back one at a time: each must be caught; MUTATION_ARGS
 	PYTHONPATH=tests $(BIN)/python -m mutations $(MUTATION_ARGS)
 
 check: lint types prose docs ## Everything that needs no fleet: style, types, layers, docs against code
@@ -90,8 +94,8 @@ types: $(VENV)/.installed-dev ## mypy strict, and the public typing as an applic
 	$(BIN)/mypy
 	$(BIN)/pytest -q tests/typing $(PYTEST_ARGS)
 
-prose: $(VENV)/.installed-dev ## Run the code in README, docs and examples; compare tables with the code
-	$(BIN)/pytest -q tests/docs $(PYTEST_ARGS)
+prose: compiled ## Run the code in README, docs and examples; compare tables with the code
+	$(BIN)/pytest -q -n $(TEST_WORKERS) tests/docs $(PYTEST_ARGS)
 
 docs: $(VENV)/.installed-dev ## Build the site into build/site: every link and heading is checked, and a warning is an error
 	$(BIN)/python docs/site/api_page.py
