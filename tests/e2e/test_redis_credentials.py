@@ -113,7 +113,7 @@ def test_a_failing_provider_is_called_repeatedly(vault: Vault, fleet: RunningFle
     run_chain(fleet)
 
 
-def test_a_reload_accepts_only_a_provider_that_returns_a_login(fleet: RunningFleet) -> None:
+def test_a_reload_accepts_only_a_provider_that_returns_a_login(vault: Vault, fleet: RunningFleet) -> None:
     fleet.start()
     fleet.edit(redis_credentials="auth:broken")
     refused = fleet.rota("reload")
