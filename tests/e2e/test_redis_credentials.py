@@ -107,7 +107,7 @@ def test_a_failing_provider_is_called_repeatedly(vault: Vault, fleet: RunningFle
     fleet.start()
     vault.change("quince-2")
     vault.publish("the vault is sealed")
-    until(lambda: len(events(fleet, "login.failed")) >= 2, "a provider that was asked twice")
+    until(lambda: len(events(fleet, "login.failed")) >= 2, "the provider was called twice")
     assert "ConnectionError: the vault is sealed" in events(fleet, "login.failed")[0]["error"]
     vault.publish()
     run_chain(fleet)
