@@ -128,7 +128,7 @@ def test_byte_by_byte_requests_never_block_health_checks(exporter: Exporter, mea
     measured(f"slowest health in s beside {count} slow clients", slowest)
 
 
-def test_thousand_idle_connections_use_bounded_descriptors(exporter: Exporter, measured: Measure) -> None:
+def test_a_thousand_idle_connections_use_few_descriptors(exporter: Exporter, measured: Measure) -> None:
     before = descriptors(exporter)
     clients = [connect(exporter) for _ in range(1000)]
     slowest = probe(exporter)

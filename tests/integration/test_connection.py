@@ -308,7 +308,7 @@ def _ignore(_value: object) -> None:
     return None
 
 
-def test_keepalive_detects_a_dead_path_within_the_park_time(server: Server) -> None:
+def test_keepalive_detects_a_dead_path_before_a_blocked_command_times_out(server: Server) -> None:
     connection = Connection(parse_address(server.url))
     asked = (socket.TCP_KEEPIDLE, socket.TCP_KEEPINTVL, socket.TCP_USER_TIMEOUT)
     idle, between, unconfirmed_ms = (connection._socket.getsockopt(socket.IPPROTO_TCP, each) for each in asked)

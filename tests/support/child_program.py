@@ -60,7 +60,7 @@ def record(text: str) -> None:
 
 
 def record_separately(text: str) -> None:
-    """Record on a separate connection, so that a signal may interrupt the call without harm to later ones."""
+    """Record on a separate connection, so that a signal that interrupts this call does not affect later calls."""
     with contextlib.closing(Connection(parse_address(_Server.url), _PATIENCE)) as connection:
         connection.execute("RPUSH", f"{_Server.prefix}:ran", text)
 

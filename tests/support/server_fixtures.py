@@ -187,7 +187,7 @@ class Producer:
 
 
 def wait_until_all_ran(fleet: RunningFleet, producer: Producer) -> None:
-    """Wait until every accepted task has ended and nothing is left. A doubtful task has ended or never existed."""
+    """Wait until every accepted task has ended and no task is left, including those whose enqueue was uncertain."""
     wanted = set(producer.accepted)
     until(lambda: wanted <= {line.id for line in fleet.journal("end")}, "the end of all accepted tasks")
     until(fleet.books_balance, "balanced books")

@@ -152,7 +152,7 @@ def test_pollers_receive_the_queues_of_tiers_only_with_patterns() -> None:
     assert poller_settings(Config(tiers=(("a", "t-*"),)), 0).queues == ("a", "t-*")
 
 
-def test_workers_park_long_only_with_frequent_renewals_and_one_task() -> None:
+def test_workers_block_for_long_only_with_frequent_renewals_and_one_task() -> None:
     def park_seconds(**changes: Any) -> float:
         return worker_settings(Config(**changes))["default"].park_seconds
 

@@ -410,7 +410,7 @@ def test_a_zygote_stopped_while_loading_refuses_nothing(reloads: Reloads) -> Non
     assert not reply.done()
 
 
-def test_the_death_of_the_current_zygote_refuses_no_settings(reloads: Reloads) -> None:
+def test_new_settings_are_not_refused_if_the_current_zygote_dies(reloads: Reloads) -> None:
     reloads.take_over()
     reply = reloads.reload(NEW_SETTINGS)
     reloads.dies(reloads.latest(Role.ZYGOTE, 3), wait_status=1 << 8)  # its replacement, while code is being deployed

@@ -475,7 +475,7 @@ def test_the_audit_makes_one_call_at_a_time_and_reports_unplaced_tasks(
     assert len(poller.server.walked) == 5
 
 
-def test_a_refused_scan_waits_for_the_next(poller: Poller) -> None:
+def test_a_refused_scan_is_repeated_at_the_next_regular_time(poller: Poller) -> None:
     poller.server.fail = {"lists": Refused("NOPERM", "noperm")}
     poller.until_idle()
     assert poller.sweep_until_idle() == ["sweep"]
