@@ -103,7 +103,7 @@ def leave_stacks_in(fd: int | None, *, all_threads: bool = True) -> None:
     STACK_SIGNAL would otherwise end the process.
 
     With `all_threads` the handler also reads the frames of the other threads. Danger: it holds no lock, so a running
-    thread may free a frame meanwhile, and the process ends by SIGSEGV.
+    thread may free a frame in the meantime, and the process ends by SIGSEGV.
     """
     target = _STDERR if fd is None else fd
     faulthandler.enable(file=target)
@@ -135,7 +135,7 @@ def block_signals_at_exit() -> None:
 
 def _stop_writing_stacks() -> None:
     """Ignore STACK_SIGNAL, and let a thread that is handling it finish. Its handler reads the stack of this thread, and
-    would crash if that is removed meanwhile."""
+    would crash if that is removed in the meantime."""
     faulthandler.unregister(STACK_SIGNAL)
     if threading.active_count() > 1:
         time.sleep(_STACK_SECONDS)
@@ -168,7 +168,8 @@ class Spawner:
         self._prestarted: dict[Role, SpawnedChild] = {}
 
     def prestart(self, role: Role) -> None:
-        """Start a child that will be needed soon, so that it loads its modules meanwhile. Errors are found later."""
+        """Start a child that will be needed soon, so that it loads its modules in the meantime. Errors are found
+        later."""
         with contextlib.suppress(OSError):
             self._prestarted[role] = _start(role, self._death_pipe[0])
 

@@ -214,7 +214,7 @@ class _Supervised:
                 self._process = _Process.spawn(self._recipe)
 
     def _stopped_or(self, fd: int | None, seconds: float) -> bool:
-        """Wait for a descriptor, or for `seconds` without one. Returns True if `stop` was called meanwhile."""
+        """Wait for a descriptor, or for `seconds` without one. Returns True if `stop` was called in the meantime."""
         poller = select.poll()
         poller.register(self._stopping, select.POLLIN)
         if fd is not None:

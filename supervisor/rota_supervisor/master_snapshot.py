@@ -121,7 +121,7 @@ class Closed(NamedTuple):
 class FleetEvent(NamedTuple):
     """A log line that people look for."""
 
-    n: int  # one more than the number of the line before
+    n: int  # one more than the number of the previous line
     at: float  # CLOCK_BOOTTIME, in seconds
     level: str
     event: str  # its name

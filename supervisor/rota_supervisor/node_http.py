@@ -10,7 +10,7 @@ from typing import Final, NamedTuple
 from urllib.parse import urlsplit
 
 RESPONSE_SECONDS: Final = 5.0
-_UNKNOWN_ISSUER: Final = {18, 19, 20}  # OpenSSL's verify codes: self-signed, or of an authority that is not known here
+_UNKNOWN_ISSUER: Final = {18, 19, 20}  # OpenSSL's verify codes for self-signed certificates and unknown issuers
 _EVERY_ADDRESS: Final = {"0.0.0.0": "127.0.0.1", "::": "::1", "*": "127.0.0.1"}  # noqa: S104 - the address to reach a server that listens everywhere
 
 

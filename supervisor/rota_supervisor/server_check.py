@@ -100,7 +100,7 @@ def faults_of_server(info: Mapping[str, str]) -> list[str]:
     policy = eviction_policy_of(info)
     faults = []
     if _numbers(version.release) < (OLDEST_VALKEY if version.product == "Valkey" else OLDEST_REDIS):
-        faults.append(f"the server is {version}, too old: Rota needs Redis 7.0 or Valkey 7.2, or newer")
+        faults.append(f"the server is {version}, which is too old: Rota needs Redis 7.0 or Valkey 7.2, or newer")
     if policy != SAFE_POLICY:
         what = f"the server drops keys when its memory is full (maxmemory-policy {policy}), and tasks with them"
         faults.append(f"{what}: set maxmemory-policy {SAFE_POLICY} in its configuration")

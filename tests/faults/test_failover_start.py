@@ -72,7 +72,7 @@ def test_application_client_follows_its_own_sentinels(service: Sentinels, namesp
     own = make(places, sentinel_kwargs={"password": PASSWORD})
     with pytest.raises(TypeError, match=r"give sentinel\.master_for"):
         rota.Client(redis=own, namespace=namespace)
-    with pytest.raises(ValueError, match="a replica takes no tasks"):
+    with pytest.raises(ValueError, match="a replica accepts no tasks"):
         rota.Client(redis=own.slave_for(SERVICE), namespace=namespace)
     with rota.Client(redis=own.master_for(SERVICE), namespace=namespace, durability="wait") as client:
         client.enqueue("work", queue="q", id="a")

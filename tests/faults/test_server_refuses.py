@@ -59,7 +59,7 @@ def test_full_memory_refuses_enqueues_but_keeps_leases(
     fleet.client.enqueue_many(Call("note", ["waiting"], queue="default") for _ in range(WAITING))
     fleet.client.enqueue_many(Call("note", ["due"], queue="default", delay=1) for _ in range(20))
     shaken.do("CONFIG", "SET", "maxmemory", "1mb")
-    with pytest.raises(rota.ServerFull, match="takes no more tasks, its memory is full"):
+    with pytest.raises(rota.ServerFull, match="accepts no more tasks, because its memory is full"):
         fleet.client.enqueue("note", queue="default")
     refused = fleet.rota("task", "enqueue", "note", "--queue", "default")
     assert (refused.returncode, "memory is full" in refused.stderr) == (ExitCode.UNREACHABLE, True), refused.stderr

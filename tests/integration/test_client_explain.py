@@ -84,7 +84,7 @@ def test_the_explanation_of_a_task_has_its_position(client: Client, fleet: Fleet
     assert client.explain(task_id=runs.entry.id).about == f"it has been claimed, by {owner}"
     assert client.explain(task_id="late").about.startswith("it is scheduled, and ready at ")
     assert "it is dead and will not be claimed: `rota dead revive dies`" in client.explain(task_id="dies").about
-    assert client.explain(task_id="unheard").about.startswith("nothing is known of it: never enqueued")
+    assert client.explain(task_id="unheard").about.startswith("nothing is known about it: never enqueued")
 
 
 def test_without_a_master_no_claims_are_expected(client: Client, fleet: Fleet) -> None:

@@ -155,7 +155,7 @@ class TestGroups:
         added = client.group(handle.id).add([call("b"), rota.chain(call("c"), call("d"))])
         assert [type(each) for each in added] == [rota.Handle, rota.ChainHandle]
         assert take(5) == ["a", "b", "c", "d", "then"]
-        with pytest.raises(rota.GroupEnded, match=rf"group {handle.id} .*takes no more members: 0 of 1 were added"):
+        with pytest.raises(rota.GroupEnded, match=rf"group {handle.id} .*accepts no more members: 0 of 1 were added"):
             handle.add([call("late")])
 
     def test_a_cancelled_group_ends_and_nothing_follows(self, client: Client, fleet: Fleet) -> None:

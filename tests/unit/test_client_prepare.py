@@ -70,7 +70,7 @@ def test_arguments_are_sent_as_the_caller_wrote_them(resize: rota.Task[[int, str
 def test_an_unknown_name_needs_a_queue() -> None:
     with pytest.raises(
         InvalidName,
-        match="send: no task of that name is declared in this process: if a fleet declares it, pass the queue",
+        match="send: no task with that name is declared in this process: if a fleet declares it, pass the queue",
     ):
         prepared(Call("send", [1]))
 

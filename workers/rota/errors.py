@@ -66,7 +66,7 @@ class Unavailable(RotaError, ConnectionError):
 
 
 class ServerFull(Unavailable):
-    """Raised if the server has no memory left (maxmemory) and accepts no new tasks. Workers go on with the existing
+    """Raised if the server has no memory left (maxmemory) and accepts no new tasks. Workers continue with the existing
     ones."""
 
 

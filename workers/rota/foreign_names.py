@@ -20,7 +20,7 @@ _TABLE: Final[Mapping[str, Mapping[str, str]]] = {
         "write jitter=": "retry_jitter",
         "write retries= and base=": "retry_kwargs",
         "write retry_on=, with the exceptions": "autoretry_for retry_when",
-        "write dead_on=, with the exceptions that no retry helps against": "throws dont_autoretry_for",
+        "write dead_on=, with the exceptions that must not be retried": "throws dont_autoretry_for",
         "a task gets no self: call rota.current_task() in it, and raise rota.Retry(delay=60) to try again": "bind",
         _TIERS: "priority",
         "give it at each call, .enqueue_in(60, ...) or .using(delay=60).enqueue(...)": "countdown delay defer",

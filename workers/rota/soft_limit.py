@@ -63,8 +63,8 @@ class SoftLimit:
         os.register_at_fork(after_in_parent=again)
 
     def call(self, deadline_ns: int, function: Callable[..., R], args: Sequence[Any], kwargs: Mapping[str, Any]) -> R:
-        """Call the function. Raises Cancelled in it if the task is cancelled meanwhile, and TimeLimit when the deadline
-        passes, unless the deadline is 0."""
+        """Call the function. Raises Cancelled in it if the task is cancelled in the meantime, and TimeLimit when the
+        deadline passes, unless the deadline is 0."""
         try:
             self._start(deadline_ns, _raise)
             return function(*args, **kwargs)
@@ -84,7 +84,7 @@ class SoftLimit:
         self._deadline_ns = deadline_ns
 
     def is_due(self, ending: Ending) -> bool:
-        """Whether an exception still applies: the call goes on, and has no new deadline since."""
+        """Whether an exception still applies: the call has not ended, and got no new deadline in the meantime."""
         return self._end is not None and (isinstance(ending, Cancelled) or self._deadline_ns == 0)
 
     def signalled(self, _number: int = 0, _frame: FrameType | None = None) -> None:

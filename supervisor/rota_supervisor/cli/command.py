@@ -186,9 +186,9 @@ def check_id(task_id: str) -> None:
 
 
 def require_known(found: "TaskStatus") -> None:
-    """Raise Failure 1, with possible reasons, if nothing is known of a task."""
+    """Raise Failure 1, with possible reasons, if nothing is known about a task."""
     if found.state is State.UNKNOWN:
-        raise Failure(ExitCode.NO, f'nothing is known of a task "{found.id}": {found.why}')
+        raise Failure(ExitCode.NO, f'nothing is known about a task "{found.id}": {found.why}')
 
 
 # The common options

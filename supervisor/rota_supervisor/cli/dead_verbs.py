@@ -83,7 +83,7 @@ def _values_of(dead: DeadTask) -> dict[str, Any]:
 def _filters(function: Any) -> Any:
     """Add the options that select dead tasks, named like the fields of `Wanted`."""
     function = click.option("--reason", default="", help="Select only tasks whose reason contains this text.")(function)
-    function = click.option("--task", default="", help="Select only tasks of this name.")(function)
+    function = click.option("--task", default="", help="Select only tasks with this name.")(function)
     return click.option("--queue", default="", help="Select only tasks of this queue.")(function)
 
 

@@ -85,9 +85,9 @@ def show(group_id: str) -> None:
 
 
 def _known(found: GroupStatus) -> GroupStatus:
-    """Return the group. Raises Failure 1 if nothing is known of it."""
+    """Return the group. Raises Failure 1 if nothing is known about it."""
     if found.state is GroupStanding.UNKNOWN:
-        raise Failure(ExitCode.NO, f'nothing is known of a group "{found.id}": it ended a minute ago, or never was')
+        raise Failure(ExitCode.NO, f'there is no group "{found.id}": it ended over a minute ago, or never existed')
     return found
 
 

@@ -270,7 +270,7 @@ def put_end(handle: "Handle[Any]", timeout_seconds: float | None, *, as_json: bo
     type=click.Choice([state.value for state in LISTED]),
     help="List tasks in this state.",
 )
-@click.option("--task", default="", metavar="NAME", help="Show only tasks of this name.")
+@click.option("--task", default="", metavar="NAME", help="Show only tasks with this name.")
 @click.option(
     "--limit", default=DEFAULT_LIMIT, show_default=True, type=WholeNumber(min=1), help="Show at most this many."
 )
@@ -344,7 +344,7 @@ def rest_text(found: TasksFound, limit: int) -> str:
 @TASK_ID
 @click.option("--args", "with_args", is_flag=True, help="Also show its arguments, if it is live or dead.")
 def show(*, task_id: str, with_args: bool) -> None:
-    """Show the state of a task, or how it ended. Exit with 1 if nothing is known of it."""
+    """Show the state of a task, or how it ended. Exit with 1 if nothing is known about it."""
     check_id(task_id)
     state = command.current_state()
     with state.redis() as (config, store, connection):
@@ -420,7 +420,7 @@ def _of_another(url: str, config: Config) -> Iterator[RunningAttempt]:
     "--after", default="0", metavar="ID", help='Show only events after this one, or with "now" only new ones.'
 )
 @click.option("--queue", help="Show only events of this queue.")
-@click.option("--task", help="Show only events of tasks of this name.")
+@click.option("--task", help="Show only events of tasks with this name.")
 def events(*, follow: bool, after: str, queue: str | None, task: str | None) -> None:
     """Show the stored task events, oldest first. Exit with 1 if there are none and no master enables events."""
     state = command.current_state()

@@ -73,7 +73,7 @@ class TaskConfig(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class AdoptConfig(Struct, frozen=True, forbid_unknown_fields=True):
-    """`[adopt.NAME]`: a legacy list, which is a list or a sorted set in Redis and whose items become tasks."""
+    """`[adopt.NAME]`: a legacy list. This is a list or a sorted set in Redis, whose items become tasks."""
 
     queue: str = ""  # the queue of its items; "" is NAME for a list `queue:NAME`, else the queue that each item names
     task: str = ""  # the task that gets each item as its only argument; "" if items name their task

@@ -195,7 +195,10 @@ def _inside(raw: Any) -> Iterator[tuple[str, Any]]:
 
 
 def _moment(raw: Any) -> Any:
-    """Return a date and time with its offset, parsed if it is the text of a variable; other values unchanged."""
+    """Return a date and time that has a UTC offset. A text, as in an environment variable, is parsed.
+
+    Other values are returned unchanged.
+    """
     try:
         moment = datetime.fromisoformat(raw) if isinstance(raw, str) else raw
     except ValueError:

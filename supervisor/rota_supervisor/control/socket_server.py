@@ -274,7 +274,7 @@ def _fulfil(line: bytes, port: ControlPort) -> tuple[str, ControlReply | Awaitab
     request = _request_in(line)
     name = request.pop("verb", None)
     if not isinstance(name, str):
-        raise RequestRefused(f"a request names its verb, one of {', '.join(VERBS)}")
+        raise RequestRefused(f"a request must name its verb, one of {', '.join(VERBS)}")
     if name not in VERBS:
         near = suggestion(name, VERBS) or f": it knows {', '.join(VERBS)}"
         raise RequestRefused(f"this master does not know the verb {shown(name)}{near}")

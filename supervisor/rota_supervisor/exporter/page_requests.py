@@ -216,7 +216,7 @@ class TaskPages:
             raise PageRequestRefused(fault)
         found = query_redis(self._redis, lambda run: status_of(task_id, follow(run, find_task(self._store, task_id))))
         if found.state is State.UNKNOWN:
-            raise PageRequestRefused(f"nothing is known of this task: {found.why}", HTTPStatus.NOT_FOUND)
+            raise PageRequestRefused(f"nothing is known about this task: {found.why}", HTTPStatus.NOT_FOUND)
         return task_facts(found)
 
 

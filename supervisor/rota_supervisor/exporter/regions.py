@@ -2,8 +2,8 @@
 
 1. Only slots that were ever written to are read, because reading a hole of a memfd would fill it with a page.
 2. Counters and histograms are summed over all slots, including those of dead processes, so they never decrease. A
-   reading adds what has changed since the one before, because most records of a large fleet have not.
-3. A gauge counts only if the process of its slot lives. A peak states until when it counts.
+   reading adds only the records that have changed since the previous reading; in a large fleet, most have not.
+3. A gauge counts only if the process of its slot is alive. A peak includes the time until which it counts.
 4. A task may have overwritten the records of its slot. Values that cannot have followed from the previous ones are
    ignored, and the previous ones stay, even after the next worker has started in that slot.
 """

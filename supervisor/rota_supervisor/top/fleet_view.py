@@ -309,7 +309,7 @@ def headlines(status: Row, width: int, most: int) -> list[Cell]:
     rows = status["headlines"]
     numbers = [f" {at} of {len(rows)}:" if len(rows) > 1 else "" for at in range(1, most + 1)]
     texts = [f"{MARKS[row['level']]}{at} {printable(row['text'])}" for row, at in zip(rows, numbers, strict=False)]
-    room = 2 * width - 8  # wrapped words do not fill a line
+    room = 2 * width - 8  # 8 less than two lines, because a wrapped line is rarely full
     shown = [text if len(text) <= room else f"{text[: room - 1]}…" for text in texts]
     return [Cell(text, level=row["level"]) for row, text in zip(rows, shown, strict=False)]
 

@@ -80,7 +80,7 @@ class EnteredSlot:
 
 
 def enter_slot(fd: int, number: int, nonce: int, pid: int, *, for_forks: bool = True) -> EnteredSlot | None:
-    """Enter a slot as its process. Returns None if the slot has been given to another process meanwhile.
+    """Enter a slot as its process. Returns None if the slot has been given to another process in the meantime.
 
     The caller closes the descriptor, and cannot reach another slot after that. `for_forks` decides whether forks of
     this process have the slot as well.
@@ -113,7 +113,7 @@ def _map(fd: int, at: int, length: int, access: int, *, for_forks: bool = True) 
 class SharedText:
     """A text in shared memory, stored in two copies. A number, which is written last, selects the current copy.
 
-    A process that reads during a write gets the earlier text. It reads again if another write came meanwhile.
+    A process that reads during a write gets the earlier text. It reads again if another write came in the meantime.
     """
 
     def __init__(self, area: memoryview) -> None:

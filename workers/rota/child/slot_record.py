@@ -34,8 +34,8 @@ from rota.protocol.progress import LONGEST
 _LENGTH_AT: Final = 4
 _MARK_AT: Final = 8
 _TEXT_AT: Final = 16
-# The maximum number of attempts to read a task that changes meanwhile; after these, no task is returned. An attempt
-# takes 3 us, and a task 50 us.
+# The maximum number of attempts to read a task that changes in the meantime; after these, no task is returned. An
+# attempt takes 3 us, and a task 50 us.
 _READ_ATTEMPTS: Final = 16
 _NONCE_SHIFT: Final = 40  # one process never runs as many as 2**40 tasks with one index
 _WORD_MASK: Final = (1 << 64) - 1

@@ -236,7 +236,8 @@ class Slot(ProcessRow):
             self._words[word] = 0
 
     def enter(self, nonce: int, pid: int) -> bool:
-        """Enter the slot as its process. Returns False if the slot has been given to another process meanwhile."""
+        """Enter the slot as its process. Returns False if the slot has been given to another process in the
+        meantime."""
         if self.nonce != nonce:
             return False
         self.pid = pid

@@ -28,9 +28,9 @@ _BLOCKING: Final = "... .enqueue(client=...)"
 class Chain(CallChain, KnowsForeignNames, kind="flow"):
     """Calls that run one after the other, made by `rota.chain`.
 
-    Each call is enqueued when the one before is done, in the same step on the server. If a task ends otherwise (dead,
+    Each call is enqueued when the previous one is done, in the same step on the server. If a task ends otherwise (dead,
     cancelled or expired), the rest of the chain is dropped. Results are not passed on. The `delay` of a later call
-    counts from the end of the one before.
+    counts from the end of the previous one.
     """
 
     def enqueue(self, *, client: "Client | None" = None, on_commit: OnCommitOption = ...) -> "ChainHandle":
@@ -71,7 +71,7 @@ class Group(CallGroup, KnowsForeignNames, kind="flow"):
 
 
 def chain(*calls: Call[Any]) -> Chain:
-    """Return a chain of calls. Each is enqueued when the one before is done, in the same step on the server.
+    """Return a chain of calls. Each is enqueued when the previous one is done, in the same step on the server.
 
         rota.chain(download.call(url), resize.call(7)).enqueue()
 
@@ -124,7 +124,7 @@ def map(  # noqa: A001 - `rota.map`, as the built-in one
     Raises:
         TypeError, ValueError: If an option is not valid, `task` is not a task, or `items` is not iterable.
         InvalidArguments, InvalidName, PayloadTooLarge: As `Client.enqueue` does, with the number of the item.
-        GroupEnded: If the group was cancelled meanwhile, or has ended and there are more items.
+        GroupEnded: If the group was cancelled in the meantime, or has ended and there are more items.
         Unavailable, ServerFull, Uncertain: As `Client.enqueue` does. A note says how to continue.
     """
     return default_client().map(task, items, **options)

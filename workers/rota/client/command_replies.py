@@ -74,7 +74,7 @@ class Uncertain(RotaError, TimeoutError):
     `ids` are the tasks that may or may not have been accepted, and `id` is the first of them. `accepted` are the ids of
     an `enqueue_many` that the server has certainly accepted; tasks in neither were not sent. `repeat` sends the same
     enqueue again, and the server adds only what it has not added yet. A new enqueue with the same id is not as safe: it
-    adds nothing while the first copy lives, but adds a second copy if the first has ended meanwhile.
+    adds nothing while the first copy lives, but adds a second copy if the first has ended in the meantime.
 
     If an await of `AsyncClient` is cancelled, CancelledError has this error as its cause if the call was sent, and
     Unavailable if it was not: see `behind`.
@@ -110,7 +110,7 @@ class Uncertain(RotaError, TimeoutError):
             ValueError: If the call was not an enqueue, was made in another process, or was made by an AsyncClient.
         """
         if self._again is None:
-            raise ValueError(_NOT_REPEATABLE if self._aagain is None else "it was awaited: `await error.arepeat()`")
+            raise ValueError(_NOT_REPEATABLE if self._aagain is None else "use `await error.arepeat()`: it was awaited")
         return self._again()
 
     async def arepeat(self) -> "list[AsyncHandle[Any]]":
@@ -304,7 +304,7 @@ class ReplyReader:
             except Refused as error:
                 return NotReplied(f"{self._shown} sent an unexpected reply: {error}")
         if raw.reason == "oom":
-            full = f"{self._shown} takes no more tasks, its memory is full ({raw})"
+            full = f"{self._shown} accepts no more tasks, because its memory is full ({raw})"
             return NotAccepted(ServerFull(f"{full}: raise its maxmemory, or let the fleet work off what waits"))
         if raw.is_reply:
             return NotAccepted(unavailable(f"{self._shown} refused: {self._why(raw)}", raw))

@@ -78,7 +78,7 @@ class DefaultClient:
         return client
 
     def of_loop(self, loop: "AbstractEventLoop") -> "AsyncClient":
-        """Return the client of a running loop. Raises as `get`."""
+        """Return the client of a running loop. Raises the errors of `get`."""
         if self._fleet is not own_fleet.settings:
             self._enter_fleet()
         client = self._of_loops.get(loop)
@@ -98,8 +98,7 @@ class DefaultClient:
             client.close_soon()
 
     def _enter_fleet(self) -> None:
-        """Switch to the fleet of this worker process, even if its code has used another client while it was
-        imported."""
+        """Switch to the fleet of this worker process, even if its code used another client while it was imported."""
         self._fleet = own_fleet.settings
         self.forget()
 
@@ -275,7 +274,7 @@ def make_client(configured: ClientSettings, on_commit: OnCommit | None = None) -
 
 
 def make_async_client(configured: ClientSettings, on_commit: OnCommit | None) -> "AsyncClient":
-    """Make the default client of an event loop. Raises as `make_client`."""
+    """Make the default client of an event loop. Raises the errors of `make_client`."""
     from rota.client.aio import AsyncClient  # noqa: PLC0415 - only needed with asyncio
 
     return AsyncClient(**_arguments(configured, lambda found: found.async_redis), on_commit=on_commit)

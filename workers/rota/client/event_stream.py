@@ -169,7 +169,7 @@ class TaskEvents(Iterator[TaskEvent]):
         Raises:
             ValueError: If `after` is not the id of an event.
             EventsOff: If there are no events and no fleet writes any.
-            Unavailable: If the server cannot be reached or refused.
+            Unavailable: If the server cannot be reached or refuses the call.
         """
         self._reading = EventsReading(store, wanted)
         self._seconds = seconds

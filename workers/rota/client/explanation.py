@@ -330,7 +330,7 @@ class WantedClaims:
 
 @dataclass(frozen=True, slots=True)
 class Explanation:
-    """The next claims of each pool, provided that meanwhile no task is enqueued, becomes due or ends."""
+    """The next claims of each pool, provided that no task is enqueued, becomes due or ends."""
 
     at: datetime  # The time for which the claims are computed.
     pools: tuple[PoolOutlook, ...]  # Empty if no master is running.
@@ -341,7 +341,7 @@ class Explanation:
 
 
 class UnknownPool(ValueError):
-    """No master has a pool of this name."""
+    """No master has a pool with this name."""
 
 
 def explain(store: Store, wanted: WantedClaims) -> Steps[Explanation]:

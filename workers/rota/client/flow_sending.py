@@ -80,7 +80,7 @@ class MembersSending(Generic[H]):
         return self._handle_of(self._members[0], Enqueued())
 
     def send(self) -> Sending[H]:
-        """Send the members. Raises as `Sender.send`, and GroupEnded if the group takes no more."""
+        """Send the members. Raises the errors of `Sender.send`, and GroupEnded if the group accepts no more."""
         return self._checked(self._sender.send(self._members))
 
     def _checked(self, sending: Sending[H]) -> Sending[H]:
@@ -103,7 +103,7 @@ class Filling:
     def __init__(self, context: FlowContext, group_id: str, opening: Opening, go_on: GoOn = just_repeat) -> None:
         self.group_id = group_id
         self.cursor = 0  # The number of items that the server has accepted.
-        # `is_new`: this enqueue added items, or there are none. `has_ended`: the group takes no more.
+        # `is_new`: this enqueue added items, or there are none. `has_ended`: the group accepts no more.
         self.is_new = self.has_ended = False
         self._opening = opening
         self._context = context
@@ -112,14 +112,14 @@ class Filling:
         self._sender = context.sender.of(self._packed, self._process_reply, go_on)
 
     def open(self) -> Sending[NewMember]:
-        """Open the group if it does not exist, and get its cursor. Raises as `Sender.send`."""
+        """Open the group if it does not exist, and get its cursor. Raises the errors of `Sender.send`."""
         self._first = None
         return self._sender.send_as_one(())
 
     def send(self, members: Sequence[NewMember], *, are_last: bool) -> Sending[NewMember]:
         """Send the items from the cursor on, and close the group with them if they `are_last`.
 
-        `cursor` counts those that were accepted before. Raises as `Sender.send`.
+        `cursor` counts those that were accepted before. Raises the errors of `Sender.send`.
         """
         self._first = self.cursor
         self._last = self.cursor + len(members) if are_last else -1
@@ -160,8 +160,8 @@ class GroupSending(Generic[H]):
     def send(self) -> Sending[H]:
         """Send the members that the server does not have yet.
 
-        Raises as `Sender.send`, with a note that says how to continue, and GroupEnded if the group ended before it was
-        complete.
+        Raises the errors of `Sender.send`, with a note that says how to continue, and GroupEnded if the group ended
+        before it was complete.
         """
         return self._go_on(self._round())
 
@@ -191,7 +191,7 @@ def flow_of(
 ) -> MembersSending[Any] | GroupSending[Any]:
     """Return the enqueue of a chain or a group, given the members that `Checks.all_of` returned.
 
-    Raises as `Checks.opening`.
+    Raises the errors of `Checks.opening`.
     """
     if isinstance(what, CallChain):
         return MembersSending(context, members, chain_handle)
@@ -227,8 +227,10 @@ def ids_of(member: NewMember, reply: Enqueued) -> tuple[str, ...]:
 
 
 def group_ended(group_id: str, what: str) -> GroupEnded:
-    """Return the error for a group that takes no more members."""
-    return GroupEnded(f"group {group_id} has ended, was cancelled, or never was, and takes no more members: {what}")
+    """Return the error for a group that accepts no more members."""
+    return GroupEnded(
+        f"group {group_id} has ended, was cancelled, or never existed: it accepts no more members: {what}"
+    )
 
 
 MapSteps = Generator[Sending[NewMember] | GroupQuery, Room | None, None]
@@ -272,7 +274,8 @@ class MapPlan:
 
 
 def plan_of(options: MapOptions) -> MapPlan:
-    """Return the options of `map` with their defaults. Raises as MapPlan, and TypeError for an unknown option."""
+    """Return the options of `map` with their defaults. Raises the errors of MapPlan, and TypeError for an unknown
+    option."""
     if unknown := sorted(set(options) - set(MapOptions.__annotations__)):
         raise TypeError(fault_in_option(unknown[0], "rota.map", FOREIGN_NAMES["map"], MapOptions.__annotations__))
     return MapPlan(**options)
@@ -296,7 +299,7 @@ class Items:
     def take(self, count: int) -> list[NewMember]:
         """Return the next items, checked, or an empty list if there are no more.
 
-        Raises as `prepare`, with the item's number.
+        Raises the errors of `prepare`, with the item's number.
         """
         members = []
         for item in islice(self._items, count):

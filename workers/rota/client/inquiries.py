@@ -35,7 +35,7 @@ class _NoResult(RotaError):
 
 
 class TaskDead(_NoResult, RuntimeError):
-    """The task whose result was requested is dead. `status` has all that is known of it."""
+    """The task whose result was requested is dead. `status` has all that is known about it."""
 
     @property
     def death(self) -> dict[str, Any]:
@@ -46,18 +46,19 @@ class TaskDead(_NoResult, RuntimeError):
 class TaskCancelled(_NoResult, RuntimeError):
     """The task whose result was requested was cancelled, or purged with its queue.
 
-    `status` has all that is known of it.
+    `status` has all that is known about it.
     """
 
 
 class TaskExpired(_NoResult, RuntimeError):
-    """The task whose result was requested was not started before it expired. `status` has all that is known of it."""
+    """The task whose result was requested was not started before it expired. `status` has all that is known about
+    it."""
 
 
 class ResultNotStored(_NoResult, LookupError):
-    """The task is done but its result is not stored, or nothing is known of the task. The message has the reason.
+    """The task is done but its result is not stored, or nothing is known about the task. The message has the reason.
 
-    `status` has all that is known of the task.
+    `status` has all that is known about the task.
     """
 
 
@@ -133,7 +134,7 @@ def result_of(status: TaskStatus, kept: bytes | None) -> Any:
         case State.EXPIRED:
             raise TaskExpired(f"{task} had expired before a worker started it", status)
         case _:
-            raise ResultNotStored(f"nothing is known of {task}: {status.why}", status)
+            raise ResultNotStored(f"nothing is known about {task}: {status.why}", status)
 
 
 def _converted(status: TaskStatus, wire: Any) -> Any:

@@ -92,7 +92,7 @@ def prepare(call: Call[Any], registry: Registry, max_payload_kb: int) -> NewTask
 def prepare_each(calls: Iterable[Call[Any]], registry: Registry, max_payload_kb: int) -> Iterator[NewTask]:
     """Check many calls and turn each into a NewTask.
 
-    Raises as `prepare`, with the number of the call, counted from 0.
+    Raises the errors of `prepare`, with the number of the call, counted from 0.
     """
     for number, call in enumerate(calls):
         try:
@@ -140,8 +140,8 @@ def _queue(call: Call[Any], registry: Registry) -> str:
     if call.queue is None:
         near = nearest(call.name, [each.name for each in registry])
         raise InvalidName(
-            f"{call.name}: no task of that name is declared in this process{near or ':'} if a fleet declares it, pass "
-            'the queue, for example queue="default"'
+            f"{call.name}: no task with that name is declared in this process{near or ':'} if a fleet declares it, "
+            'pass the queue, for example queue="default"'
         )
     return check_queue(call.queue)
 
@@ -255,7 +255,7 @@ class Checks:
     def member(self, member: Call[Any] | CallChain) -> NewMember:
         """Return a call, or a chain, in the form in which it is sent.
 
-        Raises as `prepare`, for a chain with the number of the call.
+        Raises the errors of `prepare`, for a chain with the number of the call.
         """
         first, *rest = self._tasks(member)
         return NewMember(first, follow_text(rest))
@@ -266,7 +266,7 @@ class Checks:
         return [prepare(member, self.registry, self.max_payload_kb)]
 
     def members(self, members: Sequence[Call[Any] | CallChain]) -> Iterator[NewMember]:
-        """Yield the members of a group. Raises as `member`, with the number of the member."""
+        """Yield the members of a group. Raises the errors of `member`, with the number of the member."""
         for at, member in enumerate(members):
             try:
                 yield self.member(member)
@@ -275,7 +275,8 @@ class Checks:
                 raise
 
     def all_of(self, what: Any) -> Iterator[NewMember]:
-        """Return the members of a chain or a group. Raises as `members`, and TypeError if `what` is neither."""
+        """Return the members of a chain or a group. Raises the errors of `members`, and TypeError if `what` is
+        neither."""
         if isinstance(what, CallChain):
             return iter([self.member(what)])
         if isinstance(what, CallGroup):
@@ -283,7 +284,7 @@ class Checks:
         raise TypeError(why_no_call(what))
 
     def opening(self, then: Call[Any] | CallChain | None, on_dead: Call[Any] | CallChain | None) -> Opening:
-        """Return the calls that may follow a group. Raises as `prepare`, with the name of the option."""
+        """Return the calls that may follow a group. Raises the errors of `prepare`, with the name of the option."""
         return Opening(*(self._last(option, last) for option, last in (("then", then), ("on_dead", on_dead))))
 
     def _last(self, option: str, last: Call[Any] | CallChain | None) -> bytes:

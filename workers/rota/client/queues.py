@@ -113,7 +113,7 @@ class TasksFound:
 
 
 def listed_state(name: str) -> State:
-    """Return the state of that name. Raise ValueError if tasks in it are not listed, for example `done`."""
+    """Return the state with that name. Raise ValueError if tasks in it are not listed, for example `done`."""
     if name not in LISTED:
         *first, last = (f'"{state}"' for state in LISTED)
         raise ValueError(f"state must be {', '.join(first)} or {last}, got {name!r}")

@@ -49,7 +49,7 @@ def all_schedules(store: ScheduleStore) -> Steps[list[FoundSchedule | ScheduleSt
 
 
 def find_schedule(store: ScheduleStore, name: str) -> Steps[FoundSchedule | ScheduleStatus | None]:
-    """Return the schedule of a name, or None if there is none."""
+    """Return the schedule with a name, or None if there is none."""
     page = yield from execute(store.find([require_name("the name of a schedule", name)]))
     return read_schedule(page.schedules[0], page.now_us) if page.schedules else None
 
@@ -76,7 +76,7 @@ def run_schedule_now(store: ScheduleStore, name: str) -> Steps[tuple[str, bool]]
 
 
 def require_schedule(store: ScheduleStore, name: str) -> Steps[FoundSchedule]:
-    """Return the schedule of that name. Raise UnknownSchedule if there is none."""
+    """Return the schedule with that name. Raise UnknownSchedule if there is none."""
     found = yield from find_schedule(store, name)
     if isinstance(found, FoundSchedule):
         return found
@@ -162,7 +162,7 @@ def _schedule(name: str, task: "TaskDefinition[..., Any] | str", when: Periodic)
     check_arguments(task, when.args, when.kwargs)
     if when.queue is None:
         raise InvalidName(
-            f'{task}: pass the queue, for example queue="default": no task of that name is declared in this process'
+            f'{task}: pass the queue, for example queue="default": no task with that name is declared in this process'
         )
     return replace(when, name=name).of(name, task, when.queue, "client")
 

@@ -3,7 +3,7 @@
 No I/O: a driver with connections, blocking or not, runs the `Sending`.
 
 The server remembers a nonce for 60 s. Within that time, it replies from memory to a call that is sent again, even if
-its tasks have ended meanwhile. After that time, it would be a new call.
+its tasks have ended in the meantime. After that time, it would be a new call.
 """
 
 import os
@@ -112,7 +112,7 @@ class Nonces:
     def take(self) -> Nonce:
         """Return the nonce for a call."""
         if self._pid != os.getpid():
-            self._next = []  # Before the pid is set, since another thread may run in between.
+            self._next = []  # The list is replaced before the pid, because another thread may run in between.
             self._pid = os.getpid()
         try:
             return self._next.pop()

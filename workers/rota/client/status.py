@@ -40,7 +40,7 @@ class AttemptRecord:
 def attempts_of(records: Iterable[Mapping[str, Any]]) -> tuple[AttemptRecord, ...]:
     """Return the records of attempts, oldest first.
 
-    The record of a worker that died has no attempt number: it gets the number after that of the record before.
+    The record of a worker that died has no attempt number: it gets the number after that of the previous record.
     """
     attempts: list[AttemptRecord] = []
     for record in records:
@@ -227,7 +227,7 @@ def _of_ended(task_id: str, ended: Ended, *, has_result: bool) -> TaskStatus:
 
 
 def _error_of(death: dict[str, Any]) -> str:
-    return str(death.get("error") or death.get("why") or death.get("reason") or "nothing is known of its end")
+    return str(death.get("error") or death.get("why") or death.get("reason") or "nothing is known about its end")
 
 
 def _state_of(status: str) -> State:
@@ -254,7 +254,7 @@ class GroupStanding(StrEnum):
 
     OPEN = GroupPhase.OPEN.value  # Items are still being added, so the group cannot end.
     CLOSED = GroupPhase.CLOSED.value  # The group ends with its last member.
-    CANCELLED = GroupPhase.CANCELLED.value  # The group ends with its last member, takes no more, and nothing follows.
+    CANCELLED = GroupPhase.CANCELLED.value  # The group ends with its last member, accepts no more, and nothing follows.
     ENDED = GroupPhase.ENDED.value
     UNKNOWN = "unknown"  # The group ended more than a minute ago, or never existed.
 

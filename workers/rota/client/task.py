@@ -50,7 +50,7 @@ class Task(TaskDefinition[P, R], KnowsForeignNames, kind="task"):
             InvalidArguments: If the arguments are not JSON, or do not fit the signature. Nothing was sent.
             PayloadTooLarge: If the body is larger than `max_payload_kb`. Nothing was sent.
             NotConfigured: If no source names a server: see `rota.configure`.
-            Unavailable: If the server cannot be reached or refused. The call was not accepted.
+            Unavailable: If the server cannot be reached or refuses the call. The call was not accepted.
             ServerFull: If the server has no memory left. The call was not accepted.
             Uncertain: If it is not known whether the call was accepted, or if it was accepted but its durability was
                 not confirmed in time. The error can repeat the call exactly.
@@ -193,7 +193,7 @@ class AsyncTask(Task[P, R]):
 
 
 def _declared_task(module: str, name: str) -> Task[..., Any]:
-    """Import the module, and return the task of that name. Raises LookupError if the module does not declare it."""
+    """Import the module, and return the task with that name. Raises LookupError if the module does not declare it."""
     importlib.import_module(module)
     if isinstance(found := default_registry.get(name), Task):
         return found
@@ -316,7 +316,7 @@ def task(
 
     Raises:
         InvalidName: If the name of the task is not valid.
-        DuplicateTask: If another function was declared as a task of this name.
+        DuplicateTask: If another function was declared as a task with this name.
         TypeError, ValueError: If the function or an option is not valid.
     """
     try:

@@ -328,8 +328,8 @@ def _replies(connection: TimedConnection, count: int) -> list[object]:
 def _send_texts(
     connection: TimedConnection, commands: Sequence[ScriptCall[Any]], replies: list[object], tail: bytes
 ) -> None:
-    # Send the commands for which the server lacks the script's text again with the text, and then the tail. A lost
-    # connection is not used for that, since replies to other commands may still come on it.
+    # If the server did not know a script, send the command again with the script's text. The tail follows. A lost
+    # connection is not used for this, because replies to other commands may still arrive on it.
     unknown = [n for n, reply in enumerate(replies) if isinstance(reply, UnknownScript)]
     if not unknown:
         return

@@ -134,7 +134,7 @@ class OpenWaits:
     def __init__(self) -> None:
         self._waits: dict[WaitQuery, list[OpenWait]] = {}
         # The queries to send, oldest first, each with the state that the server pushed, or "". If the server no longer
-        # remembers the task, this state is all that is known of its end.
+        # remembers the task, this state is all that is known about its end.
         self._pending: dict[WaitQuery, str] = {}
 
     def __len__(self) -> int:

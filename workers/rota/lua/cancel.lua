@@ -39,7 +39,7 @@ if redis.call('ZREM', PREFIX .. 'delayed', id) == 1 then
 end
 
 -- The node is the part of the owner's name before slot and nonce. The time at which the entry became ready identifies
--- the task, because a later task of this id may run there soon. If the key has the wrong type, the order is lost.
+-- the task, because a later task with this id may run there soon. If the key has the wrong type, the order is lost.
 local function order(owner, line)
   local ready = string.match(line, '^%S+ %S+ %S+ %d+ (%d+) ') or '0'
   local orders = PREFIX .. 'orders:' .. (string.match(owner, '^(.*):%d+:%d+$') or owner)

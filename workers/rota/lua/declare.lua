@@ -13,7 +13,7 @@
 --          replies:* result:* schedules schedules-alive schedules-declared schedules-due served tasks tickets times:*
 --          totals turns:* unique:* waiters
 -- returns  a status each: kept | new | changed | older (another node declares a different text, and started to later) |
---          client (a client stored a schedule of that name) | refused (the name is not valid)
+--          client (a client stored a schedule with that name) | refused (the name is not valid)
 -- A changed schedule loses the occurrences that were enqueued ahead of time. An older text replaces a newer one only
 -- when no node declares the newer one any more. A poller removes a schedule that is no longer declared; see sweep.lua.
 -- Invariant: if several nodes declare different texts, the one that a node began to declare last is stored, whatever

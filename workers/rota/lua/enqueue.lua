@@ -1,6 +1,6 @@
 #!lua
 -- Accept tasks. A server that is out of memory refuses this script, so that producers slow down first.
--- Most other scripts carry `allow-oom` and go on.
+-- Most other scripts carry `allow-oom` and continue.
 -- with: prefix clock legacy_item in_use_at_enqueue task_events marks sent
 -- KEYS[1]  tasks
 -- ARGV
@@ -79,7 +79,7 @@ for at = 2, #ARGV, FIELDS do
 
   local status, follows = lane.status, live[#statuses + 1]
   if follows == '' then
-    -- The task of this id was cancelled. The id is taken while that task runs. If there are more owners than `cancel`
+    -- The task with this id was cancelled. The id is taken while that task runs. If there are more owners than `cancel`
     -- searches, assume that it runs.
     if not running then
       running = { too_many = call('ZCARD', PREFIX .. 'owners') > 500 }

@@ -1,6 +1,6 @@
 #!lua flags=no-writes
 -- Return the next claims in order. The script runs `turn` repeatedly over a copy of the data, each time for a worker
--- that holds no task. It assumes that meanwhile no task is enqueued, becomes due, or ends.
+-- that holds no task. It assumes that in the meantime no task is enqueued, becomes due, or ends.
 -- with: copy prefix clock entry doorbell legacy_item task_name tiers rotation condition
 -- taking along: turn
 -- KEYS[1]  tasks

@@ -1,7 +1,7 @@
 #!lua flags=allow-oom
 -- Count running, delayed and dead tasks again and replace the counters. A call counts 500 tickets; repeat it with the
 -- returned cursor until that is '0'. The counters of running tasks are exact at once. Those of delayed and dead tasks
--- are exact if no task moved meanwhile; otherwise run the script again.
+-- are exact if no task moved in the meantime; otherwise run the script again.
 -- with: prefix numbers entry ticket lists recount
 -- KEYS[1]  tasks
 -- ARGV

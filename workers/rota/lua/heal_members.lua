@@ -17,7 +17,7 @@ local CHUNK = 500
 local now, healed, work = redis_now(), 0, 0
 guard_task_keys()
 
--- Search the whole memory, because whether a chain goes on depends on the result.
+-- Search the whole memory, because whether a chain continues depends on the result.
 local function remembered_end(id)
   local record, further = nil, 0
   repeat

@@ -1,5 +1,5 @@
 #!lua flags=allow-oom
--- Pause a queue: nothing is claimed from it. Running tasks go on, and new tasks are accepted and wait.
+-- Pause a queue: nothing is claimed from it. Running tasks continue, and new tasks are accepted and wait.
 -- with: prefix clock numbers
 -- KEYS[1]  tasks
 -- ARGV

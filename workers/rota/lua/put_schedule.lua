@@ -12,7 +12,7 @@
 --          group-members:* group:* groups idle keys members meta patterns paused progress queue:* queues ready
 --          replies:* result:* schedules schedules-alive schedules-declared schedules-due served tasks tickets times:*
 --          totals turns:* unique:* waiters
--- returns  new | same | changed | declared (a node declares a schedule of this name; nothing was changed)
+-- returns  new | same | changed | declared (a node declares a schedule with this name; nothing was changed)
 -- Invariant: a schedule that a node declares is never changed.
 local name, text, now = ARGV[1], ARGV[2], redis_now()
 if not name_or_nil(name) or #name > LONGEST_NAME then

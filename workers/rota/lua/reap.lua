@@ -27,8 +27,8 @@
 --            and `mark_of_crash` are not empty. An empty id means the first entry that is left in the list after the
 --            outcomes are settled; `all held` means all of them. If several tasks are charged, none becomes dead,
 --            because it is not known which of them caused the crash. Entries with a crash on record run alone, so the
---            next crash identifies the task. A charged task that goes on keeps `record` as its last attempt record,
---            and the mark in its flag
+--            next crash identifies the task. A charged task that will run again keeps `record` as its last attempt
+--            record, and the mark in its flag
 --   expired  the lease ran out. Every task held is charged with a loss. The script checks the lease again: it returns
 --            `alive` and changes nothing if the lease has not expired, or during the grace period after an outage
 -- A task that ran or is charged with a loss gets a new due time, now, and the kind `c` (recovered). A task that was not

@@ -1,5 +1,5 @@
 #!lua flags=allow-oom
--- Remove a schedule, and cancel its occurrences that were enqueued ahead of time. Ready and running tasks go on.
+-- Remove a schedule, and cancel its occurrences that were enqueued ahead of time. Ready and running tasks continue.
 -- with: prefix clock numbers entry doorbell counters in_use incarnations legacy_item task_events waiters following
 -- with: schedules
 -- with: withdrawal

@@ -304,7 +304,7 @@ class LegacyAdoption(Round):
 
 
 def seconds_to_next(adopted: AdoptedLegacy, *, is_notified: bool) -> float:
-    """Return how many seconds after a call the next one is made, if there is no notification."""
+    """Return the number of seconds until the next call, if no notification arrives before."""
     if adopted.more:
         return PAUSE_SECONDS
     if not adopted.is_leader:

@@ -71,7 +71,7 @@ NOTHING_FOLLOWS: Final = b""
 
 
 def follow_text(tasks: "Iterable[NewTask]") -> bytes:
-    """Return tasks that are to follow, in this order, as text. A due of "+N" counts from the end of the task before.
+    """Return tasks that are to follow, in this order, as text. A due of "+N" counts from the end of the previous task.
 
     Raises ValueError if a task has a unique key, because a conflict could not be reported then, or if there
     are more tasks than MOST_FOLLOWING.

@@ -33,7 +33,7 @@ class Promoted:
     next_due_us: int | None  # earliest due time of those that still wait, or None
     now_us: int
     more: bool  # whether the limit was reached, so that the caller should call again
-    left_out: tuple[str, ...] = ()  # the schedule of each occurrence skipped because the one before had not ended
+    left_out: tuple[str, ...] = ()  # the schedule of each occurrence skipped because the previous one had not ended
 
 
 def parse_promoted(raw: Raw) -> Promoted:

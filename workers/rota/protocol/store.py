@@ -254,7 +254,7 @@ class Store(Queries, Operations, Dependents):
         return self._call("adopt_legacy", pack((poller, limit, *args)), parse_adopted_legacy)
 
     def list_queues(self, queues: Sequence[str]) -> ScriptCall[int]:
-        """Register up to BATCH queues whose lanes were found; returns how many were not known."""
+        """Register up to BATCH queues whose lanes a scan has found; returns how many were not registered before."""
         return self._call("list_queues", pack(queues), int)
 
     def adopt_orphans(self, lease_ms: int, owners: Sequence[str]) -> ScriptCall[int]:

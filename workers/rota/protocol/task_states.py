@@ -124,7 +124,7 @@ STATES: Final[Mapping[State, StateFacts]] = {
     State.UNKNOWN: StateFacts(
         TaskPhase.UNKNOWN,
         "is not known to the server",
-        not_claimed="nothing is known of it: {why}",
+        not_claimed="nothing is known about it: {why}",
     ),
 }
 

@@ -56,9 +56,9 @@ def reckon(schedule: Schedule, after_us: int, now_us: int) -> Reckoning:
     """Decide what to enqueue now. `after_us` is the time of the last occurrence that was processed, or the time at
     which the schedule was created.
 
-    An occurrence counts as missed if it was due more than 30 s ago. One that is less late is enqueued whatever `missed`
-    is, because a restart of a poller must not skip it. If more than 1,000 occurrences have passed, only the last 1,000
-    are considered.
+    An occurrence counts as missed if it was due more than 30 s ago. An occurrence that is less late is always enqueued,
+    regardless of `missed`, because a restart of a poller must not skip it. If more than 1,000 occurrences have passed,
+    only the last 1,000 are considered.
     """
     passed = _passed(schedule, after_us, now_us)
     missed = [each for each in passed if each.due_us < now_us - LATE_US]

@@ -56,7 +56,7 @@ class Schedule:
     args: tuple[Any, ...] = ()
     kwargs: Mapping[str, Any] = field(default_factory=dict)
     missed: Missed = "last"  # what is made up for if no fleet ran: the last occurrence, all (the last 1,000), or none
-    overlap: Overlap = "skip"  # whether to skip or enqueue an occurrence if the one before has not ended
+    overlap: Overlap = "skip"  # whether to skip or enqueue an occurrence if the previous one has not ended
     jitter_us: int = 0  # each occurrence is delayed by a random time up to this
     start_us: int | None = None  # occurrences are at or after this time
     end_us: int | None = None  # occurrences are before this time

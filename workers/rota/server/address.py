@@ -88,7 +88,7 @@ class Address:
 
     @property
     def kept_login(self) -> Login | None:
-        """The login if it is available at once."""
+        """The login if no provider has to be called for it, else None."""
         return Login(self.username, self.password) if self.logins is None else self.logins.kept()
 
     def login(self) -> Login:

@@ -152,7 +152,7 @@ def check_source(source: Any) -> None:
     if not _is_cluster(source) and not callable(getattr(pool, "get_connection", None)):
         raise TypeError(f"redis: expected a client, got {type(source).__name__}: {_GIVE}")
     if getattr(pool, "is_master", True) is False:
-        raise ValueError("redis: a replica takes no tasks: give what Sentinel.master_for returns, not slave_for")
+        raise ValueError("redis: a replica accepts no tasks: give what Sentinel.master_for returns, not slave_for")
     if getattr(pool, "cache", None) is not None:
         raise ValueError("redis: a client-side cache listens on the connections: give a client without cache_config")
 

@@ -80,7 +80,7 @@ class AioEndpoint(NamedServer, Protocol):
     """An opener of the asyncio connections of a client."""
 
     def opener(self, name: str) -> "StreamOpener":
-        """Return the opener of connections of this name for commands that write."""
+        """Return the opener of connections with this name for commands that write."""
         ...
 
     async def settle(self) -> None:
@@ -106,7 +106,7 @@ class UrlEndpoint:
         return connect(self._address, options)
 
     def opener(self, name: str) -> "StreamOpener":
-        """Return the opener of asyncio connections of this name."""
+        """Return the opener of asyncio connections with this name."""
         from rota.server.aio_connection import Opener  # noqa: PLC0415 - only users of asyncio load it
 
         return Opener(self._address, name)

@@ -78,7 +78,7 @@ class Pipelined(Generic[T]):
         self.take_in()
         reply = self._reply
         self._reply = None
-        if isinstance(reply, UnknownScript):  # the server has lost its scripts meanwhile
+        if isinstance(reply, UnknownScript):  # the server has lost its scripts in the meantime
             return self._connection.run(self._call)
         if isinstance(reply, ServerError):
             raise reply

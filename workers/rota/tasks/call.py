@@ -113,7 +113,7 @@ def call_of(what: Any, args: Sequence[Any], kwargs: Mapping[str, Any] | None, op
 def many(calls: Iterable[Call[Any]]) -> Iterable[Call[Any]]:
     """Return the argument of a client's `enqueue_many`. Raises TypeError if it is not iterable."""
     if not isinstance(calls, Iterable):
-        raise TypeError(f"enqueue_many takes many calls, as [resize.call(7), resize.call(8)], got {calls!r}")
+        raise TypeError(f"enqueue_many takes many calls, for example [resize.call(7), resize.call(8)], got {calls!r}")
     return calls
 
 
@@ -121,7 +121,7 @@ def members_of(members: Iterable[Call[Any] | CallChain]) -> tuple[Call[Any] | Ca
     """Return all members of a group. Raises TypeError if one of them cannot be a member, or if `members` is not
     iterable."""
     if not isinstance(members, Iterable):
-        raise TypeError(f"a group takes many calls, as [resize.call(7), resize.call(8)], got {members!r}")
+        raise TypeError(f"a group takes many calls, for example [resize.call(7), resize.call(8)], got {members!r}")
     found = tuple(members)
     for at, member in enumerate(found):
         check_member(member, f"members[{at}]")

@@ -195,8 +195,8 @@ class Registry:
         """Add a task. It replaces a task with the same module and qualified name, for example when a module is
         reloaded.
 
-        Raises DuplicateTask if another function has the name already, even one of the same name in the same module, or
-        if another task has a schedule of the same name.
+        Raises DuplicateTask if another function has the name already, even one with the same name in the same module,
+        or if another task has a schedule with the same name.
         """
         known = self._tasks.get(task.name)
         if known is not None and (known.location != task.location or _is_second(known.function, task.function)):
@@ -218,7 +218,7 @@ class Registry:
                 )
 
     def get(self, name: str) -> AnyTask | None:
-        """Return the task of that name, or None."""
+        """Return the task with that name, or None."""
         return self._tasks.get(name)
 
     def __iter__(self) -> Iterator[AnyTask]:

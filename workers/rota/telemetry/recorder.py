@@ -120,7 +120,7 @@ def is_sound(definition: Definition, before: Iterable[float], now: Sequence[floa
 
 
 def recent_peak(numbers: Sequence[float], now_ns: int) -> tuple[float]:
-    """Return the highest value of a peak in this half minute and the one before; 0 if its numbers are not valid."""
+    """Return the highest value of a peak in this half minute and the previous one; 0 if its numbers are not valid."""
     recent = (now_ns // PEAK_NS - 1, now_ns // PEAK_NS)
     values = [value for half, value in zip(numbers[::2], numbers[1::2], strict=True) if half in recent]
     return (max((value for value in values if 0.0 <= value <= MOST), default=0.0),)

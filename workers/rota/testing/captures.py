@@ -326,7 +326,7 @@ class Capture(Sequence[CapturedCall]):
             lines = "\n".join(f"  {call}" for call in found)
             raise AssertionError(f"{len(found)} calls were enqueued that should not have been:\n{lines}")
 
-    # Running them
+    # Running the tasks
 
     def drain(self, *, raises: bool = True, limits: bool = False, most: int = DEFAULT_MOST) -> list[Ran]:
         """Run the tasks that are due by the clock, and those that they enqueue, until none is left. Returns the

@@ -108,7 +108,7 @@ class KeptTasks:
         return Enqueued(), kept
 
     def find(self, namespace: str, task_id: str) -> KeptTask | None:
-        """Return the task with that id that was accepted last."""
+        """Return the latest task that was accepted with this id, or None if there is none."""
         return self._tasks.get((namespace, task_id))
 
     def state_of(self, namespace: str, task_id: str) -> TaskState:

@@ -87,7 +87,8 @@ class KeptGroups:
         self._groups.clear()
 
     def wait(self, namespace: str, query: GroupQuery) -> Room | None:
-        """Return the room in a group, or None if it has not ended. There is always room, as nothing runs meanwhile."""
+        """Return the room in a group, or None if it has not ended. There is always room, as nothing runs in the
+        meantime."""
         found = self._find(namespace, query.group)
         if found is None or found.phase is GroupPhase.ENDED:
             return Room(has_come=True, left=None)

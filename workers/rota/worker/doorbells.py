@@ -85,7 +85,7 @@ class Bell:
                 return None
         try:
             reply = read_reply(turn, connection.receive())
-        except UnknownScript:  # The server lost its scripts meanwhile.
+        except UnknownScript:  # The server lost its scripts in the meantime.
             reply = connection.run(turn)
         return DoorbellWait(self.rung(rung), reply)
 

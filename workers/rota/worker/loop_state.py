@@ -231,7 +231,7 @@ class WorkerLoop:
     report: Report
     recycling: RecycleRequest  # requests the replacement of this worker
     _slot: Slot = field(init=False)
-    _clock: RedisClock = field(default_factory=RedisClock)  # what is known of Redis time
+    _clock: RedisClock = field(default_factory=RedisClock)  # what is known about Redis time
     _ready: bool = False  # whether a reply has arrived
     _lost: bool = False  # whether Redis reported that the owner is not registered
     _fenced: bool = False  # whether the fence was up at the last check

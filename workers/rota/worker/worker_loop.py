@@ -199,7 +199,7 @@ class Loop(WorkerLoop):
 
     def _listen(self, seconds: float) -> None:
         sent_ns = boottime_ns()
-        # The turn claims one task at most: if this process is stopped meanwhile, only that task is held up.
+        # The turn claims one task at most: if this process is stopped in the meantime, only that task is held up.
         turn = self._call(self._in_flight.turn(CLAIM_LIMIT))
         try:
             waited = self.bell.listen(self.link.connection(), self.waiter, seconds, turn)

@@ -23,8 +23,8 @@ _REASONS_TO_RECYCLE: Final = {RecycleReason.NONE: None} | {RecycleReason[each.na
 
 
 def owners_registered(state: MasterState, event: master_events.OwnersRegistered, now: float) -> list[do.Effect]:
-    """Request from the zygote the workers whose owners are now registered. If a worker was abandoned meanwhile, its
-    owner expires without having claimed anything."""
+    """Request from the zygote the workers whose owners are now registered. If a worker was abandoned in the meantime,
+    its owner expires without having claimed anything."""
     effects: list[do.Effect] = []
     for slot, nonce, owner in event.owners:
         child = state.children.get(slot, nonce)

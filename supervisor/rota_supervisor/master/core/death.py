@@ -136,7 +136,7 @@ class Death:
 
     @property
     def _is_without_redis(self) -> bool:
-        """Whether it was given no more time to leave, because Redis was away and it held nothing."""
+        """Whether the child got no more time to leave, because Redis was away and the child held nothing."""
         return self.stop.is_without_redis and not self.has_work
 
     def limit_of(self, task: TaskInSlot | None) -> tuple[str, float] | None:

@@ -84,7 +84,7 @@ class CloseChannels(NamedTuple):
 
 
 class FreeSlot(NamedTuple):
-    """Free a slot for another child. If the old child's process still appears, it sees that the slot is not its own."""
+    """Free a slot for another child. A process of the old child that starts later finds another nonce and exits."""
 
     slot: int
 

@@ -1,8 +1,11 @@
-"""The fleet as people and machines see it: the status for the control socket and the log, the snapshot for the exporter
-about what only the master knows, the last events, and the pools whose starts are held back, in the log and in the
-gauges.
+"""The state of the fleet, for people and for other programs.
 
-The status and the snapshot are built by `rota_supervisor.fleet_snapshot`.
+1. The status, for the control socket and the log.
+2. The snapshot for the exporter, with the facts that only the master knows.
+3. The last events.
+4. The pools whose starts are held back, for the log and the gauges.
+
+`rota_supervisor.fleet_snapshot` builds the status and the snapshot.
 """
 
 from collections import Counter, defaultdict

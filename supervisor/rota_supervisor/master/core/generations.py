@@ -5,8 +5,8 @@ A candidate is LOADING until its zygote is ready and its tasks' queues are serve
 configuration is in force, and workers are replaced one by one. When all are replaced, it is current. A candidate that
 fails at any point is dropped, and the current generation is desired again.
 
-A generation without new code forks from the zygote of the one before it. Workers whose settings do not change stay,
-and keep the number of the generation that last changed the settings of their pool, or the code.
+A generation without new code forks from the zygote of the previous generation. Workers whose settings do not change
+stay, and keep the number of the generation that last changed the settings of their pool, or the code.
 """
 
 from collections.abc import Iterable, Mapping

@@ -61,7 +61,7 @@ class ListeningAt(NamedTuple):
 
 
 class SlotReading(NamedTuple):
-    """A reading of a child's slot that differs from the one before."""
+    """A reading of a child's slot that differs from the previous one."""
 
     slot: int
     nonce: int

@@ -154,7 +154,7 @@ def poller_settings(config: Config, rank: int) -> PollerSettings:
 # The sources of each setting
 
 
-# The sections whose keys fill the fields of the same name.
+# The sections whose keys fill the fields with the same name.
 SECTIONS: Final[Mapping[type, tuple[str, ...]]] = {
     WorkerSettings: ("limits", "metrics"),
     PollerSettings: ("restarts", "limits"),

@@ -42,7 +42,7 @@ def apply_reload(state: MasterState, reload: Reload, now: float) -> list[do.Effe
         return _apply_at_once(state, reload, change, now)
     proven = rollout.promoted and _has_ready_everywhere(state)
     pools = None if change.code else change.pools
-    # A promoted candidate that is not proven is dropped in favour of the generation before it.
+    # A promoted candidate that is not proven is dropped in favour of the previous generation.
     effects = _move_rollout(state, rollout.with_candidate(loaded.config, loaded.origins, proven=proven, pools=pools))
     state.loading = Loading(change.changed_parts, [reload])
     if proven and superseded.is_reload:  # It is in force, and stays so if the new candidate is refused.

@@ -31,10 +31,10 @@ TASK_PAUSE_SECONDS: Final = 1.0  # the longest wait if tasks crash the workers, 
 
 # The failures in a row after which the state is FATAL: it will not recover without a person. With the usual pauses:
 BUDGETS: Final = {
-    Role.WORKER: 10,  # 51 s: time for a database to restart, while the other workers go on
+    Role.WORKER: 10,  # 51 s: time for a database to restart, while the other workers continue
     Role.EXPORTER: 10,  # 51 s: no task waits for it
-    Role.POLLER: 8,  # 13 s: no due task is promoted meanwhile
-    Role.ZYGOTE: 8,  # 13 s and eight imports: no worker that dies is replaced meanwhile
+    Role.POLLER: 8,  # 13 s: no due task is promoted in this time
+    Role.ZYGOTE: 8,  # 13 s and eight imports: no worker that dies is replaced in this time
 }
 
 
@@ -87,7 +87,7 @@ class StartBackoff:
 
     def after_failed_start(self, requested_at: float, now: float, limits: Restarts) -> "StartBackoff":
         """Return the back-off after a child requested at `requested_at` died before it was READY."""
-        if requested_at < self.failed_at:  # It belongs to a wave that is counted already.
+        if requested_at < self.failed_at:  # This start belongs to a wave that has already been counted.
             return self
         until = now + _pause(self.failures, limits)
         return replace(self, failures=self.failures + 1, failed_at=now, wait_until=until)
@@ -97,7 +97,7 @@ class StartBackoff:
 
         If the child dies in its first task, either the worker or the task may be the cause.
         """
-        if requested_at < self.early_exit_at:  # It belongs to a wave that is counted already.
+        if requested_at < self.early_exit_at:  # This start belongs to a wave that has already been counted.
             return self
         pause = _pause(self.early_exits - TOLERATED, limits)
         pause = min(pause, TASK_PAUSE_SECONDS) if in_task else pause
@@ -106,9 +106,8 @@ class StartBackoff:
 
     def after_sudden_death(self, requested_at: float, now: float, limits: Restarts) -> "StartBackoff":
         """Return the back-off after a child died soon after READY through no fault of its own or of a task."""
-        if (
-            self.sudden_deaths and requested_at < self.sudden_deaths[-1]
-        ):  # It belongs to a wave that is counted already.
+        # A start that was requested before the last sudden death belongs to a wave that has already been counted.
+        if self.sudden_deaths and requested_at < self.sudden_deaths[-1]:
             return self
         counted = replace(self, sudden_deaths=(*self._recent(now, limits)[-SUDDEN_DEATHS:], now))
         return counted.after_failed_start(requested_at, now, limits) if counted.flapping else counted

@@ -248,7 +248,7 @@ class MasterState:
 
     @property
     def shown_closed(self) -> tuple[Closed, ...]:
-        """The closed queues for people: those with a fault first, then those closed the longest."""
+        """The closed queues to show: first those whose condition fails, then those that have been closed longest."""
         rows = sorted(self.closed, key=lambda row: (not row.error, -row.closed_age_us))[:MOST_CLOSED_SHOWN]
         at = self.closed_at
         return tuple(Closed(row.queue, row.closed_by, row.error, at - row.closed_age_us / MICROSECONDS) for row in rows)

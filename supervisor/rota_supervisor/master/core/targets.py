@@ -28,9 +28,9 @@ POLLERS: Final = "pollers"
 EXPORTER: Final = "exporter"
 
 
-# Stopping: workers leave first, then everything else, with one deadline for all of a stage. While Redis is away, the
-# fleet does not wait for processes that hold nothing: it is gone within 2 s, whatever hangs. Running tasks and
-# outcomes that are not settled yet get the whole drain, and REAP_SECONDS to be given back.
+# Stopping: workers leave first, then all other children. All children of a stage have the same deadline. While Redis is
+# away, the fleet does not wait for processes that hold nothing: they have ended within 2 s, even if they hang. Running
+# tasks and outcomes that are not settled yet get the whole drain, and REAP_SECONDS to be given back.
 
 
 class Stage(Enum):
@@ -62,7 +62,7 @@ class Stop:
     stage: Stage = Stage.RUNNING
     since: float = math.inf  # when the stage began
     leave_by: float = math.inf  # when the children that remain are killed
-    is_without_redis: bool = False  # whether Redis is away meanwhile
+    is_without_redis: bool = False  # whether Redis is away during the stage
 
     @property
     def is_requested(self) -> bool:

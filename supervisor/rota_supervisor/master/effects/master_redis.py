@@ -180,7 +180,7 @@ _T = TypeVar("_T")
 _DECLARED: Final = (DeclareStatus.KEPT, DeclareStatus.NEW, DeclareStatus.CHANGED)
 _REASONS: Final = {
     DeclareStatus.OLDER: "another node declares something else under this name, and began to do so later",
-    DeclareStatus.CLIENT: "a client has put one of this name: remove that, or give this one another name",
+    DeclareStatus.CLIENT: "a client has created a schedule with this name: remove that one, or rename this one",
     DeclareStatus.REFUSED: "that is no name",
 }
 

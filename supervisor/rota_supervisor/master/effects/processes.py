@@ -290,7 +290,7 @@ class Processes:
     # Cleanup
 
     def free_slot(self, effect: do.FreeSlot) -> None:
-        """Reset the slot. If a child's process still appears, it finds another nonce there and exits."""
+        """Reset the slot. If the child's process starts only after this, it finds another nonce there and exits."""
         self._memory.slot(effect.slot).assign(0)
 
     def close_channels(self, effect: do.CloseChannels) -> None:

@@ -27,7 +27,7 @@ class AsyncLeasedTask(ClaimedTask):
     """A task that this process holds until it is settled or the lease is lost.
 
     It is like LeasedTask, except that its methods are awaited and that it is a context manager for `async with`. A
-    settlement goes on in its thread if the await is cancelled.
+    settlement continues in its thread if the await is cancelled.
     """
 
     @classmethod
@@ -36,19 +36,20 @@ class AsyncLeasedTask(ClaimedTask):
         return cls(*(getattr(task, each.name) for each in fields(task)))
 
     async def done(self, result: object = None) -> None:
-        """Report the task as done, with its result. Raises as `LeasedTask.done`."""
+        """Report the task as done, with its result. Raises the errors of `LeasedTask.done`."""
         await self._settle(self._when_done(result))
 
     async def retry(self, delay: Duration | None = None) -> None:
-        """Report the attempt as failed, so that the task is retried. Raises as `LeasedTask.retry`."""
+        """Report the attempt as failed, so that the task is retried. Raises the errors of `LeasedTask.retry`."""
         await self._settle(self._when_retried(delay))
 
     async def dead(self, why: str = "") -> None:
-        """Report the task as dead, without another attempt. Raises as `LeasedTask.done`."""
+        """Report the task as dead, without another attempt. Raises the errors of `LeasedTask.done`."""
         await self._settle(self._when_failed(Dead(why)))
 
     async def release(self) -> None:
-        """Return the task to the head of its lane, which does not count as a failure. Raises as `LeasedTask.done`."""
+        """Return the task to the head of its lane, which does not count as a failure. Raises the errors of
+        `LeasedTask.done`."""
         await self._settle(Release())
 
     async def __aenter__(self) -> Self:
@@ -153,7 +154,7 @@ def _in_thread(function: Callable[[], T]) -> "asyncio.Future[T]":
     The program does not wait for the thread when it ends, as it would for the threads of asyncio.
     """
     ended: Future[T] = Future()
-    ended.set_running_or_notify_cancel()  # From here on the thread goes on even if the await is cancelled.
+    ended.set_running_or_notify_cancel()  # From here on the thread continues even if the await is cancelled.
 
     def run() -> None:
         try:

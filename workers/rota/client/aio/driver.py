@@ -39,7 +39,7 @@ _WANTS_BLOCKING: Final = (
     "a consumer works by connections that block: make it with rota.Client(redis=...).consumer(...), or give this "
     "AsyncClient a redis_url"
 )
-_AT_ONCE: Final = 100  # Calls that are prepared before the loop goes on; this takes some milliseconds.
+_AT_ONCE: Final = 100  # Calls that are prepared before the loop continues; this takes some milliseconds.
 
 
 class Connections:
@@ -84,7 +84,7 @@ class AsyncDriver:
         namespace: str,
         timeout_seconds: float,
     ) -> None:
-        """Check the arguments; the first call connects. Raises as `Driver`."""
+        """Check the arguments; the first call connects. Raises the errors of `Driver`."""
         self.namespace = namespace
         self.timeout_seconds = timeout_seconds
         self.store = Store(namespace)

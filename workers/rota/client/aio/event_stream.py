@@ -41,7 +41,7 @@ class AsyncTaskEvents(AsyncIterator[TaskEvent]):
 
     @property
     def position(self) -> str:
-        """The position from which another reader can go on: see `TaskEvents.position`."""
+        """The position from which another reader can continue: see `TaskEvents.position`."""
         return self._reading.position
 
     async def __anext__(self) -> TaskEvent:

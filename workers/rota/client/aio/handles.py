@@ -51,8 +51,8 @@ class AsyncHandle(KnowsForeignNames, Generic[R_co], kind="handle"):
         """Wait until the task has ended, whether it succeeded or not, and return its status.
 
         Raises:
-            WaitTimeout: If the task has not ended within `timeout` (seconds or timedelta). The task goes on.
-            Unavailable: If the client is closed meanwhile, or the server does not permit this user to wait.
+            WaitTimeout: If the task has not ended within `timeout` (seconds or timedelta). The task continues.
+            Unavailable: If the client is closed in the meantime, or the server does not permit this user to wait.
         """
         return await self.client.wait(self.id, timeout)
 
@@ -71,7 +71,7 @@ class AsyncHandle(KnowsForeignNames, Generic[R_co], kind="handle"):
             TaskDead: If the task is dead. Its `death` describes how it died.
             TaskCancelled: If the task was cancelled, or purged with its queue.
             TaskExpired: If no worker started the task before it expired.
-            ResultNotStored: If the task is done without a stored result, or nothing is known of it.
+            ResultNotStored: If the task is done without a stored result, or nothing is known about it.
             WaitTimeout, Unavailable: As `wait` does.
         """
         returned: R_co = await self.client.result(self.id, timeout)
@@ -82,7 +82,7 @@ class AsyncHandle(KnowsForeignNames, Generic[R_co], kind="handle"):
 
         Raises:
             ValueError: If `kill_after` is not above 0.
-            Unavailable: If the server cannot be reached or refused. Nothing was changed.
+            Unavailable: If the server cannot be reached or refuses the call. Nothing was changed.
             Uncertain: If the server did not reply in time. The call may be repeated.
         """
         return await self.client.cancel(self.id, kill_after)
@@ -123,8 +123,8 @@ class AsyncChainHandle(KnowsForeignNames, kind="handle"):
         This is the last task, or the first one that was not done.
 
         Raises:
-            WaitTimeout: If the chain has not ended within `timeout` (seconds or timedelta). The chain goes on.
-            Unavailable: If the client is closed meanwhile, or the server does not permit this user to wait.
+            WaitTimeout: If the chain has not ended within `timeout` (seconds or timedelta). The chain continues.
+            Unavailable: If the client is closed in the meantime, or the server does not permit this user to wait.
         """
         left = TimeLeft(timeout)
         for task_id in self.ids:
@@ -136,11 +136,11 @@ class AsyncChainHandle(KnowsForeignNames, kind="handle"):
     async def cancel(self, kill_after: Duration | None = None) -> CancelStatus:
         """Cancel the task that the chain has reached, which drops the rest, and return what that task was doing.
 
-        If it was `running` and is done before it is notified, the chain goes on: see `AsyncClient.cancel`.
+        If it was `running` and is done before it is notified, the chain continues: see `AsyncClient.cancel`.
 
         Raises:
             ValueError: If `kill_after` is not above 0.
-            Unavailable: If the server cannot be reached or refused.
+            Unavailable: If the server cannot be reached or refuses the call.
             Uncertain: If the server did not reply in time. The call may be repeated.
         """
         for task_id in self.ids:  # In order, because the next task may have been enqueued when this one ended.
@@ -167,7 +167,7 @@ class AsyncGroupAccess(Protocol):
 class AsyncGroupHandle(KnowsForeignNames, kind="handle"):
     """A group of tasks and chains.
 
-    The call added nothing if `duplicate` is true: a group of this id had all its members already, or has ended.
+    The call added nothing if `duplicate` is true: a group with this id had all its members already, or has ended.
     """
 
     id: str
@@ -183,7 +183,7 @@ class AsyncGroupHandle(KnowsForeignNames, kind="handle"):
         """Return the status of the group: `unknown` if it ended more than a minute ago, or never existed.
 
         Raises:
-            Unavailable: If the server cannot be reached or refused.
+            Unavailable: If the server cannot be reached or refuses the call.
             Uncertain: If the server did not reply in time.
         """
         return await self.flows.status(self.id)
@@ -192,8 +192,8 @@ class AsyncGroupHandle(KnowsForeignNames, kind="handle"):
         """Wait until all members have ended and the task that follows is enqueued, and return the status of the group.
 
         Raises:
-            WaitTimeout: If the group has not ended within `timeout` (seconds or timedelta). The group goes on.
-            Unavailable: If the client is closed meanwhile, or the server does not permit this user to wait.
+            WaitTimeout: If the group has not ended within `timeout` (seconds or timedelta). The group continues.
+            Unavailable: If the client is closed in the meantime, or the server does not permit this user to wait.
             Uncertain: If the server did not send the final status in time.
         """
         return await self.flows.wait(self.id, timeout)
@@ -218,7 +218,7 @@ class AsyncGroupHandle(KnowsForeignNames, kind="handle"):
         repeated.
 
         Raises:
-            Unavailable: If the server cannot be reached or refused.
+            Unavailable: If the server cannot be reached or refuses the call.
             Uncertain: If the server did not reply in time.
         """
         return await self.flows.cancel(self.id)

@@ -92,7 +92,7 @@ class AioPool:
         if self._opening is None:
             self._opening = asyncio.create_task(self._open(), name="rota-client-opening")
         opening = self._opening
-        # If this call gives up, the opening goes on for the other calls.
+        # If this call gives up, the opening continues for the other calls.
         await asyncio.wait([opening], timeout=deadline - time.monotonic())
         if not opening.done():
             return too_slow(self._seconds)

@@ -28,14 +28,14 @@ class AsyncSchedules:
         return await self._driver.follow(self._steps.list())
 
     async def get(self, name: str) -> ScheduleStatus | None:
-        """Return the schedule of this name, or None if there is none."""
+        """Return the schedule with this name, or None if there is none."""
         return await self._driver.follow(self._steps.get(name))
 
     async def upcoming(self, name: str, count: int = 10) -> Times:
         """Return the times of the next occurrences, `count` at most, as if the schedule were not paused.
 
         Raises:
-            UnknownSchedule: If there is no schedule of this name.
+            UnknownSchedule: If there is no schedule with this name.
         """
         return await self._driver.follow(self._steps.upcoming(name, count))
 
@@ -48,7 +48,7 @@ class AsyncSchedules:
         removes it.
 
         Raises:
-            ScheduleDeclared: If a node's code or configuration declares a schedule of this name.
+            ScheduleDeclared: If a node's code or configuration declares a schedule with this name.
             InvalidArguments: If the arguments are not JSON, or do not fit the task's signature.
             PayloadTooLarge: If the body of the task is larger than `max_payload_kb`.
             TypeError: If `when` is not `rota.Cron` or `rota.Every`, or `task` is not a task or a name.
@@ -57,7 +57,7 @@ class AsyncSchedules:
         return await self._driver.follow(self._steps.put(name, task, when))
 
     async def remove(self, name: str) -> bool:
-        """Remove a schedule that a client created, and return False if there is none. Tasks that it enqueued go on.
+        """Remove a schedule that a client created, and return False if there is none. Tasks that it enqueued continue.
 
         Raises:
             ScheduleDeclared: If a node's code or configuration declares the schedule. Remove it there, or pause it.
@@ -68,7 +68,7 @@ class AsyncSchedules:
         """Pause a schedule, so that it enqueues nothing more, and return False if it was paused already.
 
         Raises:
-            UnknownSchedule: If there is no schedule of this name.
+            UnknownSchedule: If there is no schedule with this name.
         """
         return await self._driver.follow(self._steps.pause(name))
 
@@ -78,7 +78,7 @@ class AsyncSchedules:
         Occurrences that were due during the pause are not made up for.
 
         Raises:
-            UnknownSchedule: If there is no schedule of this name.
+            UnknownSchedule: If there is no schedule with this name.
         """
         return await self._driver.follow(self._steps.resume(name))
 
@@ -89,6 +89,6 @@ class AsyncSchedules:
         earlier one, and its `duplicate` is true.
 
         Raises:
-            UnknownSchedule: If there is no schedule of this name.
+            UnknownSchedule: If there is no schedule with this name.
         """
         return AsyncHandle(*await self._driver.follow(self._steps.run_now(name)), self._client)

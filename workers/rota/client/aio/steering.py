@@ -10,8 +10,8 @@ class AsyncSteering(AsyncLifecycle):
     async def pause(self, queue: str) -> bool:
         """Pause a queue, so that no worker claims from it, and return False if it was paused already.
 
-        Tasks that run go on, and new tasks are accepted and wait. The pause lasts until `resume`, even if the fleet is
-        restarted.
+        Running tasks continue, and new tasks are accepted and wait. The pause lasts until `resume`, even if the fleet
+        is restarted.
 
         Raises:
             InvalidName: If the queue is not a valid name.

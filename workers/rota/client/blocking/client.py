@@ -167,10 +167,10 @@ class Client(Steering, KnowsForeignNames, kind="client"):
             PayloadTooLarge: If the body is larger than `max_payload_kb`.
             TypeError: If this is not a call, a chain, a group or a name, or an option has a wrong type.
             ValueError: If an option is not valid, or two exclude each other, such as `delay` and `at`.
-            Unavailable: If the server cannot be reached or refused. The call was not accepted.
+            Unavailable: If the server cannot be reached or refuses the call. The call was not accepted.
             ServerFull: If the server has no memory left. The call was not accepted.
             Uncertain: If the call may have been accepted, or its durability is not confirmed. It can be repeated.
-            GroupEnded: If a group of this id ended or was cancelled before all its members were accepted.
+            GroupEnded: If a group with this id ended or was cancelled before all its members were accepted.
         """
         if positional:
             raise TypeError(why_not_positional(what, positional))
@@ -286,7 +286,7 @@ class Client(Steering, KnowsForeignNames, kind="client"):
             ValueError: If the state or the limit is not valid.
             TypeError: If the limit is not a whole number.
             InvalidName: If the queue or the task name is not valid.
-            Unavailable: If the server cannot be reached or refused.
+            Unavailable: If the server cannot be reached or refuses the call.
             Uncertain: If the server did not reply in time.
         """
         return self._driver.follow(peek_steps(self._driver.store, queue, state, task, limit))
@@ -298,7 +298,7 @@ class Client(Steering, KnowsForeignNames, kind="client"):
         by a condition.
 
         Raises:
-            Unavailable: If the server cannot be reached or refused.
+            Unavailable: If the server cannot be reached or refuses the call.
             Uncertain: If the server did not reply in time.
         """
         return self._driver.follow(find_queues(self._driver.store))
@@ -316,7 +316,7 @@ class Client(Steering, KnowsForeignNames, kind="client"):
             TypeError: If `n` is not a whole number.
             ValueError: If `n` is out of range, if both a queue and a task are named, or if no running master has this
                 pool.
-            Unavailable: If the server cannot be reached or refused.
+            Unavailable: If the server cannot be reached or refuses the call.
             Uncertain: If the server did not reply in time.
         """
         return self._driver.follow(explain_steps(self._driver.store, n, queue, task_id, pool))
@@ -345,7 +345,8 @@ class Client(Steering, KnowsForeignNames, kind="client"):
             InvalidName: If the queue or the task name is not valid.
             ValueError: If `after` is not the id of an event.
             EventsOff: If no fleet of the namespace writes task events.
-            Unavailable: If the server cannot be reached or refused. For the errors of iteration, see `TaskEvents`.
+            Unavailable: If the server cannot be reached or refuses the call. For the errors of iteration, see
+                `TaskEvents`.
         """
         wanted = wanted_events(after, queue, task, timeout)
         if (interceptor := self._driver.interceptor()) is not None:
@@ -358,13 +359,13 @@ class Client(Steering, KnowsForeignNames, kind="client"):
     def wait(self, task_id: str, timeout: Duration | None = None) -> TaskStatus:
         """Wait until a task has ended, whether it succeeded or not, and return its status.
 
-        The state is `unknown` if nothing is known of the task (any more). The wait goes on while the server is away.
-        `timeout` is in seconds or a timedelta; None waits as long as it takes.
+        The state is `unknown` if nothing is known about the task (any more). The wait continues while the server is
+        away. `timeout` is in seconds or a timedelta; None waits as long as it takes.
 
         Raises:
-            WaitTimeout: If the task has not ended in time. This is a TimeoutError; the task goes on.
+            WaitTimeout: If the task has not ended in time. This is a TimeoutError; the task continues.
             InvalidName: If the id is not a valid name.
-            Unavailable: If the client is closed meanwhile, or the server does not permit this user to wait.
+            Unavailable: If the client is closed in the meantime, or the server does not permit this user to wait.
         """
         return status_of(task_id, self._state(Goal.END, task_id, timeout))
 
@@ -381,15 +382,15 @@ class Client(Steering, KnowsForeignNames, kind="client"):
     def result(self, task_id: str, timeout: Duration | None = None) -> Any:
         """Wait until a task has ended, and return what its function returned.
 
-        The wait goes on while the server is away. `timeout` is in seconds or a timedelta; None waits as long as it
+        The wait continues while the server is away. `timeout` is in seconds or a timedelta; None waits as long as it
         takes.
 
         Raises:
             TaskDead: If the task is dead. Its `death` describes how it died.
             TaskCancelled: If the task was cancelled, or purged with its queue.
             TaskExpired: If no worker started the task before it expired.
-            ResultNotStored: If the task is done without a stored result, or nothing is known of it. The message has the
-                reason.
+            ResultNotStored: If the task is done without a stored result, or nothing is known about it. The message has
+                the reason.
             WaitTimeout, InvalidName, Unavailable: As `wait` does.
         """
         found = self._state(Goal.RESULT, task_id, timeout)
@@ -405,7 +406,7 @@ class Client(Steering, KnowsForeignNames, kind="client"):
         Raises:
             InvalidName: If the id is not a valid name.
             ValueError: If `kill_after` is not above 0.
-            Unavailable: If the server cannot be reached or refused. Nothing was changed.
+            Unavailable: If the server cannot be reached or refuses the call. Nothing was changed.
             Uncertain: If the server did not reply in time. The task may have been cancelled; the call may be repeated.
         """
         return self._driver.run(cancel_command(self._driver.store, task_id, kill_after), [task_id])

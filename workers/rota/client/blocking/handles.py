@@ -52,8 +52,8 @@ class Handle(KnowsForeignNames, Generic[R_co], kind="handle"):
         """Wait until the task has ended, whether it succeeded or not, and return its status.
 
         Raises:
-            WaitTimeout: If the task has not ended within `timeout` (seconds or timedelta). The task goes on.
-            Unavailable: If the client is closed meanwhile, or the server does not permit this user to wait.
+            WaitTimeout: If the task has not ended within `timeout` (seconds or timedelta). The task continues.
+            Unavailable: If the client is closed in the meantime, or the server does not permit this user to wait.
         """
         return self.client.wait(self.id, timeout)
 
@@ -72,7 +72,7 @@ class Handle(KnowsForeignNames, Generic[R_co], kind="handle"):
             TaskDead: If the task is dead. Its `death` describes how it died.
             TaskCancelled: If the task was cancelled, or purged with its queue.
             TaskExpired: If no worker started the task before it expired.
-            ResultNotStored: If the task is done without a stored result, or nothing is known of it.
+            ResultNotStored: If the task is done without a stored result, or nothing is known about it.
             WaitTimeout, Unavailable: As `wait` does.
         """
         returned: R_co = self.client.result(self.id, timeout)
@@ -83,7 +83,7 @@ class Handle(KnowsForeignNames, Generic[R_co], kind="handle"):
 
         Raises:
             ValueError: If `kill_after` is not above 0.
-            Unavailable: If the server cannot be reached or refused. Nothing was changed.
+            Unavailable: If the server cannot be reached or refuses the call. Nothing was changed.
             Uncertain: If the server did not reply in time. The call may be repeated.
         """
         return self.client.cancel(self.id, kill_after)
@@ -124,8 +124,8 @@ class ChainHandle(KnowsForeignNames, kind="handle"):
         This is the last task, or the first one that was not done.
 
         Raises:
-            WaitTimeout: If the chain has not ended within `timeout` (seconds or timedelta). The chain goes on.
-            Unavailable: If the client is closed meanwhile, or the server does not permit this user to wait.
+            WaitTimeout: If the chain has not ended within `timeout` (seconds or timedelta). The chain continues.
+            Unavailable: If the client is closed in the meantime, or the server does not permit this user to wait.
         """
         left = TimeLeft(timeout)
         for task_id in self.ids:
@@ -137,11 +137,11 @@ class ChainHandle(KnowsForeignNames, kind="handle"):
     def cancel(self, kill_after: Duration | None = None) -> CancelStatus:
         """Cancel the task that the chain has reached, which drops the rest, and return what that task was doing.
 
-        If it was `running` and is done before it is notified, the chain goes on: see `Client.cancel`.
+        If it was `running` and is done before it is notified, the chain continues: see `Client.cancel`.
 
         Raises:
             ValueError: If `kill_after` is not above 0.
-            Unavailable: If the server cannot be reached or refused.
+            Unavailable: If the server cannot be reached or refuses the call.
             Uncertain: If the server did not reply in time. The call may be repeated.
         """
         for task_id in self.ids:  # In order, because the next task may have been enqueued when this one ended.
@@ -166,7 +166,7 @@ class GroupAccess(Protocol):
 class GroupHandle(KnowsForeignNames, kind="handle"):
     """A group of tasks and chains.
 
-    The call added nothing if `duplicate` is true: a group of this id had all its members already, or has ended.
+    The call added nothing if `duplicate` is true: a group with this id had all its members already, or has ended.
     """
 
     id: str
@@ -182,7 +182,7 @@ class GroupHandle(KnowsForeignNames, kind="handle"):
         """Return the status of the group: `unknown` if it ended more than a minute ago, or never existed.
 
         Raises:
-            Unavailable: If the server cannot be reached or refused.
+            Unavailable: If the server cannot be reached or refuses the call.
             Uncertain: If the server did not reply in time.
         """
         return self.flows.status(self.id)
@@ -191,8 +191,8 @@ class GroupHandle(KnowsForeignNames, kind="handle"):
         """Wait until all members have ended and the task that follows is enqueued, and return the status of the group.
 
         Raises:
-            WaitTimeout: If the group has not ended within `timeout` (seconds or timedelta). The group goes on.
-            Unavailable: If the client is closed meanwhile, or the server does not permit this user to wait.
+            WaitTimeout: If the group has not ended within `timeout` (seconds or timedelta). The group continues.
+            Unavailable: If the client is closed in the meantime, or the server does not permit this user to wait.
             Uncertain: If the server did not send the final status in time.
         """
         return self.flows.wait(self.id, timeout)
@@ -217,7 +217,7 @@ class GroupHandle(KnowsForeignNames, kind="handle"):
         repeated.
 
         Raises:
-            Unavailable: If the server cannot be reached or refused.
+            Unavailable: If the server cannot be reached or refuses the call.
             Uncertain: If the server did not reply in time.
         """
         return self.flows.cancel(self.id)

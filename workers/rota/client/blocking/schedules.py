@@ -29,14 +29,14 @@ class Schedules:
         return self._driver.follow(self._steps.list())
 
     def get(self, name: str) -> ScheduleStatus | None:
-        """Return the schedule of this name, or None if there is none."""
+        """Return the schedule with this name, or None if there is none."""
         return self._driver.follow(self._steps.get(name))
 
     def upcoming(self, name: str, count: int = 10) -> Times:
         """Return the times of the next occurrences, `count` at most, as if the schedule were not paused.
 
         Raises:
-            UnknownSchedule: If there is no schedule of this name.
+            UnknownSchedule: If there is no schedule with this name.
         """
         return self._driver.follow(self._steps.upcoming(name, count))
 
@@ -49,7 +49,7 @@ class Schedules:
         removes it.
 
         Raises:
-            ScheduleDeclared: If a node's code or configuration declares a schedule of this name.
+            ScheduleDeclared: If a node's code or configuration declares a schedule with this name.
             InvalidArguments: If the arguments are not JSON, or do not fit the task's signature.
             PayloadTooLarge: If the body of the task is larger than `max_payload_kb`.
             TypeError: If `when` is not `rota.Cron` or `rota.Every`, or `task` is not a task or a name.
@@ -58,7 +58,7 @@ class Schedules:
         return self._driver.follow(self._steps.put(name, task, when))
 
     def remove(self, name: str) -> bool:
-        """Remove a schedule that a client created, and return False if there is none. Tasks that it enqueued go on.
+        """Remove a schedule that a client created, and return False if there is none. Tasks that it enqueued continue.
 
         Raises:
             ScheduleDeclared: If a node's code or configuration declares the schedule. Remove it there, or pause it.
@@ -69,7 +69,7 @@ class Schedules:
         """Pause a schedule, so that it enqueues nothing more, and return False if it was paused already.
 
         Raises:
-            UnknownSchedule: If there is no schedule of this name.
+            UnknownSchedule: If there is no schedule with this name.
         """
         return self._driver.follow(self._steps.pause(name))
 
@@ -79,7 +79,7 @@ class Schedules:
         Occurrences that were due during the pause are not made up for.
 
         Raises:
-            UnknownSchedule: If there is no schedule of this name.
+            UnknownSchedule: If there is no schedule with this name.
         """
         return self._driver.follow(self._steps.resume(name))
 
@@ -90,6 +90,6 @@ class Schedules:
         earlier one, and its `duplicate` is true.
 
         Raises:
-            UnknownSchedule: If there is no schedule of this name.
+            UnknownSchedule: If there is no schedule with this name.
         """
         return Handle(*self._driver.follow(self._steps.run_now(name)), self._client)

@@ -47,7 +47,7 @@ class _Mail:
         self._wakeup = Wakeup()
 
     def leave(self, wait: Wait | None) -> bool:
-        """Add a wait, and return False if the thread takes no more."""
+        """Add a wait, and return False accepts no more."""
         with self._lock:
             if self._is_closed:
                 return False

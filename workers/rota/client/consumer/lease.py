@@ -169,7 +169,7 @@ class Lease:
         self._wakeup.close()
 
     def _rest(self, seconds: float, *, listens: bool) -> bool:
-        """Wait for the given seconds, or until an order comes, and return whether to go on."""
+        """Wait for the given seconds, or until an order comes, and return whether to continue."""
         until = time.monotonic() + seconds
         while not self._over.is_set() and (left := until - time.monotonic()) > 0:
             try:
@@ -247,7 +247,7 @@ class Holds:
     def ids_of(self, registration: OwnerRegistration) -> tuple[str, ...]:
         """Return the ids that a turn has to name: those of the tasks held under this registration.
 
-        A registration that was lost may hold an earlier entry of the same id.
+        A registration that was lost may hold an earlier entry with the same id.
         """
         return tuple(hold.entry.id for hold in list(self._held.values()) if hold.registration is registration)
 

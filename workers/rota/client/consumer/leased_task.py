@@ -182,8 +182,8 @@ class LeasedTask(ClaimedTask):
         """Settle the task, unless the block has done so.
 
         Without an exception, the task is done. An `Exception` fails the attempt, as in a worker, and does not leave the
-        block: it is logged to `rota.consumer`, and the consumer's loop goes on. Likewise `rota.Cancelled` ends the task
-        as cancelled. LeaseLost leaves the block. Any other exception that is not an `Exception`, for example
+        block: it is logged to `rota.consumer`, and the consumer's loop continues. Likewise `rota.Cancelled` ends the
+        task as cancelled. LeaseLost leaves the block. Any other exception that is not an `Exception`, for example
         KeyboardInterrupt, releases the task and leaves the block. Raises the errors of `done`.
         """
         outcome = self._at_exit(error)
@@ -221,7 +221,7 @@ class TakenTasks:
         self._registry = registry
 
     def get(self, name: str) -> AnyTask:
-        """Return the task of that name."""
+        """Return the task with that name."""
         return _taken(name, self._registry.get(name))
 
 

@@ -57,7 +57,7 @@ local function claim_entries(request, domains, bounds, now)
       local text, body, id = found[i], bodies[i], ids[i]
       if not body or body == '' or id == '' or suspicious[i] or any_incarnations then
         local live = body and id ~= ''
-        -- A tombstone of an earlier task of this id was counted as cancelled when the id was used again.
+        -- A tombstone of an earlier task with this id was counted as cancelled when the id was used again.
         local gone = any_incarnations and id ~= '' and is_tombstone(id, flag_of(text), true)
         if live and not gone and suspicious[i] and body ~= '' then quarantined = text end
         if quarantined and claimed + request.holding > 0 then break end

@@ -97,7 +97,7 @@ do -- a block, because Lua allows a function only 200 locals
   note_ends = function(how, now, owner, ended)
     if notify_waiters then notify_waiters(how, ended.ids) end
     if follow then follow(how, now, ended.ids) end
-    -- Tasks with other ends come one at a time. A stored result belongs to an earlier task of this id.
+    -- Tasks with other ends come one at a time. A stored result belongs to an earlier task with this id.
     if how ~= 'done' then redis.call('UNLINK', PREFIX .. 'result:' .. ended.ids[1]) end
     if not remembers() then return end
     local lines, count = ended.lines, ended.count + (#ended.lines - 1) / 2

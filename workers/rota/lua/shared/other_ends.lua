@@ -16,8 +16,8 @@ local function add_attempt_record(e, record)
   redis.call('HSET', PREFIX .. 'epitaphs', e.id, line)
 end
 
--- Keep the record of an attempt that failed or was cut short, for a task that goes on. `mark` is a capital letter for
--- the kind of the last crash or loss, `E` if there was only an exception.
+-- Keep the record of an attempt that failed or was cut short, for a task that will run again. `mark` is a capital
+-- letter for the kind of the last crash or loss, `E` if there was only an exception.
 local function keep_attempt_record(e, mark, record)
   add_attempt_record(e, record)
   if mark ~= 'E' or not string.find(e.flag, '%u') then e.flag = string.gsub(e.flag, '[%u-]', '') .. mark end

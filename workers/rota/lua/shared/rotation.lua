@@ -43,7 +43,7 @@ local function credit(share, entries)
   if not share or share.is_only_node or entries == 0 then return end
   local key, _, field = fields_of(share)
   local before = redis.call('HGET', key, field)
-  if share.in_turn and not before then return end -- it was forgotten meanwhile
+  if share.in_turn and not before then return end -- it was forgotten in the meantime
   local time, turn = numbers_of(before)
   local state = state_of(time - entries * share.cost, turn)
   redis.call('HSET', key, field, state)

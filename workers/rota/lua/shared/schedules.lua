@@ -20,7 +20,7 @@ local function guard_schedules()
   redis.call('HLEN', ALIVE)
 end
 
--- Return the schedule of this name; nil if there is none or its record is not valid.
+-- Return the schedule with this name; nil if there is none or its record is not valid.
 local function schedule_of(name)
   local passed, last, following, paused, rank, ahead, text =
     string.match(redis.call('HGET', SCHEDULES, name) or '', STATE)

@@ -1,5 +1,5 @@
 -- Replies of enqueues, for calls that are repeated. A nonce is `NAME NUMBER`, and `sent:NAME` has the nonce and the
--- results of the last call of that name. A client that received the reply uses the same name with the next number,
+-- results of the last call with that name. A client that received the reply uses the same name with the next number,
 -- which overwrites the record. A client that did not receive it uses another name. A nonce without a number is used as
 -- a name as a whole.
 -- keys     sent:*

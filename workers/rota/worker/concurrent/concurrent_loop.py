@@ -254,8 +254,8 @@ class ConcurrentLoop(WorkerLoop):
     def _take_claims(self, claims: Sequence[Claim], anchor: Anchor) -> None:
         """Start the claimed tasks.
 
-        They are given back instead if this worker may no longer claim, or if a task overwrote the slot meanwhile. A
-        server that has lost writes may bring more tasks than the worker may run; the excess is given back too.
+        They are given back instead if this worker may no longer claim, or if a task overwrote the slot in the meantime.
+        A server that has lost writes may bring more tasks than the worker may run; the excess is given back too.
         """
         may_start = self._slot.is_intact and self._check_mode(anchor.received_ns, Phase.BUSY) is Mode.WORKING
         starts = self._ledger.free if may_start else 0
