@@ -19,8 +19,9 @@ _READY: Final = 1  # the generation of every entry: an id has one life here
 
 @dataclass(slots=True)
 class Task:
-    """A task and its counters, which must explain its `starts`. A task with `once` may be started at most once; it has
-    `begun` if only its worker knows whether it was started. A `crash_limit` of 0 means the fleet's limit."""
+    """A task and its counters, which must explain its `starts`. A task with `once` may be started at most once. It
+    `is_marked_started` if only its worker knows whether it was started. A `crash_limit` of 0 means the fleet's
+    limit."""
 
     id: str
     seconds: float

@@ -1,7 +1,7 @@
-"""Unit tests: no server, no clock but a fake one."""
+"""Shared settings of the unit tests, which use no server and no real clock."""
 
 from hypothesis import settings
 
-# A loaded machine is slow, not wrong: hypothesis must not fail a test for taking 0.2 s.
+# A loaded machine is slow, but not wrong: hypothesis must not fail a test because it took 0.2 s.
 settings.register_profile("rota", deadline=None)
 settings.load_profile("rota")

@@ -1,4 +1,4 @@
-"""Redis URLs taken apart, and kept out of sight."""
+"""Parsing of Redis URLs, and hiding of their secrets."""
 
 import re
 from typing import Any

@@ -1,5 +1,5 @@
-"""One table of what may be wrong: whatever raises an alert is shown by the page, `rota top` and, where it concerns
-Redis, by `rota health`."""
+"""Each condition that raises an alert is also shown by the status page, `rota top` and, if it concerns Redis, `rota
+health`."""
 
 import re
 from collections import Counter
@@ -32,7 +32,7 @@ def of_queue(**state: Any) -> Status:
 
 LATE: Status = {"queues": [queue() | late_by(94.0)]}
 WAS_LATE: Status = {"queues": [queue() | late_by(94.0, seconds_ago=240.0)]}
-# How the status is when the expression of an alert holds, as little as that takes.
+# The smallest status in which the expression of each alert holds.
 WHEN: dict[str, Status] = {
     "RotaLagBurn1h": LATE,
     "RotaLagBurn6h": WAS_LATE,

@@ -1,4 +1,4 @@
-"""The rules of deploy/prometheus are accepted, tested one by one, and each alert has its page in the runbook."""
+"""The rules of deploy/prometheus are valid, each is tested, and each alert has a section in the runbook."""
 
 import json
 import re

@@ -1,4 +1,4 @@
-"""What is said of the product by the numbers of a benchmark: ratios within a round, targets, the published tables."""
+"""The published numbers of the benchmarks: ratios within a round, targets and tables."""
 
 import json
 import sys
@@ -7,7 +7,7 @@ import pytest
 
 from support.prose import ROOT
 
-sys.path.append(str(ROOT))  # the benchmarks are no part of the distribution
+sys.path.append(str(ROOT))  # the benchmarks are not part of the distribution
 
 from benchmarks import page, targets
 from benchmarks.numbers import Result, Spread, of, quantile, ratios, spread

@@ -1,4 +1,4 @@
-"""What a benchmark reads of a run: lateness, the commands of clients, and calls counted by its tasks."""
+"""The evaluation of benchmark runs: lateness, the commands of clients, and calls counted by their tasks."""
 
 import subprocess
 import sys
@@ -8,7 +8,7 @@ import pytest
 
 from support.prose import ROOT
 
-sys.path.append(str(ROOT))  # the benchmarks are no part of the distribution
+sys.path.append(str(ROOT))  # the benchmarks are not part of the distribution
 
 from benchmarks import flood
 from benchmarks.measures.monitor import Commands, counted

@@ -1,4 +1,4 @@
-"""Waiting beside the stop signals: none is missed, and none ends a wait that must not end."""
+"""Waits that include the stop signals: no signal is missed, and none ends a wait that it must not end."""
 
 import os
 import select
@@ -13,7 +13,7 @@ LONG_SECONDS = 60.0  # a test that waits this long has failed
 
 
 def no_beat() -> None:
-    """The beat of a test that does not count them."""
+    """A heartbeat function for tests that do not count heartbeats."""
 
 
 class Pipe:

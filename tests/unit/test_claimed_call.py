@@ -1,4 +1,4 @@
-"""From a body to a call, or the reason why there never will be one."""
+"""From a body to a call, or to the reason why it can never be called."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""What `rota run` says before there is a master."""
+"""The errors of `rota run` before there is a master."""
 
 import importlib.util
 import subprocess

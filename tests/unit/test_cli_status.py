@@ -1,4 +1,4 @@
-"""`rota status` as people read it: within 100 columns, whatever a fleet is called and does."""
+"""The output of `rota status` as text: at most 100 columns, for any names and any state of the fleet."""
 
 from typing import Any
 
@@ -11,7 +11,7 @@ LONG = "a" * 128
 
 
 def child(**fields: Any) -> dict[str, Any]:
-    """A worker that waits, but for what is said."""
+    """An idle worker, except for the given values."""
     row = {"slot": 8, "role": "worker", "pool": "default", "generation": 1, "pid": 4_194_304, "state": "ready"}
     idle = {
         "quiet": False,
@@ -23,19 +23,19 @@ def child(**fields: Any) -> dict[str, Any]:
 
 
 def running(name: str, seconds: float = 0.0) -> dict[str, Any]:
-    """The row of a task."""
+    """Return the row of a running task."""
     task = {"id": "id-1", "name": name, "queue": "mail"}
     return {"place": 0, "task": task, "task_age_seconds": seconds, "progress": None}
 
 
 def schedule(**fields: Any) -> dict[str, Any]:
-    """A schedule's row."""
+    """Return the row of a schedule."""
     row = {"name": "nightly", "task": "report", "when": "0 3 * * * UTC", "state": "waiting", "next_in_seconds": 3.0}
     return {**row, **fields}
 
 
 def fleet(**fields: Any) -> dict[str, Any]:
-    """A fleet at rest, but for what is said."""
+    """Return an idle fleet, except for the given values."""
     who = {"node": "host.1", "pid": 7, "fleet": "shop", "state": "running", "at": 7380.0, "started_at": 0.0}
     what = {
         "redis": "redis://h:1/0",

@@ -1,4 +1,4 @@
-"""`rota task ls` as people and programs read it."""
+"""The output of `rota task ls`, as text and as JSON."""
 
 from datetime import UTC, datetime
 from typing import Any

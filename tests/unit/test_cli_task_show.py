@@ -1,4 +1,4 @@
-"""`rota task show`: fields and the time line of a task."""
+"""The output of `rota task show`: the fields and the timeline of a task."""
 
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -21,7 +21,7 @@ def status(state: State, **fields: Any) -> TaskStatus:
 
 
 def lines(found: TaskStatus) -> list[str]:
-    """What happened when, in seconds after AT."""
+    """Return the events of the timeline, in seconds after AT."""
     return [f"{(each.at - AT).total_seconds():g} {each.what}: {each.detail}" for each in timeline_of(found)]
 
 

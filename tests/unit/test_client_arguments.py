@@ -1,4 +1,4 @@
-"""Arguments are strict JSON, or the call fails at once with path and type."""
+"""Arguments must be strict JSON; otherwise the call fails at once, with path and type."""
 
 import enum
 import uuid
@@ -16,7 +16,7 @@ from rota.errors import InvalidArguments
 from rota.protocol.body import MAX_DEPTH
 from rota.tasks.arguments import _OUTER_LEVELS, _faults, check_arguments
 
-Point = namedtuple("Point", "x y")  # noqa: PYI024 - a plain one, as applications have them
+Point = namedtuple("Point", "x y")  # noqa: PYI024 - a plain one, as many applications have
 
 
 class Colour(enum.IntEnum):

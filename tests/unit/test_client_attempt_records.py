@@ -1,4 +1,4 @@
-"""Accounts of attempts, as they were written and as anybody may have written them."""
+"""The records of attempts, as Rota and other programs may have written them."""
 
 from datetime import UTC, datetime
 

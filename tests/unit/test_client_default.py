@@ -1,4 +1,4 @@
-"""Which server the default client goes to."""
+"""The choice of the server of the default client."""
 
 import asyncio
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Why a claim is next, and why a queue is not, in the words that people read."""
+"""The explanations of why a claim is next, and why a queue is not."""
 
 from datetime import UTC, datetime
 from typing import Any

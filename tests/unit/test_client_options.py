@@ -1,4 +1,4 @@
-"""Options: their checks, their defaults, and what overrides them; durations."""
+"""The options of tasks: their checks, their defaults, and what overrides them. Also durations."""
 
 from datetime import UTC, datetime, timedelta, timezone
 from typing import Any
@@ -93,7 +93,7 @@ def test_the_operator_overrides_the_declaration_and_the_call_overrides_both() ->
 def test_a_task_may_have_any_time_limit_or_none() -> None:
     assert check_options({"time_limit": None}).time_limit is None
     assert check_options({"time_limit": 3600}).time_limit == 3600
-    assert check_options({"soft_time_limit": 5000}).soft_time_limit == 5000  # the fleet's may be longer than that
+    assert check_options({"soft_time_limit": 5000}).soft_time_limit == 5000  # the fleet's limit may be longer
 
 
 @pytest.mark.parametrize(
@@ -125,6 +125,6 @@ def test_instants_are_exact_to_the_microsecond() -> None:
     assert unix_microseconds(when, "at") == 1_709_188_200_123_457
     assert utc_datetime(1_709_188_200_123_457) == when
     with pytest.raises(ValueError, match="has no time zone"):
-        unix_microseconds(datetime(2024, 1, 1), "at")  # noqa: DTZ001 - that is the claim
+        unix_microseconds(datetime(2024, 1, 1), "at")  # noqa: DTZ001 - a naive datetime is the point of the test
     with pytest.raises(ValueError, match="100 years"):
         unix_microseconds(datetime(9999, 1, 1, tzinfo=UTC), "at")

@@ -1,4 +1,4 @@
-"""What `@rota.task` makes of `cron`, `every` and `schedules`, and what it refuses."""
+"""The schedules that `@rota.task` makes of `cron`, `every` and `schedules`, and the values that it rejects."""
 
 import subprocess
 import sys
@@ -75,7 +75,7 @@ MISUSED_EVERY: list[tuple[Any, type[Exception], str]] = [
     ({"missed": "some"}, ValueError, 'missed must be "last" or "all" or "none", got \'some\''),
     ({"overlap": "kill"}, ValueError, 'overlap must be "skip" or "queue"'),
     ({"jitter": 31}, ValueError, "no longer than the interval"),
-    ({"start": datetime(2027, 1, 1)}, ValueError, "start has no time zone"),  # noqa: DTZ001 - the fault
+    ({"start": datetime(2027, 1, 1)}, ValueError, "start has no time zone"),  # noqa: DTZ001 - on purpose
     ({"start": "2027-01-01"}, TypeError, "start must be a datetime"),
     ({"name": "two words"}, ValueError, "name of a schedule 'two words' is not usable"),
     ({"name": 3}, TypeError, "name must be a string"),

@@ -1,4 +1,4 @@
-"""From a call to what Redis takes."""
+"""From a call to the arguments of the script."""
 
 import json
 import uuid
@@ -111,7 +111,7 @@ def test_contradictory_options_are_refused() -> None:
     with pytest.raises(ValueError, match="send: give delay or at, not both"):
         prepared(by_name(delay=1, at=datetime.now(UTC)))
     with pytest.raises(ValueError, match="has no time zone"):
-        prepared(by_name(at=datetime(2030, 1, 1)))  # noqa: DTZ001 - that is the claim
+        prepared(by_name(at=datetime(2030, 1, 1)))  # noqa: DTZ001 - a naive datetime is the point of the test
     with pytest.raises(ValueError, match="give unique=True"):
         prepared(by_name(unique_for=5))
 

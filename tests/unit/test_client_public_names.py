@@ -1,4 +1,4 @@
-"""The public face of the package, and what importing it costs."""
+"""The public names of the package, and the cost of importing it."""
 
 import os
 import subprocess
@@ -23,12 +23,12 @@ FORBIDDEN = (
     "rota_supervisor",
 )
 BUDGET_MS = 20
-TRIES = 10  # the machine may be busy: the least of them is what the import itself takes
+TRIES = 10  # The machine may be busy, so the shortest of these imports counts.
 DECLARE = "@rota.task(queue='mail')\ndef send(to: str) -> None: ...\n@rota.on_worker_start\ndef start() -> None: ..."
 
 
 def fresh_interpreter(code: str) -> str:
-    # Bytecode is allowed: an installed package has it.
+    # Bytecode is allowed, because an installed package has it.
     environment = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, env=environment)
     return done.stdout

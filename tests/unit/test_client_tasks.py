@@ -1,4 +1,4 @@
-"""Declaring tasks, and the registry."""
+"""Declaring tasks, and the registry of tasks."""
 
 import copy
 import dataclasses

@@ -1,4 +1,4 @@
-"""AsyncClient has what Client has, with the same parameters."""
+"""AsyncClient has the same methods as Client, with the same parameters."""
 
 import inspect
 

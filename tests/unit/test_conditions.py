@@ -1,5 +1,5 @@
-"""Claims about conditions as people write them: what is let through, with which place in the text faults are told, and
-when hours are open, through both changes of the clocks. The tables of times are worked out by hand."""
+"""Conditions as people write them: which texts are accepted, at which position a fault is reported, and when hours are
+open, also when the clocks change. The expected times were computed by hand."""
 
 import re
 from datetime import UTC, datetime, timedelta
@@ -14,7 +14,7 @@ OFFICE = (0, 1, 2, 3, 4)
 
 
 def open_around(text: str, now: str) -> list[str]:
-    """`from to` of each time at which it is open, in UTC."""
+    """Return `from to` for each time span in which the queue is open, in UTC."""
     at = datetime.fromisoformat(now).replace(tzinfo=UTC)
     known_us, found = intervals(parse_hours(text), round(at.timestamp() * 1_000_000))
     assert known_us == round((at + timedelta(days=8)).timestamp() * 1_000_000)
@@ -22,7 +22,7 @@ def open_around(text: str, now: str) -> list[str]:
     return [f"{start:%m-%d %H:%M} {end:%m-%d %H:%M}" for start, end in moments]
 
 
-# Hours as they are read
+# Parsing of hours
 
 
 @pytest.mark.parametrize(
@@ -70,11 +70,11 @@ def test_a_fault_in_hours_has_its_position(text: str, fault: str) -> None:
         parse_hours(text)
 
 
-# When they are open
+# Times at which hours are open
 
 
 def test_office_hours_follow_daylight_saving_time_of_their_zone() -> None:
-    """In a week in which the clocks of Zurich are put forward: at 01:00 UTC on Sunday the 29th."""
+    """In a week in which the clocks of Zurich are put forward, at 01:00 UTC on Sunday the 29th."""
     found = open_around("Mon-Fri 08:00-18:00 Europe/Zurich", "2026-03-26 12:00")
     assert found == [
         *("03-25 07:00 03-25 17:00", "03-26 07:00 03-26 17:00", "03-27 07:00 03-27 17:00"),
@@ -86,7 +86,7 @@ def test_office_hours_follow_daylight_saving_time_of_their_zone() -> None:
 @pytest.mark.parametrize(
     ("times", "open_on_the_day"),
     [
-        ("02:10-02:50", []),  # there is no such time on that day
+        ("02:10-02:50", []),  # these times do not exist on that day
         ("02:30-03:30", ["03-29 01:00 03-29 01:30"]),
         ("01:30-02:30", ["03-29 00:30 03-29 01:00"]),
         ("01:30-03:30", ["03-29 00:30 03-29 01:30"]),

@@ -1,4 +1,4 @@
-"""`[adopt.NAME]`: which keys a fleet adopts from, and where their items go."""
+"""`[adopt.NAME]`: the keys from which a fleet adopts items, and the queues of these items."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""Loading the configuration: order of sources, every fault at once, suggestions, secrets."""
+"""Loading the configuration: the order of the sources, all faults at once, suggestions, and secrets."""
 
 import tomllib
 from pathlib import Path
@@ -497,7 +497,7 @@ def test_dash_q_replaces_tiers_and_drops_queues_outside_them(tmp_path: Path) -> 
     assert {name: pool.queues for name, pool in config.pools.items()} == {"both": ("b", "c"), "rest": ("*",)}
 
 
-# Anything at all
+# Arbitrary input
 
 KEYS = st.sampled_from([*Config.__struct_fields__, "weight", "workers", "queues", "rate", "a-b", ""])
 LEAVES = st.one_of(

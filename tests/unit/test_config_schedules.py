@@ -1,4 +1,4 @@
-"""`[schedules.NAME]` of `rota.toml`: what is refused, what is read, and what a node declares."""
+"""`[schedules.NAME]` of `rota.toml`: what is rejected, what is read, and what a node declares."""
 
 import json
 import tomllib

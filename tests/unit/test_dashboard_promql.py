@@ -1,4 +1,4 @@
-"""What the queries of the dashboards make of series that were made up, by the engine of a real Prometheus."""
+"""The results of dashboard queries over made-up series, computed by a real Prometheus."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -23,7 +23,7 @@ def of_queue(metric: str, labels: str = "") -> str:
     return f'{metric}{{{OF}, queue="work"{labels}}}'
 
 
-# All workers hang: what started before was on time, and since then tasks only wait.
+# All workers hang: earlier tasks started on time, and since then all tasks wait.
 HANGING: Final = {
     BUILD: "1x40",
     of_queue("rota_task_lag_worst_seconds"): "0.005x7 0x32",
@@ -38,7 +38,7 @@ HANGING: Final = {
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """A panel, series that are scraped four times a minute, and what it shows at each whole minute from 1 on."""
+    """A panel, series that are scraped four times a minute, and the expected values at each whole minute from 1 on."""
 
     board: str
     panel: str

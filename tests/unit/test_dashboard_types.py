@@ -1,5 +1,5 @@
-"""Every dashboard and panel against Grafana's own types, by its compiler. Skipped without what `make board-types`
-installs."""
+"""Every dashboard and panel is checked against Grafana's own types by the TypeScript compiler. Skipped if the packages
+of `make board-types` are not installed."""
 
 import json
 import subprocess
@@ -12,10 +12,10 @@ from support.dashboards import TOP, boards
 
 NODE: Final = TOP / "build" / "node"
 COMPILER: Final = NODE / "node_modules" / ".bin" / "tsc"
-# Where each kind of panel has its options; a table's field options are those of all panels.
+# The types of the options of each kind of panel. The field options of a table are those of all panels.
 KINDS: Final = {"stat": "Stat", "timeseries": "TimeSeries", "heatmap": "Heatmap", "table": "Table"}
-# Not in the types: what Grafana reads of variables and of the annotations of Prometheus, and the footer of tables,
-# which Grafana 13 does not read.
+# Missing in the types: what Grafana reads of variables and of Prometheus annotations, and the footer of tables, which
+# Grafana 13 does not read.
 UNTYPED: Final = {"auto", "auto_count", "auto_min", "expr", "step", "titleFormat", "footer"}
 HEAD: Final = """
 import type {
@@ -31,7 +31,7 @@ type PanelOf<Options, Custom> = Omit<Panel, 'options' | 'fieldConfig'> & {
 
 
 def program() -> str:
-    """A program of constants, each with the type that Grafana has for it."""
+    """Return a program of constants, each with Grafana's type for it."""
     lines = [HEAD]
     for kind, name in KINDS.items():
         module = f"@grafana/schema/dist/esm/raw/composable/{kind}/panelcfg/x/{name}PanelCfg_types.gen"

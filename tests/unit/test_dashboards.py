@@ -1,4 +1,4 @@
-"""The dashboards are complete, alike where they have to be, and ask for metrics that exist."""
+"""The dashboards are complete, consistent with each other, and query only metrics that exist."""
 
 import json
 import re
@@ -22,17 +22,17 @@ QUERIES = [
     for query in all_queries()
 ]
 RULES = TOP / "deploy" / "prometheus"
-# What Prometheus itself makes: by `instance` of the job it is not known of which fleet.
+# Metrics of Prometheus itself: their `instance` does not identify a fleet.
 OF_PROMETHEUS = {"up": ("job",), "ALERTS": ("job", "fleet", "queue", "alertname", "alertstate")}
-# Metrics that stand in no panel and in no rule, and why.
+# Metrics that no panel and no rule uses, and why.
 SHOWN_NOWHERE: dict[str, str] = {}
-# What an export from Grafana adds.
+# The keys that an export from Grafana adds.
 OF_ONE_GRAFANA = {"id", "version", "iteration", "__inputs", "__requires", "__elements"}
 DATASOURCE = {"type": "prometheus", "uid": "${datasource}"}
 
 
 def series_names() -> dict[str, tuple[str, ...]]:
-    """Every series a query may ask for, with the labels to choose by."""
+    """Return every series that a query may use, with the labels that select it."""
     names = dict(OF_PROMETHEUS)
     for definition in BY_NAME.values():
         if isinstance(definition, HistogramDefinition):

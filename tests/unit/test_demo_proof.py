@@ -1,4 +1,4 @@
-"""The demo's proof: it must fail for whatever the demo claims not to have happened."""
+"""The demo's proof must fail if anything happened that the demo claims did not happen."""
 
 from typing import Any
 
@@ -29,7 +29,7 @@ EARLIER_THAN_DUE = Run("start", "two", "send", 7, 105.01, 105.02)
 
 
 def status(**changes: Any) -> dict[str, Any]:
-    """What the fleet says of that run."""
+    """Return the fleet's status after that run."""
     return {
         "queues": [{"state": {"accepted": 3}, "processed": {"done": 3}}],
         "restarts": [{"role": "worker", "reason": "signal", "count": 1}],
@@ -41,7 +41,7 @@ def status(**changes: Any) -> dict[str, Any]:
 
 
 def failed(accepted: Any = ACCEPTED, runs: Any = RUNS, killed: Any = ("three",), **changes: Any) -> dict[str, str]:
-    """What did not hold, by name."""
+    """Return the names of the checks that failed."""
     return {check.name: check.seen for check in prove(accepted, runs, killed, status(**changes)) if not check.ok}
 
 

@@ -1,4 +1,5 @@
-"""The unit, the image and the compose file: what of them can be checked without installing or starting them."""
+"""The systemd unit, the image and the compose file, as far as they can be checked without installing or starting
+them."""
 
 import os
 import re
@@ -20,7 +21,8 @@ from support.dashboards import TOP
 
 UNIT = TOP / "deploy" / "systemd" / "rota.service"
 OLDER = UNIT.with_name("before-253.conf")
-LEAVING_SECONDS = 2 * LEAVE_SECONDS  # after the drain: giving back what was killed, then pollers and exporter
+# After the drain: time to give back the killed tasks, then for pollers and exporter to leave
+LEAVING_SECONDS = 2 * LEAVE_SECONDS
 DOCKER = TOP / "deploy" / "docker"
 
 
@@ -48,7 +50,8 @@ def test_systemd_accepts_the_unit_without_warnings(tmp_path: Path, with_older: b
 
 
 def is_known_of_older(line: str) -> bool:
-    """Whether a systemd before 253 says that it will do without the newer type: the file beside the unit is for it."""
+    """Whether systemd before 253 reports that it ignores the newer type, for which there is another file beside the
+    unit."""
     version = subprocess.run(["systemd-analyze", "--version"], capture_output=True, text=True, check=True).stdout
     return int(version.split()[1]) < 253 and line.endswith("Failed to parse service type, ignoring: notify-reload")
 
@@ -56,7 +59,7 @@ def is_known_of_older(line: str) -> bool:
 def test_the_unit_uses_notify_reload_and_waits_longer_than_a_drain() -> None:
     settings = unit_settings()
     assert settings["Type"] == "notify-reload"
-    assert "ExecReload" not in settings  # or HUP would be sent twice
+    assert "ExecReload" not in settings  # otherwise HUP would be sent twice
     assert settings["KillMode"] == "mixed"
     assert float(settings["TimeoutStopSec"]) > Limits().drain_seconds + LEAVING_SECONDS
     assert float(settings["WatchdogSec"]) >= 5 * TICK_SECONDS
@@ -76,7 +79,7 @@ def test_an_older_systemd_reloads_by_hup() -> None:
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """One instruction of a Dockerfile, its stage (from 0), and its words."""
+    """One instruction of a Dockerfile, with its stage (from 0) and its words."""
 
     stage: int
     verb: str

@@ -1,4 +1,4 @@
-"""The setting `ROTA` of a Django project, and the OPTIONS of its backend of tasks: what is wrong there is told."""
+"""The setting `ROTA` of a Django project, and the OPTIONS of its backend of tasks: all faults are reported."""
 
 from typing import Any
 
@@ -56,7 +56,7 @@ def test_invalid_settings_are_refused_without_a_system_check() -> None:
 )
 def test_invalid_options_of_a_backend_are_named_with_their_path(options: dict[str, Any], told: str) -> None:
     with set_up_again({}):
-        from rota.contrib.django.tasks import RotaBackend  # noqa: PLC0415 - not before there are settings
+        from rota.contrib.django.tasks import RotaBackend  # noqa: PLC0415 - the settings must exist before the import
 
         with pytest.raises(ImproperlyConfigured) as raised:
             RotaBackend("mail", {"OPTIONS": options})
@@ -69,6 +69,6 @@ def test_invalid_options_of_a_backend_are_named_with_their_path(options: dict[st
 )
 def test_a_priority_selects_the_queue_of_the_farthest_limit_reached(priority: int, queue: str) -> None:
     with set_up_again({}):
-        from rota.contrib.django.tasks import queue_for  # noqa: PLC0415 - as above
+        from rota.contrib.django.tasks import queue_for  # noqa: PLC0415 - the settings must exist before the import
 
     assert queue_for(priority, {50: "urgent", 10: "soon", -10: "bulk"}) == queue

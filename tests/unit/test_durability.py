@@ -1,4 +1,4 @@
-"""What is asked of the server behind an enqueue, and how its answer is judged."""
+"""The confirmation that is requested from the server after an enqueue, and how the reply is judged."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""The record of a run and the record of an end, as they are written and read."""
+"""The records of runs and of ends, as they are written and read."""
 
 import pytest
 from hypothesis import given

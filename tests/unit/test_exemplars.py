@@ -1,4 +1,4 @@
-"""Of which task a bucket of lag counted a start, by what slots show."""
+"""The task that a bucket of lag names as its exemplar, based on the slots."""
 
 import math
 
@@ -31,7 +31,7 @@ def entry(task_id: str, queue: str, kind: str, due_seconds: float) -> bytes:
 
 def test_a_running_task_is_the_exemplar_of_its_lag_bucket() -> None:
     exemplars = Exemplars(QueueLabels(["mail"]).of)
-    due = NOW_SECONDS + 100.0 - 3.0 - 0.03  # Redis is 100 s ahead, the task began 3 s ago and was 30 ms late
+    due = NOW_SECONDS + 100.0 - 3.0 - 0.03  # Redis is 100 s ahead; the task began 3 s ago and was 30 ms late
     exemplars.take([running(entry("id-1", "mail", "d", due), 3.0)], 100.0, SHOWN)
     (place, found), *others = exemplars.by_series[TASK_LAG.name, ("mail", "delayed")].items()
     assert (TASK_LAG.buckets[place - 1], TASK_LAG.buckets[place]) == (0.025, 0.05)

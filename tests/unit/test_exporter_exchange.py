@@ -1,4 +1,4 @@
-"""HTTP as the exporter speaks it: one request, whatever bytes it comes in, and one answer."""
+"""The exporter's HTTP: one request, in however many pieces it arrives, and one response."""
 
 import json
 from http import HTTPStatus
@@ -38,7 +38,7 @@ _ANYTHING = st.lists(_LIKE_HTTP | st.binary(min_size=1, max_size=20), min_size=1
 
 
 def result_of(data: bytes, *at: int) -> HttpRequest | HttpResponse | None:
-    """What is made of these bytes, which come in parts that end at those places."""
+    """Return the result of these bytes if they arrive in parts that end at the given positions."""
     exchange = HttpExchange()
     heard = None
     for start, end in pairwise(sorted({0, *at, len(data)})):

@@ -1,4 +1,4 @@
-"""Quantiles of buckets, and what is remembered of the last minutes."""
+"""Quantiles of buckets, and the history of the last minutes."""
 
 import pytest
 from hypothesis import given
@@ -41,7 +41,7 @@ def test_a_larger_share_never_gives_a_smaller_quantile(counts: list[int], one: f
 
 
 class Node:
-    """Slots in which starts are counted, and what is remembered of them, a step after the other."""
+    """Slots in which starts are counted, and the history of them, step by step."""
 
     def __init__(self) -> None:
         self._memory = SlotMemory.create(1)
@@ -50,7 +50,7 @@ class Node:
         self.now = 1000.0
 
     def starts(self, *lags: float, queue: str = "mail", late: int = 0) -> None:
-        """Starts with these lags in seconds; all are done."""
+        """Count starts with these lags in seconds; all tasks are done."""
         for number, lag in enumerate(lags):
             kind = m.KINDS[number % 2]
             self._recorder.histogram(m.TASK_LAG, queue, kind).observe(lag)
@@ -61,7 +61,7 @@ class Node:
         return regions_of(self._memory).read(())
 
     def step(self) -> None:
-        """The time of a step passes, and it ends."""
+        """Let the time of a step pass, and end the step."""
         self.now += STEP_SECONDS
         self.history.note(self.read(), self.now)
 

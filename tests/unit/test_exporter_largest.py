@@ -1,4 +1,4 @@
-"""Which queues of patterns are shown by name, and that the rest is in no sum missing."""
+"""The choice of the queues of patterns that are shown by name. The sums include all other queues."""
 
 from collections.abc import Iterable
 from dataclasses import replace

@@ -1,4 +1,4 @@
-"""Which nodes are shown: others as their last heartbeat has them, and a silent one as lost if it held anything."""
+"""The nodes that are shown: others by their last heartbeat, and a silent one as lost if it held anything."""
 
 from types import SimpleNamespace
 from typing import Any, cast

@@ -1,4 +1,4 @@
-"""Asking Redis for the queues: seldom, never for long, and never with an old answer."""
+"""The exporter queries Redis for the queues rarely, never waits long for the reply, and never shows an outdated one."""
 
 import os
 import threading
@@ -28,7 +28,7 @@ AUDIT = Store("ns").audit()
 
 
 class Redis:
-    """A server and the connections to it: counts asks, and can be made to fail, to babble or to hang."""
+    """A server and the connections to it. It counts queries, and can be made to fail, to send garbage or to hang."""
 
     is_to_renew = False
 
@@ -39,7 +39,7 @@ class Redis:
         self.failure: Exception | None = None
         self.answers = threading.Event()
         self.answers.set()
-        self.hung_up = os.eventfd(0, os.EFD_NONBLOCK)  # readable, as a socket is whose other end is closed
+        self.hung_up = os.eventfd(0, os.EFD_NONBLOCK)  # readable, like a socket whose other end is closed
 
     def connect(self) -> "Redis":
         self.connects += 1
@@ -53,7 +53,7 @@ class Redis:
         return self.hung_up
 
     def hang_up(self) -> None:
-        """As a server does that is restarted: what is asked over this connection fails from now on."""
+        """Close the connections, as a server does that is restarted: queries over them fail from now on."""
         os.eventfd_write(self.hung_up, 1)
 
     def run(self, call: ScriptCall[T]) -> T:
@@ -76,7 +76,7 @@ class Redis:
         return cast(T, Overview(int(time.time() * 1e6) + 3_000_000, 1, ()))
 
     def close(self) -> None:
-        """Nothing is open."""
+        """Close the connection; nothing is open."""
 
 
 def watch(on: Redis, redis: RedisThread | None = None) -> QueueWatch:
@@ -115,7 +115,7 @@ def test_many_readers_cause_one_query_a_second() -> None:
 
 @pytest.fixture
 def soon_old(monkeypatch: pytest.MonkeyPatch) -> None:
-    """An answer is old after a fifth of a second already, which is less than the limit of a wait."""
+    """Let a reply be outdated after a fifth of a second, which is less than the longest wait."""
     monkeypatch.setattr(redis_thread, "FRESH_SECONDS", 0.2)
 
 
@@ -140,7 +140,7 @@ def test_a_call_after_the_server_closed_an_idle_connection_succeeds() -> None:
     on.hang_up()
     asked = on.overviews
     deadline = time.monotonic() + DEADLINE_SECONDS
-    while on.overviews == asked:  # what was just answered is not asked for anew
+    while on.overviews == asked:  # what was just read is not queried again
         watched.read()
         assert time.monotonic() < deadline
     assert (on.connects, on.failed) == (2, 0)
@@ -176,7 +176,7 @@ def test_during_a_slow_reply_the_last_one_is_shown_until_stale(monkeypatch: pyte
 def test_without_readers_only_a_slow_server_is_queried_again(
     monkeypatch: pytest.MonkeyPatch, limit: float, reader: float, asked: int
 ) -> None:
-    """`limit`: over which an answer took long; `reader`: for how long one is remembered."""
+    """`limit`: how long a reply must take to be queried again; `reader`: how long a reader is remembered."""
     on = Redis()
     redis = RedisThread(on.connect)
     watched = watch(on, redis)
@@ -185,7 +185,7 @@ def test_without_readers_only_a_slow_server_is_queried_again(
     monkeypatch.setattr(redis_thread, "READER_SECONDS", reader)
     monkeypatch.setattr(redis_thread, "FRESH_SECONDS", 0.0)
     watched.keep_fresh()
-    redis.call(lambda run: run(AUDIT))  # behind whatever was asked
+    redis.call(lambda run: run(AUDIT))  # behind all earlier queries
     assert on.overviews == asked
 
 

@@ -1,4 +1,4 @@
-"""The thread that makes pages, and what becomes of failures."""
+"""The thread that makes pages, and the handling of its failures."""
 
 import select
 import socket

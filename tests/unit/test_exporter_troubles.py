@@ -1,4 +1,4 @@
-"""What is remembered of counters and lags: what grew, for which queue, and how late it was at worst."""
+"""The memory of counters and lags: what grew, for which queue, and the worst lag."""
 
 import time
 

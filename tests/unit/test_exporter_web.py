@@ -1,4 +1,4 @@
-"""What the endpoints do when something fails."""
+"""The responses of the endpoints when something fails."""
 
 import json
 import os

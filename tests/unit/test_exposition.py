@@ -1,4 +1,4 @@
-"""What a scrape is answered, read back with the library's parsers, and with its strict one for OpenMetrics."""
+"""The response to a scrape, parsed by the library's parsers, including its strict one for OpenMetrics."""
 
 import math
 from collections.abc import Callable, Iterable
@@ -25,7 +25,7 @@ def written(samples: Samples, wanted: ScrapeOptions = PLAIN, origins: Origins = 
 
 
 def read(samples: Samples, wanted: ScrapeOptions = PLAIN, origins: Origins = NOWHERE) -> dict[str, list[Sample]]:
-    """Samples by their names."""
+    """Return the samples by their names."""
     found: dict[str, list[Sample]] = {}
     for family in PARSERS[wanted.accept](written(samples, wanted, origins)):
         for sample in family.samples:
@@ -34,7 +34,7 @@ def read(samples: Samples, wanted: ScrapeOptions = PLAIN, origins: Origins = NOW
 
 
 def every_metric() -> Samples:
-    """But the last, which is put when all others are written."""
+    """Return every metric except the last one, which is written after all others."""
     samples = Samples()
     for definition in (each for each in m.ALL if each is not m.COLLECT_SECONDS):
         samples.add(definition, tuple(definition.labels), tuple(map(float, range(definition.numbers))))
@@ -93,7 +93,7 @@ def test_text_from_outside_is_escaped_in_labels() -> None:
         assert sample.labels == {
             "fleet": "shop",
             "queue": 'a"b\\c\\nd',
-        }  # by `printable`, then as labels are
+        }  # escaped by `printable`, then as labels are
 
 
 def test_every_series_has_the_fleet_as_a_label() -> None:

@@ -1,4 +1,5 @@
-"""The fleet at one time, as the control socket and the status page show it: of what slots show and the master says."""
+"""The state of the fleet at one time, as the control socket and the status page show it, from the slots and the
+master."""
 
 import re
 from dataclasses import replace

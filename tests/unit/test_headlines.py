@@ -1,4 +1,4 @@
-"""The lines that say what is wrong with a fleet: each cause has its own, and goes before what follows from it."""
+"""The headlines: each cause has its own line, which comes before the lines of its consequences."""
 
 from collections.abc import Callable
 from typing import Any
@@ -13,7 +13,7 @@ ALL_BUSY = "all workers are busy (1): tasks arrive faster than they are run"
 
 
 def check(name: str, seen: str) -> Callable[[Status], None]:
-    """A check of /readyz that is not as it should be."""
+    """Return a failed check of /readyz."""
 
     def change(status: Status) -> None:
         status["ready"] = {"ok": False, "checks": [{"name": name, "ok": False, "seen": seen}]}
@@ -29,7 +29,7 @@ LATE = queue() | late_by(94.0)
 WAS_LATE = queue() | late_by(42.0, seconds_ago=240.0)
 FAILING = queue(dead=12)
 FAILING["attempts"] = {"done": 6, "failed": 34}
-CANCELLED = queue()  # all that started were cancelled, or run
+CANCELLED = queue()  # all started tasks were cancelled, or still run
 CANCELLED["history"] = CANCELLED["history"] | {"started": [20, 20], "done": [5, 1]}
 CANCELLED["attempts"] = {"done": 6, "failed": 0}
 
@@ -163,7 +163,7 @@ CASES: list[tuple[Callable[[Status], None], str, str, str]] = [
     ),
     (
         with_(events=[event("pool.backoff", 3, pool="mail", failures=3, words="left with exit code 1")]),
-        "good",  # the pool that is held back is told of by itself, and over when it is not
+        "good",  # a pool whose starts are held back has a headline of its own, which ends when the pool recovers
         "all is well",
         "fleet",
     ),
@@ -220,7 +220,7 @@ CASES: list[tuple[Callable[[Status], None], str, str, str]] = [
         "queues/mail",
     ),
     (
-        with_(queues=[queue(served=False, ready=7)]),  # pushed without Rota: nobody knows since when
+        with_(queues=[queue(served=False, ready=7)]),  # pushed without Rota, so it is not known since when
         "bad",
         "queue mail: no worker serves it, 7 tasks waiting",
         "queues/mail",
@@ -359,7 +359,7 @@ def test_unknown_queues_are_not_reported_as_in_time() -> None:
 
 
 def test_unknown_values_cause_no_headline() -> None:
-    """Redis away, no answer of the master, another version's heartbeat: null, or no such key."""
+    """Redis is away, the master does not reply, or the heartbeat is of another version: values are null or missing."""
     bare = healthy()
     for key in ("events", "nodes", "last_reload", "quiet_seconds"):
         bare[key] = None

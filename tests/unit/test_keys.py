@@ -1,4 +1,4 @@
-"""Names: what people may call queues, tasks, ids and namespaces."""
+"""The valid names of queues, tasks, ids and namespaces."""
 
 import pytest
 from hypothesis import given

@@ -1,4 +1,4 @@
-"""What a worker leaves in its slot for a task that may have to be ended: one word, by which the master settles."""
+"""The kill policy that a worker leaves in its slot: one word, by which the master settles a task that it had to end."""
 
 import json
 from typing import Any

@@ -1,4 +1,4 @@
-"""One line a write, at most 4,096 bytes, never blocking, never torn."""
+"""Log lines: each write has at most 4,096 bytes, never blocks, and is never torn."""
 
 import fcntl
 import json
@@ -85,7 +85,7 @@ def test_a_full_pipe_drops_the_line_and_counts_it(pipe: tuple[int, int]) -> None
 
 
 def test_foreign_output_overwrites_no_lines_of_a_redirected_log(tmp_path: Path) -> None:
-    shells = os.open(tmp_path / "log", os.O_WRONLY | os.O_CREAT)  # as `> log` opens it, without O_APPEND
+    shells = os.open(tmp_path / "log", os.O_WRONLY | os.O_CREAT)  # opened as by `> log`, without O_APPEND
     os.write(shells, b"printed before\n")
     rota_log.configure(LogSettings(), fd=shells)
     rota_log.logger().info(log_events.TASK_DONE, task_id="a")
@@ -218,7 +218,7 @@ def test_printed_text_is_logged_with_its_task(pipe: tuple[int, int]) -> None:
     print("one\ntwo", 3, file=out)
     print("begun", end="", file=err)
     err.flush()
-    print("x" * (LINE_BYTES + 1), end="", file=out)  # nobody ends it
+    print("x" * (LINE_BYTES + 1), end="", file=out)  # the line is never ended
     *lines, long = _lines(pipe[0])
     assert [(line["level"], line["event"], line["text"]) for line in lines] == [
         ("info", "task.printed", "one"),
@@ -267,12 +267,12 @@ def test_foreign_levels_map_to_ours(pipe: tuple[int, int]) -> None:
     assert [line["level"] for line in _lines(pipe[0])] == ["debug", "debug", "info", "critical"]
 
 
-# Lines that wait for others
+# Lines that wait for further lines
 
 
 @pytest.fixture
 def writes() -> Iterator[socket.socket]:
-    """What is received here is one write each to the log, whose lines may wait in `_SLOT`."""
+    """Return the writes to the log, each as received. Lines may wait in `_SLOT`."""
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     theirs.setblocking(False)
     with ours, theirs:
@@ -335,7 +335,7 @@ def test_each_held_line_that_is_dropped_is_counted(writes: socket.socket) -> Non
     assert rota_log.counts().dropped == before + 4
 
 
-# The fast way to a line beside the plain one
+# The fast form of a line compared with the plain one
 
 
 class _Odd:
@@ -348,7 +348,7 @@ _scalars = st.one_of(
     st.booleans(),
     st.integers(),
     st.floats(allow_nan=False),
-    st.text(st.characters(exclude_categories=())),  # halves of surrogate pairs included
+    st.text(st.characters(exclude_categories=())),  # including halves of surrogate pairs
     st.just(_Odd()),
     st.binary(max_size=8),
     st.datetimes(),

@@ -1,4 +1,4 @@
-"""When the master asks a provider of passwords again, and how its children see what it gave."""
+"""When the master calls a provider of passwords again, and how its children read the login."""
 
 import os
 

@@ -1,4 +1,4 @@
-"""Logins of a provider: what it may return, when it is called again, and what is said of one that fails."""
+"""The logins of a provider: valid return values, the times of its calls, and the reports of failures."""
 
 import math
 import sys
@@ -24,7 +24,7 @@ SECRET = "hunter2"
 
 @pytest.fixture(name="module")
 def _module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], None]:
-    """Write the module `shop_auth`, which tests import anew."""
+    """Write the module `shop_auth`, which each test imports again."""
     monkeypatch.syspath_prepend(str(tmp_path))
     monkeypatch.delitem(sys.modules, "shop_auth", raising=False)
 
@@ -129,7 +129,7 @@ def test_a_refused_login_is_forgotten_and_replaced_once() -> None:
     passwords = iter("abc")
     provided = ProvidedLogins(lambda: ("shop", next(passwords)))
     assert provided.current().password == "a"
-    assert not provided.refused()  # it was called just now
+    assert not provided.refused()  # the provider was called just now
     assert provided.current().password == "b"
     assert provided.current().password == "b"
     assert provided.refused()
@@ -137,7 +137,7 @@ def test_a_refused_login_is_forgotten_and_replaced_once() -> None:
 
 
 class Kept:
-    """Logins of which the last one is known."""
+    """Logins of which the last one is kept."""
 
     def __init__(self, login: Login) -> None:
         self.login = login
@@ -161,7 +161,7 @@ def test_a_connection_is_replaced_when_its_password_expires_soon(clock: list[flo
     for seconds in (89, 91):
         clock[0] = NOW + seconds
         due.append(renewal.is_due)
-    kept.login = login  # the provider fails: the connection is as good as another one
+    kept.login = login  # the provider fails, so a new connection would have the same login
     assert [*due, renewal.is_due] == [False, True, False]
 
 
@@ -179,7 +179,7 @@ def test_a_valid_password_is_kept_if_the_provider_fails(clock: list[float], monk
     provided.current()
     clock[0] += 90
     assert provided.current()[:2] == ("shop", "word")
-    assert provided.kept() == provided.current()  # for the most part of what is left
+    assert provided.kept() == provided.current()  # for most of the remaining time
     clock[0] += 11
     with pytest.raises(LoginUnknown, match="IndexError"):
         provided.current()

@@ -1,4 +1,5 @@
-"""The header of each script says what the script takes, reaches and returns; here it is compared with the code."""
+"""The header of each script lists its arguments, its keys and its returns. Here the headers are compared with the
+code."""
 
 import re
 from pathlib import Path
@@ -17,9 +18,9 @@ KEY: Final = re.compile(r"PREFIX \.\. '([a-z-]+:?)'")
 ANY_KEY: Final = re.compile(r"PREFIX \.\. (?!')([^\s,]+)")
 LANE: Final = re.compile(r"\b(?:ready_lane|delayed_lane|lane_of)\(")
 ARGUMENT: Final = re.compile(r"--   (\w+(?:, \w+)*)  ")
-OWN_PARTS: Final = {"list_ids": {"lists[i]"}}  # names of lists, which the script `lists` returned before
+OWN_PARTS: Final = {"list_ids": {"lists[i]"}}  # names of lists, which the script `lists` has returned
 MORE_KEYS: Final = {"list_ids": {"queue:*", "inflight:*"}}
-HANDED_ON: Final = {"add_members": {"how", "body"}}  # arguments that only the transition that it takes along reads
+HANDED_ON: Final = {"add_members": {"how", "body"}}  # arguments that only the carried transition reads
 
 
 def code_of(text: str) -> str:
@@ -35,7 +36,8 @@ def header_of(path: Path) -> list[str]:
 
 
 def section(path: Path, begin: str) -> list[str]:
-    """Return the lines of a part of the header: that which begins so, and those that are indented behind it."""
+    """Return the lines of one part of the header: the line that begins with this word, and the indented lines after
+    it."""
     header = header_of(path)
     at = next((at for at, line in enumerate(header) if line.startswith(f"-- {begin}")), None)
     if at is None:
@@ -45,8 +47,8 @@ def section(path: Path, begin: str) -> list[str]:
 
 
 def keys_of(path: Path) -> set[str]:
-    """Return the keys that a script and the files that it is composed of spell, or a shared file; of a kind as
-    `inflight:*`. Only what a function of prefix.lua is called for counts of those that it spells."""
+    """Return the keys that a script and its shared files spell, or that a shared file spells, as kinds such as
+    `inflight:*`. Of the keys in prefix.lua, only those of called functions count."""
     is_script = path.parent == FOLDER
     text = code_of(read_script(path.stem).text.decode() if is_script else path.read_text())
     helpers = (
@@ -77,7 +79,7 @@ def test_each_file_begins_with_its_purpose(path: Path) -> None:
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(FOLDER)))
 def test_each_key_is_written_out_where_it_is_used(path: Path) -> None:
-    """Or no test could say which keys a script reaches."""
+    """Otherwise no test could determine which keys a script reaches."""
     assert set(ANY_KEY.findall(code_of(path.read_text()))) <= OWN_PARTS.get(path.stem, set())
 
 

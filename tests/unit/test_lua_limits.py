@@ -1,4 +1,5 @@
-"""What Lua 5.1 allows a function, of each composed script: past it a server refuses the script altogether."""
+"""Each assembled script stays within the limits of Lua 5.1 for a function. A server rejects a script that exceeds
+them."""
 
 from typing import Final
 
@@ -7,12 +8,12 @@ import pytest
 from rota.protocol.scripts import read_script, script_names
 from support.lua_functions import functions_of
 
-# Lua allows 60 upvalues and 200 locals; below that is room for the next functions that several scripts share. To stay
-# below, put what belongs together into a table, which is one local and one upvalue, as `bounds` is.
+# Lua allows 60 upvalues and 200 locals. The limits here are lower, which leaves space for new shared functions. To stay
+# below them, put related functions into a table, which is one local and one upvalue, as `bounds` is.
 MOST_UPVALUES: Final = 54
 MOST_LOCALS: Final = 170
 
-# `add_members` takes `enqueue` along, whose short form of in_use.lua stands beside the long one and says the same.
+# `add_members` carries `enqueue`, whose short form of in_use.lua has the same content as the long one.
 SAID_TWICE: Final = {
     "add_members": {"FORMER", "EVENTS_ON", "PATTERNS", "in_use", "any_incarnations", "any_events", "any_patterns"}
 }

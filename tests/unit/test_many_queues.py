@@ -1,4 +1,4 @@
-"""Fleets of 50 to 1,000 queues: whatever is derived from several numbers is derived from one set of them."""
+"""Fleets of 50 to 1,000 queues: values derived from several numbers are derived from the same set of queues."""
 
 import json
 import sys
@@ -17,7 +17,7 @@ from support.many_queues import TARGET, TASKS, ManyQueues, by_queue
 from support.prometheus import promtool
 
 SIZES = (50, 95, 200, 1000)
-MOST_IN_A_SLOT = 200  # queues that certainly find room in each worker's slot
+MOST_IN_A_SLOT = 200  # queues that certainly fit into each worker's slot
 MOST_CALLS_FOR_A_QUEUE = 200
 OF_A_QUEUE = (
     "rota_task_starts_total", "rota_task_lag_objective_misses_total", "rota_task_lag_seconds_count",
@@ -29,7 +29,7 @@ OF_A_QUEUE = (
 
 @pytest.fixture(scope="module", params=SIZES)
 def fleet(request: pytest.FixtureRequest) -> ManyQueues:
-    """A fleet in which every start was late, and of each three attempts one failed and one was cancelled."""
+    """Return a fleet in which every start was late, and of every three attempts one failed and one was cancelled."""
     made = ManyQueues(request.param)
     made.scrape()
     made.run(3, "done", "retry", "cancelled")
@@ -106,14 +106,14 @@ def test_the_work_of_a_page_grows_linearly_with_queues() -> None:
 
 
 def calls_of_a_page(fleet: ManyQueues) -> int:
-    """How many functions are called for a page, once what was recorded is known."""
+    """Return the number of function calls for a page, once the records are known."""
     fleet.run(1, "done")
     fleet.status()
     return calls_of(lambda: json_response(fleet.status()))
 
 
 def calls_of(work: Callable[[], object]) -> int:
-    """How many functions are called for it."""
+    """Return the number of function calls that it makes."""
     calls = 0
 
     def count(_frame: object, event: str, _argument: object) -> None:
@@ -175,5 +175,5 @@ def labels_of(labels: dict[str, str]) -> str:
 
 
 def values_of(name: str, value: float) -> str:
-    """A gauge stays; a counter grows by what it is, each minute."""
+    """Return the values over time: a gauge stays constant; a counter grows by its value each minute."""
     return f"{value}x20" if name.endswith("ratio") else f"0+{value}x20"

@@ -1,4 +1,4 @@
-"""What dead workers have left behind is killed, and nothing that happens meanwhile ends the master."""
+"""The processes that dead workers have left behind are killed, and nothing that happens to them ends the master."""
 
 import os
 import signal
@@ -14,7 +14,8 @@ from rota_supervisor.master.shell.reaper import Traces, kill_left_behind
 
 CAP_KILL: Final = 5
 PR_CAPBSET_DROP: Final = 24
-# As what sudo runs: its session is the dead worker's, its user is not, and who looks for it may not kill it.
+# Like a process that sudo runs: its session is that of the dead worker, its user is not, and the master may not kill
+# it.
 OTHER_USER = f"""
 import ctypes, os, subprocess, sys
 if sys.argv[1:] != ["bounded"]:

@@ -1,4 +1,4 @@
-"""What runs beside the master's loop."""
+"""The background work of the master."""
 
 import asyncio
 

@@ -1,4 +1,4 @@
-"""The back-off of a pool: what feeds it, what ends it."""
+"""The back-off of a pool: what increases it, and what ends it."""
 
 import pytest
 
@@ -124,7 +124,7 @@ def early_exit(requested_at: float, at: float, *, in_task: bool = False) -> End:
 
 
 def exiting_early(times: int, *, in_task: bool = False, backoff: StartBackoff = CALM) -> StartBackoff:
-    """After so many lives of a second, one after the other."""
+    """Return the back-off after this number of early exits, each a second after READY."""
     for number in range(times):
         now = float(number)
         backoff = backoff.after_ready(now).after_end(early_exit(now, now + 1, in_task=in_task), LIMITS)
@@ -212,7 +212,7 @@ def test_a_kill_from_outside_does_not_count_as_early_exit() -> None:
     assert (backoff.early_exits, len(backoff.sudden_deaths)) == (0, 1)
 
 
-# What people are shown
+# The state that people are shown
 
 
 def test_failures_in_a_row_lead_to_backoff_and_then_fatal() -> None:

@@ -1,4 +1,4 @@
-"""A running task is cancelled: who is told, once, and when a process that goes on is killed."""
+"""The cancellation of a running task: its worker is notified once, and is killed if the task continues for too long."""
 
 import asyncio
 import signal
@@ -60,7 +60,7 @@ def worker(core: Core) -> Child:
 
 
 def _runs(core: Core, worker: Child, number: int) -> None:
-    """Its slot shows the task of that number; an even one is none."""
+    """Let the slot show the task with that number; an even number means that no task runs."""
     tasks = (TaskTimes(1, FOREVER_NS, 0, number),) if number % 2 else ()
     core.take(SlotsRead((SlotReading(SLOT, worker.nonce, Phase.BUSY, tasks, round(core.now * 1e9)),)))
 
@@ -119,7 +119,7 @@ def test_a_cancel_does_not_kill_the_next_task(core: Core, worker: Child) -> None
     _cancel(core, worker, 7, kill_after=1.0)
     _runs(core, worker, 9)
     assert _orders_at(core, 5.0) == []
-    _cancel(core, worker, 9)  # the time that was given to the one before is not that of this one
+    _cancel(core, worker, 9)  # the previous cancellation does not set the time for this one
     assert _orders_at(core, 10.0) == []
 
 
@@ -144,7 +144,7 @@ def test_a_kill_for_a_cancel_is_not_a_crash_or_failure(core: Core, worker: Child
     assert core.state.last_death is None
 
 
-# Orders: from the list of the node to the event
+# Orders, from the list of the node to the event
 
 
 def test_a_cancel_order_is_parsed_and_invalid_ones_are_refused() -> None:
@@ -156,7 +156,7 @@ def test_a_cancel_order_is_parsed_and_invalid_ones_are_refused() -> None:
 
 
 class _Line:
-    """The parked connection. `orders`: what stands on the list; the wait for more ends the test's listening."""
+    """The connection that blocks on the list. `orders` is the content of the list; the next wait ends the test."""
 
     def __init__(self, *orders: bytes) -> None:
         self.orders = list(orders)
@@ -170,7 +170,7 @@ class _Line:
 
 
 class _Place:
-    """A node of one worker, with its slot and what its master is told."""
+    """A node with one worker, its slot, and the events of its master."""
 
     def __init__(self, core: Core, worker: Child) -> None:
         self.memory = SlotMemory.create(SLOT + 1)
@@ -180,7 +180,7 @@ class _Place:
         self.told: list[Event] = []
 
     def listen(self, *orders: bytes, meanwhile: Any = lambda: None) -> list[Event]:
-        """Take in these orders, and what follows within a tenth of a second."""
+        """Take these orders, and return the events of the next tenth of a second."""
         line: Any = _Line(*orders)
 
         async def run() -> None:
@@ -236,11 +236,12 @@ def test_only_a_matching_running_task_is_found_for_a_cancel(place: _Place, worke
     assert found("id") == []
 
 
-# Renewals: from the answer to the event
+# Renewals, from the reply to the event
 
 
 class _Renewal:
-    """The connection of renewals: its first answer names what was cancelled when it was asked; there is no second."""
+    """The connection for renewals. Its first reply names what was cancelled at the time of the call; there is no second
+    one."""
 
     def __init__(self, cancelled: bytes, meanwhile: Callable[[], object]) -> None:
         self.replies = [parse_renewed([[], [cancelled]])]
@@ -254,7 +255,8 @@ class _Renewal:
 
 
 def _renewed(place: _Place, worker: Child, cancelled: bytes, meanwhile: Callable[[], object]) -> list[CancelOrdered]:
-    """What follows from a renewal that names this entry; `meanwhile`: what its worker does while it is on its way."""
+    """Return the events of a renewal that names this entry. `meanwhile`: what the worker does while the call is under
+    way."""
 
     async def run() -> None:
         connection = cast("AioConnection", _Renewal(cancelled, meanwhile))

@@ -1,4 +1,4 @@
-"""What a master says and counts of queues whose condition fails: each once, and tenants as their pattern."""
+"""The reports and counts of queues whose condition fails: each once, and queues of a pattern under their pattern."""
 
 import pytest
 
@@ -23,7 +23,7 @@ def failing(*queues: str, error: str = ERROR) -> tuple[ClosedQueue, ...]:
 
 
 def events_of(core: Core, *closed: ClosedQueue) -> list[str]:
-    """The events of a look, which is also to count each failing label once."""
+    """Return the events of one reading, which must also count each failing label once."""
     effects = core.take(ClosedSeen(closed))
     counted = [effect.labels for effect in effects if isinstance(effect, AddToCounter)]
     assert len(set(counted)) == len(counted)

@@ -1,4 +1,4 @@
-"""How pools stand, as the gauges, the snapshot and the log show it."""
+"""The state of pools in the gauges, the snapshot and the log."""
 
 import pytest
 
@@ -36,7 +36,7 @@ def core() -> Core:
 
 
 def shown(core: Core, *targets: Target) -> list[Effect]:
-    """What is shown of these pools; a second look finds nothing more to show."""
+    """Return the output for these pools. A second call must produce no more output."""
     effects = fleet_status.show_pools(core.state, targets)
     assert fleet_status.show_pools(core.state, targets) == []
     return effects
@@ -47,7 +47,7 @@ def event_names(effects: list[Effect]) -> list[str]:
 
 
 def held(core: Core, *targets: Target) -> list[tuple[str, int]]:
-    """The pools that are held back when these are shown, with their failures in a row."""
+    """Return the pools whose starts are held back, with their failures in a row."""
     shown(core, *targets)
     return [(row.pool, row.failures) for row in core.state.held]
 

@@ -1,4 +1,4 @@
-"""Deadlines: what is asked for its stack and killed, what is interrupted, and when the loop looks next."""
+"""Deadlines: which children are dumped and killed, which are interrupted, and when the loop checks next."""
 
 import math
 from dataclasses import replace
@@ -39,7 +39,7 @@ DESIRED = Desired(TARGETS, boot_seconds=BOOT, beat_seconds=BEAT)
 
 
 class Watched:
-    """A fleet of one worker, and what is done about it as time goes by."""
+    """A fleet of one worker, and the actions for it as time passes."""
 
     def __init__(self, state: ChildState = ChildState.READY, *, has_stack: bool = True) -> None:
         self.core = Core(Config())
@@ -49,13 +49,13 @@ class Watched:
         self.desired = DESIRED
 
     def runs(self, *, until: float = 0.0, soft_until: float = 0.0, task_index: int = 0) -> None:
-        """A task runs there, beside those in other places."""
+        """Let a task run there, beside those with other indexes."""
         others = [task for task in self.child.tasks if task.task_index != task_index]
         task = TaskTimes(1, round(until * NANOSECONDS), round(soft_until * NANOSECONDS), 1, task_index)
         self.child.runs((*others, task))
 
     def step(self, now: float) -> list[Action]:
-        """What is done now to the worker; a second plan finds nothing more to do."""
+        """Return the actions for the worker now. A second plan must be empty."""
         actions = plan(self.desired, self.fleet, now)
         done = [action for action in actions if action.slot == SLOT]
         for action in done:
@@ -67,7 +67,7 @@ class Watched:
         return next_plan_at(self.fleet, self.desired, now)
 
 
-# The stack before the end
+# The stack is requested before the kill
 
 
 @pytest.mark.parametrize(
@@ -144,11 +144,11 @@ def test_a_child_writing_its_stack_is_neither_ready_nor_replaced() -> None:
     targets = (*(Target(Role.ZYGOTE, zygote.pool, 1, zygote.generation, surge=0) for zygote in zygotes),)
     rolling = Desired((*targets, Target(Role.WORKER, POOL, 1, 2)), BOOT, BEAT)
     assert plan(rolling, fleet, 101.0) == [drain(8, Reason.RELOAD)]
-    fleet._by_slot[9].heartbeat_at = 0.0  # the new one hangs: the old one is not let go on its account
+    fleet._by_slot[9].heartbeat_at = 0.0  # the new worker hangs: the old one must not leave because of it
     assert plan(rolling, fleet, 101.0) == [Signal(9, Order.WRITE_STACK)]
 
 
-# Told to leave, and deaf
+# Workers that ignore the order to leave
 
 
 def test_a_child_that_does_not_start_draining_is_killed() -> None:
@@ -170,7 +170,7 @@ def test_a_hung_child_is_killed_during_a_drain_too() -> None:
 def test_a_child_that_has_started_draining_is_not_killed() -> None:
     watched = Watched()
     perform(watched.core.state, drain(SLOT, Reason.RELOAD), 100.0)
-    watched.child.drain_awaited_since = math.inf  # as its slot shows it
+    watched.child.drain_awaited_since = math.inf  # as its slot shows
     watched.child.heartbeat_at = 10_000.0
     assert watched.step(10_001.0) == []
 
@@ -202,7 +202,7 @@ def test_a_task_is_interrupted_in_draining_but_not_killed_workers() -> None:
 
 
 def several() -> Watched:
-    """A worker that may run ten tasks, and has just beaten."""
+    """Return a worker that may run ten tasks and has just sent a heartbeat."""
     watched = Watched()
     watched.child.concurrency = 10
     watched.child.heartbeat_at = 1000.0
@@ -254,7 +254,7 @@ def test_a_concurrent_worker_without_heartbeats_is_hung() -> None:
 def test_a_blocked_event_loop_is_reported_once_per_silence() -> None:
     watched = several()
     watched.runs(task_index=3)
-    assert watched.step(1000.0 + BLOCKED_SECONDS + 0.01) == []  # nothing steps: it is held up by something else
+    assert watched.step(1000.0 + BLOCKED_SECONDS + 0.01) == []  # no step runs, so something else holds up the loop
     watched.child.stepping = 3
     assert watched.step(1000.0 + BLOCKED_SECONDS) == []
     assert watched.step(1000.0 + BLOCKED_SECONDS + 0.01) == [NoteBlocked(SLOT)]
@@ -271,7 +271,7 @@ def test_the_report_of_a_blocked_loop_has_its_duration() -> None:
     assert report == ReportBlocked(watched.child.ref, POOL, 2.5)
 
 
-# When to look
+# The time of the next check
 
 
 def test_the_master_wakes_at_each_deadline_to_come() -> None:

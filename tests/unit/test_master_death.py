@@ -1,4 +1,5 @@
-"""What is said of a death, in the log and to the task: everything that is known, and nothing that does not apply."""
+"""The description of a death in the log and in the record of the task: all known facts, and nothing that does not
+apply."""
 
 import json
 import signal
@@ -107,7 +108,7 @@ def test_the_death_record_has_the_same_facts() -> None:
         (
             died(child(ChildState.KILLED, Reason.STOP)),
             ("beat_seconds", 20),
-        ),  # deaf to the signal that tells it to leave
+        ),  # it ignores the signal to leave
         (died(child(ChildState.KILLED, Reason.STOP), stop=AT_ONCE), None),
         (died(child()), None),
     ],
@@ -147,7 +148,7 @@ def test_the_exceeded_limit_is_named_with_its_value(death: Death, limit: tuple[s
             died(child(ChildState.BOOTING, ready_at=None), exited(1), stack=SAID),
             "1 before it was ready: a.b raised OSError",
         ),
-        (died(child(), exited(1), stack=SAID), "left with exit code 1"),  # a task may write there what it likes
+        (died(child(), exited(1), stack=SAID), "left with exit code 1"),  # a task may write anything there
     ],
 )
 def test_the_text_of_a_death_explains_its_cause(death: Death, words: str) -> None:
@@ -169,7 +170,8 @@ def test_a_death_by_a_version_mismatch_advises_a_restart() -> None:
 
 
 def test_a_stack_written_long_before_the_death_is_left_out() -> None:
-    assert "stack" not in fields_of(died(child(), stack=STACK))  # told to the log by a signal, an hour ago
+    # Requested by a signal an hour ago, and written to the log
+    assert "stack" not in fields_of(died(child(), stack=STACK))
     assert "stack" not in fields_of(died(child(), ProcessEnd(signal.SIGSEGV), stack=STACK))
     assert "stack" not in fields_of(died(child(ChildState.KILLED, Reason.HUNG, stopped_at=2.0), stack=STACK))
     assert "stack" in fields_of(died(child(ChildState.KILLED, Reason.HUNG, dumped_at=3.0), stack=STACK))

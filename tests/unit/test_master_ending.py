@@ -1,4 +1,4 @@
-"""Why a child died, who is to blame, and which arrows its state has."""
+"""Why a child died, who is to blame, and which transitions its state has."""
 
 import itertools
 import signal
@@ -41,7 +41,8 @@ def _child(state: ChildState, why: Reason | None = None, ready_at: float | None 
         (_child(ChildState.DRAINING, Reason.MAX_TASKS), _exited(EXIT_DRAINED), Reason.MAX_TASKS),
         (_child(ChildState.DRAINING, Reason.MAX_RSS), _exited(EXIT_DRAINED), Reason.MAX_RSS),
         (_child(ChildState.KILLED, Reason.STOP), _exited(EXIT_DRAINED), Reason.DRAINED),
-        (_child(ChildState.DRAINING, Reason.SURPLUS), ProcessEnd(signal.SIGTERM), Reason.DRAINED),  # it had no handler
+        # It had no handler yet
+        (_child(ChildState.DRAINING, Reason.SURPLUS), ProcessEnd(signal.SIGTERM), Reason.DRAINED),
         (_child(ChildState.READY), ProcessEnd(signal.SIGTERM), Reason.SIGNAL),
         (_child(ChildState.READY), _exited(9), Reason.CRASH),
         (_child(ChildState.BOOTING, ready_at=None), _exited(1), Reason.BOOT),

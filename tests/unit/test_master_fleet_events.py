@@ -1,4 +1,5 @@
-"""What people are told has happened: which lines of the log, in which words; and when the snapshot is published."""
+"""The events that people are shown: which log lines become events, with which texts, and when the snapshot is
+published."""
 
 from typing import Any
 
@@ -35,7 +36,7 @@ def core() -> Core:
 
 
 def noted(core: Core, *lines: do.Effect) -> list[str]:
-    """The texts of all events, when these lines have been written too."""
+    """Return the texts of all events after these lines were written too."""
     fleet_status.note_events(core.state, lines, core.now)
     return [each.text for each in core.state.events.last]
 

@@ -1,4 +1,4 @@
-"""Leases: when they are renewed, what is said of lost ones; and claims that are given back in part."""
+"""Leases: when they are renewed, how lost ones are reported, and claims of which a part is given back."""
 
 import pytest
 
@@ -60,7 +60,7 @@ def test_leases_are_renewed_one_call_at_a_time_as_configured(core: Core) -> None
     _worker(core)
     (first,) = _renewals(core, 0.0)
     assert [(held.owner, held.lease_seconds) for held in first.held] == [("node:8:1", 20.0)]
-    assert _renewals(core, 1.0) == []  # it is on its way
+    assert _renewals(core, 1.0) == []  # the renewal is under way
     core.take(LeasesRenewed())
     assert wake_at(core.state) <= 5.0
     assert _renewals(core, 4.9) == []
@@ -110,7 +110,8 @@ def test_prefetched_tasks_are_returned_once_per_long_task(core: Core) -> None:
     task = TaskInSlot(b"id mail i 1 1 0 0 0 0 -", "send", 1, 0)
     for number in (7, 7, 9):
         core.take(ClaimHeldUp(8, child.nonce, HeldUp(task._replace(number=number), (0, b""))))
-    core.take(ClaimHeldUp(8, child.nonce + 1, HeldUp(task._replace(number=11), (0, b""))))  # another life
+    # Another incarnation of the slot
+    core.take(ClaimHeldUp(8, child.nonce + 1, HeldUp(task._replace(number=11), (0, b""))))
     assert [(request.owner, request.task) for request in core.done(ReturnPrefetched)] == [
         ("node:8:1", task._replace(number=7)),
         ("node:8:1", task._replace(number=9)),

@@ -1,4 +1,4 @@
-"""What a service manager is told: decided from two pictures, sent without ever waiting."""
+"""The messages to a service manager: derived from two states, and sent without blocking."""
 
 import itertools
 import os
@@ -19,7 +19,7 @@ WORKS = ServiceState(works=True)
 
 
 def messages_during(*pictures: ServiceState, pid: int = 7) -> list[str]:
-    """What a manager hears while a fleet goes through these."""
+    """Return the messages that a manager receives while a fleet goes through these states."""
     return [
         message for before, after in itertools.pairwise(pictures) for message in changes_between(before, after, pid)
     ]
@@ -41,7 +41,7 @@ def test_reloading_and_then_ready_are_sent_for_a_reload() -> None:
 
 
 def test_an_immediate_reload_sends_both_messages() -> None:
-    """One that was refused, or changed a number: whoever sent HUP waits for both messages."""
+    """The reload was refused, or changed only a number. The sender of HUP waits for both messages."""
     assert messages_during(WORKS, ServiceState(works=True, reloads=1)) == ["RELOADING=1", "READY=1"]
 
 

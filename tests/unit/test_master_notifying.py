@@ -1,4 +1,4 @@
-"""What a fleet tells its service manager, tick by tick; and what people are shown of it."""
+"""The messages of a fleet to its service manager at each tick, and the status line for people."""
 
 import dataclasses
 import math

@@ -1,4 +1,4 @@
-"""Where the kernel counts out-of-memory kills."""
+"""The kernel's counters of out-of-memory kills."""
 
 from pathlib import Path
 
@@ -37,7 +37,7 @@ def test_the_counter_of_the_own_control_group_is_found(
 
 
 class Counter:
-    """A kernel's counter that tests move."""
+    """A kernel's counter that tests set."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -55,7 +55,7 @@ def counter(tmp_path: Path) -> Counter:
 def test_each_kill_explains_one_death(counter: Counter) -> None:
     seen = OomKills(counter.path)
     assert not seen.claim(1.0)
-    counter.kills(2)  # two at once, found dead one after the other
+    counter.kills(2)  # two kills at once, found dead one after the other
     assert [seen.claim(2.0), seen.claim(2.0), seen.claim(2.0)] == [True, True, False]
 
 

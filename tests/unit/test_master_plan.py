@@ -1,4 +1,4 @@
-"""The plan: directed claims, and a simulation that does to a fleet whatever can happen to it."""
+"""The plan: single cases, and a simulation in which everything that can happen to a fleet happens."""
 
 from dataclasses import replace
 from random import Random
@@ -129,7 +129,8 @@ def test_stale_workers_stay_until_a_new_one_is_ready() -> None:
     assert plan(rolling, [*zygotes, *old], 0.0) == [Start(Role.WORKER, POOL, 2, 11)]
     assert plan(rolling, [*zygotes, *old, _child(11, ChildState.BOOTING, 2)], 0.0) == []
     drains = plan(rolling, [*zygotes, *old, _child(11, ChildState.READY, 2)], 0.0)
-    assert drains[:2] == [drain(10, Reason.RELOAD), drain(9, Reason.RELOAD)]  # 4 are ready, and at least 2 stay so
+    # 4 are ready, and at least 2 must stay ready
+    assert drains[:2] == [drain(10, Reason.RELOAD), drain(9, Reason.RELOAD)]
     assert drains[2:] == [Start(Role.WORKER, POOL, 2, 12), Start(Role.WORKER, POOL, 2, 13)]
 
 
@@ -137,7 +138,7 @@ def test_scaling_down_during_a_rollout_drains_surplus_new_workers() -> None:
     rolling = replace(_desired(2, 2), targets=(*_desired(2, 1).targets[:1], *_desired(2, 2).targets))
     fresh = [
         _child(slot, ChildState.BOOTING, 2) for slot in (10, 11, 12)
-    ]  # of a count of 4, when two stale ones were left
+    ]  # for a count of 4, when two stale ones were left
     drains = plan(rolling, [_zygote(1), _zygote(2), _child(8), _child(9), *fresh], 0.0)
     assert drains == [drain(12, Reason.SURPLUS), drain(11, Reason.SURPLUS)]
 
@@ -167,7 +168,7 @@ def test_an_unwanted_zygote_that_is_importing_is_killed() -> None:
 
 
 class Fates(RuleBasedStateMachine):
-    """One pool of workers and its zygotes; every rule is something that can happen between two plans."""
+    """One pool of workers and its zygotes. Each rule is something that can happen between two plans."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -179,7 +180,7 @@ class Fates(RuleBasedStateMachine):
         self.generation = self.last_generation = 1
         self.silent: set[int] = set()
 
-    # What the world does
+    # Events outside the master
 
     @rule(count=st.integers(0, 6))
     def scale(self, count: int) -> None:
@@ -256,11 +257,11 @@ class Fates(RuleBasedStateMachine):
             backoff = self.backoffs.get(child.key, CALM)
             self.backoffs[child.key] = backoff.after_failed_start(child.requested_at, self.now, LIMITS)
 
-    # What the master does
+    # Actions of the master
 
     def _desired(self) -> Desired:
         zygotes = {child.generation for child in self.fleet.of(Role.ZYGOTE, ChildState.READY)}
-        if self.last_generation in zygotes:  # promoted; the older one is given up when nothing of it is left
+        if self.last_generation in zygotes:  # promoted; the older generation is dropped when no child of it is left
             self.generation = self.last_generation
         wanted = sorted({self.generation, self.last_generation})
         return Desired(
@@ -286,7 +287,7 @@ class Fates(RuleBasedStateMachine):
         drained_for = {drained.reason for drained in of_order(Order.LEAVE, actions)}
         if drained_for:
             floor = max(1, self.count - 1) if has_successor else self.count
-            if drained_for & {Reason.MAX_TASKS, Reason.MAX_RSS}:  # The only one may go when it requests that.
+            if drained_for & {Reason.MAX_TASKS, Reason.MAX_RSS}:  # the only worker may leave if it requests that
                 floor = self.count - 1
             assert self._ready() >= min(before, self.count, floor)
         movable = [child for child in self._live_workers() if child.state is not ChildState.REQUESTED]
@@ -319,7 +320,7 @@ class Fates(RuleBasedStateMachine):
         assert all(child.slot in RANGES[child.role] for child in self.fleet)
 
     def teardown(self) -> None:
-        """After the last fault the fleet becomes what is desired."""
+        """After the last fault, the fleet must become as desired."""
         for _ in range(30):
             self.silent.clear()
             for child in self.fleet:

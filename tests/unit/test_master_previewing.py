@@ -1,4 +1,4 @@
-"""What a reload would do, as it is said beforehand."""
+"""The preview of a reload."""
 
 from typing import Any
 
@@ -64,7 +64,7 @@ ORIGINS = {
 def _preview(
     before: Generation, loaded: Loaded, faults: list[Fault] | None = None, scaling: Scaling | None = None
 ) -> dict[str, Any]:
-    """What a fleet says in which that generation is in force."""
+    """Return the preview of a fleet in which that generation is in force."""
     state = MasterState.first(Surroundings(), loaded, 0.0)
     state.wanted.rollout = Rollout(before, None)
     state.wanted.scaling = scaling or Scaling()
@@ -132,7 +132,7 @@ REPLACED = "each worker is replaced, one at a time"
         (_changed(http=Http(listen="127.0.0.1:1")), ["exporter: it is replaced: http.listen"]),
         (
             _pools(mail=PoolConfig(0, ("sold", "low"))),
-            ["pool mail: 2 -> 0 workers, 2 drained"],  # and none is replaced
+            ["pool mail: 2 -> 0 workers, 2 drained"],  # none of them is replaced
         ),
         (
             _changed(log=Log(level="debug")),
@@ -207,7 +207,7 @@ def test_a_preview_with_faults_has_no_steps() -> None:
 
 
 def test_every_worker_setting_has_a_key_as_reason() -> None:
-    """A field of the settings whose name is no key's would be given as the reason under a name nobody knows."""
+    """Otherwise a field of the settings that has no key would be given as the reason, under an unknown name."""
     config = Config(
         tiers=(("default",),),
         pools={"default": PoolConfig(concurrency=2)},
@@ -229,7 +229,7 @@ def test_every_worker_setting_has_a_key_as_reason() -> None:
     before = worker_settings(Config())["default"]
     after = worker_settings(config)["default"]
     same = {each for each in WorkerSettings.__slots__ if getattr(before, each) == getattr(after, each)}
-    assert same == {"server", "pool", "durability"}  # what a reload cannot change
+    assert same == {"server", "pool", "durability"}  # a reload cannot change these
     keys = ("queues.default.weight", "queues.default.lag_objective_seconds", "tasks.note.retries")
     given = dict.fromkeys((*keys, "pools.default.concurrency"), "")
     preview = _preview(Generation(1, 1, Config()), Loaded(config, given, ()))

@@ -1,4 +1,4 @@
-"""What the master tells a child reaches its process, and no other that got its number."""
+"""The master's signals reach the process of the child, and no other process that was given its pid."""
 
 import signal
 import subprocess
@@ -19,7 +19,7 @@ SLOT = 7
 
 @pytest.fixture
 def process() -> "Iterator[subprocess.Popen[bytes]]":
-    """One that ends at the first signal."""
+    """A process that ends at the first signal."""
     with subprocess.Popen(["sleep", "600"]) as started:
         yield started
         started.kill()

@@ -1,4 +1,4 @@
-"""Workers that wish to be replaced: who may go, and when."""
+"""Workers that request to be replaced: which of them may leave, and when."""
 
 import pytest
 
@@ -37,7 +37,7 @@ def _desired(count: int, generation: int = 1) -> Desired:
 
 
 def _drains(count: int, children: list[Child], generation: int = 1) -> list[tuple[int, Reason | None]]:
-    """By the number of the worker."""
+    """Return the drains by the number of the worker."""
     actions = plan(_desired(count, generation), [*map(_zygote, range(1, generation + 1)), *children], 0.0)
     return [(drained.slot - FIRST, drained.reason) for drained in of_order(Order.LEAVE, actions)]
 

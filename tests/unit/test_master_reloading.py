@@ -1,4 +1,4 @@
-"""Reloads in motion: what becomes of those that come while another is on its way, and that each is answered."""
+"""Reloads that overlap: the outcome of each, and that each gets a reply."""
 
 import signal
 import socket
@@ -38,18 +38,18 @@ NEWER_CODE = msgspec.structs.replace(CONFIG, imports=("code.2",))
 
 
 class Reloads(Core):
-    """A fleet's reloads, with children that are whatever a test says they are."""
+    """A fleet with reloads, whose children behave as a test requires."""
 
     def __init__(self) -> None:
         super().__init__(CONFIG)
 
     def reload(self, config: Config, *, fresh: bool = False) -> PendingRequest:
-        """A HUP with that file, or a restart."""
+        """Send a HUP with that file, or request a restart."""
         self.file = config
         return self.request(RequestKind.RESTART if fresh else RequestKind.RELOAD)
 
     def settle(self, backoffs: dict[PoolKey, StartBackoff] | None = None) -> bool:
-        """Look whether a candidate has taken over or failed; whether the fleet was said to be ready."""
+        """Check whether a candidate has taken over or failed, and return whether the fleet was reported as ready."""
         self.state.backoffs = backoffs or {}
         effects = reload_steps.commit_or_refuse(self.state, self.now)
         self.carry_out(effects)
@@ -57,14 +57,14 @@ class Reloads(Core):
 
     @property
     def fatal(self) -> str:
-        """Why the master is to end, "" when it is not."""
+        """Return why the master has to end, "" if it does not."""
         return "; ".join(text for effect in self.done(Leave) for text in effect.messages)
 
     def receive_from(self, zygote: Child, message: messages.Message) -> None:
         self.take(ZygoteReported(zygote.generation, message))
 
     def latest(self, role: Role, slot: int, pool: str = "default") -> Child:
-        """A READY child of the latest generation."""
+        """Return a READY child of the latest generation."""
         latest = self.state.rollout.latest
         number = latest.of_pool(pool) if role is Role.WORKER else latest.code
         taken = {child.slot for child in self.state.children}
@@ -73,11 +73,11 @@ class Reloads(Core):
         return self.child(role, slot, pool, number)
 
     def promote(self) -> None:
-        """The latest generation's zygote is ready."""
+        """Make the zygote of the latest generation ready."""
         self.carry_out(reload_steps.zygote_ready(self.state, self.latest(Role.ZYGOTE, 2), self.now))
 
     def take_over(self) -> None:
-        """The latest generation has replaced all others."""
+        """Let the latest generation replace all others."""
         for old in self.state.children:
             old.state = ChildState.EXITED
             self.state.children.forget(old)
@@ -86,11 +86,11 @@ class Reloads(Core):
         self.settle()
 
     def refuse(self) -> None:
-        """The latest generation does not work."""
+        """Let the latest generation fail."""
         self.dies(self.latest(Role.ZYGOTE, 2), Reason.BOOT)
 
     def dies(self, child: Child, why: Reason | None = None, wait_status: int = signal.SIGKILL) -> None:
-        """A child dies before it is READY: killed by the master for that reason, or by itself."""
+        """Let a child die before it is READY: killed by the master for that reason, or by itself."""
         child.state = ChildState.BOOTING if why is None else ChildState.KILLED
         child.why = why
         child.ready_at = None
@@ -148,7 +148,7 @@ def test_working_code_is_accepted_even_if_a_later_reload_fails(reloads: Reloads)
 def test_a_working_first_generation_stays_if_an_early_reload_fails(reloads: Reloads) -> None:
     reloads.promote()
     reloads.latest(Role.WORKER, 8)
-    reply = reloads.reload(NEW_CODE)  # before it was looked at again
+    reply = reloads.reload(NEW_CODE)  # before the file was checked again
     assert reloads.settle()
     assert not reloads.settle()
     reloads.refuse()
@@ -184,14 +184,14 @@ def test_new_code_takes_over_even_without_workers(reloads: Reloads) -> None:
     assert _result(reply) == "success"
 
 
-# What brings no new code
+# Reloads without new code
 
 
 def test_new_settings_are_rolled_out_with_the_current_code(reloads: Reloads) -> None:
     reloads.take_over()
     reply = reloads.reload(NEW_SETTINGS)
     rollout = reloads.state.rollout
-    assert rollout.promoted  # no zygote is waited for
+    assert rollout.promoted  # there is no zygote to wait for
     assert (rollout.latest.number, rollout.latest.code) == (2, 1)
     assert not reloads.settle()
     assert not reply.done()
@@ -350,7 +350,8 @@ def test_the_address_of_a_refused_configuration_is_closed() -> None:
     }
     reloads.take_over()
     refused = reloads.reload(msgspec.structs.replace(NEW_CODE, http=Http(listen=f"127.0.0.1:{port}")))
-    socket.create_connection(("127.0.0.1", port)).close()  # whether it can be had is known before anything is loaded
+    # Whether the address is available is checked before anything is loaded
+    socket.create_connection(("127.0.0.1", port)).close()
     reloads.refuse()
     assert _result(refused) == "failure"
     with pytest.raises(ConnectionRefusedError):
@@ -413,7 +414,8 @@ def test_a_zygote_stopped_while_loading_refuses_nothing(reloads: Reloads) -> Non
 def test_new_settings_are_not_refused_if_the_current_zygote_dies(reloads: Reloads) -> None:
     reloads.take_over()
     reply = reloads.reload(NEW_SETTINGS)
-    reloads.dies(reloads.latest(Role.ZYGOTE, 3), wait_status=1 << 8)  # its replacement, while code is being deployed
+    # Its replacement dies, while code is being deployed
+    reloads.dies(reloads.latest(Role.ZYGOTE, 3), wait_status=1 << 8)
     assert not reply.done()
 
 
@@ -453,7 +455,7 @@ def test_a_log_format_that_cannot_be_loaded_keeps_the_old_log(
 ) -> None:
     reloads.handlers |= {ConfigureLog: lambda effect: change_log(effect.config, "node")}
     reloads.take_over()
-    monkeypatch.setitem(sys.modules, "rota.telemetry.log_text", None)  # as when its files are gone
+    monkeypatch.setitem(sys.modules, "rota.telemetry.log_text", None)  # as if its files were gone
     before = log.logger()
     reloads.reload(msgspec.structs.replace(CONFIG, log=Log(format="console")))
     reloads.promote()

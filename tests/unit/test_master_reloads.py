@@ -1,4 +1,4 @@
-"""What a changed configuration touches, and how generations follow each other."""
+"""The children that a changed configuration affects, and the succession of generations."""
 
 import msgspec
 import pytest

@@ -1,4 +1,5 @@
-"""What people ask of the fleet: the same by signal and by the control socket, and a fleet that leaves refuses."""
+"""Requests to the fleet: by signal and by the control socket they have the same effect, and a fleet that leaves refuses
+them."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""What an operator's number for a pool outlives, what takes its place, and what cannot be asked for."""
+"""An operator's number for a pool: what it outlives, what replaces it, and which requests are refused."""
 
 import pytest
 
@@ -48,7 +48,7 @@ def test_a_count_set_during_a_reload_holds_however_it_ends() -> None:
     scaled = Scaling().with_count("mail", 6, [FOUR, FIVE])
     assert scaled.counts(FOUR)["mail"] == scaled.counts(FIVE)["mail"] == 6
     assert scaled.after([FIVE]).counts(FIVE)["mail"] == 6
-    assert scaled.after([FOUR]).after([FOUR, FIVE]).counts(FIVE)["mail"] == 5  # this 5 was said after it
+    assert scaled.after([FOUR]).after([FOUR, FIVE]).counts(FIVE)["mail"] == 5  # this 5 was requested later
 
 
 def test_a_pool_removed_and_added_again_has_its_configured_count() -> None:
@@ -61,10 +61,10 @@ def test_configured_and_scaled_counts_are_limited_together() -> None:
     assert scaled.faults({"mail": 4, "web": 100}) == []
     [fault] = scaled.faults({"mail": 4, "web": 101})
     assert str(fault).endswith("got 501 with what was scaled (mail 400): scale that down first")
-    assert scaled.faults({"mail": 5, "web": 101}) == []  # its own word for mail wins
+    assert scaled.faults({"mail": 5, "web": 101}) == []  # its own number for mail takes precedence
 
 
-# What is asked for
+# Requests
 
 
 def test_the_pool_may_be_omitted_if_there_is_one() -> None:
@@ -115,7 +115,7 @@ def test_a_count_outside_the_limits_is_refused(order: ScaleOrder, error: str) ->
     assert error in str(caught.value)
 
 
-# Where it comes from
+# The origin of a number
 
 
 @pytest.mark.parametrize(
@@ -137,6 +137,6 @@ def test_each_of_several_pools_has_the_origin_of_its_count() -> None:
     pools = {"mail": PoolConfig(workers=4), "web": PoolConfig(workers=1)}
     origins = {"pools.mail.workers": "file f", "pools.web.workers": "environment E"}
     found = Rollout.first(Config(pools=pools), origins).in_force
-    scaled = Scaling().with_count("web", 1, [FOUR])  # the same number, and an operator's word
+    scaled = Scaling().with_count("web", 1, [FOUR])  # the same number, given by an operator
     assert [origin_of_count(pool, found, Scaling()) for pool in pools] == ["file", "environment"]
     assert [origin_of_count(pool, found, scaled) for pool in pools] == ["file", "operator"]

@@ -1,4 +1,4 @@
-"""The settings of children: worked out once for each generation, and made of keys that there are."""
+"""The settings of children: computed once for each generation, and based on keys that exist."""
 
 import dataclasses
 from typing import Any

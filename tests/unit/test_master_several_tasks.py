@@ -1,4 +1,4 @@
-"""A worker that runs several tasks: which of them a cancel means, and who is charged when it dies."""
+"""Workers that run several tasks: which of them a cancel concerns, and which are charged when the worker dies."""
 
 import json
 import signal

@@ -1,4 +1,4 @@
-"""What each signal asks of the master."""
+"""The request that each signal makes of the master."""
 
 import signal
 

@@ -1,4 +1,4 @@
-"""What the master takes from a slot."""
+"""What the master reads from a slot."""
 
 import math
 from collections.abc import Callable
@@ -135,7 +135,7 @@ def test_a_later_task_does_not_reset_the_wait_for_a_drain(watched: Watched) -> N
 def test_a_silence_begins_when_the_task_was_last_seen(watched: Watched) -> None:
     watched.start_task(10.0)
     watched.read(11.0)
-    watched.read(50.0)  # nothing is new, and no event comes of it
+    watched.read(50.0)  # nothing has changed, so there is no event
     watched.slot.record(0).end()
     assert watched.read(51.0).heartbeat_at >= 50.0
 

@@ -1,4 +1,5 @@
-"""What faulthandler wrote, in a line: the right thread first, the innermost call first, and what is cut is counted."""
+"""The output of faulthandler in one line: the right thread first, the innermost call first, and the omitted parts
+counted."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""The stack files: what a child can do to them, and when it is asked."""
+"""The stack files: what a child can do to them, and when the child is requested to write."""
 
 import os
 import resource
@@ -92,6 +92,6 @@ def test_the_last_free_descriptors_are_not_used_for_stacks(stacks: Stacks, child
     resource.setrlimit(resource.RLIMIT_NOFILE, (fd + SPARE_DESCRIPTORS, hard))
     try:
         assert stacks.make(child) is None
-        os.close(os.dup(0))  # there are some
+        os.close(os.dup(0))  # some descriptors are free
     finally:
         resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))

@@ -1,4 +1,4 @@
-"""What becomes of a worker whose start went wrong."""
+"""Workers whose start failed."""
 
 from collections.abc import Iterator
 
@@ -29,7 +29,7 @@ PID = 4711
 
 
 class Start:
-    """A worker that a zygote was asked for."""
+    """A worker that was requested from a zygote."""
 
     def __init__(self) -> None:
         self.core = Core(Config(imports=("code",)))
@@ -38,7 +38,7 @@ class Start:
         self.core.take(OwnersRegistered(((SLOT, self.child.nonce, "node:8:1"),), 30.0, 5))
 
     def fork_fails(self) -> list[type]:
-        """The zygote says that it cannot be had. Returns the kinds of what follows."""
+        """Let the zygote report that the fork failed. Returns the kinds of the effects."""
         failed = messages.ForkFailed(SLOT, self.child.nonce, "the intermediate died")
         return [type(effect) for effect in self.core.take(ZygoteReported(1, failed))]
 
@@ -71,7 +71,7 @@ def test_a_failed_fork_frees_the_slot_before_reaping_the_owner(start: Start) -> 
     kinds = start.fork_fails()
     assert kinds.index(FreeSlot) < kinds.index(ReapOwner)
     assert start.child.state is ChildState.EXITED
-    assert start.core.state.children.get(SLOT, start.child.nonce) is start.child  # its slot is taken until then
+    assert start.core.state.children.get(SLOT, start.child.nonce) is start.child  # its slot stays taken until then
 
 
 def test_a_worker_in_its_slot_survives_a_failed_fork_report(start: Start) -> None:
@@ -88,7 +88,7 @@ def test_a_kill_before_the_pid_is_known_is_sent_later(start: Start) -> None:
 
 
 def test_the_workers_of_a_closed_zygote_channel_are_given_up(start: Start) -> None:
-    start.core.take(ZygoteGone(2, start.zygote.nonce))  # before its process can be waited for
+    start.core.take(ZygoteGone(2, start.zygote.nonce))  # before its process can be reaped
     assert start.child.state is ChildState.EXITED
     assert start.zygote.state is ChildState.KILLED
     assert [tell.child.slot for tell in start.core.done(SignalChild) if tell.order is Order.KILL] == [2]
@@ -100,11 +100,11 @@ def test_a_worker_is_ready_when_its_slot_is_idle(start: Start) -> None:
     assert start.child.state is ChildState.READY
 
 
-# Heard at the zygote's channel
+# The zygote's channel
 
 
 class Channel(ZygoteLine):
-    """A zygote's channel, that says what a test says."""
+    """A zygote's channel that returns what a test sets."""
 
     def __init__(self, zygote: Child) -> None:
         self.child = zygote.ref

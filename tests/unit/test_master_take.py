@@ -1,5 +1,5 @@
-"""What follows from an event that concerns no other part: Redis away and back, a server that drops keys; and the rule
-that a second tick at the same time does nothing."""
+"""The effects of events that belong to no other part: Redis is away and back, or drops keys. Also the rule that a
+second tick at the same time does nothing."""
 
 import dataclasses
 

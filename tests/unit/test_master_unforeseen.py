@@ -1,4 +1,4 @@
-"""What Python and its libraries would write to standard error by themselves is an event of the log."""
+"""Everything that Python and its libraries would write to standard error becomes an event of the log."""
 
 import json
 import subprocess
@@ -39,7 +39,7 @@ fail()
 
 def test_unforeseen_errors_are_written_only_to_the_log() -> None:
     done = subprocess.run([sys.executable, "-c", SCENE], capture_output=True, text=True, check=False)
-    lines = [json.loads(line) for line in done.stderr.splitlines()]  # nothing else is there
+    lines = [json.loads(line) for line in done.stderr.splitlines()]  # there is nothing else
     *told, end = lines
     assert [(line["event"], line["source"]) for line in told] == [
         ("fleet.call_failed", source) for source in ("warnings", "asyncio", "shop", "threading", "python", "asyncio")

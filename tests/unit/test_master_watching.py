@@ -1,4 +1,4 @@
-"""The configuration's file is watched by what stands in it, and nothing that hangs holds the loop up."""
+"""The configuration file is watched by its contents, and a file system that hangs does not hold up the loop."""
 
 import asyncio
 import os
@@ -13,7 +13,7 @@ from rota_supervisor.master.shell.file_watch import ConfigWatch
 
 
 class Watch:
-    """A file, what was loaded of it last, and how often a reload was asked for."""
+    """A file, the content that was loaded last, and the number of requested reloads."""
 
     def __init__(self, file: Path) -> None:
         self.file = file
@@ -26,7 +26,7 @@ class Watch:
         self.reloads += 1
 
     def follow(self) -> None:
-        """Watch until a reload is asked for."""
+        """Watch until a reload is requested."""
 
         async def follow() -> None:
             async with asyncio.timeout(30):
@@ -58,7 +58,8 @@ def watch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Watch:
 def test_changed_content_reloads_once(watch: Watch) -> None:
     assert watch.check(3) == 0
     watch.file.write_bytes(b"workers = 2")
-    assert watch.check(3) == 1  # though it was refused, or could not be asked for, and is not what is loaded
+    # Although the reload was refused or could not be requested, and the content is not what is loaded
+    assert watch.check(3) == 1
     watch.loaded = b"workers = 2"
     assert watch.check(3) == 0
 
@@ -79,7 +80,7 @@ def test_a_touched_equal_or_missing_file_causes_no_reload(watch: Watch) -> None:
 def test_a_return_to_earlier_content_causes_a_reload(watch: Watch) -> None:
     watch.file.write_bytes(b"workers = -1")
     assert watch.check() == 1
-    watch.loaded = b"workers = -1"  # read, and rejected
+    watch.loaded = b"workers = -1"  # the file was read and rejected
     watch.file.write_bytes(b"workers = 1")
     assert watch.check() == 1
 
@@ -136,12 +137,12 @@ def test_hanging_work_delays_neither_the_loop_nor_its_end() -> None:
 
     async def start() -> str:
         waiting = asyncio.create_task(beside(hung.wait))
-        await beside(lambda: None)  # the loop turns
+        await beside(lambda: None)  # let the loop run
         assert not waiting.done()
         waiting.cancel()
         return "over"
 
-    assert asyncio.run(start()) == "over"  # with asyncio's own threads it would wait for this one
+    assert asyncio.run(start()) == "over"  # with asyncio's own threads, it would wait for this one
     hung.set()
 
 

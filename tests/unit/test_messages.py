@@ -1,4 +1,4 @@
-"""What master and children tell each other."""
+"""The messages between master and children."""
 
 import dataclasses
 import hashlib

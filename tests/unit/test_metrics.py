@@ -1,4 +1,4 @@
-"""The definitions: names that Prometheus and its linter accept, labels that mean the same everywhere."""
+"""The definitions of metrics: Prometheus and its linter accept the names, and labels mean the same everywhere."""
 
 import re
 

@@ -49,7 +49,7 @@ DECLARED: list[Row] = [
     ("@rota.task(concurrency=2)", TypeError, "'concurrency'", "cap", "rota.toml"),
     ("@rota.task(crontab='0 3 * * *')", TypeError, "'crontab'", 'cron="0 3 * * *"'),
     ("@rota.task(on_failure=print)", TypeError, "'on_failure'", "@rota.on_dead"),
-    # Options misspelt, or with values that are none
+    # Options that are misspelt or have invalid values
     ("@rota.task(retires=3)", TypeError, "'retires'", "did you mean 'retries'?", "its options are name, queue"),
     ("@rota.task('resize')", TypeError, "takes the function", "@rota.task(name='resize')"),
     ("@rota.task(name=5)", TypeError, "name of a task", "got 5"),
@@ -86,7 +86,7 @@ DECLARED: list[Row] = [
     ("@rota.task(every='30s')", TypeError, "every must be seconds", "'30s'"),
     ("@rota.task(every=0.2)", ValueError, "1 second to 100 years", "0.2"),
     ("@rota.task(schedules=['* * * * *'])", TypeError, "[rota.Cron(...), rota.Every(...)]", "'* * * * *'"),
-    # What is no task
+    # Objects that cannot be tasks
     ("rota.task(lambda: None)", TypeError, "<lambda> (tasks.py:1)", "write it with def"),
     ("@rota.task\nclass Resize: ...", TypeError, "Resize is a class", "a function that creates one"),
     ("@rota.task\ndef rows(): yield 1", TypeError, "rows is a generator", "return instead of yield"),
@@ -186,7 +186,7 @@ CALLED: list[Row] = [
     ("resize.enqueue_at(1_700_000_000, 7)", TypeError, "at must be a datetime"),
     ("resize.using(delay=1, at=datetime.now(UTC)).enqueue(7)", ValueError, "delay or at, not both"),
     ("resize.using(front='yes').enqueue(7)", TypeError, "front must be True or False"),
-    # What is no call
+    # Objects that are not calls
     ("client.enqueue(resize, 7)", TypeError, "one call", ".enqueue(resize.call(7))", "resize.enqueue(7)"),
     ("client.enqueue(resize)", TypeError, "a task, not a call of it", "resize.call(...)"),
     ("client.enqueue(resize, args=[7])", TypeError, "a task, not a call of it", "resize.call(...)"),
@@ -269,7 +269,7 @@ CALLED: list[Row] = [
     ("rota.Every(60, jiter=5)", TypeError, "'jiter'", "did you mean 'jitter'?"),
     ("rota.signals.task_failure", AttributeError, "'signals'", "@rota.on_worker_start"),
     ("rota.conf.update(x=5)", AttributeError, "'conf'", "rota.configure("),
-    # Asking, and where to
+    # Queries, and the server to use
     ("rota.configure('redis://:secret@localhost')", TypeError, "by name", "redis_url="),
     ("rota.configure(broker_url='redis://h')", TypeError, "'broker_url'", "write redis_url="),
     ("rota.configure(timeout=5)", TypeError, "'timeout'", "write timeout_seconds="),
@@ -300,7 +300,7 @@ def _unreachable_server(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def raised_by(written: str, error: type[Exception], words: tuple[str, ...]) -> list[str]:
-    """What goes wrong with it, checked, and the files that its traceback shows."""
+    """Return the error that it raises, as text, and the files that its traceback shows."""
     shop: dict[str, Any] = {"__name__": "shop.tasks"}
     exec(SHOP, shop)
     with pytest.raises(error) as caught:
@@ -347,7 +347,7 @@ def test_the_traceback_of_a_dead_task_starts_in_its_own_code() -> None:
         shop["fail"]()
     trace = caught.value.__traceback__
     assert trace is not None
-    inside = caught.value.with_traceback(trace.tb_next)  # as what calls it in a worker sees it
+    inside = caught.value.with_traceback(trace.tb_next)  # the frames that a worker would show
     told = traceback_text(inside).splitlines()
     assert told[1:] == ['  File "tasks.py", line 3, in fail', "OSError: why"]
 

@@ -1,4 +1,4 @@
-"""Each known bug of `make mutation` can still be put into the product, and the copy it is put into is what is run."""
+"""Each known bug of `make mutation` can still be put into the product, and the changed copy is the one that runs."""
 
 import subprocess
 import sys
@@ -57,7 +57,7 @@ def test_a_mutation_of_missing_code_is_stale(change: Change, text: str, says: st
     [
         (LuaFunction("some", "one", "a", "return 1"), "local function one(a) return a end\n"),
         (LuaFunction("some", "two", "a", "return 1"), "  return a\nend\n"),
-        (LuaFunction("some", "redis_now", "", "return 1"), "#!lua\n"),  # it comes with the shared file `clock`
+        (LuaFunction("some", "redis_now", "", "return 1"), "#!lua\n"),  # it is defined in the shared file `clock`
         (RedisAnswer("some", "GET", "return 1"), "#!lua\n"),
     ],
 )

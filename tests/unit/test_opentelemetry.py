@@ -1,4 +1,4 @@
-"""Spans of enqueues and of attempts, of an application that asks for them."""
+"""Spans of enqueues and of attempts, for applications that want them."""
 
 import asyncio
 import contextvars

@@ -1,4 +1,4 @@
-"""Outcomes as the scripts take them."""
+"""Outcomes, in the form that the scripts take."""
 
 import hiredis
 import pytest

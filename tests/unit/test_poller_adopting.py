@@ -1,4 +1,4 @@
-"""When a poller looks at legacy lists, and what it asks the server to tell it of."""
+"""When a poller checks legacy lists, and for which keys it requests notifications."""
 
 import math
 from typing import Any, cast
@@ -61,7 +61,7 @@ def test_prefixes_do_not_overlap() -> None:
 
 
 class FakeServer:
-    """Plays a connection: what `run` answers or raises, and the commands it was sent."""
+    """A fake connection: `run` returns or raises what a test sets, and the commands are recorded."""
 
     def __init__(self, *answers: AdoptedLegacy | Exception, refuses: str = "") -> None:
         self.answers = list(answers)

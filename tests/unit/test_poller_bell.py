@@ -1,4 +1,4 @@
-"""The pollers' bell: a token that may have been lost is looked for, and the bell is soon parked again."""
+"""The pollers' bell: a token that may have been lost is searched for, and the bell soon listens again."""
 
 import os
 import time
@@ -15,13 +15,13 @@ from rota.server.link import Link
 from rota.server.server_errors import ConnectionLost, ServerError
 from rota.server.session import NO_REPLY, PushMessage
 
-LONG_SECONDS = 60.0  # a test that rests this long has failed
+LONG_SECONDS = 60.0  # a test that waits this long has failed
 BACK_OFF_SECONDS = 0.02
 TOKEN = [b"bell", b"1"]
 
 
 class FakeConnection:
-    """Answers what a test put into `replies`, in order; an exception is raised. `sends` likewise."""
+    """A connection whose replies a test puts into `replies`, in order; an exception is raised. `sends` likewise."""
 
     def __init__(self) -> None:
         self.is_to_renew = False
@@ -55,7 +55,7 @@ class FakeConnection:
 
 
 class FakeLink:
-    """One connection that can be lost and made again."""
+    """A link with one connection, which can be lost and made again."""
 
     def __init__(self, connection: FakeConnection) -> None:
         self._connection = connection

@@ -1,4 +1,4 @@
-"""The poller's loop: promotions and rounds take turns, and a stop signal is seen between any two calls."""
+"""The poller's loop: promotions and rounds take turns, and a stop signal is noticed between any two calls."""
 
 import os
 from collections.abc import Iterator
@@ -26,10 +26,8 @@ CALL_SECONDS = 0.001
 
 
 class FakeServer:
-    """Plays the link, the bell and the clock as well. It asks to stop after `most` calls, or at the first rest.
-
-    `overdue`: chunks left to promote. `next_due_us`: when another is due; its clock is the poller's.
-    """
+    """A fake for the link, the bell and the clock. It requests a stop after `most` calls, or at the first rest.
+    `overdue`: chunks left to promote. `next_due_us`: when the next task is due, by the poller's clock."""
 
     def __init__(self, signals: StopSignals) -> None:
         self._signals = signals

@@ -1,4 +1,4 @@
-"""A poller knows when to look again, goes after others when it is a stand-by, and learns how early to set out."""
+"""A poller knows when its next call is due, runs after the others if it is a stand-by, and learns how early to wake."""
 
 import math
 import random

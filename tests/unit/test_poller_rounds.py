@@ -1,4 +1,4 @@
-"""The poller's rounds: what goes wrong with one thing holds up no other, and nothing found is forgotten."""
+"""The poller's rounds: a failure in one round holds up no other, and nothing that was found is forgotten."""
 
 import json
 import math
@@ -36,8 +36,8 @@ Answer = Callable[[list[str]], Any]
 
 
 class FakeServer:
-    """Plays the connection. `calls` are those it answered, as words, but for `walked`, those of the audit; `fail` what
-    each of them raises, once."""
+    """A fake connection. `calls` are the commands that it replied to, except those of the audit, which are in `walked`.
+    `fail` has the error that each of them raises, once."""
 
     def __init__(self) -> None:
         self.calls: list[str] = []
@@ -118,7 +118,7 @@ class FakeServer:
 
 
 class Clock:
-    """Time that a test moves."""
+    """A clock that a test moves."""
 
     now = 1000.0
 
@@ -127,7 +127,7 @@ class Clock:
 
 
 class Poller:
-    """The rounds of one poller, at a fake server."""
+    """The rounds of one poller, with a fake server."""
 
     def __init__(self, lease_seconds: float = LEASE_SECONDS) -> None:
         self.clock = Clock()
@@ -145,7 +145,7 @@ class Poller:
         return self.rounds.step(cast(Connection, self.server))
 
     def until_idle(self) -> list[str]:
-        """Step until nothing is due; the calls that were made."""
+        """Step until nothing is due. Returns the calls that were made."""
         before = len(self.server.calls)
         for _ in range(1000):
             if self.rounds.next_at > self.clock.now:
@@ -154,7 +154,7 @@ class Poller:
         raise AssertionError("it never ends")
 
     def sweep_until_idle(self) -> list[str]:
-        """The next sweep, and the calls that were made with it."""
+        """Advance to the next sweep, and return the calls that were made with it."""
         self.clock.now += SWEEP_SECONDS
         return self.until_idle()
 
@@ -205,7 +205,7 @@ def test_only_a_sweep_reports_the_next_due_time(poller: Poller) -> None:
 
 
 def sweeps(poller: Poller, times: int) -> list[str]:
-    """What is called when it is so often time to sweep."""
+    """Return the calls that are made when this number of sweeps is due."""
     calls = [call for _ in range(times) for call in poller.sweep_until_idle()]
     return [call for call in calls if call in ("sweep", "exists")]
 
@@ -239,7 +239,7 @@ def test_keys_are_tracked_once_until_one_changes(poller: Poller) -> None:
 
 
 def sweep_after_a_change(poller: Poller, rescues: int) -> float:
-    """Report a change, and return the seconds from its sweep to the next look."""
+    """Report a change, and return the number of seconds from its sweep to the next check."""
     poller.listening.changed_at, poller.server.rescues = poller.clock.now, rescues
     poller.clock.now += SETTLE_SECONDS
     assert poller.until_idle() == ["sweep"]
@@ -336,7 +336,7 @@ def test_a_refused_call_is_skipped_and_the_others_continue(poller: Poller, call:
     made.remove(call)
     if call == "scan":
         made.remove("orphans")
-    if call == "sweep":  # which says whose duty it is to walk
+    if call == "sweep":  # its reply decides which poller scans
         made = ["trim"]
     assert poller.until_idle() == made
 
@@ -387,7 +387,7 @@ def test_a_trim_repeats_up_to_20_times_while_there_is_more(poller: Poller) -> No
     assert poller.until_idle() == ["sweep", "scan", *["trim"] * 20]
 
 
-# What one poller does for all
+# Work that one poller does for all
 
 
 def test_a_poller_that_is_not_the_leader_scans_nothing(poller: Poller) -> None:
@@ -445,7 +445,7 @@ def test_items_that_a_sweep_reports_are_searched_for_at_once(poller: Poller) -> 
 
 
 def test_items_that_a_search_missed_are_not_searched_for_each_second(poller: Poller) -> None:
-    """As a ticket that somebody deleted: then its task is known by its id."""
+    """For example if somebody deleted the ticket: then the task is found by its id."""
     poller.until_idle()
     poller.server.legacy_items = 1
     assert poller.sweep_until_idle() == ["sweep", "zscan"]

@@ -1,4 +1,4 @@
-"""Whatever came from outside is escaped wherever a person may look at it."""
+"""Text from outside is escaped wherever a person may see it."""
 
 import json
 import os
@@ -28,14 +28,14 @@ from support.hostile import HOSTILE, UNFIT, VALID, unfit_in
 
 
 class Strange:
-    """What JSON has no word for, with a repr of its own."""
+    """A value that JSON does not have, with a repr of its own."""
 
     def __repr__(self) -> str:
         return HOSTILE
 
 
 def failure() -> BaseException:
-    """An exception whose text, note, cause, class and file have names from outside."""
+    """Return an exception whose text, note, cause, class and file have names from outside."""
     name = VALID.replace("\0", "")
     names = {"kind": type(name, (ValueError,), {}), "text": HOSTILE}
     try:
@@ -118,7 +118,7 @@ def test_an_error_with_newlines_is_one_log_line(text_format: Format) -> None:
 
 
 def logged(text_format: Format, write: Callable[[rota_log.Logger], None], *, on_terminal: bool = False) -> str:
-    """What stands on the descriptor after that was told."""
+    """Return what was written to the descriptor after that line was logged."""
     reading, writing = os.openpty() if on_terminal else os.pipe()
     rota_log.configure(LogSettings(format=text_format), fd=writing, bound=HOSTILE)
     write(rota_log.logger())
@@ -134,7 +134,7 @@ def logged(text_format: Format, write: Callable[[rota_log.Logger], None], *, on_
             os.close(writing)
             break
     os.close(reading)
-    return output.decode().replace("\r\n", "\n")  # as a terminal ends lines
+    return output.decode().replace("\r\n", "\n")  # a terminal ends lines in this way
 
 
 # All other places
@@ -142,7 +142,7 @@ def logged(text_format: Format, write: Callable[[rota_log.Logger], None], *, on_
 
 def _notified() -> str:
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as manager:
-        manager.bind("")  # an abstract name of the kernel's choice
+        manager.bind("")  # an abstract name that the kernel chooses
         NotifySocket(f"@{manager.getsockname()[1:].decode()}").send_status(HOSTILE)
         return manager.recv(1 << 16).decode()
 

@@ -1,4 +1,4 @@
-"""What /proc says of a process, beside what psutil makes of it."""
+"""The facts about a process in /proc, compared with those of psutil."""
 
 import os
 import subprocess
@@ -78,7 +78,7 @@ def test_an_ended_process_has_no_usage_and_no_parent() -> None:
 
 @contextmanager
 def without_root_privileges() -> Iterator[None]:
-    """As a user who owns no process; root may read of everybody's."""
+    """Run as a user who owns no process, because root may read those of all users."""
     before = os.geteuid()
     if before == 0:
         os.seteuid(NO_POOLS)

@@ -1,4 +1,4 @@
-"""Progress as a text: bounded, and read only where it has its form."""
+"""Progress as text: bounded, and read only in its own form."""
 
 import math
 from datetime import UTC, datetime

@@ -1,4 +1,4 @@
-"""How far a long enqueue is, reported or drawn."""
+"""The progress of a long enqueue, reported or drawn."""
 
 import sys
 

@@ -1,4 +1,4 @@
-"""Under which name a queue is counted."""
+"""The name under which a queue is counted."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Claims about rates of tasks: what is written, and whose starts are counted."""
+"""Rates of tasks: their text, and whose starts are counted."""
 
 import inspect
 from typing import Any
@@ -50,7 +50,7 @@ def test_the_decorator_refuses_a_rate_key_without_such_a_parameter() -> None:
 
 
 def request_for(rate_key: str, *args: Any, expires: float | None = None, **kwargs: Any) -> RateRequest:
-    """About a call with these arguments."""
+    """Return the request for a call with these arguments."""
     options = TaskOptions(rate=Rate(100_000, 1), rate_key=rate_key, expires=expires)
     found = Task(charge, "charge", options).rate_request(ENTRY, options, args, kwargs)
     assert found

@@ -27,7 +27,7 @@ SMALL_BYTES = (48 << 10) + 4096
 
 
 def region(size: int = METRICS_END - METRICS_AT) -> memoryview:
-    """Memory as a slot has it, of that many bytes."""
+    """Return memory like that of a slot, of this many bytes."""
     return memoryview(bytearray(size))
 
 
@@ -37,7 +37,7 @@ def read(of: memoryview) -> dict[tuple[str, ...], tuple[float, ...]]:
 
 
 def readings(found: Iterable[Series]) -> dict[tuple[str, ...], tuple[float, ...]]:
-    """The same of what a reader has found."""
+    """Return the same for what a reader has found."""
     return {(definition.name, *labels): numbers for definition, labels, numbers in found}
 
 
@@ -185,8 +185,8 @@ def test_an_invalid_used_length_reads_nothing(used: int) -> None:
 
 @dataclass(frozen=True)
 class Forged:
-    """A record as a task may leave it that writes where it should not: its head is as the writer's would be, checksum
-    included, except what `spoiled` says otherwise (a word of the head, and what stands there)."""
+    """A record that a task may leave if it overwrites the region. Its head is valid, with its checksum, except for what
+    `spoiled` states (a word of the head, and its content)."""
 
     key: bytes
     numbers: int
@@ -197,7 +197,7 @@ class Forged:
         return self.spoiled is None and bool(self.key) and self.numbers > 0
 
     def append_to(self, memory: memoryview) -> None:
-        """Where the next record would stand, and published."""
+        """Write the record after the last one, and publish it."""
         words_of = words(memory)
         at, padded = used_words(words_of), -(-len(self.key) // WORD)
         head = [4 + padded + self.numbers, self.numbers, len(self.key), zlib.crc32(self.key, self.numbers)]
@@ -247,13 +247,13 @@ RECURSIVE = b"[" * 2000
 
 @settings(max_examples=300, deadline=None)
 @given(FORGED)
-@example(Forged(b"", -4))  # of no length at all: what follows it would be itself
+@example(Forged(b"", -4))  # it has no length, so it would be followed by itself
 @example(Forged(b"[]", 1))
 @example(Forged(b"7", 1))
 @example(Forged(b'["\xff"]', 1))
 @example(Forged(RECURSIVE, 1))
-@example(Forged(b'["rota_claims_total","\\ud800"]', 1))  # half of a pair of surrogates is no text
-@example(Forged(encode_key(m.TASK_LAG.name, (NEXT, "retry")), 1))  # a histogram with room for one number
+@example(Forged(b'["rota_claims_total","\\ud800"]', 1))  # half of a surrogate pair is not a text
+@example(Forged(encode_key(m.TASK_LAG.name, (NEXT, "retry")), 1))  # a histogram with space for one number
 @example(Forged(encode_key(m.CLAIMS.name, ("b",)), 1, (0, 0)))
 def test_a_forged_record_breaks_neither_readers_nor_the_next_process(forged: Forged) -> None:
     memory = region()
@@ -277,7 +277,7 @@ def test_a_forged_record_breaks_neither_readers_nor_the_next_process(forged: For
 
 
 def scanned(memory: memoryview) -> list[SlotRecord]:
-    """The records of a region; it has to have an end."""
+    """Return the records of a region. The scan must end."""
     records = list(islice(scan(memory, words(memory), FIRST_WORD, used_words(words(memory))), MANY))
     assert len(records) < MANY
     return records
@@ -372,7 +372,7 @@ def test_a_label_longer_than_any_name_becomes_other() -> None:
 
 
 def full_recorder(memory: memoryview) -> Recorder:
-    """A recorder with no room for anything new."""
+    """Return a recorder that has no space for new series."""
     recorder = Recorder(memory)
     for number in range(1000):
         recorder.histogram(m.TASK_RUNTIME, f"queue-{number}", "task").observe(1)

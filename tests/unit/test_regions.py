@@ -1,4 +1,4 @@
-"""The regions of all slots as one set of samples: what is summed, whose gauges count, where the bound is."""
+"""The regions of all slots as one set of samples: what is summed, whose gauges count, and where the bound is."""
 
 import math
 import random
@@ -94,7 +94,7 @@ def test_a_peak_is_the_recent_maximum_of_all_slots() -> None:
         peak = recorder(memory, slot).peak(m.TASK_LAG_WORST, "q")
         peak.observe(seconds, now_ns - ago * PEAK_NS)
         peak.observe(seconds / 2, now_ns - ago * PEAK_NS)
-    assert regions_of(memory).read(living=()).value(m.TASK_LAG_WORST, "q") in (2.0, 7.0)  # on the edge of one
+    assert regions_of(memory).read(living=()).value(m.TASK_LAG_WORST, "q") in (2.0, 7.0)  # at the edge of a half minute
     assert read_peak(memory, 5, now_ns) == 7.0
     assert read_peak(memory, 5, now_ns + PEAK_NS) == 0.0
     recorder(memory, 5).peak(m.TASK_LAG_WORST, "q").observe(1.0, now_ns + PEAK_NS)
@@ -220,7 +220,7 @@ def counted(regions: Regions) -> tuple[float | None, ...]:
 
 
 def count(memory: SlotMemory, slot: int) -> None:
-    """As the next process in a slot does."""
+    """Count like the next process in a slot."""
     writer = recorder(memory, slot)
     writer.counter(m.CLAIMS, "q").add(5)
     writer.histogram(m.TASK_LAG, "q", "retry").observe(0.5)

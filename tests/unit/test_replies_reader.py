@@ -1,4 +1,4 @@
-"""Where hiredis is not installed replies are read by a reader of ours, which gives what hiredis gives."""
+"""If hiredis is not installed, Rota's own reader parses replies, with the same results as hiredis."""
 
 from collections.abc import Iterator
 from typing import Any

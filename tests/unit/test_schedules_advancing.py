@@ -1,4 +1,4 @@
-"""What a poller does next about a schedule: nothing twice, nothing left out, a portion at a time."""
+"""The next step of a poller for a schedule: nothing is done twice, nothing is left out, and each step is bounded."""
 
 import dataclasses
 import json
@@ -100,5 +100,5 @@ def test_a_record_is_read_as_it_was_written(record: ScheduleRecord) -> None:
     [b"", b"1 2 3\n{}", b"a b c d e f\n{}", b"1 2 x 4 5 -\n{}", b"9" * 17 + b" 0 0 0 0 -\n{}", b"-1 0 0 0 0 -\n{}"],
 )
 def test_an_invalid_record_is_refused(raw: bytes) -> None:
-    with pytest.raises(ValueError):  # noqa: PT011 - what is wrong with it is nobody's business
+    with pytest.raises(ValueError):  # noqa: PT011 - the kind of fault does not matter
         read_schedule_record(raw)

@@ -1,4 +1,5 @@
-"""When a schedule is due. Every table here was worked out by hand, from the calendar and the law on summer time."""
+"""When a schedule is due. Every table here was computed by hand, from the calendar and the law on daylight saving
+time."""
 
 from datetime import UTC, datetime, timedelta
 from itertools import islice
@@ -20,7 +21,7 @@ def cron(expression: str, timezone: str = "UTC", missed: Missed = "last") -> Sch
 
 
 def us(text: str) -> int:
-    """Unix time of a time in UTC, as in "2026-03-29 01:00"."""
+    """Return the Unix time of a time in UTC, for example "2026-03-29 01:00"."""
     return unix_microseconds(datetime.fromisoformat(text).replace(tzinfo=UTC), "text")
 
 
@@ -36,7 +37,7 @@ class Row(NamedTuple):
     what: str
     timezone: str
     expression: str
-    after: str  # in UTC, as all that follows
+    after: str  # in UTC, like all others
     expected: tuple[str, ...]
 
 

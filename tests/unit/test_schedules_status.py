@@ -1,4 +1,4 @@
-"""What is shown of a schedule, whatever stands in its record."""
+"""The status of a schedule, whatever its record contains."""
 
 from datetime import UTC, datetime
 

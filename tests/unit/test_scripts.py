@@ -18,7 +18,7 @@ from support.cores import Core
 
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A folder of scripts in place of ours."""
+    """Use a folder of scripts in place of ours."""
     (tmp_path / "shared").mkdir()
     monkeypatch.setattr(scripts, "_FOLDER", tmp_path)
     monkeypatch.setattr(scripts, "load_script", scripts.load_script.__wrapped__)
@@ -126,7 +126,7 @@ _DEFINED = re.compile(r"^ *local (?:function )?(\w+(?:, \w+)*)")
 
 
 def defined_by(line: str) -> list[str]:
-    """The names that a line of a script defines."""
+    """Return the names that a line of a script defines."""
     found = _DEFINED.match(line)
     return found[1].split(", ") if found else []
 
@@ -137,12 +137,12 @@ def indent_of(line: str) -> int:
 
 @pytest.mark.parametrize("name", script_names())
 def test_every_script_defines_shared_names_before_their_use(name: str) -> None:
-    """The server would say it of what is called, when it is: an `if` may hide it for long. What stands in a function or
-    a branch is known there alone, which our indentation tells."""
+    """The server would report this only when the code is called, and an `if` may hide it for long. Names that are
+    defined in a function or a branch are known only there, which our indentation shows."""
     sources = [path.read_text(encoding="utf-8").splitlines() for path in SHARED.glob("*.lua")]
     shared = {thing for lines in sources for line in lines if indent_of(line) == 0 for thing in defined_by(line)}
     text = re.sub(r"--.*", "", load_script(name).text.decode())
-    known: list[tuple[int, str]] = []  # in force: how far each is indented, and its name
+    known: list[tuple[int, str]] = []  # the names in scope: the indentation of each, and its name
     for line in filter(str.strip, text.splitlines()):
         known = [(indent, thing) for indent, thing in known if indent <= indent_of(line)]
         known += [(indent_of(line), thing) for thing in defined_by(line)]
@@ -152,7 +152,7 @@ def test_every_script_defines_shared_names_before_their_use(name: str) -> None:
 
 
 def is_own_name(text: str, thing: str) -> bool:
-    """Whether a script has given this name to a thing of its own besides: a parameter, what a loop goes over."""
+    """Whether a script has given this name to something of its own: a parameter or a loop variable."""
     return bool(re.search(rf"(function ?\w*\([^)]*\b{thing}\b|for [\w, ]*\b{thing}\b)", text))
 
 

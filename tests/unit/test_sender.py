@@ -1,4 +1,4 @@
-"""Which nonces enqueues get: a name goes on to the next call only when nobody can ever repeat the one before."""
+"""The nonces of enqueues: the next call uses the same name only if the previous call can never be repeated."""
 
 import os
 from collections.abc import Callable, Sequence
@@ -12,13 +12,14 @@ from rota.errors import Unavailable
 from rota.protocol.new_tasks import NewTask
 from rota.protocol.scripts import ScriptCall
 
-BATCH = 125  # tasks a call
+BATCH = 125  # tasks per call
 ROUND = 32 * BATCH
 Repeated = list[Callable[[], Sending[NewTask]]]
 
 
 def sender_of(repeats: Repeated) -> Sender[NewTask, Any, NewTask]:
-    """One whose commands are the batches themselves. `repeats` takes what would repeat a call in doubt."""
+    """Return a sender whose commands are the batches themselves. `repeats` receives what would repeat a call in
+    doubt."""
 
     def doubt(why: str, ids: Sequence[str], again: Callable[[], Sending[NewTask]]) -> Uncertain:
         repeats.append(again)

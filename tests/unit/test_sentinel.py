@@ -1,4 +1,4 @@
-"""Whom the search for the primary asks, what it makes of the answers, and what it says when there is none."""
+"""The search for the primary: which sentinels it queries, how it uses the replies, and its error if there is none."""
 
 from collections.abc import Sequence
 
@@ -18,7 +18,7 @@ def named(host: str, port: int = 6379) -> Sequence[bytes]:
 
 
 def run_search(*answers: ReplyOrError) -> tuple[list[Query], ServerError | None]:
-    """The questions when these answers are given, and the error that it ends with."""
+    """Return the queries of a search that gets these replies, and the error that it ends with."""
     searching = search(parse_address(URL))
     questions = [next(searching)]
     for answer in answers:

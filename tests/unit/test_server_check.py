@@ -1,4 +1,4 @@
-"""Which servers are fit for a fleet."""
+"""The checks of whether a server is fit for a fleet."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Error replies fall into three kinds, by their first word."""
+"""Error replies have three kinds, by their first word."""
 
 from typing import Any
 

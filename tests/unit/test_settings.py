@@ -1,4 +1,4 @@
-"""Settings survive the way to a child, and do not show the password."""
+"""Settings reach a child unchanged, and do not show the password."""
 
 from hypothesis import given
 from hypothesis import strategies as st

@@ -1,4 +1,4 @@
-"""The rules with their times shortened: every time of them, and nothing else."""
+"""The alert rules with shortened times: every time in them is shortened, and nothing else is changed."""
 
 import re
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Slots of workers that run several tasks: each has a record of its own, and is known by its index and number."""
+"""Slots of workers that run several tasks: each task has its own record, and is identified by its index and number."""
 
 import os
 import signal
@@ -99,7 +99,7 @@ def test_the_slot_shows_the_task_whose_coroutine_runs() -> None:
 
 def test_a_step_of_an_index_out_of_range_is_ignored() -> None:
     slot = slot_of(3)
-    slot.record(3).enter_step()  # as whatever runs in the worker may write
+    slot.record(3).enter_step()  # any code in the worker may write this
     assert slot.stepping is None
 
 

@@ -1,4 +1,5 @@
-"""The plan and the load of a soak leave nothing out: what they skip could be broken in the product unseen."""
+"""The plan and the load of a soak cover everything: what they omitted could be broken in the product without being
+noticed."""
 
 from soak import file_faults, network_faults, node_faults, process_faults, server_faults, verb_faults
 from soak.faults import KINDS, TARGETS, Fault

@@ -1,5 +1,5 @@
-"""The soft time limit and a cancel: they come out of the call that they are meant for, and nowhere else, whenever the
-signal comes."""
+"""The soft time limit and cancellation: the exception is raised in the call that it is meant for and nowhere else,
+whenever the signal arrives."""
 
 import gc
 import logging
@@ -37,7 +37,7 @@ def _send_signal() -> None:
 
 @pytest.fixture
 def limit() -> Iterator[SoftLimit]:
-    """The one of this process, which the client's calls defer; it hears the signal while a test runs."""
+    """Yield the limit of this process, which the client's calls defer. It handles the signal while a test runs."""
     before = signal.signal(SOFT_LIMIT_SIGNAL, soft_limit.signalled)
     soft_limit._thread = threading.get_ident()  # as `install` does
     yield soft_limit
@@ -45,7 +45,7 @@ def limit() -> Iterator[SoftLimit]:
 
 
 class Cancels:
-    """What the process table and the slot hold: the number of the task that runs, and of the one that was cancelled
+    """The content of the process table and the slot: the number of the running task, and of the task that was cancelled
     last."""
 
     running = cancelled = 0
@@ -54,7 +54,7 @@ class Cancels:
         return self.running == self.cancelled
 
     def cancel(self, number: int) -> None:
-        """As the master does."""
+        """Cancel the task as the master does."""
         self.cancelled = number
         _send_signal()
 
@@ -79,7 +79,7 @@ def test_a_signal_before_the_deadline_or_outside_calls_does_nothing(limit: SoftL
 
 def test_a_signal_after_the_deadline_ends_the_call(limit: SoftLimit) -> None:
     with pytest.raises(TimeLimit):
-        limit.call(boottime_ns(), _forever, (), {})  # the signal had come already
+        limit.call(boottime_ns(), _forever, (), {})  # the signal had already arrived
     deadline_ns = boottime_ns() + 20 * MILLISECOND_NS
     threading.Timer(0.1, _send_signal).start()
     with pytest.raises(TimeLimit):
@@ -152,7 +152,7 @@ def test_a_cancel_is_raised_once_with_or_without_a_limit(limit: SoftLimit, cance
     def task() -> None:
         with pytest.raises(Cancelled):
             cancels.cancel(1)
-        _send_signal()  # as a renewal names it again
+        _send_signal()  # a renewal names it again
         raise KeyError("went on")
 
     for deadline_ns in (0, boottime_ns() + _LATER_NS):
@@ -172,7 +172,7 @@ def test_the_cancel_of_one_task_does_not_end_another(limit: SoftLimit, cancels: 
         _send_signal()
         return "done"
 
-    cancels.cancel(1)  # late: it has returned
+    cancels.cancel(1)  # too late: the call has returned
     cancels.running = 3
     assert limit.call(0, task, (), {}) == "done"
 
@@ -188,7 +188,7 @@ def test_a_task_past_its_soft_limit_can_still_be_cancelled(limit: SoftLimit, can
         limit.call(boottime_ns() + _LATER_NS, task, (), {})
 
 
-# What follows runs in a process of its own, as it listens to forks for good.
+# The following code runs in a process of its own, because its handlers for forks cannot be removed.
 
 _FORKS = """
 import os, signal
@@ -228,7 +228,7 @@ def test_a_signal_during_a_fork_is_deferred_and_spares_the_child() -> None:
     assert (answer.stdout.split(), answer.stderr) == (["before", "told", "7"], "")
 
 
-# Thousands of them, at any step
+# Thousands of signals, at any step
 
 _SIGNAL_STORM = """
 import os, random, sys, time
@@ -244,7 +244,7 @@ while os.getppid() == pid:
 
 @contextmanager
 def _signal_storm() -> Iterator[None]:
-    # What a callback of the collector raises Python prints and drops; a library that tests has one.
+    # Python prints and drops an exception that a callback of the collector raises; a test library has such a callback.
     callbacks, gc.callbacks[:] = gc.callbacks[:], []
     argv = [sys.executable, "-c", _SIGNAL_STORM, str(os.getpid()), str(SOFT_LIMIT_SIGNAL)]
     with subprocess.Popen(argv, stdout=subprocess.PIPE) as process:
@@ -258,7 +258,7 @@ def _signal_storm() -> Iterator[None]:
 
 
 class _Counts:
-    """Two counts that only code of ours changes, one after the other: equal unless that was interrupted."""
+    """Two counts that only our code changes, one after the other. They are equal unless that was interrupted."""
 
     first = second = 0
 
@@ -276,12 +276,12 @@ def test_thousands_of_signals_never_interrupt_protocol_calls(limit: SoftLimit, c
     def task(steps: int, cancelled_at: int) -> None:
         for step in range(steps):
             if step == cancelled_at:
-                cancels.cancelled = cancels.running  # the signal for it is among those that rain
+                cancels.cancelled = cancels.running  # its signal is among those that are being sent
             counts.protocol_call()
 
     with _signal_storm():
         for number in range(1, 40_000, 2):
-            # This loop stands for the worker's: whatever is raised in it, outside of the try, fails the test.
+            # This loop represents the worker's loop: any exception in it, outside of the try, fails the test.
             deadline_ns = boottime_ns() + random.randrange(100_000) if random.random() < 0.7 else 0
             cancels.running = number
             outcome = "done"

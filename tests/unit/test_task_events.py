@@ -1,4 +1,4 @@
-"""What is read from the stream of task events."""
+"""Reading the stream of task events."""
 
 from datetime import UTC, datetime, timedelta
 

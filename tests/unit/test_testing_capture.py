@@ -1,4 +1,4 @@
-"""What an application enqueues, collected instead of sent."""
+"""The calls that an application enqueues, collected instead of sent."""
 
 import asyncio
 import re
@@ -176,7 +176,7 @@ def test_typed_arguments_are_compared_and_shown_as_the_function_takes_them(calls
     with pytest.raises(AssertionError, match=r"captured_pay\(Decimal\('1.50'\)\) queue=default  <- other arguments"):
         calls.assert_enqueued(pay, args=[Decimal(2)])
     with pytest.raises(rota.InvalidArguments, match="would arrive as Decimal"):
-        calls.assert_enqueued(pay, args=["1.50"])  # as no call could have been
+        calls.assert_enqueued(pay, args=["1.50"])  # no call could have such arguments
 
 
 def test_a_failed_assertion_lists_the_enqueued_calls(calls: Capture) -> None:
@@ -321,7 +321,7 @@ def test_the_clock_only_moves_forward(calls: Capture) -> None:
     with pytest.raises(ValueError, match="only moves on"):
         calls.clock.move(-1)
     with pytest.raises(ValueError, match="no time zone"):
-        calls.clock.move_to(datetime(2040, 1, 1))  # noqa: DTZ001 - that is the claim
+        calls.clock.move_to(datetime(2040, 1, 1))  # noqa: DTZ001 - a naive datetime is the point of the test
     assert calls.clock.move(1) == before + timedelta(seconds=1)
 
 

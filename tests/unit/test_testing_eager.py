@@ -1,4 +1,4 @@
-"""Tasks run where they are enqueued, by the code of a worker."""
+"""Tasks that run where they are enqueued, with a worker's code."""
 
 import asyncio
 import contextvars
@@ -192,7 +192,7 @@ def test_the_soft_limit_ends_a_task_if_limits_are_enabled(task: rota.Task[[], No
     began = time.monotonic()
     with eager(limits=True), pytest.raises(rota.TimeLimit):
         task.enqueue()
-    assert time.monotonic() - began < 20  # of the 30 that it would sleep
+    assert time.monotonic() - began < 20  # it would sleep for 30 s
 
 
 def test_a_limit_leaves_no_handler_and_no_thread() -> None:

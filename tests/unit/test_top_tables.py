@@ -1,4 +1,5 @@
-"""What `rota top` shows: rows in order, chosen, as wide as there is room; and what is wrong has a word, not a color."""
+"""The tables of `rota top`: rows are sorted and filtered and fit the width, and problems are marked with a word, not
+only a color."""
 
 import pytest
 from hypothesis import given
@@ -45,7 +46,7 @@ def test_a_queue_that_was_late_differs_from_one_that_is_late(late: Status, word:
 
 def test_rows_with_unknown_values_are_sorted_last() -> None:
     status = busy()
-    status["queues"][0]["state"] = None  # Redis did not tell
+    status["queues"][0]["state"] = None  # Redis has not replied
     table = fleet_view.queues(status).fitted(VERY_WIDE)
     assert column(table.sorted("READY", reverse=True), "READY") == ["1,234", "3", "0", "0", "-"]
     assert column(table.sorted("READY", reverse=False), "READY") == ["0", "0", "3", "1,234", "-"]
@@ -134,7 +135,7 @@ def test_the_text_has_everything_in_the_requested_width() -> None:
 
 
 def test_a_fleet_with_unknown_values_can_be_shown() -> None:
-    """Redis away, no answer of the master, nothing started yet."""
+    """Redis is away, the master does not reply, and nothing has started yet."""
     idle = {"task": None, "task_age_seconds": None, "progress": None}
     bare = healthy() | {"processes": [process(8) | idle], "events": None, "nodes": None, "tiers": []}
     bare["queues"] = [queue() | {"state": None, "lag": None, "history": None, "tier": None}]

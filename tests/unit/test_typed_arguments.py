@@ -1,4 +1,4 @@
-"""What annotations ask for: each value arrives as it was given, or the call fails and says why."""
+"""Annotated arguments: each value arrives as it was given, or the call fails with a reason."""
 
 import json
 import subprocess
@@ -94,7 +94,7 @@ class Plain:
 
 
 class Later(datetime):
-    """As stand-ins for the clock are."""
+    """A subclass, as libraries that fake the time have them."""
 
 
 def task_of(function: Callable[..., Any], **options: Any) -> Task[..., Any]:

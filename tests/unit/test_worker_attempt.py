@@ -1,4 +1,4 @@
-"""An attempt, from the claim to the outcome, in a process that lives on whatever it meets."""
+"""An attempt, from the claim to the outcome, in a process that survives whatever happens in it."""
 
 import asyncio
 import contextvars
@@ -50,8 +50,11 @@ SECOND_NS = 1_000_000_000
 
 
 class Bench:
-    """A worker's executor without the worker. `looks`: what the slot showed whenever something of it was called;
-    `begins`: the entries for which Redis was asked whether they may begin; `asks`: whether their rate lets them."""
+    """A worker's executor without the worker.
+
+    `seen_tasks`: the content of the slot at each call of the application's code. `start_calls`: the entries whose start
+    was marked in Redis. `throttle_calls`: the entries whose rate was checked.
+    """
 
     def __init__(self, registry: Registry | None = None) -> None:
         self.slot = Slot(memoryview(bytearray(REGION_BYTES)), memoryview(bytearray(PROCESS_ROW_BYTES)))
@@ -84,7 +87,7 @@ class Bench:
         self.registry.add(Task(function, name, TaskOptions(**options)))
 
     def check_start(self, attempt: Attempt) -> MayStart:
-        """Takes the steps to a start, with `status` and `is_started` for Redis."""
+        """Take the steps to a start, with `status` and `is_started` as the replies of Redis."""
         starts = StartSteps("owner", Store("n"), lambda: self.slot.is_intact, lambda *_: None)
         return take_steps(attempt.steps_to_start(starts), lambda step: self.reply(step, attempt.entry.text))
 
@@ -101,7 +104,7 @@ class Bench:
         self.seen_tasks.append(self.slot.record(0).current())
 
     def cancel(self) -> None:
-        """As the master does, and as if its signal came at once."""
+        """Cancel the task as the master does, as if the signal arrived at once."""
         self.slot.record(0).cancelled = self.slot.record(0).number
         soft_limit.signalled()
 
@@ -206,7 +209,8 @@ def test_a_refused_task_is_neither_run_nor_left_in_the_slot() -> None:
     bench.declare(charge, crash_limit=0)
     bench.is_started = False
     assert bench.try_attempt(_body("charge"), start_by_ns=boottime_ns() + 60 * SECOND_NS) is None
-    assert bench.try_attempt(_body("charge"), start_by_ns=boottime_ns() - 1) is None  # nor asked for when it is late
+    # And Redis is not queried if the task is late
+    assert bench.try_attempt(_body("charge"), start_by_ns=boottime_ns() - 1) is None
     assert (bench.seen_tasks, len(bench.start_calls)) == ([], 1)
     assert bench.slot.record(0).current() is None
 
@@ -567,7 +571,7 @@ def test_hooks_see_that_a_task_was_cancelled() -> None:
 def test_a_wiped_slot_cancels_nothing() -> None:
     bench = Bench()
 
-    def wipe(_failures: int) -> float:  # asked for the back-off before the function is called
+    def wipe(_failures: int) -> float:  # called for the back-off before the function is called
         bench.slot._bytes[:] = bytes(REGION_BYTES)
         return 7.0
 

@@ -1,4 +1,4 @@
-"""The steps of coroutines: whose they are, what they hold up, and what leaves them."""
+"""The steps of coroutines: which task they belong to, what they hold up, and which exceptions leave them."""
 
 import asyncio
 import time
@@ -14,7 +14,7 @@ ENTRY = parse_entry(b"id-1 default i 1000 1000 0 0 0 0 -")
 
 
 class Watched:
-    """Two tasks in hand, shown in the slot. `blocked`: the indexes of those that held up the loop."""
+    """Two running tasks, shown in the slot. `blocked`: the indexes of those that held up the loop."""
 
     def __init__(self) -> None:
         process_row = memoryview(bytearray(PROCESS_ROW_BYTES))

@@ -1,4 +1,4 @@
-"""The long wait of a worker at its doorbells ends early if there are no replies of the server, and only then."""
+"""The long wait of a worker at its doorbells ends early only if the server does not reply."""
 
 from typing import Any, cast
 
@@ -22,8 +22,8 @@ ANSWERS = [None, [b"ok", 0, 0, [], [], []]]
 
 
 class World:
-    """Time that passes while the worker waits. It plays the wait, the connection, which is answered `answered_at`, and
-    the master, which renews every `renew_seconds` until `silent_at`."""
+    """A world in which time passes while the worker waits. It replaces the wait, the connection, which gets a reply at
+    `answered_at`, and the master, which renews every `renew_seconds` until `silent_at`."""
 
     def __init__(self) -> None:
         self.now = 1000.0
@@ -60,7 +60,7 @@ def world(monkeypatch: pytest.MonkeyPatch) -> World:
 
 
 def listen(world: World) -> float:
-    """Wait as long as may be; returns for how long it was."""
+    """Wait as long as possible. Returns how long the wait took."""
     began = world.now
     listening = Bell(Keys("n"), (), LONG_PARK_SECONDS, world.last_reply_ns)
     listening.listen(cast(Connection, world), cast(Waiter, world), LONG_PARK_SECONDS, TURN)
@@ -70,11 +70,11 @@ def listen(world: World) -> float:
 def test_a_wait_continues_while_the_master_gets_replies(world: World) -> None:
     world.answered_at = world.now + LONG_PARK_SECONDS
     assert listen(world) == LONG_PARK_SECONDS
-    assert world.waits <= 1 + LONG_PARK_SECONDS / PARK_SECONDS  # it looks no oftener than the master renews
+    assert world.waits <= 1 + LONG_PARK_SECONDS / PARK_SECONDS  # it checks no more often than the master renews
 
 
 def test_a_wait_ends_if_neither_worker_nor_master_gets_replies(world: World) -> None:
-    world.now += PARK_SECONDS - 0.001  # the last renewal is long ago, but this connection was there a moment ago
+    world.now += PARK_SECONDS - 0.001  # the last renewal is long ago, but this connection replied a moment ago
     world.silent_at = began = world.now
     with pytest.raises(ConnectionLost, match="8 s"):
         listen(world)

@@ -1,4 +1,4 @@
-"""The processes of a fleet stay small: what they must not import, they do not."""
+"""The processes of a fleet stay small, because they do not import what they do not need."""
 
 import re
 import subprocess

@@ -10,7 +10,7 @@ from support.protocol import RUN_RECORD
 
 RECEIVED_NS = 1_000
 ANCHOR = Anchor(500, 0, RECEIVED_NS)
-CLAIM_BY_US = 500 + SAFE_CLAIM_AGE_US  # before anything can be recalled
+CLAIM_BY_US = 500 + SAFE_CLAIM_AGE_US  # before anything can be taken back
 LATE_NS = RECEIVED_NS + CLAIM_NS + 1
 
 
@@ -23,7 +23,7 @@ def _reply(word: TurnStatus, *claims: Claim) -> TurnReply:
 
 
 def _with_outcomes() -> InFlight:
-    """One outcome is sent as lines, the other as four arguments."""
+    """Add one outcome that is sent as lines, and one that is sent as four arguments."""
     in_flight = InFlight(tokens=["q"])
     in_flight.finish(Settlement(_claim("a").entry, DONE, RUN_RECORD))
     in_flight.finish(Settlement(_claim("b").entry, DONE))
@@ -99,11 +99,11 @@ def test_a_reply_without_claims_does_not_renew_older_claims() -> None:
     assert in_flight.is_overrun(LATE_NS)
 
 
-# Turns that are sent while tasks of a claim are still to be run
+# Turns that are sent while tasks of a claim are still waiting
 
 
 def _while_two_are_left() -> InFlight:
-    """Of three tasks one has ended, and the next turn is under way."""
+    """Return a state in which one of three tasks has ended and the next turn is under way."""
     in_flight = _in_flight("a", "b", "c")
     _end(in_flight)
     assert in_flight.pipelined(1, NO_LIMITS) == Turn(1, None, plain=(_lines("a"),), claim_by_us=CLAIM_BY_US)
@@ -146,7 +146,7 @@ def test_claims_that_may_have_been_taken_back_are_queried_again() -> None:
         in_flight = _while_two_are_left()
         _end(in_flight)
         _end(in_flight)
-        read = Anchor(0, 0, 2 * last_ns)  # however long it was waited for
+        read = Anchor(0, 0, 2 * last_ns)  # however long the wait was
         in_flight.take_reply(_reply(TurnStatus.OK, _claim("d"), _claim("e")), read, ended_ns)
         assert (in_flight.may_hold_more, not in_flight.waiting) == (is_late, is_late)
     assert in_flight.turn(1) == Turn(1, (), plain=(_lines("b"), _lines("c")))

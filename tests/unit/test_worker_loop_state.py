@@ -1,4 +1,4 @@
-"""The worker's next step, over every mode and need there is."""
+"""The worker's next step, for every mode and need."""
 
 import pytest
 

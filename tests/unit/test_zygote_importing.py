@@ -1,4 +1,4 @@
-"""Importing the user's code: where it is found, and what is said when it fails."""
+"""Importing the user's code: where it is found, and the errors if the import fails."""
 
 import sys
 import sysconfig

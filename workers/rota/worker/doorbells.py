@@ -37,9 +37,8 @@ class DoorbellWait(NamedTuple):
 class Bell:
     """The doorbells of a worker's queues, those of higher tiers first.
 
-    `park_seconds` is the longest wait. `heard_ns` returns when the last call was sent that the server is known to have
-    replied to (CLOCK_BOOTTIME), by this process or by the master. A long wait ends early if there has been none for a
-    while.
+    `park_seconds` is the longest wait. `last_reply_ns` returns when the last call with a reply was sent, by this
+    process or by the master (CLOCK_BOOTTIME). A long wait ends early if there has been no reply for a while.
     """
 
     def __init__(

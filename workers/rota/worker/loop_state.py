@@ -32,8 +32,8 @@ _LINE_BYTES: Final = 128
 
 
 class Span(NamedTuple):
-    """The number of attempts that a worker makes. From `ask_at` on it requests its replacement and keeps working until
-    the master stops it. At `end_at` it stops claiming."""
+    """The number of attempts that a worker makes. From `request_at` attempts on, the worker requests its replacement
+    and keeps working until the master stops it. At `end_at` the worker stops claiming."""
 
     request_at: int
     end_at: int
