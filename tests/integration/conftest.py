@@ -1,4 +1,4 @@
-"""What integration tests share: the protocol driver, a client of the same namespace, and a fake master."""
+"""Fixtures of the integration tests: the protocol driver, a client of the same namespace, and a fake master."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -15,7 +15,7 @@ from support.servers import Server
 
 @pytest.fixture
 def fleet(server: Server, namespace: str) -> Iterator[Fleet]:
-    """The protocol, one call at a time, in a namespace that a master has opened."""
+    """Yield a driver of the protocol, one call at a time, in a namespace that a master has opened."""
     driver = Fleet(server, namespace)
     driver.run(driver.store.open())
     yield driver
@@ -24,7 +24,7 @@ def fleet(server: Server, namespace: str) -> Iterator[Fleet]:
 
 @pytest.fixture
 def timed(server: Server, namespace: str) -> Iterator[TimedFleet]:
-    """The same on a clock that the test moves."""
+    """Yield such a driver with a clock that the test moves."""
     driver = TimedFleet(server, namespace)
     driver.run(driver.store.open())
     yield driver
@@ -33,14 +33,14 @@ def timed(server: Server, namespace: str) -> Iterator[TimedFleet]:
 
 @pytest.fixture
 def client(server: Server, namespace: str) -> Iterator[Client]:
-    """An application's client."""
+    """Yield an application's client."""
     with Client(server.url, namespace) as made:
         yield made
 
 
 @pytest.fixture
 def control_socket(tmp_path: Path) -> Iterator[ControlSocket]:
-    """A claimed control socket."""
+    """Yield a claimed control socket."""
     claimed = claim_control_socket(tmp_path / "run" / "c.sock")
     yield claimed
     claimed.close()
@@ -48,6 +48,6 @@ def control_socket(tmp_path: Path) -> Iterator[ControlSocket]:
 
 @pytest.fixture
 def master(control_socket: ControlSocket) -> Iterator[FakeMaster]:
-    """A fake master that serves the control socket."""
+    """Yield a fake master that serves the control socket."""
     with serving(control_socket) as fake:
         yield fake

@@ -1,4 +1,4 @@
-"""The master's connection against real servers, and against ones that misbehave."""
+"""The master's connection to real servers, and to servers that misbehave."""
 
 import asyncio
 import contextlib
@@ -130,7 +130,8 @@ def test_connecting_to_a_silent_server_times_out() -> None:
 
 
 def test_a_server_that_replies_within_each_timeout_can_be_used() -> None:
-    patience_seconds, answer_seconds = 2.0, 1.2  # and two answers, to the greeting and to the command, are above it
+    # Two replies, to the greeting and to the command, take longer than this
+    patience_seconds, answer_seconds = 2.0, 1.2
 
     async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         while await reader.read(1024):

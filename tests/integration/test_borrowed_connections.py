@@ -1,4 +1,5 @@
-"""A client over connections of the application's own redis-py or valkey-py: exact, and told of every error as ever."""
+"""A client over connections of the application's own redis-py or valkey-py client, with the usual deadlines and
+errors."""
 
 import asyncio
 import importlib
@@ -32,7 +33,7 @@ class Library(NamedTuple):
     prefix: str
 
     def of(self, name: str, module: str = "") -> Any:
-        """The class `name`, such as `Redis` or `RedisCluster`, of a module of the library."""
+        """Return the class `name`, such as `Redis` or `RedisCluster`, of a module of the library."""
         found = importlib.import_module(f"{self.package}{module}")
         return getattr(found, name.replace("Redis", self.prefix))
 
@@ -55,7 +56,7 @@ def _library(request: pytest.FixtureRequest) -> Library:
 
 @pytest.fixture(name="own")
 def _own(library: Library, link: FaultyLink) -> Iterator[Any]:
-    """The application's own client, with retries of its own, behind the link."""
+    """Return the application's own client, with its own retries, behind the link."""
     own = library.client(link.url, socket_timeout=2, retry=_retries(library), retry_on_timeout=True)
     yield own
     own.close()
@@ -78,7 +79,7 @@ def call(task_id: str = "a") -> rota.Call:
 
 
 def serve_one(client: Client) -> threading.Thread:
-    """Have a consumer of this client take one task of queue `q` and end it."""
+    """Let a consumer of this client take one task of queue `q` and end it."""
 
     def serve() -> None:
         with client.consumer("q") as consumer:
@@ -139,7 +140,7 @@ class TestBlocking:
         self, own: Any, client: Client, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         class Wrapped:
-            """A connection around another one, as an application's pool may lend."""
+            """A connection that wraps another one, as an application's pool may lend it."""
 
         pool, wrapped = own.connection_pool, Wrapped()
         released: list[Any] = []
@@ -198,7 +199,7 @@ class TestBlocking:
     def test_a_silent_server_takes_no_longer_than_the_clients_timeout(
         self, library: Library, link: FaultyLink, namespace: str
     ) -> None:
-        own = library.client(link.url)  # which would wait for ever
+        own = library.client(link.url)  # which would wait forever
         with Client(redis=own, namespace=namespace, timeout_seconds=0.5) as client:
             client.enqueue("warm", queue="warm")
             link.silence(replies=True)
@@ -359,7 +360,7 @@ def _aretries(library: Library) -> Any:
 
 
 class TestCluster:
-    """A cluster of two nodes, of which one has all slots until a test moves them."""
+    """A cluster of two nodes. One of them has all slots until a test moves them."""
 
     @pytest.fixture(name="nodes")
     def _nodes(self, server: Server, tmp_path: Path) -> Iterator[list[Server]]:

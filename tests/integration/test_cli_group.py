@@ -1,4 +1,4 @@
-"""`rota group` on a real server: what it shows, what it does, its exit codes."""
+"""`rota group` on a real server: its output, its effects and its exit codes."""
 
 import json
 from functools import partial
@@ -28,7 +28,7 @@ def group(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> Rota:
-    """`rota group`, in this process."""
+    """Run `rota group`, in this process."""
     write_configuration(tmp_path, server, namespace)
     return partial(rota_in(tmp_path, monkeypatch, capsys), "group")
 

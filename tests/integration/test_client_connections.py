@@ -1,4 +1,4 @@
-"""The client's connections: whose answers they carry, where they go, and how much goes over one at a time."""
+"""The client's connections: whose replies they carry, where they lead, and how much is sent at a time."""
 
 import math
 import select
@@ -42,7 +42,7 @@ def exchange(client: Client, commands: Iterable[ScriptCall[T]]) -> list[Reply[T]
 
 @contextmanager
 def borrowed(pool: ClientPool) -> Iterator[TimedConnection]:
-    """The connection that the next exchange uses, on which anything may be done."""
+    """Return the connection that the next exchange will use, for any use by the test."""
     connection = pool._take(math.inf)
     yield connection
     pool._kept.append(connection)
@@ -58,7 +58,7 @@ def test_replies_on_an_interrupted_connection_reach_no_later_call(
     def interrupted(*_: object, **__: object) -> object:
         raise rota.TimeLimit
 
-    redis_client.client_pause(PAUSE_MS)  # so that the answers come when the connection could be in use again
+    redis_client.client_pause(PAUSE_MS)  # so that the replies come when the connection could be in use again
     monkeypatch.setattr(Session, "reply", interrupted)
     with pytest.raises(rota.TimeLimit):
         client.enqueue(call("interrupted"))
@@ -77,7 +77,7 @@ def test_an_unread_reply_is_noticed_before_the_connection_is_reused(client: Clie
 
 
 def connections_of_clients(redis_client: "redis.Redis") -> list[str]:
-    """Ids of the connections that have run a script."""
+    """Return the ids of the connections that have run a script."""
     return [each["id"] for each in redis_client.client_list() if "eval" in each["cmd"]]
 
 
@@ -136,12 +136,12 @@ def test_a_round_of_many_large_tasks_is_bounded(
 
 
 def enqueues(store: Store, *ids: str) -> list[ScriptCall[Any]]:
-    """One enqueue for each id."""
+    """Return one enqueue for each id."""
     return [store.enqueue(f"nonce-{task_id}", [NewTask(task_id, "q", body_of(task_id))]) for task_id in ids]
 
 
 def test_a_command_is_executed_while_the_next_is_packed(client: Client, fleet: Fleet) -> None:
-    client.enqueue(call("before"))  # a server that does not know the script yet carries nothing out
+    client.enqueue(call("before"))  # a server that does not know the script yet executes nothing
     first, second = enqueues(fleet.store, "a", "b")
 
     def made_when_the_server_has_done_the_first() -> Iterator[ScriptCall[Any]]:
@@ -249,7 +249,7 @@ def test_enqueue_many_recovers_from_a_connection_lost_between_batches(
     assert sorted(fleet.lane()) == sorted(["before", *ids])
 
 
-# One URL, one meaning
+# One URL has one meaning
 
 
 def client_info(address: Address) -> dict[str, str]:

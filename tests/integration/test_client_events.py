@@ -1,4 +1,5 @@
-"""Task events as an application follows them: from where on, which, for how long, and through what."""
+"""Task events as an application follows them: from which position, which events, for how long, and over which
+connection."""
 
 import os
 from concurrent.futures import ThreadPoolExecutor
@@ -34,7 +35,7 @@ def followed(fleet: Fleet) -> Fleet:
 
 
 def ids(client: Client, after: str | None = "0", **wanted: str) -> list[str]:
-    """Of all that is there."""
+    """Return the ids of all existing events."""
     return [event.task_id for event in client.events(after, timeout=0, **wanted)]
 
 
@@ -91,7 +92,7 @@ def test_without_event_writers_the_error_explains_how_to_enable_them(fleet: Flee
     enable_events(fleet)
     fleet.push("a")
     fleet.run(fleet.store.announce("node", b"{}", 60_000, []))
-    assert ids(client) == ["a"]  # what is kept can be had
+    assert ids(client) == ["a"]  # the stored events are still available
 
 
 def test_invalid_requests_are_refused(client: Client) -> None:
@@ -147,7 +148,7 @@ def test_a_reader_behind_the_kept_events_gets_events_lost_and_continues(followed
 
 
 def test_a_position_beyond_the_stream_raises_events_lost(followed: Fleet, client: Client) -> None:
-    """As after a failover to a replica that lacked the last writes."""
+    """As after a failover to a replica that lacks the last writes."""
     followed.push("a")
     with client.events("99999999999999-0", timeout=0) as events:
         with pytest.raises(rota.EventsLost, match="lost its last writes"):

@@ -1,4 +1,4 @@
-"""`Client.explain`: the next claims of the pools that masters announced, and how it is with a queue or a task."""
+"""`Client.explain`: the next claims of the pools that masters announced, and the state of a queue or a task."""
 
 from collections.abc import Sequence
 
@@ -19,7 +19,7 @@ TTL_MS = 600_000
 
 @pytest.fixture(autouse=True)
 def two_nodes(fleet: Fleet) -> None:
-    """Both have a pool for all tiers, one has another for mail."""
+    """Announce two nodes. Both have a pool for all tiers, and one has another pool for mail."""
     announce(fleet, "web-1", {"all": [HIGH, LOW]})
     announce(fleet, "web-2", {"all": [HIGH, LOW], "mail": [MAIL]})
 

@@ -1,4 +1,4 @@
-"""The server away, full, silent or cut off in the middle of a call."""
+"""The client while the server is away, full, silent, or cut off in the middle of a call."""
 
 import itertools
 import pickle
@@ -133,7 +133,7 @@ def test_a_flushed_script_cache_goes_unnoticed(server: Server, fleet: Fleet, nam
 
 
 def records(fleet: Fleet) -> list[str]:
-    """Of enqueues that may be repeated."""
+    """Return the records of enqueues that may be repeated."""
     return list(fleet.redis.scan_iter(match=fleet.keys.sent("*")))
 
 
@@ -168,7 +168,8 @@ def test_replied_calls_share_one_record_and_others_keep_their_own(
 def test_calls_without_a_reply_are_sent_again_on_a_new_connection(
     client: Client, link: FaultyLink, fleet: Fleet
 ) -> None:
-    with ThreadPoolExecutor(4) as pool:  # as many connections: each answer takes so long that all are under way at once
+    # As many connections: each reply takes so long that all calls are under way at once
+    with ThreadPoolExecutor(4) as pool:
         link.delay(0.05)
         list(pool.map(client.enqueue, map(call, "1234")))
         link.heal()

@@ -1,4 +1,4 @@
-"""Chains, groups and `map` of both clients on a real server, where a consumer takes the tasks as workers do."""
+"""Chains, groups and `map` of both clients on a real server, where a consumer takes the tasks like a worker."""
 
 import asyncio
 import itertools
@@ -20,7 +20,7 @@ from support.protocol import Fleet
 from support.servers import Server
 from support.waiting import until
 
-PATIENCE = 30.0  # seconds: a lost reply cuts its connection, so nothing waits for so long; a busy machine may need some
+PATIENCE = 30.0  # seconds; a lost reply closes its connection, so nothing waits that long, except on a busy machine
 Take = Callable[..., list[str]]
 Link = rota.Call[Any] | rota.Chain
 
@@ -32,7 +32,7 @@ def _own_registry(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture(name="take")
 def _take(client: Client) -> Iterator[Take]:
-    """Takes so many tasks, one at a time, each of which ends in this way; returns what they were."""
+    """Take this number of tasks one after the other, and end each in this way. Returns which they were."""
     with client.consumer("default") as consumer:
 
         def take(count: int, how: str = "done", *why: str) -> list[str]:
@@ -47,7 +47,7 @@ def _take(client: Client) -> Iterator[Take]:
 
 @contextmanager
 def taking(client: Client) -> Iterator[list[int]]:
-    """A thread that takes all there is; gives the numbers it took."""
+    """Take all tasks in a thread. Yields the numbers that it took."""
     taken: list[int] = []
     with client.consumer("default", limit=4) as consumer:
 
@@ -72,7 +72,7 @@ def work(number: int) -> None: ...
 
 
 def numbers(fleet: Fleet) -> list[int]:
-    """What the lane holds, by the tasks' one argument."""
+    """Return the contents of the lane, by the tasks' one argument."""
     bodies = fleet.redis.hmget(fleet.keys.tasks, fleet.lane("default"))
     return [json.loads(str(body))[3][0] for body in bodies]
 
@@ -163,7 +163,7 @@ class TestGroups:
         assert (handle.cancel(), handle.cancel()) == (True, False)
         ended = handle.wait(5)
         assert (ended.state, ended.cancelled, ended.is_cancelled, ended.followed_by) == ("ended", 2, True, "")
-        assert fleet.redis.hlen(fleet.keys.tasks) == 2  # what is cancelled stays a shell until a claim meets it
+        assert fleet.redis.hlen(fleet.keys.tasks) == 2  # a cancelled member remains until a claim finds it
         with pytest.raises(rota.GroupEnded):
             handle.add([call("late")])
 
@@ -202,7 +202,7 @@ class TestGroups:
         group = rota.group([call("work", number) for number in range(ROUND_MEMBERS + 100)], id="g")
         with FaultyLink(server.port) as link, Client(link.url, namespace, timeout_seconds=PATIENCE) as client:
             exchange = client._driver.pool.exchange
-            faults = iter([0, 1, 1])  # the last portion, and its repetition
+            faults = iter([0, 1, 1])  # for the last portion, and its repetition
 
             def losing(asked: Exchange[Any]) -> list[Reply[Any]]:
                 if next(faults, 0):
@@ -243,7 +243,7 @@ class TestGroups:
             with pytest.raises(rota.Uncertain) as caught:
                 client.enqueue(rota.group([call("a"), call("b")], id="g"))
             assert take(2) == ["a", "b"]
-            fleet.redis.delete(fleet.keys.group("g"))  # as its time does
+            fleet.redis.delete(fleet.keys.group("g"))  # as when it expires
             [repeated] = caught.value.repeat()
         assert (repeated.id, fleet.lane("default")) == ("g", [])
 
@@ -349,9 +349,9 @@ class TestMap:
         def faulty(asked: Exchange[Any]) -> list[Reply[Any]]:
             commands = list(asked.commands)
             sent.append(len(commands))
-            if len(commands) == 4:  # the chunk, of which the first 125 are answered
+            if len(commands) == 4:  # the chunk, of which the first 125 got a reply
                 return [*exchange(asked._replace(commands=commands[:1])), *[NotReplied("it was cut off")] * 3]
-            if len(commands) == 3 and sent.count(3) == 1:  # what got no answer, once more
+            if len(commands) == 3 and sent.count(3) == 1:  # the part that got no reply, once more
                 raise rota.Unavailable("the server is away")
             return exchange(asked._replace(commands=commands))
 

@@ -1,4 +1,4 @@
-"""`Client.peek`: tasks as they stand in queues, typed, and never looked for further than asked."""
+"""`Client.peek`: the tasks in queues, typed, without reading more than requested."""
 
 from datetime import UTC, datetime, timedelta
 

@@ -1,4 +1,4 @@
-"""Tasks of chains and groups whose turn has not come, asked about and waited for by their ids."""
+"""Pending tasks of chains and groups: their status by id, and waiting for them."""
 
 import asyncio
 import itertools
@@ -16,7 +16,7 @@ from support.waiting import until
 
 
 def take(client: Client, count: int, end: Callable[[rota.LeasedTask], None]) -> list[str]:
-    """Take so many tasks, and end each of them so; returns their ids."""
+    """Take this number of tasks, and end each in this way. Returns their ids."""
     taken = []
     with client.consumer("default") as consumer:
         for task in itertools.islice(consumer, count):

@@ -1,7 +1,5 @@
-"""No call of the client that blocks takes longer than its timeout in all, at whichever step the server falls silent.
-
-It is the way to the server that falls silent, so any server will do. Calls of one test wait at the same time.
-"""
+"""No blocking call of the client takes longer than its timeout in all, at whichever step the server falls silent. It is
+the link to the server that falls silent, so any server will do. The calls of one test wait at the same time."""
 
 import socket
 import time
@@ -38,7 +36,7 @@ CALLS: dict[str, Callable[[Client], object]] = {
 
 
 def at_once(names: Iterable[str], act: Callable[[str], None]) -> None:
-    """Do it with each of these calls, all at the same time."""
+    """Make each of these calls in a thread, all at the same time."""
     with ThreadPoolExecutor(len(CALLS)) as pool:
         for name, done in [(name, pool.submit(act, name)) for name in names]:
             assert done.exception() is None, name
@@ -91,7 +89,7 @@ def test_a_server_silent_at_the_second_command_times_out(link: FaultyLink, names
 def test_a_server_slow_between_commands_of_one_call_times_out(link: FaultyLink, namespace: str) -> None:
     with Client(link.url, namespace, timeout_seconds=TIMEOUT_SECONDS) as client:
         client.enqueue_many([rota.Call("work", queue=f"q{number}") for number in range(9)])
-        client.peek()  # asks for the queues, and then in each of them
+        client.peek()  # reads the queues, and then the tasks of each
         link.delay(TIMEOUT_SECONDS / 4)
         with in_time(), pytest.raises(rota.Uncertain):
             client.peek()
@@ -100,7 +98,7 @@ def test_a_server_slow_between_commands_of_one_call_times_out(link: FaultyLink, 
 def test_a_server_that_accepts_no_connection_times_out(namespace: str) -> None:
     with socket.create_server(("127.0.0.1", 0), backlog=0) as deaf:
         place = deaf.getsockname()
-        with socket.create_connection(place):  # the next one is not even accepted
+        with socket.create_connection(place):  # the next connection is not even accepted
             url = f"redis://127.0.0.1:{place[1]}"
             with (
                 Client(url, namespace, timeout_seconds=TIMEOUT_SECONDS) as client,

@@ -1,4 +1,4 @@
-"""Waiting for tasks through a real client, whose tasks the protocol ends one call at a time."""
+"""Waiting for tasks with a real client. The protocol driver ends the tasks, one call at a time."""
 
 import os
 import signal
@@ -35,20 +35,20 @@ InThread = Callable[..., "Future[Any]"]
 
 @pytest.fixture(autouse=True)
 def _wakes_only(monkeypatch: pytest.MonkeyPatch) -> None:
-    # Or whoever was not woken would learn of the end by the safety net.
+    # Otherwise a caller that was not woken would learn of the end from the regular query.
     monkeypatch.setattr(waits, "QUERY_ALL_SECONDS", 1000.0)
 
 
 @pytest.fixture(name="in_thread")
 def _in_thread(client: Client) -> Iterator[InThread]:
-    """Calls something in a thread of its own; the client is closed before these are waited for."""
+    """Call a function in a thread of its own. The client is closed before the threads are joined."""
     with ThreadPoolExecutor(MANY) as pool:
         yield pool.submit
         client.close()
 
 
 def until_registered(fleet: Fleet, count: int = 1) -> None:
-    """Wait until the server knows that so many tasks are waited for."""
+    """Wait until the server knows of this number of waits."""
     until(lambda: fleet.redis.hlen(fleet.keys.waiters) == count, f"{count} tasks that somebody waits for")
 
 
@@ -57,12 +57,12 @@ def waiting_threads() -> int:
 
 
 def blocked_connections(fleet: Fleet) -> int:
-    """How many connections block, of all that use this server."""
+    """Return the number of connections that block, of all that use this server."""
     return sum(line["cmd"] == "blpop" for line in fleet.redis.client_list())
 
 
 class TestEnds:
-    """Each way in which a task can end wakes who waits."""
+    """Each way in which a task can end wakes the callers that wait."""
 
     @pytest.mark.parametrize(
         ("outcome", "state"),
@@ -215,7 +215,7 @@ class TestResults:
     def test_large_results_are_fetched_in_several_calls(
         self, client: Client, fleet: Fleet, in_thread: InThread
     ) -> None:
-        # Each is larger than the room of an answer.
+        # Each result is larger than what fits into a reply.
         names = [f"large{n}" for n in range(5)]
         fleet.push(*names)
         asked = [in_thread(client.result, name, SECONDS) for name in names]
@@ -237,7 +237,7 @@ class TestManyThreads:
         asked = [in_thread(client.result, name, SECONDS) for name in names]
         until_registered(fleet, MANY)
         until(lambda: blocked_connections(fleet) == 1, "a client that blocks")
-        assert len(fleet.redis.client_list()) <= before + 2  # that one, and the one that asks
+        assert len(fleet.redis.client_list()) <= before + 2  # the blocking one, and the one that counts
         assert waiting_threads() == 1
         owner = fleet.register()
         for start in range(0, MANY, 100):
@@ -342,7 +342,7 @@ class TestInterruptions:
         assert {client.wait(name, SECONDS).state for name in ("c", "d")} == {State.UNKNOWN}
         fleet.redis.delete(fleet.keys.waiters)
         fleet.redis.set(fleet.keys.waiters, "another type")
-        fleet.turn(owner, SERVING, (claim, DONE), limit=0)  # stops no turn
+        fleet.turn(owner, SERVING, (claim, DONE), limit=0)  # does not stop a turn
         assert client.status("a").state is State.DONE
         with pytest.raises(WaitTimeout, match="WRONGTYPE"):
             client.wait("b", 0.3)

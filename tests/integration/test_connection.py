@@ -1,4 +1,4 @@
-"""The connection against real servers, and against one that is silent, gone or not a server at all."""
+"""The connection to real servers, and to one that is silent, gone or not a server at all."""
 
 import asyncio
 import dataclasses
@@ -41,7 +41,7 @@ ECHO_TEXT = b"#!lua\nreturn {KEYS[1], ARGV[1]}"
 
 @pytest.fixture(autouse=True)
 def connections(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Closes every connection a test made, however the test ends."""
+    """Yield a list, and close every connection that the test put there, however the test ends."""
     made: list[Connection] = []
     greet = Connection._greet
 
@@ -178,7 +178,7 @@ def test_a_silent_tls_handshake_times_out_with_the_given_wait() -> None:
 
 @pytest.fixture
 def secure_server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Address]:
-    """A Redis that speaks TLS, with a certificate this process trusts."""
+    """Yield a Redis that uses TLS, with a certificate that this process trusts."""
     binary = server_binaries().get("redis")
     if binary is None or shutil.which("openssl") is None:
         pytest.skip("TLS needs a redis-server and openssl on the PATH")
@@ -261,7 +261,7 @@ def test_closing_a_tls_connection_sends_nothing_in_plain_text(
     secured: list[bool] = []
 
     def record_and_shut_down(self: ssl.SSLSocket, how: int) -> None:
-        secured.append(self.cipher() is not None)  # what would be sent at this moment
+        secured.append(self.cipher() is not None)  # whether data sent at this moment would be encrypted
         shutdown(self, how)
 
     monkeypatch.setattr(socket.socket, "shutdown", record_and_shut_down)

@@ -1,4 +1,4 @@
-"""Consumers on a real server. The protocol driver plays the pollers and the masters."""
+"""Consumers on a real server. The protocol driver acts as the pollers and the masters."""
 
 import os
 import signal
@@ -38,13 +38,13 @@ def push(client: Client, *ids: str, **options: float) -> None:
 
 
 def lose_lease(fleet: Fleet, owner: str) -> None:
-    """Have a poller reap it, as after a lease in which nobody renewed."""
+    """Let a poller reap the consumer, as after a lease without a renewal."""
     fleet.expire_lease(owner)
     blame = Blame(loss_record=b'{"reason":"lost","error":"its lease ran out"}')
     assert not fleet.run(fleet.store.reap_expired(owner, blame)).alive
 
 
-# What is handed out, and how it is settled
+# Which tasks are handed out, and how they are settled
 
 
 def test_a_leased_task_has_its_facts(client: Client, consumer: rota.Consumer) -> None:
@@ -219,7 +219,7 @@ def test_a_cancellation_does_not_affect_the_next_task_of_that_id(client: Client,
     assert (audit.cancelled, audit.done) == (1, 1)
 
 
-# How many, and whose
+# How many tasks, and of which queues
 
 
 def test_a_settlement_makes_room_within_the_limit(client: Client, fleet: Fleet) -> None:
@@ -238,7 +238,7 @@ def test_a_sleeping_consumer_wakes_and_passes_the_token_on(client: Client) -> No
         for number in range(20):
             waiting = [pool.submit(next, consumer) for consumer in (one, two)]
             client.enqueue_many(rota.Call("work", queue="q", id=f"{number}-{n}") for n in range(2))
-            tasks = [each.result(3) for each in waiting]  # sooner than a consumer looks by itself
+            tasks = [each.result(3) for each in waiting]  # sooner than a consumer checks by itself
             assert {task.id for task in tasks} == {f"{number}-0", f"{number}-1"}
             list(pool.map(rota.LeasedTask.done, tasks))
 
@@ -251,7 +251,7 @@ def test_consumers_apply_the_published_cap_and_rate(client: Client, fleet: Fleet
         first = next(one)
         second = pool.submit(next, two)
         fleet.push("x", "y", queue="r")
-        with client.consumer("r") as paced:  # long enough for the other one to have looked
+        with client.consumer("r") as paced:  # long enough for the other one to have checked
             began = time.monotonic()
             next(paced).done()
             next(paced).done()
@@ -262,7 +262,7 @@ def test_consumers_apply_the_published_cap_and_rate(client: Client, fleet: Fleet
 
 
 def test_a_declared_rate_is_applied_and_delays_no_other_task(client: Client, consumer: rota.Consumer) -> None:
-    """What has to wait is not held meanwhile."""
+    """A task that has to wait is not held in the meantime."""
 
     @rota.task(name="work", rate="1/h", rate_key="{number}")
     def work(number: int, b: list[int]) -> None: ...
@@ -301,11 +301,11 @@ def test_a_task_with_a_recorded_crash_is_claimed_alone(link: FaultyLink, namespa
     ):
         push(client, "innocent")
         held = next(consumer)
-        fleet.exit(owner, ["guilty"])  # it stands at the head now, and the bell rings
+        fleet.exit(owner, ["guilty"])  # it is at the head now, and the bell rings
         waiting = pool.submit(next, consumer)
         until(lambda: link.calls["turn"] >= 2)
         before = link.calls["turn"]
-        threading.Event().wait(1)  # how many calls a second of waiting takes
+        threading.Event().wait(1)  # the number of calls per second of waiting
         assert link.calls["turn"] - before < 5
         assert not waiting.done()
         held.done()

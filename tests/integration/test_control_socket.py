@@ -1,4 +1,4 @@
-"""The control socket: one for each master, one JSON line an answer."""
+"""The control socket: one for each master, with one line of JSON per reply."""
 
 import contextlib
 import json
@@ -21,7 +21,7 @@ from support.waiting import until
 
 
 def refusal(control_socket: ControlSocket, verb: str, **fields: Any) -> str:
-    """Why the master refuses a request."""
+    """Return why the master refuses a request."""
     with master_of(config_of(control_socket)) as client, pytest.raises(Failure) as caught:
         client.request(verb, **fields)
     assert caught.value.code is ExitCode.NO
@@ -248,7 +248,7 @@ def test_a_stale_pid_file_is_taken_over(tmp_path: Path) -> None:
 
 
 def test_a_pid_file_removed_after_opening_is_not_used(tmp_path: Path) -> None:
-    """A lock on a file that has no name any more would let a third one in."""
+    """A lock on a removed file would not keep out a third master."""
     path = tmp_path / "rota.pid"
     fd = os.open(path, os.O_RDWR | os.O_CREAT)
     path.unlink()
@@ -302,7 +302,8 @@ def test_a_master_can_end_while_clients_are_connected(control_socket: ControlSoc
 
 
 def test_clients_that_read_no_replies_delay_no_others(control_socket: ControlSocket, master: FakeMaster) -> None:
-    """Each sends many requests at once: they are answered by turns, and another client after one turn of each."""
+    """Each client sends many requests at once. The clients get replies in turn, and another client gets one after each
+    round."""
     clients, requests = 100, 300
     master.answers["status"] = {"long": "x" * 2000}
     with contextlib.ExitStack() as stack:

@@ -1,4 +1,4 @@
-"""The commands to a master: what each one asks, what it says, and how it ends."""
+"""The commands to a master: the request of each, its output, and its exit code."""
 
 import json
 from collections.abc import Callable
@@ -15,7 +15,7 @@ Rota = Callable[..., int]
 
 @pytest.fixture
 def rota(control_socket: ControlSocket) -> Rota:
-    """The command, for the fleet whose control socket this is."""
+    """Return the command for the fleet with this control socket."""
     file = control_socket.path.parent / "rota.toml"
     file.write_text(f'[control]\nsocket = "{control_socket.path}"\n')
     return lambda *words: run_app([*words, "-c", str(file)])
@@ -28,7 +28,7 @@ def rota(control_socket: ControlSocket) -> Rota:
         (["+2"], ScaleOrder(None, 2, is_relative=True)),
         (["-2"], ScaleOrder(None, -2, is_relative=True)),
         (["mail", "-12"], ScaleOrder("mail", -12, is_relative=True)),
-        (["8", "0"], ScaleOrder("8", 0)),  # a pool may be called so
+        (["8", "0"], ScaleOrder("8", 0)),  # a pool may have this name
         (["--json", "-2"], ScaleOrder(None, -2, is_relative=True)),
     ],
 )

@@ -40,7 +40,7 @@ def send() -> rota.Handle[None]:
 
 @contextmanager
 def rolled_back(database: str = "default") -> Iterator[None]:
-    """A transaction that is not committed."""
+    """Return a transaction that is not committed."""
     with transaction.atomic(using=database):
         yield
         transaction.set_rollback(True, using=database)
@@ -48,7 +48,7 @@ def rolled_back(database: str = "default") -> Iterator[None]:
 
 @contextmanager
 def file_database(path: Path) -> Iterator[None]:
-    """A database that closing its connection does close, as it does not one in memory."""
+    """Use a database in a file, because closing its connection has an effect, unlike with one in memory."""
     connections.databases["file"] = {**connections.databases["default"], "NAME": str(path)}
     call_command("migrate", database="file", verbosity=0)
     try:
@@ -130,7 +130,7 @@ class TestCommits:
 
 
 class TestTasksInATransaction:
-    """As a TestCase runs them, with `eager()` or `drain()`."""
+    """Tests that run in a transaction as in Django's TestCase, with `eager()` or `drain()`."""
 
     def test_the_connection_and_pending_enqueues_are_kept(self, fleet: Fleet, tmp_path: Path) -> None:
         task = rota.task(name="count_users")(lambda: get_user_model().objects.using("file").count())
@@ -144,7 +144,7 @@ class TestTasksInATransaction:
 
 @pytest.fixture(name="dead")
 def _dead(fleet: Fleet) -> list[str]:
-    """The ids of two dead tasks of the queue q, beside one that waits there."""
+    """Return the ids of two dead tasks of the queue q, in which another task waits."""
     fleet.push("first", "second", "waits")
     owner, serving = fleet.register(), one_tier("q")
     for _ in range(2):

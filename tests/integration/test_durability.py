@@ -1,4 +1,5 @@
-"""What `durability` makes an enqueue wait for, against a server with a replica, and one with an append-only file."""
+"""The confirmations that an enqueue waits for with each `durability`, on a server with a replica and on one with an
+append-only file."""
 
 import asyncio
 import os
@@ -19,13 +20,13 @@ from support.protocol import Fleet
 from support.servers import Server
 from support.waiting import until
 
-SECONDS = 2.0  # of which three quarters are waited for a replica, on a busy machine too
-HASTY_SECONDS = 0.8  # for what waits in vain, and for nothing else
+SECONDS = 2.0  # three quarters of it are for the replica, which is enough on a busy machine
+HASTY_SECONDS = 0.8  # only for tests in which the confirmation never comes
 
 
 @contextmanager
 def replicated(server: Server, folder: Path) -> Iterator[tuple[Server, Server]]:
-    """Another server of that kind, and its replica, which takes a second to come up."""
+    """Yield another server of that kind and its replica, which takes a second to start."""
     folders = [folder / name for name in ("first", "second")]
     for each in folders:
         each.mkdir()
@@ -43,14 +44,14 @@ def replicated(server: Server, folder: Path) -> Iterator[tuple[Server, Server]]:
 
 @pytest.fixture(name="pair", scope="module")
 def _pair(server: Server, tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Server, Server]]:
-    """A server and its replica, of all tests that leave both as they were."""
+    """Yield a server and its replica, shared by all tests that change neither."""
     with replicated(server, tmp_path_factory.mktemp("pair")) as pair:
         yield pair
 
 
 @contextmanager
 def stopped(server: Server) -> Iterator[None]:
-    """A replica that takes nothing in meanwhile."""
+    """Stop a replica for the block, so that it receives nothing."""
     os.kill(server.pid, signal.SIGSTOP)
     try:
         yield
@@ -122,7 +123,7 @@ def test_a_repeat_on_another_connection_is_not_confirmed_by_it(pair: tuple[Serve
             caught.value.repeat()
         client.close()
         with pytest.raises(rota.Uncertain, match="no replica has them"):
-            client.enqueue(call("a"))  # live already, and still nowhere else
+            client.enqueue(call("a"))  # it lives already, and is still nowhere else
 
 
 def test_the_error_separates_confirmed_from_unconfirmed_tasks(
@@ -213,7 +214,7 @@ def test_only_enqueues_wait(pair: tuple[Server, Server], namespace: str) -> None
 
 
 class TestWaitaof:
-    """On a server that writes an append-only file; Redis knows the command from 7.2 on."""
+    """On a server that writes an append-only file. Redis has the command since 7.2."""
 
     @pytest.fixture(name="logging")
     def _logging(self, server: Server, tmp_path: Path) -> Iterator[Server]:

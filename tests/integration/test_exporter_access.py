@@ -1,4 +1,5 @@
-"""Who may ask the exporter, over TLS or not, and what may be done there: `[http]` as an exporter carries it out."""
+"""Who may use the exporter, with and without TLS, and which actions are allowed: `[http]` as a real exporter applies
+it."""
 
 import contextlib
 import json
@@ -26,7 +27,7 @@ from support.masters import ON_ONE_SERVER
 from support.servers import Server
 from support.waiting import until
 
-NO_SERVER = "redis://127.0.0.1:1/0"  # refused at once
+NO_SERVER = "redis://127.0.0.1:1/0"  # it refuses connections at once
 TOKEN = "an old token of some length"
 JSON: dict[str, Any] = {"Content-Type": "application/json"}
 BEARER = f"Bearer {TOKEN}"
@@ -41,7 +42,7 @@ def token_file(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def locked(namespace: str, token_file: Path) -> Iterator[Exporter]:
-    """An exporter that wants a token."""
+    """Yield an exporter that requires a token."""
     made = Exporter(settings_for(NO_SERVER, namespace, "mail", token_file=str(token_file)))
     yield made.start()
     made.close()
@@ -73,7 +74,7 @@ def test_a_new_token_applies_from_the_next_request(locked: Exporter, token_file:
 
 
 def https_get(exporter: Exporter, cert: Path, path: str) -> str:
-    """What an endpoint answers to who trusts this certificate. Raises URLError where it is another one."""
+    """Return the response to a client that trusts this certificate. Raises URLError if the server has another one."""
     context = ssl.create_default_context(cafile=str(cert))
     with urllib.request.urlopen(
         f"https://{exporter.target}{path}", timeout=DEADLINE_SECONDS, context=context
@@ -84,7 +85,7 @@ def https_get(exporter: Exporter, cert: Path, path: str) -> str:
 
 def test_tls_serves_many_requests_at_once(namespace: str, tmp_path: Path) -> None:
     cert, key = certificate(tmp_path, "first")
-    queues = [f"queue-{number}" for number in range(100)]  # more than a socket takes at once
+    queues = [f"queue-{number}" for number in range(100)]  # more than a socket accepts at once
     exporter = Exporter(settings_for(NO_SERVER, namespace, *queues, tls_cert=str(cert), tls_key=str(key))).start()
     with closing(exporter):
         assert https_get(exporter, cert, "/livez") == "ok\n"
@@ -118,14 +119,14 @@ def test_a_renewed_certificate_is_served_without_a_restart(namespace: str, tmp_p
 
 @pytest.fixture
 def acting(server: Server, namespace: str, token_file: Path) -> Iterator[Exporter]:
-    """An exporter beside a server that may do more than show."""
+    """Yield an exporter with actions, and a server."""
     made = Exporter(settings_for(server.url, namespace, "mail", token_file=str(token_file), actions=True))
     yield made.start()
     made.close()
 
 
 def act(exporter: Exporter, **order: object) -> tuple[int, dict[str, object]]:
-    """Status and answer of an action."""
+    """Perform an action. Returns the status and the response."""
     page = exporter.get("/actions", "POST", json.dumps(order).encode(), Authorization=BEARER, **JSON)
     return page.status, page.json()
 
@@ -177,7 +178,7 @@ def test_invalid_actions_are_refused_with_a_message(acting: Exporter) -> None:
         assert answer["error"]
     for body in (b"", b"[]", b"3", b'"pause"', b"null", b"\xff", b"[" * 8000, b'{"verb": ' + b"9" * 8000 + b"}"):
         assert acting.get("/actions", "POST", body, Authorization=BEARER, **JSON).status == 400, body
-    assert act(acting, verb="scale", workers=3)[0] == 503  # there is no master here
+    assert act(acting, verb="scale", workers=3)[0] == 503  # there is no master
     assert acting.get("/actions", Authorization=BEARER).status == 405
     assert acting.get("/actions", "POST", b"{}", Authorization=BEARER).status == 415
     assert acting.get("/actions", "POST", b"{}", **JSON).status == 401
@@ -236,7 +237,7 @@ def test_probes_are_answered_during_a_large_status_page(namespace: str) -> None:
 
 
 class Greedy:
-    """A client that asks for a page again and again."""
+    """A client that requests a page again and again."""
 
     def __init__(self, exporter: Exporter, path: str) -> None:
         self._exporter, self._path = exporter, path
@@ -253,17 +254,17 @@ class Greedy:
 
     def _poll(self) -> None:
         while not self._stopping.is_set():
-            with contextlib.suppress(OSError):  # it was hung up on
+            with contextlib.suppress(OSError):  # the exporter closed the connection
                 self._exporter.get(self._path)
             self.asked += 1
 
 
-# Without a token: by which names, and from which machines
+# Without a token: under which names, and from which machines
 
 
 @pytest.fixture
 def unlocked(namespace: str) -> Iterator[Exporter]:
-    """An exporter without a token, which has a name of its own."""
+    """Yield an exporter without a token, which has a name of its own."""
     made = Exporter(settings_for(NO_SERVER, namespace, "mail", allowed_hosts=("Rota.example.com",), actions=True))
     yield made.start()
     made.close()
@@ -286,7 +287,7 @@ def test_dns_rebinding_reads_nothing_of_the_fleet(unlocked: Exporter, open_tab: 
     statuses = """async () => Promise.all(["status.json", "dead.json", "metrics", ""].map(
         async (path) => (await fetch("/" + path)).status))"""
     ours = open_tab(f"http://127.0.0.1:{port}/livez").page
-    assert ours.evaluate(statuses) == [200, 503, 200, 200]  # without Redis it knows of no dead tasks
+    assert ours.evaluate(statuses) == [200, 503, 200, 200]  # without Redis no dead tasks are known
     theirs = open_tab(f"http://evil.{LEADS_HERE}:{port}/livez").page
     assert theirs.evaluate('async () => (await fetch("/livez")).status') != 403  # it does reach the exporter
     assert theirs.evaluate(statuses) == [403, 403, 403, 403]
@@ -317,7 +318,7 @@ def test_other_machines_can_only_scrape_and_probe_without_a_token(namespace: str
             assert answer.status == (200 if path == "/metrics" else 403), path
             assert answer.status == 200 or "set [http] token_file" in answer.body
         assert [there.get(path, **headers).status for path in ("/livez", "/readyz")] == [200, 503]
-        assert exporter.at("127.0.0.1").get("/").status == 200  # as `rota top` of this machine asks
+        assert exporter.at("127.0.0.1").get("/").status == 200  # as `rota top` on this machine does
 
 
 def test_other_machines_have_full_access_with_the_token(namespace: str, token_file: Path, own_address: str) -> None:
@@ -330,10 +331,10 @@ def test_other_machines_have_full_access_with_the_token(namespace: str, token_fi
 
 @pytest.fixture
 def own_address() -> str:
-    """The address by which other machines reach this one. Without a network the test is skipped."""
+    """Return the address under which other machines reach this one. Without a network, the test is skipped."""
     with closing(socket.socket(socket.AF_INET, socket.SOCK_DGRAM)) as asking:
         try:
-            asking.connect(("192.0.2.1", 9))  # nothing is sent: the kernel says from where it would be
+            asking.connect(("192.0.2.1", 9))  # nothing is sent: the kernel chooses the source address
         except OSError:
             pytest.skip("this machine has no address but those of loopback")
         return str(asking.getsockname()[0])

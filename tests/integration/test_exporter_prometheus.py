@@ -23,7 +23,7 @@ def test_promtool_accepts_the_endpoint(server: Server, namespace: str) -> None:
 
 
 def fill_every_metric(exporter: Exporter) -> None:
-    """Record every metric that some process records, as that process would."""
+    """Record every metric that a process records, as that process would."""
     slots = {Writer.MASTER: 0, Writer.POLLER: POLLER_SLOT, Writer.WORKER: WORKER_SLOT}
     recorders = {writer: exporter.recorder(slot) for writer, slot in slots.items()}
     for definition in m.ALL:

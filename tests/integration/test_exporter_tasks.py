@@ -1,4 +1,4 @@
-"""`/dead.json` and `/task.json`: what people read of tasks that they look at."""
+"""`/dead.json` and `/task.json`: the pages on which people inspect tasks."""
 
 from collections.abc import Iterator
 

@@ -1,4 +1,4 @@
-"""The bad network of the fault tests does what it is told, and nothing else."""
+"""The simulated network of the fault tests does exactly what it is configured to do."""
 
 import os
 import socket

@@ -1,4 +1,4 @@
-"""A link is made anew after a loss, kept when the server only refuses, and tells of each outage once."""
+"""A link reconnects after a loss, keeps a connection on which the server only refuses, and reports each outage once."""
 
 import json
 import os
@@ -65,7 +65,7 @@ def test_a_connection_survives_a_server_that_pushes_back(link: Link, logged: int
     assert _events(logged)[0]["reason"] == "oom"
 
 
-# Calls whose answers are read later
+# Calls whose replies are read later
 
 _LOST: Any = Store("link").turn("nobody", pack_tiers([domain_of([QueueShare("q")])]), Turn(0))
 
@@ -86,7 +86,7 @@ def test_a_connection_with_a_late_pipelined_reply_is_not_reused(
 ) -> None:
     with closing(_link_to(server, replace(DEFAULT_OPTIONS, read_seconds=0.3))) as link:
         first = link.connection()
-        first.send(command((pack(("BLPOP", "link:nothing", "1")),)))  # holds up what comes behind it
+        first.send(command((pack(("BLPOP", "link:nothing", "1")),)))  # delays the commands after it
         pipelined = link.pipeline(_LOST)
         assert pipelined is not None
         assert link.connection() is not first

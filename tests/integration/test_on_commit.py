@@ -16,7 +16,8 @@ Resize = rota.Task[[int], str]
 
 
 class Transaction:
-    """What a framework has: callbacks that it calls after the commit. Without an open one it calls at once."""
+    """The transactions of a framework, with callbacks that are called after the commit. Without an open transaction
+    they are called at once."""
 
     def __init__(self, *, is_open: bool = True) -> None:
         self.is_open = is_open

@@ -1,4 +1,4 @@
-"""What a pool takes for confirmed when a connection breaks in between, against a server that plays a part."""
+"""The confirmations that a pool accepts when a connection breaks in between, tested with a fake server."""
 
 import socketserver
 import threading
@@ -19,7 +19,8 @@ UNKNOWN = b"-NOSCRIPT No matching script.\r\n"
 
 
 class _Scripted(socketserver.StreamRequestHandler):
-    """Of three scripts sent by their name, knows the first two; what is sent as text it does; WAIT as told."""
+    """Knows the first two of three scripts that are called by their digest, executes scripts that are sent as text, and
+    replies to WAIT as the server states."""
 
     def handle(self) -> None:
         server = self.server
@@ -47,7 +48,7 @@ class _Scripted(socketserver.StreamRequestHandler):
 
 class _ScriptedServer(socketserver.ThreadingTCPServer):
     daemon_threads = True
-    ends = False  # whether the connection ends instead of the first WAIT's answer
+    ends = False  # whether the connection ends instead of replying to the first WAIT
 
 
 @pytest.fixture(name="scripted")
@@ -67,7 +68,7 @@ def test_a_confirmation_counts_only_for_its_own_connection(
     scripted.ends = ends
     commands = [Store("test").pause(queue) for queue in ("a", "b")]
     pool = ClientPool(UrlEndpoint(f"redis://127.0.0.1:{scripted.server_address[1]}"), 5.0)
-    pool.exchange(Exchange(commands[:1], None, time.monotonic() + 5))  # by a connection that is new it would send texts
+    pool.exchange(Exchange(commands[:1], None, time.monotonic() + 5))  # a new connection would send the scripts as text
     answers = pool.exchange(Exchange(commands, WAIT, time.monotonic() + 5))
     pool.close()
     assert [type(answer) for answer in answers] == [expected, expected]

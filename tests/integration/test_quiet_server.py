@@ -1,4 +1,4 @@
-"""Waits that end by the clock, on a server that has nothing else to do: it looks at its own timers each 0.1 s only."""
+"""Waits that end at a certain time, on a server without other work, which checks its timers only every 0.1 s."""
 
 import os
 import statistics
@@ -29,7 +29,7 @@ MOST_LATE_SECONDS: Final = 0.025  # the median; a timer of a tenth of a second h
 
 @pytest.fixture
 def quiet(server: Server, tmp_path: Path) -> Iterator[Server]:
-    """A server of its own, at the rhythm that servers have where nobody changes it."""
+    """Yield a server of its own, with the timer frequency of an unchanged configuration."""
     folder = tmp_path / "quiet"
     folder.mkdir()
     made = Server(server.binary, folder, hz="10").start()

@@ -1,4 +1,4 @@
-"""Clients whose password a provider gives: it expires, and changes under them."""
+"""Clients whose password comes from a provider: it expires, and changes while they run."""
 
 import asyncio
 from collections.abc import Iterator
@@ -83,7 +83,7 @@ def test_the_asyncio_client_is_not_blocked_by_a_slow_provider(vault: Vault, name
     async def enqueue_exactly(client: rota.AsyncClient) -> None:
         try:
             await client.enqueue("work", queue="q")
-        except rota.Uncertain as doubt:  # it was sent before the loop saw the connection end
+        except rota.Uncertain as doubt:  # the call was sent before the loop noticed the end of the connection
             await doubt.arepeat()
 
     async def use() -> None:

@@ -1,4 +1,4 @@
-"""A user whom the ACL forbids something: a master that starts says what, all of it, before it does anything."""
+"""A user with missing permissions: a starting master reports all of them before it does anything."""
 
 import asyncio
 import re
@@ -39,7 +39,7 @@ def _connection(server: Server, namespace: str, redis_client: "redis.Redis") -> 
 
 
 def allow(redis_client: "redis.Redis", namespace: str, *but: str) -> None:
-    """Give the user of the fleet what it needs and nothing else, and of that not these commands."""
+    """Give the fleet's user exactly the permissions that it needs, except for these commands."""
     redis_client.acl_setuser(
         "fleet",
         enabled=True,

@@ -1,4 +1,4 @@
-"""Claims about legacy lists: what producers left in lists and sorted sets of their own becomes tasks, as it is."""
+"""Legacy lists: items that producers left in their own lists and sorted sets become tasks unchanged."""
 
 import json
 from collections.abc import Callable, Iterator
@@ -15,7 +15,7 @@ Named = Callable[[str], str]
 
 @pytest.fixture
 def named(fleet: Fleet, namespace: str) -> Iterator[Named]:
-    """The name of a key of this test's producers, by which others may know it too."""
+    """Return the name of a key of this test's producers, which other namespaces may use too."""
     used: set[str] = set()
 
     def key(name: str) -> str:
@@ -32,7 +32,7 @@ def adopt(fleet: Fleet, *sources: LegacySource, limit: int = 100, poller: str = 
 
 
 def schedule(fleet: Fleet, key: str, seconds: float, member: str | bytes) -> float:
-    """ZADD, due in so many seconds, as any language does it; returns the score."""
+    """Add an item by ZADD, due in this many seconds, as any language does. Returns the score."""
     score = fleet.now_us() / SECOND_US + seconds
     fleet.raw("ZADD", key, repr(score), member)
     return score

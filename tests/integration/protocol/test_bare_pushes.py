@@ -1,4 +1,4 @@
-"""Claims about what other languages push: it is counted, listed and known by its id before anybody runs it."""
+"""Pushes from other languages: each item is counted, listed and known by its id before a worker runs it."""
 
 import json
 from typing import Final
@@ -13,7 +13,7 @@ YEAR_SECONDS: Final = 365 * 86_400
 
 
 def schedule(fleet: Fleet, member: str | bytes, seconds: float) -> None:
-    """ZADD, due in so many seconds, as any language does it."""
+    """Add an item by ZADD, due in this many seconds, as any language does."""
     fleet.raw("ZADD", fleet.keys.delayed, fleet.now_us() / SECOND_US + seconds, member)
 
 
@@ -136,7 +136,7 @@ def test_a_key_of_another_type_stops_no_sweep(fleet: Fleet, key: str) -> None:
     assert fleet.run(fleet.store.sweep(LEASE_MS)).legacy_items == 0
 
 
-# Queues that nobody serves
+# Queues that no fleet serves
 
 
 def test_a_queue_is_listed_when_its_lane_is_found(fleet: Fleet) -> None:
@@ -154,7 +154,7 @@ def test_a_lane_of_another_type_is_not_listed_as_a_queue(fleet: Fleet) -> None:
     assert fleet.run(fleet.store.list_queues(["odd"])) == 0
 
 
-# Whose duty it is
+# The poller that scans
 
 
 def walks(fleet: Fleet, poller: str) -> bool:
@@ -174,7 +174,7 @@ def test_one_poller_walks_and_another_takes_over_after_its_lease(fleet: Fleet) -
 
 @pytest.mark.parametrize("until_us", ["99999999999999999", "9000000000000000", "nan", ""])
 def test_a_leadership_with_an_impossible_end_is_free(fleet: Fleet, until_us: str) -> None:
-    """The clock went back, or somebody wrote there."""
+    """The clock was set back, or another program wrote there."""
     walks(fleet, "one")
     fleet.redis.hset(fleet.keys.pulse, "walks_until", until_us)
     assert walks(fleet, "two")

@@ -1,4 +1,4 @@
-"""Claims about chains: each task is enqueued by the transition that ends the one before as done."""
+"""Chains: each task is enqueued by the transition that ends the previous one as done."""
 
 from typing import Any
 

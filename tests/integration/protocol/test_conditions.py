@@ -1,4 +1,4 @@
-"""Claims about conditions: when a queue is open, what it costs, and what one that fails keeps from the others."""
+"""Conditions: when a queue is open, what a condition costs, and the effect of a failing one on other queues."""
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -21,7 +21,7 @@ SERVING = tiers([SHARE, QueueShare("other")])
 
 
 def define(fleet: Fleet, *conditions: QueueCondition, ttl_ms: int = TTL_MS) -> tuple[ClosedQueue, ...]:
-    """What masters do at each round."""
+    """Set the conditions, as masters do in each round."""
     fleet.run(fleet.store.announce("node", b"{}", TTL_MS, ["q", "other"], Announced(shares=(SHARE,))))
     return fleet.run(fleet.store.check_conditions(ttl_ms, conditions))
 
@@ -31,7 +31,7 @@ def lua(text: str) -> QueueCondition:
 
 
 def hours(fleet: Fleet, *minutes: tuple[float, float], known: float = 60) -> QueueCondition:
-    """Open from and to so many minutes from now on."""
+    """Return hours that are open from and to this many minutes from now."""
     now = fleet.now_us()
     intervals = [(now + round(start * MINUTE_US), now + round(end * MINUTE_US)) for start, end in minutes]
     return QueueCondition(NAME, "hours", text_of_hours(now + round(known * MINUTE_US), intervals))
@@ -138,7 +138,7 @@ def test_a_condition_on_counts_admits_one_claim_at_a_time(fleet: Fleet) -> None:
     define(fleet, lua("return running < 1"))
     fleet.push("a", "b")
     owner = fleet.register()
-    as_many_as = Turn(1, limits=pack_limits({"q": 10}))  # as of a queue whose tasks are known to be short
+    as_many_as = Turn(1, limits=pack_limits({"q": 10}))  # as for a queue whose tasks are known to be short
     [claim] = fleet.run(fleet.store.turn(owner, SERVING, as_many_as)).claims
     assert turn(fleet).wait_us == 1_000_000, "it may open at any time, so it is looked at again in a second"
     fleet.redis.delete(fleet.keys.doorbell("q"))
@@ -166,7 +166,7 @@ def test_a_condition_not_about_to_open_is_checked_after_a_second(fleet: Fleet, t
 
 
 def test_a_closed_queue_is_not_rung(fleet: Fleet) -> None:
-    """Or woken workers would wake each other for nothing without end."""
+    """Otherwise woken workers would wake each other endlessly for nothing."""
     define(fleet, lua("return false"))
     fleet.push("a")
     fleet.redis.delete(fleet.keys.doorbell("q"))
@@ -192,7 +192,7 @@ def test_the_time_since_a_queue_closed_is_kept_until_a_claim(fleet: Fleet) -> No
     assert fleet.redis.hget(fleet.keys.closed, "q") == first
     assert 0 < closed.closed_age_us <= state(fleet).closed_age_us
     fleet.run(fleet.store.check_conditions(TTL_MS, [lua("return true")]))
-    fleet.redis.hset(fleet.keys.closed, "q", first)  # it opened between two looks
+    fleet.redis.hset(fleet.keys.closed, "q", first)  # the queue opened between two readings
     assert ids(turn(fleet)) == ["a"]
     assert not fleet.redis.exists(fleet.keys.closed)
 
@@ -220,7 +220,7 @@ def test_a_consumer_receives_the_condition_of_its_queue(fleet: Fleet) -> None:
 
 
 def test_a_condition_that_writes_a_global_closes_its_queue(fleet: Fleet) -> None:
-    """What the check lets through cannot name it; what another hand put there closes its queue."""
+    """An accepted text cannot name a global. If another program put such a text there, the queue is closed."""
     define(fleet, lua("other = 1 return true"))
     fleet.push("a")
     assert not turn(fleet).claims
@@ -291,7 +291,7 @@ def test_every_accepted_chunk_compiles_as_lua(fleet: Fleet, chunks: list[str]) -
 
 
 def _checked(text: str) -> str:
-    """What is sent; "" for what has too many levels or characters."""
+    """Return the text that is sent, "" for one with too many levels or characters."""
     try:
         return check_chunk(text)
     except ValueError:

@@ -1,4 +1,4 @@
-"""Claims about what consumers and masters tell each other through Redis."""
+"""The state that consumers and masters exchange through Redis."""
 
 import pytest
 

@@ -1,5 +1,5 @@
-"""Claims about what other hands have put where entries, names and numbers stand; a fleet in
-tests/faults/test_foreign_keys.py."""
+"""Invalid data that other programs wrote in place of entries, names and numbers. tests/faults/test_foreign_keys.py does
+the same to a fleet."""
 
 from collections.abc import Iterator
 
@@ -34,7 +34,7 @@ NO_ENTRIES = [
 
 @pytest.fixture
 def bare(server: Server) -> Iterator["redis.Redis"]:
-    """The server as it is, in bytes."""
+    """Yield a client of the server that reads replies as bytes."""
     with redis.Redis(unix_socket_path=server.socket_path) as client:
         yield client
 
@@ -128,7 +128,7 @@ def test_an_owner_with_an_invalid_name_expires_and_is_reaped(timed: TimedFleet, 
 
 
 def expired_in_time(timed: TimedFleet) -> tuple[str, ...]:
-    """The owners that a poller is told of within four leases."""
+    """Return the owners that a poller is to reap within four leases."""
     for _ in range(10):
         timed.clock_us += LEASE_US * 2 // 5
         expired = timed.run(timed.store.sweep(LEASE_MS)).expired
@@ -142,7 +142,7 @@ def expired_in_time(timed: TimedFleet) -> tuple[str, ...]:
 def test_foreign_numbers_in_the_pulse_do_not_stop_recovery(timed: TimedFleet, field: str, number: bytes) -> None:
     owner = timed.register()
     expired_in_time(timed)
-    timed.push("a")  # so that there are queues to look at
+    timed.push("a")  # so that there are queues to check
     timed.redis.hset(timed.keys.pulse, field, number)
     assert expired_in_time(timed) == (owner,)
 

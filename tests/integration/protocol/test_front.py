@@ -1,4 +1,4 @@
-"""Claims about tasks that are put to the head of their lane."""
+"""Tasks that are put at the head of their lane."""
 
 import pytest
 

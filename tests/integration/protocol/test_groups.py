@@ -1,4 +1,4 @@
-"""Claims about groups: what follows one is enqueued once, in the transition that makes its last end."""
+"""Groups: the follow-up is enqueued once, in the transition that ends the last member."""
 
 import pytest
 
@@ -85,7 +85,7 @@ def test_a_cancelled_group_takes_no_members_and_nothing_follows_it(groups: Group
     groups.settle(claim, CancelledOutcome())
     state = groups.state("g")
     assert (state.phase, state.is_cancelled, state.cancelled, state.followed_by) == (GroupPhase.ENDED, True, 2, "")
-    assert groups.fleet.lane() == ["b"]  # what a claim will drop
+    assert groups.fleet.lane() == ["b"]  # a claim will drop it
     assert groups.fleet.run(groups.fleet.store.cancel_group("g")) == CancelledGroup(is_known=False, cursor="0", ids=())
 
 
@@ -139,7 +139,7 @@ def test_a_chain_ends_at_a_task_whose_id_is_live(groups: Grouping) -> None:
 
 
 def test_a_group_whose_then_is_a_duplicate_ends_with_nothing(groups: Grouping) -> None:
-    """Its `then` has the id of a live task."""
+    """A live task has the id of the group's `then`."""
     groups.open("g", "a", then="b")
     groups.fleet.push("b")
     groups.run_one(Done())
@@ -153,7 +153,7 @@ def test_a_next_task_is_distinguished_from_a_tombstone_of_its_id(groups: Groupin
     fleet.run(fleet.store.cancel("b"))
     fleet.push("b", due="+60000000")
     fleet.run(fleet.store.cancel("b"))
-    assert fleet.lane() == ["b"]  # of its first incarnation
+    assert fleet.lane() == ["b"]  # the entry of its first incarnation
     groups.add([NewMember(NewTask("a", "p", body_of("a", "p")), follow_text([groups.task("b")]))], Into())
     groups.run_one(Done(), "p")
     assert groups.run_one(Done()) == "b"

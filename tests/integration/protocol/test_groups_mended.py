@@ -1,4 +1,4 @@
-"""Claims about groups of whose keys somebody took something away, or wrote over: they end all the same."""
+"""Groups of whose keys another program has deleted or overwritten some: they end nevertheless."""
 
 import pytest
 
@@ -30,7 +30,7 @@ def test_a_lost_cancelled_member_ends_when_it_is_restored(groups: Grouping) -> N
 
 
 def test_healing_finds_members_that_ended_unnoticed(groups: Grouping) -> None:
-    """As by a node of an earlier version, which knows no members."""
+    """A node of an earlier version, which knows no members, has ended them."""
     groups.open("g", "a", "b", "c", then="end")
     fleet = groups.fleet
     hidden = f"{fleet.keys.members}-hidden"
@@ -53,7 +53,7 @@ def test_healing_removes_foreign_members(groups: Grouping) -> None:
 
 
 def test_healing_finds_members_that_ended_long_ago(groups: Grouping) -> None:
-    """Behind more of the memory of ends than a call looks through for one id; and so its chain goes on."""
+    """The ends are so old that a call for a single id would not reach them. The chain continues nevertheless."""
     fleet = groups.fleet
     for number in range(20):
         groups.chain(f"a{number}", f"b{number}")

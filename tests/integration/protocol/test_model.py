@@ -1,6 +1,6 @@
-"""The real scripts on a real server, over its Unix socket, against the model, driven at random: calls lost, late and
-repeated, crashes, lost nodes, a clock that jumps, a full server. `machine` has the rules, and what must hold after each
-step. More of it by hand: MODEL_EXAMPLES=5000 MODEL_STEPS=80."""
+"""The real scripts on a real server, over its Unix socket, compared with the model in random runs: with lost, late and
+repeated calls, crashes, lost nodes, a clock that jumps, and a full server. `machine` has the rules, and the invariants
+that must hold after each step. For longer runs: MODEL_EXAMPLES=5000 MODEL_STEPS=80."""
 
 import os
 from typing import Any

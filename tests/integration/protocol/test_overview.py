@@ -1,4 +1,4 @@
-"""Claims about the overview where there are more queues than one call looks at, and queues of patterns."""
+"""The overview with more queues than one call reads, and with queues of patterns."""
 
 from rota.protocol.new_tasks import NewTask
 from rota.protocol.scans import complete_overview

@@ -1,4 +1,4 @@
-"""Claims about owners, leases, blame and the pollers' sweep."""
+"""Owners, leases, blame, and the pollers' sweep."""
 
 import pytest
 
@@ -13,11 +13,11 @@ from support.clock import TimedFleet
 from support.protocol import LEASE_MS, Fleet, body_of, one_tier, pack_settlements, tiers
 
 Q = one_tier("q")
-SWEEP_AT_REST = 20  # commands inside the server: a sweep looks once for all that most fleets have none of
+SWEEP_AT_REST = 20  # commands inside the server: a sweep checks once for everything that most fleets do not use
 
 
 def hold(fleet: Fleet, *ids: str, place: str = "node:1") -> str:
-    """Push these tasks and have a new owner claim them all."""
+    """Push these tasks, and let a new owner claim all of them."""
     fleet.push(*ids)
     owner = fleet.register(place)
     fleet.turn(owner, Q, limit=len(ids))
@@ -152,7 +152,7 @@ def records_of(fleet: Fleet, task_id: str) -> bytes:
 
 
 def crash(fleet: Fleet, *ids: str) -> list[Claim]:
-    """Have each of them kill a worker; returns the claims of their next attempts."""
+    """Let each of them kill a worker. Returns the claims of their next attempts."""
     fleet.push(*ids)
     claims: list[Claim] = []
     for task_id in ids:
@@ -223,7 +223,7 @@ def test_a_lost_node_leaves_a_record_and_a_later_crash_another(fleet: Fleet) -> 
 
 
 def fail(fleet: Fleet, record: bytes) -> Claim:
-    """Have the only task fail once more; returns its next claim."""
+    """Let the only task fail once more. Returns its next claim."""
     owner = fleet.register()
     [claim] = fleet.turn(owner, Q).claims
     fleet.turn(owner, Q, (claim, RetryOutcome(0, record)), limit=0)
@@ -390,7 +390,7 @@ def test_renewal_does_not_report_a_deleted_body_as_cancelled(fleet: Fleet) -> No
     assert fleet.run(fleet.store.renew(LEASE_MS, [owner])).cancelled == frozenset()
 
 
-# Keys that somebody overwrote
+# Keys that another program has overwritten
 
 
 def test_a_list_of_another_type_affects_no_other_owner(fleet: Fleet) -> None:
@@ -485,7 +485,7 @@ def test_a_sweep_of_an_idle_fleet_needs_few_commands(fleet: Fleet) -> None:
     fleet.run(fleet.store.announce("node", b"{}", LEASE_MS, ["q"]))
     fleet.register()
     costs = []
-    for _ in range(3):  # one may load the script, and one count anew what runs
+    for _ in range(3):  # one of them may load the script, and one may recount the running tasks
         before = fleet.commands()
         fleet.run(fleet.store.sweep(LEASE_MS))
         costs.append(fleet.commands() - before)
@@ -493,7 +493,7 @@ def test_a_sweep_of_an_idle_fleet_needs_few_commands(fleet: Fleet) -> None:
 
 
 def watched_keys(fleet: Fleet) -> tuple[str, ...]:
-    fleet.run(fleet.store.sweep(LEASE_MS))  # the first one of a namespace has not looked at all queues
+    fleet.run(fleet.store.sweep(LEASE_MS))  # the first sweep of a namespace has not checked all queues
     swept = fleet.run(fleet.store.sweep(LEASE_MS))
     return swept.watched if swept.is_quiet else ()
 
@@ -583,7 +583,7 @@ def test_a_lease_length_unused_for_twice_its_time_is_forgotten(fleet: Fleet) -> 
 
 def test_a_clock_set_back_shortens_no_lease_in_use(fleet: Fleet) -> None:
     owner = fleet.register(lease_ms=3 * LEASE_MS)
-    ahead = 100 * LEASE_MS * 1000  # so much the clock went back since
+    ahead = 100 * LEASE_MS * 1000  # the clock was set back by this much in the meantime
     fleet.redis.hset(fleet.keys.pulse, mapping={"at": fleet.now_us() + ahead, "lease_at": fleet.now_us() + ahead})
     reply = fleet.run(fleet.store.sweep(LEASE_MS))
     assert reply.grace_until_us == reply.now_us + 3 * LEASE_MS * 1000

@@ -1,4 +1,4 @@
-"""Claims about queues of a pattern: who serves them, in which order, and what they leave behind."""
+"""Queues of a pattern: which workers serve them, in which order, and what they leave behind."""
 
 import random
 from collections.abc import Iterator
@@ -29,7 +29,7 @@ def fleet(server: Server, namespace: str) -> Iterator[TimedFleet]:
 
 
 def serve(fleet: TimedFleet, *domains: Domain) -> Packed:
-    """Announce these tiers as a master does; returns them as a turn takes them."""
+    """Announce these tiers as a master does. Returns them as a turn takes them."""
     names = [share.name for domain in domains for share in domain.queues]
     with_patterns = tuple(domain for domain in domains if domain.has_patterns)
     fleet.run(fleet.store.announce("node", b"{}", HOUR_MS, names, Announced(domains=with_patterns)))
@@ -42,7 +42,7 @@ def flood(fleet: TimedFleet, *queues: str, each: int = 10) -> None:
 
 
 def order_of(fleet: TimedFleet, serving: Packed, times: int, owner: str | None = None) -> list[str]:
-    """The queue of each of so many claims, "" where there is nothing."""
+    """Return the queue of each of this many claims, "" where there is no task."""
     order = fleet.served(serving, times, owner or fleet.register())
     return order + [""] * (times - len(order))
 
@@ -81,7 +81,7 @@ def test_a_queue_gains_no_credit_while_it_is_empty(fleet: TimedFleet) -> None:
 
 
 def test_a_queue_refilled_at_once_gets_no_extra_turn(fleet: TimedFleet) -> None:
-    """What is empty keeps its time until the clock has come as far."""
+    """An empty queue keeps its time until the clock has reached that time."""
     serving = serve(fleet, domain_of([TENANTS]))
     flood(fleet, "t-1", "t-2", "t-3")
     served = []
@@ -157,7 +157,7 @@ def test_a_queue_of_a_served_pattern_counts_as_served(fleet: TimedFleet) -> None
 
 
 def closed_until(fleet: TimedFleet) -> list[float]:
-    """When the queues open that are not looked at; what is looked at counts as 0 or less."""
+    """Return when the queues open that claims skip until then. Queues that claims check count as 0 or less."""
     found: Any = fleet.redis.zrange(fleet.keys.turns("t-*"), 0, -1, withscores=True)
     return [score for _, score in found]
 
@@ -222,7 +222,7 @@ def test_tasks_of_a_dead_owner_are_served_again(fleet: TimedFleet) -> None:
 
 
 def test_a_sweep_marks_queues_with_bare_pushes_as_ready(fleet: TimedFleet) -> None:
-    """A bare push into a queue that is known, or somebody deleted the order."""
+    """For example after a bare push into a known queue, or after another program deleted the order."""
     serving = serve(fleet, domain_of([TENANTS]))
     fleet.redis.sadd(fleet.keys.queues, "t-1")
     fleet.redis.rpush(fleet.keys.ready_lane("t-1"), '["a","t-1","work",[]]')
@@ -240,7 +240,8 @@ def test_more_new_queues_than_one_claim_examines_are_all_served(fleet: TimedFlee
 
 
 def fields(fleet: Fleet) -> dict[str, object]:
-    """All keys of the namespace but what an enqueue leaves for a minute, with the names of their fields or members."""
+    """Return all keys of the namespace with the names of their fields or members, except those that an enqueue leaves
+    for a minute."""
     reading = {"hash": "HKEYS", "set": "SMEMBERS"}
     found = fleet.redis.scan_iter(match=f"{{{fleet.keys.namespace}}}:*", count=1000)
     kinds = {key: fleet.redis.type(key) for key in found if ":sent:" not in key}
@@ -248,7 +249,7 @@ def fields(fleet: Fleet) -> dict[str, object]:
 
 
 def sweep_all(fleet: Fleet, forget_seconds: float) -> None:
-    """Once round all queues."""
+    """Sweep until all queues were checked once."""
     while True:
         fleet.run(fleet.store.sweep(LEASE_MS, forget_seconds=forget_seconds))
         if fleet.redis.hget(fleet.keys.pulse, "from") == "0":
@@ -256,14 +257,14 @@ def sweep_all(fleet: Fleet, forget_seconds: float) -> None:
 
 
 def come_and_go(fleet: Fleet, domain: Domain, owner: str, queues: list[str]) -> None:
-    """A task in each; all are done, and the queues empty for long enough."""
+    """Run a task in each queue, and let the queues be empty for long enough."""
     for at in range(0, len(queues), 500):
         fleet.enqueue(*(NewTask(f"a{queue}", queue, body_of(f"a{queue}", queue)) for queue in queues[at : at + 500]))
     serving = pack_tiers([domain])
     settled: list[tuple[Claim, Done]] = []
     while (reply := fleet.turn(owner, serving, *settled)).claims or reply.status is TurnStatus.MORE:
         settled = [(claim, Done()) for claim in reply.claims]
-    sweep_all(fleet, 0.0)  # that they are empty
+    sweep_all(fleet, 0.0)  # notes that they are empty
     sweep_all(fleet, 0.0)
 
 

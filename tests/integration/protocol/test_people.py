@@ -1,4 +1,4 @@
-"""Claims about the transitions that people ask for, and about the books."""
+"""The transitions that people request, and the audit."""
 
 import pytest
 
@@ -206,7 +206,7 @@ def test_a_silent_node_is_not_alive_and_dropped_after_five_minutes(fleet: Fleet)
     assert 0 < found["new"].left_seconds <= 60
 
 
-# A cancelled task is gone for whoever enqueues
+# A cancelled task does not block a new enqueue
 
 
 def cancel(fleet: Fleet, task_id: str) -> None:

@@ -1,4 +1,4 @@
-"""Claims about a turn of several picks: it claims what as many turns would, and leaves what they leave."""
+"""A turn of several picks claims the same tasks as that many turns, and leaves the same state."""
 
 import random
 from collections.abc import Callable, Iterator
@@ -96,7 +96,7 @@ SCENES = [
 
 
 def claimed_by(fleet: TimedFleet, serving: Packed, picks: int) -> tuple[list[str], int]:
-    """What a worker claims in one moment that has room for 50, and for how long it may sleep then."""
+    """Return what a worker with 50 free places claims at one instant, and how long it may sleep then."""
     claimed: list[str] = []
     owner, moment = fleet.register(), fleet.clock_us
     while True:
@@ -108,7 +108,7 @@ def claimed_by(fleet: TimedFleet, serving: Packed, picks: int) -> tuple[list[str
 
 
 def left_in(fleet: Fleet) -> dict[str, str]:
-    """What stands in the namespace, but for its bells: one turn rings once, where many ring again and again."""
+    """Return everything in the namespace except the bells: one turn rings once, where many turns ring repeatedly."""
     prefix = f"{{{fleet.keys.namespace}}}:"
     found = {key.removeprefix(prefix): value for key, value in fleet.snapshot().items()}
     return {key: value for key, value in found.items() if not key.startswith(("doorbell", "sent:"))}
@@ -148,7 +148,8 @@ def test_many_picks_return_the_wait_of_the_last_turn(fleets: tuple[TimedFleet, T
 
 def test_fewer_claims_than_picks_mean_that_no_task_is_left(fleet: Fleet) -> None:
     flood(fleet, 300, "q")
-    fleet.redis.hset(fleet.keys.tasks, mapping={f"q.{number}": "" for number in range(290)})  # they were cancelled
+    # These tasks were cancelled
+    fleet.redis.hset(fleet.keys.tasks, mapping={f"q.{number}": "" for number in range(290)})
     reply = fleet.run(fleet.store.turn(fleet.register(), Q, Turn(1, picks=50)))
     assert (reply.status, len(reply.claims), len(reply.dropped)) == (TurnStatus.OK, 10, 290)
 
@@ -156,7 +157,8 @@ def test_fewer_claims_than_picks_mean_that_no_task_is_left(fleet: Fleet) -> None
 def test_a_turn_of_many_picks_is_bounded_and_returns_more(fleet: Fleet) -> None:
     for at in range(0, 900, 300):
         fleet.push(*(str(number) for number in range(at, at + 300)))
-    fleet.redis.hset(fleet.keys.tasks, mapping={str(number): "" for number in range(5, 600)})  # they were cancelled
+    # These tasks were cancelled
+    fleet.redis.hset(fleet.keys.tasks, mapping={str(number): "" for number in range(5, 600)})
     owner = fleet.register()
     first = fleet.run(fleet.store.turn(owner, Q, Turn(1, tokens=["q"], picks=50)))
     assert (first.status, len(first.claims)) == (TurnStatus.MORE, 5)
@@ -166,7 +168,7 @@ def test_a_turn_of_many_picks_is_bounded_and_returns_more(fleet: Fleet) -> None:
 
 
 def test_the_maximum_of_picks_gets_past_cancelled_entries(fleet: Fleet) -> None:
-    """To look at the heads of both queues is more than a call may look at."""
+    """Checking the heads of both queues takes more than one call may check."""
     serving = one_tier("x", "y")
     for at in range(0, 900, 450):
         for queue in ("x", "y"):
@@ -210,7 +212,7 @@ def test_a_turn_without_held_names_repeats_no_claim(fleet: Fleet) -> None:
 
 
 def crashed(fleet: Fleet, task_id: str, queue: str = "q") -> bytes:
-    """Put a task with a crash on record to the head of its queue; returns its entry."""
+    """Put a task with a crash on record at the head of its queue. Returns its entry."""
     fleet.push(task_id, queue=queue)
     owner = fleet.register("node:crash")
     while fleet.claim(owner, one_tier(queue)) != [task_id]:
@@ -232,7 +234,7 @@ def test_a_quarantined_task_is_claimed_only_by_an_empty_worker(fleet: Fleet) -> 
     first = turn()
     assert (first.status, first.quarantined) == (TurnStatus.QUARANTINE, guilty)
     assert [claim.entry.id for claim in first.claims] == ["high.0", "high.1"]
-    fleet.push("high.2", queue="high")  # as its turn has come, not even this one is claimed
+    fleet.push("high.2", queue="high")  # even this task is not claimed when its turn has come
     one, other = first.claims
     fewer = turn(other, settled=one, quarantined=first.quarantined)
     assert (fewer.status, fewer.claims, fewer.quarantined) == (TurnStatus.QUARANTINE, (), guilty)
@@ -281,7 +283,7 @@ def test_a_quarantined_task_of_a_paused_queue_blocks_no_claim(fleet: Fleet) -> N
 
 
 def test_five_hundred_tasks_of_a_dead_owner_are_charged_and_requeued(fleet: Fleet) -> None:
-    """One call, and the next worker finds each of them with one crash, to be run alone."""
+    """One call does this, and the next worker finds each of them with one crash, to be run alone."""
     ids = [f"t{number}" for number in range(500)]
     fleet.push(*ids)
     owner = fleet.register()

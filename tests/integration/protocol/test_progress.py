@@ -1,4 +1,4 @@
-"""The script `progress`: what running tasks say, kept as long as they run and no longer."""
+"""The script `progress`: the reports of running tasks, kept only as long as they run."""
 
 import pytest
 

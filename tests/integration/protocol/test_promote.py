@@ -1,4 +1,4 @@
-"""Claims about moving due tasks to their lanes, and about items that other languages push."""
+"""Moving due tasks to their lanes, and items that other languages push."""
 
 import json
 
@@ -17,7 +17,7 @@ def schedule_bare(fleet: Fleet, member: str, due: float) -> None:
 
 
 def make_due(fleet: Fleet, *ids: str) -> None:
-    """Let the due times of scheduled tasks have come, in this order."""
+    """Move the due times of these scheduled tasks into the past, in this order."""
     fleet.redis.zadd(fleet.keys.delayed, {task_id: 1 + place for place, task_id in enumerate(ids)}, xx=True)
 
 
@@ -128,7 +128,7 @@ def test_a_crash_record_ends_with_a_task_without_a_ticket(fleet: Fleet) -> None:
     fleet.promote()
     owner = fleet.register()
     claim = fleet.turn(owner, Q).claims[0]
-    assert claim.entry.last_crash is None  # nobody knows any more what it was
+    assert claim.entry.last_crash is None  # the kind of the crash is no longer known
     fleet.turn(owner, Q, (claim, Done()))
     assert not fleet.redis.exists(fleet.keys.epitaphs)
 

@@ -1,4 +1,4 @@
-"""The mean of a rate, and its bound, when each start comes late: on a clock that the test moves."""
+"""The mean and the bound of a rate when each start is late, on a clock that the test moves."""
 
 import random
 from collections.abc import Callable, Iterator
@@ -19,14 +19,14 @@ RATES = ("1/s", "2/s", "5/s", "8/s", "10/s", "19/s", "20/s", "100/s", "1000/s", 
 
 
 def lateness(rate: Rate) -> Iterator[int]:
-    """By how many microseconds each start is late: as much as a rate makes up for, and the same in each run."""
+    """Yield by how many microseconds each start is late: less than a rate makes up for, and the same in each run."""
     numbers, most = random.Random(7), slack_us(*rate)
     while True:
         yield numbers.randrange(most)
 
 
 def starts_of_queue(fleet: TimedFleet, rate: Rate) -> list[int]:
-    """When the tasks of a backlog start, whose workers are late."""
+    """Return when the tasks of a backlog start, if the workers are late."""
     serving, owner, late = (
         tiers([QueueShare("q", interval_us=rate.interval_us, burst=rate.burst)]),
         fleet.register(),
@@ -44,7 +44,7 @@ def starts_of_queue(fleet: TimedFleet, rate: Rate) -> list[int]:
 
 
 def starts_of_task(fleet: TimedFleet, rate: Rate) -> list[int]:
-    """The same of a task with a rate of its own, which comes back late."""
+    """Return the same for a task with its own rate, which is promoted late."""
     serving, owner, late = tiers([QueueShare("q")]), fleet.register(), lateness(rate)
     fleet.push(*map(str, range(STARTS)))
     starts: list[int] = []

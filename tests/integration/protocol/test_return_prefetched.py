@@ -1,4 +1,4 @@
-"""Claims about the return of prefetched tasks: what is settled, what is given back, and what stays."""
+"""The return of prefetched tasks: what is settled, what is given back, and what stays."""
 
 from rota.protocol.outcome import Done, Release, RetryOutcome, Settlement
 from rota.protocol.turns import Claim

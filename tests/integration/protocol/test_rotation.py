@@ -1,4 +1,4 @@
-"""Claims about fairness inside a tier."""
+"""Fairness inside a tier."""
 
 import pytest
 
@@ -16,7 +16,7 @@ def flood(fleet: Fleet, *queues: str, each: int = 40) -> None:
 
 
 def serve(fleet: Fleet, serving: Packed, times: int, owners: int = 1) -> list[str]:
-    """The queue of each of the next claims of a fleet of so many owners."""
+    """Return the queue of each of the next claims of a fleet with this number of owners."""
     return fleet.served(serving, times, *(fleet.register(f"node:{place}") for place in range(owners)))
 
 
@@ -88,7 +88,7 @@ def test_a_released_entry_is_credited(fleet: Fleet) -> None:
 
 
 def test_the_rotation_stays_fair_after_very_many_claims(fleet: Fleet) -> None:
-    """Times are compared as texts, so they must not grow beyond their zeros."""
+    """Times are compared as texts, so they must not get more digits than they are padded to."""
     late = f"{10**16 - 300_000:020d} {5:012d}"
     fleet.redis.hset(fleet.keys.rotation, mapping={"x,y": late, "x,y x": late, "x,y y": late})
     flood(fleet, "x", "y")

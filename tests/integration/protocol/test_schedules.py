@@ -1,4 +1,5 @@
-"""Schedules: each occurrence is enqueued once, whoever reckons it; what people and nodes do to a schedule meanwhile."""
+"""Schedules: each occurrence is enqueued once, whichever poller computes it and whatever people and nodes do to the
+schedule at the same time."""
 
 import dataclasses
 
@@ -55,7 +56,7 @@ def test_only_one_of_several_pollers_enqueues_an_occurrence(
     calls = [pollers.plan(found[0], now_us)[0] for _ in range(4)]
     assert [fleet.run(call) for call in calls] == [True, False, False, False]
     assert len(scheduled(fleet)) == 5
-    assert fleet.run(calls[0]) is False  # an answer that was lost
+    assert fleet.run(calls[0]) is False  # the reply was lost
 
 
 def test_an_occurrence_with_a_live_id_is_not_enqueued_again(
@@ -65,7 +66,7 @@ def test_an_occurrence_with_a_live_id_is_not_enqueued_again(
     now_us, found = pollers.look()
     call, planned = pollers.plan(found[0], now_us)
     assert fleet.run(call)
-    fleet.redis.hset(fleet.keys.schedules, "tick", found[0].record)  # by whoever restores a backup
+    fleet.redis.hset(fleet.keys.schedules, "tick", found[0].record)  # as after restoring a backup
     assert fleet.run(call)
     assert len(scheduled(fleet)) == len(planned.occurrences)
 
@@ -91,7 +92,7 @@ def test_a_promoted_occurrence_is_not_repeated_after_a_pause(
 ) -> None:
     put(fleet, schedules, TICK)
     times = pollers.work()
-    fleet.redis.zrem(fleet.keys.delayed, f"tick:{times[-1]}")  # it was promoted by a clock that went back since
+    fleet.redis.zrem(fleet.keys.delayed, f"tick:{times[-1]}")  # it was promoted by a clock that was set back afterwards
     fleet.run(schedules.pause("tick"))
     fleet.run(schedules.resume("tick"))
     assert pollers.record().passed_us == times[-1] * SECOND_US

@@ -1,5 +1,5 @@
-"""Task events: when they are written, how many are kept, and what is told where the model of the protocol does not go.
-That each change of a task is told once, and nothing else, is part of the model test."""
+"""Task events: when they are written, how many are kept, and the changes that the model of the protocol does not cover.
+The model test checks that each change of a task is written once, and nothing else."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""Claims about tasks with a rate of their own: how many may start, and what becomes of those that may not yet."""
+"""Tasks with their own rate: how many may start, and the fate of those that may not start yet."""
 
 from collections import Counter
 from typing import Any
@@ -22,7 +22,7 @@ TENTH = RateRequest(b"", "r", TENTH_US, 1)
 
 
 def throttle(fleet: TimedFleet, owner: str, claim: Claim, rate: RateRequest = TENTH, **differs: Any) -> Throttled:
-    """About what was claimed, as if it had this rate."""
+    """Check whether a claimed task may start, as if it had this rate."""
     return fleet.run(fleet.store.throttle(owner, rate._replace(entry=claim.entry.text, **differs)))
 
 
@@ -32,7 +32,8 @@ def claim_one(fleet: TimedFleet, owner: str) -> Claim:
 
 
 class Work:
-    """Workers that claim, ask, and run what may start; `starts` by Redis time, by name of the rate."""
+    """Workers that claim tasks, check their rate, and run those that may start. `starts` are the Redis times of the
+    starts, with the tasks' ids."""
 
     def __init__(self, fleet: TimedFleet, interval_us: int = TENTH_US, burst: int = 1, workers: int = 3) -> None:
         self.fleet, self.interval_us, self.burst = fleet, interval_us, burst
@@ -41,7 +42,7 @@ class Work:
         self.asked: Counter[str] = Counter()
 
     def go_on(self, name: str = "r") -> bool:
-        """Have each worker do one task; whether there was any."""
+        """Let each worker take one task. Returns whether there was any."""
         done = [self._step(owner, name) for owner in self.owners]
         return any(done)
 
@@ -58,7 +59,7 @@ class Work:
         return True
 
     def run_out(self) -> None:
-        """Until nothing waits: a poller promotes what is due when it is."""
+        """Run until no task waits. A poller promotes tasks when they are due."""
         while True:
             while self.go_on():
                 pass
@@ -69,7 +70,7 @@ class Work:
                 self.fleet.clock_us = max(self.fleet.clock_us, reply.next_due_us)
 
     def check(self) -> None:
-        """The start behind k others comes at least k intervals, less the slack, after the first of them."""
+        """Check that the start after k others comes at least k intervals, less the slack, after the first of them."""
         times = sorted(at for at, _ in self.starts)
         slack = slack_us(self.interval_us, self.burst)
         for number, first in enumerate(times):
@@ -95,7 +96,7 @@ def test_tasks_promoted_late_are_throttled_at_most_once_more(timed: TimedFleet) 
     work = Work(timed)
     while work.go_on():
         pass
-    timed.clock_us += 2 * SECOND_US  # as if no poller had been there: twenty are due at once
+    timed.clock_us += 2 * SECOND_US  # as if no poller had run: twenty tasks are due at once
     work.run_out()
     work.check()
     assert len(work.starts) == 40
@@ -116,7 +117,7 @@ def test_a_throttled_backlog_delays_no_other_rate_or_task(timed: TimedFleet) -> 
 
 
 def throttled(fleet: TimedFleet) -> tuple[str, Claim, Throttled]:
-    """A start of another task has been; this one may not yet."""
+    """Another task has started, so this one may not start yet."""
     fleet.push("a", "b")
     owner = fleet.register()
     first = claim_one(fleet, owner)
@@ -204,7 +205,7 @@ def test_a_cancelled_throttled_task_frees_its_unique_key(timed: TimedFleet) -> N
 
 @pytest.mark.parametrize("outcome", [RetryOutcome(0), Release()])
 def test_a_throttled_task_can_be_retried_and_released(timed: TimedFleet, outcome: Outcome) -> None:
-    """A retry is a start as any other: it asks anew. One that was given back has its turn still."""
+    """A retry is an ordinary start: its rate is checked again. A task that was given back keeps its turn."""
     owner, _, (_, until_us) = throttled(timed)
     timed.clock_us = until_us
     timed.promote()
@@ -238,7 +239,7 @@ def test_throttling_removes_the_start_mark(timed: TimedFleet) -> None:
 
 
 def test_rate_keys_expire_when_they_have_no_effect(fleet: Fleet) -> None:
-    """A million of values leave nothing behind."""
+    """A million values leave no keys behind."""
     owner, claim = fleet.claimed("a")
     asked = RateRequest(claim.entry.text, "r", 3600 * SECOND_US, 2)
     fleet.run(fleet.store.throttle(owner, asked))
@@ -248,7 +249,7 @@ def test_rate_keys_expire_when_they_have_no_effect(fleet: Fleet) -> None:
 
 
 def test_a_changed_rate_applies_from_the_next_call(timed: TimedFleet) -> None:
-    """Who comes anew stands behind those that wait, which keep their times, but at the new rate."""
+    """A new task comes after those that wait. These keep their times; the new rate applies to it."""
     timed.push(*map(str, range(8)))
     owner = timed.register()
     hourly = [throttle(timed, owner, claim_one(timed, owner), interval_us=3600 * SECOND_US).us for _ in range(5)]

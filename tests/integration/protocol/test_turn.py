@@ -1,4 +1,4 @@
-"""Claims about settling and claiming."""
+"""Turns: settling and claiming."""
 
 import pytest
 
@@ -510,8 +510,8 @@ def test_a_bounded_queue_is_claimed_one_task_at_a_time(fleet: Fleet, share: Queu
 def test_an_idle_turn_needs_few_commands(fleet: Fleet) -> None:
     owner = fleet.register()
     queues, costs = one_tier("a", "b", "c"), []
-    for _ in range(2):  # one may load the script
+    for _ in range(2):  # one of them may load the script
         before = fleet.commands()
         assert fleet.turn(owner, queues).status is TurnStatus.OK
         costs.append(fleet.commands() - before)
-    assert min(costs) <= 6  # with the one that counts
+    assert min(costs) <= 6  # including the command that counts

@@ -1,4 +1,5 @@
-"""Claims about tasks that live and stand nowhere: they are named, no other is, and they run once when put back."""
+"""Tasks that live and are in no lane, list or set: exactly these are found, and they run once when they are put
+back."""
 
 import json
 from typing import Any
@@ -18,14 +19,14 @@ Q = one_tier("q")
 
 
 def lose_entry(fleet: Fleet, task_id: str, queue: str = "q") -> None:
-    """Take its entry away, as somebody does who pops from a lane."""
+    """Remove its entry, as a program does that pops from a lane."""
     lane = fleet.keys.ready_lane(queue)
     (text,) = [text for text in map(str, fleet.redis.lrange(lane, 0, -1)) if text.startswith(f"{task_id} ")]
     fleet.redis.lrem(lane, 1, text)
 
 
 def run_all(fleet: Fleet, queue: str = "q") -> list[str]:
-    """Claim and finish whatever is ready; the ids, one for each start."""
+    """Claim and finish all ready tasks. Returns their ids, one for each start."""
     owner, serving, ids = fleet.register(), one_tier(queue), []
     while claims := fleet.turn(owner, serving, limit=100).claims:
         ids += [claim.entry.id for claim in claims]
@@ -34,7 +35,7 @@ def run_all(fleet: Fleet, queue: str = "q") -> list[str]:
 
 
 def every_place(fleet: Fleet) -> None:
-    """One task in each place that there is."""
+    """Put one task in each possible place."""
     fleet.push("runs", "retried", "buried", "released")
     owner = fleet.register()
     claims = fleet.turn(owner, Q, limit=4).claims
@@ -158,7 +159,7 @@ def test_a_task_restored_twice_or_by_mistake_runs_once(fleet: Fleet) -> None:
     assert restore(fleet, "a", "b") == [
         RestoreStatus.RESTORED,
         RestoreStatus.RESTORED,
-    ]  # nobody looks into the lane here
+    ]  # the scan does not read this lane
     assert sorted(run_all(fleet)) == ["a", "a2", "b"]
     audit = fleet.run(fleet.store.audit())
     assert (audit.done, audit.live, audit.missing) == (3, 0, 0)
@@ -183,7 +184,7 @@ def test_a_restored_task_can_be_cancelled_retried_and_unique(fleet: Fleet) -> No
 
 
 def test_a_task_that_moves_during_a_walk_is_not_reported(fleet: Fleet) -> None:
-    """Claimed, retried and given back between any two steps of it, and others arrive."""
+    """Between any two steps of the scan, the task is claimed, retried and given back, and others arrive."""
     fleet.push(*(f"t{n}" for n in range(20)))
     steps: list[str] = []
 
@@ -199,7 +200,7 @@ def test_a_task_that_moves_during_a_walk_is_not_reported(fleet: Fleet) -> None:
 
     for _ in range(5):
         assert walk(fleet, between=move) == []
-    assert steps.count("list_ids") > 5  # it had suspects, and looked for them a second time
+    assert steps.count("list_ids") > 5  # it had suspects, and searched for them a second time
 
 
 @pytest.mark.parametrize("given_back", [False, True])
