@@ -1,4 +1,5 @@
-"""Legacy lists that a running fleet adopts from: as its file says at each moment, on time, and for people to see."""
+"""Legacy lists that a running fleet adopts: the sources follow the configuration file, items start on time, and the
+views show them."""
 
 import json
 import time
@@ -77,7 +78,7 @@ def test_a_reload_adds_and_removes_what_is_adopted(fleet: RunningFleet, redis_cl
 
 
 def reload_with(fleet: RunningFleet, adopt: dict[str, dict[str, str]]) -> None:
-    """Reload with other sources, and wait until no poller of before is left."""
+    """Reload with other sources, and wait until none of the earlier pollers is left."""
     before = fleet.pids("poller")
     fleet.edit(adopt=adopt)
     fleet.hup()

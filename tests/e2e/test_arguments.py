@@ -1,4 +1,4 @@
-"""Arguments and results through a real fleet: as annotated, from a program that has nothing else, and wrong."""
+"""Typed arguments and results in a real fleet, from a program that has only Rota installed, and with mistakes."""
 
 import json
 import os
@@ -62,7 +62,7 @@ print(json.dumps(told))
 
 @pytest.fixture(scope="session")
 def slim(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """An environment with Rota's wheel, and nothing else."""
+    """Return an environment with only Rota's wheel installed."""
     folder = tmp_path_factory.mktemp("slim")
     pip = [sys.executable, "-m", "pip", "--quiet", "--disable-pip-version-check"]
     subprocess.run([*pip, "wheel", "--no-deps", "--wheel-dir", folder, ROOT], check=True)

@@ -1,4 +1,5 @@
-"""What people get wrong: each time a message that says what is wrong, the documented exit code, and nothing lost."""
+"""Mistakes of users: each causes a message that explains what is wrong, the documented exit code, and no loss of
+tasks."""
 
 import json
 import socket
@@ -82,7 +83,7 @@ def test_run_exits_with_78_if_the_server_is_too_old(tmp_path: Path, namespace: s
 
 @pytest.fixture(scope="module")
 def locked(server: Server, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    """A server that wants a password."""
+    """Yield a server that requires a password."""
     made = Server(server.binary, tmp_path_factory.mktemp("locked")).start()
     with redis.Redis.from_url(made.url) as client:
         client.config_set("requirepass", "sesame")
@@ -140,7 +141,8 @@ def test_no_password_is_shown_if_the_server_does_not_know_auth(server: Server, t
 
 @contextmanager
 def old_server() -> Iterator[str]:
-    """The URL of what answers as a Redis 6.2 does, as far as a fleet gets with one: it knows no script's first line."""
+    """Yield the URL of a server that replies like Redis 6.2, as far as a fleet gets with one: it rejects the first line
+    of every script."""
     listening = socket.create_server(("127.0.0.1", 0))
     thread = threading.Thread(target=_serve, args=(listening,))
     thread.start()
@@ -241,7 +243,7 @@ def test_a_pushed_item_that_cannot_run_is_dead_with_its_reason(
 ) -> None:
     queue = "late" if delayed else "default"
     items = {item.replace("default", queue): why for item, why in UNFIT.items()}
-    if delayed:  # without a queue that can be read there is no worker to judge them
+    if delayed:  # without a readable queue, no worker can claim and judge them
         items |= dict.fromkeys(NAMELESS, ("garbage", "no queue could be read"))
     fleet.rota("dead", "purge", "--all", "--yes")
     until(lambda: fleet.metrics().total("rota_queue_dead_tasks") == 0)
@@ -251,7 +253,7 @@ def test_a_pushed_item_that_cannot_run_is_dead_with_its_reason(
     else:
         redis_client.rpush(keys.ready_lane(queue), *items)
     until(lambda: fleet.metrics().total("rota_queue_dead_tasks") == len(items), "all of them dead")
-    # An empty item is kept as a space: an empty body says that a task was cancelled.
+    # An empty item is pushed as a space, because an empty body means that the task was cancelled.
     dead = {each["body"].strip(" "): each["death"] for each in fleet.rota_json("dead", "ls")}
     for item, (reason, error) in items.items():
         assert dead[item]["reason"] == reason, item

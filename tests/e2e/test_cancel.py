@@ -99,11 +99,11 @@ def test_the_task_after_a_cancelled_one_is_not_affected(fleets: Fleets) -> None:
         fleet.wait_for("end", label=f"next{number}")
 
 
-# Orders that are lost
+# Lost orders
 
 
 def _kill_connections(client: redis.Redis, name: str) -> int:
-    """Cut those that have this name; returns how many there were."""
+    """Cut the connections with this name. Returns their number."""
     named = [each["id"] for each in client.client_list() if each["name"] == name]
     return sum(client.client_kill_filter(_id=number) for number in named)
 
@@ -116,7 +116,7 @@ def test_a_cancel_during_a_lost_connection_arrives_after_reconnecting(
         until(lambda: _kill_connections(redis_client, "rota:orders") == 1)
         handle.cancel(kill_after=0.1)
         fleet.wait_for("cancelled", label=f"task{number}")
-        _until_ended(handle)  # the time to the kill was not lost either
+        _until_ended(handle)  # the time of the kill was not lost either
     until(lambda: not redis_client.keys(f"{{{fleet.namespace}}}:orders:*"), "no order is left")
     until(fleet.is_whole)
 

@@ -1,4 +1,4 @@
-"""examples/classic: a shop that queues by hand feeds a fleet, run as its README says."""
+"""examples/classic, run as its README describes: a shop with hand-written queues feeds a fleet."""
 
 import json
 import shutil

@@ -14,7 +14,7 @@ from support.fleets import Measure, RunningFleet, running_fleet
 from support.servers import Server
 
 ROUNDS = 5
-DELAY_SECONDS = 1.2  # what was not rung for is seen at the poller's next look, within a second
+DELAY_SECONDS = 1.2  # a push without a ring is noticed at the poller's next sweep, within a second
 
 
 @pytest.fixture(scope="module")

@@ -1,4 +1,4 @@
-"""A pool with a `concurrency`: one process runs a hundred tasks at once, and each ends in its own way."""
+"""A pool with a `concurrency`: one process runs a hundred tasks at once, and each has its own outcome."""
 
 import os
 import signal

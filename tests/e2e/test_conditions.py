@@ -1,5 +1,5 @@
-"""Claims about conditions as a user meets them: a queue opens and closes under a running fleet, a text that could hold
-up the server is refused, and one that fails keeps its own queue closed, says so, and nothing else."""
+"""Conditions in a running fleet: a queue opens and closes, a text that could block the server is refused, and a failing
+condition closes only its own queue and is reported."""
 
 import time
 
@@ -9,7 +9,7 @@ from support.waiting import until
 OPEN_SECONDS = 2.0
 TIERS = [["gated", "default"]]
 QUEUES = {"gated": {"condition": "window"}}
-OFTEN = {"renew_seconds": 0.5}  # with each renewal a master looks at what is closed
+OFTEN = {"renew_seconds": 0.5}  # a master reads the closed queues with each renewal
 
 
 def lua(text: str) -> dict[str, dict[str, str]]:

@@ -1,4 +1,4 @@
-"""Consumers beside the workers of a fleet: what they share, each task of it once, and never more than its cap."""
+"""Consumers beside the workers of a fleet: they share its tasks, run each once, and never exceed a cap."""
 
 import threading
 import time
@@ -17,14 +17,14 @@ from support.waiting import until
 CONSUMERS = 4
 TASKS = 2000
 CAPPED_TASKS = 60
-CAP = 3  # one more than there are workers: they keep their places, as a turn settles and claims
+CAP = 3  # one more than there are workers, which keep their places because a turn settles and claims
 
 Act = Callable[[rota.LeasedTask], object]
 
 
 @contextmanager
 def consuming(fleet: RunningFleet, queue: str, act: Act) -> Iterator[None]:
-    """Some consumers that act on each task and end it, for a block of code."""
+    """Run some consumers for a block of code. They call `act` with each task and end it."""
     consumers = [fleet.client.consumer(queue) for _ in range(CONSUMERS)]
 
     def consume(consumer: rota.Consumer) -> None:

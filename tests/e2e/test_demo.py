@@ -1,4 +1,4 @@
-"""`rota demo`, run as a user runs it: what it proves, and that it leaves nothing behind however it ends."""
+"""`rota demo`, run as a user runs it: its proof, and that nothing is left behind however it ends."""
 
 import json
 import os
@@ -26,7 +26,7 @@ _NOBODY = "redis://127.0.0.1:1/0"
 
 
 class Demo:
-    """One `rota demo`. Everything that descends from it carries a mark in its environment."""
+    """One `rota demo`. All its descendants have a mark in their environment."""
 
     def __init__(self, folder: Path, *arguments: str) -> None:
         self.folder = folder
@@ -48,7 +48,7 @@ class Demo:
         return (self.folder / "err").read_text()
 
     def wait_for(self, pattern: str, *, stream: str = "out") -> re.Match[str]:
-        """Wait until its output has the pattern."""
+        """Wait until the output matches the pattern."""
 
         def seen() -> re.Match[str] | None:
             return re.search(pattern, (self.folder / stream).read_text())
@@ -63,11 +63,11 @@ class Demo:
         return found
 
     def wait(self) -> int:
-        """Its exit code."""
+        """Wait for the end, and return the exit code."""
         return self.process.wait(DEADLINE_SECONDS)
 
     def left(self) -> list[psutil.Process]:
-        """The processes that descend from it and are alive."""
+        """Return the living descendants."""
         return [process for process in psutil.process_iter() if self._is_ours(process)]
 
     def _is_ours(self, process: psutil.Process) -> bool:
@@ -86,7 +86,7 @@ Start = Callable[..., Demo]
 
 @pytest.fixture
 def start(tmp_path: Path) -> Iterator[Start]:
-    """Starts a demo, and ends it with all that is left of it after the test."""
+    """Return a function that starts a demo. After the test, the demo and everything left of it are ended."""
     started: list[Demo] = []
 
     def run(*arguments: str) -> Demo:

@@ -1,5 +1,5 @@
-"""examples/django on a real fleet: a view enqueues in its transaction, workers run tasks with the ORM. It has more
-tasks here: an async one, and those of Django's own framework."""
+"""examples/django with a real fleet: a view enqueues in its transaction, and workers run tasks that use the ORM. The
+test adds an async task, and tasks of Django's own framework."""
 
 import json
 import os
@@ -61,7 +61,7 @@ _DECLARE = "import json, time; from orders.tasks import add, fail, echo"
 
 
 class Shop(FleetProcess):
-    """The example in a folder, its web process, and its fleet, started by `manage.py rota run`."""
+    """The example in a folder, with its web process and its fleet, started by `manage.py rota run`."""
 
     def __init__(self, folder: Path, server: Server) -> None:
         super().__init__(folder)
@@ -78,7 +78,7 @@ class Shop(FleetProcess):
         self.web: subprocess.Popen[bytes] | None = None
 
     def manage(self, *arguments: str) -> str:
-        """Run a command of the project to its end; returns what it writes."""
+        """Run a command of the project to its end. Returns its output."""
         done = subprocess.run(
             [sys.executable, "manage.py", *arguments],
             cwd=self.folder,
@@ -92,7 +92,7 @@ class Shop(FleetProcess):
         return done.stdout
 
     def serve(self) -> None:
-        """Start the web process, and wait until it answers."""
+        """Start the web process, and wait until it responds."""
         argv = [sys.executable, "manage.py", "runserver", "--noreload", f"127.0.0.1:{self.port}"]
         with (self.folder / "web.log").open("wb") as log:
             env = environment(self.folder, **self.environment)
@@ -100,7 +100,7 @@ class Shop(FleetProcess):
         until(lambda: self.get_json("/orders/0/")[0] == 404, "a web process that answers", DEADLINE_SECONDS)
 
     def get_json(self, path: str, **form: str) -> tuple[int, Any]:
-        """Status and answer of a request, a POST where there is a form; status 0 of nobody."""
+        """Return status and content of a response, to a POST if there is a form. The status is 0 without a server."""
         data = urllib.parse.urlencode(form).encode() if form else None
         try:
             with urllib.request.urlopen(f"http://127.0.0.1:{self.port}{path}", data, DEADLINE_SECONDS) as answer:
@@ -115,7 +115,7 @@ class Shop(FleetProcess):
         return self.get_json("/orders/", customer="Ann", amount=str(amount))
 
     def accepted(self) -> int:
-        """How many tasks the namespace ever took."""
+        """Return how many tasks the namespace has ever accepted."""
         return sum(queue.accepted for queue in self.client.queues())
 
     def close(self) -> None:
@@ -128,7 +128,7 @@ class Shop(FleetProcess):
 
 @pytest.fixture(scope="module")
 def shop(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shop]:
-    """The example with the tasks of this test, its database, its web process and its fleet, ready."""
+    """Yield the example with the tasks of this test, its database, its web process and its fleet, ready."""
     folder = tmp_path_factory.mktemp("django") / "shop"
     shutil.copytree(ROOT / "examples/django", folder, ignore=shutil.ignore_patterns("*.sqlite3", "__pycache__"))
     for name, more in (("shop/settings.py", _SETTINGS), ("orders/tasks.py", _TASKS)):

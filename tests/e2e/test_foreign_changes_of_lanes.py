@@ -15,7 +15,7 @@ from support.fleets import Measure, RunningFleet
 from support.servers import Server
 from support.waiting import until
 
-LEASE_SECONDS = 3  # keys are walked each lease
+LEASE_SECONDS = 3  # the keys are scanned once per lease
 LOST = "lost-before-the-start"
 PUSHES = 4  # of each kind
 DECADE_SECONDS = 4000 * 86_400
@@ -23,7 +23,7 @@ DECADE_SECONDS = 4000 * 86_400
 
 @pytest.fixture(scope="module")
 def fleet(server: Server, tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningFleet]:
-    """When it starts, a task that was enqueued to it before stands nowhere."""
+    """Yield a fleet. A task that was enqueued before its start is in no lane, list or set."""
     folder = tmp_path_factory.mktemp("untold")
     with redis.Redis.from_url(server.url) as plain:
         made = RunningFleet(server.url, folder.name, folder, lease={"seconds": LEASE_SECONDS, "renew_seconds": 1})

@@ -1,4 +1,4 @@
-"""Groups and chains on real fleets: what follows starts once, after the last end, however members end."""
+"""Groups and chains in real fleets: the follow-up starts once, after the last member has ended in whatever way."""
 
 import json
 from collections.abc import Iterator
@@ -27,7 +27,7 @@ def _running(server: Server, tmp_path_factory: pytest.TempPathFactory) -> Iterat
 
 @pytest.fixture
 def fleet(running: RunningFleet, redis_client: redis.Redis) -> Iterator[RunningFleet]:
-    """The fleet of all these tests, each of which leaves nothing of its groups."""
+    """Yield the fleet of all these tests. Each of them leaves nothing of its groups."""
     yield running
     wait_until_nothing_is_left(redis_client, running.namespace)
     assert running.books_balance()
@@ -46,7 +46,7 @@ def test_then_starts_once_after_the_last_end(fleet: RunningFleet, measured: Meas
 
 
 def _members_with_all_ends(label: str) -> list[Call[None]]:
-    """Members that end in each way there is; the last of them waits in a paused queue."""
+    """Return members that end in all possible ways. The last of them waits in a paused queue."""
     cancelled: Call[None] = Call("note", [label], queue="late", id=f"cancelled {label}".replace(" ", "-"))
     expired: Call[None] = Call("note", [label], queue="late", expires=0.001)
     return [*notes(label, 3), Call("give_up", [label], queue="default"), cancelled, expired]

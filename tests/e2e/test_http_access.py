@@ -1,4 +1,4 @@
-"""`[http]` of a fleet as people run it: its token, its certificate, and what they do from the page."""
+"""`[http]` of a real fleet: its token, its certificate, and the actions of its page."""
 
 import json
 import subprocess
@@ -25,7 +25,7 @@ LISTEN = "127.0.0.1:0"
 
 
 def act(fleet: RunningFleet, **order: object) -> tuple[int, dict[str, Any]]:
-    """What an action from the page comes to."""
+    """Perform an action, and return its result."""
     headers = {"Content-Type": "application/json", "Authorization": f"Bearer {TOKEN}"}
     url = f"http://{fleet.status()['listen']}/actions"
     request = urllib.request.Request(url, json.dumps(order).encode(), headers)
@@ -48,7 +48,7 @@ def test_only_a_holder_of_the_token_may_scale_a_pool(fleets: Fleets, tmp_path: P
     for key in ("node", "role", "namespace", "event", "level", "pid"):
         status, refused = act(fleet, verb="scale", workers=3, **{key: "forged"})
         assert (status, f'not "{key}"' in refused["error"]) == (400, True), refused
-    [line] = fleet.log("exporter.action")  # and no other speaks for another process
+    [line] = fleet.log("exporter.action")  # there is no second line from another process
     assert (line["verb"], line["pool"], line["workers"]) == ("scale", "default", 2)
     assert (line["role"], line["namespace"]) == ("exporter", fleet.namespace)
     shown = fleet.rota("top", "--json")
@@ -68,7 +68,7 @@ def test_a_fleet_open_to_other_machines_without_a_token_warns(fleets: Fleets, tm
     assert "other machines may read /metrics, /livez and /readyz only" in line["warning"]
     checked = run_rota(tmp_path, "check")
     assert (checked.returncode, line["warning"] in checked.stderr) == (0, True), checked.stderr
-    assert fleet.rota("top", "--once").returncode == 0  # asked on the machine itself
+    assert fleet.rota("top", "--once").returncode == 0  # called on the machine itself
 
 
 def test_commands_reach_their_own_fleet_over_tls(fleets: Fleets, tmp_path: Path) -> None:
@@ -100,7 +100,7 @@ def test_an_exporter_alone_shows_a_fleet_that_runs_elsewhere(fleets: Fleets, tmp
         assert scrape.total("rota_redis_up") == 1
         from_masters = ("rota_task_starts_total", "rota_task_lag_worst_seconds", "rota_starts_held")
         assert [name for name in from_masters if f"{name}{{" in scrape.text] == []
-        # A heartbeat from before the workers began says that there are none.
+        # A heartbeat from before the start of the workers reports none.
         until(lambda: [node["workers"] for node in shown(get)["nodes"]] == [2], "a node with its workers")
         assert shown(get)["processes"] == []
     finally:
@@ -114,7 +114,7 @@ def shown(get: Callable[[str], NodeResponse]) -> Any:
 
 
 def http_status(get: Callable[[str], NodeResponse], path: str) -> int:
-    """The status of the answer, 0 while nobody gives one."""
+    """Return the status of the response, 0 without a response."""
     try:
         return get(path).status
     except NodeUnreachable:

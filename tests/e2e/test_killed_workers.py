@@ -1,4 +1,4 @@
-"""SIGKILL of workers in mid-task: what they ran starts again, the pool is whole again, and the numbers say so."""
+"""Workers killed by SIGKILL during a task: their tasks start again, the pool recovers, and the counters are right."""
 
 import functools
 import os

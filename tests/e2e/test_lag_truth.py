@@ -1,7 +1,5 @@
-"""What Prometheus is told of lag is what the tasks saw and what the log says, whoever is killed meanwhile.
-
-TRUTH_KILLS says how many are; `make watched` has 50 of them.
-"""
+"""The lag in Prometheus agrees with what the tasks measured and with the log, even if processes are killed. TRUTH_KILLS
+sets the number of kills; `make watched` has 50."""
 
 import itertools
 import os
@@ -32,7 +30,7 @@ pytestmark = [ON_ONE_SERVER, pytest.mark.timeout(60 + 20 * KILLS)]
 
 
 class Life:
-    """What one master is to account for: all that started since it did."""
+    """The period of one master, which accounts for everything that started in it."""
 
     def __init__(self, fleet: RunningFleet, prometheus: Prometheus) -> None:
         self.fleet = fleet
@@ -44,7 +42,7 @@ class Life:
         fleet.start()
 
     def kill(self, role: str, label: str) -> None:
-        """Kill a process of this role while tasks wait, some of them delayed; they all run late then."""
+        """Kill a process of this role while tasks wait, some of them delayed. All of them run late then."""
         client = self.fleet.client
         client.pause("default")
         paused_at = time.monotonic()
@@ -67,13 +65,13 @@ class Life:
         self.fleet.wait_for("end", label=label)
 
     def resize(self, workers: int) -> None:
-        """Have another number of workers by SIGHUP."""
+        """Change the number of workers by SIGHUP."""
         self.fleet.edit(workers=workers)
         self.fleet.hup()
         self.fleet.until_workers(workers)
 
     def check(self) -> None:
-        """Histogram, evidence and log tell the same of all attempts, and no counter went back."""
+        """Check that the histogram, the evidence and the log agree on all attempts, and that no counter decreased."""
         starts = self.fleet.journal("start")[self._starts_before :]
         self._await_total("rota_task_lag_seconds_count", len(starts))
         self._await_total('rota_task_lag_seconds_count{kind="recovered"}', len(self.killed))

@@ -1,4 +1,4 @@
-"""How late a queue is said to be: by its worst start, exactly, and in the past once it is over."""
+"""How late a queue is reported to be: by its worst start, exactly, and in the past tense once it is on time again."""
 
 import json
 import re

@@ -1,4 +1,4 @@
-"""The end of a fleet: asked to leave, or killed with nobody left to tidy up."""
+"""The end of a fleet: stopped, or killed without any chance to clean up."""
 
 import signal
 
@@ -14,7 +14,7 @@ LEASE = {"seconds": 2, "renew_seconds": 0.5}
 
 
 def in_flight(redis_client: "redis.Redis", fleet: RunningFleet) -> dict[str, int]:
-    """How many entries each owner holds."""
+    """Return how many entries each owner holds."""
     keys = Keys(fleet.namespace)
     found = redis_client.scan_iter(match=keys.inflight("*"), count=1000)
     return {key.decode(): redis_client.llen(key) for key in found}

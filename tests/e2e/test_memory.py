@@ -1,4 +1,4 @@
-"""What a fleet of the example application takes of memory, and that a further worker takes little."""
+"""The memory that a fleet of the example application uses. Each further worker adds little."""
 
 import shutil
 
@@ -8,7 +8,7 @@ from support.waiting import until
 
 WORKERS = 8
 MEGABYTE = 1e6
-# The measured values are 15 and 5.6; the limits leave room for other versions of Python and of the libraries.
+# The measured values are 15 and 5.6. The limits allow for other versions of Python and of the libraries.
 FLEET_MEGABYTES_A_WORKER = 18
 MEGABYTES_OF_ITS_OWN = 10
 
@@ -32,7 +32,7 @@ def test_eight_workers_of_the_example_share_most_of_their_memory(fleets: Fleets,
 
 
 def _work(fleet: RunningFleet) -> None:
-    """Have the tasks run and the metrics be read, so that what that loads is counted."""
+    """Run the tasks and read the metrics, so that the memory counts what that loads."""
     count = 10 * WORKERS
     for number in range(count):
         fleet.client.enqueue("send_expired_email", args=[number, number], queue="expired-email")
@@ -54,7 +54,7 @@ def list_modules() -> None:
 
 
 def test_a_worker_imports_nothing_after_its_fork(fleets: Fleets) -> None:
-    """Each import there would cost every worker up to 2 MB, and its successor's start some milliseconds."""
+    """Each import there would cost every worker up to 2 MB, and delay its start by some milliseconds."""
     fleet = fleets.make(workers=1)
     (fleet.folder / "tasks.py").write_text(LOADED)
     fleet.start()
@@ -64,7 +64,7 @@ def test_a_worker_imports_nothing_after_its_fork(fleets: Fleets) -> None:
     assert file.read_text().split() == []
 
 
-# What an application has in memory: dictionaries, with their counts of references and places in the collector's lists.
+# The memory of an application: dictionaries, with their reference counts and their entries in the collector's lists.
 COLLECTED = """
 import gc
 from pathlib import Path
@@ -82,7 +82,8 @@ def collect() -> None:
 
 
 def test_a_full_collection_in_a_worker_copies_nothing_of_the_application(fleets: Fleets, measured: Measure) -> None:
-    """The zygote froze it. Otherwise the collector writes to each object: 50 MB become the worker's own."""
+    """The zygote has frozen these objects. Otherwise the collector would write to each of them, and 50 MB would belong
+    to the worker alone."""
     fleet = fleets.make(workers=1)
     (fleet.folder / "tasks.py").write_text(COLLECTED)
     fleet.start()

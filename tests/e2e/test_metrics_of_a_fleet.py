@@ -1,4 +1,4 @@
-"""The endpoint of a real fleet: it never goes back, and Prometheus's own tools accept it."""
+"""The metrics endpoint of a real fleet: counters never decrease, and Prometheus's own tools accept it."""
 
 import functools
 import os
@@ -18,11 +18,11 @@ from support.waiting import repeating, until
 KILLS = 20
 TASKS_A_KILL = 25
 PAUSE_SECONDS = 0.02
-CLOCK_TICK_SECONDS = 0.01  # the kernel says when a process began in these
+CLOCK_TICK_SECONDS = 0.01  # the kernel's unit for the start times of processes
 
 
 class Watch:
-    """Scrapes again and again, and notes what fell, when, and after which kill."""
+    """Scrapes repeatedly, and records which values decreased, when, and after which kill."""
 
     def __init__(self, fleet: RunningFleet) -> None:
         self.fallen: list[str] = []
@@ -41,7 +41,7 @@ class Watch:
 
 
 def restarts_of_workers(scrape: Scrape) -> dict[str, float]:
-    """How many there were, by reason."""
+    """Return the number of restarts by reason."""
     counts = {reason: scrape.total(PROCESS_RESTARTS.name, role="worker", reason=reason) for reason in RESTART_REASONS}
     return {reason: count for reason, count in counts.items() if count}
 
@@ -99,7 +99,8 @@ def test_a_fleet_is_not_ready_after_the_loss_of_its_server(server: Server, names
     for folder in ("server", "fleet"):
         (tmp_path / folder).mkdir()
     private = Server(server.binary, tmp_path / "server").start()
-    rare = {"seconds": 1200.0, "renew_seconds": 300.0}  # who waits for the next renewal misses every deadline
+    # A worker that waits for the next renewal would miss every deadline
+    rare = {"seconds": 1200.0, "renew_seconds": 300.0}
     try:
         with running_fleet(private.url, namespace, tmp_path / "fleet", lease=rare) as fleet:
             assert fleet.get("/readyz")[0] == 200

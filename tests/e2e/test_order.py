@@ -1,4 +1,4 @@
-"""In which order one worker takes what waits: tiers, rotation, weights, due tasks first."""
+"""The order in which one worker claims waiting tasks: tiers, rotation, weights, and due tasks first."""
 
 from collections import Counter
 from collections.abc import Iterator
@@ -24,7 +24,7 @@ def fleet(server: Server, tmp_path_factory: pytest.TempPathFactory) -> Iterator[
 
 
 class Gate:
-    """Keeps the only worker busy until everything stands in its queue."""
+    """Keeps the only worker busy until all tasks are in its queue."""
 
     def __init__(self, fleet: RunningFleet, label: str) -> None:
         self._fleet = fleet
@@ -32,7 +32,7 @@ class Gate:
         fleet.hold(label, queue="gate")
 
     def open(self, count: int) -> list[Line]:
-        """Let the worker go on; returns the next so many starts, in order."""
+        """Let the worker continue. Returns the next starts, in order."""
         self._fleet.release(self._label)
         labels = [line.label for line in self._fleet.wait_for("end", label=self._label)]
         assert labels == [self._label]

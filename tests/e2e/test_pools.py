@@ -1,4 +1,4 @@
-"""Pools: capacity kept for some queues, pools that come and go, and a node that runs one of several."""
+"""Pools: capacity reserved for some queues, pools that come and go, and a node that runs one of several pools."""
 
 import redis
 
@@ -29,7 +29,7 @@ def test_a_flood_in_a_low_tier_spares_the_reserved_pool(fleets: Fleets, measured
     for _ in range(SLOW):
         fleet.client.enqueue("hold", args=["slow"], queue="low")
     fleet.wait_for("start", 3, label="slow")
-    for number in range(URGENT):  # each of them comes while every worker but one is taken for as long as it likes
+    for number in range(URGENT):  # each arrives while every worker but one is occupied for an unlimited time
         fleet.client.enqueue("note", args=[f"urgent {number}"], queue="high")
         fleet.wait_for("end", label=f"urgent {number}")
     starts = [line for line in fleet.journal("start") if line.queue == "high"]
@@ -47,7 +47,7 @@ def test_a_flood_in_a_low_tier_spares_the_reserved_pool(fleets: Fleets, measured
 
 def test_a_reload_replaces_pools_after_their_running_tasks_end(fleets: Fleets) -> None:
     fleet = fleet_of(fleets, mail={"workers": 1, "queues": ["high"]}, rest={"workers": 1}).start()
-    for label in "ab":  # both workers: whose queues are all, takes one of these as well
+    for label in "ab":  # both workers: the one that serves all queues takes one of these as well
         fleet.hold(label, queue="high")
     busy = fleet.workers()
     fleet.edit(pools={"post": {"workers": 1, "queues": ["high"]}, "rest": {"workers": 1}})

@@ -1,4 +1,4 @@
-"""The pytest plugin in a project that has rota and pytest and nothing else of ours: run as its developer runs it."""
+"""The pytest plugin in a project with nothing but rota and pytest, run as its developer would run it."""
 
 import os
 import subprocess

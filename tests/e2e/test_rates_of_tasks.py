@@ -1,4 +1,4 @@
-"""Tasks with a rate for each value of an argument, in a fleet of two nodes, of which workers are killed meanwhile."""
+"""Tasks with a rate for each value of an argument, in a fleet of two nodes whose workers are killed in between."""
 
 import os
 import signal
@@ -25,7 +25,7 @@ def nodes(fleets: Fleets) -> tuple[RunningFleet, RunningFleet]:
 
 
 def most_in(times: Sequence[int], window_us: int) -> int:
-    """How many of these, sorted, are in a window of this length."""
+    """Return how many of these sorted times are within a window of this length."""
     return max(sum(start <= at < start + window_us for at in times[first:]) for first, start in enumerate(times))
 
 

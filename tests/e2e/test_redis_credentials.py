@@ -1,4 +1,4 @@
-"""Fleets whose password a provider of the application gives: no process needs a restart when it changes."""
+"""Fleets whose password comes from a provider of the application: no process has to restart when it changes."""
 
 import signal
 from collections.abc import Iterator
@@ -46,7 +46,7 @@ def _vault(request: pytest.FixtureRequest, tmp_path: Path, tmp_path_factory: pyt
 
 @pytest.fixture(name="fleet")
 def _fleet(vault: Vault, namespace: str, tmp_path: Path) -> Iterator[RunningFleet]:
-    """A fleet that is not started; its own client needs no password."""
+    """Return a fleet that is not started. Its own client needs no password."""
     pools = {"plain": {"workers": 2}, "many": {"workers": 1, "concurrency": 4, "queues": ["many"]}}
     settings: dict[str, Any] = {
         "imports": ["tasks", "own"],
@@ -60,7 +60,7 @@ def _fleet(vault: Vault, namespace: str, tmp_path: Path) -> Iterator[RunningFlee
 
 
 def events(fleet: RunningFleet, name: str) -> list[dict[str, Any]]:
-    """The lines of the log with this event."""
+    """Return the lines of the log with this event."""
     return [line for line in logged(fleet.folder / "fleet.log") if line["event"] == name]
 
 

@@ -31,7 +31,8 @@ def test_the_status_of_ended_tasks_agrees_with_the_journal_through_kills(
         status = fleet.client.status(task_id)
         starts = fleet.journal("start", id=task_id)
         assert (status.name, status.attempt) == ("answer", status.crashes + 1)
-        assert len(starts) <= status.attempt  # a worker may die after it took a task up and before that could tell
+        # A worker may die after it has claimed a task and before it could report that
+        assert len(starts) <= status.attempt
         assert (status.node, status.pid) == (node, starts[-1].pid)
         assert status.ended_at is not None
         if number % 2:

@@ -1,5 +1,5 @@
-"""Schedules of a fleet: run from the first second on, whoever said them, changed by a reload as one transaction, and
-skipped where one occurrence would overlap with the one before it."""
+"""Schedules of a fleet: they run from the first second on, wherever they are declared, are changed by a reload as one
+transaction, and are skipped if an occurrence would overlap with the previous one."""
 
 import json
 from typing import Any, Final
@@ -49,7 +49,7 @@ def test_schedules_of_code_run_reload_and_skip_overlaps(fleets: Fleets) -> None:
     path.write_text(others + _CODE.format(label="second") + "\n1 / 0\n")
     assert fleet.rota("restart").returncode != 0
     runs = len(fleet.journal("start", label="first"))
-    fleet.wait_for("start", runs + 2, label="first")  # what does not import has changed nothing
+    fleet.wait_for("start", runs + 2, label="first")  # code that cannot be imported has changed nothing
     assert fleet.journal("start", label="second") == []
     path.write_text(others + _CODE.format(label="second").replace("def drag", "def dragged"))
     fleet.release("drag")
@@ -87,7 +87,7 @@ def test_a_reload_changes_schedules_of_the_file_and_no_others(fleets: Fleets) ->
     assert {each.name: each.args for each in fleet.client.schedules.list()} == {"tick": (), "filed": ("changed",)}
     fleet.edit(schedules={})
     fleet.hup()
-    until(lambda: [each.name for each in fleet.client.schedules.list()] == ["tick"])  # no lease later
+    until(lambda: [each.name for each in fleet.client.schedules.list()] == ["tick"])  # at once, not a lease later
 
 
 def check_sources(fleet: RunningFleet) -> None:
@@ -101,7 +101,7 @@ def check_sources(fleet: RunningFleet) -> None:
 
 
 def check_refused(fleet: RunningFleet, schedules: dict[str, Any], fault: str) -> None:
-    """Such a file is not taken, neither by a check nor by a reload."""
+    """Check that both `rota check` and a reload refuse such a file."""
     fleet.edit(schedules=schedules)
     for verb in ("check", "reload"):
         done = fleet.rota(verb)

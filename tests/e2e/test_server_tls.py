@@ -1,4 +1,4 @@
-"""A server that speaks TLS and asks for a certificate: `redis_tls_ca`, `redis_tls_cert` and `redis_tls_key`, from the
+"""A server that uses TLS and requires a certificate: `redis_tls_ca`, `redis_tls_cert` and `redis_tls_key`, from the
 client to each process of a fleet."""
 
 import asyncio
@@ -22,7 +22,7 @@ from support.waiting import until
 
 
 class SecureServer(NamedTuple):
-    """Where it is, its certificate, and that which it trusts."""
+    """A TLS server: its address, its certificate, and the authority that it trusts."""
 
     url: str
     shown: Certificate
@@ -90,7 +90,7 @@ def test_clients_take_tls_files_from_arguments_and_configuration(
     found = resolve(ClientSettings(), {"ROTA_REDIS_TLS_CERT": "cert.pem"}, tmp_path)
     assert (found.redis_tls_ca, found.redis_tls_cert) == (str(tmp_path / "ca.pem"), "cert.pem")
     elsewhere = resolve(ClientSettings(redis_url="redis://elsewhere"), {"ROTA_REDIS_TLS_CA": "ca.pem"}, tmp_path)
-    assert elsewhere.redis_tls_ca is None  # a server without TLS takes no files of another one
+    assert elsewhere.redis_tls_ca is None  # a server without TLS does not use the files of another one
 
 
 FAULTS = {

@@ -1,4 +1,4 @@
-"""A Redis that takes long to answer: every view shows that it is slow, how slow, and still how the queues are."""
+"""A slow Redis: every view shows how slow it is, and still shows the queues."""
 
 import json
 import re
@@ -18,11 +18,11 @@ pytestmark = ON_ONE_SERVER
 
 DEADLINE_SECONDS: Final = 60.0
 WAITING: Final = 30
-MOST_LATE_SECONDS: Final = 25.0  # a look at all queues is several round trips
+MOST_LATE_SECONDS: Final = 25.0  # reading all queues takes several round trips
 
 
 def delayed(fleet: RunningFleet, link: FaultyLink, milliseconds: int) -> RunningFleet:
-    """Start a fleet in which tasks wait behind a paused queue, and have each round trip take so long."""
+    """Start a fleet in which tasks wait in a paused queue, and let each round trip take this long."""
     fleet.start()
     fleet.client.pause("default")
     for number in range(WAITING):
@@ -62,7 +62,7 @@ def test_every_view_shows_the_round_trip_of_a_slow_redis(
     for arguments in (["top", "--once"], ["status"], ["health"], ["health", "--ready"]):
         shown = fleet.rota(*arguments)
         assert shown.returncode == 0, shown.stderr
-        if arguments != ["health"]:  # whether the master lives has nothing to do with Redis
+        if arguments != ["health"]:  # whether the master is alive does not depend on Redis
             assert slow_line(shown.stdout), (arguments, shown.stdout)
 
 

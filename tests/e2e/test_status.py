@@ -1,4 +1,4 @@
-"""What `/status.json` says of a real fleet of two nodes, and of what happens to it."""
+"""`/status.json` of a real fleet of two nodes, and how it reflects what happens."""
 
 import json
 import os
@@ -33,7 +33,7 @@ def status_of(fleet: RunningFleet, query: str = "") -> Status:
 
 
 def until_status(fleet: RunningFleet, holds: Callable[[Status], object], what: str) -> Status:
-    """Wait until the status is so; returns it."""
+    """Wait until the status matches. Returns it."""
 
     def look() -> Status | None:
         found = status_of(fleet)
@@ -58,7 +58,7 @@ def other_node(status: Status) -> Status:
 
 
 def keys_in(value: Any) -> Iterator[str]:
-    """All keys, but for those inside of what is documented elsewhere, or named by people."""
+    """Return all keys, except inside parts that are documented elsewhere, and except names chosen by people."""
     for key, inner in value.items() if isinstance(value, dict) else ():
         yield key
         if key not in ("fields", "processed", "workers", "last_death", "checks"):
@@ -69,7 +69,7 @@ def keys_in(value: Any) -> Iterator[str]:
 
 @pytest.fixture
 def nodes(fleets: Fleets) -> tuple[RunningFleet, RunningFleet]:
-    """One of two workers, and one of a single worker; whoever runs `hold` has a minute for it."""
+    """Yield a node with two workers and a node with one. A `hold` task has a minute."""
     settings = {"tiers": TIERS, "queues": QUEUES, "lease": LEASE, "tasks": {"hold": {"time_limit_seconds": 60}}}
     first = fleets.node("first", **settings).start()
     return first, fleets.node("second", **settings, workers=1).start()
@@ -79,7 +79,7 @@ def test_the_status_shows_running_tasks_events_and_other_nodes(
     nodes: tuple[RunningFleet, RunningFleet],
 ) -> None:
     first, second = nodes
-    assert second.request("quiet")["ok"]  # so that the first one runs all of it
+    assert second.request("quiet")["ok"]  # so that the first node runs all tasks
     for number in range(TASKS):
         first.client.enqueue("note", args=[str(number)], queue=("mail", "default", "t:1")[number % 3])
     first.wait_for("end", TASKS)

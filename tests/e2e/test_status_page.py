@@ -1,4 +1,4 @@
-"""The status page in a browser, beside a real fleet: what happens there is seen here, on any screen and by anybody."""
+"""The status page of a real fleet in a browser: it shows what happens, on any screen size, and is accessible."""
 
 import json
 import os
@@ -14,7 +14,7 @@ from support.masters import ON_ONE_SERVER
 from support.servers import Server
 from support.waiting import until
 
-# The loop of what drives the browser runs in the thread of the tests, and holds up nobody.
+# The event loop that drives the browser runs in the tests' thread, and blocks no one.
 pytestmark = [ON_ONE_SERVER, pytest.mark.filterwarnings("ignore:a call of rota.Client waits:rota.BlockingCall")]
 
 QUEUES = {"mail": {"weight": 3, "lag_objective_seconds": 5}, "bulk": {"weight": 1}}
@@ -24,7 +24,7 @@ POLLS = 200
 
 @pytest.fixture(scope="module")
 def fleet(server: Server, tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningFleet]:
-    """One fleet for all tests, which ends in the last of them."""
+    """Yield one fleet for all tests. The last test ends it."""
     tiers = [["mail", "bulk"], ["default"]]
     folder = tmp_path_factory.mktemp("page")
     made = RunningFleet(server.url, f"page{os.getpid()}", folder, tiers=tiers, queues=QUEUES, workers=3)
@@ -34,7 +34,8 @@ def fleet(server: Server, tmp_path_factory: pytest.TempPathFactory) -> Iterator[
 
 @pytest.fixture
 def tab(fleet: RunningFleet, open_tab: TabOpener) -> Iterator[Tab]:
-    """The page, whose scripts, console and policy have nothing to complain of, and which asks nobody else."""
+    """Yield the page. Its scripts, console and policy must report no problem, and it must request nothing from other
+    hosts."""
     found = open_tab(address(fleet))
     found.wait_for("document.getElementById('queues')")
     home = found.page.url
@@ -48,7 +49,7 @@ def address(fleet: RunningFleet) -> str:
 
 
 def row(name: str) -> str:
-    """A row of the page by its id, as a JavaScript expression."""
+    """Return a row of the page by its id, as a JavaScript expression."""
     return f"document.getElementById('{name}')"
 
 
@@ -72,7 +73,7 @@ def test_a_killed_worker_appears_with_its_cause(fleet: RunningFleet, tab: Tab) -
     tab.wait_for(row("restarts/worker/signal"))
     tab.wait_for("document.getElementById('events').innerText.includes('killed by SIGKILL')")
     tab.wait_for("document.getElementById('headlines').innerText.includes('SIGKILL')")
-    # Told of its event already, the page is still told the cause.
+    # The page has already received the event, and now receives the cause as well.
     answer = json.loads(fleet.get("/status.json?events_after=1000000")[1])
     assert answer["events"] == []
     assert "SIGKILL" in answer["headlines"][0]["text"]
@@ -155,7 +156,7 @@ def test_the_page_can_be_used_with_the_keyboard(tab: Tab) -> None:
         themes.append(tab.page.evaluate(theme))
     assert themes == ["light", "dark", "auto"]
     tab.page.focus("#help")
-    for _ in range(30):  # to a link in the table, and there
+    for _ in range(30):  # to a link in the table, and open it
         keyboard.press("Tab")
         if tab.page.evaluate("document.activeElement.closest('#queues') !== null"):
             break

@@ -1,4 +1,4 @@
-"""What people do on the status page of a real fleet that has a token, a certificate and actions."""
+"""The actions of people on the status page of a real fleet with a token, a certificate and actions enabled."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,7 +14,7 @@ from support.masters import ON_ONE_SERVER
 from support.servers import Server
 from support.waiting import until
 
-# The loop of what drives the browser runs in the thread of the tests, and holds up nobody.
+# The event loop that drives the browser runs in the tests' thread, and blocks no one.
 pytestmark = [ON_ONE_SERVER, pytest.mark.filterwarnings("ignore:a call of rota.Client waits:rota.BlockingCall")]
 
 TOKEN = "a-token-that-nobody-guesses"
@@ -37,7 +37,7 @@ def fleet(server: Server, tmp_path_factory: pytest.TempPathFactory) -> Iterator[
 
 @pytest.fixture
 def tab(fleet: RunningFleet, open_tab: TabOpener) -> Tab:
-    """The page, which was given the token."""
+    """Yield the page, which was given the token."""
     found = open_tab(f"https://{fleet.status()['listen']}/", ignore_https_errors=True)
     enter_token(found, TOKEN)
     found.wait_for("document.getElementById('queues')")
@@ -45,14 +45,14 @@ def tab(fleet: RunningFleet, open_tab: TabOpener) -> Tab:
 
 
 def enter_token(tab: Tab, token: str) -> None:
-    """Type a token where the page asks for one."""
+    """Type a token where the page requests one."""
     tab.wait_for("document.getElementById('token').open")
     tab.page.fill("#token-text", token)
     tab.page.keyboard.press("Enter")
 
 
 def do(tab: Tab, place: str, button: str, text: str, *, typed: str = "") -> None:
-    """Press a button at a place and say yes, with the keyboard where something is `typed`; and read what came of it."""
+    """Press a button at a place and confirm, with the keyboard if something is `typed`. Returns the result."""
     tab.page.evaluate("(place) => { location.hash = place; }", place)
     tab.page.click(f"main button:has-text('{button}')")
     if typed:
@@ -66,7 +66,7 @@ def do(tab: Tab, place: str, button: str, text: str, *, typed: str = "") -> None
 def test_the_page_requests_a_token_until_it_is_valid_and_stores_it(fleet: RunningFleet, open_tab: TabOpener) -> None:
     tab = open_tab(f"https://{fleet.status()['listen']}/", ignore_https_errors=True)
     enter_token(tab, "no Ä")
-    assert tab.page.evaluate("document.getElementById('token').open")  # it can be in no header
+    assert tab.page.evaluate("document.getElementById('token').open")  # no header can contain it
     assert tab.page.is_hidden("#token-refused")
     enter_token(tab, "another-one-of-them")
     tab.wait_for("document.getElementById('token').open && !document.getElementById('token-refused').hidden")
@@ -112,7 +112,7 @@ def test_refusals_are_shown_as_text(fleet: RunningFleet, tab: Tab) -> None:
     tab.page.click("main button:has-text('Scale')")
     tab.page.fill("#confirm-workers", "")
     tab.page.keyboard.press("Enter")
-    assert tab.page.evaluate("document.getElementById('confirm').open")  # which number is to be said
+    assert tab.page.evaluate("document.getElementById('confirm').open")  # the number has to be read out
     tab.page.click("#confirm-leave")
     assert not tab.page.evaluate("document.getElementById('confirm').open")
 

@@ -1,4 +1,4 @@
-"""What the status page makes of answers that only few fleets give: hostile names, refusals, things to do."""
+"""The status page with responses that few fleets give: hostile names, refusals, and actions."""
 
 import json
 import unicodedata
@@ -75,7 +75,7 @@ SHOWN = "document.documentElement.outerHTML + document.title"
 
 
 class Answers:
-    """What the page is answered instead, and what it was told to do."""
+    """The responses that the page gets instead of the real ones, and the actions that it requested."""
 
     def __init__(self) -> None:
         self.status: dict[str, Any] = STATUS
@@ -104,7 +104,7 @@ class Answers:
 
 @pytest.fixture(scope="module")
 def exporter() -> Iterator[Exporter]:
-    """What serves the files."""
+    """Yield the exporter that serves the files."""
     made = small_fleet("redis://127.0.0.1:1/0", "answers")
     yield made.start()
     made.close()
@@ -121,7 +121,7 @@ def tab(exporter: Exporter, answers: Answers, open_tab: TabOpener) -> Tab:
 
 
 def hostile(value: Any) -> Any:
-    """The same with hostile words in the place of all text."""
+    """Return the same response with hostile words in place of all texts."""
     if isinstance(value, dict):
         return {key: hostile(each) for key, each in value.items()}
     if isinstance(value, list):
@@ -130,7 +130,7 @@ def hostile(value: Any) -> Any:
 
 
 def go(tab: Tab, place: str) -> str:
-    """Go to a page of the page; returns its HTML, when it is there."""
+    """Open a subpage. Returns its HTML once it is shown."""
     tab.page.evaluate("(place) => { location.hash = place; }", place)
     tab.wait_for("(document.querySelector('article') ?? document.body).innerText.includes('bücher')")
     return str(tab.page.evaluate(SHOWN))

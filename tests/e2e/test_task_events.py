@@ -1,4 +1,4 @@
-"""A fleet that tells what happens to its tasks: to the application, on the command line, on and off at HUP."""
+"""Task events of a fleet: in the application, on the command line, and switched on and off by HUP."""
 
 import json
 import os
@@ -139,7 +139,7 @@ def test_the_events_command_shows_follows_and_exits_cleanly(fleet: RunningFleet)
     with following(fleet) as process:
         assert process.stdout is not None
         assert "enqueued" in process.stdout.readline()
-        process.stdout.close()  # as `head -1` does; nothing more happens
+        process.stdout.close()  # as `head -1` does; there are no further events
         assert process.wait(30) == 0
 
 

@@ -1,4 +1,5 @@
-"""`rota top` beside a fleet that works: what people see, choose, look into and steer; and the terminal afterwards."""
+"""`rota top` of a busy fleet: what it shows, its selection, details and actions, and the state of the terminal
+afterwards."""
 
 import asyncio
 import json
@@ -35,7 +36,8 @@ At = Pilot[None]
 
 @pytest.fixture(scope="module")
 def fleet(server: Server, tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningFleet]:
-    """Two workers, one of which holds a task; a task that is dead, and one that waits in a queue that is paused."""
+    """Yield a fleet of two workers, one of which holds a task, with a dead task and a task that waits in a paused
+    queue."""
     folder: Path = tmp_path_factory.mktemp("top")
     tiers = [["mail"], ["default", "slow"]]
     with running_fleet(server.url, f"top-{folder.name}", folder, workers=2, tiers=tiers) as running:
@@ -49,7 +51,7 @@ def fleet(server: Server, tmp_path_factory: pytest.TempPathFactory) -> Iterator[
 
 
 def with_top(fleet: RunningFleet, size: tuple[int, int], act: Callable[[At], Awaitable[None]]) -> None:
-    """Have `act` use `rota top` of this fleet in a terminal of this size."""
+    """Let `act` use `rota top` of this fleet in a terminal of this size."""
 
     async def run() -> None:
         view = Top(partial(status_of, node_at(fleet.target())), fleet.client)
@@ -61,13 +63,13 @@ def with_top(fleet: RunningFleet, size: tuple[int, int], act: Callable[[At], Awa
 
 
 def screen(pilot: At) -> list[str]:
-    """The lines on the screen."""
+    """Return the lines on the screen."""
     strips = pilot.app.screen._compositor.render_strips()
     return ["".join(segment.text for segment in strip) for strip in strips]
 
 
 async def shown(pilot: At, *texts: str) -> None:
-    """Wait until all these are on the screen."""
+    """Wait until all of these are on the screen."""
     deadline = time.monotonic() + DEADLINE_SECONDS
     while missing := [text for text in texts if text not in "\n".join(screen(pilot))]:
         assert time.monotonic() < deadline, f"{missing} not in\n" + "\n".join(screen(pilot))
@@ -102,7 +104,7 @@ def test_tables_are_chosen_filtered_and_sorted_by_keys(fleet: RunningFleet) -> N
         assert not any("mail" in line for line in screen(pilot)[3:])
         await pilot.press("escape")
         await shown(pilot, "queues 3")
-        if "TIER" in "\n".join(screen(pilot)):  # there is room for it until rates are known
+        if "TIER" in "\n".join(screen(pilot)):  # there is space for it until rates are known
             await pilot.press("s")
             await shown(pilot, "TIER▲")
         await pilot.press("s", "r")
@@ -174,7 +176,7 @@ def test_dead_tasks_are_revived_after_a_yes(fleet: RunningFleet) -> None:
         await pilot.press("y")
         await shown(pilot, "revived 1 of 1 task")
 
-    fleet.client.pause("default")  # so that it stays where it was put
+    fleet.client.pause("default")  # so that the task stays where it was put
     with_top(fleet, (200, 60), act)
     assert handle.status().state == "ready"
     fleet.client.resume("default")
@@ -183,7 +185,7 @@ def test_dead_tasks_are_revived_after_a_yes(fleet: RunningFleet) -> None:
 def test_an_unreachable_node_is_reported_and_the_last_values_stay(fleet: RunningFleet) -> None:
     node = node_at(fleet.target())
     reads = chain([partial(status_of, node)], repeat(partial(status_of, node._replace(port=1))))
-    view = Top(lambda: next(reads)(), fleet.client)  # noqa: PLW0108 - the next one at each look
+    view = Top(lambda: next(reads)(), fleet.client)  # noqa: PLW0108 - the next one at each refresh
 
     async def run() -> None:
         async with view.run_test(size=(80, 24)) as pilot:

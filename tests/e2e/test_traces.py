@@ -1,4 +1,4 @@
-"""Traces of a whole fleet: from an enqueue here to attempts there, through failures and the death of a worker."""
+"""Traces of a whole fleet: from an enqueue here to the attempts there, through failures and the death of a worker."""
 
 import json
 import os
@@ -55,7 +55,7 @@ async def beside_others(number: int) -> None:
 
 @pytest.fixture
 def sent() -> Iterator[InMemorySpanExporter]:
-    """The spans of what is enqueued here."""
+    """Return the spans of the enqueues of this process."""
     with recorded_spans() as exporter:
         yield exporter
 
@@ -69,7 +69,7 @@ def fleet(fleets: Fleets) -> RunningFleet:
 
 
 def processed(fleet: RunningFleet, count: int, **attributes: Any) -> list[dict[str, Any]]:
-    """So many spans of the fleet with these attributes, in the order in which they ended."""
+    """Wait for this number of spans of the fleet with these attributes. Returns them in the order of their end."""
 
     def found() -> list[dict[str, Any]]:
         spans = [json.loads(line) for line in whole_lines(fleet.shared / "spans")]

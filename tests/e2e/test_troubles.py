@@ -1,8 +1,6 @@
-"""Each trouble made for real, beside a real Prometheus with the project's rules: which alerts fire, and which first.
-
-Fleets, windows and ages are at a twentieth of their times. All troubles go on side by side, and beside them a fleet
-that is well.
-"""
+"""Each trouble is caused for real and watched by a real Prometheus with the project's rules: which alerts fire, and
+which fires first. All times of fleets, windows and ages are shortened to a twentieth. All troubles run at the same
+time, beside a healthy fleet."""
 
 import json
 import re
@@ -27,7 +25,7 @@ pytestmark = pytest.mark.timeout(300)
 
 @pytest.fixture(scope="module")
 def bench(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Bench]:
-    """All troubles have begun, and Prometheus had seen the fleets before."""
+    """Yield the bench. All troubles have begun, after Prometheus had scraped the fleets."""
     with Bench(tmp_path_factory.mktemp("troubles"), TROUBLES, well=[WELL]) as made:
         made.prometheus.wait_for("count(count_over_time(rota_build_info[1m]) >= 5) >= 15")
         with ThreadPoolExecutor(len(TROUBLES)) as pool:
@@ -80,12 +78,12 @@ def test_no_unexpected_alert_has_fired_in_any_fleet(bench: Bench) -> None:
 
 
 def first_line(bench: Bench, name: str) -> str:
-    """What both begin with, of the node that is looked at."""
+    """Return the first line that both show for the observed node."""
     _, body = bench.scenes[name].fleet.get("/status.json")
     line: str = json.loads(body)["headlines"][0]["text"]
     return line
 
 
 def alerts(bench: Bench, name: str) -> list[str]:
-    """Those that fired, by when."""
+    """Return the alerts that fired, by the time."""
     return [each.alert for each in bench.firing(name) if each.alert not in TRUE_ON_A_BUSY_MACHINE]

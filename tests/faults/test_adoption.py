@@ -1,5 +1,5 @@
-"""Legacy lists under two nodes whose pollers are killed at random: nothing is lost, nothing runs twice, and what was
-due first starts first."""
+"""Legacy lists adopted by two nodes whose pollers are killed at random: nothing is lost, nothing runs twice, and items
+that were due first start first."""
 
 import json
 import os
@@ -25,12 +25,12 @@ NODES: Final = ("a", "b")
 
 @pytest.fixture
 def names(namespace: str) -> tuple[str, str]:
-    """The list and the sorted set of these producers."""
+    """Return the names of the list and the sorted set of these producers."""
     return f"queue:{namespace}", f"delayed:{namespace}"
 
 
 def start_nodes(fleets: Fleets, names: tuple[str, str]) -> list[RunningFleet]:
-    """Two nodes that run one task at a time over the fleet, so that starts are in the order of the lanes."""
+    """Start two nodes with one task at a time in the whole fleet, so that starts have the order of the lanes."""
     nodes = [
         fleets.node(
             name,
@@ -48,7 +48,7 @@ def start_nodes(fleets: Fleets, names: tuple[str, str]) -> list[RunningFleet]:
 
 
 def produce(server: "redis.Redis", names: tuple[str, str], number: int, begins_at: float) -> None:
-    """Push as hand-written producers do: one item for now, in one of the two legacy forms, and one for later."""
+    """Push items as hand-written producers do: one for now, in one of the two legacy forms, and one for later."""
     task_id = str(uuid.uuid4())
     label = f"now-{number}"
     item = ["note", [label]] if number % 3 == 0 else [task_id, "default", "note", [label]]
@@ -74,7 +74,7 @@ def test_killed_pollers_adopt_every_item_once_in_order(
         produce(redis_client, names, number, begins_at)
         if number % (ITEMS // KILLS) == 0:
             kill_a_poller(nodes, chance)
-        time.sleep(SPREAD_SECONDS / ITEMS)  # the rhythm of the producers, while pollers die
+        time.sleep(SPREAD_SECONDS / ITEMS)  # the pace of the producers, while pollers die
     fleet = nodes[0]
     until(lambda: len(fleet.journal("start")) >= 2 * ITEMS, "the start of every item", DRAIN_SECONDS)
     fleet.wait_until_nothing_waits(DRAIN_SECONDS)

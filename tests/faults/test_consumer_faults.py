@@ -1,4 +1,4 @@
-"""A consumer that is killed, stopped, or cut off: its tasks run elsewhere soon after its lease has expired, and late
+"""A consumer that is killed, stopped or cut off: its tasks run elsewhere soon after its lease has expired, and late
 calls change nothing. The fleet's poller reaps it; its worker serves another queue."""
 
 import signal
@@ -34,18 +34,18 @@ class Program:
         self.process = subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
 
     def read_line(self) -> str:
-        """Its next line."""
+        """Return its next line."""
         assert self.process.stdout is not None
         return self.process.stdout.readline().strip()
 
     def settle(self) -> None:
-        """Have it settle what it holds."""
+        """Let it settle the task that it holds."""
         assert self.process.stdin is not None
         self.process.stdin.write("\n")
         self.process.stdin.flush()
 
     def end(self) -> None:
-        """End it, however it is."""
+        """End it, whatever its state."""
         self.process.kill()
         self.process.communicate()
 
@@ -57,14 +57,15 @@ def _stack() -> Iterator[ExitStack]:
 
 
 def program(stack: ExitStack, url: str, fleet: RunningFleet) -> Program:
-    """A consumer that is ended with the test."""
+    """Yield a function that starts a consumer, which ends with the test."""
     made = Program(url, fleet.namespace)
     stack.callback(made.end)
     return made
 
 
 def taken_over(heirs: list[rota.Consumer], fail: Callable[[], object]) -> tuple[dict[str, rota.LeasedTask], float]:
-    """Have each of these wait for a task while others fail. Returns the tasks by id, and after how many seconds."""
+    """Let each of these consumers wait for a task while others fail. Returns the tasks by id, and after how many
+    seconds they came."""
     with ThreadPoolExecutor(len(heirs)) as pool, ExitStack() as stopping:
         for heir in heirs:
             stopping.callback(heir.stop)
@@ -76,7 +77,7 @@ def taken_over(heirs: list[rota.Consumer], fail: Callable[[], object]) -> tuple[
 
 
 def each_holds_one(fleet: RunningFleet, programs: list[Program]) -> dict[Program, str]:
-    """Returns which task each of these programs, all there are, holds now."""
+    """Return which task each of these programs holds now. There are no others."""
     until(lambda: len(fleet.rota_json("status")["consumers"]) == len(programs), "all consumers have begun")
     fleet.client.enqueue_many(rota.Call("work", queue=QUEUE) for _ in programs)
     return {each: each.read_line().split(" ")[1] for each in programs}
@@ -102,7 +103,7 @@ def test_failed_consumers_lose_tasks_and_late_settles_change_nothing(
         stopped.process.send_signal(signal.SIGSTOP)
         link.silence(requests=True, replies=True)
 
-    # What was lost before comes alone: an heir for each.
+    # Lost tasks run alone, so each needs a consumer of its own.
     found, took = taken_over([stack.enter_context(fleet.client.consumer(QUEUE)) for _ in failing], fail)
     measured("seconds until the tasks of three failed consumers were elsewhere, lease of 2 s", took)
     assert took < ELSEWHERE_WITHIN_SECONDS
@@ -125,9 +126,9 @@ def test_failed_consumers_lose_tasks_and_late_settles_change_nothing(
 
 
 def check_consumers_continue(fleet: RunningFleet, *programs: Program) -> None:
-    """Each takes and ends a task more, under another name."""
+    """Check that each consumer takes and ends one more task, under another name."""
     fleet.client.enqueue_many(rota.Call("work", queue=QUEUE) for _ in programs)
-    for each in programs:  # Before one settles its task, and could take that of another one.
+    for each in programs:  # Otherwise a consumer that has settled its task could take that of another one.
         assert each.read_line().startswith("held ")
     for each in programs:
         each.settle()

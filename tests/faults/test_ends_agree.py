@@ -25,7 +25,7 @@ KILLS_BEFORE_THE_SERVERS = 8
 WAITING = 100  # threads, each for one task after another
 SECONDS = 240.0
 
-ReportedEnd = tuple[str, object]  # the state, and what was returned or the line of the error
+ReportedEnd = tuple[str, object]  # the state, and the returned value or the line of the error
 
 
 def end_by_result(handle: Handle[Any]) -> ReportedEnd:
@@ -36,7 +36,7 @@ def end_by_result(handle: Handle[Any]) -> ReportedEnd:
 
 
 def kill_all_the_while(shaken: Shaken, fleet: RunningFleet) -> None:
-    """SIGKILL workers, evenly over the whole work; and the server once."""
+    """Kill workers by SIGKILL, evenly over the whole work, and the server once."""
     chance = random.Random(12)
     totals = Keys(shaken.namespace).totals
     for number in range(KILLS):
@@ -81,7 +81,7 @@ def test_reported_ends_of_10000_tasks_are_correct_despite_kills(shaken: Shaken, 
     event_of = {"done": "end", "dead": "fail"}
     for number, (handle, state) in enumerate(zip(handles, waited, strict=True)):
         assert evidence[handle.id] == {(event_of[state], str(number))}
-    with fleet.client.events("0", timeout=0) as events:  # no change is untold, and none told twice
+    with fleet.client.events("0", timeout=0) as events:  # no change is missing, and none occurs twice
         last = places(events)
     assert [last[handle.id] for handle in handles] == waited
     assert fleet.books_balance()

@@ -1,4 +1,5 @@
-"""Real sentinels, a primary that dies, is moved or comes back: the fleet goes on, and what was acknowledged is kept."""
+"""Real sentinels, and a primary that dies, is moved or comes back: the fleet continues, and acknowledged tasks are
+kept."""
 
 import asyncio
 import os
@@ -58,7 +59,8 @@ def _fleet(service: Sentinels, namespace: str, tmp_path: Path) -> Iterator[Runni
 
 
 def seconds_until_work_goes_on(fleet: RunningFleet) -> float:
-    """From now, when there is a new primary, to the end of the next task; fails after what is promised."""
+    """Return how long it takes from now, when there is a new primary, to the end of the next task. Fails after the
+    promised time."""
     began = time.monotonic()
     seen = len(fleet.journal("end"))
     until(lambda: len(fleet.journal("end")) > seen, "work that goes on", AFTER_FAILOVER_SECONDS)
@@ -129,7 +131,7 @@ def test_group_ends_once_despite_a_killed_primary(service: Sentinels, fleet: Run
 
 
 def _grouped(client: rota.Client, label: str) -> rota.GroupHandle:
-    """A group, enqueued again under its id until the server has taken all of it."""
+    """Enqueue a group, and repeat it under its id until the server has accepted all of it."""
     spin: rota.Call[None] = rota.Call("spin", [label], queue="default")
     members: list[rota.Call[None] | rota.Chain] = [rota.chain(spin, spin), *[spin] * (MEMBERS - 1)]
     group = rota.group(members, then=after(label), id=label.replace(" ", "-"))
@@ -262,7 +264,7 @@ def test_old_primary_returns_as_replica_and_later_as_primary(service: Sentinels,
     second = service.wait_for_another(first)
     fleet.client.enqueue("note", args=["at the second"], queue="default")
     fleet.wait_for("end", label="at the second")
-    first.start()  # a primary by its own files, with what it had when it died
+    first.start()  # a primary according to its own files, with the data that it had when it died
     until(lambda: service.role(first) == "slave", "the old primary as a replica")
     until(lambda: service.replicated(service.primary()), "replicas that have all")
     second = service.kill_primary()

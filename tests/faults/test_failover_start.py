@@ -28,7 +28,7 @@ PASSWORD = "guarded"
 
 @pytest.fixture(name="service", scope="module")
 def _service(server: Server, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Sentinels]:
-    """Nothing of it is harmed by these tests, so they share it."""
+    """Yield a service that these tests share, because none of them harms it."""
     with Sentinels(server.binary, tmp_path_factory.mktemp("service"), PASSWORD) as service:
         yield service
 
@@ -104,7 +104,7 @@ class _MisledServer(socketserver.ThreadingTCPServer):
 
 @pytest.fixture(name="misled")
 def _misled(service: Sentinels) -> Iterator[str]:
-    """The URL of a sentinel that names a replica, and behind it of those that know better."""
+    """Yield the URL of a sentinel that names a replica, followed by sentinels that name the primary."""
     with _MisledServer(service.replicas()[0].port) as misled:
         thread = threading.Thread(target=misled.serve_forever, args=(0.01,))
         thread.start()
@@ -127,7 +127,7 @@ def test_replica_named_by_a_stale_sentinel_is_skipped(service: Sentinels, namesp
 
 
 def test_silent_first_sentinel_does_not_prevent_a_connection(service: Sentinels) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as silent:  # the kernel accepts for it
+    with socket.create_server(("127.0.0.1", 0)) as silent:  # the kernel accepts connections for it
         url = service.url.replace("://", f"://127.0.0.1:{silent.getsockname()[1]},")
         impatient = AioConnection(Opener(parse_address(url), "rota:test"), lambda: SENTINEL_SECONDS / 2)
         assert asyncio.run(_role(impatient)) == b"master"

@@ -14,7 +14,7 @@ from support.waiting import until
 
 
 class Logging:
-    """A server that syncs its file each second, on a disk that can be stalled."""
+    """A server that syncs its file every second, on a disk that can be stalled."""
 
     def __init__(self, binary: str, folder: Path) -> None:
         self.disk = SlowDisk(folder, binary)
@@ -28,7 +28,7 @@ class Logging:
             return b"waitaof" in asking.command_list()
 
     def stall_in_a_sync(self) -> None:
-        """Have a sync begin that does not end: from then on the server keeps what comes to itself, for 2 s."""
+        """Begin a sync that does not end. From then on, the server holds incoming data back for 2 s."""
         self.disk.stall()
         with self.connect() as asking:
             until(lambda: asking.incr("written") and asking.info("persistence")["aof_pending_bio_fsync"], "a sync")
@@ -96,6 +96,6 @@ def test_many_waitaof_enqueues_share_one_wait(logging: Logging, namespace: str) 
         calls = [rota.Call("note", queue="default") for _ in range(2_000)]
         acknowledged = {handle.id for handle in client.enqueue_many(calls)}
         waits = asking.info("commandstats")["cmdstat_waitaof"]["calls"]
-    assert waits <= 3  # the trial, one for what was sent, and one more when the script had to be taught
+    assert waits <= 3  # the trial, one for the enqueues, and one more after the script was sent as text
     logging.kill_and_start()
     assert logging.kept(namespace) == acknowledged

@@ -18,7 +18,7 @@ from support.server_fixtures import SHORT_LEASE
 from support.servers import Server
 from support.waiting import until
 
-# Whoever writes over `served` has producers told so, until a master says again what it serves.
+# If `served` is overwritten, producers are warned until a master publishes again what it serves.
 pytestmark = pytest.mark.filterwarnings("ignore::rota.UnservedQueue")
 
 COMMANDS = {
@@ -32,7 +32,7 @@ COMMANDS = {
     ("check",): {0, 78},
 }
 READ_BY_RECOVERY = {"ready_lane", "owners", "lives", "inflight", "pulse"}
-REFUSED = 69  # the server refuses, as it does where a key is of another type
+REFUSED = 69  # the server refuses, for example because a key has another type
 SEED = int(os.environ.get("FOREIGN_SEED", random.SystemRandom().randrange(1 << 32)))
 
 
@@ -54,12 +54,13 @@ class Beset:
         self.fleet.wait_for("end", label=label)
 
     def notes_until_it_left(self, pid: int) -> bool:
-        """Bring tasks, as an idle worker looks only when there are some; returns whether that worker is gone."""
+        """Enqueue tasks, because an idle worker notices this only when there are some. Returns whether that worker has
+        left."""
         self.goes_on("meanwhile")
         return pid not in self.fleet.workers()
 
     def recovers(self, what: str) -> None:
-        """A worker that is killed in its task is followed by another, which runs the task again."""
+        """A worker that is killed in a task is replaced by another one, which runs the task again."""
         held = self.fleet.hold(what)
         self.killed.add(held.pid)
         os.kill(held.pid, signal.SIGKILL)
@@ -69,7 +70,7 @@ class Beset:
         self.fleet.wait_for("end", label=what)
 
     def expires(self, what: str) -> None:
-        """The task of a node that is lost is run by another."""
+        """Another node runs the task of a node that is lost."""
         owner = f"lost:{what}:1"
         label = f"lost {what}"
         body = f'["{owner}","default","note",["{label}"]]'
@@ -81,7 +82,7 @@ class Beset:
 
 @pytest.fixture
 def beset(fleets: Fleets, server: Server, namespace: str) -> Iterator[Beset]:
-    """Two workers, a short lease, a task that lives for as long as the fleet, and queues with a cap, a rate and a
+    """Yield two workers with a short lease, a task that lives as long as the fleet, and queues with a cap, a rate and a
     condition."""
     queues = {"capped": {"cap": 1}, "rated": {"rate": "100/s", "condition": "always"}}
     tiers = [["default", "capped", "rated"]]
@@ -121,7 +122,8 @@ def places_of(beset: Beset) -> list[Place]:
 
 
 def no_process_died(beset: Beset) -> None:
-    """But for workers that were killed here, and those that left as their in-flight list was overwritten."""
+    """Check that no process died, except workers that were killed here and those that left because their in-flight list
+    was overwritten."""
     assert beset.fleet.log("poller.exited") == beset.fleet.log("exporter.exited") == []
     ended = [line for line in beset.fleet.log("worker.exited") if line["child_pid"] not in beset.killed]
     assert {line["reason"] for line in ended} <= {"lost"}
@@ -129,7 +131,7 @@ def no_process_died(beset: Beset) -> None:
 
 
 def no_slot_leaks(beset: Beset) -> None:
-    """Only what lives has one."""
+    """Check that only living processes have a slot."""
     until(beset.fleet.is_whole, "all its workers")
     children = beset.fleet.children()
     assert all(child["state"] == "ready" for child in children)
@@ -141,7 +143,7 @@ def no_slot_leaks(beset: Beset) -> None:
 def test_fleet_survives_arbitrary_values_in_its_keys(
     beset: Beset, check_commands: Any, request: pytest.FixtureRequest
 ) -> None:
-    """The seed is shown with a failure: FOREIGN_SEED repeats it."""
+    """A failing test shows the seed: FOREIGN_SEED repeats it."""
     request.node.add_report_section("call", "seed", f"FOREIGN_SEED={SEED}")
     chance = random.Random(SEED)
     for place in places_of(beset):
@@ -172,7 +174,7 @@ def test_key_of_a_wrong_type_blocks_only_until_repaired(beset: Beset, check_comm
 
 
 def test_worker_with_an_overwritten_list_is_replaced(beset: Beset) -> None:
-    """The key is never repaired."""
+    """No process repairs this key."""
     owner = owner_of_a_worker(beset)
     slot = int(owner.split(":")[1])
     [pid] = [row["pid"] for row in beset.fleet.children("worker") if row["slot"] == slot]

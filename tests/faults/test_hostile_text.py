@@ -53,7 +53,8 @@ pytestmark = ON_ONE_SERVER
 
 
 def hostile_fleet(fleets: Fleets, redis_client: "redis.Redis", log_format: str = "json") -> RunningFleet:
-    """A fleet with a task that failed with a hostile error, garbage of hostile bytes, and a queue of a hostile name."""
+    """Yield a fleet with a task that failed with a hostile error, garbage of hostile bytes, and a queue with a hostile
+    name."""
     fleet = fleets.make(log={"format": log_format})
     (fleet.folder / "tasks.py").write_text(TASKS)
     fleet.start()

@@ -1,5 +1,5 @@
-"""Another user of the machine, without special rights: the user locks and reads whatever is possible, and creates files
-in the places of a fleet first."""
+"""Another user of the machine, without special rights, locks and reads everything possible, and creates files in the
+places of a fleet first."""
 
 import os
 import subprocess
@@ -53,7 +53,7 @@ signal.pause()
 
 @contextmanager
 def as_nobody(code: str, *arguments: str) -> Iterator[list[str]]:
-    """Run code as another user, as long as the block lasts. Return what it printed before "done"."""
+    """Run code as another user for the duration of the block. Yields what it printed before "done"."""
     command = [sys.executable, "-c", BECOMES + code, *arguments]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as running:
         assert running.stdout is not None
@@ -70,7 +70,7 @@ def as_nobody(code: str, *arguments: str) -> Iterator[list[str]]:
 
 @pytest.fixture
 def square() -> Iterator[Path]:
-    """Return a folder like /tmp, in which every user may create files, and may not remove those of others."""
+    """Return a folder like /tmp, in which every user may create files but not remove those of others."""
     with tempfile.TemporaryDirectory() as folder:
         Path(folder).chmod(0o1777)
         yield Path(folder)
@@ -78,7 +78,7 @@ def square() -> Iterator[Path]:
 
 @pytest.fixture
 def fleet(fleets: Fleets, square: Path) -> RunningFleet:
-    """A fleet whose places are there."""
+    """Yield a fleet whose folders exist."""
     return fleets.make(control={"socket": str(square / "control"), "pid_file": str(square / "pid")}, workers=1)
 
 

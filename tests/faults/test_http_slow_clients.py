@@ -27,17 +27,18 @@ from support.masters import ON_ONE_SERVER
 from support.waiting import repeating, seconds_until, until
 
 NO_SERVER = "redis://127.0.0.1:1/0"
-PROBE_SECONDS = 1.0  # what a kubelet waits for by default
-SPARE = 8  # descriptors of a look at a process, and of whoever is asking
+PROBE_SECONDS = 1.0  # the default time limit of a kubelet's probe
+SPARE = 8  # descriptors that are opened to inspect a process, and those of further clients
 OPENING = b"GET /livez HTTP/1.1\r\nHost: here\r\n"
 RESET = struct.pack("ii", 1, 0)  # SO_LINGER: close with a reset
 
 
 @pytest.fixture
 def exporter(namespace: str, capfd: pytest.CaptureFixture[str]) -> Iterator[Exporter]:
-    """A served fleet without Redis, whose master goes on to beat."""
+    """Yield an exporter of a served fleet without Redis, whose master still sends heartbeats."""
     made = small_fleet(NO_SERVER, namespace)
-    made.listener.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 4096)  # or the kernel takes a whole answer off us
+    # Otherwise the kernel would buffer a whole response
+    made.listener.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 4096)
     try:
         with repeating(made.memory.slot(MASTER_SLOT).heartbeat, 0.2):
             made.start()
@@ -53,7 +54,7 @@ def exporter(namespace: str, capfd: pytest.CaptureFixture[str]) -> Iterator[Expo
 
 
 def accepted_clients(exporter: Exporter) -> set[int]:
-    """The ports of the clients that it has accepted; the kernel gives the others no inode yet."""
+    """Return the ports of the accepted clients; the kernel gives the others no inode yet."""
     return {each.raddr.port for each in psutil.Process(exporter.pid).net_connections("tcp4") if each.raddr}
 
 
@@ -68,7 +69,7 @@ def connect(exporter: Exporter, sent: bytes = b"") -> socket.socket:
 
 
 def received(client: socket.socket) -> bytes:
-    """All that it gets until the exporter hangs up."""
+    """Return everything that the client receives until the exporter closes the connection."""
     parts = []
     with client:
         while part := client.recv(1 << 16):
@@ -94,7 +95,7 @@ def probe(exporter: Exporter) -> float:
 
 
 def is_disconnected(client: socket.socket, more: bytes = b"") -> bool:
-    """Whether the exporter has closed the connection, which takes more until then."""
+    """Whether the exporter has closed the connection. Until then, more data is sent."""
     try:
         client.sendall(more)
         return client.recv(4096, socket.MSG_DONTWAIT) == b""

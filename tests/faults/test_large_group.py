@@ -1,4 +1,4 @@
-"""A group of 100,000 whose workers are killed on the way ends once, and what follows starts after its last member."""
+"""A group of 100,000 whose workers are killed in between ends once, and its follow-up starts after its last member."""
 
 import os
 import random

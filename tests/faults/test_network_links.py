@@ -1,4 +1,4 @@
-"""The way to the server is silent, slow, or gone for two hundred at once."""
+"""The link to the server is silent, slow, or lost for two hundred clients at once."""
 
 import threading
 import time
@@ -26,13 +26,13 @@ from support.waiting import until
 WORKERS = 3
 BLOCK_SECONDS = 5.0
 LEASE_SECONDS = 5.0
-SLOW_SECONDS = 6.0  # longer than the lease, which is so long as a renewal takes 0.3 s, or 0.9, or 1.5
+SLOW_SECONDS = 6.0  # longer than the lease, whose length allows for renewals of 0.3 s, 0.9 s and 1.5 s
 SLOW_LINK_SECONDS = 0.38  # each way: the calls of a heartbeat take 2.3 s or more, one after another
 LONG_LEASE = {
     "seconds": 10.0,
     "renew_seconds": 2.5,
-}  # of which nine tenths have room for an answer given up after 2.5 s
-OTHERS = 2  # the master and the poller, which looks after its doorbell again when its other connection works
+}  # nine tenths of it leave time for a reply that is given up after 2.5 s
+OTHERS = 2  # the master and the poller, which replaces its doorbell connection when its other connection works again
 CLIENTS = 200
 AWAY_SECONDS = 3.0
 
@@ -49,12 +49,13 @@ def test_silent_link_is_abandoned_without_loss_or_repeat(shaken: Shaken, measure
     silent_at = time.time()
     shaken.link.silence(requests=True, replies=True)
     fleet.release("ends meanwhile")  # its outcome is told into the silence
-    # The server still has the BLPOPs of the others, with the turns behind: these claim what nobody hears of.
+    # The server still has the BLPOPs of the other workers, with the turns behind them. These turns claim tasks whose
+    # replies are never read.
     fleet.client.enqueue_many(Call("note", ["unheard"], queue="default") for _ in range(20))
     until(lambda: len(fleet.log("redis.lost")) >= WORKERS + OTHERS, "everybody noticed")
     noticed = {line["pid"]: seconds_after(silent_at, line) for line in fleet.log("redis.lost")}
     measured("seconds until the last worker had given the silent link up", max(noticed[pid] for pid in workers))
-    assert max(noticed[pid] for pid in workers) < BLOCK_SECONDS + 3 + 1  # and one for a busy machine
+    assert max(noticed[pid] for pid in workers) < BLOCK_SECONDS + 3 + 1  # plus one, for a busy machine
     assert not fleet.journal("start", label="unheard")
     shaken.link.heal()
     fleet.wait_for("end", 20, label="unheard")
@@ -69,7 +70,7 @@ def test_late_requests_change_nothing_twice(shaken: Shaken) -> None:
     fleet.release("ends meanwhile")
     fleet.client.enqueue_many(Call("note", ["unheard"], queue="default") for _ in range(20))
     until(lambda: {"worker", "poller"} <= {line["role"] for line in fleet.log("redis.lost")}, "who waited has given up")
-    shaken.link.heal()  # all that they sent meanwhile comes at once, on connections that nobody listens to
+    shaken.link.heal()  # everything that was sent in the meantime arrives at once, on connections that no process reads
     fleet.wait_for("end", 20, label="unheard")
     everything_ended_once(fleet)
 
@@ -101,8 +102,8 @@ def test_one_lost_renewal_over_a_slow_link_stops_no_worker(shaken: Shaken) -> No
         until(lambda: calls[name] >= wanted, f"{more} x {name}")
 
     shaken.link.delay(SLOW_LINK_SECONDS)
-    with Producer(shaken.server.url, shaken.namespace) as producer:  # who looks for work sees the fence
-        wait_for("announce", 2)  # which follow a renewal each
+    with Producer(shaken.server.url, shaken.namespace) as producer:  # a worker that looks for tasks checks the fence
+        wait_for("announce", 2)  # each follows a renewal
         shaken.link.lose_replies(1, of="renew", cut=False)
         wait_for("renew", 3)
     assert shaken.link.lost["renew"] == 1
@@ -112,7 +113,7 @@ def test_one_lost_renewal_over_a_slow_link_stops_no_worker(shaken: Shaken) -> No
     assert not fleet.log("worker.fenced")
 
 
-# Many at once
+# Many clients at once
 
 
 def stay_connected(link: Link, over: threading.Event) -> None:
@@ -158,5 +159,6 @@ def test_reconnects_of_200_clients_are_spread_out(shaken: Shaken, measured: Meas
     measured("most attempts within 100 ms in the second half of that time", max(tenths.values()))
     measured("seconds until the last was back", last)
     assert len(attempts) <= CLIENTS * 10
-    assert max(tenths.values()) <= CLIENTS / 2  # without jitter all; a loaded machine wakes some threads together
+    # Without jitter it would be all of them; a loaded machine wakes some threads together
+    assert max(tenths.values()) <= CLIENTS / 2
     assert last <= 3

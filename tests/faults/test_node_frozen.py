@@ -23,7 +23,7 @@ RECOVERED_WITHIN_SECONDS = LEASE_SECONDS + 2
 
 @pytest.fixture
 def nodes(fleets: Fleets) -> tuple[RunningFleet, RunningFleet]:
-    """Node a is up and has begun a task in each of its two workers, node b is up and has nothing to do."""
+    """Start two nodes. Each of the two workers of node a has begun a task; node b is idle."""
     a = fleets.node("a", **SETTINGS).start()
     b = fleets.node("b", **SETTINGS)
     for label in ("one", "two"):
@@ -32,18 +32,19 @@ def nodes(fleets: Fleets) -> tuple[RunningFleet, RunningFleet]:
 
 
 def taken_over(b: RunningFleet, since: float, measured: Measure) -> list[Line]:
-    """Wait until node b has started what node a held; returns the second starts."""
+    """Wait until node b has started the tasks of node a. Returns the second starts."""
     again = [b.wait_for("start", 2, label=label)[1] for label in ("one", "two")]
     assert {line.pid for line in again} <= {process.pid for process in b.processes()}
     took = max(line.at for line in again) - since
     measured("seconds from the fault to the second start, lease of 2 s", took)
     assert took < RECOVERED_WITHIN_SECONDS
-    assert [line.crashes for line in again] == [0, 0]  # a loss, and nobody's crash
+    assert [line.crashes for line in again] == [0, 0]  # a loss, and not a crash
     return again
 
 
 def finish(b: RunningFleet, redis_client: "redis.Redis") -> None:
-    """Let all runs end, old and new. Then each task has run at most twice and ended once, and no owner holds any."""
+    """Let all runs end, old and new. Then each task must have run at most twice and ended once, and no owner may hold
+    any."""
     for label in ("one", "two"):
         b.release(label)
     for label in ("one", "two"):
@@ -70,7 +71,7 @@ def test_workers_of_a_stopped_master_fence_themselves(
     a.signal(signal.SIGSTOP)
     taken_over(b, fault, measured)
     b.release("one")
-    b.wait_for("end", 2, label="one")  # the old run and the new
+    b.wait_for("end", 2, label="one")  # the old run and the new one
     until(lambda: len(a.log("task.stale")) == 1, "the old run's outcome came too late")
     b.client.enqueue("note", args=["meanwhile"], queue="default")
     [meanwhile] = b.wait_for("end", label="meanwhile")

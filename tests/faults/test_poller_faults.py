@@ -1,4 +1,4 @@
-"""Pollers that are killed or stopped, and a hundred thousand tasks that are due at one instant."""
+"""Pollers that are killed or stopped, and a hundred thousand tasks that are due at the same instant."""
 
 import os
 import signal
@@ -19,7 +19,7 @@ SPREAD_SECONDS = 4.0
 LAG_SECONDS = 3.0
 MANY = 100_000
 SHORT_CALL_SECONDS = 0.010
-GENEROUS_CALL_SECONDS = 0.25  # a server that is not scheduled for a while counts that as the script's
+GENEROUS_CALL_SECONDS = 0.25  # if the server is not scheduled for a while, that time counts for the script
 DRAIN_SECONDS = 90.0
 
 

@@ -1,5 +1,5 @@
-"""Tasks that may be started once at most, under everything that starts others again: what started is in the journal
-that the tasks write themselves."""
+"""Tasks that may be started at most once, under all faults after which other tasks are started again. The tasks record
+their starts in a journal."""
 
 import os
 import random
@@ -22,7 +22,7 @@ KILLS = 500  # on each of two servers
 AT_ONCE = 5
 WORKERS = 10
 TASKS_A_ROUND = 40
-BUSY_SECONDS = 120.0  # on a machine that does much else
+BUSY_SECONDS = 120.0  # on a busy machine
 LABELS = ("one", "two")
 LEASE_SECONDS = 2.0
 NODE = {"lease": {"seconds": LEASE_SECONDS, "renew_seconds": 0.5}}
@@ -33,24 +33,24 @@ def _ids(fleet: RunningFleet, event: str) -> list[str]:
 
 
 def _dead(fleet: RunningFleet) -> dict[str, dict[str, Any]]:
-    """The death records of all dead tasks, by id."""
+    """Return the death records of all dead tasks, by id."""
     return {dead["id"]: dead["death"] for dead in fleet.rota_json("dead", "ls", "--limit", "100000")}
 
 
 def _give_work(fleet: RunningFleet, count: int, drawn: random.Random) -> set[str]:
-    """Enqueue tasks of a few milliseconds each; returns their ids."""
+    """Enqueue tasks of a few milliseconds each. Returns their ids."""
     calls = [Call("once", ["", drawn.uniform(0, 0.01)], queue="default") for _ in range(count)]
     return {handle.id for handle in fleet.client.enqueue_many(calls)}
 
 
 def _nothing_waits(redis_client: "redis.Redis", fleet: RunningFleet) -> Callable[[], bool]:
-    """Whether all that lives is dead."""
+    """Return a function that returns whether all live tasks are dead."""
     keys = Keys(fleet.namespace)
     return lambda: redis_client.hlen(keys.tasks) == redis_client.zcard(keys.dead)
 
 
 def _each_started_once_and_ended_or_is_dead(fleet: RunningFleet, accepted: set[str]) -> dict[str, dict[str, Any]]:
-    """Returns the death records of the dead."""
+    """Check that each task was started once, and has ended or is dead. Returns the death records."""
     starts = Counter(_ids(fleet, "start"))
     ended = set(_ids(fleet, "end"))
     dead = _dead(fleet)
@@ -64,7 +64,8 @@ def _each_started_once_and_ended_or_is_dead(fleet: RunningFleet, accepted: set[s
 def test_at_most_once_tasks_never_start_twice_despite_kills(
     fleets: Fleets, redis_client: "redis.Redis", measured: Measure
 ) -> None:
-    # Healthy at once: more than a hundred sudden deaths a minute would slow the pool down.
+    # The workers count as healthy at once; otherwise more than a hundred sudden deaths a minute would slow the pool
+    # down.
     restarts = {"crash_limit": 50, "healthy_seconds": 0.01}
     fleet = fleets.start(workers=WORKERS, restarts=restarts, log={"tasks": "failures"})
     drawn = random.Random(KILLS)
@@ -73,7 +74,7 @@ def test_at_most_once_tasks_never_start_twice_despite_kills(
 
     def kill_some() -> bool:
         accepted.update(_give_work(fleet, TASKS_A_ROUND, drawn))
-        time.sleep(drawn.uniform(0, 0.02))  # whatever they are at then
+        time.sleep(drawn.uniform(0, 0.02))  # whatever the workers are doing then
         victims = drawn.sample(sorted(until(lambda: _at_least(fleet.workers() - killed, AT_ONCE))), AT_ONCE)
         for pid in victims:
             os.kill(pid, signal.SIGKILL)
@@ -114,7 +115,8 @@ def test_task_cut_off_by_sigquit_is_dead_without_a_crash(fleets: Fleets) -> None
 
 @pytest.fixture
 def nodes(fleets: Fleets) -> tuple[RunningFleet, RunningFleet, set[str]]:
-    """Two nodes; node a has begun a task in each of its two workers, and both have others to do. And all ids."""
+    """Start two nodes. Each of the two workers of node a has begun a task, and other tasks wait for both nodes. Yields
+    the nodes and all ids."""
     a = fleets.node("a", **NODE).start()
     b = fleets.node("b", **NODE)
     held = {a.client.enqueue("hold_once", args=[label], queue="default").id for label in LABELS}

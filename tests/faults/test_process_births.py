@@ -1,4 +1,4 @@
-"""Children that cannot be forked, and children that die as they are born: nothing hangs, nothing is left over."""
+"""Children that cannot be forked, and children that die at their start: nothing hangs, and nothing is left behind."""
 
 import os
 import random
@@ -28,7 +28,8 @@ HUNT_SECONDS = 5.0
 
 @contextmanager
 def without_forks(pid: int) -> Iterator[None]:
-    """Have the kernel refuse every fork of a process with EAGAIN: by its user's limit, or for root by its group's."""
+    """Let the kernel refuse every fork of a process with EAGAIN: by its user's limit, or for root by its group's
+    limit."""
     if os.geteuid() != 0:
         before = resource.prlimit(pid, resource.RLIMIT_NPROC)
         resource.prlimit(pid, resource.RLIMIT_NPROC, (0, before[1]))
@@ -75,7 +76,7 @@ def test_pool_recovers_after_failed_forks(fleets: Fleets, redis_client: "redis.R
         fleet.release("b")
         fleet.wait_for("end", label="b")
         fleet.release("a")
-        fleet.wait_for("end", label="a")  # by the one that is left
+        fleet.wait_for("end", label="a")  # by the remaining worker
         assert fleet.workers() == {held[1].pid}
         until(lambda: fleet.metrics().total("rota_workers", state="backoff") > 0, "workers in back-off")
     until(fleet.is_whole, "a whole pool")
@@ -96,7 +97,7 @@ def test_fleet_that_cannot_fork_is_not_ready(fleets: Fleets) -> None:
 
 @contextmanager
 def busy_machine(processes: int) -> Iterator[None]:
-    """Take the processors away for most of the time."""
+    """Use up most of the processor time."""
     spinning = [subprocess.Popen(["sh", "-c", "while :; do :; done"]) for _ in range(processes)]
     try:
         yield
@@ -107,7 +108,7 @@ def busy_machine(processes: int) -> Iterator[None]:
 
 
 def kill_workers(fleet: RunningFleet) -> int:
-    """SIGKILL every worker that has a process, those that are just starting too; returns how many."""
+    """Kill every worker that has a process by SIGKILL, including those that are just starting. Returns how many."""
     pids = [child["pid"] for child in fleet.children("worker") if child["pid"]]
     return sum(kill(pid) for pid in pids)
 
@@ -146,7 +147,7 @@ def test_fifty_workers_killed_at_once_are_replaced(
 
 
 def children_of(pid: int) -> list[int]:
-    """The children of a process with one thread, [] when it is gone."""
+    """Return the children of a process with one thread, [] if it is gone."""
     try:
         return list(map(int, Path(f"/proc/{pid}/task/{pid}/children").read_text().split()))
     except OSError:
@@ -163,11 +164,11 @@ def test_processes_killed_before_their_pid_is_known_are_replaced(
     unreported = 0
     deadline = time.monotonic() + HUNT_SECONDS
     while time.monotonic() < deadline:
-        if not kill_workers(fleet):  # all of them are being born, or wait
+        if not kill_workers(fleet):  # all of them are starting, or their start is delayed
             time.sleep(0.01)
         for _ in range(500):
             for born in children_of(zygote):
-                spared = chance.random() < 0.5  # then its worker dies, if it is there already
+                spared = chance.random() < 0.5  # otherwise the worker dies, if it is there already
                 for worker in children_of(born) if spared else []:
                     unreported += kill(worker)
                 intermediates += 0 if spared else kill(born)
@@ -208,7 +209,7 @@ def test_workers_killed_by_a_hook_restart_with_back_off(fleets: Fleets) -> None:
     began = time.monotonic()
     kill_workers(fleet)
     until(lambda: fleet.get("/readyz")[0] == 503, "it says that it is not ready")
-    # Two that were killed, two started in their places, and six one by one: after 0.1, 0.2, 0.4 and thrice 0.8 s.
+    # Two that were killed, two started in their place, and six one by one: after 0.1, 0.2, 0.4 and three times 0.8 s.
     until(lambda: len(fleet.log("worker.exited")) >= 2 + 2 + 6, "that it goes on trying")
     assert time.monotonic() - began > 2.5
     assert fleet.get("/livez")[0] == 200

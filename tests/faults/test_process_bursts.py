@@ -1,5 +1,5 @@
-"""Bursts of different signals: many kinds pending at one instant, and mixed storms. No interpreter crashes of them, and
-where a stop is among them the end is one orderly end."""
+"""Bursts of different signals: many kinds pending at one instant, and mixed storms. No interpreter crashes, and if a
+stop is among the signals, the fleet ends once and orderly."""
 
 import contextlib
 import itertools
@@ -46,7 +46,7 @@ def send(pid: int, number: int) -> None:
 
 
 def burst(pid: int, numbers: Iterable[int]) -> None:
-    """Have all of these pending when the process goes on."""
+    """Let all of these signals be pending when the process continues."""
     process = psutil.Process(pid)
     process.suspend()
     until(lambda: process.status() == psutil.STATUS_STOPPED, "it stands still")
@@ -60,7 +60,7 @@ def shuffled(chance: random.Random, numbers: Iterable[int]) -> list[int]:
 
 
 def every_set(numbers: Iterable[int]) -> Iterator[tuple[int, ...]]:
-    """All sets of at least two."""
+    """Return all sets of at least two signals."""
     drawn = list(numbers)
     return itertools.chain.from_iterable(itertools.combinations(drawn, size) for size in range(2, len(drawn) + 1))
 
@@ -68,7 +68,7 @@ def every_set(numbers: Iterable[int]) -> Iterator[tuple[int, ...]]:
 def storm(
     targets: Callable[[], Iterable[int]], numbers: Iterable[int], chance: random.Random
 ) -> AbstractContextManager[None]:
-    """A signal a millisecond, to each of these processes, for a block of code."""
+    """Send a signal each millisecond to each of these processes, during the block."""
     kinds = list(numbers)
 
     def blow() -> None:
@@ -79,19 +79,19 @@ def storm(
 
 
 def blocks_terms(fleet: RunningFleet) -> bool:
-    """Whether its first line has run."""
+    """Whether the first line of the process has run."""
     status = Path(f"/proc/{fleet.pid}/status").read_text()
     blocked = next(line for line in status.splitlines() if line.startswith("SigBlk:"))
     return bool(int(blocked.split()[1], 16) >> (signal.SIGTERM - 1) & 1)
 
 
 def ended_in_order(fleet: RunningFleet) -> bool:
-    """Whether it left once, with 0, and left nothing behind."""
+    """Whether the fleet left once, with exit code 0, and left nothing behind."""
     return fleet.exit_code() == 0 and len(fleet.log("fleet.stopped")) == 1 and fleet.processes() == []
 
 
 def ended_by_signals(fleet: RunningFleet) -> list[dict[str, object]]:
-    """The children that ended by a signal other than SIGKILL, with which a master ends those that are not wanted."""
+    """Return the children that ended by a signal other than SIGKILL, with which a master kills unwanted children."""
     deaths = [line for event in log_events.DEATHS for line in fleet.log(event)]
     return [line for line in deaths if line.get("signal") not in (None, "SIGKILL")]
 
@@ -103,7 +103,7 @@ def test_pending_signals_without_a_stop_keep_the_master_running(fleets: Fleets, 
         burst(fleet.pid, shuffled(chance, numbers))
         assert fleet.status()
     send(fleet.pid, signal.SIGCONT)  # after the last TSTP
-    assert fleet.rota("scale", "1").returncode == 0  # TTOU may have left none
+    assert fleet.rota("scale", "1").returncode == 0  # TTOU may have left no workers
     fleet.client.enqueue("note", args=["after"], queue="default")
     fleet.wait_for("end", label="after")
     assert ended_by_signals(fleet) == []
@@ -130,7 +130,7 @@ def test_signal_storm_from_the_start_on_ends_cleanly(fleets: Fleets, chance: ran
     with storm(lambda: [fleet.pid], NO_DEATH_BY_DEFAULT, chance):
         until(lambda: blocks_terms(fleet), "its first line has run: until then others mean what they do by default")
     with storm(lambda: [fleet.pid], NO_STOPS, chance):
-        time.sleep(seconds)  # the moment of the stop is what is varied
+        time.sleep(seconds)  # the moment of the stop is varied
         assert not fleet.has_ended()
     with storm(lambda: [fleet.pid], MASTER_SIGNALS, chance):
         until(fleet.has_ended, "its end")
@@ -144,7 +144,7 @@ def test_signal_storms_do_not_disturb_reload_or_stop(fleets: Fleets, chance: ran
     fleet.edit(limits={"max_tasks": 1000})
     with storm(lambda: [fleet.pid], NO_STOPS, chance):
         until(lambda: len(fleet.log("fleet.status")) > 5, "it has been asked and told again and again")
-    fleet.hup()  # with no later one in its way
+    fleet.hup()  # without a later one that supersedes it
     until(lambda: fleet.log("config.reloaded"), "the last of its reloads counts")
     send(fleet.pid, signal.SIGCONT)
     until(fleet.is_whole, "a whole fleet")

@@ -1,4 +1,4 @@
-"""Tasks that write over all memory they share, close every descriptor, or flood the output: only they suffer."""
+"""Tasks that overwrite all shared memory, close every descriptor, or flood the output: no other process is affected."""
 
 import itertools
 import json
@@ -157,7 +157,7 @@ see("seen-by-modules")
 
 @pytest.fixture
 def fleet(fleets: Fleets) -> RunningFleet:
-    """Four workers, for tasks of a queue of their own beside those of all."""
+    """Yield four workers, for a queue of their own and for one that all tasks share."""
     made = fleets.make(workers=4, tiers=[["default", "hostile"]])
     with (made.folder / "tasks.py").open("a") as file:
         file.write(HOSTILE)
@@ -177,7 +177,7 @@ class Neighbours:
         self._look()
 
     def note(self, count: int = 20) -> None:
-        """Have short tasks run, and see that no counter went back."""
+        """Run short tasks, and check that no counter decreased."""
         labels = [f"note-{next(self._notes)}" for _ in range(count)]
         for label in labels:
             self._fleet.client.enqueue("note", args=[label], queue="default")
@@ -305,7 +305,7 @@ def test_modules_and_tasks_map_only_their_own_slot(fleet: RunningFleet) -> None:
 
 @pytest.fixture
 def bystander() -> Iterator["subprocess.Popen[bytes]"]:
-    """A process of the same user, in a group of its own."""
+    """Yield a process of the same user, in a group of its own."""
     with subprocess.Popen(["sleep", "600"], cwd="/", start_new_session=True) as process:
         yield process
         process.kill()

@@ -1,4 +1,4 @@
-"""Workers that are stopped at the moment in which the server claims for them."""
+"""Workers that are stopped at the moment at which the server claims for them."""
 
 import psutil
 import pytest

@@ -1,4 +1,4 @@
-"""A log without a reader or without room: the fleet works on, and reports how many lines were lost."""
+"""A log whose reader is gone or whose disk is full: the fleet continues, and reports how many lines were lost."""
 
 import os
 import signal
@@ -18,7 +18,7 @@ TASKS = 500
 
 @contextmanager
 def unread_pipe() -> Iterator[int]:
-    """A pipe that is full, whose reader is there and does not read."""
+    """Return a full pipe whose reader exists and does not read."""
     reading, writing = os.pipe()
     os.set_blocking(writing, False)
     with suppress(BlockingIOError):
@@ -32,7 +32,7 @@ def unread_pipe() -> Iterator[int]:
 
 @contextmanager
 def broken_pipe() -> Iterator[int]:
-    """A pipe whose reader is gone."""
+    """Return a pipe whose reader is gone."""
     reading, writing = os.pipe()
     os.close(reading)
     yield writing

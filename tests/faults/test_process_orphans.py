@@ -1,5 +1,5 @@
-"""A master that is killed while one of its children is stopped: no process of its fleet outlives it, whichever child
-that was, at any moment of its life."""
+"""A master that is killed while one of its children is stopped: no process of its fleet survives, whichever child was
+stopped, at any moment of its life."""
 
 import contextlib
 import os
@@ -20,13 +20,13 @@ from support.waiting import seconds_until, until
 pytestmark = ON_ONE_SERVER
 
 GONE_WITHIN_SECONDS = 2.0
-# Imported by each interpreter before the first line of ours. A process of this module stops itself there.
+# Each interpreter imports this before the first line of our code. A process of the given module stops itself there.
 STOPS_AT_ITS_START = """
 import os, signal, sys
 if sys.orig_argv[-1] == {module!r}:
     os.kill(os.getpid(), signal.SIGSTOP)
 """
-# Run in each process that the zygote forks and in each that those fork, before the first line of ours.
+# Run in each process that the zygote forks, and in each that those fork, before the first line of our code.
 STOPS_AT_ITS_BIRTH = """
 import os, signal
 zygote = os.getpid()
@@ -37,7 +37,7 @@ def stop():
 
 os.register_at_fork(after_in_child=stop)
 """
-# One process in the zygote's group, and one in a worker's.
+# One process is in the zygote's group, and one in a worker's.
 LEAVES_SLEEPERS = """
 import subprocess, sys
 import rota
@@ -135,14 +135,15 @@ def test_killed_master_with_frozen_children_leaves_nothing(
 
 
 def stopped_before_exec(fleet: RunningFleet) -> psutil.Process | None:
-    """Kill the poller, and stop the next one while it still is a copy of the master; None when that came too late."""
+    """Kill the poller, and stop the next one while it is still a copy of the master. Returns None if that came too
+    late."""
     children = Path(f"/proc/{fleet.pid}/task/{fleet.pid}/children")
     master = Path(f"/proc/{fleet.pid}/cmdline").read_bytes()
     [poller] = fleet.pids("poller", "ready")
     known = set(children.read_text().split())
     os.kill(poller, signal.SIGKILL)
     while not (new := set(children.read_text().split()) - known):
-        pass  # as fast as can be: it is so for less than a millisecond
+        pass  # as fast as possible, because it is in that state for less than a millisecond
     stopped = psutil.Process(int(new.pop()))
     stopped.suspend()
     until(lambda: is_stopped(stopped), "it stands still")
@@ -154,7 +155,7 @@ def stopped_before_exec(fleet: RunningFleet) -> psutil.Process | None:
 
 
 def test_child_stopped_before_exec_keeps_no_other_alive(fleets: Fleets, measured: Callable[[str, float], None]) -> None:
-    """The child has a copy of all descriptors of the master, so their end is not visible to others. It cannot be made
+    """The child has a copy of all descriptors of the master, so other processes do not see their end. It cannot be made
     to end itself yet."""
     fleet = fleets.start()
     stopped = until(lambda: stopped_before_exec(fleet), "a child caught in time")

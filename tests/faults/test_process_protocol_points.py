@@ -30,7 +30,8 @@ def fleet(fleet_behind_link: RunningFleet) -> RunningFleet:
 
 @dataclass
 class Trap:
-    """A gate: the worker dies when the next turn, or its reply, passes, which is held back until the link heals."""
+    """A gate that kills the worker when its next turn, or its reply, passes. What it holds back is delivered when the
+    link heals."""
 
     pid: int
     ports: frozenset[int]
@@ -56,7 +57,7 @@ def only_worker(fleet: RunningFleet) -> int:
 
 
 def die_at(fleet: RunningFleet, link: FaultyLink, trap: Trap, trigger: Callable[[], object]) -> None:
-    """Have the trap sprung by what is triggered, wait for the next worker, and only then deliver what was held."""
+    """Spring the trap by calling `trigger`, wait for the next worker, and only then deliver what was held back."""
     link.gate = trap
     trigger()
     until(lambda: trap.sprung, "the turn that kills")
@@ -73,9 +74,9 @@ def has_ended(fleet: RunningFleet, task_id: str) -> bool:
 
 
 def sleeps(redis_client: "redis.Redis", fleet: RunningFleet) -> bool:
-    """Whether its youngest worker waits at a doorbell."""
+    """Whether the youngest worker waits at a doorbell."""
     started = fleet.log("worker.started")
-    if not started:  # the line comes a little after the process
+    if not started:  # the line is logged a little after the process starts
         return False
     name = f"rota:worker:{started[-1]['owner']}"
     return any(each["name"] == name and "b" in each["flags"] for each in redis_client.client_list())
@@ -132,7 +133,7 @@ def test_late_claim_of_a_reaped_worker_takes_nothing(
     trap = link.gate = trap_for(first.pid, is_reply=False)
     fleet.release("first")
     until(lambda: trap.sprung, "the turn that would settle the first and claim the next")
-    fleet.wait_for("start", label="second")  # by its successor, which leaves the third in the lane
+    fleet.wait_for("start", label="second")  # by its successor, which leaves the third task in the lane
     connections = link.connections
     link.heal()
     until(lambda: link.connections < connections, "the late turn was delivered, and its connection is over")
@@ -161,7 +162,8 @@ def test_claims_of_a_stopped_worker_run_elsewhere_after_its_death(
         for pid in (stopped, other):
             os.kill(pid, signal.SIGSTOP)
         labels = [f"{number}-{each}" for each in range(2)]
-        for label in labels:  # each of the two sleeps in BLPOP, and takes one by the turn it had sent behind it
+        # Each of the two workers sleeps in BLPOP, and claims one task by the turn that it has sent behind it
+        for label in labels:
             enqueue_note(fleet, label)
         until(lambda: redis_client.llen(Keys(fleet.namespace).ready_lane("default")) == 0, "both are taken")
         os.kill(other, signal.SIGCONT)

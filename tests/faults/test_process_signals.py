@@ -1,4 +1,4 @@
-"""Signals to a master that come in a storm, too early, or to it as the first process of its machine."""
+"""Signals to a master: in a storm, too early, or while it is process 1 of its namespace."""
 
 import os
 import signal
@@ -38,7 +38,7 @@ def test_hundred_sigterms_within_a_second_stop_once(fleets: Fleets) -> None:
     began = time.monotonic()
     for number in range(TERMS):  # a repeat within a second is the same request
         time.sleep(max(0.0, began + number * 0.8 / TERMS - time.monotonic()))
-        if time.monotonic() - began < 0.9:  # on a machine that runs us late there are fewer
+        if time.monotonic() - began < 0.9:  # on a machine that runs this late, there are fewer
             fleet.term()
     for label in ("a", "b"):
         fleet.release(label)
@@ -64,7 +64,7 @@ def test_sigterms_until_the_end_keep_exit_code_0(fleets: Fleets) -> None:
 
 
 def first_process(fleet: RunningFleet) -> psutil.Process:
-    """The master in its own process namespace, as it is known outside of it."""
+    """Return the master in its own PID namespace, by its pid outside."""
     [master] = until(psutil.Process(fleet.pid).children, "the master")
     return master
 
@@ -88,7 +88,7 @@ def keeps_terms(process: psutil.Process) -> bool:
 
 @pytest.fixture
 def contained(fleets: Fleets) -> RunningFleet:
-    """A fleet whose master will be process 1, as in a container without an init."""
+    """Return a fleet whose master will be process 1, as in a container without an init."""
     if os.geteuid() != 0:
         pytest.skip("only root makes a process namespace")
     fleet = fleets.make()
@@ -103,7 +103,7 @@ def test_sigterm_during_the_start_as_process_1_is_not_lost(contained: RunningFle
     contained.launch()
     master = first_process(contained)
     until(lambda: keeps_terms(master), "its first line has run")
-    time.sleep(after_seconds)  # the moment of the signal is what is varied
+    time.sleep(after_seconds)  # the moment of the signal is varied
     began = time.monotonic()
     for _ in range(3):
         master.terminate()

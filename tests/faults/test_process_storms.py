@@ -1,5 +1,5 @@
-"""Stops that come at a bad moment: at any instant of the start, twice, with the loss of the terminal, in the middle of
-a reload, of a worker's start, or of an outage. Each is one orderly end: nothing is left behind, no task is lost."""
+"""Stops at a bad moment: at any instant of the start, twice, with the loss of the terminal, in the middle of a reload,
+of a worker's start, or of an outage. Each is one orderly end: nothing is left behind, and no task is lost."""
 
 import os
 import pty
@@ -25,7 +25,7 @@ STOPS = (signal.SIGTERM, signal.SIGINT, signal.SIGQUIT)
 
 
 def leaves_nothing(fleet: RunningFleet) -> None:
-    """No process, no control socket, no pid file."""
+    """Check that there is no process, no control socket and no pid file."""
     assert fleet.processes() == []
     assert {entry.name for entry in fleet.folder.iterdir()} & {"control", "pid"} == set()
 
@@ -43,9 +43,9 @@ def test_stop_at_any_moment_of_the_start_leaves_nothing(fleets: Fleets) -> None:
     for number in range(TRIES):
         stop = STOPS[number % len(STOPS)]
         fleet.launch()
-        time.sleep(chance.uniform(0, LONGEST_START_SECONDS))  # the moment of the signal is what is varied
+        time.sleep(chance.uniform(0, LONGEST_START_SECONDS))  # the moment of the signal is varied
         fleet.signal(stop)
-        assert fleet.exit_code() in (0, -stop)  # that is its own end until its first line has run
+        assert fleet.exit_code() in (0, -stop)  # the signal ends the process itself until its first line has run
         leaves_nothing(fleet)
         assert not fleet.log("fleet.failed")
     assert fleet.books_balance()
@@ -56,7 +56,7 @@ def test_second_sigint_ends_at_once_without_blame(fleets: Fleets) -> None:
     held = [fleet.hold("a"), fleet.hold("b")]
     fleet.signal(signal.SIGINT)
     until(lambda: fleet.log("fleet.draining"), "the drain")
-    time.sleep(2)  # what is claimed is claimed of two that come so far apart
+    time.sleep(2)  # the test's claim is about two stops with this distance
     assert fleet.log("fleet.draining") == fleet.log("fleet.draining")[:1]
     fleet.signal(signal.SIGINT)
     assert fleet.exit_code() == 0
@@ -72,7 +72,7 @@ def test_second_sigint_ends_at_once_without_blame(fleets: Fleets) -> None:
     assert fleet.books_balance()
 
 
-# Opening a terminal makes it the controlling one of a session's leader that has none.
+# When a session leader without a terminal opens one, it becomes its controlling terminal.
 ON_A_TERMINAL = """
 import os, sys
 os.setsid()
@@ -85,7 +85,8 @@ os.execv(sys.argv[3], sys.argv[3:])
 
 @contextmanager
 def terminal_of(fleet: RunningFleet, streams: str) -> Iterator[Callable[[], None]]:
-    """A terminal that will be the fleet's own, these streams connected to it; returns what hangs it up."""
+    """Make a terminal the controlling one of the fleet, connected to these streams. Returns a function that hangs it
+    up."""
     ours, theirs = pty.openpty()
     os.set_blocking(ours, False)
     fleet.prefix = [sys.executable, "-c", ON_A_TERMINAL, os.ttyname(theirs), streams]
@@ -171,7 +172,7 @@ def test_sigterm_without_the_server_ends_in_time_without_loss(shaken: Shaken, ho
     fleet.term()
     fleet.release("a")
     assert fleet.exit_code() == 0
-    assert time.monotonic() - began < 1 + 5 + 5 + 15  # the drain, reaping, the rest; and a slow machine
+    assert time.monotonic() - began < 1 + 5 + 5 + 15  # the drain, the reaping and the rest, on a slow machine
     assert drained_once(fleet)
     leaves_nothing(fleet)
     os.kill(shaken.server.pid, signal.SIGCONT)

@@ -1,4 +1,5 @@
-"""Another version of the package is installed under a running master: its children refuse to start, none is mixed."""
+"""Another version of the package is installed under a running master: its new children refuse to start, so that no two
+versions mix."""
 
 import os
 import shutil
@@ -22,7 +23,7 @@ OTHER_ABI = messages.ABI + 1
 
 @pytest.fixture
 def installed(tmp_path: Path) -> Path:
-    """A copy of the package, to be upgraded."""
+    """Return a copy of the package, to be upgraded."""
     folder = tmp_path / "site"
     for package in (rota, rota_supervisor):
         source = Path(package.__file__ or "").parent
@@ -31,7 +32,7 @@ def installed(tmp_path: Path) -> Path:
 
 
 def write_abi(installed: Path, abi: int) -> None:
-    """Install a version that has this number."""
+    """Install a version with this ABI number."""
     path = installed / "rota_supervisor" / "messages.py"
     text = path.read_text()
     [line] = [line for line in text.splitlines() if line.startswith("ABI: Final = ")]

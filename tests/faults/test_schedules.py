@@ -1,5 +1,5 @@
-"""Schedules under fire: pollers of two nodes are killed and stopped, files reloaded, the server's clock jumps. Each
-occurrence runs exactly once."""
+"""Schedules under faults: pollers of two nodes are killed and stopped, files are reloaded, and the server's clock
+jumps. Each occurrence runs exactly once."""
 
 import os
 import signal
@@ -35,7 +35,7 @@ def server_environment(clock: ShiftedClock) -> dict[str, str]:
 
 
 def schedule(number: int, **more: Any) -> dict[str, Any]:
-    """One that occurs each second, a hundredth of a second after the one before."""
+    """Return a schedule that occurs every second, a hundredth of a second after the previous one."""
     start = f"2026-01-01T00:00:00.{number * 10:03}Z"
     said = {"task": "note", "args": [f"s{number}"], "every": 1, "start": start, "missed": "all", "overlap": "queue"}
     return said | more
@@ -91,7 +91,7 @@ def test_each_of_a_thousand_occurrences_runs_once(shaken: Shaken, clock: Shifted
 
 
 def wait_until_none_is_missing(fleet: RunningFleet, until_us: int) -> None:
-    """Wait until each schedule, but for one that was changed, has run each second up to then."""
+    """Wait until each schedule, except for one that was changed, has run every second until then."""
 
     def gaps() -> set[int]:
         times = {name: [time for time in each if time <= until_us] for name, each in times_of(fleet).items()}
@@ -104,7 +104,7 @@ def wait_until_none_is_missing(fleet: RunningFleet, until_us: int) -> None:
 def test_schedules_handle_missed_occurrences_as_configured(shaken: Shaken, clock: ShiftedClock) -> None:
     said = {"task": "note", "cron": "* * * * *", "overlap": "queue"}
     schedules = {missed: {**said, "missed": missed} for missed in ("all", "last", "none")}
-    # Between two minutes, so that none comes meanwhile, and the last one counts as missed.
+    # In the middle of a minute, so that no occurrence is due in the meantime and the last one counts as missed.
     offset = 35 - shaken.redis.time()[0] % 60
     clock.shift(offset)
     node = shaken.make(workers=1, lease={"seconds": 1.2, "renew_seconds": 0.3}, schedules=schedules).start()
@@ -126,6 +126,6 @@ def test_schedules_handle_missed_occurrences_as_configured(shaken: Shaken, clock
 
 
 def has_next_times(shaken: Shaken, count: int) -> bool:
-    """Whether a poller has reckoned when each of so many schedules is next."""
+    """Whether a poller has computed the next time of this number of schedules."""
     due = f"{{{shaken.namespace}}}:schedules-due"
     return shaken.redis.zcount(due, 1, "+inf") == count

@@ -1,4 +1,4 @@
-"""The server dies, stalls, or takes no writes: leases outlive it, and what ran through is not run again."""
+"""The server dies, stalls, or accepts no writes: leases survive that, and finished tasks do not run again."""
 
 import threading
 import time
@@ -13,10 +13,10 @@ from support.server_fixtures import SHORT_LEASE, Producer, Shaken, extra_runs, n
 from support.waiting import until
 
 AWAY_SECONDS = 5.0
-STALL_SECONDS = 8.0  # three of the short leases, and longer than anybody waits for an answer
+STALL_SECONDS = 8.0  # three of the short leases, and longer than any process waits for a reply
 MOST_BACKOFF_SECONDS = 2.0  # of a worker's link
 LOAD = 50
-UNSYNCED = 1_000  # far more tasks than the producers of this test send in the second between two fsyncs
+UNSYNCED = 1_000  # far more tasks than this test's producers send in the second between two fsyncs
 
 
 def seconds_to_next_start(fleet: RunningFleet, since: float) -> float:

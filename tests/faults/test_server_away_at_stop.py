@@ -19,7 +19,7 @@ pytestmark = ON_ONE_SERVER
 PROMISED_SECONDS = 2.0
 DRAIN_SECONDS = 4.0
 PROMISED_BEYOND_DRAIN_SECONDS = 5.0
-SLACK_SECONDS = 4.0  # of a machine that has too much to do; without the promise it takes ten times as long
+SLACK_SECONDS = 4.0  # for an overloaded machine; without the promise it takes ten times as long
 
 
 @pytest.fixture
@@ -96,7 +96,7 @@ def test_stop_waits_five_seconds_after_drain_for_held_tasks(
     for label in ("ends meanwhile", "never ends"):
         fleet.hold(label)
     go_away(shaken, resolver)
-    fleet.release("ends meanwhile")  # its outcome can be told to nobody
+    fleet.release("ends meanwhile")  # its outcome cannot be sent
     fleet.wait_for("end", label="ends meanwhile")
     seconds = seconds_to_stop(fleet)
     measured("seconds to stop, above the drain", seconds - DRAIN_SECONDS)

@@ -20,7 +20,7 @@ from support.server_fixtures import (
 from support.shifted_clock import ShiftedClock
 from support.waiting import until
 
-# After a jump ahead the server takes every fleet for gone until its next heartbeat, and a client warns.
+# After a jump forward, the server considers every fleet gone until its next heartbeat, and a client warns.
 pytestmark = pytest.mark.filterwarnings("ignore::rota.errors.UnservedQueue")
 
 HOUR = 3600.0
@@ -65,10 +65,10 @@ def test_clock_jump_forward_expires_no_lease(shaken: Shaken, clock: ShiftedClock
     not_yet = fleet.client.enqueue_many([timed("in two hours", 2 * HOUR)])
     with Producer(shaken.server.url, shaken.namespace) as producer:
         producer.wait_for(LOAD)
-        shaken.lose_link()  # who cannot renew at once is not to be taken for lost
+        shaken.lose_link()  # an owner that cannot renew at once must not be considered lost
         jump(shaken, clock, HOUR)
         shaken.heal_link_late()
-        time.sleep(1.4 * LEASE_SECONDS)  # the grace ends meanwhile
+        time.sleep(1.4 * LEASE_SECONDS)  # the grace period ends in this time
         producer.wait_for(LOAD)
     for label in ("ends later", "ends on the late node"):
         fleet.release(label)

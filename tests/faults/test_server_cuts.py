@@ -1,4 +1,4 @@
-"""The server cuts connections, forgets its scripts, or is a replica all at once: workers reconnect, none leaves."""
+"""The server cuts connections, forgets its scripts, or suddenly is a replica: workers reconnect, and none leaves."""
 
 import itertools
 import threading
@@ -19,14 +19,15 @@ FLUSHES = 20
 LOAD = 200
 WORKERS = 4
 DEMOTED_SECONDS = 2.0
-MOST_TRIES_A_SECOND = 4  # the back-off is at 0.2 s when the first of them fails, and doubles
-# What a fleet of that many workers holds open: they, two of the poller, two of the master, the exporter.
+MOST_TRIES_A_SECOND = 4  # the back-off is 0.2 s when the first of them fails, and doubles
+# The connections of a fleet with this number of workers: one each, two of the poller, two of the master, one of the
+# exporter.
 CONNECTIONS = WORKERS + 5
 
 
 @contextmanager
 def again_and_again(action: Callable[[], object], seconds: float, times: int) -> Iterator[threading.Event]:
-    """Do it each so many seconds, in a thread; the event is set when it was done often enough."""
+    """Do it at this interval, in a thread. The event is set when it was done often enough."""
     done = itertools.count(1)
     enough = threading.Event()
 
@@ -69,7 +70,7 @@ def test_idle_fleet_with_frequent_cuts_does_not_spin(shaken: Shaken, measured: M
     commands = shaken.info("total_commands_processed") - before[1]
     measured("connections made for each that was cut", made / CUTS / CONNECTIONS)
     measured("commands for each connection that was cut", commands / CUTS / CONNECTIONS)
-    # At most one new connection for each that was cut; on each a greeting, two turns, a BLPOP, and what turns call.
+    # At most one new connection for each that was cut, with a greeting, two turns, a BLPOP, and what the turns call.
     assert made <= (CUTS + 5) * CONNECTIONS
     assert commands <= (CUTS + 5) * CONNECTIONS * 30
     fleet.client.enqueue("note", queue="default")
@@ -103,7 +104,7 @@ def demote(shaken: Shaken, port: int) -> None:
 
 
 def wait_until_all_lost_it(fleet: RunningFleet) -> None:
-    """Each worker, the poller's two connections and the master have noticed."""
+    """Wait until each worker, the poller's two connections and the master have noticed the loss."""
     until(lambda: len(fleet.log("redis.lost")) >= WORKERS + 3, "everybody noticed")
 
 
@@ -111,7 +112,7 @@ def test_workers_at_a_demoted_server_wait_for_a_primary(shaken: Shaken, measured
     fleet = shaken.start(workers=WORKERS, lease=SHORT_LEASE)
     fleet.hold("ends meanwhile")
     workers = fleet.workers()
-    demote(shaken, 1)  # of a primary that does not answer
+    demote(shaken, 1)  # a primary that does not reply
     fleet.release("ends meanwhile")
     wait_until_all_lost_it(fleet)
     fleet.wait_for("end", label="ends meanwhile")
@@ -143,7 +144,7 @@ def test_fleet_continues_when_the_link_leads_to_a_new_primary(shaken: Shaken) ->
     fleet.release("ends meanwhile")
     fleet.wait_for("end", label="ends meanwhile")
     fleet.wait_for("end", 20, label="due")
-    fleet.wait_until_nothing_waits(30)  # asks through the link
+    fleet.wait_until_nothing_waits(30)  # queries the server through the link
     assert fleet.books_balance()
     assert not extra_runs(fleet)
     assert fleet.workers() == workers

@@ -43,7 +43,7 @@ def first_line(fleet: RunningFleet) -> str:
 
 
 def check_shown(fleet: RunningFleet, text: str, *commands: list[str]) -> None:
-    """The page and `rota top` begin with a text, and these commands have it too."""
+    """Check that the page and `rota top` begin with a text, and that these commands contain it too."""
     until(lambda: first_line(fleet).startswith(text), lambda: first_line(fleet))
     for command in (["top", "--once"], *commands):
         assert text in " ".join(fleet.rota(*command).stdout.split()), command
@@ -130,7 +130,7 @@ def test_revoked_permission_is_logged_once_per_call(shaken: Shaken) -> None:
 
 @pytest.fixture
 def small_disk(tmp_path: Path) -> Iterator[Path]:
-    """A folder on a file system of its own with room for little; the server has its files there."""
+    """Yield a folder on a small file system of its own, which holds the server's files."""
     folder = tmp_path / "server"
     folder.mkdir()
     mounted = subprocess.run(
@@ -143,7 +143,7 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
 
 
 def save_until(shaken: Shaken, status: str) -> None:
-    """Have the server save its data, with this end."""
+    """Let the server save its data, with this result."""
     shaken.do("BGSAVE")
     until(lambda: shaken.redis.info("persistence")["rdb_last_bgsave_status"] == status, f"a save that ends {status}")
 

@@ -1,4 +1,5 @@
-"""The application of examples/fastapi while its Redis is silent: its loop goes on, and its requests fail in time."""
+"""The application of examples/fastapi while its Redis is silent: its event loop continues, and its requests fail in
+time."""
 
 import asyncio
 import gc
@@ -21,12 +22,13 @@ from support.faulty_link import FaultyLink
 EXAMPLE = Path(__file__).parents[2] / "examples/fastapi"
 TIMEOUT_SECONDS = 2.0
 REQUESTS = 20
-LONGEST_PAUSE_SECONDS = 0.05  # of the thread's own time: on a busy machine others have it for longer
-BLOCKED_SECONDS = 0.4 * TIMEOUT_SECONDS  # a call that waits for its first answer takes half of the timeout
+LONGEST_PAUSE_SECONDS = 0.05  # of the thread's own time, because other processes use more of it on a busy machine
+BLOCKED_SECONDS = 0.4 * TIMEOUT_SECONDS  # a call that waits for its first reply takes half of the timeout
 
 
 class Turn(NamedTuple):
-    """Between two turns of a task that is always ready: how long it took, and how much of that this thread worked."""
+    """The time between two turns of a task that is always ready: how long it took, and how much of it this thread
+    worked."""
 
     seconds: float
     worked: float
@@ -45,10 +47,10 @@ async def longest_turn(over: asyncio.Event) -> Turn:
 
 @asynccontextmanager
 async def watched() -> AsyncIterator["asyncio.Task[Turn]"]:
-    """Its result, after the block, is the longest turn of the loop in the block."""
+    """Watch the loop during the block. Its longest turn is the result after the block."""
     over = asyncio.Event()
     watching = asyncio.create_task(longest_turn(over))
-    await asyncio.sleep(0)  # it has begun
+    await asyncio.sleep(0)  # let it begin
     yield watching
     over.set()
     await watching
@@ -56,7 +58,7 @@ async def watched() -> AsyncIterator["asyncio.Task[Turn]"]:
 
 @pytest.fixture(name="invoices")
 def _invoices(link: FaultyLink, namespace: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[ModuleType]:
-    """The application, whose default client is that of the link. What the tests before left is not its garbage."""
+    """Return the application, whose default client uses the link. Garbage of earlier tests is collected first."""
     monkeypatch.syspath_prepend(EXAMPLE)
     monkeypatch.setattr(default_clients, "_default", default_clients.DefaultClient())
     rota.configure(redis_url=link.url, namespace=namespace, timeout_seconds=TIMEOUT_SECONDS)

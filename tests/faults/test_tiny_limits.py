@@ -16,13 +16,13 @@ WORKERS = 3
 
 
 def under(limit: str, fleet: RunningFleet) -> RunningFleet:
-    """The fleet, to be launched from a shell with that limit."""
+    """Return the fleet, to be launched from a shell with that limit."""
     fleet.prefix = ["sh", "-c", f'ulimit {limit} && exec "$@"', "sh"]
     return fleet
 
 
 def with_mounts(mounts: str, fleet: RunningFleet) -> RunningFleet:
-    """The fleet, to be launched where these commands have mounted something."""
+    """Return the fleet, to be launched where these commands have mounted something."""
     command = f'mount --make-rprivate / && {mounts} && exec "$@"'
     fleet.prefix = ["unshare", "-m", "sh", "-c", command, "sh"]
     return fleet
@@ -45,7 +45,7 @@ def works(fleet: RunningFleet) -> None:
 
 
 def is_refused(fleet: RunningFleet, *words: str) -> None:
-    """Check that the fleet exits with 78 and these words, and neither starts nor leaves anything."""
+    """Check that the fleet exits with 78 and these words, starts nothing, and leaves nothing behind."""
     fleet.launch()
     assert fleet.exit_code() == 78
     said = [line for line in fleet.log_text().splitlines() if line.startswith("rota: ")]

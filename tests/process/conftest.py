@@ -12,7 +12,7 @@ from support.servers import Server
 
 @pytest.fixture
 def fleet(server: Server, namespace: str, tmp_path: Path) -> Iterator[Mastered]:
-    """A master that is not started yet, with two workers unless its file has another number."""
+    """Yield a master that is not started yet, with two workers unless its file has another number."""
     made = Mastered(server, namespace, tmp_path)
     yield made
     made.close()
@@ -20,7 +20,7 @@ def fleet(server: Server, namespace: str, tmp_path: Path) -> Iterator[Mastered]:
 
 @pytest.fixture
 def harness(server: Server, namespace: str, tmp_path: Path) -> Iterator[ChildHarness]:
-    """Starts workers and pollers."""
+    """Yield a starter of workers and pollers."""
     made = ChildHarness(server, namespace, tmp_path)
     yield made
     made.close()

@@ -16,7 +16,7 @@ from support.waiting import DEADLINE_SECONDS, until
 
 pytestmark = ON_ONE_SERVER
 
-# Each task's own child leaves a grandchild behind, in a session of its own: it falls to process 1 and then ends.
+# Each task's own child leaves a grandchild behind, in a session of its own. Process 1 adopts it, and then it ends.
 ORPHANS = """
 @rota.task
 def daemons(text):
@@ -28,7 +28,8 @@ def daemons(text):
 
 
 def unshare() -> list[str]:
-    """The words before a command that make it process 1 and end it with us. Skips where that is not permitted."""
+    """Return the words before a command that make it process 1 and end it with this process. Skips if that is not
+    permitted."""
     words = ["unshare", "--pid", "--mount-proc", "--kill-child"]
     tried = shutil.which("unshare") and subprocess.run([*words, "true"], capture_output=True, check=False)
     if not tried or tried.returncode:
@@ -43,7 +44,7 @@ def fleet(fleet: Mastered) -> Mastered:
 
 
 def process_1(fleet: Mastered) -> psutil.Process:
-    """The master, as it is called out here."""
+    """Return the master by its pid outside of its namespace."""
     (master,) = psutil.Process(fleet.pid).children()
     return master
 
@@ -84,13 +85,14 @@ def test_sigterm_during_imports_stops_cleanly(fleet: Mastered) -> None:
 
 
 def test_sigterm_before_the_loop_starts_is_not_lost(fleet: Mastered) -> None:
-    """The kernel drops for process 1 what it neither handles nor blocks. It is met while it reads its configuration."""
+    """For process 1, the kernel drops signals that are neither handled nor blocked. The signal arrives while the master
+    reads its configuration."""
     config = fleet.folder / "rota.toml"
     text = config.read_text()
     config.unlink()
     os.mkfifo(config)
     fleet.launch()
-    with config.open("w") as pipe:  # opened when it begins to read
+    with config.open("w") as pipe:  # the pipe opens when the master begins to read
         process_1(fleet).send_signal(signal.SIGTERM)
         pipe.write(text)
 
@@ -114,5 +116,5 @@ def test_stop_command_from_another_container_waits_for_the_end(fleet: Mastered) 
         fleet.release()
         said = stop.communicate(timeout=DEADLINE_SECONDS)[0]
         assert fleet.log("fleet.stopped")
-    assert (stop.returncode, json.loads(said)["pid"]) == (0, 0)  # a process of another namespace has no number here
+    assert (stop.returncode, json.loads(said)["pid"]) == (0, 0)  # a process of another namespace has no pid here
     assert fleet.exit_code() == 0

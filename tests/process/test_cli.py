@@ -57,7 +57,7 @@ def call(folder: Path, *arguments: str, **environment: str) -> Ran:
 
 @pytest.fixture
 def inside(folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Rota:
-    """`rota` in this process, for commands that import no task."""
+    """Return `rota` in this process, for commands that import no task."""
     return rota_in(folder, monkeypatch, capsys)
 
 
@@ -73,13 +73,13 @@ def folder(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def at_server(server: Server, namespace: str) -> dict[str, str]:
-    """The environment of commands that are to find a real server."""
+    """Return the environment of commands that use a real server."""
     return {"ROTA_REDIS_URL": server.url, "ROTA_NAMESPACE": namespace}
 
 
 @pytest.fixture
 def rota(inside: Rota, at_server: dict[str, str]) -> Rota:
-    """`rota` in this process and that folder, on a real server."""
+    """Return `rota` in this process and that folder, with a real server."""
     return lambda *arguments, **environment: inside(*arguments, **at_server | environment)
 
 
@@ -590,7 +590,7 @@ def test_tasks_are_listed_by_state(rota: Rota, dead_task: str) -> None:
 
 @pytest.fixture
 def dead_task(server: Server, namespace: str) -> str:
-    """The id of a task that died of something with control characters in its text."""
+    """Return the id of a task that died of an error with control characters in its text."""
     connection = Connection(parse_address(server.url))
     store = Store(namespace)
     queue = pack_tiers([domain_of([QueueShare("default")])])

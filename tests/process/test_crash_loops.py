@@ -1,4 +1,5 @@
-"""Crash loops of real fleets: seen, slowed, and over by themselves when the cause is gone; who is healthy works on."""
+"""Crash loops of real fleets: they are reported, slowed down, and end by themselves when the cause is gone. Healthy
+pools continue."""
 
 import contextlib
 import os
@@ -37,7 +38,7 @@ def start():
 
 
 def fleet_of_two_pools(fleets: Fleets, **restarts: float) -> RunningFleet:
-    """`mail` with a task and a hook that can be made to fail, and `rest`."""
+    """Yield `mail` with a task and a hook that can be made to fail, and `rest`."""
     fleet = fleets.make(
         restarts=QUICK | restarts,
         tiers=[["mail"], ["default"]],
@@ -108,7 +109,7 @@ def test_crashing_poller_backs_off_and_recovers(fleets: Fleets) -> None:
 
     def kill_poller() -> bool:
         for pid in fleet.pids("poller", "ready"):
-            with contextlib.suppress(ProcessLookupError):  # the one that was killed last, still shown
+            with contextlib.suppress(ProcessLookupError):  # the one that was killed last may still be shown
                 os.kill(pid, signal.SIGSEGV)
         return bool(fleet.log("pool.backoff"))
 

@@ -1,4 +1,4 @@
-"""`--embedded`: a Valkey of our own, supervised, on this machine only."""
+"""`--embedded`: a Valkey server of the fleet's own, supervised, and reachable only from this machine."""
 
 import os
 import signal

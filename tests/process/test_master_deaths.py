@@ -83,7 +83,7 @@ def stack_files(pid: int) -> int:
     """Return how many descriptors of stack files a process has."""
     names = []
     for entry in Path(f"/proc/{pid}/fd").iterdir():
-        with contextlib.suppress(FileNotFoundError):  # closed meanwhile
+        with contextlib.suppress(FileNotFoundError):  # closed in the meantime
             names.append(str(entry.readlink()))
     return sum("rota-stack" in name for name in names)
 
@@ -111,7 +111,7 @@ def test_every_finished_task_of_a_killed_worker_is_logged(fleet: Mastered) -> No
     fleet.configure("workers = 1")
     fleet.start()
     texts = [f"short-{number}" for number in range(300)]
-    for text in texts[:200]:  # of such tasks it claims many at once from now on
+    for text in texts[:200]:  # from now on it claims many of these tasks at once
         fleet.push("nothing", text)
     until(lambda: len(fleet.log("task.done")) == 200)
     assert fleet.request("quiet")["ok"]
@@ -132,7 +132,7 @@ def test_worker_that_overwrites_its_slot_harms_only_itself(fleet: Mastered) -> N
     assert fleet.request("resume")["ok"]
     fleet.push("note", "beside it")
     until(lambda: "beside it" in fleet.ran())
-    with contextlib.suppress(ProcessLookupError):  # killed, as what it wrote looks like a task over its limit
+    with contextlib.suppress(ProcessLookupError):  # killed, because the slot then looks like a task over its limit
         os.kill(odd, signal.SIGKILL)
     until(lambda: [line for line in fleet.log("task.done") if line["task_id"] == "odd"])
     fleet.until_workers(2)
@@ -195,7 +195,7 @@ def test_stack_files_are_closed_and_not_inherited_by_tasks(fleet: Mastered) -> N
 
 
 def daemon_of(fleet: Mastered, text: str) -> int:
-    """Have a task fork a daemon, and then run on; returns the daemon."""
+    """Let a task fork a daemon, and continue. Returns the daemon."""
     fleet.push("fork_daemon", text)
     said = until(lambda: [line for line in fleet.ran() if line.startswith(f"daemon {text} ")])[0]
     until(lambda: fleet.starts(text))

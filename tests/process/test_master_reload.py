@@ -1,4 +1,4 @@
-"""HUP: what changed is applied, nothing else is touched, and what cannot be used changes nothing."""
+"""HUP: changes are applied, nothing else is touched, and an unusable file changes nothing."""
 
 import contextlib
 import signal
@@ -73,7 +73,7 @@ def test_reload_without_the_file_changes_nothing(fleet: Mastered) -> None:
     assert fleet.status()["generation"] == told["generation"]
 
 
-# What each does at import or as its worker starts, and what its refusal says.
+# What each does at import or at a worker's start, and the message of its refusal.
 BROKEN = {
     "raises": ("raise RuntimeError('no')", "imports: raises: RuntimeError: no"),
     "leaves": ("raise SystemExit(5)", "imports: leaves: SystemExit: 5"),
@@ -225,7 +225,7 @@ def _watched_folders(pid: int) -> bool:
 
 
 def _text_of(info: Path) -> str:
-    """Return what the kernel reports about a descriptor; "" if it was closed meanwhile."""
+    """Return what the kernel reports about a descriptor, "" if it was closed in the meantime."""
     with contextlib.suppress(FileNotFoundError):
         return info.read_text()
     return ""
@@ -241,7 +241,8 @@ def test_reloads_work_during_the_first_load_and_not_while_draining(fleet: Master
     assert fleet.reload()["result"] == "failure"
     (fleet.folder / "broken.py").write_text("import os; os._exit(1)\n")
     fleet.configure('workers = 1\nimports = ["broken"]')
-    assert fleet.reload()["result"] == "failure"  # which is no reason to leave: the first is tried again
+    # The master does not leave because of this: the first configuration is tried again
+    assert fleet.reload()["result"] == "failure"
     fleet.configure('workers = 2\nimports = ["slow", "tasks"]\n[limits]\nmax_tasks = 1000')
     fleet.signal(signal.SIGHUP)
     (fleet.folder / "gate").touch()

@@ -61,7 +61,7 @@ def test_a_stop_during_the_start_is_not_lost(fleet: Mastered, module: str) -> No
     fleet.launch()
     if module:
         until(lambda: fleet.log("fleet.starting"))
-    else:  # blocked before anything heavy is imported: until then the default would end it
+    else:  # the signals are blocked before anything heavy is imported; until then, their default ends the process
         until(lambda: "SigBlk:\t0000000000000000" not in Path(f"/proc/{fleet.pid}/status").read_text())
     fleet.signal(signal.SIGTERM)
     assert fleet.exit_code() == 0

@@ -1,4 +1,4 @@
-"""Signals and verbs of a running fleet: their effects on real processes, and stray signals without effect."""
+"""Signals and commands to a running fleet: their effects on real processes, and unrelated signals without effect."""
 
 import functools
 import json
@@ -22,17 +22,17 @@ STRAY = (signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2, signal.SIGTSTP, signal.S
 
 
 def until_quiet(fleet: Mastered, count: int) -> None:
-    """Wait until so many workers claim nothing."""
+    """Wait until this number of workers claims nothing."""
     until(lambda: sum(row["quiet"] for row in fleet.children("worker", "ready")) == count, f"{count} are quiet")
 
 
 def until_all_ready(fleet: Mastered) -> None:
-    """Wait for the other roles too: a fleet is ready by its workers alone."""
+    """Wait for the other roles too: a fleet is ready when its workers are."""
     until(lambda: all(row["state"] == "ready" for row in fleet.children()))
 
 
 def held_by(fleet: Mastered, text: str) -> int:
-    """Have a worker run `hold`; returns its process."""
+    """Let a worker run `hold`. Returns its process."""
     fleet.push("hold", text)
     return until(lambda: fleet.starts(text))[0]
 
@@ -77,7 +77,7 @@ def test_tstp_quiets_a_fleet_and_cont_resumes_it(fleet: Mastered) -> None:
     fleet.signal(signal.SIGTSTP)
     until_quiet(fleet, 1)
     fleet.push("note", "b")
-    fleet.request("scale", more=1)  # who comes now is quiet from the start
+    fleet.request("scale", more=1)  # a new worker is quiet from the start
     until_quiet(fleet, 2)
     fleet.release()
     until(lambda: "end a" in fleet.ran())
@@ -116,13 +116,14 @@ def test_usr1_logs_the_status_and_every_stack(fleet: Mastered) -> None:
     worker = held_by(fleet, "a")
     until_all_ready(fleet)
     everybody = {row["pid"] for row in fleet.children()}
-    for _ in range(3):  # while a report is written another one is not begun
+    for _ in range(3):  # while a report is written, no other one is begun
         fleet.signal(signal.SIGUSR1)
     until(lambda: len(fleet.log("worker.stack")) >= len(everybody))
     stacks = fleet.log("worker.stack")
     assert {line["child_pid"] for line in stacks} == everybody
     (stack,) = [line["stack"] for line in stacks if line["child_pid"] == worker]
-    assert "hold" in {frame.split(" ")[0] for frame in stack.split(" < ")}  # or in what the task calls at the moment
+    # Or in a function that the task calls at that moment
+    assert "hold" in {frame.split(" ")[0] for frame in stack.split(" < ")}
     assert all(".py:" in line["stack"] for line in stacks)
     (status,) = fleet.log("fleet.status")
     assert (status["state"], status["pools"][0]["busy"], status["redis_up"]) == ("running", 1, True)
@@ -151,16 +152,16 @@ def test_usr2_replaces_every_worker_with_fresh_code(fleet: Mastered) -> None:
 def test_stray_signals_do_not_hurt_children(fleet: Mastered) -> None:
     fleet.start()
     held_by(fleet, "a")
-    until_all_ready(fleet)  # one that is still starting has no handlers yet
+    until_all_ready(fleet)  # a process that is still starting has no handlers yet
     before = {row["pid"] for row in fleet.children()}
     for pid in before:
-        for number in STRAY:  # as `systemctl kill` and `pkill` send them to all there is
+        for number in STRAY:  # as `systemctl kill` and `pkill` send them to all processes
             os.kill(pid, number)
             os.killpg(pid, number)
     group = os.getpgid(fleet.pid)  # the master's: its children are in sessions of their own
     for number, event in (
         (signal.SIGTSTP, "fleet.quiet"),
-        (signal.SIGCONT, "fleet.resumed"),  # earlier, the kernel would drop both
+        (signal.SIGCONT, "fleet.resumed"),  # if CONT came earlier, the kernel would drop both
         (signal.SIGTTIN, "fleet.scaled"),
         (signal.SIGUSR1, "fleet.status"),
         (signal.SIGHUP, "config.reloaded"),

@@ -119,7 +119,7 @@ IMPORTED: list[Row] = [
 
 @pytest.fixture(name="run_rota")
 def _run_rota(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Rota:
-    """Runs `rota` in a folder with a configuration and a task: its exit code, standard output and standard error."""
+    """Run `rota` in a folder with a configuration and a task. Returns exit code, standard output and standard error."""
     monkeypatch.setattr(default_registry, "_tasks", {})
     monkeypatch.syspath_prepend(str(tmp_path))
     monkeypatch.delitem(sys.modules, "tasks", raising=False)

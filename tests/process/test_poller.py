@@ -1,4 +1,5 @@
-"""A poller process: promotes in time, gives back what lost owners held, and survives what its server does."""
+"""A poller process: it promotes in time, gives back the tasks of lost owners, and survives what happens to its
+server."""
 
 import json
 
@@ -24,13 +25,13 @@ def _until_parked(harness: ChildHarness) -> None:
 
 
 def _claim(harness: ChildHarness, owner: str) -> list[tuple[int, int]]:
-    """Claim all that is ready; due and ready times of each, in microseconds."""
+    """Claim all ready tasks. Returns the due and ready times of each, in microseconds."""
     reply = harness.run(harness.store.turn(owner, TIERS, Turn(500)))
     return [(claim.entry.due_us, claim.entry.ready_us) for claim in reply.claims]
 
 
 def _until_given_back(harness: ChildHarness, owner: str) -> None:
-    lane = harness.store.keys.delayed_lane("default")  # of what a worker may have died under
+    lane = harness.store.keys.delayed_lane("default")  # where tasks of dead workers are put
     until(lambda: not harness.inflight(owner) and harness.connection.execute("LLEN", lane))
 
 
@@ -38,7 +39,7 @@ def test_tasks_are_never_promoted_before_they_are_due(harness: ChildHarness) -> 
     (owner,) = harness.run(harness.store.register(60_000, ["node:1"]))
     harness.start_poller()
     _until_parked(harness)
-    for milliseconds in range(300, 0, -20):  # each is due before all that the poller knows: the bell must ring
+    for milliseconds in range(300, 0, -20):  # each is due before all that the poller knows of, so the bell must ring
         harness.enqueue("note", "a", due=f"+{milliseconds * 1000}")
     seen: list[tuple[int, int]] = []
 

@@ -16,12 +16,12 @@ from support.masters import ON_ONE_SERVER
 from support.waiting import until
 
 _BELL = re.compile(rb" name=rota:poller:\d+:bell .* flags=\w*B\w* .* cmd=blpop ")
-LATE_SECONDS = 2.0  # generous: one of them means that nobody listened
+LATE_SECONDS = 2.0  # generous: if it takes longer, no poller was listening
 
 
 @pytest.fixture
 def sources(harness: ChildHarness) -> tuple[LegacySource, LegacySource]:
-    """A list and a sorted set that only this test knows."""
+    """Return a list and a sorted set with names of this test alone."""
     return LegacySource(f"queue:{harness.namespace}", "default"), LegacySource(f"delayed:{harness.namespace}")
 
 
@@ -34,7 +34,7 @@ def push(harness: ChildHarness, source: LegacySource, label: str) -> None:
 
 
 def schedule(harness: ChildHarness, source: LegacySource, label: str, seconds: float) -> float:
-    """ZADD; returns when it is due."""
+    """Add an item by ZADD. Returns when it is due."""
     due_at = round(time.time() + seconds, 6)
     harness.connection.execute("ZADD", source.key, repr(due_at), item(label))
     return due_at
@@ -50,7 +50,7 @@ def until_listening(harness: ChildHarness) -> None:
 
 
 def until_ready(harness: ChildHarness, label: str) -> float:
-    """Wait until it is a task that is ready; returns for how long."""
+    """Wait until the item has become a ready task. Returns how long that took."""
     began = time.monotonic()
     until(lambda: harness.state(label) == "ready", label)
     return time.monotonic() - began

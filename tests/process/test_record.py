@@ -1,4 +1,4 @@
-"""A run that was recorded is replayed through the master's core, with the same effects."""
+"""A recorded run is replayed through the master's core, with the same effects."""
 
 import json
 import os

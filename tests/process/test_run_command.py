@@ -31,11 +31,11 @@ def nap(seconds): time.sleep(seconds)
 
 
 class Place(FleetProcess):
-    """A folder with a fleet's files; `variables` for it and for the commands beside it."""
+    """A folder with a fleet's files, and the `variables` for the fleet and for commands."""
 
     def __init__(self, folder: Path, redis_url: str, namespace: str) -> None:
         super().__init__(folder)
-        self.control_socket = f"rota/{namespace}.sock"  # where it is when the file does not say
+        self.control_socket = f"rota/{namespace}.sock"  # its default path
         self.environment = {"ROTA_REDIS_URL": redis_url, "ROTA_NAMESPACE": namespace}
         (folder / "tasks.py").write_text(TASKS)
         self.write('imports = ["tasks"]\nworkers = 1\n[http]\nlisten = "127.0.0.1:0"\n')
@@ -46,7 +46,7 @@ class Place(FleetProcess):
 
     @contextlib.contextmanager
     def fleet(self, *arguments: str) -> Iterator[None]:
-        """A running fleet; killed in the end if it still runs."""
+        """Run a fleet for the block. It is killed at the end if it still runs."""
         process = self.launch(*arguments).process
         assert process is not None
         with process:
@@ -60,13 +60,13 @@ class Place(FleetProcess):
 
 @pytest.fixture
 def place(tmp_path: Path, server: Server, namespace: str) -> Place:
-    """A place on a real server."""
+    """Yield a place with a real server."""
     return Place(tmp_path, server.url, namespace)
 
 
 @dataclass(frozen=True, slots=True)
 class Unfit:
-    """A fleet that cannot run: its module and variables, and how `run` refuses."""
+    """A fleet that cannot run: its module and variables, and the refusal of `run`."""
 
     module: str
     variables: dict[str, str]
@@ -159,7 +159,7 @@ def test_commands_with_a_broken_file_use_the_running_master(place: Place, conten
             [warning] = [line for line in done.stderr.splitlines() if line.startswith("rota: warning: ")]
             assert fault in warning
             assert f"namespace, {namespace}, are those of the running master, pid {place.pid}" in warning
-        if "namspace" not in content:  # no queue of the default tiers is made up
+        if "namspace" not in content:  # no queue of the default tiers is invented
             assert not re.search("^default .*unserved", place.call("queue", "ls").stdout, re.MULTILINE)
         assert place.call("health", "--ready").stdout == "ok\n"
         assert place.call("top", "--once").stdout.startswith(f"{namespace} on ")
@@ -218,7 +218,7 @@ def test_stop_now_does_not_wait_for_tasks(place: Place) -> None:
 
 
 def pids_of_server(place: Place) -> list[int]:
-    """The servers that call themselves after the port of a place."""
+    """Return the servers whose title contains the port of a place."""
     title = place.environment["ROTA_REDIS_URL"].removeprefix("redis://").partition("/")[0].encode()
     found = []
     for entry in Path("/proc").iterdir():
@@ -286,7 +286,7 @@ def default_port_taken() -> Iterator[None]:
 
 
 def unset_listen(place: Place) -> None:
-    """Have its fleet take the default port, or one of the next."""
+    """Let its fleet use the default port, or one of the next."""
     place.write('imports = ["tasks"]\nworkers = 1\n')
 
 

@@ -22,7 +22,7 @@ KNOWN = {"READY", "RELOADING", "STOPPING", "STATUS", "WATCHDOG", "MAINPID", "MON
 
 
 class Manager:
-    """The manager's end, which takes only what the protocol allows."""
+    """The manager's end of the socket, which accepts only what the protocol allows."""
 
     def __init__(self, path: Path) -> None:
         self.socket = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
@@ -30,7 +30,7 @@ class Manager:
         self.socket.settimeout(DEADLINE_SECONDS)
 
     def receive(self) -> dict[str, str]:
-        """The next datagram: lines of NAME=VALUE."""
+        """Return the next datagram: lines of NAME=VALUE."""
         lines = self.socket.recv(4096).decode().split("\n")
         fields = dict(line.split("=", 1) for line in lines)
         assert len(fields) == len(lines)
@@ -38,13 +38,13 @@ class Manager:
         return fields
 
     def wait_for(self, name: str, value: str = "") -> dict[str, str]:
-        """The next one that has this field, with that in its value."""
+        """Wait for the next datagram that has this field, with that text in its value."""
         while name not in (fields := self.receive()) or value not in fields[name]:
             continue
         return fields
 
     def wait_for_reload(self) -> int:
-        """Wait for a reload to begin and to end. Return the reported microsecond of its begin."""
+        """Wait for a reload to begin and to end. Returns the reported microsecond of its beginning."""
         begun = self.wait_for("RELOADING")
         assert begun["RELOADING"] == "1"
         assert self.wait_for("READY") == {"READY": "1"}
@@ -74,13 +74,13 @@ def test_only_the_master_notifies_the_service_manager(fleet: Mastered, manager: 
     manager.wait_for("STATUS", "2 of 2 workers, 0 busy, generation 1, quiet")
     assert fleet.request("resume")["ok"]
 
-    fleet.configure("workers = 3")  # over at once
+    fleet.configure("workers = 3")  # applied at once
     fleet.signal(signal.SIGHUP)
     first = manager.wait_for_reload()
     fleet.configure("workers = 'three'")  # refused
     fleet.signal(signal.SIGHUP)
     second = manager.wait_for_reload()
-    fleet.configure("workers = 3\n[limits]\ntime_limit_seconds = 99")  # rolls
+    fleet.configure("workers = 3\n[limits]\ntime_limit_seconds = 99")  # replaces the workers one by one
     assert fleet.reload()["result"] == "success"
     third = manager.wait_for_reload()
     assert fleet.request("restart")["restart"]["result"] == "success"

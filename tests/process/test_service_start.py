@@ -1,4 +1,5 @@
-"""The start of a fleet on a machine: alone, by name, and in any state in which the parent left the process."""
+"""The start of a fleet on a machine: one per configuration, found by its name, and in any state in which the parent
+left the process."""
 
 import contextlib
 import os
@@ -25,7 +26,7 @@ def fleet(fleet: Mastered) -> Mastered:
 
 
 def another_start(fleet: Mastered, *arguments: str) -> "subprocess.Popen[str]":
-    """One more `rota run` of the same configuration, in the same folder."""
+    """Start one more `rota run` of the same configuration, in the same folder."""
     return subprocess.Popen(
         [ROTA, "run", *arguments], cwd=fleet.folder, stdin=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True
     )
@@ -48,7 +49,7 @@ def test_one_of_many_simultaneous_starts_runs(fleet: Mastered) -> None:
         assert pid_file.exists()
         fleet.start("--pid-file", "rota.pid")
         assert pid_file.read_text() == f"{fleet.pid}\n"
-        without = another_start(fleet)  # the same identity, by its control socket alone
+        without = another_start(fleet)  # the same identity, only by its control socket
         assert f"another master, pid {fleet.pid}, has the control socket" in without.communicate(timeout=30)[1]
         assert without.returncode == 73
 
@@ -106,14 +107,14 @@ def test_start_works_without_usual_process_resources(fleet: Mastered, setup: str
     assert not fleet.has_ended(), fleet.log_text()
     fleet.push("note", "a")
     assert until(fleet.ran) == ["a"]
-    assert (fleet.folder / "rota.pid").read_text() == f"{fleet.pid}\n"  # and no line of a log
+    assert (fleet.folder / "rota.pid").read_text() == f"{fleet.pid}\n"  # and not a line of a log
     fleet.signal(signal.SIGTERM)
     assert fleet.exit_code() == 0
 
 
 @pytest.mark.parametrize(("flag", "variable", "colored"), [("", "", True), ("--no-color", "", False), ("", "1", False)])
 def test_colors_can_be_turned_off(fleet: Mastered, flag: str, variable: str, colored: bool) -> None:
-    """Neither the log, of the master and of its children, nor the tables and errors of commands."""
+    """Neither in the log of the master and its children, nor in tables and errors of commands."""
     ours, theirs = pty.openpty()
     flags = [flag] if flag else []
     env = os.environ | {"NO_COLOR": variable, "TERM": "xterm"}
@@ -131,7 +132,7 @@ def test_colors_can_be_turned_off(fleet: Mastered, flag: str, variable: str, col
 
 
 def read_until(fd: int, *words: str) -> str:
-    """Return the output of a terminal, up to all of these words."""
+    """Return the output of a terminal until it contains all of these words."""
     said = ""
     while not all(word in said for word in words):
         said += os.read(fd, 4096).decode()
@@ -158,7 +159,7 @@ def test_refused_start_leaves_no_process(fleet: Mastered) -> None:
 
 
 def started_by(mark: str) -> list[int]:
-    """The processes with this mark in their environment."""
+    """Return the processes with this mark in their environment."""
     found = []
     for process in psutil.process_iter():
         with contextlib.suppress(psutil.Error):

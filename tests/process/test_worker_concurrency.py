@@ -1,4 +1,4 @@
-"""A worker process that runs several tasks at once: its way out, its connections, its copies, its span."""
+"""A worker process that runs several tasks at once: its end, its connections, its forked copies, its span."""
 
 import dataclasses
 import functools
@@ -24,7 +24,7 @@ def start(harness: ChildHarness, slot: int = 1, **changes: object) -> Child:
 
 
 def fill(harness: ChildHarness, go: Path) -> list[str]:
-    """Have all places taken until there is that file."""
+    """Occupy all places until that file exists."""
     held = [harness.enqueue("wait_in_loop", str(go)) for _ in range(PLACES)]
     until(lambda: harness.ran().count("waiting") == PLACES)
     return held
@@ -110,7 +110,7 @@ def test_claims_beyond_the_concurrency_are_returned(harness: ChildHarness, tmp_p
     held = [harness.enqueue("wait_in_loop", str(path)) for path in (first, others, others)]
     until(lambda: harness.ran().count("waiting") == PLACES)
     more = [harness.enqueue("wait_in_loop", str(others)) for _ in range(2)]
-    claim_for(worker, harness, held, 2)  # as a server has it that lost what was settled
+    claim_for(worker, harness, held, 2)  # as a server does that lost what was settled
     first.touch()
 
     def has_started_the_next() -> bool:
@@ -130,7 +130,7 @@ def test_unstarted_claims_return_in_order(harness: ChildHarness) -> None:
     worker.process.send_signal(WAKE_SIGNAL)
     until(lambda: harness.events("worker.fenced"))
     ids = [harness.enqueue("note", str(number)) for number in range(PLACES)]
-    claim_for(worker, harness, [], PLACES)  # as if the answer had been lost
+    claim_for(worker, harness, [], PLACES)  # as if the reply had been lost
     until(lambda: harness.inflight(worker.owner) == 0)
     lane = harness.connection.execute("LRANGE", harness.store.keys.ready_lane("default"), 0, -1)
     assert [line.split(b" ")[0].decode() for line in lane] == ids
@@ -143,9 +143,9 @@ def test_worker_without_its_slot_settles_and_starts_nothing(harness: ChildHarnes
         harness.enqueue("wait_in_loop", str(tmp_path / "never")),
     ]
     until(lambda: harness.ran().count("waiting") == len(held))
-    until_parked(worker, harness)  # a turn that was still to be made could be told of what is claimed here
+    until_parked(worker, harness)  # otherwise the reply to a turn that is still to come could contain these claims
     harness.enqueue("note", "never", queue="other")
-    claim_for(worker, harness, held, 1, "other")  # an answer that was lost
+    claim_for(worker, harness, held, 1, "other")  # the reply was lost
     go.touch()
     assert worker.exit_code() == EXIT_OVERWRITTEN
     assert (harness.state(held[0]), harness.inflight(worker.owner)) == ("done", 2)
@@ -212,7 +212,7 @@ def test_task_that_wakes_a_leaving_worker_runs_elsewhere(harness: ChildHarness) 
     worker = start(harness)
     until(lambda: b"cmd=blpop" in harness.connection.execute("CLIENT", "LIST"))
     worker.process.send_signal(signal.SIGSTOP)
-    task_id = harness.enqueue("once_in_loop")  # its token is on the way to a process that is stopped
+    task_id = harness.enqueue("once_in_loop")  # its token is on the way to a stopped process
     worker.terminate()
     worker.process.send_signal(signal.SIGCONT)
     assert worker.exit_code() == 0

@@ -25,7 +25,8 @@ from support.waiting import DEADLINE_SECONDS, until
 
 pytestmark = [ON_ONE_SERVER, pytest.mark.timeout(300)]
 
-# A worker that the machine lets wait in the middle of a claim gives the rest back, and pipelines no turn: try again.
+# If the machine lets a worker wait in the middle of a claim, the worker gives the rest back and pipelines no turn: try
+# again.
 PIPELINED_WITHIN_SECONDS = 4 * DEADLINE_SECONDS
 RECALLED_AFTER_NS = 25_000_000
 TIERS = pack_tiers([domain_of([QueueShare("default")])])
@@ -33,10 +34,10 @@ TIERS = pack_tiers([domain_of([QueueShare("default")])])
 
 @dataclasses.dataclass(frozen=True)
 class _Kind:
-    """Tasks of a name. So many are brought at once, and some of them are left when so many turns were made.
+    """Tasks of one name. `tasks` of them are enqueued at once, and some of them are left after `turns` turns.
 
-    `seen_ns`: how long the worker sees each of them take. By its own clock they would look longer on a busy machine, so
-    that no turn is pipelined, and shorter on a fast one, so that five turns claim them all.
+    `seen_ns`: the run time of each task that the worker measures. By its own clock, tasks would look longer on a busy
+    machine, so that no turn is pipelined, and shorter on a fast one, so that five turns claim them all.
     """
 
     name: str
@@ -72,7 +73,7 @@ class _Gate:
 
 @dataclasses.dataclass
 class _Draining:
-    """A worker behind a link that drains tasks; `texts` are what these write into the file `journal`, by id."""
+    """A worker behind a link that runs tasks. `texts` are what they write into the file `journal`, by id."""
 
     harness: ChildHarness
     link: FaultyLink
@@ -99,12 +100,12 @@ class _Draining:
 
     @property
     def scripts_run(self) -> int:
-        """The number of scripts that the server has run."""
+        """Return the number of scripts that the server has run."""
         (calls,) = re.findall(rb"cmdstat_evalsha:calls=(\d+)", self.harness.connection.execute("INFO", "commandstats"))
         return int(calls)
 
     def until_a_turn_is_under_way(self, *, holds_a_task: bool, holds_request: bool = False) -> TaskInSlot | None:
-        """Wait until a task has ended, or is held, while a turn or its reply is on its way. Return the task that
+        """Wait until a task has ended, or is held, while a turn or its reply is on its way. Returns the task that
         runs."""
         slot = self.worker.slot
         deadline = time.monotonic() + PIPELINED_WITHIN_SECONDS
@@ -115,7 +116,7 @@ class _Draining:
             until(lambda: self.held.exists() or slot.phase is Phase.IDLE, "it waits")
             if self.held.exists() if holds_a_task else self._has_ended_meanwhile():
                 return slot.record(0).current()
-            self.go_on()  # it was sent behind the last task of its claim
+            self.go_on()  # the turn was sent behind the last task of its claim
             until(lambda: self.live == 0, "the end of the round")
         raise AssertionError("no turn was pipelined")
 
@@ -130,7 +131,7 @@ class _Draining:
         until(lambda: self.live == 0, "the end of all tasks")
         ran = self.ran
         assert not {text for task_id, text in self.texts.items() if ran[text] != 1 and task_id != but}
-        # An outcome that was told twice, as the first answer was lost, is no more than worth a note.
+        # An outcome that is reported twice, because the first reply was lost, is only worth a note.
         assert not [line for line in self.harness.events("task.stale") if line["level"] != "info"]
 
     def held_by_owner(self) -> list[str]:
@@ -201,7 +202,7 @@ def test_quiet_worker_returns_claims_of_the_open_turn(draining: _Draining) -> No
 
 
 def test_turns_over_a_slow_link_still_claim_in_time(draining: _Draining) -> None:
-    draining.link.delay(0.012)  # each way: longer than what is left of the time in which a turn may claim ahead
+    draining.link.delay(0.012)  # each way: longer than the remaining time in which a turn may claim
     before = draining.scripts_run
     draining.enqueue()
     until(lambda: len(draining.ran) == len(draining.texts), "all have run")

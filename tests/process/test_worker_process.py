@@ -1,4 +1,4 @@
-"""A worker process's beginning, its end, and what it does when something else ends."""
+"""The beginning and the end of a worker process, and its behavior when something else ends."""
 
 import dataclasses
 import os
@@ -24,7 +24,7 @@ def test_stop_signal_interrupts_the_doorbell_at_once(harness: ChildHarness) -> N
     before_ns = boottime_ns()
     worker.terminate()
     assert worker.exit_code() == 0
-    # Its BLPOP would have lasted 2 s; a process needs some time to leave on a machine that is busy.
+    # Its BLPOP would have lasted 2 s. On a busy machine, a process needs some time to exit.
     assert boottime_ns() - before_ns < 1_900_000_000
     assert harness.ran() == ["worker start", "worker stop"]
 
@@ -69,7 +69,7 @@ def test_outcomes_of_a_killed_worker_are_settled_from_its_slot(harness: ChildHar
     worker = harness.start(settings_for(harness.server, harness.namespace))
     until(lambda: "waiting" in harness.ran())
     _cut(harness, worker.owner)
-    os.kill(harness.server.pid, signal.SIGSTOP)  # so that the worker can tell nobody
+    os.kill(harness.server.pid, signal.SIGSTOP)  # so that the worker cannot notify the server
     try:
         (tmp_path / "go").touch()
         until(lambda: worker.slot.outcomes()[0])
@@ -99,7 +99,7 @@ def test_slot_of_a_killed_worker_names_its_unsettled_task(harness: ChildHarness)
 
 def test_claim_with_a_lost_reply_is_run(harness: ChildHarness) -> None:
     worker = harness.start(settings_for(harness.server, harness.namespace, "served")).until_phase(Phase.IDLE)
-    # Claimed for this owner behind its back, as by a turn whose answer never arrived.
+    # Claimed for this owner without its knowledge, as by a turn whose reply was lost.
     harness.enqueue("note", "taken over", queue="elsewhere")
     elsewhere = pack_tiers([domain_of([QueueShare("elsewhere")])])
     claimed = harness.run(harness.store.turn(worker.owner, elsewhere, Turn(1)))
@@ -161,7 +161,7 @@ def test_worker_at_max_tasks_waits_for_its_replacement(harness: ChildHarness) ->
     ids = [harness.enqueue("note", str(number)) for number in range(8)]
     worker = harness.start(settings_for(harness.server, harness.namespace, max_tasks=6, max_tasks_jitter=0.0))
     until(lambda: worker.slot.recycle_reason is RecycleReason.MAX_TASKS)
-    until(lambda: harness.inflight(worker.owner) == 0)  # what it had claimed beyond, others may run
+    until(lambda: harness.inflight(worker.owner) == 0)  # other workers may run the tasks that it had claimed in advance
     assert [harness.state(task_id) for task_id in ids] == ["done"] * 6 + ["ready"] * 2
     assert worker.slot.phase is Phase.IDLE
     worker.terminate()
@@ -215,7 +215,7 @@ def test_quiet_interrupts_the_doorbell_and_leaves_tasks_to_others(harness: Child
     _request_quiet(worker, quiet=True)
     worker.until_phase(Phase.QUIET)
     assert boottime_ns() - before_ns < 1_900_000_000
-    until(lambda: b"cmd=evalsha" in _client_of(harness, worker.owner))  # it has asked anew, and listens no more
+    until(lambda: b"cmd=evalsha" in _client_of(harness, worker.owner))  # it has made a new turn, and listens no longer
     harness.enqueue("note", "by the other")
     harness.start(settings_for(harness.server, harness.namespace), slot=2)
     until(lambda: harness.ran() == ["worker start", "worker start", "by the other"])
@@ -225,7 +225,7 @@ def test_quiet_interrupts_the_doorbell_and_leaves_tasks_to_others(harness: Child
 
 def test_quiet_lets_the_task_finish_and_returns_other_claims(harness: ChildHarness) -> None:
     worker = harness.start(settings_for(harness.server, harness.namespace)).until_phase(Phase.IDLE)
-    # Notes first, so that several are claimed at once.
+    # Notes come first, so that several are claimed at once.
     for number in range(100):
         harness.enqueue("note", str(number))
     until(lambda: len(harness.ran()) == 101)
@@ -293,7 +293,7 @@ def test_corrupt_doorbell_does_not_mix_up_replies(harness: ChildHarness) -> None
 def test_token_of_an_unclaimed_queue_is_passed_on(harness: ChildHarness) -> None:
     worker = harness.start(settings_for(harness.server, harness.namespace, "high", "low")).until_phase(Phase.IDLE)
     until(lambda: b"cmd=blpop" in _client_of(harness, worker.owner))
-    # Both at once, so that the turn behind the token of `low` finds `high` first.
+    # Both are enqueued at once, so that the turn behind the token of `low` finds `high` first.
     harness.connection.execute("RPUSH", harness.store.keys.ready_lane("high"), '["hold", ["first"]]')
     harness.connection.execute("SADD", harness.store.keys.ready, "high")
     harness.enqueue("note", "second", queue="low")
@@ -303,11 +303,11 @@ def test_token_of_an_unclaimed_queue_is_passed_on(harness: ChildHarness) -> None
     until(lambda: "second" in harness.ran())
 
 
-# A turn sent along behind the doorbell
+# A turn that is sent along behind the doorbell
 
 
 def _hold_doorbell_replies(link: FaultyLink) -> None:
-    """Forward requests to the server, and hold back the reply of a BLPOP and all that follows it."""
+    """Forward requests to the server, and hold back the reply to a BLPOP and everything after it."""
     link.gate = lambda name, is_reply, _port: not (name == "blpop" and is_reply)
 
 

@@ -217,7 +217,7 @@ def test_forked_process_can_be_stopped_at_once(harness: ChildHarness) -> None:
     harness.enqueue("stop_a_process")
     worker = harness.start(settings_for(harness.server, harness.namespace))
     until(lambda: f"process {-signal.SIGTERM}" in harness.ran())
-    harness.enqueue("note", "after")  # nor was its worker asked to leave
+    harness.enqueue("note", "after")  # and its worker was not requested to leave
     until(lambda: "after" in harness.ran())
     assert worker.process.poll() is None
 
@@ -241,7 +241,7 @@ def test_time_of_start_hooks_counts_as_lag(harness: ChildHarness) -> None:
     harness.enqueue("hesitant")
     harness.start(settings_for(harness.server, harness.namespace))
     (line,) = until(lambda: harness.events("task.done"))
-    assert line["lag_seconds"] >= 0.2  # as long as its hook hesitates
+    assert line["lag_seconds"] >= 0.2  # as long as its hook waits
     assert float(harness.ran()[1]) == pytest.approx(line["lag_seconds"])
 
 
@@ -270,7 +270,7 @@ def test_result_is_kept_for_its_ttl(harness: ChildHarness) -> None:
         assert each.ended is not None
         run = each.ended.run
         assert (each.ended.owner, run.pid, run.name, run.refused) == (worker.owner, worker.process.pid, "answer", "")
-        assert each.ended.entry.due_us <= run.start_us  # which is never told too early
+        assert each.ended.entry.due_us <= run.start_us  # the reported time is never too early
 
 
 @pytest.mark.parametrize(

@@ -1,7 +1,5 @@
-"""The soft time limit and a cancel in a worker process: what becomes of the task, and that nothing else is harmed.
-
-The signal is the master's to send; here the test sends it.
-"""
+"""The soft time limit and cancellation in a worker process: the fate of the task, and that nothing else is harmed. The
+test sends the signal in place of the master."""
 
 import os
 import random
@@ -84,7 +82,7 @@ def _check_cancels(answers: dict[str, CancelStatus], ended: int, cancelled: list
     """Check that cancelled tasks ended: those that ran in their attempt, and those that waited without one."""
     named, waited = _ids_with(answers, CancelStatus.RUNNING), _ids_with(answers, CancelStatus.CANCELLED)
     assert len(waited) <= ended <= len(waited) + len(named)
-    # A claim that comes upon one that waited drops it, and says so without an attempt.
+    # A claim that finds a cancelled task drops it, and reports that without an attempt.
     attempts = [line for line in cancelled if "attempt" in line]
     assert {line["task_id"] for line in attempts} <= named
     assert {line["task_id"] for line in cancelled if line not in attempts} <= waited
@@ -124,7 +122,7 @@ def test_many_signals_end_tasks_but_never_corrupt_connections(
         settings_for(harness.server, harness.namespace, "hurried", log=LogSettings(tasks="failures"))
     )
     worker.until_phase(Phase.IDLE)
-    harness.start_poller()  # it brings the retries back
+    harness.start_poller()  # brings the retries back
     ids = [harness.enqueue("hurry", str(number), queue="hurried") for number in range(400)]
     answers: dict[str, CancelStatus] = {}
 
@@ -152,6 +150,6 @@ def test_many_signals_end_tasks_but_never_corrupt_connections(
     assert {line["error"].partition(":")[0] for line in retried} == {"TimeLimit"}
     assert len(retried) > 20, sent
     _check_cancels(answers, audit.cancelled, harness.events("task.cancelled"))
-    # Neither lost its connection, nor was anything settled twice, or claimed and forgotten.
+    # Check that no connection was lost, nothing was settled twice, and nothing was claimed and forgotten.
     said = {line["event"] for line in harness.events() if line["slot"] == 1}
     assert said == {"worker.started", "task.retried", "task.cancelled"}
