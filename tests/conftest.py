@@ -1,4 +1,4 @@
-"""Fixtures shared by all tests: real servers, one namespace a test."""
+"""Fixtures shared by all tests: real servers, and one namespace per test."""
 
 import itertools
 import os
@@ -12,7 +12,7 @@ import redis
 from rota.tasks.registry import default_registry
 from support.servers import Server, server_binaries
 
-# A shell that runs the tests in the background lets them ignore SIGINT, and so would every process that they start.
+# A shell that runs the tests in the background makes them ignore SIGINT, and so would every process that they start.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
@@ -21,13 +21,13 @@ pytest_plugins = ["support.browser", "support.fleet_fixtures", "support.server_f
 _namespaces = itertools.count(1)
 
 
-# `make test-python` needs one kind only, because `make test` covers both.
+# `make test-python` needs only one kind, because `make test` covers both.
 _KINDS: Final = os.environ.get("TEST_SERVERS", "valkey redis").split()
 
 
 @pytest.fixture(scope="session", params=_KINDS)
 def server(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    """A running server, once as Valkey and once as Redis. Without Redis its half is skipped, and fails in CI."""
+    """Yield a running server, once Valkey and once Redis. Without Redis, its half is skipped, or fails in CI."""
     binary = server_binaries().get(request.param)
     if binary is None:
         if os.environ.get("CI"):
@@ -40,18 +40,18 @@ def server(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
 
 @pytest.fixture
 def namespace() -> str:
-    """A namespace no other test uses."""
+    """Return a namespace that no other test uses."""
     return f"test{os.getpid()}-{next(_namespaces)}"
 
 
 @pytest.fixture
 def redis_client(server: Server) -> Iterator["redis.Redis"]:
-    """A plain client, for looking behind the protocol and producing as other languages do."""
+    """Yield a plain client, to inspect the data and to produce as other languages do."""
     with redis.Redis.from_url(server.url, socket_timeout=30) as client:
         yield client
 
 
 @pytest.fixture
 def own_registry(monkeypatch: pytest.MonkeyPatch) -> None:
-    """No task is declared before the test, and those that it declares are forgotten behind it."""
+    """Start the test without declared tasks, and forget the tasks that it declares."""
     monkeypatch.setattr(default_registry, "_tasks", {})

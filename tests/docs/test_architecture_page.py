@@ -1,4 +1,5 @@
-"""The code map of ARCHITECTURE.md names every module and nothing that is gone; its picture shows what imports what."""
+"""The code map of ARCHITECTURE.md names every existing module and no other, and its drawing shows which packages import
+which."""
 
 import re
 from collections.abc import Iterable

@@ -1,4 +1,4 @@
-"""The blocking client is generated from the one on asyncio, and was not changed by hand."""
+"""The blocking client is generated from the asyncio client, and was not changed by hand."""
 
 import pytest
 

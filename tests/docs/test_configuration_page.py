@@ -22,7 +22,7 @@ _ROW = re.compile(r"^\| `(?P<key>\w+)` \| (?:`(?P<default>[^`]*)` )?\| (?P<meani
 
 
 def documented() -> dict[str, dict[str, str]]:
-    """Keys and their defaults by section, "" being the top level."""
+    """Return keys and their defaults by section; "" is the top level."""
     return {
         section["name"] or "": {row["key"]: row["default"] or "" for row in _ROW.finditer(section["text"])}
         for section in _SECTION.finditer(PAGE)
@@ -43,7 +43,7 @@ def in_the_code() -> dict[str, dict[str, str]]:
 
 
 def shown(field: inspect.Field) -> str:
-    """A default as TOML; "" for none."""
+    """Return a default as TOML, "" for none."""
     default = field.default_factory() if field.default is NODEFAULT else field.default
     return "" if default is None else json.dumps(default)
 
@@ -52,7 +52,7 @@ def test_the_page_lists_every_key_with_its_default() -> None:
     assert documented() == in_the_code()
 
 
-# What a reload of each key does
+# The effect of a reload on each key
 
 REFUSED, EXPORTER = "refused", "exporter"
 _ROLES = ("workers", "pollers", EXPORTER)
@@ -63,7 +63,7 @@ _POOLED = {**_PLAIN, "pools": {"all": {"queues": ["default"]}}}
 
 
 def effects_documented() -> dict[str, set[str]]:
-    """Who is replaced by key, or that it is refused."""
+    """Return by key which processes are replaced, or that the change is refused."""
     text = PAGE.partition("## Changing it while the fleet runs")[2].partition("**Code is loaded")[0]
     found: dict[str, set[str]] = {}
     for row in _EFFECT.finditer(text):
@@ -112,7 +112,7 @@ _OTHERS: Mapping[type[inspect.Type], Any] = {
 
 
 def _another(field: inspect.Field) -> Any:
-    """Another value than the default."""
+    """Return a value that differs from the default."""
     match without_none(field.type):
         case inspect.BoolType():
             return not field.default
@@ -130,5 +130,5 @@ def _another(field: inspect.Field) -> Any:
 
 def test_the_page_lists_the_reload_effect_of_every_key() -> None:
     in_code = effects_in_the_code()
-    del in_code["redis_url_file"]  # it says where redis_url stands, which counts
+    del in_code["redis_url_file"]  # only the source of redis_url, which is compared itself
     assert effects_documented() == in_code

@@ -1,4 +1,4 @@
-"""No module of the product imports itself through others: imports in functions and for type checking count too."""
+"""No module of the product imports itself through others. Imports in functions and for type checking count too."""
 
 import ast
 from collections.abc import Iterator, Mapping
@@ -59,7 +59,7 @@ def _client_folders(graph: Graph) -> dict[str, set[str]]:
 
 
 def cycles_in(graph: Graph) -> set[frozenset[str]]:
-    """The strongly connected components of more than one member."""
+    """Return the strongly connected components with more than one member."""
     reached = {name: _reached_from(name, graph) for name in graph}
     found = {frozenset({name} | {to for to in reached[name] if name in reached[to]}) for name in graph}
     return {cycle for cycle in found if len(cycle) > 1}

@@ -1,4 +1,4 @@
-"""The Makefile documents itself, and what hooks and hosted CI call is there."""
+"""The Makefile documents itself, and has every target that hooks and hosted CI call."""
 
 import re
 import subprocess

@@ -1,4 +1,4 @@
-"""The examples of the prose run: commands in order, against a real server, as a reader would run them."""
+"""The examples of the pages work: their commands run in order, with a real server, as for a reader."""
 
 import ast
 import json
@@ -16,7 +16,7 @@ from support.story import Story
 
 _PARSERS: dict[str, Callable[[str], object]] = {"python": ast.parse, "toml": tomllib.loads, "json": json.loads}
 _READABLE = [block for page in markdown_files() for block in blocks(page) if block.language in _PARSERS]
-# A page that installs Rota is followed by `make wheel`.
+# `make wheel` runs a page that installs Rota.
 _STORIES = [page for page in markdown_files() if verbs(page) and "install" not in verbs(page)]
 
 
@@ -27,7 +27,7 @@ def test_code_in_prose_is_well_formed(block: Block) -> None:
 
 @pytest.fixture
 def story(tmp_path: Path) -> Iterator[Story]:
-    """A folder that holds the examples."""
+    """Return a folder that holds the examples."""
     shutil.copytree(
         ROOT / "examples", tmp_path / "examples", ignore=shutil.ignore_patterns("*.jsonl", ".rota", "__pycache__")
     )
@@ -52,7 +52,7 @@ def test_following_the_page_works(page: Path, story: Story) -> None:
 
 @pytest.mark.parametrize("folder", sorted({test.parent.name for test in (ROOT / "examples").glob("*/test_*.py")}))
 def test_plain_pytest_collects_the_tests_of_each_example(folder: str) -> None:
-    """With pytest alone, as a user has it: no plugin of ours, nor the options of this repository's tests."""
+    """With pytest alone, as users have it: without our plugins and the options of this repository's tests."""
     plugins = [f"-pno:{name}" for name in ("timeout", "xdist", "cacheprovider")]
     asked = [sys.executable, "-B", "-m", "pytest", "-q", "--collect-only", *plugins]
     collected = subprocess.run(asked, cwd=ROOT / "examples" / folder, capture_output=True, text=True, check=False)

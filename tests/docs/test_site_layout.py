@@ -1,4 +1,4 @@
-"""The site's tables on a phone, with the theme's style and ours."""
+"""The site's tables on a phone, with the theme's style and our own."""
 
 from importlib.util import find_spec
 from pathlib import Path

@@ -45,7 +45,7 @@ def consuming(fleet: RunningFleet, queue: str, act: Act) -> Iterator[None]:
 
 
 def most_at_once(spans: list[tuple[float, float]]) -> int:
-    """How many of these overlap at most."""
+    """Return how many of these overlap at most."""
     steps = sorted([(began, 1) for began, _ in spans] + [(ended, -1) for _, ended in spans])
     return max(accumulate(step for _, step in steps))
 

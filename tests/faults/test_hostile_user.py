@@ -22,7 +22,7 @@ pytestmark = [ON_ONE_SERVER, pytest.mark.skipif(os.geteuid() != 0, reason="only 
 
 NO_POOLS = 65534
 SOMEBODY_ELSE = 65533
-# What it needs is imported first, as it may not read our interpreter's files any more afterwards.
+# Needed modules are imported first, because this user may not read our interpreter's files afterwards.
 BECOMES = f"""
 import fcntl, os, pathlib, signal, socket, sys
 os.setgroups([])

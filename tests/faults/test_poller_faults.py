@@ -87,7 +87,7 @@ def seconds_to_enqueue_many(fleet: RunningFleet) -> float:
 
 
 def backlogs(fleet: RunningFleet) -> list[int]:
-    """Return how many had not ended, once a second until all have."""
+    """Return how many tasks had not ended, once a second until all have."""
     left = [MANY]
     deadline = time.monotonic() + DRAIN_SECONDS
     while left[-1] and time.monotonic() < deadline:

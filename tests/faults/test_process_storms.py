@@ -181,5 +181,5 @@ def test_sigterm_without_the_server_ends_in_time_without_loss(shaken: Shaken, ho
     fleet.start()
     fleet.wait_for("end", label="b")
     fleet.wait_until_nothing_waits(30)
-    assert len(fleet.journal("end", label="a")) <= 2  # again, unless the server heard of its first end after all
+    assert len(fleet.journal("end", label="a")) <= 2  # it runs again, unless the server had received its first end
     assert fleet.books_balance()

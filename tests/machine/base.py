@@ -203,7 +203,7 @@ class Machine(RuleBasedStateMachine):
         keys = self.fleet.keys
         gone = [*map(keys.sent, nonces), *map(keys.unique, unique_keys), *map(keys.group, groups)]
         if gone:
-            # No more than that by the server's own clock, which is not moved; -1 would be forever.
+            # No longer than that by the server's own clock, which is not moved; -1 would mean forever.
             assert all(left != -1 and left <= HOLD_MS for left in map(self.fleet.redis.pttl, gone))
             self.fleet.redis.delete(*gone)
 

@@ -28,7 +28,8 @@ def new_task(new: New) -> NewTask:
 
 
 class Grouping(Opening, People):
-    """Members are added together and one by one, and end in all ways; groups are closed and cancelled meanwhile."""
+    """Members are added together and one by one, and end in all ways; groups are closed and cancelled in the
+    meantime."""
 
     @rule(
         data=st.data(),

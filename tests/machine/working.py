@@ -249,7 +249,7 @@ class Working(Polling):
         if marked:
             worker.claims[at] = Claim(parse_entry(marked), body)
 
-    # Directed: what random steps find too seldom
+    # Directed: situations that random steps reach too rarely
 
     @precondition(lambda self: self.workers)
     @rule(data=st.data())

@@ -1,7 +1,7 @@
 """What the protocol promises, as a model in plain Python that shares no code with the scripts.
 
-Each method is one call of a script at Redis time `now`: it changes the model and returns what the script must answer.
-A call that is repeated, or comes late, is the same method called again, or later.
+Each method is one call of a script at Redis time `now`: it changes the model and returns the expected reply of the
+script. A call that is repeated, or arrives late, is the same method called again, or later.
 """
 
 from collections.abc import Mapping, Sequence

@@ -1,7 +1,7 @@
-"""Draw the dashboards from what a real Prometheus answers beside real fleets: `make pictures` writes docs/images/.
+"""Draw the dashboards from real fleets and a real Prometheus: `make pictures` writes docs/images/.
 
-Each dashboard is drawn whole, of a fleet in which much happens; and for each trouble the first screen of the dashboard
-that shows it, and that of the status page in a browser that had it open before.
+Each dashboard is drawn as a whole, for a fleet in which much happens. For each trouble, the first screen of the
+dashboard that shows it is drawn, and that of the status page in a browser that had it open before.
 """
 
 import argparse
@@ -35,12 +35,12 @@ SHOWN_SECONDS: Final = 120
 SCALE: Final = 0.75
 SCALE_OF_WHOLE_BOARDS: Final = 0.55  # so that each picture is below 300 kB
 SCALE_OF_PAGES: Final = 0.75
-AT_ONCE: Final = 5  # fleets, so that a small machine has time for them
+AT_ONCE: Final = 5  # fleets, so that a small machine can run them
 
 
 @dataclass(frozen=True, slots=True)
 class Picture:
-    """One to be drawn: of the board in that file, for one job, so many rows of its grid; 0 for all."""
+    """A picture to draw: of the board in that file, for one job, with this number of rows of its grid; 0 for all."""
 
     name: str
     board: str
@@ -50,7 +50,7 @@ class Picture:
 
 
 def pictures(troubles: Iterable[str]) -> Iterator[Picture]:
-    """Those that are drawn beside these troubles."""
+    """Return the pictures that are drawn beside these troubles."""
     for board in boards():
         yield Picture(board.removesuffix(".json"), board, eventful.name, "a fleet in which much happens")
     for name in troubles:
@@ -58,7 +58,7 @@ def pictures(troubles: Iterable[str]) -> Iterator[Picture]:
 
 
 class Onlooker:
-    """Somebody who has the status pages of these troubles open."""
+    """A browser that has the status pages of these troubles open."""
 
     def __init__(self, troubles: Iterable[str]) -> None:
         self._troubles = troubles
@@ -74,14 +74,15 @@ class Onlooker:
             self._pages[name] = page
 
     def take(self, images: Path) -> None:
-        """Take a picture of each, and go: troubles are ended by calls that wait, which no event loop has time for."""
+        """Take a picture of each page, and close the browser: troubles are ended by blocking calls, which no event loop
+        must wait for."""
         for name, page in self._pages.items():
             page.screenshot(path=images / f"page-{name}.png")
         self._playwright.stop()
 
 
 def gathered(troubles: Iterable[str], images: Path) -> dict[str, dict[str, Any]]:
-    """What is to be drawn, by the name of each picture. Those of the status pages are written here."""
+    """Return the data of each picture, by its name. Those of the status pages are written here."""
     onlooker = Onlooker(troubles)
     with tempfile.TemporaryDirectory() as folder, beside(Path(folder), troubles, WELL_SECONDS, onlooker.look) as bench:
         time.sleep(TROUBLED_SECONDS)
@@ -90,7 +91,7 @@ def gathered(troubles: Iterable[str], images: Path) -> dict[str, dict[str, Any]]
 
 
 def answered(prometheus: Prometheus, picture: Picture) -> dict[str, Any]:
-    """What the page draws: the board, as far as it is shown, and the answers to its queries."""
+    """Return what the page draws: the shown part of the board, and the results of its queries."""
     board = boards()[picture.board]
     if picture.rows:
         board["panels"] = [panel for panel in board["panels"] if panel["gridPos"]["y"] < picture.rows]
@@ -118,7 +119,7 @@ def draw(chromium: "Browser", site: Path, data: dict[str, Any], file: Path) -> N
 
 
 def set_up(site: Path, node: Path) -> None:
-    """Put the page and what it needs into one folder."""
+    """Put the page and its files into one folder."""
     site.mkdir(exist_ok=True)
     uplot = node / "node_modules" / "uplot" / "dist"
     for file in (*(HERE / name for name in FILES), uplot / "uPlot.min.css", uplot / "uPlot.iife.min.js"):
@@ -126,7 +127,7 @@ def set_up(site: Path, node: Path) -> None:
 
 
 def main() -> None:
-    """Bring the troubles about, ask, and draw."""
+    """Cause the troubles, run the queries, and draw."""
     arguments = _arguments()
     site = arguments.node.resolve() / "site"
     set_up(site, arguments.node)

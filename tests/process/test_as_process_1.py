@@ -57,7 +57,7 @@ def test_adopted_orphans_are_reaped(fleet: Mastered) -> None:
     assert fleet.status()["pid"] == 1
 
     def only_its_children() -> bool:
-        return len(descendants(master.pid)) == len(fleet.children())  # zombies are counted on the left alone
+        return len(descendants(master.pid)) == len(fleet.children())  # zombies are counted only on the left side
 
     fleet.push("daemons", "a")
     until(lambda: fleet.ran() == ["left a"], "the task has run")

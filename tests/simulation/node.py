@@ -285,7 +285,7 @@ class Node:
         self.nudge()
 
     def freeze(self) -> None:
-        """Freeze all processes. The clock goes on."""
+        """Freeze all processes. The clock continues."""
         self.enter()
         for process in self.processes.values():
             if process.is_beating:

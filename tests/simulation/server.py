@@ -134,7 +134,7 @@ class Server:
         self._ring()
 
     def unpark(self, parked: Parked) -> bool:
-        """End a blocking call after its timeout. Return False if it was answered already."""
+        """End a blocking call after its timeout. Return False if it already got its reply."""
         if parked not in self.parked:
             return False
         self.parked.remove(parked)
@@ -172,7 +172,7 @@ class Server:
         self._serve_line(node)
 
     def is_waiting(self, node: str, reply: Callable[[bytes], None]) -> bool:
-        """Whether this call still waits: it is here and was not answered."""
+        """Whether this call still waits: it is here and got no reply."""
         return self.lines.get(node) is reply
 
     def take_off(self, node: str, order: object) -> None:

@@ -31,7 +31,7 @@ class SimulatedSlot(Slot):
     tenant: Tenant | None = None
 
     def enter_slot(self, process: Tenant) -> bool:
-        """Take the slot for a process. Return False if it was assigned to another process meanwhile."""
+        """Take the slot for a process. Return False if it was assigned to another process in the meantime."""
         if not self.enter(process.nonce, process.pid):
             return False
         self.tenant = process

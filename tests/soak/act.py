@@ -13,12 +13,12 @@ def nothing() -> None:
 
 
 def at_once() -> bool:
-    """Return that the fault is over as soon as it was undone."""
+    """Return that the fault has ended as soon as it was undone."""
     return True
 
 
 def no_words() -> str:
-    """Return that nothing is odd."""
+    """Return "", because nothing is odd."""
     return ""
 
 

@@ -130,7 +130,8 @@ class Causes:
             if span.begin <= latest and run.began <= span.end + MARGIN_SECONDS:
                 return str(span)
         for silence in self.silences(self.target_of(run.start.node), until):
-            # A node that is back just before its lease expires may renew it too late, and start something meanwhile.
+            # A node that is back just before its lease expires may renew it too late, and start something in the
+            # meantime.
             if silence.begin <= latest and run.began <= silence.end + 2 * MARGIN_SECONDS:
                 return str(silence)
         return None
@@ -160,7 +161,7 @@ class Causes:
 
     def _silences(self, target: str) -> Iterator[Span]:
         """Return the silences of one node, joined if they follow each other, with what cut off every node from the
-        server meanwhile.
+        server in the meantime.
 
         An outage of every node that lasts half a lease or more does not count: after it there is grace for a lease.
         """
@@ -219,5 +220,5 @@ def _lives_of(logged: Iterable[Logged]) -> dict[str, list[tuple[float, str]]]:
 
 
 def is_of_processes(fault: Fault) -> bool:
-    """Whether the fault is over at once and hits single processes only."""
+    """Whether the fault ends at once and hits only single processes."""
     return KINDS[fault].scope is FaultScope.PROCESSES and not KINDS[fault].longest_seconds

@@ -32,7 +32,7 @@ ALWAYS: Final = 1_000_000
 
 
 class CallEvent(StrEnum):
-    """The records of a producer: `INTENDED` before each call, with all that is known of the task; then one
+    """The records of a producer: `INTENDED` before each call, with all that is known about the task; then one
     reply.
 
     `REFUSED`: an error that promises that nothing was sent or done. `UNKNOWN`: any other error. `HELD`: another
@@ -64,7 +64,7 @@ class RunEvent(StrEnum):
 
 
 class Edge(StrEnum):
-    """The records of a fault: `BEGIN` before it is done, and `END` after it is over. A kill has both, around the
+    """The records of a fault: `BEGIN` before it begins, and `END` after it has ended. A kill has both, around the
     call."""
 
     BEGIN = "begin"
@@ -78,8 +78,8 @@ class Sent:
     `due`: Unix time before which it may not start; 0 for at once. `unique`: its unique key. `retries`: as enqueued.
     `fails`: how many of its attempts raise, ALWAYS for all; `kills`: how many kill their own worker; `gives_up`:
     its first attempt raises what makes it dead at once. `number`: its place among those of the queue whose order is
-    judged; they are sent one after the other, each after the reply to the one before. `follows`: the ids of those that
-    have to end before it may start: several of a group, or the one before it in a chain, which has to be done.
+    judged; they are sent one after the other, each after the reply to the previous one. `follows`: the ids of those
+    that have to end before it may start: several of a group, or the one before it in a chain, which has to be done.
     `reply`: what else the call returned (the holder of the key, the error's class and words).
     """
 

@@ -36,7 +36,7 @@ class Verb(StrEnum):
     PUSH = "push"  # a bare RPUSH
     SCHEDULE = "schedule"  # a bare ZADD
     GROUP = "group"  # the last of its tasks follows when all others have ended
-    CHAIN = "chain"  # each follows when the one before is done
+    CHAIN = "chain"  # each follows when the previous one is done
     CANCEL = "cancel"
 
 

@@ -1,4 +1,4 @@
-"""Performs a plan of faults, records each before it is done and after it is over, and keeps the nodes alive."""
+"""Performs a plan of faults, records each before it begins and after it has ended, and keeps the nodes alive."""
 
 import time
 from dataclasses import dataclass
@@ -12,7 +12,7 @@ from soak.testbed import Testbed
 
 _TICK_SECONDS: Final = 0.01
 _AGAIN_SECONDS: Final = 0.1
-OVER_SECONDS: Final = 60.0  # from the end of the last fault until all are over
+OVER_SECONDS: Final = 60.0  # from the end of the last fault until all have ended
 
 
 @dataclass(slots=True)
@@ -35,7 +35,7 @@ class Nemesis:
         self._skipped = 0
 
     def run(self, plan: tuple[Planned, ...], seconds: float) -> None:
-        """Do the whole plan, and wait until all of it is over."""
+        """Perform the whole plan, and wait until all of it has ended."""
         began = time.monotonic()
         waiting = list(plan)
         while (passed := time.monotonic() - began) < seconds or waiting:

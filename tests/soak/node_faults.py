@@ -17,7 +17,7 @@ _GONE_SECONDS: Final = 2.5  # after its master, the last of its children; 2 are 
 
 
 def choose(fault: Fault, node: Node, _random: Random) -> Act | None:
-    """Return what to do to a node; None if it has ended by itself meanwhile."""
+    """Return what to do to a node; None if it has ended by itself in the meantime."""
     processes = node.processes()
     alive = bool(processes) and processes[0].pid == node.pid
     return _ACTS[fault](node, processes) if alive else None

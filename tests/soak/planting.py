@@ -80,7 +80,7 @@ class Plot:
         return self if end is None else self.mark(how, task_id, end, **fields)
 
     def strike(self, fault: Fault, target: str, begin: float, end: float | None = None, **fields: Any) -> "Plot":
-        """Add a fault. Without an end, it is over at once."""
+        """Add a fault. Without an end, it ends at once."""
         number = len(self._strikes)
         for edge, boot in ((Edge.BEGIN, begin), (Edge.END, begin + 0.001 if end is None else end)):
             self._strikes.append(Strike(edge, number, fault, target, WALL + boot, boot, **fields))

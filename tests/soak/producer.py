@@ -2,7 +2,7 @@
 
 1. Each call is journaled before it is made, and then its reply.
 2. A call without a reply is sent again, exactly, as `Uncertain` offers, until there is one or it is too late. A call in
-   order waits for that; others are made meanwhile.
+   order waits for that; others are made in the meantime.
 3. The producer pauses while too many of its tasks have not ended, so that a fleet under faults is not overloaded.
 4. SIGTERM ends the sending; calls that are still in doubt are resolved first.
 """

@@ -1,4 +1,4 @@
-"""The whole story of one task, from all sources, in the order of time."""
+"""The complete history of one task, from all sources, in the order of time."""
 
 from collections.abc import Iterator
 
@@ -15,8 +15,8 @@ Line = tuple[float, str]
 
 
 def timeline(case: Case, task_id: str) -> list[str]:
-    """Return all records of a task and of the processes that ran it, and the faults meanwhile. Times are seconds after
-    the very first record."""
+    """Return all records of a task and of the processes that ran it, and the faults in this time. Times are seconds
+    after the very first record."""
     history = case.histories.get(task_id, History(task_id))
     own = [*_sent_lines(history), *_run_lines(history)]
     if not own:

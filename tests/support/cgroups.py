@@ -47,7 +47,7 @@ def group(controller: str) -> Iterator[Group]:
 
 
 def _is_gone(folder: Path, parent: Path) -> bool:
-    """Move all processes out and remove the group. Return False if a process was forked into it meanwhile."""
+    """Move all processes out and remove the group. Return False if a process was forked into it in the meantime."""
     for pid in (folder / "cgroup.procs").read_text().split():
         with contextlib.suppress(OSError):  # the process has ended
             (parent / "cgroup.procs").write_text(pid)

@@ -109,7 +109,8 @@ class FaultyLink:
         self._fault(silent=(requests, replies))
 
     def hold(self, *, requests: bool = False, replies: bool = False) -> None:
-        """Hold back a direction until `heal`, including data of clients that gave up meanwhile, which arrives late."""
+        """Hold back a direction until `heal`, including data of clients that gave up in the meantime, which arrives
+        late."""
         self._fault(held=(requests, replies))
 
     def delay(self, seconds: float, jitter: float = 0.0) -> None:
@@ -123,7 +124,8 @@ class FaultyLink:
     def lose_replies(self, count: int, *, of: str | None = None, cut: bool = True) -> None:
         """Deliver the request, drop its reply with all of the same piece, and cut the connection or leave it silent.
 
-        With `of`, only replies to requests of this name count, otherwise those of any script. NOSCRIPT does not count.
+        With `of`, only replies to requests with this name count, otherwise those of any script. NOSCRIPT does not
+        count.
         """
         self._now(lambda: self._to_lose.append(Loss(of, count, cut)))
 

@@ -53,7 +53,7 @@ class Fault:
 
 @dataclass
 class Loss:
-    """An order to lose a number of replies, to requests of this name or to any script, and to cut the connection."""
+    """An order to lose a number of replies, to requests with this name or to any script, and to cut the connection."""
 
     of: str | None
     count: int

@@ -76,7 +76,7 @@ def hold(label: str) -> None:
 
 @rota.task(retries=3)
 def linger(label: str, how: str = "ends") -> None:
-    """Run until a cancellation, and record its time. Then raise it, fail, return, or go on."""
+    """Run until a cancellation, and record its time. Then raise it, fail, return, or continue."""
     is_marked_started = False
     while True:
         try:
@@ -196,7 +196,7 @@ def segfault() -> None:
 
 @rota.task(time_limit=1, base=0)
 def shrug() -> None:
-    """Catch every exception, and go on."""
+    """Catch every exception, and continue."""
     write("start", "")
     while True:
         with contextlib.suppress(BaseException):

@@ -142,7 +142,7 @@ class Sentinels:
             with redis.Redis(port=primary.port) as asking:
                 asking.incr("written")
                 have_it: int = asking.wait(REPLICAS, 100)
-        except redis.ReadOnlyError:  # on a loaded machine the sentinels may have chosen another one meanwhile
+        except redis.ReadOnlyError:  # on a loaded machine the sentinels may have chosen another one in the meantime
             return False
         return have_it == REPLICAS
 

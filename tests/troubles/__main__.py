@@ -1,4 +1,4 @@
-"""One trouble to look at: `make trouble NAME=saturation` runs it until Ctrl-C, which ends it."""
+"""One trouble to inspect: `make trouble NAME=saturation` runs it until Ctrl-C, which ends it."""
 
 import argparse
 import signal
@@ -11,7 +11,7 @@ from troubles.catalogue import TROUBLES
 
 
 def main() -> None:
-    """Start, begin, say where to look, and wait for Ctrl-C."""
+    """Start the fleets, begin the trouble, print where to look, and wait for Ctrl-C."""
     name = _arguments().name
     with tempfile.TemporaryDirectory(prefix="rota-trouble-") as folder, Bench(Path(folder), [name]) as bench:
         fleet = bench.scenes[name].fleet

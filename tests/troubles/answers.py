@@ -7,10 +7,8 @@ from typing import Final
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """The alerts that name the cause, of which one fires first, and what else is told of the same cause.
-
-    `headline`: a pattern of the first line of the node that is looked at; "" where nobody is there to say it.
-    """
+    """The alerts that name the cause, of which one fires first, and other alerts of the same cause. `headline`: a
+    pattern of the first line on the observed node; "" if no node is left to show it."""
 
     right: tuple[str, ...]
     also: tuple[str, ...]

@@ -1,7 +1,5 @@
-"""Fleets side by side, each with a trouble of its own, and one Prometheus with the project's rules that sees them all.
-
-Each scene is a job of its own, named as it is.
-"""
+"""Fleets side by side, each with a trouble of its own, and one Prometheus with the project's rules that scrapes them
+all. Each scene is a job of its own, with the same name."""
 
 from collections.abc import Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
@@ -24,7 +22,7 @@ _STARTED_AT_ONCE: Final = 2
 
 @dataclass(frozen=True, slots=True)
 class Firing:
-    """An alert that fires, or did. `began_at`: Unix seconds of the first evaluation at which it did."""
+    """An alert that fires, or has fired. `began_at`: Unix seconds of the first evaluation at which it did."""
 
     alert: str
     severity: str
@@ -33,7 +31,7 @@ class Firing:
 
 
 class Bench:
-    """Scenes of these troubles, and beside them any number in which nothing happens."""
+    """Scenes of these troubles, and any number of scenes in which nothing happens."""
 
     def __init__(self, folder: Path, names: Iterable[str], *, well: Iterable[str] = ()) -> None:
         self.folder = folder
@@ -48,7 +46,7 @@ class Bench:
         return scene
 
     def __enter__(self) -> Self:
-        """Start everything and wait until Prometheus has an answer of each node."""
+        """Start everything, and wait until Prometheus has scraped each node."""
         with ExitStack() as when_it_fails:
             when_it_fails.push(self.closing)
             with ThreadPoolExecutor(_STARTED_AT_ONCE) as pool:
@@ -70,12 +68,12 @@ class Bench:
         return prometheus
 
     def begin(self, name: str) -> None:
-        """Have its trouble begin, to go on until everything is ended."""
+        """Begin its trouble, which lasts until everything is ended."""
         scene = self.scenes[name]
         scene.closing.enter_context(TROUBLES[name].happens(scene))
 
     def firing(self, name: str) -> list[Firing]:
-        """What has fired in a scene within the last quarter of an hour, the first one first."""
+        """Return the alerts that have fired in a scene within the last quarter of an hour, the first one first."""
         ever = self.prometheus.query_range(f'ALERTS{{alertstate="firing", job="{name}"}}', seconds=900)
         return sorted(map(_firing, ever.result), key=lambda each: each.began_at)
 
@@ -86,13 +84,13 @@ def _firing(series: dict[str, Any]) -> Firing:
 
 
 def rule_files() -> list[str]:
-    """The names of the files of rules, in deploy/prometheus."""
+    """Return the names of the rule files in deploy/prometheus."""
     names: list[str] = yaml.safe_load((DEPLOY / "prometheus.yml").read_text())["rule_files"]
     return names
 
 
 def shortened_rules(folder: Path) -> list[str]:
-    """Write the rules, shortened, into the folder; returns their paths."""
+    """Write the shortened rules into the folder. Returns their paths."""
     for name in rule_files():
         (folder / name).write_text(shortened((DEPLOY / name).read_text(), SHORTENED))
     return [str(folder / name) for name in rule_files()]

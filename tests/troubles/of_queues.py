@@ -1,4 +1,4 @@
-"""Troubles of queues: work that comes, and is not done in time or at all."""
+"""Troubles of queues: tasks arrive, and are not done in time or not at all."""
 
 import warnings
 from collections.abc import Iterator
@@ -10,14 +10,14 @@ from troubles.scene import SHORTENED, WORK_QUEUE, Scene, begun, coming, trouble
 
 @trouble()
 def saturation(scene: Scene) -> Iterator[None]:
-    """More comes than the workers can do: eight tasks a second, each of half a second, for two workers."""
+    """More tasks arrive than the workers can do: eight a second, each of half a second, for two workers."""
     with coming(scene, Call("tell_end", [0.5], queue=WORK_QUEUE), per_second=8):
         begun(lambda: _ready(scene, WORK_QUEUE) >= 8, "eight wait")
         yield
     _purge(scene, WORK_QUEUE)
 
 
-# The pool has one worker, and the tasks that keep it busy have all the time in the world.
+# The pool has one worker, and nothing limits the tasks that keep it busy.
 @trouble(
     tiers=[["steady", "work"], ["rare"], ["reports"], ["default"]],
     pools={
@@ -27,7 +27,7 @@ def saturation(scene: Scene) -> Iterator[None]:
     queues={"rare": {"lag_objective_seconds": 0.05}, "reports": {"lag_objective_seconds": 3600}},
 )
 def rare_late_queue(scene: Scene) -> Iterator[None]:
-    """A queue of thirty starts an hour, all late: the only worker of its pool is always in a long task."""
+    """A queue with thirty starts an hour, all late: the only worker of its pool always runs a long task."""
     reports, rare = Call("tell_end", [1.5], queue="reports"), Call("note", ["rare"], queue="rare")
     with coming(scene, reports, per_second=1), coming(scene, rare, per_second=SHORTENED / 120):
         begun(lambda: scene.fleet.metrics().total(m.TASK_LAG_OBJECTIVE_MISSES.name, queue="rare") >= 1, "one was late")
@@ -37,7 +37,7 @@ def rare_late_queue(scene: Scene) -> Iterator[None]:
 
 @trouble(unserved_queues="warn")
 def unserved_queue(scene: Scene) -> Iterator[None]:
-    """Tasks come for a queue that no fleet serves, as when its name is misspelt."""
+    """Tasks arrive for a queue that no fleet serves, as if its name were misspelt."""
     with warnings.catch_warnings(action="ignore", category=UnservedQueue):
         scene.fleet.client.enqueue_many([Call("note", [str(number)], queue="wrok") for number in range(5)])
     begun(lambda: _ready(scene, "wrok") == 5, "five wait")
@@ -47,7 +47,7 @@ def unserved_queue(scene: Scene) -> Iterator[None]:
 
 @trouble()
 def forgotten_queue(scene: Scene) -> Iterator[None]:
-    """Somebody has paused a queue and gone home."""
+    """A queue was paused by a person and then forgotten."""
     scene.fleet.client.pause(WORK_QUEUE)
     scene.fleet.client.enqueue_many([Call("note", [str(number)], queue=WORK_QUEUE) for number in range(5)])
     begun(lambda: scene.fleet.metrics().total(m.QUEUE_PAUSED.name, queue=WORK_QUEUE) == 1, "it is shown as paused")

@@ -1,4 +1,4 @@
-"""Troubles that come of the application's code."""
+"""Troubles that the application's code causes."""
 
 import os
 import signal
@@ -21,7 +21,7 @@ def crash_loop(scene: Scene) -> Iterator[None]:
 
 @trouble()
 def hung_task(scene: Scene) -> Iterator[None]:
-    """A task of a queue in which all take milliseconds does not end, and has no time limit to speak of."""
+    """A task does not end, in a queue in which all others take milliseconds, and its time limit is far away."""
     with coming(scene, Call("note", ["short"], queue=WORK_QUEUE), per_second=1):
         scene.fleet.hold("forever", WORK_QUEUE)
         yield
@@ -30,7 +30,7 @@ def hung_task(scene: Scene) -> Iterator[None]:
 
 @trouble()
 def failing_tasks(scene: Scene) -> Iterator[None]:
-    """A task fails each time it runs, a few times a second, and is dead each time."""
+    """A task fails in each attempt, a few times a second, and is dead each time."""
     with coming(scene, Call("give_up", ["as it was told"], queue=WORK_QUEUE), per_second=4):
         begun(lambda: scene.fleet.metrics().total(m.TASKS_DEAD.name, task="give_up") >= 3, "three are dead")
         yield
@@ -38,7 +38,7 @@ def failing_tasks(scene: Scene) -> Iterator[None]:
 
 @trouble()
 def failing_hook(scene: Scene) -> Iterator[None]:
-    """A hook at the start of each worker fails, as its database is away; those that run die one day."""
+    """A hook at the start of each worker fails because its database is away. Running workers die from time to time."""
     marker = scene.fleet.folder / "no-database"
     marker.touch()
     for pid in scene.fleet.workers():

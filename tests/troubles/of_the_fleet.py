@@ -1,4 +1,4 @@
-"""Troubles of the fleet, and of what is around it: processes, nodes, the server, the file, the log."""
+"""Troubles of the fleet and its surroundings: processes, nodes, the server, the file, the log."""
 
 import fcntl
 import os
@@ -25,7 +25,7 @@ def redis_away(scene: Scene) -> Iterator[None]:
 
 @trouble(nodes=2)
 def node_lost(scene: Scene) -> Iterator[None]:
-    """One node of two is gone with all its processes; the other one goes on."""
+    """One of two nodes is gone with all its processes; the other one continues."""
     lost = scene.nodes[1]
     lost.kill_all()
     yield
@@ -34,7 +34,7 @@ def node_lost(scene: Scene) -> Iterator[None]:
 
 @trouble()
 def fleet_absent(scene: Scene) -> Iterator[None]:
-    """The whole fleet is gone, and nothing is scraped."""
+    """The whole fleet is gone, so nothing can be scraped."""
     scene.fleet.kill_all()
     yield
     scene.fleet.start()
@@ -42,7 +42,7 @@ def fleet_absent(scene: Scene) -> Iterator[None]:
 
 @trouble()
 def pollers_stuck(scene: Scene) -> Iterator[None]:
-    """No poller gets to run: each one is stopped as soon as it is there."""
+    """No poller can work: each one is stopped as soon as it has started."""
     later = Call("note", ["later"], queue=WORK_QUEUE, delay=1)
     with coming(scene, later, per_second=2), repeating(lambda: _stop_pollers(scene), 0.1):
         begun(lambda: scene.fleet.metrics().total(m.QUEUE_OVERDUE.name) >= 2, "two tasks are overdue")
@@ -57,7 +57,7 @@ def _stop_pollers(scene: Scene) -> None:
 
 @trouble()
 def bad_reload(scene: Scene) -> Iterator[None]:
-    """The file is edited wrongly, and loaded."""
+    """A mistake is written into the file, and the file is loaded."""
     scene.fleet.edit(workers="many")
     scene.fleet.hup()
     begun(lambda: scene.fleet.log("config.rejected"), "it is refused")
@@ -67,7 +67,7 @@ def bad_reload(scene: Scene) -> Iterator[None]:
 
 
 def _log_through_reader(scene: Scene) -> subprocess.Popen[bytes]:
-    """Have the fleet log into a pipe with room for a few lines, and somebody copy that into its log file."""
+    """Let the fleet log into a pipe that holds only a few lines, and copy its output into the log file."""
     with (scene.fleet.folder / LOG_FILE).open("ab") as file:
         reader = subprocess.Popen(["cat"], stdin=subprocess.PIPE, stdout=file)
     scene.closing.enter_context(reader)
@@ -80,7 +80,7 @@ def _log_through_reader(scene: Scene) -> subprocess.Popen[bytes]:
 
 @trouble(prepare=_log_through_reader)
 def log_blocked(scene: Scene) -> Iterator[None]:
-    """Whoever reads the fleet's log stands still, so that its lines are dropped."""
+    """The reader of the fleet's log stops reading, so lines are dropped."""
     os.kill(scene.prepared.pid, signal.SIGSTOP)
     with coming(scene, Call("note", ["told of in the log"], queue=WORK_QUEUE), per_second=10):
         begun(lambda: scene.fleet.metrics().total(m.LOG_LINES_DROPPED.name) >= 1, "a line is lost")

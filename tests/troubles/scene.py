@@ -12,8 +12,8 @@ from support.fleets import RunningFleet
 from support.servers import Server, server_binaries
 from support.waiting import repeating, until
 
-# So many times shorter than by default, as are the windows of the rules beside it. Of what is there to bear with a
-# machine that is slow, beats and leases, as much is left as a loaded one needs.
+# The factor by which times are shorter than by default, like the windows of the rules. Heartbeats and leases, which
+# allow for a slow machine, are shortened less, because a loaded machine needs them.
 SHORTENED: Final = 20
 BEGIN_SECONDS: Final = 90.0
 STEADY_QUEUE: Final = "steady"
@@ -36,7 +36,7 @@ _SETTINGS: Final[Mapping[str, Any]] = {
 class Scene:
     """The nodes of one fleet and their server. The fleet's namespace is the name of the scene.
 
-    `prepared` is what the trouble's `prepare` made; `closing` ends all.
+    `prepared` is the result of the trouble's `prepare`; `closing` ends everything.
     """
 
     name: str
@@ -53,11 +53,11 @@ class Scene:
 
     @property
     def fleet(self) -> RunningFleet:
-        """The node that is looked at, and that is there to the end."""
+        """The observed node, which exists to the end."""
         return self.nodes[0]
 
     def add_node(self, **settings: Any) -> RunningFleet:
-        """Another node of the fleet, not started yet."""
+        """Return another node of the fleet, not started yet."""
         folder = self.folder / f"node{len(self.nodes) + 1}"
         folder.mkdir()
         node = RunningFleet(self.server.url, self.name, folder, **{**_SETTINGS, **settings})
@@ -73,17 +73,17 @@ class Scene:
         return self
 
     def targets(self) -> list[str]:
-        """Host and port of each node, as Prometheus names them."""
+        """Return host and port of each node, as Prometheus names them."""
         return [node.target() for node in self.nodes]
 
 
 def begun(condition: Callable[[], object], what: str) -> None:
-    """Wait until it is known that the trouble is there, as long as a loaded machine may take."""
+    """Wait until the trouble is visible, as long as a loaded machine may take."""
     until(condition, what, BEGIN_SECONDS, pause_seconds=0.5)
 
 
 def coming(scene: Scene, call: Call, *, per_second: float) -> AbstractContextManager[None]:
-    """Have the call enqueued so often meanwhile."""
+    """Enqueue the call at this rate during the block."""
     return repeating(lambda: scene.fleet.client.enqueue_many([call]), 1 / per_second)
 
 
@@ -92,11 +92,9 @@ Happening = Callable[[Scene], AbstractContextManager[None]]
 
 @dataclass(frozen=True, slots=True)
 class Trouble:
-    """One thing that goes wrong.
-
-    `happens` is a context: it is entered when the trouble is known to have begun, and what can be undone is undone at
-    its end. `prepare` is called before the fleet starts; `settings` are above those of every scene.
-    """
+    """One thing that goes wrong. `happens` is a context: it is entered when the trouble is known to have begun, and at
+    its end, what can be undone is undone. `prepare` is called before the fleet starts. `settings` override those of
+    every scene."""
 
     name: str
     happens: Happening
@@ -106,11 +104,11 @@ class Trouble:
 
     @property
     def summary(self) -> str:
-        """What goes wrong, in a sentence."""
+        """What goes wrong, in one sentence."""
         return (self.happens.__doc__ or "").partition("\n")[0]
 
     def scene(self, folder: Path) -> Scene:
-        """Where it is to happen: everything is there, nothing is started but the server."""
+        """Return its scene: everything is prepared, and only the server is started."""
         scene = Scene(self.name, folder)
         for _ in range(self.nodes):
             scene.add_node(**self.settings)
@@ -122,7 +120,7 @@ class Trouble:
 def trouble(
     nodes: int = 1, prepare: Callable[[Scene], Any] | None = None, **settings: Any
 ) -> Callable[[Callable[[Scene], Iterator[None]]], Trouble]:
-    """Make a trouble of a function that begins it, waits until it has begun, yields, and ends it."""
+    """Make a trouble from a function that begins it, waits until it has begun, yields, and ends it."""
 
     def made(happens: Callable[[Scene], Iterator[None]]) -> Trouble:
         return Trouble(happens.__name__, contextmanager(happens), nodes, prepare, settings)

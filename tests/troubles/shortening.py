@@ -1,4 +1,5 @@
-"""The project's rules with all their times shortened, so that what takes hours in production shows within minutes."""
+"""The project's rules with all their times shortened, so that what takes hours in production is visible within
+minutes."""
 
 import re
 from typing import Final
@@ -6,17 +7,17 @@ from typing import Final
 _MILLISECONDS: Final = {"ms": 1, "s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000, "w": 604_800_000}
 _ONE: Final = r"\d+(?:ms|[smhdw])"
 _DURATION: Final = rf"(?:{_ONE})+"
-# Where a duration stands: the window of a range, the two parts of a subquery, an offset, and the rule's own times.
+# The places of durations: the window of a range, the two parts of a subquery, an offset, and the rule's own times.
 _TIMES: Final = re.compile(
     rf"(?<=\[){_DURATION}(?=[\]:])|(?<=:){_DURATION}(?=\])|(?<=\boffset ){_DURATION}"
     rf"|(?<=\bfor: ){_DURATION}|(?<=\binterval: ){_DURATION}|(?<=\bkeep_firing_for: ){_DURATION}"
 )
-# A number of seconds that an age is compared with, and no factor: `max by (job) (rota_quiet_age_seconds) > 60`.
+# A number of seconds with which an age is compared, and not a factor: `max by (job) (rota_quiet_age_seconds) > 60`.
 _AGES: Final = re.compile(r"(_seconds(?:\{[^{}]*\})?[)\s]*[<>]=?\s*)(\d+(?:\.\d+)?)(?![\d.]*\s*[*/])\b")
 
 
 def shortened(rules: str, by: float) -> str:
-    """The text of a file of rules with its durations, and the ages it compares with, divided by a number."""
+    """Return the text of a rule file with its durations, and the ages in comparisons, divided by a number."""
 
     def of_time(found: re.Match[str]) -> str:
         return f"{max(1, round(_milliseconds(found[0]) / by))}ms"

@@ -1,5 +1,5 @@
-"""Calls a type checker must refuse. Not run: each line is an error that is ignored, and mypy's strict mode reports an
-ignore with nothing to ignore."""
+"""Calls that a type checker must reject. Not run: each line has an error that is ignored, and mypy's strict mode
+reports an ignore without an error."""
 
 import rota
 

@@ -38,7 +38,7 @@ class Watch:
         asyncio.run(follow())
 
     def check(self, times: int = 1) -> int:
-        """Check the file `times` times, and return how many reloads were requested meanwhile."""
+        """Check the file `times` times, and return how many reloads were requested in the meantime."""
         before = self.reloads
 
         async def check() -> None:

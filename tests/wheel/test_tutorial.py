@@ -1,4 +1,4 @@
-"""The wheel: what it holds, and the tutorial from its first line to its last with nothing else installed."""
+"""The wheel: its contents, and the tutorial from its first line to its last with nothing else installed."""
 
 import subprocess
 import sys
@@ -16,7 +16,7 @@ PAGE = ROOT / "docs/tutorial.md"
 
 @pytest.fixture
 def newcomer(tmp_path: Path) -> Iterator[Story]:
-    """An empty environment, for which the wheel in dist/ is the one that pip would find."""
+    """Return an empty environment in which pip finds the wheel in dist/."""
     wheels = list((ROOT / "dist").glob("*.whl"))
     assert len(wheels) == 1, "run `make wheel`, which builds the wheel that this test installs"
     subprocess.run([sys.executable, "-m", "venv", tmp_path / "venv"], check=True)
