@@ -69,7 +69,7 @@ def effects_documented() -> dict[str, set[str]]:
     for row in _EFFECT.finditer(text):
         who = row["who"].partition(":")[0].partition(";")[0]
         for key in re.findall(r"`([^`]+)`", row["keys"]):
-            assert key not in found, f"{key} stands in two rows"
+            assert key not in found, f"{key} is in two rows"
             found[key] = {role for role in (*_ROLES, REFUSED) if role in who}
     return found
 

@@ -33,7 +33,7 @@ OF_A_PATTERN = replace(READING, shown=Largest(["q*"], 1).choose([QUEUE], all_see
 
 
 def test_metric_tables_are_up_to_date() -> None:
-    assert metrics_page.page(PAGE) == PAGE, "run `make docs`, which writes the tables of docs/metrics.md anew"
+    assert metrics_page.page(PAGE) == PAGE, "run `make docs`, which writes the tables of docs/metrics.md again"
     rows = [line.split("`")[1] for line in PAGE.splitlines() if line.startswith("| `rota_")]
     assert rows == [definition.name for definition in m.ALL]
 

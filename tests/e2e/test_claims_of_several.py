@@ -77,7 +77,7 @@ def test_tasks_claimed_behind_a_long_one_run_in_other_workers(fleets: Fleets, me
     seconds: dict[str, float] = {}
     while len(seconds) < ROUNDS or not _recalled_for(fleet, seconds):
         seconds |= [_hold_up(fleet, f"long{len(seconds)}")]
-        assert len(seconds) < MOST_ROUNDS, "in none of these rounds the long task was claimed before others"
+        assert len(seconds) < MOST_ROUNDS, "the long task was not claimed before others in any of these rounds"
     recalled = _recalled_for(fleet, seconds)
     assert max(Counter(recalled).values()) == 1
     measured("recalls", len(recalled))
@@ -98,7 +98,7 @@ def test_tasks_finished_before_a_long_one_are_settled_while_it_runs(fleets: Flee
         in_one_claim += held.at - max(line.at for line in fleet.journal("end")) < CLAIM_SECONDS
         fleet.release(label)
         fleet.wait_for("end", label=label)
-        assert len(seconds) < MOST_ROUNDS, "in none of these rounds anything ended right before the long task began"
+        assert len(seconds) < MOST_ROUNDS, "no task ended right before the long task began in any of these rounds"
     measured("s until all before a long task were settled, as the command line sees it, longest", max(seconds))
     assert not fleet.log("task.stale")
     assert fleet.books_balance()

@@ -33,7 +33,7 @@ def test_a_condition_opens_and_closes_only_its_queue(fleets: Fleets) -> None:
     enqueue(fleet, "early")
     enqueue(fleet, "other", "default")
     fleet.wait_for("end", label="other")
-    until(lambda: closed(fleet) == [("gated", "window", "")], "a master that says what is closed")
+    until(lambda: closed(fleet) == [("gated", "window", "")], "the master reports the closed queue")
     assert "closed by window" in fleet.rota("queue", "ls").stdout
     assert "gated is closed by its condition window" in fleet.rota("status").stdout
     assert fleet.metrics().total("rota_queue_closed", queue="gated") == 1
@@ -42,7 +42,7 @@ def test_a_condition_opens_and_closes_only_its_queue(fleets: Fleets) -> None:
     assert opens <= start.at, "the clock of the server is that of this machine"
     until(lambda: time.time() > opens + OPEN_SECONDS, "the end of the window")
     enqueue(fleet, "late")
-    until(lambda: fleet.metrics().total("rota_queue_closed_age_seconds", queue="gated") > 0, "a gauge that says so")
+    until(lambda: fleet.metrics().total("rota_queue_closed_age_seconds", queue="gated") > 0, "the gauge reports it")
     assert not fleet.journal("start", label="late")
 
     fleet.edit(conditions={"window": {"hours": "00:00-24:00 Europe/Zurich"}})
@@ -50,7 +50,7 @@ def test_a_condition_opens_and_closes_only_its_queue(fleets: Fleets) -> None:
     fleet.hup()
     fleet.wait_for("end", label="late")
     assert fleet.workers() == workers, "a condition is no matter of the workers"
-    until(lambda: not closed(fleet), "a master that says that nothing is closed")
+    until(lambda: not closed(fleet), "the master reports no closed queue")
 
 
 def test_bad_conditions_are_refused_and_failing_ones_close_their_queue(fleets: Fleets) -> None:

@@ -97,7 +97,7 @@ class Shop(FleetProcess):
         with (self.folder / "web.log").open("wb") as log:
             env = environment(self.folder, **self.environment)
             self.web = subprocess.Popen(argv, cwd=self.folder, env=env, stdout=log, stderr=log)
-        until(lambda: self.get_json("/orders/0/")[0] == 404, "a web process that answers", DEADLINE_SECONDS)
+        until(lambda: self.get_json("/orders/0/")[0] == 404, "the web process responds", DEADLINE_SECONDS)
 
     def get_json(self, path: str, **form: str) -> tuple[int, Any]:
         """Return status and content of a response, to a POST if there is a form. The status is 0 without a server."""

@@ -57,7 +57,7 @@ def test_a_burst_is_promoted_completely_in_due_order_and_short_calls(
     lane = Keys(fleet.namespace).delayed_lane("default")
     fleet.client.enqueue_many(calls)
     with calls_over_a_millisecond(redis_client) as slow:
-        assert not redis_client.llen(lane), "it took too long to enqueue them"
+        assert not redis_client.llen(lane), "enqueueing took too long"
         until(lambda: redis_client.llen(lane) == BURST, "the burst in its lane")
     promoted = [parse_entry(text) for text in redis_client.lrange(lane, 0, -1) if isinstance(text, bytes)]
     assert [entry.id for entry in promoted] == [f"burst-{place}" for place in range(BURST)]

@@ -121,7 +121,7 @@ def test_a_bare_scheduled_item_is_soon_known_by_its_id(
         scheduled_at = time.monotonic()
         redis_client.zadd(Keys(fleet.namespace).delayed, {item(task_id, "bare"): time.time() + 600})
         assert sum(row["scheduled"] for row in fleet.rota_json("queue", "ls")) == 1
-        until(lambda: fleet.client.status(task_id).state == "scheduled", "it is known by its id")  # noqa: B023 - called here
+        until(lambda: fleet.client.status(task_id).state == "scheduled", "the task is known by its id")  # noqa: B023 - called here
         waits.append(time.monotonic() - scheduled_at)
         assert fleet.rota_json("task", "show", task_id)["name"] == "note"
         assert row_of(fleet, "default")["scheduled"] == 1

@@ -59,7 +59,7 @@ def test_after_any_mix_of_ends_exactly_one_follower_starts(fleet: RunningFleet, 
     fleet.client.pause("late")
     members = _members_with_all_ends(label)
     handle = fleet.client.enqueue(rota.group(members, then=after(label), on_dead=sorry if has_on_dead else None))
-    until(lambda: handle.status().left == 2, "the end of what is not paused")
+    until(lambda: handle.status().left == 2, "the end of all tasks outside of the paused queue")
     assert fleet.client.cancel(str(members[-2].id)) == "cancelled"
     fleet.client.resume("late")
     ended = handle.wait(30)
@@ -119,11 +119,11 @@ def test_a_group_is_shown_while_it_runs(fleet: RunningFleet) -> None:
     shown = fleet.rota_json("group", "show", "shown")
     assert (shown["state"], shown["total"], shown["left"], shown["done"]) == ("closed", 4, 1, 3)
     assert [row["id"] for row in fleet.rota_json("group", "ls")] == ["shown"]
-    until(lambda: fleet.metrics().total("rota_groups_open") == 1, "a scrape that shows it")
-    [row] = until(lambda: json.loads(fleet.get("/status.json")[1])["groups"], "the status that shows it")
+    until(lambda: fleet.metrics().total("rota_groups_open") == 1, "a scrape shows the group")
+    [row] = until(lambda: json.loads(fleet.get("/status.json")[1])["groups"], "the status shows the group")
     assert (row["id"], row["left"], row["then"]) == ("shown", 1, shown["then"])
     ended = fleet.metrics().total("rota_groups_ended_total", outcome="then")
     fleet.release("shown")
-    until(lambda: fleet.metrics().total("rota_groups_ended_total", outcome="then") == ended + 1, "that it is counted")
+    until(lambda: fleet.metrics().total("rota_groups_ended_total", outcome="then") == ended + 1, "the group is counted")
     assert fleet.rota_json("group", "show", "shown")["followed_by"] == shown["then"]
     assert fleet.metrics().total("rota_groups_open") == 0

@@ -36,7 +36,7 @@ def test_progress_is_shown_everywhere_until_the_task_ends(
     first = handle.status().progress
     assert first is not None
     assert (first.total, first.note) == (1_000_000, HOSTILE)
-    until(lambda: (now := handle.status().progress) is not None and now.done > first.done, "more of it")
+    until(lambda: (now := handle.status().progress) is not None and now.done > first.done, "more progress")
 
     [running] = [task for _, task in fleet.running() if task["task"]["name"] == "advance"]
     assert (running["progress"]["done"] >= first.done, running["progress"]["note"]) == (True, HOSTILE)
@@ -70,7 +70,7 @@ def test_a_running_task_shows_its_start_node_pid_and_age(fleet: RunningFleet) ->
     elsewhere = Config(namespace=fleet.namespace, control=Control(socket="/nowhere"))
     node = Node(shown["node"], {}, NodeReport(url=f"http://{fleet.target()}/"), 10.0, 10.0)
     run = find_run(handle.status(), elsewhere, [node])
-    assert run is not None, "another machine learns it from the node's HTTP"
+    assert run is not None, "another machine reads it from the node's HTTP server"
     assert run.pid == row["pid"]
     assert find_run(handle.status(), elsewhere, [node._replace(report=NodeReport())]) is None
 

@@ -52,7 +52,7 @@ def example(folder: Path) -> Iterator[Example]:
     try:
         until(
             lambda: made.has_ended() or not made.rota("health", "--ready", **made.environment).returncode,
-            "it is ready",
+            "the fleet is ready",
             DEADLINE_SECONDS,
         )
         assert not made.has_ended(), made.log_text()

@@ -60,7 +60,7 @@ def test_a_worker_imports_nothing_after_its_fork(fleets: Fleets) -> None:
     fleet.start()
     fleet.client.enqueue("list_modules", queue="default")
     file = fleet.folder / "loaded"
-    until(lambda: file.exists() and file.read_text().endswith("\n"), "what was loaded")
+    until(lambda: file.exists() and file.read_text().endswith("\n"), "the list of loaded modules")
     assert file.read_text().split() == []
 
 
@@ -89,7 +89,7 @@ def test_a_full_collection_in_a_worker_copies_nothing_of_the_application(fleets:
     fleet.start()
     fleet.client.enqueue("collect", queue="default")
     file = fleet.folder / "private"
-    until(lambda: file.exists() and file.read_text().endswith("\n"), "what the worker has of its own")
+    until(lambda: file.exists() and file.read_text().endswith("\n"), "the worker's private memory")
     private = int(file.read_text()) * 1024 / MEGABYTE
     measured("MB of a worker's own after a full collection", private)
     assert private < MEGABYTES_OF_ITS_OWN

@@ -43,7 +43,7 @@ class Gate:
             ended = [line for line in lines[since + 1 :] if line.event == "end"]
             return [line for line in lines[since + 1 :] if line.event == "start"] if len(ended) >= count else None
 
-        starts = until(after, f"{count} tasks behind the gate")
+        starts = until(after, f"{count} tasks after the gate")
         assert starts is not None
         return starts
 

@@ -37,7 +37,7 @@ def test_a_flood_in_a_low_tier_spares_the_reserved_pool(fleets: Fleets, measured
     measured("median seconds of lag in the high tier under the flood", lags[URGENT // 2])
     measured("longest", lags[-1])
     assert {line.pid for line in starts} == {reserved}
-    assert len(fleet.journal("start", label="slow")) == 3, "nobody else took any, and none has ended"
+    assert len(fleet.journal("start", label="slow")) == 3, "no other worker claimed any of them, and none has ended"
     assert fleet.metrics().total("rota_workers_busy", pool="rest") == 3
     fleet.release("slow")
     fleet.wait_until_nothing_waits(60)
@@ -53,7 +53,7 @@ def test_a_reload_replaces_pools_after_their_running_tasks_end(fleets: Fleets) -
     fleet.edit(pools={"post": {"workers": 1, "queues": ["high"]}, "rest": {"workers": 1}})
     assert fleet.rota("reload").returncode == 0
     [leaving] = workers_of(fleet, "mail")
-    assert leaving in busy, "it drains"
+    assert leaving in busy, "the old worker drains"
     until(lambda: len(workers_of(fleet, "post")) == 1, "the new pool")
     fleet.client.enqueue("note", args=["by the new pool"], queue="high")
     fleet.wait_for("end", label="by the new pool")

@@ -47,7 +47,7 @@ def test_each_account_keeps_its_rate_and_delays_no_other_task(
         window_us = 2 * SECOND_US
         assert most_in(times, window_us) <= BURST + (window_us + MOST_LATE_US) // INTERVAL_US
     last = max(line.at for line in fleet.journal("start", name="bill"))
-    assert last - passed.at > 2, "it waited for those with a rate"
+    assert last - passed.at > 2, "it waited for the tasks with a rate"
     throttled = sum(node.metrics().total("rota_tasks_throttled_total", task="bill") for node in nodes)
     assert len(bills) / 2 < throttled
     assert fleet.metrics().total("rota_task_retries_total") == 0

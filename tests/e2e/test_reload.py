@@ -48,7 +48,7 @@ def test_the_pool_follows_the_worker_count_and_running_tasks_finish(fleets: Flee
     starts |= {label: fleet.hold(label) for label in HELD[3:]}
     fleet.edit(workers=2)
     fleet.hup()
-    until(lambda: fleet.metrics().total("rota_workers_desired") == 2, "two workers asked for")
+    until(lambda: fleet.metrics().total("rota_workers_desired") == 2, "two workers are desired")
     until(lambda: len(fleet.workers()) == 2, "two workers that stay")
     assert [line.label for line in fleet.journal("end")] == []
     for label in HELD:

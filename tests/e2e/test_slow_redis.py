@@ -78,7 +78,7 @@ def test_each_scrape_shows_recent_queue_states_while_redis_is_slow(
     seen = status_of(fleet)
     assert seen["queue_states_age_seconds"] is not None
     assert all(row["state"] for row in seen["queues"])
-    until(lambda: "are shown as they were" in status_of(fleet)["headlines"][0]["text"], "how old that is is said")
+    until(lambda: "are shown as they were" in status_of(fleet)["headlines"][0]["text"], "its age is shown")
 
 
 def test_health_responds_at_once_while_pages_wait(fleet_behind_link: RunningFleet, link: FaultyLink) -> None:

@@ -133,8 +133,8 @@ def test_a_pattern_added_by_a_reload_serves_waiting_tasks(fleet: RunningFleet) -
     with pytest.warns(UnservedQueue, match="extra-1"):
         fleet.client.enqueue("note", args=["early"], queue="extra-1")
     [row] = fleet.rota_json("queue", "ls", "extra-*")
-    assert (row["ready"], row["served"]) == (1, False), "nobody knows of it"
+    assert (row["ready"], row["served"]) == (1, False), "no worker knows the queue"
     fleet.edit(tiers=[["gate"], ["tenant-*", "extra-*"], ["default"]])
     fleet.signal(signal.SIGHUP)
     fleet.wait_for("end", label="early")
-    until(lambda: fleet.rota_json("queue", "ls", "extra-1")[0]["served"], "that it is told as served")
+    until(lambda: fleet.rota_json("queue", "ls", "extra-1")[0]["served"], "the queue is published as served")

@@ -202,7 +202,7 @@ def test_a_new_task_has_the_usual_run_time_of_its_queue(fleet: RunningFleet) -> 
         tasks = [task for process in read()["processes"] for task in process["tasks"] if task["task"]["name"] == "hold"]
         return [task["usual_seconds"] for task in tasks if task["usual_seconds"] is not None]
 
-    until(usual, "it is known")
+    until(usual, "the run is known")
     assert max(usual()) < 10
 
 

@@ -124,7 +124,7 @@ def test_quiet_resume_and_scale_under_load_lose_and_repeat_nothing(fleets: Fleet
             assert fleet.rota("scale", str(count)).returncode == 0
             fleet.until_workers(count)
         assert fleet.rota("quiet").returncode == 0
-        until(lambda: all(pool["busy"] == 0 for pool in fleet.status()["pools"]), "nobody is busy")
+        until(lambda: all(pool["busy"] == 0 for pool in fleet.status()["pools"]), "no worker is busy")
         ran, accepted = len(fleet.journal("start")), len(producer.accepted)
         until(lambda: len(producer.accepted) > accepted + 20, "tasks come in")
         assert len(fleet.journal("start")) == ran

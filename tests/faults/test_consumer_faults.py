@@ -96,7 +96,7 @@ def test_failed_consumers_lose_tasks_and_late_settles_change_nothing(
     until(lambda: float(redis_client.hget(keys.pulse, "grace_until") or "inf") < time.time() * 1e6, "no grace is on")
     held = each_holds_one(fleet, failing)
     assert {fleet.client.status(task_id).state.value for task_id in held.values()} == {"running"}
-    until(lambda: fleet.metrics().total("rota_consumer_held_tasks") == len(failing), "the metrics tell it")
+    until(lambda: fleet.metrics().total("rota_consumer_held_tasks") == len(failing), "the metrics show it")
 
     def fail() -> None:
         killed.process.kill()
@@ -113,7 +113,7 @@ def test_failed_consumers_lose_tasks_and_late_settles_change_nothing(
     stopped.process.send_signal(signal.SIGCONT)
     attended = link.calls["attend"]
     link.heal()
-    until(lambda: link.calls["attend"] > attended + 1, "it is connected again")
+    until(lambda: link.calls["attend"] > attended + 1, "the consumer is connected again")
     for each in (stopped, cut_off):
         each.settle()
         assert each.read_line() == f"lost {held[each]}"

@@ -63,7 +63,7 @@ def seconds_until_work_goes_on(fleet: RunningFleet) -> float:
     promised time."""
     began = time.monotonic()
     seen = len(fleet.journal("end"))
-    until(lambda: len(fleet.journal("end")) > seen, "work that goes on", AFTER_FAILOVER_SECONDS)
+    until(lambda: len(fleet.journal("end")) > seen, "the work continues", AFTER_FAILOVER_SECONDS)
     return time.monotonic() - began
 
 
@@ -214,7 +214,7 @@ def test_demoted_primary_wakes_sleeping_workers(service: Sentinels, fleet: Runni
     service.wait_for_another(primary)
     until(lambda: service.role(primary) == "slave", "the demotion")
     fleet.client.enqueue("note", args=["woken"], queue="default")
-    until(lambda: fleet.journal("end", label="woken"), "work that goes on", AFTER_FAILOVER_SECONDS)
+    until(lambda: fleet.journal("end", label="woken"), "the work continues", AFTER_FAILOVER_SECONDS)
     assert fleet.workers() == workers
     assert not fleet.log("worker.exited")
 
@@ -229,7 +229,7 @@ def test_wait_returns_the_end_after_a_failover(service: Sentinels, namespace: st
         until(lambda: service.replicated(primary), "replicas that have the task")
         primary.kill()
         service.wait_for_another(primary)
-        assert until(lambda: _cancelled(handle), "a new primary that cancels it")
+        assert until(lambda: _cancelled(handle), "the new primary cancels it")
         assert ended.result().state == "cancelled"
 
 
@@ -270,7 +270,7 @@ def test_old_primary_returns_as_replica_and_later_as_primary(service: Sentinels,
     second = service.kill_primary()
     third = service.wait_for_another(second)
     until(lambda: _taken(fleet, "at the third"), "an enqueue to the third")
-    until(lambda: fleet.journal("end", label="at the third"), "work that goes on", AFTER_FAILOVER_SECONDS)
+    until(lambda: fleet.journal("end", label="at the third"), "the work continues", AFTER_FAILOVER_SECONDS)
     assert third is not second
     assert len(fleet.journal("end", label="at the second")) == 1
     assert fleet.books_balance()
@@ -301,5 +301,5 @@ def test_missing_sentinels_matter_only_for_new_connections(service: Sentinels, f
     assert "did not reply" in checked.stderr
     for sentinel in service.sentinels:
         sentinel.start_again()
-    until(lambda: _taken(fleet, "they are back"), "sentinels that tell")
+    until(lambda: _taken(fleet, "they are back"), "the sentinels report the new primary")
     fleet.wait_for("end", label="they are back")

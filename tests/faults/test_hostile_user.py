@@ -59,7 +59,7 @@ def as_nobody(code: str, *arguments: str) -> Iterator[list[str]]:
         assert running.stdout is not None
         said: list[str] = []
         while (line := running.stdout.readline().strip()) != "done":
-            assert line, "it has ended"
+            assert line, "the program has ended"
             said.append(line)
         try:
             yield said

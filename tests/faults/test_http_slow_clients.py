@@ -46,7 +46,7 @@ def exporter(namespace: str, capfd: pytest.CaptureFixture[str]) -> Iterator[Expo
             before = descriptors(made)
             yield made
             if made.spawned is not None:
-                until(lambda: descriptors(made) <= before, "nobody holds a descriptor")
+                until(lambda: descriptors(made) <= before, "no client holds a descriptor")
     finally:
         made.close()
     lines = "".join(capfd.readouterr()).splitlines()
@@ -160,7 +160,7 @@ def test_clients_that_never_read_are_disconnected(exporter: Exporter, measured: 
     slowest = 0.0
     deadline = time.monotonic() + DEADLINE_SECONDS
     while (page := exporter.get("/metrics")).status != 200:
-        assert time.monotonic() < deadline, "nobody else gets a page"
+        assert time.monotonic() < deadline, "no other client gets a page"
         slowest = max(slowest, probe(exporter))
     assert "task-1999" in page.body
     before = descriptors(exporter)
@@ -245,9 +245,9 @@ def test_every_request_gets_one_reply_and_is_closed(exporter: Exporter, request_
 
 def test_draining_exporter_serves_connected_clients(exporter: Exporter) -> None:
     client = connect(exporter, OPENING)
-    until(lambda: client.getsockname()[1] in accepted_clients(exporter), "it has taken the client")
+    until(lambda: client.getsockname()[1] in accepted_clients(exporter), "the exporter has accepted the client")
     os.kill(exporter.pid, signal.SIGTERM)
-    until(lambda: exporter.memory.slot(EXPORTER_SLOT).phase is Phase.DRAINING, "it drains")
+    until(lambda: exporter.memory.slot(EXPORTER_SLOT).phase is Phase.DRAINING, "the exporter drains")
     client.sendall(b"\r\n")
     assert status_of(received(client)) == 200
     assert exporter.wait() == 0

@@ -69,7 +69,10 @@ def test_late_requests_change_nothing_twice(shaken: Shaken) -> None:
     shaken.link.hold(requests=True, replies=True)
     fleet.release("ends meanwhile")
     fleet.client.enqueue_many(Call("note", ["unheard"], queue="default") for _ in range(20))
-    until(lambda: {"worker", "poller"} <= {line["role"] for line in fleet.log("redis.lost")}, "who waited has given up")
+    until(
+        lambda: {"worker", "poller"} <= {line["role"] for line in fleet.log("redis.lost")},
+        "the waiting workers have given up",
+    )
     shaken.link.heal()  # everything that was sent in the meantime arrives at once, on connections that no process reads
     fleet.wait_for("end", 20, label="unheard")
     everything_ended_once(fleet)

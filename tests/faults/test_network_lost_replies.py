@@ -139,7 +139,7 @@ def hold_up_until(fleet: RunningFleet, happened: Callable[[], object]) -> None:
         fleet.release(label)
         if happened():
             return
-    raise AssertionError("in none of these rounds the long task was claimed before others")
+    raise AssertionError("the long task was not claimed before others in any of these rounds")
 
 
 def test_lost_reply_of_a_recall_returns_tasks_once(shaken: Shaken) -> None:

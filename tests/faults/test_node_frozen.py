@@ -101,7 +101,7 @@ def test_thawed_node_changes_nothing(
     b.wait_until_nothing_waits(30)
     before = redis_client.hgetall(Keys(b.namespace).totals)
     a.thaw()
-    until(lambda: len(a.log("task.stale")) == 2, "what came back tells its outcomes in vain")
+    until(lambda: len(a.log("task.stale")) == 2, "the outcomes of the continued node are stale")
     until(lambda: a.is_whole() and not a_workers & a.workers(), "node a is whole again, with new workers")
     assert redis_client.hgetall(Keys(b.namespace).totals) == before
     finish(b, redis_client)

@@ -137,7 +137,7 @@ def test_started_tasks_of_a_lost_node_are_dead(
     a, b, held = nodes
     accepted = held | _give_work(a, 100, random.Random(1))
     a.kill_all()
-    until(_are_dead(b, held), "the lease of the lost node is over")
+    until(_are_dead(b, held), "the lease of the lost node has expired")
     until(_nothing_waits(redis_client, b))
     dead = _each_started_once_and_ended_or_is_dead(b, accepted)
     assert held <= dead.keys()
@@ -151,14 +151,14 @@ def test_started_tasks_stay_dead_after_a_late_outcome(
 ) -> None:
     a, b, held = nodes
     a.freeze()
-    until(_are_dead(b, held), "the lease of the frozen node is over")
+    until(_are_dead(b, held), "the lease of the frozen node has expired")
     totals = redis_client.hgetall(Keys(b.namespace).totals)
     for label in LABELS:
         a.release(label)
     a.thaw()
     for label in LABELS:
         a.wait_for("end", label=label)
-    until(lambda: len(a.log("task.stale")) == len(held), "what came back tells its outcomes in vain")
+    until(lambda: len(a.log("task.stale")) == len(held), "the outcomes of the continued node are stale")
     assert redis_client.hgetall(Keys(b.namespace).totals) == totals
     assert _are_dead(b, held)()
     until(a.is_whole)

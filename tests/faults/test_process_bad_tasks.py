@@ -118,7 +118,7 @@ def test_forked_daemon_dies_only_with_its_own_worker(fleets: Fleets) -> None:
     families = {label: [pid, *descendants(pid)] for label, pid in daemons.items()}
     [worker] = {line.pid for line in fleet.journal("start", label="a")}
     os.kill(worker, signal.SIGKILL)
-    until(lambda: not any(map(is_alive, families["a"])), "the daemon and what it had started are gone")
+    until(lambda: not any(map(is_alive, families["a"])), "the daemon and its children are gone")
     fleet.wait_for("start", 2, label="a")
     assert all(map(is_alive, families["b"]))
     for label in daemons:

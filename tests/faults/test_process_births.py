@@ -57,7 +57,7 @@ def nothing_is_left_over(fleet: RunningFleet, redis_client: "redis.Redis", worke
     until(lambda: owners(redis_client, fleet) == workers, "the owners of the dead are reaped")
     until(lambda: not zombies_of(fleet), "the zombies are reaped")
     known = fleet.pids()
-    until(lambda: descendants(fleet.pid) <= known, "nobody is there that is not known")
+    until(lambda: descendants(fleet.pid) <= known, "there is no unknown process")
     assert len(fleet.children()) == workers + 3
 
 
@@ -90,7 +90,7 @@ def test_fleet_that_cannot_fork_is_not_ready(fleets: Fleets) -> None:
     with without_forks(zygote):
         for pid in fleet.workers():
             os.kill(pid, signal.SIGKILL)
-        until(lambda: fleet.get("/readyz")[0] == 503, "it says that it is not ready")
+        until(lambda: fleet.get("/readyz")[0] == 503, "the fleet reports that it is not ready")
         assert fleet.get("/livez")[0] == 200
     until(fleet.is_whole, "a whole pool")
 
@@ -208,9 +208,9 @@ def test_workers_killed_by_a_hook_restart_with_back_off(fleets: Fleets) -> None:
     (fleet.folder / "broken").touch()
     began = time.monotonic()
     kill_workers(fleet)
-    until(lambda: fleet.get("/readyz")[0] == 503, "it says that it is not ready")
+    until(lambda: fleet.get("/readyz")[0] == 503, "the fleet reports that it is not ready")
     # Two that were killed, two started in their place, and six one by one: after 0.1, 0.2, 0.4 and three times 0.8 s.
-    until(lambda: len(fleet.log("worker.exited")) >= 2 + 2 + 6, "that it goes on trying")
+    until(lambda: len(fleet.log("worker.exited")) >= 2 + 2 + 6, "further attempts")
     assert time.monotonic() - began > 2.5
     assert fleet.get("/livez")[0] == 200
     (fleet.folder / "broken").unlink()

@@ -49,7 +49,7 @@ def burst(pid: int, numbers: Iterable[int]) -> None:
     """Let all of these signals be pending when the process continues."""
     process = psutil.Process(pid)
     process.suspend()
-    until(lambda: process.status() == psutil.STATUS_STOPPED, "it stands still")
+    until(lambda: process.status() == psutil.STATUS_STOPPED, "the process is stopped")
     for number in numbers:
         send(pid, number)
     process.resume()
@@ -128,7 +128,9 @@ def test_signal_storm_from_the_start_on_ends_cleanly(fleets: Fleets, chance: ran
     fleet = fleets.make(workers=1)
     fleet.launch()
     with storm(lambda: [fleet.pid], NO_DEATH_BY_DEFAULT, chance):
-        until(lambda: blocks_terms(fleet), "its first line has run: until then others mean what they do by default")
+        until(
+            lambda: blocks_terms(fleet), "its first line has run: until then other signals have their default effects"
+        )
     with storm(lambda: [fleet.pid], NO_STOPS, chance):
         time.sleep(seconds)  # the moment of the stop is varied
         assert not fleet.has_ended()
@@ -143,7 +145,7 @@ def test_signal_storms_do_not_disturb_reload_or_stop(fleets: Fleets, chance: ran
     fleet.hold("a")
     fleet.edit(limits={"max_tasks": 1000})
     with storm(lambda: [fleet.pid], NO_STOPS, chance):
-        until(lambda: len(fleet.log("fleet.status")) > 5, "it has been asked and told again and again")
+        until(lambda: len(fleet.log("fleet.status")) > 5, "it has received many requests and signals")
     fleet.hup()  # without a later one that supersedes it
     until(lambda: fleet.log("config.reloaded"), "the last of its reloads counts")
     send(fleet.pid, signal.SIGCONT)

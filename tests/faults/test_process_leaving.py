@@ -42,13 +42,18 @@ def test_unknown_claims_of_a_leaving_worker_are_released(
     for number in range(WORKERS):
         fleet.client.enqueue("note", args=[f"{number}"], queue="default")
     lists = [Keys(fleet.namespace).inflight(owner.decode()) for owner in _owners(redis_client, fleet)]
-    until(lambda: [redis_client.llen(each) for each in lists] == [1] * WORKERS, "each holds what it knows nothing of")
+    until(
+        lambda: [redis_client.llen(each) for each in lists] == [1] * WORKERS,
+        "each worker holds a task that it does not know of",
+    )
     fleet.rota("scale", "1")
     (left,) = until(lambda: fleet.log("worker.exited"), "one has left")
     assert (left["exit_code"], left["reason"], left["idle"]) == (0, "drained", True)
-    (released,) = until(lambda: fleet.log("task.released"), "what it held is back")
+    (released,) = until(lambda: fleet.log("task.released"), "its tasks are back in their lanes")
     assert released["role"] == ("worker" if can_ask else "master")
-    until(lambda: fleet.metrics().total("rota_tasks_processed_total", outcome="released") == 1, "it is counted")
+    until(
+        lambda: fleet.metrics().total("rota_tasks_processed_total", outcome="released") == 1, "the release is counted"
+    )
     link.heal()
     fleet.wait_for("end", count=WORKERS)
     assert all(line.crashes == 0 for line in fleet.journal("start"))

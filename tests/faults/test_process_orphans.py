@@ -107,7 +107,7 @@ def test_child_stopped_at_its_start_dies_with_the_master(
     (fleet.folder / "sitecustomize.py").write_text(STOPS_AT_ITS_START.format(module=MODULES[Role(child)]))
     fleet.environment["PYTHONPATH"] = str(fleet.folder)
     fleet.launch()
-    until(lambda: any(map(is_stopped, fleet.processes())), f"the {child} stands still")
+    until(lambda: any(map(is_stopped, fleet.processes())), f"the {child} is stopped")
     assert_gone(kill_master(fleet), measured)
 
 
@@ -121,7 +121,7 @@ def test_fork_stopped_at_its_start_dies_with_the_master(
     (fleet.folder / "stop").touch()
     fleet.edit(workers=3)
     fleet.hup()
-    until(lambda: any(map(is_stopped, fleet.processes())), "it stands still")
+    until(lambda: any(map(is_stopped, fleet.processes())), "the process is stopped")
     assert_gone(kill_master(fleet), measured)
 
 
@@ -146,7 +146,7 @@ def stopped_before_exec(fleet: RunningFleet) -> psutil.Process | None:
         pass  # as fast as possible, because it is in that state for less than a millisecond
     stopped = psutil.Process(int(new.pop()))
     stopped.suspend()
-    until(lambda: is_stopped(stopped), "it stands still")
+    until(lambda: is_stopped(stopped), "the process is stopped")
     if Path(f"/proc/{stopped.pid}/cmdline").read_bytes() == master:
         return stopped
     stopped.resume()

@@ -91,7 +91,7 @@ def test_worker_killed_before_the_claim_reply_loses_nothing(
 ) -> None:
     for number in range(ROUNDS):
         worker = only_worker(fleet)
-        until(lambda: sleeps(redis_client, fleet), "it sleeps: the next answer is that of the turn that claims")
+        until(lambda: sleeps(redis_client, fleet), "the worker sleeps: the next reply is that of the turn that claims")
         trap = trap_for(worker, is_reply=True)
         die_at(fleet, link, trap, functools.partial(enqueue_note, fleet, f"{number}"))
         fleet.wait_for("end", label=f"{number}")
@@ -136,7 +136,7 @@ def test_late_claim_of_a_reaped_worker_takes_nothing(
     fleet.wait_for("start", label="second")  # by its successor, which leaves the third task in the lane
     connections = link.connections
     link.heal()
-    until(lambda: link.connections < connections, "the late turn was delivered, and its connection is over")
+    until(lambda: link.connections < connections, "the late turn was delivered, and its connection has ended")
     assert redis_client.llen(Keys(fleet.namespace).ready_lane("default")) == 1
     fleet.release("second")
     fleet.wait_for("end", label="third")

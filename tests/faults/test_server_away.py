@@ -103,7 +103,7 @@ def test_outage_of_three_leases_loses_and_repeats_nothing(
         fleet.wait_for("end", label=label)
     fleet.wait_for("end", 60, label="due")
     wait_until_all_ran(fleet, producer)
-    assert fleet.log("redis.lost"), "nobody noticed"
+    assert fleet.log("redis.lost"), "no worker noticed"
     assert not extra_runs(fleet)
     assert fleet.workers() == workers
     nothing_was_requeued(fleet)

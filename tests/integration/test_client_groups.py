@@ -281,7 +281,7 @@ class TestMap:
                 work, items(), chunk=5, max_waiting=10, then=call("work", 60), progress=lambda *now: told.append(now)
             )
             assert handle.wait(timeout=20).done == 60
-            until(lambda: 60 in taken, "what follows")
+            until(lambda: 60 in taken, "the follow-up")
         assert sorted(taken) == list(range(61))
         assert max(waiting) <= 10
         assert told == [(number, None) for number in range(0, 61, 5)]
@@ -390,7 +390,7 @@ def test_the_asyncio_client_has_chains_groups_and_maps(server: Server, namespace
 
     with ExitStack() as consuming:
         taken = asyncio.run(program(consuming))
-        until(lambda: len(taken) == 39, "all, with what follows")
+        until(lambda: len(taken) == 39, "all, with the follow-up")
     assert sorted(taken) == [*range(1, 9), *range(10, 41)]
 
 

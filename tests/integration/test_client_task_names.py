@@ -30,7 +30,7 @@ def recorded_warnings() -> Iterator[list[str]]:
         warnings.simplefilter("always")
         yield told
     told += [f"{each.category.__name__}: {each.message}" for each in caught]
-    assert {each.filename for each in caught} <= {__file__}, "it names another line than that of the application"
+    assert {each.filename for each in caught} <= {__file__}, "it names a line outside of the application"
 
 
 def test_an_undeclared_task_name_warns_once(client: Client, fleet: Fleet) -> None:

@@ -335,7 +335,7 @@ class TestInterruptions:
         [replies] = [word.partition(":")[2] for word in str(fleet.redis.hget(fleet.keys.waiters, "a")).split()]
         fleet.redis.rpush(fleet.keys.replies(replies), "done a", "", "done", "done x", b"\xff \xff")
         fleet.redis.hset(fleet.keys.waiters, "b", "e: s:\xff nonsense e:!")
-        until(lambda: fleet.redis.llen(fleet.keys.replies(replies)) == 0, "that it was read")
+        until(lambda: fleet.redis.llen(fleet.keys.replies(replies)) == 0, "the message was read")
         assert not asked.done()
         fleet.redis.append(fleet.keys.ends, "\n!1 odd 1 -\nc odd words\n 0 0 0 -")
         fleet.redis.rpush(fleet.keys.result("d"), "another type")

@@ -312,8 +312,8 @@ def test_clients_that_read_no_replies_delay_no_others(control_socket: ControlSoc
             silent.connect(str(control_socket.path))
             silent.sendall(b'{"verb": "status"}\n' * requests)
         with master_of(config_of(control_socket)) as client:
-            until(lambda: master.statuses > clients, "all of them are answered")
+            until(lambda: master.statuses > clients, "all of them get replies")
             before = master.statuses
             client.request("restart")
             answered = master.statuses - before
-    assert answered < 20 * clients, "that is some turns of each, and not all that was asked"
+    assert answered < 20 * clients, "each client got some replies, but not all of them"

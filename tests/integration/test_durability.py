@@ -147,7 +147,7 @@ def test_the_error_separates_confirmed_from_unconfirmed_tasks(
         os.kill(second.pid, signal.SIGCONT)
     assert list(caught.value.accepted) == ids[: 8 * BATCH]
     assert list(caught.value.ids) == ids[8 * BATCH :]
-    assert len(rounds) == 2, "what waited in vain is not sent again by itself"
+    assert len(rounds) == 2, "an enqueue without confirmation is not sent again by itself"
 
 
 def test_a_lost_reply_is_recovered_and_confirmed(pair: tuple[Server, Server], namespace: str) -> None:

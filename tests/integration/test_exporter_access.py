@@ -209,7 +209,7 @@ def test_clients_without_pauses_do_not_starve_scrapes(namespace: str, path: str)
         with contextlib.ExitStack() as stack:
             for each in greedy:
                 stack.enter_context(each)
-            until(lambda: all(each.asked for each in greedy), "all of them ask")
+            until(lambda: all(each.asked for each in greedy), "all clients send requests")
             scrapes = [exporter.get("/metrics").status for _ in range(20)]
             exporter.memory.slot(0).heartbeat()  # there is no master to do it
             page = exporter.get("/livez").status

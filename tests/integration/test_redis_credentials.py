@@ -63,7 +63,7 @@ def test_connections_are_replaced_before_their_password_expires(vault: Vault, na
     with rota.Client(vault.server.url, namespace, redis_credentials=vault.login) as client:
         client.enqueue("work", queue="q")
         first = vault.connections()
-        until(lambda: client.peek("q") and vault.asked > 1, "a password that was asked for ahead of its end")
+        until(lambda: client.peek("q") and vault.asked > 1, "the password was requested before it expired")
         until(lambda: client.peek("q") and not first & vault.connections(), "another connection")
 
 
@@ -72,7 +72,7 @@ def test_the_asyncio_client_is_not_blocked_by_a_slow_provider(vault: Vault, name
 
     def slow() -> tuple[object, ...]:
         before = len(turns)
-        until(lambda: len(turns) > before + 3, "the loop to go on meanwhile")
+        until(lambda: len(turns) > before + 3, "the loop continues in the meantime")
         return vault.login()
 
     async def count() -> None:

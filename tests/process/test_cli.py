@@ -516,7 +516,7 @@ def test_audit_names_lists_that_only_resemble_queues(rota: Rota, redis_client: "
     redis_client.set(f"{namespace}:queue:text", "no list")
 
     done = rota("audit", "--json")
-    assert done.code == 0, "what was never accepted is off no books"
+    assert done.code == 0, "items that were never accepted are not missing"
     assert {each["key"] for each in json.loads(done.out)["strays"]} == set(strays)
     assert all(each["items"] == 1 for each in json.loads(done.out)["strays"])
     listed = rota("queue", "ls")

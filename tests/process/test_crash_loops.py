@@ -66,7 +66,7 @@ def test_crash_loop_ends_when_a_task_succeeds(fleets: Fleets) -> None:
     (fleet.folder / "no-send").touch()
     for number in range(20):
         fleet.client.enqueue("send", args=[number], queue="mail")
-    until(lambda: "pool.fatal" in events(fleet, "mail"), "the crash loop is told of")
+    until(lambda: "pool.fatal" in events(fleet, "mail"), "the crash loop is reported")
     assert events(fleet, "mail") == ["pool.backoff", "pool.fatal"]
     ready, words = fleet.get("/readyz")
     assert (ready, fleet.get("/livez")[0]) == (503, 200)
@@ -94,7 +94,7 @@ def test_failing_starts_become_fatal_and_are_still_retried(fleets: Fleets) -> No
         os.kill(pid, signal.SIGKILL)
     until(lambda: "pool.fatal" in events(fleet, "mail"), "a person is called")
     tries = len(fleet.log("worker.exited"))
-    until(lambda: len(fleet.log("worker.exited")) >= tries + 3, "it is tried again and again")
+    until(lambda: len(fleet.log("worker.exited")) >= tries + 3, "starts are tried again and again")
     assert fleet.get("/readyz")[0] == 503
     runs(fleet, "the other pool goes on")
     assert survivor in fleet.workers()

@@ -17,11 +17,11 @@ def test_a_recorded_run_replays_to_the_same_effects(fleet: Mastered) -> None:
     fleet.push("hold", "x")
     holder = until(lambda: fleet.starts("x"))[0]
     os.kill(holder, signal.SIGKILL)
-    until(lambda: fleet.log("task.recovered"), "what it ran is given back")
+    until(lambda: fleet.log("task.recovered"), "its task is given back")
     fleet.push("hold", "y")
     until(lambda: fleet.starts("y"))
     assert fleet.rota("task", "cancel", "y", "--kill-after", "60").returncode == 0
-    until(lambda: fleet.log("task.cancelled"), "it ends as cancelled")
+    until(lambda: fleet.log("task.cancelled"), "the task ends as cancelled")
     fleet.configure("workers = 3\n")
     fleet.hup()
     until(lambda: len(fleet.children("worker", "ready")) == 3)

@@ -82,7 +82,7 @@ def test_counters_never_decrease_while_their_writer_is_killed() -> None:
     recorder = Recorder(memory.slot(1).metrics)
     recorder.counter(m.CLAIMS, "q").add()
     after = seen_in(regions_of(memory, 1 << 30).read(()))
-    assert after[(m.CLAIMS.name, "q")][0] >= watcher.starts() + 1, "the last life's count goes on"
+    assert after[(m.CLAIMS.name, "q")][0] >= watcher.starts() + 1, "counting continues from the last process"
 
 
 def kill_once_it_counts(memory: SlotMemory, watcher: Watcher, life: int) -> None:

@@ -51,7 +51,7 @@ class Place(FleetProcess):
         assert process is not None
         with process:
             try:
-                until(lambda: self.log("fleet.ready") or self.has_ended(), "it is ready")
+                until(lambda: self.log("fleet.ready") or self.has_ended(), "the fleet is ready")
                 assert not self.has_ended(), self.log_text()
                 yield
             finally:

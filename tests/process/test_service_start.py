@@ -102,8 +102,8 @@ ODD = {"no standard descriptors": "exec <&- >&- 2>&-; ", "no home and a strange 
 def test_start_works_without_usual_process_resources(fleet: Mastered, setup: str) -> None:
     fleet.prefix = ["sh", "-c", f'{setup}exec "$@"', "sh"]
     fleet.launch("--pid-file", "rota.pid")
-    until(lambda: (fleet.folder / "rota.pid").exists() or fleet.has_ended(), "it has begun")
-    until(lambda: fleet.is_up() or fleet.has_ended(), "it answers")
+    until(lambda: (fleet.folder / "rota.pid").exists() or fleet.has_ended(), "the fleet has begun")
+    until(lambda: fleet.is_up() or fleet.has_ended(), "the fleet responds")
     assert not fleet.has_ended(), fleet.log_text()
     fleet.push("note", "a")
     assert until(fleet.ran) == ["a"]

@@ -27,7 +27,7 @@ def test_prestarted_child_is_handed_out_once(spawner: Spawner) -> None:
     assert first.pid < second.pid
     for child in (first, second):
         child.channel.close()
-        assert end_of(child) > 0, "it leaves when nobody will greet it"
+        assert end_of(child) > 0, "it leaves when its channel closes"
 
 
 def test_the_kernel_ends_children_that_were_never_greeted() -> None:

@@ -161,7 +161,7 @@ def test_claims_received_after_slot_loss_are_returned(harness: ChildHarness, lin
     until_parked(worker, harness)
     link.gate = lambda name, is_reply, _port: not (is_reply and name == "turn")
     claimed = harness.enqueue("note", "never")
-    until(lambda: harness.inflight(worker.owner) == 2, "the turn has claimed it, and its answer is on the way")
+    until(lambda: harness.inflight(worker.owner) == 2, "the turn has claimed the task, and its reply is on the way")
     (tmp_path / "go").touch()
     until(lambda: not worker.slot.is_intact)
     link.gate = None

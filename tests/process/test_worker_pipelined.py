@@ -113,7 +113,7 @@ class _Draining:
             gate = self.link.gate = _Gate(self.kind.turns, self.hold if holds_a_task else None, holds_request)
             self.enqueue()
             until(lambda: gate.shut_port, "a turn")  # noqa: B023 - called in this round only
-            until(lambda: self.held.exists() or slot.phase is Phase.IDLE, "it waits")
+            until(lambda: self.held.exists() or slot.phase is Phase.IDLE, "the worker waits")
             if self.held.exists() if holds_a_task else self._has_ended_meanwhile():
                 return slot.record(0).current()
             self.go_on()  # the turn was sent behind the last task of its claim

@@ -315,7 +315,7 @@ def _parked_behind(link: FaultyLink, harness: ChildHarness) -> Child:
     settings = settings_for(harness.server, harness.namespace)
     server = dataclasses.replace(settings.server, redis_url=link.url)
     worker = harness.start(dataclasses.replace(settings, server=server)).until_phase(Phase.IDLE)
-    until(lambda: b"cmd=blpop" in _client_of(harness, worker.owner), "it is parked")
+    until(lambda: b"cmd=blpop" in _client_of(harness, worker.owner), "the worker waits in BLPOP")
     return worker
 
 

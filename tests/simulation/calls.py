@@ -40,7 +40,7 @@ def _call(execute: Callable[[Server], T]) -> Call[T]:
 
 
 def _parse_nothing(raw: Any) -> Any:
-    raise AssertionError(f"no server was asked, and yet it answered {raw!r}")
+    raise AssertionError(f"no server was called, and yet it replied {raw!r}")
 
 
 def _outcomes_in(settlements: Packed) -> dict[str, str]:

@@ -32,7 +32,7 @@ class Capacity:
         ready = len(workers)
         rolling = self._is_rolling(child.pool) or any(each.generation != number for each in still_there)
         if child.why in RECYCLED:
-            require(child.generation == number, f"a stale worker in slot {child.slot} is replaced as it wished")
+            require(child.generation == number, f"a stale worker in slot {child.slot} is replaced at its own request")
             floor = max(1, count - 1) if rolling else _recycling_floor(count)
         else:
             has_successor = any(each.generation == number for each in workers)

@@ -75,7 +75,7 @@ class Checks:
     def _check_start(self, slot: int, nonce: int) -> None:
         node = self._node
         child = node.state.children.get(slot, nonce)
-        assert child is not None, "what is started has a record"
+        assert child is not None, "each started child has a record"
         self._note("Start", child)
         require(slot in RANGES[child.role], f"slot {slot} is not for a {child.role}")
         if child.role is Role.WORKER:
@@ -88,7 +88,7 @@ class Checks:
 
     def _check_signal(self, effect: SignalChild, later: list[Effect]) -> None:
         child = self._node.state.children.get(effect.child.slot, effect.child.nonce)
-        assert child is not None, "who is told something has a record"
+        assert child is not None, "each signalled child has a record"
         self._note(_NOTED[effect.order], child)
         if effect.order is Order.LEAVE:
             self._check_drain(child, later)
@@ -101,7 +101,7 @@ class Checks:
             self.capacity.drained(child, still_there=self._drained_later(child.pool, later))
         if child.role in (Role.POLLER, Role.EXPORTER):
             early = self._node.state.stop.stage is Stage.WORKERS
-            require(not early, f"a {child.role} is told to leave before the workers have left")
+            require(not early, f"a {child.role} is ordered to leave before the workers have left")
 
     def _drained_later(self, pool: str, later: list[Effect]) -> list[Child]:
         """Return the READY workers of the pool that are drained after this one. Their records have already changed."""
@@ -129,7 +129,9 @@ class Checks:
         told = {share.name: share.condition for share in effect.announced.shares}
         wanted = {name: queue.condition for name, queue in config.queues.items()}
         require(told == wanted, f"{told} is announced instead of {wanted}")
-        require(effect.conditions == config.conditions, f"{effect.conditions} are told instead of {config.conditions}")
+        require(
+            effect.conditions == config.conditions, f"{effect.conditions} are published instead of {config.conditions}"
+        )
 
     def _note_declared(self) -> None:
         """Record the schedules of the code in force. Until that is loaded, the previous ones are still declared."""
@@ -179,9 +181,7 @@ class Checks:
                 pass
         if can_be_dumped(child, child.why or Reason.STOP):
             since = now - child.dumped_at
-            require(
-                since >= DUMP_SECONDS, f"slot {child.slot} is killed {since:.2f} s after it was asked for its stack"
-            )
+            require(since >= DUMP_SECONDS, f"slot {child.slot} is killed {since:.2f} s after its stack was requested")
 
     def _check_silence(self, child: Child, process: Process, now: float) -> None:
         silent = now - process.silent_since if process.silent_since is not None else 0.0
@@ -215,7 +215,7 @@ class Checks:
             working = [
                 process for process in node.processes.values() if isinstance(process, Worker) and process.has_moved_in
             ]
-            require(not working, "the rest is told to leave before the workers have left")
+            require(not working, "the rest is ordered to leave before the workers have left")
         for child in state.children:
             process = node.processes.get(child.pid)
             if process is not None and child.state in (ChildState.BOOTING, ChildState.READY, ChildState.DRAINING):
@@ -261,4 +261,4 @@ def _check_overdue(node: "Node", child: Child, process: Process, now: float) -> 
     ):
         stays = now - max(node.checks.signalled_at(child), node.awake_since)
         allowed = 2 * process.settings.time_limit_seconds + node.state.config.limits.beat_seconds + 1.0 + spare
-        require(stays <= allowed, f"slot {number} was told to leave {stays:.2f} s ago, and hears nothing")
+        require(stays <= allowed, f"slot {number} was ordered to leave {stays:.2f} s ago, and does not respond")

@@ -128,7 +128,7 @@ class SimulatedKernel:
 
     def _record_of(self, ref: ChildRef) -> Child:
         child = self._node.state.children.get(ref.slot, ref.nonce)
-        assert child is not None, "what is started has a record"
+        assert child is not None, "each started child has a record"
         return child
 
     # Events for the master

@@ -182,7 +182,7 @@ class Node:
             self._check_step()
             self.loop.turn()  # run what the event has started
         if self.loop.errors:
-            raise AssertionError(f"an exception nobody took: {self.loop.errors}")
+            raise AssertionError(f"an exception that no code handled: {self.loop.errors}")
         if self.alive:
             next_at = min(self._tick_at, math.inf if self.loop.next_at is None else self.loop.next_at)
             self.nudge(0.0 if self.inbox.wake.is_set() else next_at - self.boottime() + MICROSECOND)

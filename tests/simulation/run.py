@@ -222,9 +222,7 @@ class _Story:
     def _check_reloads(self) -> None:
         self._check_what_is_announced()
         for node in self._world.living:
-            require(
-                all(reload_request.result for reload_request in node.reload_requests), "a reload was never answered"
-            )
+            require(all(reload_request.result for reload_request in node.reload_requests), "a reload never got a reply")
             accepted = [
                 reload_request.config for reload_request in node.reload_requests if reload_request.result == "success"
             ]

@@ -66,7 +66,7 @@ def check_schedules(world: "World") -> None:
     """Check that the server's schedules are those of a node in force; with one node, its last declarations."""
     for name, texts in schedules_declared(world).items():
         text, _, _ = world.server.schedules[name]
-        require(text in texts, f"the schedule {name} is {text!r}, and no node says so: {texts}")
+        require(text in texts, f"the schedule {name} is {text!r}, and no node declares that: {texts}")
 
 
 def check_serving(world: "World") -> None:
@@ -92,7 +92,7 @@ def _check_closed(world: "World") -> None:
             expected = may_be.get(queue, {None})
             require(
                 seen.get(queue) in expected,
-                f"{node.name} sees {queue} {_in_words(seen.get(queue))}, and nodes say {[*map(_in_words, expected)]}",
+                f"{node.name} sees {queue} {_in_words(seen.get(queue))}, nodes publish {[*map(_in_words, expected)]}",
             )
 
 
@@ -107,4 +107,4 @@ def _check_workers(node: "Node") -> None:
     ready = [node.processes.get(child.pid) for child in node.ready_workers]
     for worker in (process for process in ready if isinstance(process, Worker)):
         claimed = {share.name: (share.cap, share.condition) for tier in worker.settings.tiers for share in tier.queues}
-        require(claimed == wanted, f"a worker of {node.name} claims by {claimed}, and its configuration says {wanted}")
+        require(claimed == wanted, f"a worker of {node.name} claims by {claimed}, and its configuration has {wanted}")

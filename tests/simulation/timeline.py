@@ -45,5 +45,5 @@ class Clock:
 
     def clock_gettime_ns(self, clock: int) -> int:
         """Return the time since the boot of the node."""
-        assert clock == self.CLOCK_BOOTTIME, "the product asks for another clock than the simulation has"
+        assert clock == self.CLOCK_BOOTTIME, "the product reads a clock that the simulation does not have"
         return round((self._timeline.now - self.booted_at) * NANOSECONDS)

@@ -74,7 +74,10 @@ class Witness:
         """Check that the lease of a worker that passed its fence lasts until the start of the task."""
         is_quiet = worker.slot.quiet_requested or worker.node.state.quiet.is_requested
         # The started task continues, so no other worker may start it.
-        require(task.is_marked_started or not is_quiet, f"{worker.owner} starts {task.id}, and it was told to be quiet")
+        require(
+            task.is_marked_started or not is_quiet,
+            f"{worker.owner} starts {task.id}, although it was ordered to be quiet",
+        )
         server = self._world.server
         expires = server.owners.get(worker.owner)
         require(expires is not None, f"{worker.owner} is allowed to start {task.id}, and it was reaped")
@@ -92,7 +95,10 @@ class Witness:
             # The worker was stopped between reading the clock and the call. No client can close that gap.
             self._world.note(worker.location, "starts late", task.id)
             return
-        require(worker.owner in self._world.server.owners, f"{worker.owner} starts {task.id} after it was given away")
+        require(
+            worker.owner in self._world.server.owners,
+            f"{worker.owner} starts {task.id} after the task was given to another owner",
+        )
 
     # Limits
 
@@ -106,7 +112,7 @@ class Witness:
 
     def cancelled(self, worker: Worker, task: Task) -> None:
         """Check that a worker receives an order to end a task only after a cancellation."""
-        require(task.cancelled, f"slot {worker.slot_number} is told to end {task.id}, which nobody cancelled")
+        require(task.cancelled, f"slot {worker.slot_number} is ordered to end {task.id}, which was not cancelled")
 
     # Restarts
 

@@ -104,7 +104,7 @@ def _lose(scene: Scene) -> None:
     scene.fleet.signal(signal.SIGSTOP)
     try:
         with redis.Redis.from_url(scene.server.url) as plain:
-            until(lambda: not plain.exists(Keys(scene.name).owners), "nobody is registered")
+            until(lambda: not plain.exists(Keys(scene.name).owners), "no owner is registered")
     finally:
         scene.fleet.signal(signal.SIGCONT)
     _until_shown(scene, m.LEASES_LOST.name)
@@ -119,7 +119,7 @@ def _steer(scene: Scene) -> None:
     scene.fleet.rota("restart")
     _until_shown(scene, m.PROCESS_RESTARTS.name, role="zygote", reason="reload")
     scene.fleet.rota("quiet")
-    until(lambda: scene.fleet.metrics().total(m.QUIET_AGE.name) > STEP_SECONDS + 1, "it was quiet")
+    until(lambda: scene.fleet.metrics().total(m.QUIET_AGE.name) > STEP_SECONDS + 1, "the fleet was quiet")
     scene.fleet.rota("resume")
 
 

@@ -87,7 +87,7 @@ class FleetProcess:
 
     def launch(self, *arguments: str) -> Self:
         """Start the master without waiting."""
-        assert self.has_ended(), "it runs already"
+        assert self.has_ended(), "the master is already running"
         with (self.folder / LOG_FILE).open("ab") as file:
             log = file.fileno() if self.log_fd is None else self.log_fd
             self.process = subprocess.Popen(

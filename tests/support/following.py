@@ -48,7 +48,7 @@ def check_followed_once(lines: Sequence[Line], label: str) -> None:
     starts = check_followed(lines, label)
     assert len(starts) <= 1 + max(line.crashes for line in starts), f"{label}: followed twice"
     late = [line for line in lines if line.label == label and line.at > starts[0].at]
-    assert not late, f"{label}: {late} after what follows"
+    assert not late, f"{label}: {late} after the follow-up"
 
 
 def wait_until_nothing_is_left(client: redis.Redis, namespace: str) -> None:

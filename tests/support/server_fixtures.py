@@ -64,7 +64,7 @@ class Shaken(Fleets):
         with redis.Redis.from_url(self.replica.url) as asking:
             until(lambda: asking.info("replication")["master_link_status"] == "up", "a replica that was sent all")
         self.redis.incr("written-after-that")
-        until(lambda: self.do("WAIT", "1", "100") == 1, "a replica that has it all")
+        until(lambda: self.do("WAIT", "1", "100") == 1, "the replica has all data")
         return self.replica
 
     def start_behind_link(self, **settings: Any) -> RunningFleet:

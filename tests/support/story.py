@@ -80,7 +80,7 @@ class Story:
         deadline = time.monotonic() + READY_SECONDS
         while not _is_reachable(place):
             assert self._server.poll() is None, "the server ended"
-            assert time.monotonic() < deadline, "the server does not answer"
+            assert time.monotonic() < deadline, "the server does not respond"
             time.sleep(0.02)
 
     def follow(self, block: Block) -> None:

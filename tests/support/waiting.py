@@ -29,8 +29,8 @@ def until(
         if value:
             return value
         time.sleep(pause_seconds)
-    stands = what() if callable(what) else what or condition
-    raise AssertionError(f"still not so after {seconds:g} s: {stands}")
+    state = what() if callable(what) else what or condition
+    raise AssertionError(f"not true after {seconds:g} s: {state}")
 
 
 def seconds_until(condition: Callable[[], object], what: str = "") -> float:

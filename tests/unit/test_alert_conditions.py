@@ -84,7 +84,7 @@ def test_each_shipped_alert_is_in_the_table_once() -> None:
 def test_the_page_and_top_warn_while_an_alert_fires(alert: str) -> None:
     status = healthy() | WHEN[alert]
     said = [headline.text for headline in RULE_OF[alert](status)]
-    assert said, "the rule of the alert says nothing"
+    assert said, "the rule of the alert is silent"
     status["headlines"] = headlines(status)
     assert status["headlines"][0]["level"] in {"bad", "warn"}
     assert set(said) <= {row["text"] for row in status["headlines"]}

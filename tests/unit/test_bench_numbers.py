@@ -76,5 +76,5 @@ def test_the_tables_on_the_page_match_the_published_run() -> None:
     text = page.PAGE.read_text()
     assert set(page.names(text)) == set(page.TABLES)
     assert page.rewritten(text, json.loads(page.REFERENCE.read_text())) == text, (
-        "python -m benchmarks.page writes them anew"
+        "python -m benchmarks.page writes them again"
     )

@@ -157,7 +157,7 @@ def test_readers_do_not_wait_for_a_hanging_server() -> None:
     assert watched.read() is None
     on.answers.set()
     read_until(watched, known=True)
-    assert on.overviews >= 2, "the late answer was old already, so it was asked again"
+    assert on.overviews >= 2, "the late reply was outdated, so the query was repeated"
 
 
 def test_during_a_slow_reply_the_last_one_is_shown_until_stale(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -199,7 +199,7 @@ def test_calls_fail_without_a_reply_and_succeed_later(monkeypatch: pytest.Monkey
         with pytest.raises(redis_thread.NoReply):
             redis.call(lambda run: run(AUDIT))
     on.answers.set()
-    until(lambda: _answered(redis), "it answers again")
+    until(lambda: _answered(redis), "Redis replies again")
 
 
 def _answered(redis: RedisThread) -> bool:

@@ -64,7 +64,7 @@ def test_queues_are_folded_only_when_the_series_bound_is_reached(fleet: ManyQueu
     assert shown + folded == len(fleet.names)
     if folded:
         assert len(lines) > 0.9 * bound
-        assert shown == pytest.approx(queues_with_room(bound, 2), rel=0.1), "what `rota check` says"
+        assert shown == pytest.approx(queues_with_room(bound, 2), rel=0.1), "the estimate of `rota check`"
     else:
         assert {line.labels.get("task") for line in lines} >= {f"t{task}" for task in range(TASKS)}
 

@@ -147,7 +147,7 @@ def test_a_probe_after_early_exits_must_survive_before_the_next() -> None:
     assert backoff.allowance(at, starting=0) == 1
     up = backoff.after_ready(at)
     assert up.allowance(at, starting=0) == 0
-    assert up.allowance(at + 2.0, starting=0) == 1, "it lives for as long as the wait was"
+    assert up.allowance(at + 2.0, starting=0) == 1, "it has lived for as long as the wait was"
 
 
 def test_early_exits_of_one_wave_count_once() -> None:
@@ -226,13 +226,13 @@ def test_failures_in_a_row_lead_to_backoff_and_then_fatal() -> None:
     budget = BUDGETS[Role.WORKER]
     assert shown == [PoolState.RUNNING, *[PoolState.BACKOFF] * (budget - 2), PoolState.FATAL]
     assert (backoff.failures_in_a_row, backoff.last_end) == (budget, "left with exit code 3")
-    assert backoff.allowance(backoff.wait_until, starting=0) == 1, "a probe goes on"
+    assert backoff.allowance(backoff.wait_until, starting=0) == 1, "probes continue"
     assert backoff.after_ready(1000.0).condition(Role.WORKER) is PoolState.RUNNING
 
 
 def test_every_restarted_role_has_a_budget_of_failures() -> None:
     assert BUDGETS.keys() == set(Role) - {Role.MASTER}
-    assert min(BUDGETS.values()) > GIVE_UP_AFTER, "what never worked is given up before anybody is called"
+    assert min(BUDGETS.values()) > GIVE_UP_AFTER, "a generation that never worked is given up before a person is called"
 
 
 def test_early_exits_beyond_the_tolerated_number_change_the_pool_state() -> None:

@@ -143,7 +143,7 @@ def test_a_finished_task_of_a_new_worker_clears_early_exits(core: Core) -> None:
     core.now = 6.0
     child = core.child(Role.WORKER, 8, "mail")
     recover_backoffs(core.state, 7.0)
-    assert core.state.backoffs[KEY].early_exits == 20, "it runs its first"
+    assert core.state.backoffs[KEY].early_exits == 20, "a worker runs its first task"
     core.take(SlotsRead((SlotReading(8, child.nonce, Phase.IDLE, (), 0, has_worked=True),)))
     recover_backoffs(core.state, 7.0)
     assert core.state.backoffs[KEY].early_exits == 0

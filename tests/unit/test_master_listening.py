@@ -23,7 +23,7 @@ def listening() -> Iterator[ListenSocket]:
 @pytest.fixture
 def no_lookups(monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(*_: object, **__: object) -> object:
-        raise AssertionError("a name was looked up")
+        raise AssertionError("a host name was resolved")
 
     monkeypatch.setattr(socket, "getaddrinfo", refuse)
 

@@ -55,13 +55,13 @@ def test_only_new_progress_is_sent() -> None:
     copier = Carried()
     assert copier.step() == []
     copier.start_task("a")
-    assert copier.step() == [], "it reports nothing"
+    assert copier.step() == [], "the task reports nothing"
     copier.report("a", b"1")
     copier.report("a", b"2")
     assert (copier.step(), copier.step()) == ([[("a", b"2")]], [])
     copier.end()
     copier.start_task("b")
-    assert copier.step() == [], "what the task before said is not of this one"
+    assert copier.step() == [], "the report of the previous task is not that of this one"
     copier.report("b", b"2")
     assert copier.step() == [[("b", b"2")]]
 

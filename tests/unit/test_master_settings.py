@@ -45,5 +45,5 @@ def test_each_setting_of_a_child_comes_from_known_keys(kind: type[Any]) -> None:
     for field in dataclasses.fields(kind):
         keys = process_settings.KEYS[kind].get(field.name, ())
         filled = {f"{section}.{field.name}" for section in process_settings.SECTIONS[kind]} & known
-        assert keys or filled or field.name in _FIXED, f"{field.name}: a preview could name no key for it"
+        assert keys or filled or field.name in _FIXED, f"{field.name}: a preview could not name a key for it"
         assert {key for key in keys if not key.endswith(".") and not key.startswith(("pools.", "queues."))} <= known

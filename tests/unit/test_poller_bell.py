@@ -148,7 +148,7 @@ def test_a_changed_legacy_list_ends_the_rest_without_a_token(bell: PollerBell, c
     assert not bell.rest(LONG_SECONDS)
     assert (bell._listening.rang, connection.parked) == (True, 1)
     connection.replies = [PushMessage([b"invalidate", [b"queue:mail"]]), TOKEN]
-    assert bell.rest(LONG_SECONDS), "what had rung before wakes nobody again"
+    assert bell.rest(LONG_SECONDS), "an earlier ring does not wake the poller again"
 
 
 def test_a_bell_with_other_keys_to_track_parks_again(bell: PollerBell, connection: FakeConnection) -> None:

@@ -144,7 +144,7 @@ def test_a_hundred_lost_owners_do_not_delay_a_promotion(loop: PollerLoop, server
     assert looked == pytest.approx(50, abs=2)
     before, after = ["reap"] * (looked - 2), ["reap"] * (102 - looked)
     assert server.calls == ["promote", "sweep", *before, "promote", "promote", *after], (
-        "a look ahead, and the promotion"
+        "an early call, and the promotion"
     )
 
 

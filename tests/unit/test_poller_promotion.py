@@ -97,7 +97,7 @@ def test_a_promote_call_arrives_on_time_even_if_timers_are_late(server: Server, 
         late_us.append(arrived_us - due_us)
     assert late_us[0] < (TIMER_LATE + ROUND_TRIP * slowness) * SECOND_US
     assert max(late_us[50:]) < 100
-    assert len(server.arrived_us) < 220, "a look ahead and a promotion each"
+    assert len(server.arrived_us) < 220, "an early call and a promotion each"
 
 
 def test_an_empty_set_is_checked_again_within_a_second(server: Server) -> None:
@@ -136,7 +136,7 @@ def test_a_ring_before_a_lost_connection_is_not_forgotten(server: Server) -> Non
     sent_at = server.now
     step(promoting, server)
     as_the_first = sent_at + 0.5 - WAY_THERE - AHEAD
-    assert promoting.due_at() == pytest.approx(as_the_first, abs=1e-5), "it alone heard of this one"
+    assert promoting.due_at() == pytest.approx(as_the_first, abs=1e-5), "only this poller was woken for this task"
 
 
 def test_a_standby_promotes_later_and_does_not_learn_to_be_first(server: Server) -> None:

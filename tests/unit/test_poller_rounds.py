@@ -151,7 +151,7 @@ class Poller:
             if self.rounds.next_at > self.clock.now:
                 return self.server.calls[before:]
             self.step()
-        raise AssertionError("it never ends")
+        raise AssertionError("the loop never ends")
 
     def sweep_until_idle(self) -> list[str]:
         """Advance to the next sweep, and return the calls that were made with it."""

@@ -42,7 +42,7 @@ def nonces_of(sending: Sending[NewTask], *replies: Sequence[Reply[Any]] | Except
             exchange = sending.throw(reply) if isinstance(reply, Exception) else sending.send(list(reply))
     except (StopIteration, Unavailable, Uncertain):
         return found
-    raise AssertionError("it goes on")
+    raise AssertionError("it continues")
 
 
 def nonces_of_call(sender: Sender[NewTask, Any, NewTask], *replies: Sequence[Reply[Any]] | Exception) -> list[str]:

@@ -28,7 +28,7 @@ def run_search(*answers: ReplyOrError) -> tuple[list[Query], ServerError | None]
             return questions, None
         except ServerError as error:
             return questions, error
-    raise AssertionError(f"still asks {questions[-1]}")
+    raise AssertionError(f"still queries {questions[-1]}")
 
 
 def message_of(error: ServerError | None) -> str:

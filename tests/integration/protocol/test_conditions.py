@@ -140,11 +140,11 @@ def test_a_condition_on_counts_admits_one_claim_at_a_time(fleet: Fleet) -> None:
     owner = fleet.register()
     as_many_as = Turn(1, limits=pack_limits({"q": 10}))  # as for a queue whose tasks are known to be short
     [claim] = fleet.run(fleet.store.turn(owner, SERVING, as_many_as)).claims
-    assert turn(fleet).wait_us == 1_000_000, "it may open at any time, so it is looked at again in a second"
+    assert turn(fleet).wait_us == 1_000_000, "it may open at any time, so it is checked again in a second"
     fleet.redis.delete(fleet.keys.doorbell("q"))
     reply = fleet.turn(owner, SERVING, (claim, Done()), limit=0)
     assert not reply.stale
-    assert fleet.redis.llen(fleet.keys.doorbell("q")) == 1, "somebody is told that there is room"
+    assert fleet.redis.llen(fleet.keys.doorbell("q")) == 1, "a worker is woken because another task may run"
     assert ids(turn(fleet)) == ["b"]
 
 
@@ -237,7 +237,7 @@ def test_a_foreign_condition_closes_only_its_own_queue(fleet: Fleet, planted: st
     fleet.redis.hset(fleet.keys.conditions, NAME, planted)
     assert ids(turn(fleet)) == ["b"]
     define(fleet, hours(fleet, (-1, 1)))
-    assert ids(turn(fleet)) == ["a"], "the next round of a master puts it right"
+    assert ids(turn(fleet)) == ["a"], "the next round of a master repairs it"
 
 
 def test_a_condition_is_evaluated_for_each_queue_of_a_pattern(fleet: Fleet) -> None:

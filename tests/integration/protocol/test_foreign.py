@@ -134,7 +134,7 @@ def expired_in_time(timed: TimedFleet) -> tuple[str, ...]:
         expired = timed.run(timed.store.sweep(LEASE_MS)).expired
         if expired:
             return expired
-    raise AssertionError("nobody expired")
+    raise AssertionError("no owner expired")
 
 
 @pytest.mark.parametrize("field", ["from", "at", "grace_until", "lease", "lease_at"])

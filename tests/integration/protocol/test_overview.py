@@ -30,7 +30,7 @@ def test_many_queues_are_returned_in_portions_and_each_once(fleet: Fleet) -> Non
 
     whole = follow(fleet.run, complete_overview(fleet.store, first))
     assert not whole.more
-    assert len(whole.queues) == QUEUES + 1, "none twice"
+    assert len(whole.queues) == QUEUES + 1, "no queue twice"
     assert {row.ready for row in whole.queues if row.queue != "named"} == {1}
 
 

@@ -464,7 +464,7 @@ def test_a_sweep_counts_no_rescue_for_a_bounded_queue(fleet: Fleet, bound: Queue
     for _ in range(3):
         fleet.silence()
         assert fleet.run(fleet.store.sweep(LEASE_MS)).rescues == 0
-        assert fleet.bell() == 1, "rung all the same: which cap it has workers alone know"
+        assert fleet.bell() == 1, "rung anyway: only workers know its cap"
 
 
 def test_a_sweep_does_not_ring_a_paused_queue(fleet: Fleet) -> None:

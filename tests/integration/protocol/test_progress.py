@@ -76,7 +76,9 @@ def test_late_and_foreign_progress_is_not_stored(fleet: Fleet) -> None:
     assert report(fleet, owner, claims) == 0
     fleet.promote()
     [again] = fleet.turn(owner, Q).claims
-    assert (again.entry.id, report(fleet, owner, claims)) == ("a", 0), "an earlier attempt says nothing of a later one"
+    assert (again.entry.id, report(fleet, owner, claims)) == ("a", 0), (
+        "the report of an earlier attempt is not that of a later one"
+    )
     assert stored(fleet) == {}
 
 
