@@ -41,7 +41,7 @@ from rota_supervisor.exits import print_crash
 from rota_supervisor.layout import CHANNEL_FD, DEATH_FD, EXIT_REASON_MARK, Role
 from rota_supervisor.process import die_with_parent, nest_signals_safely, reopened, show_title, spawn_python, tie
 
-_MOST_BYTES: Final = 300
+_MAX_BYTES: Final = 300
 _STDERR: Final = 2
 _STACK_SECONDS: Final = 0.02  # writing the stacks takes 1 ms, and more on a loaded machine
 # The signals that faulthandler handles. A fault whose signal is blocked would end the process without any output.
@@ -117,7 +117,7 @@ def write_exit_reason(fd: int | None, reason: str) -> None:
     if fd is None:
         return
     with contextlib.suppress(OSError):  # The application may have closed the file.
-        os.write(fd, f"{EXIT_REASON_MARK}{' '.join(reason.split())}".encode(errors="replace")[:_MOST_BYTES] + b"\n")
+        os.write(fd, f"{EXIT_REASON_MARK}{' '.join(reason.split())}".encode(errors="replace")[:_MAX_BYTES] + b"\n")
 
 
 def block_signals_at_exit() -> None:

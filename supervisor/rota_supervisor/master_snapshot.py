@@ -15,7 +15,7 @@ from rota_supervisor.layout import Role
 
 Json = dict[str, Any]
 
-_MOST_CHARACTERS: Final = 300  # characters of an error text
+_MAX_CHARACTERS: Final = 300  # characters of an error text
 _THROUGHPUT_SECONDS: Final = 15.0
 
 # The state of a fleet by the phase of its master.
@@ -199,7 +199,7 @@ class MasterSnapshot:
         """Return the snapshot as JSON of at most `room` bytes. If it does not fit, omit the oldest events and the
         last of the other rows."""
         values = {name: getattr(self, name) for name in self.__slots__}
-        values["held"] = [each._replace(last_error=each.last_error[:_MOST_CHARACTERS]) for each in self.held]
+        values["held"] = [each._replace(last_error=each.last_error[:_MAX_CHARACTERS]) for each in self.held]
         raw = json.dumps(values).encode()
         return raw if len(raw) <= room else self._halved().to_json(room)
 

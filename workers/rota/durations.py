@@ -118,12 +118,12 @@ class TimeLeft:
         return None if self._until is None else max(0.0, self._until - time.monotonic())
 
 
-_MOST_DOUBLINGS: Final = 64  # after this many, every wait has its maximum, and floats would overflow
+_MAX_DOUBLINGS: Final = 64  # after this many, every wait has its maximum, and floats would overflow
 
 
 def doubled(first_seconds: float, most_seconds: float, doublings: int) -> float:
     """Return the first wait, doubled `doublings` times, but at most `most_seconds`."""
-    return min(first_seconds * 2.0 ** min(doublings, _MOST_DOUBLINGS), most_seconds)
+    return min(first_seconds * 2.0 ** min(doublings, _MAX_DOUBLINGS), most_seconds)
 
 
 class Backoff:

@@ -19,7 +19,7 @@ from rota_supervisor.exits import ExitCode, Failure
 from rota_supervisor.facts import facts_of
 
 _SHOWN_TIMES: Final = 5
-_MOST_TIMES: Final = 1000
+_MAX_TIMES: Final = 1000
 _HEADER: Final = ("NAME", "TASK", "QUEUE", "WHEN", "NEXT", "LAST", "SOURCE")
 _FAILURES: Final = {UnknownSchedule: ExitCode.NO, Unavailable: ExitCode.UNREACHABLE}
 _NAME: Final = click.argument("name")
@@ -37,7 +37,7 @@ def cron() -> None:
     "times",
     default=1,
     show_default=True,
-    type=command.WholeNumber(1, _MOST_TIMES),
+    type=command.WholeNumber(1, _MAX_TIMES),
     metavar="N",
     help="Show the next N times of each.",
 )

@@ -37,13 +37,13 @@ MEGABYTE: Final = 2**20
 _LABEL: Final = 13
 _GAP: Final = 2  # characters between two columns of a table
 _LEAST: Final = 8  # the shortest length to which a name is cut
-_MOST_NAME: Final = 18
-_MOST_OWNER: Final = 60
-_MOST_SOURCE: Final = 26
+_MAX_NAME: Final = 18
+_MAX_OWNER: Final = 60
+_MAX_SOURCE: Final = 26
 _NONE: Final = "-"
 _KINDS: Final = {b"none": "empty", b"zset": "sorted set"}
 _MEMORY: Final = ("rss", "pss", "shared", "private")
-_MOST_SCHEDULES: Final = 100
+_MAX_SCHEDULES: Final = 100
 _SHOWN_SCHEDULES: Final = 10
 _NO_FLEET_DATA: Final = {"consumers": None, "adopts": None, "schedules": None}
 _UNKNOWN: Final = dict.fromkeys(f"{name}_bytes" for name in _MEMORY)
@@ -77,7 +77,7 @@ def _of_fleet(state: command.CliState, found: Row) -> Mapping[str, Any]:
         with state.redis(state.load_usable().config) as (_, _, connection):
             consumers = connection.run(Store(namespace).consumers()).rows
             adopts = _with_what_waits(found["adopts"], connection)
-            schedules = connection.run(ScheduleStore(namespace).page(0, _MOST_SCHEDULES))
+            schedules = connection.run(ScheduleStore(namespace).page(0, _MAX_SCHEDULES))
     except Failure:
         return _NO_FLEET_DATA
     rows = [in_seconds(dataclasses.asdict(row)) for row in consumers]
@@ -149,7 +149,7 @@ def _pools(rows: Sequence[Row]) -> Table:
         if origin == "operator" and row["configured"] != row["desired"]:
             origin = f"operator (configured: {row['configured']})"
         counts = (_ready(row), _busy(row), row["workers"].get("quiet", 0))
-        cells.append([_cut(row["name"], _MOST_NAME), row["state"], row["desired"], str(origin), *counts])
+        cells.append([_cut(row["name"], _MAX_NAME), row["state"], row["desired"], str(origin), *counts])
     return header, cells
 
 
@@ -176,7 +176,7 @@ def _processes(rows: Sequence[Row]) -> Table:
         cells.append(
             [
                 row["where"],
-                _cut(f"{row['role']} {row['pool'] or ''}".strip(), _MOST_NAME),
+                _cut(f"{row['role']} {row['pool'] or ''}".strip(), _MAX_NAME),
                 row["generation"],
                 row["pid"] or _NONE,
                 "quiet" if row["quiet"] and row["state"] == "ready" else row["state"],
@@ -193,7 +193,7 @@ def _consumers(rows: Sequence[Row]) -> Table:
     """Return the table of external programs that take tasks of this fleet, wherever they run."""
     header = ["CONSUMER", "HELD", "LEASE LEFT", "QUEUES"]
     cells: list[list[object]] = [
-        [_cut(row["owner"], _MOST_OWNER), row["held"], in_words(row["lease_left_seconds"]), row["queues"]]
+        [_cut(row["owner"], _MAX_OWNER), row["held"], in_words(row["lease_left_seconds"]), row["queues"]]
         for row in sorted(rows, key=itemgetter("owner"))
     ]
     return header, _narrowed(header, cells, header.index("QUEUES"))
@@ -209,7 +209,7 @@ def _adopts(rows: Sequence[Row]) -> Table:
         waiting = str(row.get("error") or row["waiting"])
         due = _NONE if due_at is None else f"in {max(0.0, due_at - time.time()):.1f} s"
         kind = row["type"] or _NONE
-        cells.append([row["key"], kind, _cut(waiting, _MOST_SOURCE), _cut(goes_to, _MOST_SOURCE), due])
+        cells.append([row["key"], kind, _cut(waiting, _MAX_SOURCE), _cut(goes_to, _MAX_SOURCE), due])
     return header, _narrowed(header, cells, 0)
 
 
@@ -217,7 +217,7 @@ def _schedules(rows: Sequence[Row]) -> Table:
     """Return the table of the next schedules, in order; `rota cron ls` shows all."""
     header = ["SCHEDULE", "WHEN", "NEXT IN", "TASK"]
     cells: list[list[object]] = [
-        [_cut(row["name"], _MOST_OWNER // 2), _cut(row["when"], _MOST_OWNER // 2), _next_in(row), row["task"]]
+        [_cut(row["name"], _MAX_OWNER // 2), _cut(row["when"], _MAX_OWNER // 2), _next_in(row), row["task"]]
         for row in rows[:_SHOWN_SCHEDULES]
     ]
     return header, _narrowed(header, cells, header.index("TASK"))

@@ -26,7 +26,7 @@ DAYS: Final = ("Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun")
 EXAMPLE: Final = '"Mon-Fri 08:00-18:00 Europe/Zurich"'
 KNOWN_AHEAD: Final = timedelta(days=8)  # more than a week, so that each time of the week is known
 _KEPT_BEHIND: Final = timedelta(days=1)  # because a server's clock may be set back
-_MOST_TIMES: Final = 50  # the most times in one text; a script reads those of a day one after the other
+_MAX_TIMES: Final = 50  # time spans in one text; a script reads those of a day one after the other
 _DAY_MINUTES: Final = 24 * 60
 _MONDAY: Final = datetime(2024, 1, 1, tzinfo=UTC)
 _WORD: Final = re.compile(r"[^\s,]+")
@@ -76,8 +76,8 @@ def parse_hours(text: str) -> Hours:
     times = tuple(_times_of(words))
     if not times:
         raise zone.fault(f"expected times before the time zone, as in {EXAMPLE}")
-    if len(times) > _MOST_TIMES:
-        raise words[-1].fault(f"expected at most {_MOST_TIMES} times, got {len(times)}")
+    if len(times) > _MAX_TIMES:
+        raise words[-1].fault(f"expected at most {_MAX_TIMES} times, got {len(times)}")
     _check_zone(zone)
     return Hours(times, zone.text)
 
@@ -215,9 +215,9 @@ _UNARY: Final = frozenset(("not", "-"))
 _STATEMENTS: Final = frozenset(("local", "if", "return"))
 _BLOCK_ENDS: Final = frozenset(("end", "else", "elseif", ""))
 # Lua's own limits are 200 levels, 200 locals and 250 values at once. An accepted text must stay below them.
-_MOST_LEVELS: Final = 20
-_MOST_LOCALS: Final = 100
-_MOST_ARGUMENTS: Final = 50
+_MAX_LEVELS: Final = 20
+_MAX_LOCALS: Final = 100
+_MAX_ARGUMENTS: Final = 50
 _NOT_ALLOWED: Final = (
     f"is nothing that a condition may hold: it is made of local, if and return, operators but .. and ^, and "
     f"math.{', math.'.join(FUNCTIONS)}"
@@ -340,8 +340,8 @@ class _Parser:
         if name.kind != "name" or name.text in _WORDS | _REFUSED | {_LIBRARY}:
             raise name.fault(f"expected a name, got {name.shown}")
         self._locals += 1
-        if self._locals > _MOST_LOCALS:
-            raise name.fault(f"expected at most {_MOST_LOCALS} locals")
+        if self._locals > _MAX_LOCALS:
+            raise name.fault(f"expected at most {_MAX_LOCALS} locals")
         self._expect("=")
         self._expression()
         self._scopes[-1].add(name.text)
@@ -398,8 +398,8 @@ class _Parser:
             self._expression()
             arguments += 1
         self._expect(")")
-        if arguments > _MOST_ARGUMENTS:
-            raise opened.fault(f"expected at most {_MOST_ARGUMENTS} arguments, got {arguments}")
+        if arguments > _MAX_ARGUMENTS:
+            raise opened.fault(f"expected at most {_MAX_ARGUMENTS} arguments, got {arguments}")
 
     # Tokens
 
@@ -426,8 +426,8 @@ class _Parser:
 
     def _deeper(self) -> None:
         self._levels += 1
-        if self._levels > _MOST_LEVELS:
-            raise self._next.fault(f"more than {_MOST_LEVELS} levels in each other")
+        if self._levels > _MAX_LEVELS:
+            raise self._next.fault(f"more than {_MAX_LEVELS} levels in each other")
 
     def _refusal(self, token: _LuaToken) -> str:
         if token.text in _REFUSED:

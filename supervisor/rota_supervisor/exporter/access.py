@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 METRICS: Final = "/metrics"
 _BEARER: Final = "bearer"
 _LOCALHOST: Final = "localhost"
-_MOST_SHOWN: Final = 80  # characters of a host name
+_MAX_SHOWN: Final = 80  # characters of a host name
 _NO_TOKEN: Final = text_response(
     "send the token of [http] token_file: Authorization: Bearer TOKEN\n",
     ("WWW-Authenticate", "Bearer"),
@@ -100,7 +100,7 @@ def _is_address(name: str) -> bool:
 
 
 def _unknown_host(host: str) -> HttpResponse:
-    shown = printable(_without_port(host)[:_MOST_SHOWN])
+    shown = printable(_without_port(host)[:_MAX_SHOWN])
     text = f"this node is not known as {shown!r}: if that is one of its names, add it to [http] allowed_hosts\n"
     return text_response(text, status=HTTPStatus.FORBIDDEN)
 

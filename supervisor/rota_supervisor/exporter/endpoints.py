@@ -33,7 +33,7 @@ _FAILED: Final = text_response(
 )
 _FASTEST: Final = 1  # the compression level: 15 ms for 20,000 series; the default level takes 60 and saves a third
 _GZIP: Final = 31  # the `wbits` of zlib for the gzip format
-_MOST_DIGITS: Final = 16  # digits of an event's number
+_MAX_DIGITS: Final = 16  # digits of an event's number
 
 
 class Site:
@@ -149,7 +149,7 @@ def _takes_gzip(request: HttpRequest) -> bool:
 def _events_after(request: HttpRequest) -> int:
     """Return the number of the last event that the client has, or 0 if the request contains none."""
     [number] = parse_qs(request.query).get("events_after", ["0"])[:1]
-    return int(number) if number.isdecimal() and len(number) <= _MOST_DIGITS else 0
+    return int(number) if number.isdecimal() and len(number) <= _MAX_DIGITS else 0
 
 
 def _health(found: Health, request: HttpRequest) -> HttpResponse:

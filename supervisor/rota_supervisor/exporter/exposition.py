@@ -124,7 +124,7 @@ def _buckets(
     ]
 
 
-_MOST_CHARACTERS: Final = 100  # the labels of an exemplar have at most 128 together, including their names
+_MAX_CHARACTERS: Final = 100  # the labels of an exemplar have at most 128 together, including their names
 
 
 class Exemplars:
@@ -157,7 +157,7 @@ class Exemplars:
         except (ValueError, LookupError, ArithmeticError):  # A task may write anything into its slot.
             return False
         labels = self._label_of(entry.queue), entry.kind.label
-        if labels not in shown or not is_name(entry.id) or len(entry.id) > _MOST_CHARACTERS:
+        if labels not in shown or not is_name(entry.id) or len(entry.id) > _MAX_CHARACTERS:
             return False
         of_series = self.by_series.setdefault((TASK_LAG.name, labels), {})
         of_series[bisect_left(TASK_LAG.buckets, lag)] = prometheus.Exemplar({"task_id": entry.id}, lag, at)

@@ -29,7 +29,7 @@ from rota_supervisor.exporter.http_connection import ClientPhase, HttpClient, Ht
 MAX_CLIENTS: Final = 256
 MAX_PAGES: Final = 16  # pages being made or sent, of up to several megabytes each
 BETWEEN_SECONDS: Final = 1.0
-_MOST_ACCEPTED: Final = 64
+_MAX_ACCEPTED: Final = 64
 _EVENTS: Final = {
     ClientPhase.REQUESTING: select.EPOLLIN,
     ClientPhase.WAITING: 0,
@@ -165,7 +165,7 @@ class Server:
             self._drop_oldest((ClientPhase.RESPONDING,))
 
     def _accept(self, now: float) -> None:
-        for _ in range(_MOST_ACCEPTED):
+        for _ in range(_MAX_ACCEPTED):
             try:
                 client = HttpClient(self._wrap(self._listener.accept()[0]), now)
             except OSError:  # No client is there, or it has left again.

@@ -49,7 +49,7 @@ from rota_supervisor.fleet_snapshot import (
 from rota_supervisor.layout import Role
 from rota_supervisor.master_snapshot import FLEET_STATES, Json
 
-_MOST_DIGITS: Final = 16  # digits of a time in an entry, into which a task may write anything
+_MAX_DIGITS: Final = 16  # digits of a time in an entry, into which a task may write anything
 _LEAST_RUNS: Final = 10  # the number of runs from which the usual run time is known
 
 
@@ -210,7 +210,7 @@ class TaskHistory:
         """Return the lag by Redis's clock, or None if that is not known."""
         reading = self._seen.reading
         due = running.task.due
-        if reading is None or not due.isdecimal() or len(due) > _MOST_DIGITS:
+        if reading is None or not due.isdecimal() or len(due) > _MAX_DIGITS:
             return None
         started_at = self._seen.at.wall + reading.clock_offset_seconds - running.age_seconds
         return round(max(0.0, started_at - int(due) / MICROSECONDS), 3)

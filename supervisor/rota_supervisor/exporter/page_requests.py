@@ -31,7 +31,7 @@ from rota_supervisor.facts import facts_of, task_facts
 from rota_supervisor.master_snapshot import Json
 
 MASTER_SECONDS: Final = 1.0
-_MOST_SHOWN: Final = 80  # characters of a value in an error
+_MAX_SHOWN: Final = 80  # characters of a value in an error
 _JSON: Final = "application/json"
 _CANCELLED: Final = {
     CancelStatus.CANCELLED: "the task {} is cancelled",
@@ -176,13 +176,13 @@ def _name_in(action: ActionFields, key: str) -> str:
 
 
 def _shown(value: object) -> str:
-    return json.dumps(value)[:_MOST_SHOWN]
+    return json.dumps(value)[:_MAX_SHOWN]
 
 
 SHOWN: Final = 50
 SEARCH_SECONDS: Final = 0.25  # the time limit for finding the dead tasks of one queue among all
 _CHUNK: Final = 200
-_MOST_DIGITS: Final = 12
+_MAX_DIGITS: Final = 12
 
 
 class TaskPages:
@@ -204,7 +204,7 @@ class TaskPages:
         """Return dead tasks for `?queue=NAME&cursor=CURSOR`, both optional."""
         queue = _argument(request, "queue")
         cursor = _argument(request, "cursor") or "0"
-        if not (cursor.isascii() and cursor.isdigit() and len(cursor) <= _MOST_DIGITS):
+        if not (cursor.isascii() and cursor.isdigit() and len(cursor) <= _MAX_DIGITS):
             raise PageRequestRefused("cursor must be the value from the previous page, or be left out")
         steps = dead_tasks(self._store, queue, int(cursor))
         return query_redis(self._redis, lambda run: follow(run, steps))

@@ -30,7 +30,7 @@ _TOGETHER: Final = 64  # the number of records that are compared at once
 # Seconds are added up in multiples of 2**-20, so that sums are exact in any order. Otherwise the sum of a later
 # exporter could be less by a rounding error, and Prometheus would assume that the counter was reset.
 _PARTS: Final = float(1 << 20)
-_MOST_KEYS: Final = 1 << 18  # the number of keys that are parsed only once; a task can write any number of them
+_MAX_KEYS: Final = 1 << 18  # the number of keys that are parsed only once; a task can write any number of them
 
 
 class Total:
@@ -234,7 +234,7 @@ class Regions:
             return self._by_key[key]
         series = recorder.series_of(record)
         total = None if series is None else self._total(*series)
-        if len(self._by_key) < _MOST_KEYS:
+        if len(self._by_key) < _MAX_KEYS:
             self._by_key[key] = total
         return total
 

@@ -65,8 +65,8 @@ class Samples:
 
 
 MOST_LABEL_SETS: Final = 1 << 16  # kept apart in memory, since a task can write any number of them into its slot
-_MOST_OF_THE_FLEET: Final = 5000
-_MOST_VALUES: Final = 32  # values of a label that is not open, such as `kind`, in one metric
+_MAX_FLEET_LABEL_SETS: Final = 5000
+_MAX_VALUES: Final = 32  # values of a label that is not open, such as `kind`, in one metric
 # The values of labels that are fixed sets. `reason` has a different meaning in each metric.
 _FIXED: Final[dict[str, dict[str, tuple[str, ...]]]] = {
     m.TASKS_RECOVERED.name: {"reason": m.RECOVERY_REASONS},
@@ -120,7 +120,7 @@ class SeriesBound:
 
     def __init__(self, queues: Iterable[str] = (), room: int = MOST_LABEL_SETS) -> None:
         self._queues = frozenset(queues)
-        self._room = {False: _MOST_OF_THE_FLEET, True: room}  # by whether the number of label sets is unlimited
+        self._room = {False: _MAX_FLEET_LABEL_SETS, True: room}  # by whether the number of label sets is unlimited
         self._admitted: set[tuple[str, Labels]] = set()
         self._values: defaultdict[tuple[str, str], set[str]] = defaultdict(set)
         self._refused = 0
@@ -144,7 +144,7 @@ class SeriesBound:
         return refused
 
     def _with_known_values(self, definition: Definition, labels: Labels) -> Labels:
-        """Return the labels, with at most `_MOST_VALUES` different values for a label that is not open."""
+        """Return the labels, with at most `_MAX_VALUES` different values for a label that is not open."""
         return tuple(
             value if name in OPEN_LABELS or self._is_known(definition, name, value) else m.OTHER
             for name, value in zip(definition.labels, labels, strict=True)
@@ -152,7 +152,7 @@ class SeriesBound:
 
     def _is_known(self, definition: Definition, name: str, value: str) -> bool:
         values = self._values[definition.name, name]
-        if len(values) < _MOST_VALUES:
+        if len(values) < _MAX_VALUES:
             values.add(value)
         return value in values
 

@@ -366,20 +366,20 @@ def lines(status: Row, width: int, most_headlines: int) -> Iterator[list[Cell]]:
     yield from charts(status, width)
 
 
-_MOST_HEADLINES = 20
-_MOST_EVENTS = 10
+_MAX_HEADLINES = 20
+_MAX_EVENTS = 10
 
 
 def plain(status: Row, width: int) -> str:
     """Return all content as text, in lines of about `width` columns."""
-    text = ("".join(cell.text for cell in line) for line in lines(status, width, _MOST_HEADLINES))
+    text = ("".join(cell.text for cell in line) for line in lines(status, width, _MAX_HEADLINES))
     head = [line for each in text for line in textwrap.wrap(each, width, drop_whitespace=False)]
     tables = [make(status).fitted(width) for make in TABLES.values()]
     return "\n".join([*head, *(line for table in tables if table.lines for line in ("", *_table(table, width)))])
 
 
 def _table(table: Table, width: int) -> Iterator[str]:
-    lines = table.lines[:_MOST_EVENTS] if table.name == "events" else table.lines
+    lines = table.lines[:_MAX_EVENTS] if table.name == "events" else table.lines
     for row in (table.heads, *([cell.text for cell in line.cells] for line in lines)):
         cells = zip(row, table.widths, table.right, strict=True)
         yield "  ".join(text.rjust(most) if right else text.ljust(most) for text, most, right in cells)[:width].rstrip()

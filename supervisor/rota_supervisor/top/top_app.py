@@ -27,7 +27,7 @@ from rota_supervisor.top.tables import Cell, Row
 POLL_SECONDS: Final = 1.0
 _NAMES: Final = tuple(fleet_view.TABLES)
 _TOGETHER: Final = ("queues", "workers", "events")  # shown together in a terminal of the usual height
-_MOST_WRONG: Final = 3
+_MAX_PROBLEMS: Final = 3
 _KEYS: Final = {
     "tab, 1 to 5": "select the next table, or the table of that number",
     "up, down": "select a row",
@@ -134,7 +134,7 @@ class Top(App[None]):
         if self._fault:
             lines.append([Cell(f"{fleet_view.MARKS['bad']} {printable(self._fault)}", level="bad")])
         if self._status is not None:
-            room = _MOST_WRONG if self.size.height >= _TALL else 1
+            room = _MAX_PROBLEMS if self.size.height >= _TALL else 1
             lines += fleet_view.lines(self._status, self.size.width, room)
         text = Text("\n").join(Text.assemble(*map(drawn, line)) for line in lines or [[Cell("loading ...")]])
         self._main.query_one("#summary", Static).update(text)

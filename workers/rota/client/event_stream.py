@@ -27,7 +27,7 @@ from rota.soft_limit import time_limit_deferred
 
 PARK_SECONDS: Final = 1.0
 _FIRST_SECONDS: Final = 0.05
-_MOST_SECONDS: Final = 2.0
+_MAX_SECONDS: Final = 2.0
 _MILLISECONDS: Final = 1000
 START_ID: Final = "0-0"
 _OFF: Final = (
@@ -65,7 +65,7 @@ class EventsReading:
         self._wanted = wanted
         self._returned_to = self._read_to = START_ID
         self._is_at_end = False
-        self._backoff = Backoff(_FIRST_SECONDS, _MOST_SECONDS)
+        self._backoff = Backoff(_FIRST_SECONDS, _MAX_SECONDS)
         self.ready: deque[TaskEvent] = deque()
         self.trial = self._read("COUNT", 1, position="$")  # Shows at once whether the server permits XREAD.
 

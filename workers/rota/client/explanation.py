@@ -164,8 +164,8 @@ def _reasons(entry: Entry, queue: QueueInOrder, order: ClaimOrder, before: int) 
 
 def _tiers_above(queue: QueueInOrder, order: ClaimOrder) -> str:
     above = [each for each in order.queues if each.tier < queue.tier and each.left and not each.is_open]
-    named = ", ".join(each.queue for each in above[:_MOST_NAMED])
-    more = f" and {len(above) - _MOST_NAMED} more" if len(above) > _MOST_NAMED else ""
+    named = ", ".join(each.queue for each in above[:_MAX_NAMED])
+    more = f" and {len(above) - _MAX_NAMED} more" if len(above) > _MAX_NAMED else ""
     return f"all queues above it are closed ({named}{more})" if above else "no queue above it is ready"
 
 
@@ -184,7 +184,7 @@ def _weight(queue: QueueInOrder) -> float:
 # Queues
 
 
-_MOST_NAMED: Final = 3
+_MAX_NAMED: Final = 3
 
 
 def _queue_outlook(
@@ -273,7 +273,7 @@ def about_ready(task: TaskStatus, pools: Sequence[PoolOutlook], before: int | No
     for pool, claim in claims:
         yield f"it is claim {claim.number} of pool {pool}: {claim.why}"
     if not claims:
-        first = f"more than {_MOST_SEARCHED:,}" if before is None else str(before)
+        first = f"more than {_MAX_SEARCHED:,}" if before is None else str(before)
         yield f"it is ready, and not among these claims: {first} of its queue come before it"
         yield from about_queue(task.queue, pools)
 
@@ -300,7 +300,7 @@ def _when(due_at: datetime | None, at: datetime) -> str:
     return f"at {_as_text(due_at)}, in {left:.1f} s" if left > 0 else "now: it is due"
 
 
-_MOST_SEARCHED: Final = 10_000  # How many tasks of a lane are searched for the position of one task.
+_MAX_SEARCHED: Final = 10_000  # How many tasks of a lane are searched for the position of one task.
 
 
 @dataclass(frozen=True, slots=True)
@@ -410,7 +410,7 @@ def _count_before(store: Store, task: TaskStatus) -> Steps[int | None]:
     """Return how many tasks of the queue are served before this one, or None if it is not among the first 10,000."""
     before = 0
     offset = 0
-    while offset < _MOST_SEARCHED:
+    while offset < _MAX_SEARCHED:
         page = yield from execute(store.peek(State.READY, task.queue, "", offset, BATCH))
         for each in page.tasks:
             if each.id == task.id:

@@ -18,7 +18,7 @@ from rota.protocol.progress import Progress, read_progress
 from rota.protocol.task_states import STATES, State
 from rota.protocol.views import TaskState
 
-_MOST: Final = 1e12  # A longer duration, in seconds, is not valid.
+_MAX_SECONDS: Final = 1e12  # A longer duration, in seconds, is not valid.
 _CUT_SHORT: Final = (CRASHED, LOST, TIME_LIMIT, AT_MOST_ONCE)
 
 
@@ -79,7 +79,7 @@ def _whole(value: object) -> int:
 def _seconds(value: object) -> float | None:
     if isinstance(value, bool) or not isinstance(value, (int, float)):
         return None
-    return float(value) if 0 <= value < _MOST else None
+    return float(value) if 0 <= value < _MAX_SECONDS else None
 
 
 def _moment(value: object) -> datetime | None:

@@ -201,7 +201,7 @@ QUERY_ALL_SECONDS: Final = 10.0
 LINGER_SECONDS: Final = 3.0  # How long the waiting thread, or task, lives without a wait.
 CLOSED: Final = "the client was closed"
 _FIRST_SECONDS: Final = 0.05
-_MOST_SECONDS: Final = 2.0
+_MAX_SECONDS: Final = 2.0
 
 WaitResults = Sequence[WaitResult | None]
 
@@ -216,7 +216,7 @@ class WaitRounds:
         self.open = OpenWaits()
         self.trouble = ""  # Why the server does not respond, or "" if it does.
         self.retry_at = 0.0  # When to query again after trouble (monotonic seconds).
-        self._backoff = Backoff(_FIRST_SECONDS, _MOST_SECONDS)
+        self._backoff = Backoff(_FIRST_SECONDS, _MAX_SECONDS)
         self._query_all_at = 0.0
         self._idle_at = math.inf
 

@@ -45,11 +45,11 @@ HEARTBEAT_SECONDS: Final = 1.0  # between heartbeats during a wait; also the lon
 CHUNK: Final = 200
 STANDBY_SECONDS: Final = 0.003
 _AIM_SECONDS: Final = 0.00005
-_MOST_LATENCY_SECONDS: Final = 0.001
+_MAX_LATENCY_SECONDS: Final = 0.001
 _OUTLIER_SECONDS: Final = 0.0005
 _LEARNED_SHARE: Final = 1 / 8
 EARLY_CALL_SECONDS: Final = 0.0005  # assumed duration of an early call, before the first was measured
-_MOST_EARLY_CALL_SECONDS: Final = 0.01  # a call that took longer met a busy server
+_MAX_EARLY_CALL_SECONDS: Final = 0.01  # a call that took longer met a busy server
 MARGIN_SECONDS: Final = 0.0004  # a timer takes 0.1 to 0.2 ms of it, and processing a reply 0.1 ms
 
 
@@ -86,7 +86,7 @@ class WakeLatency:
         """Learn from a call right after a rest how late it arrived in Redis time; negative means early."""
         late = min(max(late_seconds, -_OUTLIER_SECONDS), _OUTLIER_SECONDS)
         learned = self.seconds + (late - _AIM_SECONDS) * _LEARNED_SHARE
-        self.seconds = min(max(learned, 0.0), _MOST_LATENCY_SECONDS)
+        self.seconds = min(max(learned, 0.0), _MAX_LATENCY_SECONDS)
 
 
 class Promotion:
@@ -151,7 +151,7 @@ class Promotion:
 
     def _learn(self, late_seconds: float, took_seconds: float) -> None:
         if self._is_early_call():
-            more = min(took_seconds, _MOST_EARLY_CALL_SECONDS) - self._early_call_seconds
+            more = min(took_seconds, _MAX_EARLY_CALL_SECONDS) - self._early_call_seconds
             self._early_call_seconds += more * _LEARNED_SHARE
         else:
             self._latency.arrived(late_seconds)

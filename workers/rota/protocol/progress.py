@@ -14,7 +14,7 @@ from rota.durations import utc_datetime
 
 NOTE_BYTES: Final = 100
 LONGEST: Final = 192  # two numbers of 24 characters, a time of 16, and a note
-_MOST: Final = 9e15  # a double is exact up to this number
+_MAX_NUMBER: Final = 9e15  # a double is exact up to this number
 _NO_TOTAL: Final = b"-"
 _PARTS: Final = 4
 
@@ -95,6 +95,6 @@ def _read(text: str) -> float:
 
 def _checked(number: float) -> float:
     """Return the number, as an int if it is whole. Raises ValueError if it is not a number from 0 to 9e15."""
-    if not (math.isfinite(number) and 0 <= number <= _MOST):
+    if not (math.isfinite(number) and 0 <= number <= _MAX_NUMBER):
         raise ValueError(number)
     return int(number) if number.is_integer() else number

@@ -47,7 +47,7 @@ def packed_in(count: int, data: bytes, step: int = 1) -> Packed:
     for _ in range(count):
         end = data.find(b"\r\n", at)
         digits = data[at + 1 : end]
-        if data[at : at + 1] != b"$" or end < 0 or not digits.isdigit() or len(digits) > _MOST_DIGITS:
+        if data[at : at + 1] != b"$" or end < 0 or not digits.isdigit() or len(digits) > _MAX_DIGITS:
             return NOTHING
         at = end + int(digits) + 4
         if data[at - 2 : at] != b"\r\n":
@@ -55,7 +55,7 @@ def packed_in(count: int, data: bytes, step: int = 1) -> Packed:
     return Packed(count, data) if count >= 0 and count % step == 0 and at == len(data) else NOTHING
 
 
-_MOST_DIGITS = 9
+_MAX_DIGITS = 9
 _BULK_STRING = b"$%d\r\n%b\r\n"
 NOTHING = Packed(0, b"")
 

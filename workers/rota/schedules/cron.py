@@ -24,7 +24,7 @@ else:
     HAS_CRONSIM = True
 
 MOST_CHARACTERS = 250
-_MOST_PUT_BACK_S = 3 * 3600  # more than any clock is put back: the start of a search backwards need not be exact
+_MAX_CLOCK_CHANGE_S = 3 * 3600  # more than any clock is put back: the start of a search backwards need not be exact
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
@@ -126,7 +126,7 @@ def far_enough_back(expression: str, timezone: str, now_us: int, count: int) -> 
             last = next(sim)
     except (StopIteration, OverflowError):
         return 0
-    return max(0, int(last.timestamp()) - _MOST_PUT_BACK_S) * MICROSECONDS
+    return max(0, int(last.timestamp()) - _MAX_CLOCK_CHANGE_S) * MICROSECONDS
 
 
 def _iterate(expression: str, moment: datetime, *, reverse: bool = False) -> "CronSim":

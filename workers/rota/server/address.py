@@ -273,7 +273,7 @@ SENTINEL_SECONDS: Final = 1.0  # to connect to a sentinel, and for its reply: th
 _PORT: Final = re.compile(rb"[0-9]{1,5}")
 PRIMARY_SECONDS: Final = 2.0  # to connect to the primary: its host may be down while a failover is under way
 _PRIMARY: Final = b"master"
-_MOST_SHOWN: Final = 80  # characters of a reply that is not valid
+_MAX_SHOWN: Final = 80  # characters of a reply that is not valid
 
 
 @dataclass(frozen=True, slots=True)
@@ -360,7 +360,7 @@ def _unusable_reply(reply: ReplyOrError, server: Address) -> str:
     """Return the reply of a sentinel that named no address, as text."""
     if isinstance(reply, ServerError):
         return f"did not reply ({_without_address(reply, server)})"
-    return "did not know it" if reply is None else f"replied {repr(reply)[:_MOST_SHOWN]}"
+    return "did not know it" if reply is None else f"replied {repr(reply)[:_MAX_SHOWN]}"
 
 
 def _without_address(error: ServerError, server: Address) -> str:

@@ -17,7 +17,7 @@ from rota.telemetry.recorder import Recorder
 
 T = TypeVar("T")
 _FIRST_SECONDS = 0.05
-_MOST_SECONDS = 2.0
+_MAX_SECONDS = 2.0
 
 
 class Outages:
@@ -26,7 +26,7 @@ class Outages:
     def __init__(self, name: str, recorder: Recorder) -> None:
         self.name = name
         self._recorder = recorder
-        self._backoff = Backoff(_FIRST_SECONDS, _MOST_SECONDS)
+        self._backoff = Backoff(_FIRST_SECONDS, _MAX_SECONDS)
         self._lost_at: float | None = None
 
     def failed(self, error: ServerError) -> float:

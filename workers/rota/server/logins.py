@@ -28,7 +28,7 @@ SETTING: Final = "redis_credentials"
 _REQUESTED_AFTER: Final = 0.8
 _RENEWED_AFTER: Final = 0.9
 _HEAD: Final = struct.Struct("<II")  # length and checksum of the login in shared memory
-_MOST_BYTES: Final = 1 << 17
+_MAX_BYTES: Final = 1 << 17
 _WHAT_TO_RETURN: Final = "return (user, password), or (user, password, Unix time at which it expires)"
 
 
@@ -172,7 +172,7 @@ class SharedLogins:
     def current(self) -> Login:
         """Return the login."""
         while True:
-            raw = os.pread(self.memory, _MOST_BYTES, 0)
+            raw = os.pread(self.memory, _MAX_BYTES, 0)
             length, checksum = _HEAD.unpack_from(raw)
             body = raw[_HEAD.size : _HEAD.size + length]
             if zlib.crc32(body) == checksum:

@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from rota.child.child_settings import TaskOverride
 
 _KIBIBYTE: Final = 1024
-_MOST_REMEMBERED: Final = 1000
+_MAX_REMEMBERED: Final = 1000
 # After these, the owner still holds the task, and ends it whether it runs or not.
 _MAY_END: Final = (ThrottleStatus.START, ThrottleStatus.LATE)
 _UNDECLARED: Final = (
@@ -166,14 +166,14 @@ class Preparer:
         limits = round(time_limit * NANOSECONDS), math.ceil(soft_limit * NANOSECONDS)
         settings = CallSettings(options, *limits, run_by, kill_policies, needs_permission, are_plain)
         if not enqueued:
-            if len(self._declared) >= _MOST_REMEMBERED:
+            if len(self._declared) >= _MAX_REMEMBERED:
                 self._declared.clear()
             self._declared[task] = settings
         return settings
 
     def _kill_policies_of(self, name: str, retries: int) -> dict[int, int]:
         # A producer may request any number of retries, so the number of these dictionaries is limited.
-        if len(self._kill_policies) >= _MOST_REMEMBERED:
+        if len(self._kill_policies) >= _MAX_REMEMBERED:
             self._kill_policies.clear()
         return self._kill_policies.setdefault((name, retries), {})
 

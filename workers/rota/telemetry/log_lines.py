@@ -21,8 +21,8 @@ _EXC_INFO: Final = "exc_info"
 _KEPT_CHARACTERS: Final = 64  # no field is cut shorter than this
 # The limits, in characters, of a line with a traceback that has to be cut: each message in it, and each field beside
 # it.
-_MOST_OF_MESSAGE: Final = 1000
-_MOST_BESIDE: Final = 500
+_MAX_MESSAGE_CHARACTERS: Final = 1000
+_MAX_FIELD_CHARACTERS: Final = 500
 _CUT_ROUNDS: Final = 32
 _MICROSECONDS: Final = 1_000_000
 _DIGITS: Final = 6
@@ -54,7 +54,7 @@ class Traceback(str):
 
         parts = traceback.format_exception(error)
         made = super().__new__(cls, "".join(parts).rstrip())
-        made.shortened = "\n".join(_cut(part.rstrip(), _MOST_OF_MESSAGE) for part in parts)
+        made.shortened = "\n".join(_cut(part.rstrip(), _MAX_MESSAGE_CHARACTERS) for part in parts)
         return made
 
 
@@ -123,7 +123,7 @@ def _cut_longest(fields: Fields, excess: int) -> bool:
 
 def _beside_a_traceback(value: object) -> object:
     text = as_text(value)
-    return value if len(text) <= _MOST_BESIDE else _cut(text, _MOST_BESIDE)
+    return value if len(text) <= _MAX_FIELD_CHARACTERS else _cut(text, _MAX_FIELD_CHARACTERS)
 
 
 def _cut(text: str, most: int) -> str:

@@ -34,7 +34,7 @@ _ANY_SIZE_KB: Final = 1 << 30
 _ARGUMENTS: Final = ("args", "kwargs")
 _ARGUMENTS_NAMED: Final = "arguments"
 _DURATIONS: Final = ("delay", "unique_for", "expires", "result_ttl")
-_MOST_SHOWN: Final = 20
+_MAX_SHOWN: Final = 20
 _MILLISECONDS: Final = 1000
 
 
@@ -175,8 +175,8 @@ def list_of_calls(calls: Sequence[CapturedCall], wanted: WantedCalls) -> str:
     if not calls:
         return "nothing was enqueued"
     lines = sorted((_line(call, wanted.differences(call)) for call in calls), key=lambda line: line[0])
-    shown = [text for _, text in lines[:_MOST_SHOWN]]
-    more = [f"  and {len(lines) - _MOST_SHOWN} more"] if len(lines) > _MOST_SHOWN else []
+    shown = [text for _, text in lines[:_MAX_SHOWN]]
+    more = [f"  and {len(lines) - _MAX_SHOWN} more"] if len(lines) > _MAX_SHOWN else []
     return "\n".join(["enqueued were:", *shown, *more])
 
 
@@ -192,7 +192,7 @@ _HOW_TO_RUN: Final = (
     "capture() runs nothing by itself. Have the test call drain() of what capture() gives, after clock.move(...) for "
     "what is not due yet; or run each call at once with eager()"
 )
-_MOST_OCCURRENCES: Final = 10_000
+_MAX_OCCURRENCES: Final = 10_000
 
 
 class CaptureClock:
@@ -241,10 +241,10 @@ def _occurrences_between(after_us: int, until_us: int) -> list[NewTask]:
     found: list[tuple[int, NewTask]] = []
     for schedule in (each for task in default_registry for each in task.schedules):
         passed = takewhile(lambda each: each.at_us <= until_us, occurrences(schedule, after_us))
-        at_most = list(islice(passed, _MOST_OCCURRENCES + 1))
-        if len(at_most) > _MOST_OCCURRENCES:
+        at_most = list(islice(passed, _MAX_OCCURRENCES + 1))
+        if len(at_most) > _MAX_OCCURRENCES:
             raise ValueError(
-                f"the schedule {schedule.name!r} occurs more than {_MOST_OCCURRENCES:,} times: move the clock in "
+                f"the schedule {schedule.name!r} occurs more than {_MAX_OCCURRENCES:,} times: move the clock in "
                 "steps, or have it begin where the test plays, as in capture(at=...)"
             )
         for each in at_most:

@@ -55,7 +55,7 @@ _SCRIPTS: Final = (
     "reap",
 )
 _IDLE_CHECK_SECONDS: Final = 0.1
-_MOST_REPLY_SECONDS: Final = 5.0  # the longest wait for a reply
+_MAX_REPLY_SECONDS: Final = 5.0  # the longest wait for a reply
 # The quickest of the last six round trips is reported: on a busy machine some take long although the server is quick.
 _ROUND_TRIPS: Final = 6
 
@@ -90,7 +90,7 @@ class RedisWatch:
 
     def _reply_timeout(self) -> float:
         # One lost reply must not cost a lease, which a reload may have made shorter.
-        return min(_MOST_REPLY_SECONDS, self._state.config.lease.seconds / 4)
+        return min(_MAX_REPLY_SECONDS, self._state.config.lease.seconds / 4)
 
     def _command_sent(self) -> None:
         self._sent_at = boottime_seconds()

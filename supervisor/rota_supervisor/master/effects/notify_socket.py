@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 _RELOADING: Final = "RELOADING=1"
 _MICROSECONDS: Final = 1_000_000
-_MOST_WAITING: Final = 64  # unsent messages for a manager that does not read; a later READY replaces earlier ones
+_MAX_WAITING: Final = 64  # unsent messages for a manager that does not read; a later READY replaces earlier ones
 
 
 class NotifySocket:
@@ -30,7 +30,7 @@ class NotifySocket:
         self.watchdog_seconds = watchdog_seconds if self.is_there else 0.0
         # A leading @ means an abstract socket of Linux.
         self._address = f"\0{address[1:]}" if address.startswith("@") else address
-        self._waiting: deque[bytes] = deque(maxlen=_MOST_WAITING)
+        self._waiting: deque[bytes] = deque(maxlen=_MAX_WAITING)
 
     @classmethod
     def take(cls, environment: MutableMapping[str, str], pid: int) -> "NotifySocket":

@@ -46,7 +46,7 @@ from rota.tasks.registry import default_registry
 T = TypeVar("T")
 
 _FIRST_PAUSE_SECONDS: Final = 0.05
-_MOST_PAUSE_SECONDS: Final = 2.0
+_MAX_PAUSE_SECONDS: Final = 2.0
 _QUARANTINE_SECONDS: Final = 1.0  # After this time, another owner may have taken the task that has to run alone.
 _SHORTEST_PARK_SECONDS: Final = 0.02  # In a shorter wait, the round trip of a BLPOP would take too large a share.
 
@@ -109,7 +109,7 @@ class Consumer(Iterator[LeasedTask]):
         self._now_us = 0  # The Redis time of the last turn.
         self._unfit: list[bytes] = []  # Outcomes of tasks that must not run, until a turn has reported them.
         self._tokens: list[str] = []
-        self._trouble = Backoff(_FIRST_PAUSE_SECONDS, _MOST_PAUSE_SECONDS)
+        self._trouble = Backoff(_FIRST_PAUSE_SECONDS, _MAX_PAUSE_SECONDS)
         self._is_in_trouble = False
         self._quarantined = b""  # The entry that has to run alone, after all other tasks of this consumer have ended.
         self._stopped = False

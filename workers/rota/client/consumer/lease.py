@@ -42,7 +42,7 @@ _AGAIN_SECONDS: Final = 1.0
 _HOST_CHARACTERS: Final = 60
 _TRIES_TO_UNREGISTER: Final = 2
 _FIRST_PAUSE_SECONDS: Final = 0.05
-_MOST_SETTLE_PAUSE_SECONDS: Final = 1.0
+_MAX_SETTLE_PAUSE_SECONDS: Final = 1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -289,7 +289,7 @@ class Holds:
 
     def _run_until_reply(self, command: ScriptCall[TurnReply], hold: HeldTask, packed: bytes) -> TurnReply:
         """Repeat the call until there is a reply, for about as long as a lease lasts."""
-        backoff = Backoff(_FIRST_PAUSE_SECONDS, _MOST_SETTLE_PAUSE_SECONDS)
+        backoff = Backoff(_FIRST_PAUSE_SECONDS, _MAX_SETTLE_PAUSE_SECONDS)
         deadline = time.monotonic() + self._timeout_seconds
         while True:
             try:

@@ -43,7 +43,7 @@ from rota.tasks.retry_rules import GiveUp, decide
 if TYPE_CHECKING:
     from rota.tasks.typed_arguments import TypedArguments
 
-_MOST_NAMES: Final = 1000  # The number of names that are cached: a producer may use any number of names.
+_MAX_NAMES: Final = 1000  # The number of names that are cached: a producer may use any number of names.
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -207,7 +207,7 @@ class _TakenTask(TaskDefinition[..., Any]):
         return (tuple(args), dict(kwargs)) if self.typed is None else super().received(args, kwargs)
 
 
-@lru_cache(_MOST_NAMES)
+@lru_cache(_MAX_NAMES)
 def _taken(name: str, declared: AnyTask | None) -> _TakenTask:
     if declared is None:
         return _TakenTask(lambda *_, **__: None, name, TaskOptions())

@@ -29,7 +29,7 @@ from rota.worker.redis_times import times_of
 
 LONG_SECONDS: Final = 0.1
 _OWN: Final = str(Path(__file__).parent.parent)
-_MOST_FRAMES: Final = 20  # the innermost ones, as a log line has at most 4,096 bytes
+_MAX_FRAMES: Final = 20  # the innermost ones, as a log line has at most 4,096 bytes
 
 
 class RunningTask:
@@ -271,7 +271,7 @@ def stack_of(awaitable: Any) -> str:
         if frames or not code.co_filename.startswith(_OWN):
             frames.append(f"{code.co_name} ({code.co_filename}:{frame.f_lineno})")
         awaitable = getattr(awaitable, "cr_await", None) or getattr(awaitable, "gi_yieldfrom", None)
-    return " < ".join(frames[: -_MOST_FRAMES - 1 : -1]) or "in a thread, or not started"
+    return " < ".join(frames[: -_MAX_FRAMES - 1 : -1]) or "in a thread, or not started"
 
 
 def _frame_of(awaitable: Any) -> FrameType | None:
