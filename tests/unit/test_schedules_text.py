@@ -48,7 +48,7 @@ FOREIGN: list[tuple[Any, str]] = [
     ({"task": "t", "queue": "q", "every_us": 1}, "every must be 1 second"),
     ({"task": "t", "queue": "q", "every_us": 1_000_000, "args": {}}, "args is of a wrong type"),
     ({"task": "t", "queue": "q", "every_us": 1_000_000, "missed": "some"}, "missed must be"),
-    ({"task": "t", "queue": "q", "every_us": 1_000_000, "colour": "red"}, "nobody knows 'colour'"),
+    ({"task": "t", "queue": "q", "every_us": 1_000_000, "colour": "red"}, "unknown key 'colour'"),
     ({"task": "t t", "queue": "q", "every_us": 1_000_000}, "task name 't t'"),
     ({"task": "t", "queue": "q-delayed", "every_us": 1_000_000}, "may not end in"),
     ({"task": "t", "queue": "q", "cron": "0 25 * * *"}, '"25" at character 3 is not a valid hour'),

@@ -72,6 +72,6 @@ def test_arguments_in_an_error_reply_are_left_out() -> None:
 def test_an_unreadable_reply_is_a_refusal(name: str, reply: object) -> None:
     store = Store("n")
     call: ScriptCall[Any] = store.turn("o", NO_TIERS, Turn(1)) if name == "turn" else store.reap_exited("o", Blame())
-    with pytest.raises(Refused, match=f"the answer to {name} cannot be read") as refused:
+    with pytest.raises(Refused, match=f"the reply to {name} cannot be read") as refused:
         read_reply(call, reply)
     assert refused.value.reason == REASON_PROTOCOL

@@ -71,7 +71,7 @@ class CliState:
 
     def load_usable(self) -> "UsableConfig":
         """Return a configuration with which this node can be reached, even if its file has faults: the fleet must be
-        reachable while somebody repairs the file.
+        reachable while the file is being repaired.
 
         If the configuration has faults, its server, namespace and control socket are those of the master that was
         started with it. If no such master runs, the configuration is what could be read.

@@ -35,7 +35,7 @@ def colored(stream: TextIO, *, no_color: bool) -> bool:
 
 
 def has_room(stream: TextIO) -> bool:
-    """Whether a line can be written at once. A master that has ended must not block on a pipe that nobody reads."""
+    """Whether a line can be written at once. A master that has ended must not block on a pipe without a reader."""
     room = select.poll()
     room.register(stream.fileno(), select.POLLOUT)
     return bool(room.poll(0))

@@ -254,7 +254,7 @@ class TierSums(NamedTuple):
 def queue_rows(settings: ExporterSettings, seen: Observation) -> list[Json]:
     """Return a row for each configured queue, and then for each other queue in use.
 
-    The row `_other` is for the smaller queues of patterns, and for counts that had no room in the slots.
+    The row `_other` is for the smaller queues of patterns, and for counts that did not fit into the slots.
     """
     states = {} if seen.reading is None else {state.queue: state for state in seen.reading.shown.queues}
     configured = {queue.name: queue for queue in settings.queues}

@@ -164,7 +164,7 @@ class Observer:
         return exposition(samples, self._settings.server.namespace, wanted, origins, began)
 
     def _shown(self, seen: Observation) -> Samples:
-        """Return all series as a scrape shows them, with queues that have no room merged into one."""
+        """Return all series as a scrape shows them, with the queues that do not fit merged into one."""
         is_standalone = self._settings.is_standalone
         samples = seen.samples
         if not is_standalone:

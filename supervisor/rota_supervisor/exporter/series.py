@@ -2,9 +2,9 @@
 under their own names.
 
 `max_series` bounds the whole response. A queue is shown with all of its series or with none, so that values derived
-from several of them, such as a burn rate from misses and starts, are consistent. Queues without room are shown as one,
-`_other`, with all that they counted. The tasks of a queue that is shown may be shown as one, which leaves the totals of
-the queue complete.
+from several of them, such as a burn rate from misses and starts, are consistent. Queues that do not fit are shown as
+one, `_other`, with all that they counted. The tasks of a queue that is shown may be shown as one, which leaves the
+totals of the queue complete.
 """
 
 from collections import Counter, defaultdict
@@ -126,7 +126,7 @@ class SeriesBound:
         self._refused = 0
 
     def admit(self, definition: Definition, own_labels: Labels) -> Labels:
-        """Return the labels under which a label set is kept: its own if there is room."""
+        """Return the labels under which a label set is kept: its own if the bound permits."""
         is_one_of_many = definition.is_open
         labels = self._with_known_values(definition, own_labels) if is_one_of_many else own_labels
         if (definition.name, labels) not in self._admitted:
@@ -138,7 +138,7 @@ class SeriesBound:
         return labels
 
     def take_refused(self) -> int:
-        """Return how many label sets found no room since the last call."""
+        """Return how many label sets exceeded the bound since the last call."""
         refused = self._refused
         self._refused = 0
         return refused
@@ -293,7 +293,7 @@ class Folding:
         return Fold(names, tasks)
 
     def _names_without_room(self, costs: _Costs, others: Sequence[str], left: int) -> tuple[frozenset[Name], int]:
-        """Return the names that have no room, and the room that is left."""
+        """Return the names that do not fit, and the number of series that are left."""
         first = [("queue", queue) for queue in (*self._queues, *others)]
         without = set(self._fold.names)
         for name in dict.fromkeys((*first, *costs.names)):

@@ -429,7 +429,8 @@ class Slot(ProcessRow):
         return True
 
     def grant_watch(self) -> bool:
-        """Watch the slot from now on, if there is a new request for it; return whether there is (master's side)."""
+        """Watch the slot from now on, if there is a new request for it. Returns whether there is one (master's
+        side)."""
         requested = self._words[HEADER.watch_requested]
         process_row = self._process_row
         if requested == process_row[PROCESS_ROW.watch_granted]:

@@ -125,7 +125,7 @@ def map(  # noqa: A001 - `rota.map`, as the built-in one
         TypeError, ValueError: If an option is not valid, `task` is not a task, or `items` is not iterable.
         InvalidArguments, InvalidName, PayloadTooLarge: As `Client.enqueue` does, with the number of the item.
         GroupEnded: If the group was cancelled in the meantime, or has ended and there are more items.
-        Unavailable, ServerFull, Uncertain: As `Client.enqueue` does. A note says how to continue.
+        Unavailable, ServerFull, Uncertain: As `Client.enqueue` does. A note describes how to continue.
     """
     return default_client().map(task, items, **options)
 

@@ -69,7 +69,7 @@ class Uncertain(RotaError, TimeoutError):
     """The call was sent and no reply came, so it may have been carried out.
 
     It is also raised if the call was carried out, but the durability that the client requests was not confirmed in
-    time; then the message says what is missing.
+    time; then the message states what is missing.
 
     `ids` are the tasks that may or may not have been accepted, and `id` is the first of them. `accepted` are the ids of
     an `enqueue_many` that the server has certainly accepted; tasks in neither were not sent. `repeat` sends the same

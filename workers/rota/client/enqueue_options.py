@@ -138,7 +138,7 @@ class Interceptor(Protocol):
         """Return the result of a wait at once. Raises if the event has not happened."""
 
     def wait_for_group(self, namespace: str, query: "GroupQuery") -> "Room":
-        """Return the result of a wait for room in a group, or for its end, at once.
+        """Return at once the result of a wait until a group accepts more members, or has ended.
 
         Raises if the event has not happened.
         """

@@ -2,7 +2,7 @@
 
 A group of many members is sent in several calls. In the same step as each call, the server adds the accepted items to a
 count in the group's record: the group's cursor. If the same group is enqueued again, it continues exactly there.
-`rota.map` fills a group from an iterator in this way, while there is room.
+`rota.map` fills a group from an iterator in this way, as far as `max_waiting` permits.
 """
 
 import sys
@@ -160,7 +160,7 @@ class GroupSending(Generic[H]):
     def send(self) -> Sending[H]:
         """Send the members that the server does not have yet.
 
-        Raises the errors of `Sender.send`, with a note that says how to continue, and GroupEnded if the group ended
+        Raises the errors of `Sender.send`, with a note on how to continue, and GroupEnded if the group ended
         before it was complete.
         """
         return self._go_on(self._round())
@@ -205,7 +205,7 @@ def _member_of(member: NewMember, _reply: Enqueued) -> NewMember:
 
 @contextmanager
 def noting_how_to_continue(filling: Filling, done_again: str) -> Iterator[None]:
-    """Add a note to exceptions that says how to continue the same group."""
+    """Add a note to exceptions on how to continue the same group."""
     try:
         yield
     except GroupEnded:
@@ -234,8 +234,8 @@ def group_ended(group_id: str, what: str) -> GroupEnded:
 
 
 MapSteps = Generator[Sending[NewMember] | GroupQuery, Room | None, None]
-"""Yields enqueues to send, and queries for which the driver waits until there is room; receives the room, and has
-errors of sending thrown into it."""
+"""Yields enqueues to send, and queries whose event the driver waits for. It receives the reply of the query, and errors
+of sending are thrown into it."""
 _TRIES: Final = 5  # Attempts at one call, if the server responds between them.
 
 
@@ -337,7 +337,7 @@ def count_of(iterable: Iterable[Any]) -> int | None:
 
 
 def filled(filling: Filling, items: Items, plan: MapPlan, report: ReportProgress) -> MapSteps:
-    """Open the group, add items from its cursor on while there is room, and close it.
+    """Open the group, add items from its cursor on as far as `max_waiting` permits, and close it.
 
     Raises GroupEnded if there are more items, but the group accepts no more.
     """

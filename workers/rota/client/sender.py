@@ -209,7 +209,7 @@ class Sender(Generic[S, V, H]):
             if without_reply and self._may_repeat(sent_at):
                 repeated = yield from self._again([batches[n] for n in without_reply], sent_at + self._seconds)
                 for n, reply in zip(without_reply, repeated, strict=True):
-                    if isinstance(reply, Replied | NotConfirmed):  # Otherwise the first failure says more.
+                    if isinstance(reply, Replied | NotConfirmed):  # Otherwise the first failure is more informative.
                         replies[n] = reply
         except Cut as cut:
             raise self._cut(cut, batches, sent_at) from None

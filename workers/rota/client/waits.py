@@ -176,7 +176,7 @@ class OpenWaits:
         return dict(islice(of_tasks, BATCH))
 
     def resolve(self, queries: Mapping[WaitQuery, str], results: Sequence[WaitResult | None]) -> None:
-        """End the waits that have a result. Queries for which the script had no room will be sent again."""
+        """End the waits that have a result. Queries whose result did not fit into the reply will be sent again."""
         for (query, how), found in zip(queries.items(), results, strict=False):
             self._pending.pop(query, None)
             if how and isinstance(found, TaskState) and found.state == "unknown":

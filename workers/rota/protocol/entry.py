@@ -34,7 +34,7 @@ class Kind(_Letter):
     DELAYED = "d"
     RETRY = "r"
     PERIODIC = "p"
-    THROTTLED = "t"  # it had to wait for the rate of its task; its due time stays the one from before the wait
+    THROTTLED = "t"  # it had to wait for the rate of its task, which does not change its due time
     RECOVERED = "c"  # it was given back when its worker died, and is due since then
 
 

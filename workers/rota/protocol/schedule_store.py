@@ -142,8 +142,8 @@ class PauseStatus(StrEnum):
 
 
 class RunStatus(StrEnum):
-    """The result of an occurrence out of turn. CHANGED: the schedule changed since it was read, so the caller should
-    read it again. OVERLAPS: the occurrence before has not ended, and the schedule forbids overlaps."""
+    """The result of enqueueing an extra occurrence. CHANGED: the schedule changed since it was read, so the caller
+    should read it again. OVERLAPS: the previous occurrence has not ended, and the schedule forbids overlaps."""
 
     OK = "ok"
     CHANGED = "changed"
@@ -240,7 +240,7 @@ class ScheduleStore(Transitions):
     def run(
         self, kept: StoredSchedule, queue: str, task_id: str, body: bytes, *, may_overlap: bool
     ) -> ScriptCall[tuple[RunStatus, str]]:
-        """Enqueue an occurrence out of turn. RunStatus.OVERLAPS comes with the id of the task that has not ended."""
+        """Enqueue an extra occurrence. RunStatus.OVERLAPS comes with the id of the task that has not ended."""
         args = (kept.name, kept.record, _overlap_rule(may_overlap=may_overlap), task_id, queue, body)
         return self._call("run_schedule", pack(args), _parse_run)
 

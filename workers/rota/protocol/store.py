@@ -105,11 +105,11 @@ class Operations(Transitions):
         return self._call("cancel", pack((task_id, kill_after)), parse_cancel)
 
     def pause(self, queue: str) -> ScriptCall[int]:
-        """Stop claims from a queue; returns 1 if it was not paused before."""
+        """Stop claims from a queue. Returns 1 if it was not paused before."""
         return self._call("pause", pack((queue,)), int)
 
     def resume(self, queue: str) -> ScriptCall[int]:
-        """Permit claims from a queue again and ring its doorbell; returns 1 if the queue was paused."""
+        """Permit claims from a queue again and ring its doorbell. Returns 1 if the queue was paused."""
         return self._call("resume", pack((queue,)), int)
 
     def purge(self, queue: str) -> ScriptCall[Bounded]:
@@ -117,11 +117,11 @@ class Operations(Transitions):
         return self._call("purge", pack((queue,)), parse_bounded)
 
     def purge_dead(self, ids: Sequence[str]) -> ScriptCall[int]:
-        """Delete up to BATCH dead tasks; returns how many there were."""
+        """Delete up to BATCH dead tasks. Returns how many there were."""
         return self._call("purge_dead", pack(ids), int)
 
     def revive(self, ids: Sequence[str]) -> ScriptCall[int]:
-        """Put up to BATCH dead tasks back in their lanes with their failures reset; returns how many there were."""
+        """Put up to BATCH dead tasks back in their lanes with their failures reset. Returns how many there were."""
         return self._call("revive", pack(ids), int)
 
     def trim(self, max_age_us: int, max_count: int) -> ScriptCall[Bounded]:
@@ -202,7 +202,7 @@ class Store(Queries, Operations, Dependents):
     # Owning
 
     def register(self, lease_ms: int, slots: Sequence[str]) -> ScriptCall[tuple[str, ...]]:
-        """Register an owner for each slot (`node:slot`); returns the owners' names, `node:slot:nonce`."""
+        """Register an owner for each slot (`node:slot`). Returns the owners' names, `node:slot:nonce`."""
         return self._call("register", pack((lease_ms, *slots)), names_of)
 
     def renew(self, lease_ms: int, owners: Sequence[str]) -> ScriptCall[Renewed]:
@@ -210,7 +210,7 @@ class Store(Queries, Operations, Dependents):
         return self._call("renew", pack((lease_ms, *owners)), parse_renewed)
 
     def store_progress(self, reports: Iterable[tuple[str, bytes, bytes]]) -> ScriptCall[int]:
-        """Store the progress of up to PROGRESS_BATCH running tasks, given as owner, entry and progress; returns how
+        """Store the progress of up to PROGRESS_BATCH running tasks, given as owner, entry and progress. Returns how
         many of them still run there."""
         return self._call("progress", pack(arg for each in reports for arg in each), int)
 
@@ -254,11 +254,11 @@ class Store(Queries, Operations, Dependents):
         return self._call("adopt_legacy", pack((poller, limit, *args)), parse_adopted_legacy)
 
     def list_queues(self, queues: Sequence[str]) -> ScriptCall[int]:
-        """Register up to BATCH queues whose lanes a scan has found; returns how many were not registered before."""
+        """Register up to BATCH queues whose lanes a scan has found. Returns how many were not registered before."""
         return self._call("list_queues", pack(queues), int)
 
     def adopt_orphans(self, lease_ms: int, owners: Sequence[str]) -> ScriptCall[int]:
-        """Give one lease to owners that are not registered but have in-flight lists; returns how many there were."""
+        """Give one lease to owners that are not registered but have in-flight lists. Returns how many there were."""
         return self._call("orphans", pack((lease_ms, *owners)), int)
 
     def announce(
@@ -275,13 +275,13 @@ class Store(Queries, Operations, Dependents):
     def check_conditions(
         self, ttl_ms: int, conditions: Iterable[QueueCondition] = ()
     ) -> ScriptCall[tuple[ClosedQueue, ...]]:
-        """Set the conditions, valid for `ttl_ms`, and record since when queues are closed; returns the closed
+        """Set the conditions, valid for `ttl_ms`, and record since when queues are closed. Returns the closed
         queues."""
         args: list[Arg] = [ttl_ms, *(arg for each in conditions for arg in each)]
         return self._call("conditions", pack(args), parse_closed)
 
     def attend(self, lease_ms: int, owner: str, queues: Sequence[str]) -> ScriptCall[Attended]:
-        """Extend the lease of a consumer and record the queues that it serves; returns how the fleet serves these."""
+        """Extend the lease of a consumer and record the queues that it serves. Returns how the fleet serves these."""
 
         def parse(raw: Raw) -> Attended:
             registered, cancelled, settings = raw
@@ -291,5 +291,5 @@ class Store(Queries, Operations, Dependents):
         return self._call("attend", pack((lease_ms, owner, *queues)), parse)
 
     def open(self) -> ScriptCall[str]:
-        """Record our protocol version in a new namespace; returns the version of the namespace."""
+        """Record our protocol version in a new namespace. Returns the version of the namespace."""
         return self._call("open", pack((PROTOCOL_VERSION,)), text_of)

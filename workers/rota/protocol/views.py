@@ -301,7 +301,7 @@ class Queries(Transitions):
         end, `r` for the end with the result.
 
         None: the task has not reached the goal yet, and the reply list of this client will be notified. Tasks for which
-        the reply had no room are left out.
+        the reply had no space are left out.
         """
         args = (arg for each in goals for arg in each)
         return self._call("wait", pack((client, *args)), parse_waited)

@@ -208,7 +208,7 @@ def _check_types(values: Any) -> None:
         raise ValueError("not a schedule: no object")  # noqa: TRY004 - the fault is in a text, not in an argument
     for key, value in values.items():
         if key not in _TYPES:
-            raise ValueError(f"not a schedule: nobody knows {key[:50]!r}")
+            raise ValueError(f"not a schedule: unknown key {key[:50]!r}")
         if type(value) not in _TYPES[key]:
             raise ValueError(f"not a schedule: {key} is of a wrong type")
     if missing := [key for key in _NEEDED if key not in values]:

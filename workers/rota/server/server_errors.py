@@ -118,5 +118,5 @@ def read_reply(call: ScriptCall[T], raw: Any) -> T:
     try:
         return call.parse(raw)
     except _UNREADABLE as error:
-        what = f"the answer to {call.script.name} cannot be read: {type(error).__name__}: {error}"
+        what = f"the reply to {call.script.name} cannot be read: {type(error).__name__}: {error}"
         raise Refused(what, REASON_PROTOCOL) from error

@@ -64,7 +64,7 @@ class Session:
         try:
             reply = self._reader.gets()
         except ProtocolError as error:
-            raise ConnectionLost(f"the server answered something that is not RESP: {error}", REASON_PROTOCOL) from error
+            raise ConnectionLost(f"the server sent data that is not RESP: {error}", REASON_PROTOCOL) from error
         if isinstance(reply, ServerError):
             raise reply
         return reply
@@ -117,7 +117,7 @@ def greeting_fault(error: ConnectionLost, address: Address) -> ConnectionLost:
     certificate and gets none ends the connection only then, and its alert may be lost on the way."""
     if not address.tls or address.tls_files.cert or error.reason != REASON_NETWORK or isinstance(error, TlsFault):
         return error
-    return TlsFault(f"{error}: if it asks for a certificate, {_NAME_OURS}", REASON_NETWORK)
+    return TlsFault(f"{error}: if it requires a certificate, {_NAME_OURS}", REASON_NETWORK)
 
 
 # OpenSSL's verify codes for which the message has its own advice. Every other code means that the authority is not

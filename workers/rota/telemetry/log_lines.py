@@ -39,7 +39,7 @@ class Counts:
     """The number of log lines of this process that were not written as they should be."""
 
     dropped: int = 0  # not written at all
-    failed: int = 0  # dropped because the write failed; the others found no room, because their reader is slow
+    failed: int = 0  # dropped because the write failed; the others did not fit, because the log's reader is slow
     truncated: int = 0  # cut to fit
 
 

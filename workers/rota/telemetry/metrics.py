@@ -19,7 +19,7 @@ from typing import Final
 from rota.protocol.entry import Kind
 from rota.protocol.keys import STAR, is_pattern
 
-OTHER: Final = "_other"  # the value of every label of a series that found no room
+OTHER: Final = "_other"  # the value of every label of a series that is not shown under its own labels
 # Without the kinds that most queues never have.
 KINDS: Final = tuple(kind.label for kind in Kind if kind not in (Kind.THROTTLED, Kind.RECOVERED))
 WORKER_STATES: Final = ("booting", "running", "quiet", "draining", "backoff", "fatal")

@@ -87,8 +87,8 @@ class KeptGroups:
         self._groups.clear()
 
     def wait(self, namespace: str, query: GroupQuery) -> Room | None:
-        """Return the room in a group, or None if it has not ended. There is always room, as nothing runs in the
-        meantime."""
+        """Return the reply to a query about a group, or None if the query waits for the end of a group that has not
+        ended. Further members are accepted at once, because no task runs while the client waits."""
         found = self._find(namespace, query.group)
         if found is None or found.phase is GroupPhase.ENDED:
             return Room(has_come=True, left=None)
@@ -282,7 +282,7 @@ class StandIn:
         raise NotRun(f"task {kept.entry.id} ({decode_body(kept.body).name}) is {kept.state}: {self._how_to_run}")
 
     def wait_for_group(self, namespace: str, query: GroupQuery) -> Room:
-        """Return the room in a group, or that it has ended. Raises NotRun if it has not."""
+        """Return the reply to a query about a group. Raises NotRun if it waits for an end that has not come."""
         room = self._groups.wait(namespace, query)
         if room is None:
             raise NotRun(f"group {query.group} has not ended: {self._how_to_run}")

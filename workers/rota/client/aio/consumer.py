@@ -32,7 +32,7 @@ class AsyncLeasedTask(ClaimedTask):
 
     @classmethod
     def of(cls, task: LeasedTask) -> Self:
-        """Return this task for asyncio."""
+        """Return the asyncio form of a leased task."""
         return cls(*(getattr(task, each.name) for each in fields(task)))
 
     async def done(self, result: object = None) -> None:

@@ -185,7 +185,7 @@ class AsyncDriver:
         return await self._here().waiting.wait(query, timeout)
 
     async def wait_for_group(self, query: GroupQuery, timeout: Duration | None) -> Room:
-        """Wait until the group has room, or has ended."""
+        """Wait until the group accepts more members, or has ended."""
         if (interceptor := interception.interceptor) is not None:
             return interceptor.wait_for_group(self.namespace, query)
         found = await self.wait(query, timeout)

@@ -124,7 +124,7 @@ async def _replies(stream: AioStream, commands: Iterable[bytes], deadline: float
     try:
         async with asyncio.timeout(deadline - time.monotonic()):
             for data in coming:
-                replies.append(stream.send(data))  # Before any await, so that each command that was taken has a reply.
+                replies.append(stream.send(data))  # Sent before any await, so that each taken command gets a reply.
                 await stream.drain()
                 if len(replies) > 1:
                     await asyncio.sleep(0)  # Packing many commands takes a while, so let other tasks run.

@@ -73,7 +73,7 @@ class AioWaiting:
 
     def close(self) -> None:
         """End all waits. May be repeated."""
-        self._rounds.open.give_up(CLOSED)  # Not in the task: if it is cancelled before its first step, it does nothing.
+        self._rounds.open.give_up(CLOSED)  # A task that is cancelled before its first step does nothing.
         if self._serving is not None:
             self._serving.cancel()
 

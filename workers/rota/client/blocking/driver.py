@@ -129,7 +129,7 @@ class Driver:
         return self._waiting.wait(query, timeout)
 
     def wait_for_group(self, query: GroupQuery, timeout: Duration | None) -> Room:
-        """Wait until the group has room, or has ended."""
+        """Wait until the group accepts more members, or has ended."""
         if (interceptor := interception.interceptor) is not None:
             return interceptor.wait_for_group(self.namespace, query)
         found = self.wait(query, timeout)

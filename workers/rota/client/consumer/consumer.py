@@ -172,7 +172,8 @@ class Consumer(Iterator[LeasedTask]):
     def _step(self) -> LeasedTask | None:
         """Take one step towards a task, and return the task if there is one.
 
-        A step waits for room, hands out a task that is claimed, or makes a turn and waits if the turn finds nothing.
+        A step waits until the consumer may hold another task, hands out a task that is claimed, or makes a turn and
+        waits if the turn finds nothing.
         """
         try:
             if len(self._holds) >= self._options.limit:

@@ -1,6 +1,6 @@
 """`manage.py rota ...`: the command `rota` with the project's settings.
 
-The process becomes `rota`, with the same pid, so neither the master nor a probe keeps the memory of Django. Workers set
+The process becomes `rota`, with the same pid, so neither the master nor a probe keeps Django in memory. Workers set
 Django up again through the module that they import.
 """
 
