@@ -149,7 +149,7 @@ def test_usr2_replaces_every_worker_with_fresh_code(fleet: Mastered) -> None:
     assert (last["result"], "does not load" in str(last["faults"])) == ("failure", True)
 
 
-def test_stray_signals_do_not_hurt_children(fleet: Mastered) -> None:
+def test_unrelated_signals_do_not_affect_children(fleet: Mastered) -> None:
     fleet.start()
     held_by(fleet, "a")
     until_all_ready(fleet)  # a process that is still starting has no handlers yet

@@ -137,7 +137,7 @@ def test_each_failed_read_of_a_source_is_counted_from_zero() -> None:
     assert counted == [(0,), (1,), (2,)]
 
 
-def test_a_flood_of_changes_leaves_room_for_the_other_rounds() -> None:
+def test_a_flood_of_changes_leaves_time_for_the_other_rounds() -> None:
     adopter = Adopter(SOURCE)
     adopter.round.step(connection(FakeServer(adopted(taken=3))), 5.0)
     adopter.listening.rang = True

@@ -175,7 +175,7 @@ def test_a_refused_promotion_does_not_stop_the_sweep(loop: PollerLoop, server: F
     assert server.calls == ["promote", "sweep"]
 
 
-def test_a_poller_that_lost_its_connection_parks_its_bell_again(loop: PollerLoop, server: FakeServer) -> None:
+def test_a_poller_that_lost_its_connection_listens_again(loop: PollerLoop, server: FakeServer) -> None:
     server.away = [ConnectionLost("gone", "silent")]
     loop.run()
     assert server.disconnected_at == [0]

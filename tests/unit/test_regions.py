@@ -149,7 +149,7 @@ def test_records_of_another_version_are_ignored() -> None:
     assert samples.value(m.CLAIMS, "q") == 1
 
 
-def test_the_bound_holds_over_all_slots_and_nothing_goes_uncounted() -> None:
+def test_the_bound_holds_over_all_slots_and_everything_is_counted() -> None:
     memory = SlotMemory.create(8)
     bound = SeriesBound(room=100)
     regions = Regions(memory, bound)

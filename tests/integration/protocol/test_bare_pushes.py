@@ -161,7 +161,7 @@ def walks(fleet: Fleet, poller: str) -> bool:
     return fleet.run(fleet.store.sweep(LEASE_MS, poller)).is_leader
 
 
-def test_one_poller_walks_and_another_takes_over_after_its_lease(fleet: Fleet) -> None:
+def test_one_poller_scans_and_another_takes_over_after_its_lease(fleet: Fleet) -> None:
     assert [walks(fleet, "one"), walks(fleet, "two"), walks(fleet, "one"), walks(fleet, "")] == [
         True,
         False,

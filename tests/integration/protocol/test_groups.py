@@ -194,7 +194,7 @@ def test_purged_and_crashed_members_count_as_ended(groups: Grouping) -> None:
     assert groups.fleet.lane() == ["end"]
 
 
-def test_a_client_is_woken_for_room_and_for_the_group_end(groups: Grouping) -> None:
+def test_a_client_is_woken_for_free_places_and_for_the_group_end(groups: Grouping) -> None:
     groups.open("g", "a", "b", "c", then="end")
     fleet, store = groups.fleet, groups.fleet.store
     replies = fleet.keys.replies("client")

@@ -48,7 +48,7 @@ def every_place(fleet: Fleet) -> None:
     fleet.run(fleet.store.cancel("cancelled"))
 
 
-def test_a_walk_does_not_report_placed_tasks(fleet: Fleet) -> None:
+def test_a_scan_does_not_report_placed_tasks(fleet: Fleet) -> None:
     every_place(fleet)
     assert walk(fleet) == []
 
@@ -83,7 +83,7 @@ def test_tasks_of_a_deleted_lane_are_found_and_restored(fleet: Fleet) -> None:
     assert sorted(run_all(fleet)) == ids
 
 
-def test_a_walk_reports_no_task_of_long_lanes(fleet: Fleet) -> None:
+def test_a_scan_reports_no_task_of_long_lanes(fleet: Fleet) -> None:
     for start in range(4):
         fleet.push(*(f"{start}-{n}" for n in range(BATCH)))
     fleet.push(*(f"p-{n}" for n in range(3)), queue="p")
@@ -183,7 +183,7 @@ def test_a_restored_task_can_be_cancelled_retried_and_unique(fleet: Fleet) -> No
     assert not fleet.redis.exists(fleet.keys.former)
 
 
-def test_a_task_that_moves_during_a_walk_is_not_reported(fleet: Fleet) -> None:
+def test_a_task_that_moves_during_a_scan_is_not_reported(fleet: Fleet) -> None:
     """Between any two steps of the scan, the task is claimed, retried and given back, and others arrive."""
     fleet.push(*(f"t{n}" for n in range(20)))
     steps: list[str] = []
@@ -204,7 +204,7 @@ def test_a_task_that_moves_during_a_walk_is_not_reported(fleet: Fleet) -> None:
 
 
 @pytest.mark.parametrize("given_back", [False, True])
-def test_a_walk_sees_all_entries_of_a_lane_that_moves(fleet: Fleet, given_back: bool) -> None:
+def test_a_scan_reads_all_entries_of_a_lane_that_moves(fleet: Fleet, given_back: bool) -> None:
     fleet.push(*(f"t{n}" for n in range(BATCH)))
     fleet.push(*(f"t{n}" for n in range(BATCH, 2 * BATCH)))
     owner = fleet.register()
@@ -236,7 +236,7 @@ def test_a_body_with_an_invalid_id_becomes_dead(fleet: Fleet) -> None:
     assert walk(fleet) == []
 
 
-def test_walks_change_nothing(fleet: Fleet) -> None:
+def test_scans_change_nothing(fleet: Fleet) -> None:
     every_place(fleet)
     fleet.push("lost", queue="p")
     lose_entry(fleet, "lost", "p")

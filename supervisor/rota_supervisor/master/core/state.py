@@ -48,7 +48,7 @@ class Declarations:
 
 
 class Quiet(Enum):
-    """Whether the fleet is quiet, which means that it claims nothing for now, and who requested that."""
+    """The quiet state of the fleet: whether it claims nothing for now, and who requested that."""
 
     OFF = auto()
     BY_SIGNAL = auto()  # SIGTSTP
