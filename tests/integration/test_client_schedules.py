@@ -118,7 +118,7 @@ def test_run_now_enqueues_unless_an_earlier_run_has_not_ended(client: Client, fl
 def test_a_client_can_only_pause_and_run_declared_schedules(client: Client, fleet: Fleet) -> None:
     declare(fleet)
 
-    with pytest.raises(rota.ScheduleDeclared, match="'hourly' is of the code or the configuration of a running node"):
+    with pytest.raises(rota.ScheduleDeclared, match="'hourly' is declared by the code or the configuration of a node"):
         client.schedules.put("hourly", "report", rota.Every(60, args=[1]))
     with pytest.raises(rota.ScheduleDeclared):
         client.schedules.remove("hourly")

@@ -49,9 +49,9 @@ def test_invalid_settings_are_refused_without_a_system_check() -> None:
     [
         ({"retires": 3}, 'TASKS["mail"]["OPTIONS"]: '),
         ({"retries": -1}, 'TASKS["mail"]["OPTIONS"]: retries must be 0 or more, got -1'),
-        ({"queue": "mail"}, "each task names its queue, as queue_name"),
-        ({"priority_queues": {"high": "urgent"}}, "must map priorities to queues, as {50: "),
-        ({"priority_queues": {50: "a b"}}, "must map priorities to queues, as {50: "),
+        ({"queue": "mail"}, "each task names its queue in queue_name"),
+        ({"priority_queues": {"high": "urgent"}}, "must map priorities to queues, for example {50: "),
+        ({"priority_queues": {50: "a b"}}, "must map priorities to queues, for example {50: "),
     ],
 )
 def test_invalid_options_of_a_backend_are_named_with_their_path(options: dict[str, Any], told: str) -> None:

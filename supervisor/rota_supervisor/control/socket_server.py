@@ -292,7 +292,7 @@ def _request_in(line: bytes) -> dict[str, Any]:
     except (ValueError, RecursionError):
         request = None
     if not isinstance(request, dict):
-        raise RequestRefused('a request is one JSON object a line, as {"verb": "status"}')
+        raise RequestRefused('a request is one JSON object on one line, for example {"verb": "status"}')
     return request
 
 

@@ -323,16 +323,18 @@ def caller_of(task: Any) -> Callable[[Any], Call[Any]]:
 def _why_no_task(thing: Any) -> str:
     if name := thing.name if isinstance(thing, Call) else task_of_method(thing):
         options = f'with options rota.map({name}.using(queue="bulk"), items)'
-        return f" takes the task itself, as rota.map({name}, items): it makes the calls; {options}"
+        return f" takes the task itself, for example rota.map({name}, items): it makes the calls; {options}"
     if isroutine(thing):
         return f": {thing.__name__} is not a task: declare it with @rota.task"
-    return f" takes a declared task, as rota.map(resize, items), got {thing!r}"
+    return f" takes a declared task, for example rota.map(resize, items), got {thing!r}"
 
 
 def count_of(iterable: Iterable[Any]) -> int | None:
     """Return the number of items, or None for an iterator. Raises TypeError if this is not an iterable."""
     if not isinstance(iterable, Iterable):
-        raise TypeError(f"rota.map takes a task and its items, as rota.map(resize, image_ids), got {iterable!r}")
+        raise TypeError(
+            f"rota.map takes a task and its items, for example rota.map(resize, image_ids), got {iterable!r}"
+        )
     return len(iterable) if isinstance(iterable, Sized) else None
 
 

@@ -169,5 +169,5 @@ def _schedule(name: str, task: "TaskDefinition[..., Any] | str", when: Periodic)
 
 def _declared(name: str) -> ScheduleDeclared:
     return ScheduleDeclared(
-        f"schedule {name!r} is of the code or the configuration of a running node: change it there, or pause it"
+        f"schedule {name!r} is declared by the code or the configuration of a node: change it there, or pause it"
     )

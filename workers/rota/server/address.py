@@ -127,7 +127,7 @@ def parse_address(url: str, tls_files: TlsFiles = NO_TLS_FILES) -> Address:
     """
     if not isinstance(url, str):
         raise TypeError(
-            f"the server is named by a URL, as redis://localhost:6379/0, got {type(url).__name__}; "
+            f"the server is given by a URL, for example redis://localhost:6379/0, got {type(url).__name__}; "
             "a Redis client of yours is given as redis=..."
         )
     behind_sentinels = _SENTINEL_URL.fullmatch(url)

@@ -212,7 +212,7 @@ def logins_of(provider: Any) -> Logins | None:
     if isinstance(provider, Logins):
         return provider
     if not isinstance(provider, str | HasCredentials) and not callable(provider):
-        wanted = 'a function, an object with get_credentials(), or where one is, as "module:name"'
+        wanted = 'a function, an object with get_credentials(), or the location of one as "module:name"'
         raise TypeError(f"{SETTING}: expected {wanted}, got {type(provider).__name__}")
     return ProvidedLogins(provider)
 

@@ -144,15 +144,15 @@ def _tls_fault(error: OSError) -> str:
         return f"{error}: if it has no TLS, write redis_url with redis://"
     reason = getattr(error, "reason", None) or ""
     if reason.endswith(_WANTS_OURS):
-        return f"it does not accept our certificate, or wants one ({reason}): {_NAME_OURS}"
+        return f"it requires a certificate, or does not accept ours ({reason}): {_NAME_OURS}"
     return f"it has no TLS ({reason}): write redis_url with redis://" if reason in _NO_TLS else ""
 
 
 def _what_to_set(verify_code: int) -> str:
     if verify_code == _EXPIRED:
-        return "renew it, or look at the clocks"
+        return "renew it, or check the clocks"
     if verify_code in _OTHER_NAME:
-        return "have redis_url name a host that it is for"
+        return "use a host name in redis_url that the certificate covers"
     return "name a file with its authority's certificate in redis_tls_ca (ROTA_REDIS_TLS_CA)"
 
 

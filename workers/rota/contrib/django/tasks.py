@@ -121,7 +121,7 @@ def _aware(when: datetime) -> datetime:
 
 def _checked_options(alias: str, options: dict[str, Any]) -> TaskOptions:
     if "queue" in options:
-        raise ImproperlyConfigured(f'TASKS["{alias}"]["OPTIONS"]: each task names its queue, as queue_name')
+        raise ImproperlyConfigured(f'TASKS["{alias}"]["OPTIONS"]: each task names its queue in queue_name')
     try:
         return check_options({"result_ttl": RESULT_SECONDS, **options})  # type: ignore[typeddict-item]  # checked there
     except (TypeError, ValueError) as error:
@@ -131,7 +131,7 @@ def _checked_options(alias: str, options: dict[str, Any]) -> TaskOptions:
 def _checked_queues(alias: str, queues: Any) -> dict[int, str]:
     fault = ImproperlyConfigured(
         f'TASKS["{alias}"]["OPTIONS"]["{PRIORITY_QUEUES}"] must map priorities to queues, '
-        f'as {{50: "urgent", -50: "bulk"}}, got {queues!r}'
+        f'for example {{50: "urgent", -50: "bulk"}}, got {queues!r}'
     )
     if not isinstance(queues, dict) or not all(isinstance(limit, int) and limit for limit in queues):
         raise fault
