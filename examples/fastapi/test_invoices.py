@@ -17,20 +17,20 @@ def browser() -> Iterator[TestClient]:
         yield browser
 
 
-def test_a_request_enqueues_the_making_of_an_invoice(rota_capture: Capture, browser: TestClient) -> None:
+def test_a_request_enqueues_the_invoice(rota_capture: Capture, browser: TestClient) -> None:
     assert browser.post("/invoices/7").status_code == 202
     rota_capture.assert_enqueued(make_invoice, args=[7])
 
 
 @pytest.mark.usefixtures("rota_fleet")
-def test_a_fleet_makes_it(browser: TestClient) -> None:
+def test_a_fleet_makes_the_invoice(browser: TestClient) -> None:
     task_id = browser.post("/invoices/7").json()["task"]
     assert rota.default_client().result(task_id, timeout=30) == "invoice-7.pdf"
     assert browser.get(f"/tasks/{task_id}").json() == {"state": "done", "error": ""}
 
 
 @pytest.mark.usefixtures("rota_fleet")
-def test_of_an_invoice_that_cannot_be_made_the_error_is_shown(browser: TestClient) -> None:
+def test_the_error_of_a_failed_invoice_is_shown(browser: TestClient) -> None:
     task_id = browser.post("/invoices/0").json()["task"]
     rota.default_client().wait(task_id, timeout=30)
     assert browser.get(f"/tasks/{task_id}").json() == {"state": "dead", "error": "there is no order 0"}

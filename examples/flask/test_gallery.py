@@ -26,14 +26,14 @@ def test_without_a_server_an_upload_is_refused(browser: FlaskClient) -> None:
 
 
 @pytest.mark.usefixtures("rota_fleet")
-def test_a_fleet_makes_it(browser: FlaskClient) -> None:
+def test_a_fleet_makes_the_thumbnail(browser: FlaskClient) -> None:
     task_id = browser.post("/pictures", data={"name": "cat.png"}).get_json()["task"]
     assert rota.default_client().result(task_id, timeout=30) == "small-cat.png"
     assert browser.get(f"/tasks/{task_id}").get_json() == {"state": "done", "error": ""}
 
 
 @pytest.mark.usefixtures("rota_fleet")
-def test_the_error_of_a_file_that_is_not_a_picture_is_shown(browser: FlaskClient) -> None:
+def test_the_error_for_an_invalid_picture_is_shown(browser: FlaskClient) -> None:
     task_id = browser.post("/pictures", data={"name": "cat.txt"}).get_json()["task"]
     rota.default_client().wait(task_id, timeout=30)
     response = browser.get(f"/tasks/{task_id}")

@@ -36,7 +36,7 @@ def test_the_owner_is_notified_of_a_file_that_is_not_a_picture() -> None:
     assert lines() == ["shrunk winter/snow.png", "something in winter is not a picture"]
 
 
-def test_an_archive_of_any_size_is_published_in_the_end() -> None:
+def test_an_archive_of_any_size_is_finally_published() -> None:
     ended = archive("archive", (f"{number}.png" for number in range(500))).wait(30)
     rota.default_client().wait(ended.followed_by, 30)
     assert (ended.done, lines()[-1]) == (500, "published archive")

@@ -33,7 +33,7 @@ def test_a_transfer_is_booked_by_its_task(rota_capture: Capture) -> None:
     assert state_of(transfer_id) == "booked"
 
 
-def test_what_a_failing_task_wrote_is_rolled_back(rota_capture: Capture) -> None:
+def test_the_writes_of_a_failing_task_are_rolled_back(rota_capture: Capture) -> None:
     transfer_id, _ = request_transfer(-1)
     rota_capture.drain(raises=False)
     assert state_of(transfer_id) == "requested"
@@ -55,7 +55,7 @@ def test_nothing_is_enqueued_after_a_rollback(rota_capture: Capture) -> None:
     rota_capture.assert_not_enqueued()
 
 
-def test_a_savepoint_takes_what_was_enqueued_in_it_along(rota_capture: Capture) -> None:
+def test_a_rolled_back_savepoint_drops_its_enqueues(rota_capture: Capture) -> None:
     with new_session.begin() as session:
         with session.begin_nested() as kept:
             book.using(on_commit=on_commit(session)).enqueue(1)
