@@ -107,4 +107,4 @@ def _check_workers(node: "Node") -> None:
     ready = [node.processes.get(child.pid) for child in node.ready_workers]
     for worker in (process for process in ready if isinstance(process, Worker)):
         claimed = {share.name: (share.cap, share.condition) for tier in worker.settings.tiers for share in tier.queues}
-        require(claimed == wanted, f"a worker of {node.name} claims by {claimed}, and its configuration has {wanted}")
+        require(claimed == wanted, f"a worker of {node.name} claims by {claimed}, and its configuration says {wanted}")
