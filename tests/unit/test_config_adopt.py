@@ -57,7 +57,7 @@ def test_dash_q_leaves_out_sources_of_other_queues(tmp_path: Path) -> None:
         ('[adopt.""]', "a key of the server has 1 to 200 characters"),
         (f'[adopt."{"k" * 201}"]', "a key of the server has 1 to 200 characters"),
         ('[adopt.jobs]\nqueues = "email"', 'adopt.jobs.queues: unknown key, did you mean "queue"?'),
-        ('adopt = ["queue:email"]', "adopt: expected a table, got a list"),
+        ('adopt = ["queue:email"]', "adopt: expected a table, as [adopt], got a list"),
         ("\n".join(f"[adopt.k{number}]" for number in range(MOST_SOURCES + 1)), "expected at most 50 keys"),
     ],
 )

@@ -78,7 +78,7 @@ FAULTS = {
     "[limits]\ntime_limit_seconds = 1e-320": ("limits.time_limit_seconds: expected a number >= 0.001, got 1e-320"),
     "[lease]\nrenew_seconds = 5e-324": "lease.renew_seconds: expected a number >= 0.001, got 5e-324",
     "[restarts]\nbackoff_seconds = -0.0": "restarts.backoff_seconds: expected a number >= 0.001, got -0.0",
-    "limits = 3": "limits: expected a table, got 3",
+    "limits = 3": "limits: expected a table, as [limits], got 3",
     'durability = "some"': 'durability: expected one of "none", "wait", "waitaof", got "some"',
     "watch_config = 1": "watch_config: expected true or false, got 1",
     "tiers = []": 'tiers: expected at least one tier, as in [["default"]]',
@@ -189,7 +189,7 @@ FAULTS = {
     '[tasks."a b"]\nretries = 1': (
         "tasks.a b: task name 'a b' is not usable: names are 1 to 128 of the characters A-Z a-z 0-9 _ . : -"
     ),
-    "workers = 2026-01-02": "workers: expected a whole number >= 0, got a date or a time",
+    "workers = 2026-01-02": "workers: expected a whole number >= 0, got 2026-01-02",
 }
 
 
@@ -568,6 +568,25 @@ def test_a_printed_pattern_can_be_read_again(tmp_path: Path) -> None:
         ("namespace = shop", 'column 13): text is written in quotes, as in namespace = "shop"'),
         ("namespace = 'shop", "a quote is opened and not closed"),
         ('namespace = "shop\n', "a quote is opened and not closed"),
+        ('namespace = "shop', "a quote is opened and not closed"),
+        ("workers = ", "(at end of document): a value is missing"),
+        ("workers =  # none", "column 12): a value is missing"),
+        ("workers: 4", "column 8): a line is KEY = VALUE, [TABLE] or # COMMENT"),
+        ("// workers", "column 1): a line is KEY = VALUE, [TABLE] or # COMMENT"),
+        ("[limits\nmax_tasks = 3", "close the bracket; a name with special characters is written in quotes"),
+        ("[queues.tenant-*]\r\ncap = 3", 'is written in quotes, as in [queues."tenant-*"]'),
+        ("watch_config = True", "true and false are in lower case"),
+        ("# a comment\r\nworkers = null", "column 11): TOML has no such value: leave the key out"),
+        ("[queues.a]\nweight = 50%", "after a value, only a comment may follow on its line"),
+        ('tiers = [["a"]', "a [ is opened and not closed"),
+        (
+            "[limits]\nworkers = 3",
+            "limits.workers: unknown key: it belongs to no table: write it above the first [table]",
+        ),
+        ("[queues]\nmail = 3", "queues.mail: expected a table, as [queues.mail], got 3"),
+        ('imports = ["shop:app"]', "got ***: name only the module, which is the part before the colon"),
+        ('redis_url = ""', "redis_url: '' is not a Redis URL: it must begin with"),
+        ('redis_tls_cert = "rota.toml"', "redis_tls_cert: redis_tls_cert is for TLS: write redis_url with rediss://"),
         ("redis_url = 5", 'redis_url: expected text, as in "redis://127.0.0.1:6379/0", got a number'),
         ("[tasks.a]\ntimeout = 5", "tasks.a.timeout: unknown key: write time_limit_seconds"),
         ("[queues.a]\npriority = 5", "priority: unknown key: the order of the queues in tiers is their priority"),

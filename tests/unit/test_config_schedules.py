@@ -92,6 +92,12 @@ FAULTS = {
     'task = "t"\nevery = 3\ntimezone = "UTC"': "schedules.n.timezone: applies only to cron: give cron",
     'task = "t"\ncron = "0 25 * * *"': 'schedules.n.cron: cron "0 25 * * *": "25" at character 3 is not a valid hour',
     'task = "t"\ncron = "0 2 * * *"\ntimezone = "Mars"': 'schedules.n.timezone: there is no time zone "Mars"',
+    'task = "t"\ncron = "0 2 * * *"\ntimezone = "Europe/Zurch"': (
+        "schedules.n.timezone: there is no time zone \"Europe/Zurch\", did you mean 'Europe/Zurich'?"
+    ),
+    'task = "t"\nevery = 5\nstart = 2027-01-31T08:00:00': (
+        "schedules.n.start: expected a date and time with its offset, as in 2027-01-31T08:00:00+01:00, got 2027-01-31T"
+    ),
     'task = "t t"\nevery = 3': "schedules.n.task: task name 't t' is not usable",
     'task = "t"\nevery = 0.5': "schedules.n.every: expected a number >= 1, got 0.5",
     'task = "t"\nevery = "3"': 'schedules.n.every: expected a number >= 1, got "3"',
@@ -153,7 +159,7 @@ def test_a_schedule_without_a_queue_uses_that_of_its_task(tmp_path: Path) -> Non
     assert [(each.name, each.queue) for each in schedules_in_force(config, {"t": "mail"})] == [("n", "mail")]
     [fault] = schedules_without_queue(config, {"t": "mail"})
     assert fault.path == "schedules.m.task"
-    assert fault.message.startswith('no imported module defines the task "tt", did you mean "t"?; if another fleet has')
+    assert fault.message.startswith('no imported module defines the task "tt", did you mean "t"? If another fleet has')
     assert schedules_of_unknown_tasks(config, {"t": "mail"}) == []
 
 

@@ -74,7 +74,7 @@ def test_unserved_queues_and_unknown_task_names_are_found() -> None:
     ]
     assert unknown_tasks(config, {"a": "low"}) == []
     named = _changed(tasks={"b": TaskConfig()}, adopt={"jobs": AdoptConfig("low", "c"), "queue:low": AdoptConfig()})
-    assert unknown_tasks(named, {"a": "low"}) == ["tasks.b", "adopt.jobs.task"]
+    assert [path for path, _ in unknown_tasks(named, {"a": "low"})] == ["tasks.b", "adopt.jobs.task"]
 
 
 def test_a_candidate_is_in_force_only_when_promoted() -> None:

@@ -81,7 +81,7 @@ DECLARED: list[Row] = [
     ),
     ("@rota.task(cron='0 3 * *')", ValueError, "it has 4 fields", "minute, hour, day of the month"),
     ("@rota.task(cron='0 25 * * *')", ValueError, '"25" at character 3 is not a valid hour'),
-    ("@rota.task(cron='0 3 * * *', timezone='Europe/Zuerich')", ValueError, "Europe/Zuerich", "IANA"),
+    ("@rota.task(cron='0 3 * * *', timezone='Europe/Zuerich')", ValueError, "Europe/Zuerich", "'Europe/Zurich'?"),
     ("@rota.task(timezone='UTC')", ValueError, "timezone", "give cron"),
     ("@rota.task(every='30s')", TypeError, "every must be seconds", "'30s'"),
     ("@rota.task(every=0.2)", ValueError, "1 second to 100 years", "0.2"),

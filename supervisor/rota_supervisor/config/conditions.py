@@ -72,7 +72,7 @@ def parse_hours(text: str) -> Hours:
         if word.text[:1].isdigit() and not _TIME_WORD.fullmatch(word.text):
             raise word.fault(f'expected times as in "08:00-18:00", got {word.shown}')
     if not zone.text or _TIME_WORD.fullmatch(zone.text) or _day_number(zone.text) is not None:
-        raise ValueError(f"expected a time zone at the end, as in {EXAMPLE}")
+        raise ValueError(f'expected a time zone at the end, as in {EXAMPLE}, got "{printable(text)}"')
     times = tuple(_times_of(words))
     if not times:
         raise zone.fault(f"expected times before the time zone, as in {EXAMPLE}")

@@ -35,9 +35,29 @@ _TOO_DEEP: Final = f"has tables and lists nested more than {MOST_LEVELS} levels 
 _TRUTHS: Final = dict.fromkeys(("true", "1", "yes", "on"), True) | dict.fromkeys(("false", "0", "no", "off"), False)
 _URL = "redis_url"
 _URL_FILE = "redis_url_file"
-_UNCLOSED: Final = re.compile(r'Expected ["\']|Illegal character \'\\n\'')
+_UNCLOSED: Final = "a quote is opened and not closed"
+# The most common cause of each error of tomllib, by the beginning of its text.
+_CAUSES: Final = {
+    **dict.fromkeys(("Expected '='", "Invalid statement"), "a line is KEY = VALUE, [TABLE] or # COMMENT"),
+    "Expected ']' at the end of a table": (
+        'close the bracket; a name with special characters is written in quotes, as in [queues."tenant-*"]'
+    ),
+    "Unclosed array": "a [ is opened and not closed",
+    "Unescaped '\\'": "between double quotes, write it twice; between single quotes, once",
+    "Expected newline": "after a value, only a comment may follow on its line",
+    "Illegal character '\\n'": _UNCLOSED,
+    "Unterminated string": _UNCLOSED,
+    "Expected \"'": _UNCLOSED,
+}
+_VALUE_CAUSES: Final = (
+    (re.compile(r"\s*(?:#.*)?$"), "a value is missing"),
+    (re.compile(r"(?i)(?:true|false)\b"), "true and false are in lower case"),
+    (re.compile(r"(?i)(?:null|none|nil)\b"), "TOML has no such value: leave the key out"),
+    (re.compile(""), 'text is written in quotes, as in namespace = "shop"'),
+)
 _TWICE: Final = ("Cannot overwrite a value", "Cannot declare")  # the errors of tomllib
 _LINE: Final = re.compile(r"at line (\d+)")
+_PLACE: Final = re.compile(r"at line (\d+), column (\d+)")
 _STATEMENT: Final = re.compile(r"""\[(?P<table>[\w."'-]+)\]\s*(?:#.*)?$|\s*(?P<key>[\w."'-]+)\s*=""")
 LEAST_TOKEN_BYTES: Final = 16
 _OF_SERVER: Final = ("redis_tls_ca", "redis_tls_cert", "redis_tls_key")
@@ -124,15 +144,27 @@ def read_file(file: Path, *, required: bool) -> tuple[bytes | None, Layer]:
     except RecursionError:
         message = _TOO_DEEP
     except ValueError as error:  # This may be a TOMLDecodeError, or a number of thousands of digits.
-        message = f"is not valid TOML: {_set_twice(content, str(error)) or _with_hint(str(error))}"
+        message = f"is not valid TOML: {_set_twice(content, str(error)) or _with_cause(content, str(error))}"
     return content, Layer(faults=[Fault(str(file), message)] if message else [])
 
 
-def _with_hint(error: str) -> str:
+def _with_cause(content: bytes | None, error: str) -> str:
     """Return the parser's error, with its most common cause."""
     if error.startswith("Invalid value"):
-        return f'{error}: text is written in quotes, as in namespace = "shop"'
-    return f"{error}: a quote is opened and not closed" if _UNCLOSED.match(error) else error
+        rest = _rest_of_line(content or b"", error)
+        cause = next(cause for pattern, cause in _VALUE_CAUSES if pattern.match(rest))
+    else:
+        cause = next((cause for start, cause in _CAUSES.items() if error.startswith(start)), "")
+    return f"{error}: {cause}" if cause else error
+
+
+def _rest_of_line(content: bytes, error: str) -> str:
+    """Return what the file has from the place of an error to the end of its line."""
+    place = _PLACE.search(error)
+    if place is None:  # The error is at the end of the file.
+        return ""
+    # As tomllib does, which counts only these ends of a line.
+    return content.decode().replace("\r\n", "\n").split("\n")[int(place[1]) - 1][int(place[2]) - 1 :]
 
 
 def _set_twice(content: bytes | None, error: str) -> str:

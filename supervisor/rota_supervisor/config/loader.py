@@ -153,8 +153,10 @@ def _flag_layer(flags: Flags, lower: Mapping[str, Any]) -> layers.Layer:
 
 
 def _others(known: Iterable[str]) -> str:
-    names = ", ".join(known)
-    return f": there is {names}" if names else ": the file has no [pools.NAME]"
+    names = list(known)
+    if not names:
+        return ": the file has no [pools.NAME]"
+    return f": there are {', '.join(names)}" if len(names) > 1 else f": the only one is {names[0]}"
 
 
 def _without_unserved(flags: Flags, values: Mapping[str, Any]) -> dict[str, Any]:

@@ -274,7 +274,7 @@ def shown(value: object) -> str:
     try:
         text = quoted(value) if isinstance(value, str) else json.dumps(value)
     except (TypeError, ValueError):  # It is a date, or a number of thousands of digits.
-        text = "a date or a time" if isinstance(value, date | time) else "a number too long to show"
+        text = value.isoformat() if isinstance(value, date | time) else "a number too long to show"
     return text if len(text) <= SHOWN_CHARACTERS else text[: SHOWN_CHARACTERS - 3] + "..."
 
 

@@ -75,8 +75,9 @@ def _redis_credentials(config: Config) -> Iterator[Fault]:
 
 
 def _tls_key_at_fault(config: Config) -> str:
-    """Return the missing half of certificate and key. If neither is missing, return the first TLS key that is set."""
-    if bool(config.redis_tls_cert) != bool(config.redis_tls_key):
+    """Return the missing half of certificate and key; without TLS, or if none is missing, the first TLS key set."""
+    is_tls = parse_address(config.redis_url).tls
+    if is_tls and bool(config.redis_tls_cert) != bool(config.redis_tls_key):
         return "redis_tls_cert" if config.redis_tls_key else "redis_tls_key"
     return next(key for key in ("redis_tls_ca", "redis_tls_cert", "redis_tls_key") if getattr(config, key))
 
@@ -87,6 +88,8 @@ def _imports(config: Config) -> Iterator[Fault]:
             is_file = name.endswith(".py") or "/" in name
             module = name.removesuffix(".py").strip("./").replace("/", ".")
             hint = f', did you mean "{module}"?' if is_file and _MODULE.fullmatch(module) else ""
+            if _PROVIDER.fullmatch(name):  # `module:name`, as other programs take it; shown as ***
+                hint = ": name only the module, which is the part before the colon"
             yield Fault(f"imports[{number}]", f'expected a module such as "shop.tasks", got {shown(name)}{hint}')
 
 
@@ -374,7 +377,10 @@ def compared_with_code(config: Config, tasks: dict[str, str]) -> tuple[list[Faul
 
     `tasks`: the queue of each task.
     """
-    known = [Fault(path, "no imported module defines this task") for path in unknown_tasks(config, tasks)]
+    known = [
+        Fault(path, f"no imported module defines the task {shown(name)}{suggestion(name, tasks)}")
+        for path, name in unknown_tasks(config, tasks)
+    ]
     unserved = unserved_queues(config, tasks)
     is_strict = config.unserved_queues == "error"
     if faults := [*(unserved if is_strict else ()), *schedules_without_queue(config, tasks)]:
@@ -386,25 +392,24 @@ def unserved_queues(config: Config, tasks: dict[str, str]) -> list[Fault]:
     """Return the imported tasks whose queue is in no tier, so that no worker would ever run them."""
     served = served_queues(config)
     return [
-        Fault("tiers", f"no tier serves queue {queue!r} of task {name!r}: add it to tiers, or to the task's pool")
+        Fault("tiers", f"no tier serves queue {queue!r} of task {name!r}{suggestion(queue, served) or _ADD_IT}")
         for name, queue in sorted(tasks.items())
         if served_as(queue, served) is None
     ]
 
 
-def unknown_tasks(config: Config, tasks: dict[str, str]) -> list[str]:
-    """Return the paths at which the configuration names a task that no imported module defines."""
-    overrides = [f"tasks.{name}" for name in sorted(config.tasks.keys() - tasks.keys())]
-    return overrides + [
-        f"adopt.{key}.task" for key, adopt in config.adopt.items() if adopt.task and adopt.task not in tasks
-    ]
+def unknown_tasks(config: Config, tasks: dict[str, str]) -> list[tuple[str, str]]:
+    """Return the tasks that the configuration names and no imported module defines, each after its path."""
+    overrides = [(f"tasks.{name}", name) for name in sorted(config.tasks.keys() - tasks.keys())]
+    adopted = [(f"adopt.{key}.task", adopt.task) for key, adopt in config.adopt.items() if adopt.task]
+    return overrides + [(path, name) for path, name in adopted if name not in tasks]
 
 
 def schedules_without_queue(config: Config, tasks: Collection[str]) -> list[Fault]:
     """Return the schedules that set no queue and whose task no imported module defines: their queue is unknown."""
     unknown = _of_unknown_tasks(config, tasks)
     return [
-        Fault(path, f"{fault}; if another fleet has it, set its queue")
+        Fault(path, f"{fault}{' If' if fault.endswith('?') else '; if'} another fleet has it, set its queue")
         for path, fault, given in unknown
         if not given.queue
     ]

@@ -53,8 +53,10 @@ _EXAMPLES: Final = {
     "queues": '["default"]',
 }
 _INDEX: Final = re.compile(r"\[\d+\]$")
+_PLAIN_PATH: Final = re.compile(r"[\w.-]+", re.ASCII)
 _MISSPELT: Final = 0.8  # the likeness of a misspelt key; a less similar key may belong to another table
 _FAILED: Final = object()
+_ABOVE: Final = ": it belongs to no table: write it above the first [table] of the file"
 _MISPLACED: Final = (
     "looks like a URL or like credentials, and is not shown: the server's URL belongs in redis_url, or in a file "
     "that redis_url_file names"
@@ -144,12 +146,13 @@ class _Conversion:
             if key in fields:
                 values[key] = self.convert(value, fields[key], at)
             else:
-                self._failed(at, f"unknown key{self._hint(str(key), fields)}")
+                self._failed(at, f"unknown key{self._hint(str(key), fields, path)}")
         return kind.cls(**_usable(values))
 
     @staticmethod
-    def _hint(key: str, fields: Iterable[str]) -> str:
-        near = suggestion(key, fields, _MISSPELT) or _in_other_table(key)
+    def _hint(key: str, fields: Iterable[str], table: str) -> str:
+        is_of_top_level = bool(table) and key in fields_of(schema())
+        near = suggestion(key, fields, _MISSPELT) or (_ABOVE if is_of_top_level else _in_other_table(key))
         foreign = FOREIGN_NAMES["table"].get(key)
         return near or (f": {foreign}" if foreign else suggestion(key, fields))
 
@@ -175,6 +178,8 @@ def _fault(raw: Any, kind: inspect.Type, path: str) -> str:
 
 
 def _example(path: str, kind: inspect.Type) -> str:
+    if isinstance(kind, inspect.StructType | inspect.DictType):
+        return f", as [{path}]" if _PLAIN_PATH.fullmatch(path) else ""
     example = _EXAMPLES.get(_INDEX.sub("[]", path).rpartition(".")[2])
     return f", as in {example}" if example and isinstance(kind, inspect.StrType | inspect.VarTupleType) else ""
 

@@ -10,9 +10,10 @@ from collections.abc import Iterator
 from datetime import UTC, datetime
 from functools import lru_cache
 from typing import NamedTuple
-from zoneinfo import ZoneInfo
+from zoneinfo import ZoneInfo, available_timezones
 
 from rota.durations import MICROSECONDS
+from rota.foreign_names import nearest
 
 try:
     from cronsim import CronSim, CronSimError
@@ -106,10 +107,9 @@ def fault_in_timezone(name: str) -> str | None:
     try:
         ZoneInfo(name)
     except (KeyError, ValueError, OSError):  # a folder of the database is an OSError
-        return (
-            f'there is no time zone "{name[:MOST_CHARACTERS]}"; expected a name of the IANA database, '
-            'as in "Europe/Zurich" or "UTC"'
-        )
+        shown = f'there is no time zone "{name[:MOST_CHARACTERS]}"'
+        example = '; expected a name of the IANA database, as in "Europe/Zurich" or "UTC"'
+        return shown + (nearest(name[:MOST_CHARACTERS], available_timezones()) or example)
     return None
 
 

@@ -134,7 +134,7 @@ def parse_address(url: str, tls_files: TlsFiles = NO_TLS_FILES) -> Address:
     try:
         found = _of_one_server(url) if behind_sentinels is None else _of_sentinels(behind_sentinels)
     except ValueError as error:
-        shown = redact(url)
+        shown = redact(url) if url else ""
         named = "the value, which is not shown as it may be a password," if shown == HIDDEN else repr(shown)
         raise ValueError(f"{named} {error}") from None
     _check_files(tls_files, tls=found.tls)
