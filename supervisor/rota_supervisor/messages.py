@@ -140,7 +140,8 @@ class ImportFailed(NamedTuple):
 
     def message(self) -> str:
         """Return the text for people."""
-        return f"module {self.module} cannot be imported: {self.error}" + (f" ({self.where})" if self.where else "")
+        where = f" ({self.where})" if self.where and self.where not in self.error else ""
+        return f"module {self.module} cannot be imported: {self.error}{where}"
 
 
 class Spawned(NamedTuple):

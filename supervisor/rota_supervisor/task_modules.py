@@ -56,7 +56,7 @@ def import_all(modules: Iterable[str], before_import: Callable[[str], None] = la
         except KeyboardInterrupt:
             raise
         except BaseException as error:  # noqa: BLE001 - the boundary to the user's code: SystemExit is a failure too
-            return ImportFailed(module, f"{type(error).__name__}: {error}{_advice(error, module)}", _location_of(error))
+            return ImportFailed(module, f"{_text_of(error)}{_advice(error, module)}", _location_of(error))
     return _read_annotations()
 
 
@@ -69,6 +69,12 @@ def _read_annotations() -> ImportFailed | None:
             where = "" if code is None else f"{code.co_filename}:{code.co_firstlineno}"
             return ImportFailed(task.function.__module__, str(error), where)
     return None
+
+
+def _text_of(error: BaseException) -> str:
+    """Return the kind and the text of an error, without the location that a SyntaxError adds: ours follows."""
+    text = error.msg if isinstance(error, SyntaxError) and error.filename else error
+    return f"{type(error).__name__}: {text}"
 
 
 def _advice(error: BaseException, module: str) -> str:

@@ -29,6 +29,7 @@ _REQUESTED_AFTER: Final = 0.8
 _RENEWED_AFTER: Final = 0.9
 _HEAD: Final = struct.Struct("<II")  # length and checksum of the login in shared memory
 _MAX_BYTES: Final = 1 << 17
+_NOT_THEIRS: Final = (__file__, str(importlib.__file__), "<frozen ")  # the files that are not the application's
 _WHAT_TO_RETURN: Final = "return (user, password), or (user, password, Unix time at which it expires)"
 
 
@@ -282,5 +283,6 @@ def _shown_error(error: Exception) -> str:
     """Return kind, text and place of an error, without words that may contain a secret."""
     words = (HIDDEN if may_hold_credentials(word) else word for word in str(error).split())
     frames = traceback.extract_tb(error.__traceback__)
-    place = f" ({frames[-1].filename}:{frames[-1].lineno})" if frames and frames[-1].filename != __file__ else ""
+    theirs = [frame for frame in frames if not frame.filename.startswith(_NOT_THEIRS)]
+    place = f" ({theirs[-1].filename}:{theirs[-1].lineno})" if theirs else ""
     return f"{type(error).__name__}: {' '.join(words)}{place}"
