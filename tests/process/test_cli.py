@@ -156,7 +156,10 @@ def test_invalid_file_exits_with_78_and_lists_every_fault(inside: Rota, folder: 
 def test_faults_of_variables_and_flags_do_not_name_the_file(inside: Rota) -> None:
     fault = 'rota: error: ROTA_WORKERS: expected a whole number >= 0, got "many"\n'
     assert inside("check", ROTA_WORKERS="many").err == fault
-    assert inside("run", "--pool", "none").err == "rota: error: --pool none: there is no such pool: there is default\n"
+    assert (
+        inside("run", "--pool", "none").err
+        == "rota: error: --pool none: there is no such pool: the only one is default\n"
+    )
 
 
 def test_missing_configuration_file_exits_with_78(inside: Rota) -> None:

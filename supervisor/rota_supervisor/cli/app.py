@@ -127,7 +127,8 @@ def run_app(arguments: Sequence[str]) -> int:
     except click.UsageError as error:
         path = error.ctx.command_path if error.ctx else "rota"
         code = ExitCode.USAGE
-        messages = [f"{_error_text(error)}{_advice(error, path)} (see `{path} --help`)"]
+        message = f"{_error_text(error)}{_advice(error, path)}"
+        messages = [message if "see `" in message else f"{message} (see `{path} --help`)"]
     except click.ClickException as error:
         code = ExitCode.USAGE
         messages = [error.format_message()]

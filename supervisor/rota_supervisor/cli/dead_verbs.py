@@ -115,6 +115,10 @@ def _row(dead: DeadTask) -> tuple[str, ...]:
     return (shown(dead.id), dead.queue, _name_of(dead), _died_at(dead), output.cut(_reason_of(dead), SHOWN_REASON))
 
 
+def _unknown(task_id: str) -> str:
+    return f'no dead task has the id "{task_id}": `rota dead ls` lists the dead tasks'
+
+
 @dead.command()
 @click.argument("task_id", metavar="ID")
 def show(task_id: str) -> None:
@@ -123,7 +127,7 @@ def show(task_id: str) -> None:
     with state.redis() as (_, store, connection):
         found = next(Wanted((task_id,)).find(store, connection), None)
     if found is None:
-        raise Failure(ExitCode.NO, f'no dead task has the id "{task_id}"')
+        raise Failure(ExitCode.NO, _unknown(task_id))
     values = _values_of(found)
     plain = {key: value for key, value in values.items() if key != "death"}
     state.fields(values, plain | values["death"])
@@ -195,7 +199,7 @@ def _batches(ids: Sequence[str]) -> Iterator[Sequence[str]]:
 def _raise_for_rest(wanted: Wanted, chosen: Sequence[tuple[str, str]], garbage: Sequence[str]) -> None:
     """Raise Failure 1 for ids that no dead task has, and for items without a queue to return to."""
     found = {name for task_id, _ in chosen for name in (task_id, shown(task_id))}
-    faults = [f'no dead task has the id "{task_id}"' for task_id in wanted.ids if task_id not in found]
+    faults = [_unknown(task_id) for task_id in wanted.ids if task_id not in found]
     if garbage:
         items = ", ".join(garbage) if wanted.ids else output.counted(len(garbage), "dead task")
         faults.append(

@@ -87,7 +87,8 @@ def show(group_id: str) -> None:
 def _known(found: GroupStatus) -> GroupStatus:
     """Return the group. Raises Failure 1 if nothing is known about it."""
     if found.state is GroupStanding.UNKNOWN:
-        raise Failure(ExitCode.NO, f'there is no group "{found.id}": it ended over a minute ago, or never existed')
+        why = "it ended over a minute ago, or never existed: `rota group ls` lists those that have not ended"
+        raise Failure(ExitCode.NO, f'there is no group "{found.id}": {why}')
     return found
 
 

@@ -70,9 +70,9 @@ def _pool_and_number(arguments: tuple[str, ...]) -> tuple[str | None, str]:
         case (pool, number) if _NUMBER.fullmatch(number):
             return pool, number
         case ():
-            raise click.UsageError("how many? Use `rota scale 8`, `rota scale +2` or `rota scale POOL 8`")
+            raise click.UsageError("name the number of workers: `rota scale 8`, `rota scale +2` or `rota scale POOL 8`")
         case (argument,) | (_, argument):
-            raise click.UsageError(f"how many? Expected a number as in 8, +2 or -2, got {argument!r}")
+            raise click.UsageError(f"expected a number of workers, as in 8, +2 or -2, got {argument!r}")
     raise click.UsageError("expected one pool and one number")
 
 

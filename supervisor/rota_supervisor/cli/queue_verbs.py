@@ -18,7 +18,7 @@ from rota.client.explanation import (
 )
 from rota.client.explanation import explain as explaining
 from rota.durations import MICROSECONDS, in_seconds, in_words
-from rota.protocol.keys import fault_in_name, fault_in_pattern, fault_in_queue_name, is_pattern, served_as
+from rota.protocol.keys import STAR, fault_in_name, fault_in_pattern, fault_in_queue_name, is_pattern, served_as
 from rota.protocol.scans import complete_overview
 from rota.protocol.scripts import follow
 from rota.protocol.store import Store
@@ -59,7 +59,7 @@ def list_queues(queues: tuple[str, ...]) -> None:
     A bare push to a queue that no fleet serves is shown within a minute. Warnings name lists that look like queues of
     this fleet but are not, among the first 200,000 keys of the server; `rota audit` checks all keys.
     """
-    command.check_usage(*(fault_in_pattern(name) if is_pattern(name) else fault_in_queue_name(name) for name in queues))
+    command.check_usage(*(fault_in_pattern(name) if STAR in name else fault_in_queue_name(name) for name in queues))
     state = command.current_state()
     with state.redis() as (config, store, connection):
         largest = Largest(queues or served_queues(config), config.metrics.top_queues)
