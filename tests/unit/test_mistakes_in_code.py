@@ -186,6 +186,9 @@ CALLED: list[Row] = [
     ("resize.enqueue_at(1_700_000_000, 7)", TypeError, "at must be a datetime"),
     ("resize.using(delay=1, at=datetime.now(UTC)).enqueue(7)", ValueError, "delay or at, not both"),
     ("resize.using(front='yes').enqueue(7)", TypeError, "front must be True or False"),
+    ("rota.Client('redis://h', max_payload_kb='64')", TypeError, "max_payload_kb must be a whole number, got '64'"),
+    ("rota.AsyncClient('redis://h', max_payload_kb=0)", ValueError, "max_payload_kb must be 1 or more, got 0"),
+    ("rota.configure(max_payload_kb=0.5)", TypeError, "max_payload_kb must be a whole number, got 0.5"),
     # Objects that are not calls
     ("client.enqueue(resize, 7)", TypeError, "one call", ".enqueue(resize.call(7))", "resize.enqueue(7)"),
     ("client.enqueue(resize)", TypeError, "a task, not a call of it", "resize.call(...)"),

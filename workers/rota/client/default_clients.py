@@ -147,10 +147,12 @@ def configure(
     Raises:
         TypeError: If `on_commit` is not a function that takes a callback, if `redis` cannot be used, or if both `redis`
             and `redis_url` are given.
-        ValueError: If `timeout_seconds` is not above 0.
+        ValueError: If `timeout_seconds` or `max_payload_kb` is not above 0.
     """
     if timeout_seconds is not None:
         timeout_seconds = positive_seconds(timeout_seconds, "timeout_seconds")
+    if max_payload_kb is not None:
+        fleet_settings.check_payload_limit(max_payload_kb)
     if on_commit is not ...:
         _default.on_commit = None if on_commit is None else check_on_commit(on_commit)
     files = (redis_tls_ca, redis_tls_cert, redis_tls_key)

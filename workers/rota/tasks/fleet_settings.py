@@ -25,6 +25,15 @@ PIPE_SECONDS: Final = 5.0
 _CHUNK_BYTES: Final = 1 << 16
 
 
+def check_payload_limit(max_payload_kb: object) -> int:
+    """Return a valid limit of a body in KiB. Raises TypeError or ValueError if it is not valid."""
+    if isinstance(max_payload_kb, bool) or not isinstance(max_payload_kb, int):
+        raise TypeError(f"max_payload_kb must be a whole number, got {max_payload_kb!r}")
+    if max_payload_kb < 1:
+        raise ValueError(f"max_payload_kb must be 1 or more, got {max_payload_kb}")
+    return max_payload_kb
+
+
 def read_settings_file(path: "Path") -> bytes:
     """Return the content of a settings file, or of a pipe such as the shell's `<(...)`.
 

@@ -106,13 +106,13 @@ class Client(Steering, KnowsForeignNames, kind="client"):
         """Check the arguments. The first call connects.
 
         Raises:
-            ValueError: If the URL, the durability or the timeout is not valid.
+            ValueError: If the URL, the durability, the timeout or `max_payload_kb` is not valid.
             InvalidName: If the namespace is not valid.
             TypeError: If `on_commit` is not a function that takes a callback, if `redis` cannot be used, or if both
                 `redis` and `redis_url` are given.
         """
         self.namespace = require_name("namespace", namespace)
-        self._max_payload_kb = max_payload_kb
+        self._max_payload_kb = fleet_settings.check_payload_limit(max_payload_kb)
         seconds = positive_seconds(timeout_seconds, "timeout_seconds")
         files = TlsFiles(redis_tls_ca, redis_tls_cert, redis_tls_key)
         access = ServerAccess(files, logins_of(redis_credentials))
