@@ -192,9 +192,9 @@ def test_a_failed_assertion_lists_the_enqueued_calls(calls: Capture) -> None:
         "  captured_resize(8) queue=images delay=60  <- other arguments",
         "  captured_once(1) queue=default unique",
     ]
-    with pytest.raises(AssertionError, match=r"1 calls of captured_once were enqueued, not 2"):
+    with pytest.raises(AssertionError, match=r"expected 2 calls of captured_once, got 1; enqueued were:"):
         calls.assert_enqueued(once, times=2)
-    with pytest.raises(AssertionError, match=r"should not have been:\n  captured_resize\(8\)"):
+    with pytest.raises(AssertionError, match=r"expected no calls of captured_resize, got 1:\n  captured_resize\(8\)"):
         calls.assert_not_enqueued(resize)
 
 
@@ -204,6 +204,14 @@ def test_an_expectation_that_no_call_can_have_is_an_error(calls: Capture) -> Non
     with pytest.raises(TypeError, match="name the task of which"):
         calls.assert_not_enqueued(delay=60)
     calls.assert_enqueued("captured_resize", times=0)
+
+
+def test_only_a_task_or_its_name_is_expected(calls: Capture) -> None:
+    with pytest.raises(TypeError, match=r"expected a task, declared with @rota.task, or its name, got <built-in"):
+        calls.assert_enqueued(len)  # type: ignore[arg-type]
+    resize.enqueue(1)
+    with pytest.raises(TypeError, match=r"give the task and what .*, as in \(captured_resize, args=\[7\]\), got Call"):
+        calls.assert_enqueued(resize.call(2))  # type: ignore[arg-type]
 
 
 # Running

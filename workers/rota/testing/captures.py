@@ -142,7 +142,7 @@ class WantedCalls:
     def __init__(self, task: "Task[..., Any] | str", expected: Expected) -> None:
         if unknown := set(expected).difference(Expected.__annotations__):
             raise TypeError(f"a call has no {min(unknown)!r}: expect some of {', '.join(Expected.__annotations__)}")
-        self.name = task if isinstance(task, str) else task.name
+        self.name = task if isinstance(task, str) else _name_of(task)
         self._values = {name: _comparable(name, value) for name, value in expected.items() if name not in _ARGUMENTS}
         if "args" in expected or "kwargs" in expected:
             self._values["bound"] = _bound(self.name, expected.get("args", ()), expected.get("kwargs", {}))
@@ -157,6 +157,15 @@ class WantedCalls:
             return ["task"]
         found = [name for name, value in self._values.items() if _comparable(name, getattr(call, name)) != value]
         return [_ARGUMENTS_NAMED if name == "bound" else name for name in found]
+
+
+def _name_of(task: Any) -> str:
+    if isinstance(task, Call):  # Its arguments would be ignored.
+        raise TypeError(f"give the task and what is expected of its call, as in ({task.name}, args=[7]), got {task!r}")
+    name = getattr(task, "name", None)
+    if not isinstance(name, str):
+        raise TypeError(f"expected a task, declared with @rota.task, or its name, got {task!r}")
+    return name
 
 
 def _comparable(name: str, value: Any) -> Any:
@@ -312,7 +321,7 @@ class Capture(Sequence[CapturedCall]):
             raise AssertionError(f"no call of {wanted} was enqueued; {list_of_calls(self._calls, wanted)}")
         if times is not None and len(found) != times:
             raise AssertionError(
-                f"{len(found)} calls of {wanted} were enqueued, not {times}; {list_of_calls(self._calls, wanted)}"
+                f"expected {times} calls of {wanted}, got {len(found)}; {list_of_calls(self._calls, wanted)}"
             )
         return found
 
@@ -324,7 +333,8 @@ class Capture(Sequence[CapturedCall]):
         found = self._calls if task is None else self._found(WantedCalls(task, expected))
         if found:
             lines = "\n".join(f"  {call}" for call in found)
-            raise AssertionError(f"{len(found)} calls were enqueued that should not have been:\n{lines}")
+            wanted = "no calls" if task is None else f"no calls of {WantedCalls(task, expected)}"
+            raise AssertionError(f"expected {wanted}, got {len(found)}:\n{lines}")
 
     # Running the tasks
 
