@@ -176,7 +176,7 @@ def _due(call: Call[Any]) -> str:
 def _require_near(call: Call[Any], what: str, wait_us: float) -> None:
     # Such a delay is not plausible. It may have a wrong unit, which would be noticed only then.
     if wait_us > _LONGEST_WAIT_US:
-        raise ValueError(f"{call.name}: {what} lies more than ten years ahead: milliseconds?")
+        raise ValueError(f"{call.name}: {what} lies more than ten years ahead: is it computed from milliseconds?")
 
 
 def _unique(

@@ -68,8 +68,8 @@ def fault_in_rate_key(rate_key: str, signature: inspect.Signature | None) -> str
     known = [name for name, each in signature.parameters.items() if each.kind not in _VARIADIC]
     for name in parameters_in(rate_key):
         if name not in known:
-            has = f"has {', '.join(known)}" if known else "has none"
-            return f"rate_key names {name!r}, which is not a parameter of the function: it {has}"
+            there = f"its parameters are {', '.join(known)}" if known else "it has none"
+            return f"rate_key names {name!r}, which is not a parameter of the function: {there}"
     return ""
 
 
