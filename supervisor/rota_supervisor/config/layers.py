@@ -18,7 +18,7 @@ from rota.display_text import may_hold_credentials
 from rota.durations import positive_seconds
 from rota.tasks.fleet_settings import read_settings_file
 from rota_supervisor.config.model import Fault, shown, suggestion
-from rota_supervisor.config.typed_config import SECRET_PATHS, expectation, fields_of, schema, without_none
+from rota_supervisor.config.typed_config import SECRET_PATHS, example_of, expectation, fields_of, schema, without_none
 
 CONFIG_VARIABLE: Final = "ROTA_CONFIG"
 TIMEOUT_VARIABLE: Final = "ROTA_TIMEOUT_SECONDS"
@@ -221,7 +221,7 @@ def _is_timeout(text: str) -> bool:
 def _read_variable(layer: Layer, variable: str, text: str, names: Mapping[str, Iterable[str]]) -> None:
     found = _find(variable.removeprefix(_PREFIX).split("__"), names)
     if found is None:
-        hint = suggestion(variable, (_PREFIX + key.upper() for key in fields_of(schema())), LIKENESS)
+        hint = suggestion(variable, _variables(), LIKENESS)
         layer.warnings.append(f"{variable} in the environment is not a setting of Rota and is ignored{hint}")
         return
     keys, kind = found
@@ -232,11 +232,20 @@ def _read_variable(layer: Layer, variable: str, text: str, names: Mapping[str, I
         value = _value(text, kind)
     except (KeyError, ValueError, RecursionError):
         as_json = " as JSON" * isinstance(kind, inspect.VarTupleType | inspect.StructType | inspect.DictType)
+        as_json += example_of(path, kind) if isinstance(kind, inspect.VarTupleType) else ""
         got = "a value that is not" if path in SECRET_PATHS else shown(text)
         layer.faults.append(Fault(variable, f"expected {expectation(kind)}{as_json}, got {got}"))
         return
     _put(layer.values, keys, value)
     layer.origins[path] = f"environment {variable}"
+
+
+def _variables() -> Iterator[str]:
+    """Yield the variable of each setting, without those that have a name in their path."""
+    for key, kind in fields_of(schema()).items():
+        table = without_none(kind)
+        inner = [f"__{each}" for each in fields_of(table)] if isinstance(table, inspect.StructType) else [""]
+        yield from (f"{_PREFIX}{key}{each}".upper() for each in inner)
 
 
 def _find(parts: Sequence[str], names: Mapping[str, Iterable[str]]) -> tuple[list[str], inspect.Type] | None:

@@ -174,10 +174,11 @@ def _fault(raw: Any, kind: inspect.Type, path: str) -> str:
     if _fits(raw, kind):
         return ""
     got = _kind_of(raw) if path in SECRET_PATHS else shown(raw)
-    return f"expected {expectation(kind)}{_at_most(raw, kind)}{_example(path, kind)}, got {got}"
+    return f"expected {expectation(kind)}{_at_most(raw, kind)}{example_of(path, kind)}, got {got}"
 
 
-def _example(path: str, kind: inspect.Type) -> str:
+def example_of(path: str, kind: inspect.Type) -> str:
+    """Return `, as in EXAMPLE` for the value of a key, or "" if it needs none."""
     if isinstance(kind, inspect.StructType | inspect.DictType):
         return f", as [{path}]" if _PLAIN_PATH.fullmatch(path) else ""
     example = _EXAMPLES.get(_INDEX.sub("[]", path).rpartition(".")[2])
