@@ -140,8 +140,8 @@ class ImportFailed(NamedTuple):
 
     def message(self) -> str:
         """Return the text for people."""
-        where = f" ({self.where})" if self.where and self.where not in self.error else ""
-        return f"module {self.module} cannot be imported: {self.error}{where}"
+        where = f" ({self.where})" if self.where else ""
+        return f"module {self.module} cannot be imported: {self.error}{'' if where in self.error else where}"
 
 
 class Spawned(NamedTuple):

@@ -204,6 +204,8 @@ def connected(config: Config) -> Iterator[Connection]:
 
 
 _SET_ADDRESS: Final = "set redis_url (or ROTA_REDIS_URL) to the right address"
+# The texts of a connection that was opened, and that the server ended: it runs.
+_ENDED: Final = ("the connection broke", "the server closed the connection")
 # Texts by the reason of an error: what is wrong with the server, and what to do.
 _WHAT_IS_WRONG: Final = {
     REASON_SENTINEL: (
@@ -229,7 +231,9 @@ def _what_is_wrong(error: ServerError, credentials_in: str) -> str:
     if _NO_DATABASE in str(error):
         return f"has no such database: {error}: use a lower number, usually 0 to 15, or raise databases in its settings"
     if isinstance(error, ConnectionLost) and not isinstance(error, TlsFault):
-        return f"is not reachable: {error}: start it, or {_SET_ADDRESS}"
+        has_ended = str(error).startswith(_ENDED)
+        advice = "if it requires TLS, write redis_url with rediss://, else see its log" if has_ended else "start it"
+        return f"is not reachable: {error}: {advice}, or {_SET_ADDRESS}"
     if isinstance(error, PushedBack):
         return f"refuses for now: {error}: try again when it has recovered"
     return f"cannot be used: {error}"

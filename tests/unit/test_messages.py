@@ -47,6 +47,15 @@ def test_a_message_arrives_whole(ends: tuple[socket.socket, socket.socket], mess
     assert messages.encode(received) == messages.encode(message)
 
 
+def test_a_failed_import_names_its_place_once() -> None:
+    assert messages.ImportFailed("m", "NameError: x", "m.py:1").message() == (
+        "module m cannot be imported: NameError: x (m.py:1)"
+    )
+    twice = "DuplicateTask: m.a (m.py:1) and m.a (m.py:4); give one of them another name"
+    assert messages.ImportFailed("m", twice, "m.py:4").message() == f"module m cannot be imported: {twice}"
+    assert messages.ImportFailed("m", twice, "").message() == f"module m cannot be imported: {twice}"
+
+
 def test_messages_are_received_after_their_sender_has_exited(
     ends: tuple[socket.socket, socket.socket],
 ) -> None:

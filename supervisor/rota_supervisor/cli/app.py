@@ -9,6 +9,7 @@ import click
 from click.shell_completion import get_completion_class
 
 from rota_supervisor.cli import command, output
+from rota_supervisor.config.model import suggestion
 from rota_supervisor.exits import MEANINGS, ExitCode, Failure
 
 # The module of each command, and its summary for `rota --help`, which imports none of the modules, so that `rota`
@@ -152,6 +153,8 @@ def _error_text(error: click.UsageError) -> str:
     if isinstance(error, click.MissingParameter) and error.param and isinstance(error.param.type, click.Choice):
         *first, last = map(str, error.param.type.choices)
         return f"Missing argument {str(error.param.name).upper()}: {', '.join(first)} or {last}"
+    if isinstance(error, click.NoSuchOption):
+        return f"No such option {error.option_name!r}{suggestion(error.option_name, error.possibilities or ())}"
     return error.format_message().removesuffix(".")
 
 

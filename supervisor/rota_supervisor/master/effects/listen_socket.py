@@ -197,4 +197,6 @@ def _cannot_listen(listen: str, error: Exception) -> Failure:
             f"http.listen = {listen!r}: {error.strerror}: stop what listens there, choose another port, "
             'or turn it off with ""',
         )
-    return Failure(ExitCode.CONFIG, f"http.listen = {listen!r} cannot be listened at: {error}")
+    reason = (error.strerror if isinstance(error, OSError) else "") or error
+    advice = 'name an address of this machine, as in "127.0.0.1:9477"'
+    return Failure(ExitCode.CONFIG, f"http.listen = {listen!r} cannot be listened at: {reason}: {advice}")
