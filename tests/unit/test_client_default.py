@@ -91,8 +91,11 @@ def test_a_url_file_without_a_url_is_named_but_not_quoted(tmp_path: Path) -> Non
         ({"ROTA_DURABILITY": "much"}, "", 'ROTA_DURABILITY: durability: expected one of "none", "wait", "waitaof"'),
         ({}, 'durability = "much"', "rota.toml: durability: expected one of"),
         ({}, "redis_url = ", "is not TOML"),
-        ({}, "redis_url = 7", "redis_url must be of type str, got 7"),
-        ({}, 'redis_url_file = "gone"', "redis_url_file in"),
+        ({}, "redis_url = 7", "rota.toml: redis_url: expected text, got a value of type int"),
+        ({}, "redis_url = ['redis://:pw@h']", "rota.toml: redis_url: expected text, got a value of type list"),
+        ({}, "limits.max_payload_kb = '1'", "limits.max_payload_kb: expected a whole number, got a value of type str"),
+        ({}, "limits = 5", "rota.toml: limits: expected a table, got a value of type int"),
+        ({}, 'redis_url_file = "gone"', "/gone, which cannot be read: No such file or directory"),
     ],
 )
 def test_a_source_that_cannot_be_read_is_named(

@@ -16,7 +16,7 @@ import os
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypedDict, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Final, TypedDict, TypeVar, cast
 
 from rota.client.enqueue_options import (
     NO_SERVER,
@@ -320,6 +320,9 @@ def _arguments(configured: ClientSettings, client_in: Callable[[ClientSettings],
     )
 
 
+_IN_WORDS: Final = {str: "text", int: "a whole number", dict: "a table"}
+
+
 def resolve(configured: ClientSettings, environment: Mapping[str, str], folder: Path) -> ClientSettings:
     """Return each setting from the first source that has it. `folder` is the current directory.
 
@@ -383,7 +386,7 @@ def _in_file(environment: Mapping[str, str], folder: Path) -> ClientSettings:
     found = ClientSettings(
         url,
         _value(path, table, "namespace", str),
-        _value(path, limits, "max_payload_kb", int),
+        _value(path, limits, "max_payload_kb", int, "limits."),
         _level(str(path), _value(path, table, "durability", str)),
         redis_credentials=_value(path, table, "redis_credentials", str) or None,
     )
@@ -396,7 +399,8 @@ def _read(path: Path, what: str) -> str:
     try:
         return fleet_settings.read_settings_file(path).decode().strip()
     except (OSError, UnicodeDecodeError) as error:
-        raise NotConfigured(f"{what} names {path}, which cannot be read: {error}") from None
+        reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8 text"
+        raise NotConfigured(f"{what} names {path}, which cannot be read: {reason}") from None
 
 
 def _read_url(path: Path, what: str) -> str:
@@ -422,8 +426,9 @@ def _seconds(where: str, text: str | None) -> float:
         raise NotConfigured(f"{where} must be a number of seconds above 0, got {text!r}") from None
 
 
-def _value(path: Path, table: Mapping[str, Any], key: str, kind: type[Any]) -> Any:
+def _value(path: Path, table: Mapping[str, Any], key: str, kind: type[Any], at: str = "") -> Any:
     value = table.get(key)
     if value is not None and not isinstance(value, kind):
-        raise NotConfigured(f"{path}: {key} must be of type {kind.__name__}, got {value!r}")
+        got = f"a value of type {type(value).__name__}"  # The value itself may contain a password.
+        raise NotConfigured(f"{path}: {at}{key}: expected {_IN_WORDS[kind]}, got {got}")
     return value
