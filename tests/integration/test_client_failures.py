@@ -80,7 +80,7 @@ REFUSALS = {
     "LOADING Redis is loading the dataset in memory": "Redis is loading",
     "BUSY Redis is busy running a script": "Redis is busy",
     "MISCONF Redis is configured to save RDB snapshots, but it's unable to persist to disk": "unable to persist",
-    "READONLY You can't write against a read only replica": "read only replica",
+    "READONLY You can't write against a read only replica": "read only replica: set redis_url (or ROTA",
     "NOPERM this user has no permissions to run the 'evalsha' command": "no permissions to run",
     "NOAUTH Authentication required": "it needs a password: write it in redis_url (or ROTA_REDIS_URL) as redis://:PASSWORD@HOST:PORT/0",
 }

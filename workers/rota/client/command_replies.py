@@ -339,14 +339,20 @@ class ReplyReader:
             return f"refuses for now: {text}: try again when it has recovered"
         if isinstance(error, LoginUnknown):
             return f"cannot be used: {text}"
-        if not isinstance(error, ConnectionLost):
+        if not isinstance(error, ConnectionLost) or error.reason == "readonly":
             return f"cannot be used: {self._why(error)}"
         why = text.removeprefix(_NO_CONNECTION)
         address, _, rest = why.partition(": ")
         why = rest if rest and address in self._shown else why
-        is_not_there = text.startswith(_NO_CONNECTION) and not isinstance(error, TlsFault)
-        advice = _START_IT if is_not_there and self._credentials_in == URL_SETTING else ""
-        return f"is not reachable: {why}{advice}"
+        return f"is not reachable: {why}{self._advice(error)}"
+
+    def _advice(self, error: ConnectionLost) -> str:
+        """Return what to do if a server is not reachable, or "" if nothing is known or the error has it."""
+        if isinstance(error, TlsFault) or self._credentials_in != URL_SETTING:
+            return ""
+        if str(error).startswith(_NO_CONNECTION):
+            return _START_IT
+        return _PERHAPS_TLS if str(error).startswith(_ENDED) else ""
 
     def never_confirms(self, wanted: Confirmation, error: Exception) -> Unavailable:
         """Return the error for a server that refuses the command that would wait for a confirmation."""
@@ -360,7 +366,9 @@ class ReplyReader:
             return f"it needs a password: {_IN_URL if self._credentials_in == URL_SETTING else self._in_client()}"
         if is_denial(error):
             return f"{text.rstrip('.')}: check user, password and its permissions (ACL) in {self._credentials_in}"
-        return text
+        what = "redis_url (or ROTA_REDIS_URL)" if self._credentials_in == URL_SETTING else self._credentials_in
+        advice = next((advice for known, advice in _ADVICE.items() if known in text), "")
+        return f"{text.rstrip('.')}: {advice.format(what)}" if advice else text
 
     def _in_client(self) -> str:
         return f"make {self._credentials_in} with one"
@@ -368,6 +376,12 @@ class ReplyReader:
 
 _NO_CONNECTION: Final = "no connection to "  # The beginning of the message of a connection that failed.
 _START_IT: Final = ": start it, or set redis_url (or ROTA_REDIS_URL) to the right address"
+_ENDED: Final = ("the connection broke", "the server closed the connection")  # It was open before: the server runs.
+_PERHAPS_TLS: Final = ": if it requires TLS, write redis_url with rediss://"
+_ADVICE: Final = {
+    "READONLY": "set {} to its primary",
+    "DB index is out of range": "use a lower database in {}, usually 0 to 15",
+}
 _NEEDS: Final = " (waitaof needs Redis 7.2 or Valkey 7.2, or newer, and `appendonly yes`)"
 _IN_URL: Final = (
     "write it in redis_url (or ROTA_REDIS_URL) as redis://:PASSWORD@HOST:PORT/0, with the user before the colon if "
