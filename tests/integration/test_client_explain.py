@@ -53,7 +53,7 @@ def test_a_pool_can_be_chosen_and_an_unknown_one_is_refused(client: Client, flee
     fleet.push("m1", queue="mail")
     [mail] = client.explain(pool="mail").pools
     assert [each.id for each in mail.claims] == ["m1"]
-    with pytest.raises(UnknownPool, match='no running master has a pool "male": there are all, mail'):
+    with pytest.raises(UnknownPool, match='no running master has a pool "male": the pools are all, mail'):
         client.explain(pool="male")
 
 

@@ -485,7 +485,7 @@ def test_queue_explain_lists_the_next_claims(rota: Rota, server: Server, namespa
     assert found["pools"][0]["queues"][0]["outlook"] == "cap"
     refused = rota("queue", "explain", "--pool", "mail")
     assert (refused.code, refused.out) == (1, "")
-    assert 'no running master has a pool "mail": there are all' in refused.err
+    assert 'no running master has a pool "mail": the pools are all' in refused.err
     unknown = rota("queue", "explain", "--id", "unheard")
     assert (unknown.code, unknown.out) == (1, "")
     assert 'nothing is known about a task "unheard"' in unknown.err

@@ -77,8 +77,8 @@ def test_the_pool_may_be_omitted_if_there_is_one() -> None:
     [
         (None, "there is more than one pool, name one of them: mail, web"),
         ("mial", 'there is no pool "mial", did you mean "mail"?'),
-        ("zzz", 'there is no pool "zzz": there is mail, web'),
-        ("", 'there is no pool "": there is mail, web'),
+        ("zzz", 'there is no pool "zzz"; the pools are mail, web'),
+        ("", 'there is no pool ""; the pools are mail, web'),
     ],
 )
 def test_an_unknown_or_ambiguous_pool_is_refused(pool: str | None, error: str) -> None:
@@ -103,8 +103,8 @@ def test_a_scale_order_is_absolute_or_relative(order: ScaleOrder, count: int) ->
 @pytest.mark.parametrize(
     ("order", "error"),
     [
-        (ScaleOrder("mail", -1), "cannot have -1: 0 is the least"),
-        (ScaleOrder("mail", -5, is_relative=True), "has 4 workers and cannot have -1"),
+        (ScaleOrder("mail", -1), "cannot have -1 workers: it has 4, and 0 is the least"),
+        (ScaleOrder("mail", -5, is_relative=True), "cannot have -1 workers: it has 4, and 0 is the least"),
         (ScaleOrder("mail", 500), "a node has at most 500, and the other pools have 1: request at most 499"),
         (ScaleOrder("mail", 10**30), "request at most 499, or start a master on another node"),
     ],

@@ -381,7 +381,7 @@ def _pools(nodes: list[Node], wanted: str) -> dict[tuple[str, Packed], list[str]
         return found
     names = ", ".join(sorted({pool for pool, _ in found}))
     if wanted not in names.split(", "):
-        raise UnknownPool(f'no running master has a pool "{wanted}": {f"there are {names}" if names else NO_POOLS}')
+        raise UnknownPool(f'no running master has a pool "{wanted}": {f"the pools are {names}" if names else NO_POOLS}')
     return {key: its_nodes for key, its_nodes in found.items() if key[0] == wanted}
 
 

@@ -200,10 +200,10 @@ def ordered(order: ScaleOrder, counts: Mapping[str, int]) -> tuple[str, int]:
         raise RequestRefused(f"there is more than one pool, name one of them: {pools}")
     pool = next(iter(counts)) if pool is None else pool
     if pool not in counts:
-        raise RequestRefused(f'there is no pool "{pool}"{suggestion(pool, counts) or f": there is {pools}"}')
+        raise RequestRefused(f'there is no pool "{pool}"{suggestion(pool, counts) or f"; the pools are {pools}"}')
     count = counts[pool] + order.number if order.is_relative else order.number
     if count < 0:
-        raise RequestRefused(f'pool "{pool}" has {counts[pool]} workers and cannot have {count}: 0 is the least')
+        raise RequestRefused(f'pool "{pool}" cannot have {count} workers: it has {counts[pool]}, and 0 is the least')
     others = sum(counts.values()) - counts[pool]
     if count + others > MAX_WORKERS:
         besides = f", and the other pools have {others}" if others else ""
