@@ -90,7 +90,9 @@ def test_close_ends_a_group_whose_enqueue_was_interrupted(group: Rota, groups: G
 def test_unknown_groups_and_invalid_ids_are_errors(group: Rota, verb: str) -> None:
     unknown = group(verb, "nope")
     assert (unknown.code, unknown.out) == (1, "")
-    assert unknown.err.startswith('rota: error: there is no group "nope": it ended over a minute ago, or never existed: ')
+    assert unknown.err.startswith(
+        'rota: error: there is no group "nope": it ended over a minute ago, or never existed: '
+    )
     assert group(verb, "two words").code == 2
 
 

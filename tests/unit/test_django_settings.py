@@ -19,7 +19,10 @@ from support.django_project import set_up_again
         ({"redis_url": "http://h"}, 'ROTA["redis_url"]: '),
         ({"redis_url": 6379}, 'ROTA["redis_url"]: redis_url must be a string, got a value of type int. Correct'),
         ({"redis_url": "redis://h", "namespace": "a b"}, "ROTA[\"namespace\"]: namespace 'a b' is not usable"),
-        ({"redis_url": "redis://h", "max_payload_kb": 0}, "max_payload_kb must be a whole number of KiB"),
+        (
+            {"redis_url": "redis://h", "max_payload_kb": 0},
+            'ROTA["max_payload_kb"]: max_payload_kb must be 1 or more, got 0',
+        ),
         ({"redis_url": "redis://h", "durability": "some"}, 'ROTA["durability"]: '),
         ({"redis_url": "redis://h", "timeout_seconds": 0}, 'ROTA["timeout_seconds"]: timeout_seconds must be'),
         ({"redis_url": "redis://h", "on_commit": None}, "on_commit must be True or False, got None"),

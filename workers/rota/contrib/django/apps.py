@@ -19,7 +19,7 @@ from rota.durations import positive_seconds
 from rota.errors import NotConfigured
 from rota.server.address import parse_address
 from rota.server.session import level_of
-from rota.tasks.fleet_settings import ClientSettings
+from rota.tasks.fleet_settings import ClientSettings, check_payload_limit
 from rota.tasks.hooks import around_task
 from rota.tasks.options import check_boolean, require_name
 
@@ -27,12 +27,6 @@ from rota.tasks.options import check_boolean, require_name
 def _check_text(value: Any, name: str) -> str:
     if not isinstance(value, str):
         raise TypeError(f"{name} must be a string, got a value of type {type(value).__name__}")
-    return value
-
-
-def _check_kib(value: Any, name: str) -> int:
-    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-        raise ValueError(f"{name} must be a whole number of KiB, 1 or more, got {value!r}")
     return value
 
 
@@ -44,7 +38,7 @@ class _Setting(NamedTuple):
 _SETTINGS: Final = {
     "redis_url": _Setting(lambda value, name: parse_address(_check_text(value, name)), "ROTA_REDIS_URL"),
     "namespace": _Setting(lambda value, name: require_name(name, value), "ROTA_NAMESPACE"),
-    "max_payload_kb": _Setting(_check_kib, "ROTA_LIMITS__MAX_PAYLOAD_KB"),
+    "max_payload_kb": _Setting(lambda value, _: check_payload_limit(value), "ROTA_LIMITS__MAX_PAYLOAD_KB"),
     "durability": _Setting(lambda value, name: level_of(_check_text(value, name)), "ROTA_DURABILITY"),
     "timeout_seconds": _Setting(positive_seconds),
     "redis_tls_ca": _Setting(_check_text, "ROTA_REDIS_TLS_CA"),
