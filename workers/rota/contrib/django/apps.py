@@ -64,8 +64,9 @@ def configure_client() -> None:
     """Make the default client use `ROTA`. A fault in it is raised when a task is enqueued; `check` reports it."""
     given = of_project()
     waits = given.pop("on_commit", True)
-    if _fault_in("timeout_seconds", given.get("timeout_seconds", 1)):  # it would be raised now, before any check
-        del given["timeout_seconds"]
+    for name in ("timeout_seconds", "max_payload_kb"):  # `configure` would raise their faults before any check
+        if name in given and _fault_in(name, given[name]):
+            del given[name]
     rota.configure(**given, on_commit=on_commit if waits else None)
 
 
