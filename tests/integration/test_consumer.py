@@ -83,7 +83,7 @@ def test_a_block_that_raises_is_retried_and_otherwise_done(
             if task.id == "bad":
                 consumer.stop()
                 raise ValueError("so it goes")
-    assert fleet.run(fleet.store.audit()).done == 1
+    assert fleet.run(fleet.store.audit()).ended["done"] == 1
     found = client.status("bad")
     assert (found.state, found.failures, found.attempt) == ("scheduled", 1, 2)
 
@@ -179,7 +179,7 @@ def test_a_task_that_cannot_run_ends_and_the_next_one_follows(
     time.sleep(0.002)  # it expires
     push(client, "good")
     assert next(consumer).id == "good"
-    until(lambda: fleet.run(fleet.store.audit()).expired == 1)
+    until(lambda: fleet.run(fleet.store.audit()).ended["expired"] == 1)
     [dead] = fleet.run(fleet.store.dead_page(0, 10)).tasks
     assert b'"reason":"garbage"' in dead.death_record
 
@@ -192,7 +192,7 @@ def test_a_cancelled_task_is_marked_and_can_end_as_cancelled(client: Client, fle
             client.cancel("a")
             until(lambda: task.cancelled)
             raise rota.Cancelled
-    assert fleet.run(fleet.store.audit()).cancelled == 1
+    assert fleet.run(fleet.store.audit()).ended["cancelled"] == 1
 
 
 def test_a_cancellation_arrives_at_once_not_with_the_next_renewal(client: Client, fleet: Fleet) -> None:
@@ -216,7 +216,7 @@ def test_a_cancellation_does_not_affect_the_next_task_of_that_id(client: Client,
         with next(consumer) as following:
             assert (task.cancelled, following.cancelled) == (True, False)
     audit = fleet.run(fleet.store.audit())
-    assert (audit.cancelled, audit.done) == (1, 1)
+    assert (audit.ended["cancelled"], audit.ended["done"]) == (1, 1)
 
 
 # How many tasks, and of which queues
@@ -323,7 +323,7 @@ def test_after_stop_held_tasks_can_still_be_settled(client: Client, fleet: Fleet
         consumer.stop()
         assert [end.result(30) for end in ends] == [[], []]
         task.done()
-    assert fleet.run(fleet.store.audit()).done == 1
+    assert fleet.run(fleet.store.audit()).ended["done"] == 1
 
 
 def test_a_signal_handler_can_stop_a_consumer(consumer: rota.Consumer) -> None:
@@ -394,7 +394,7 @@ def test_a_late_settle_after_lease_loss_is_refused_and_changes_nothing(
     again = next(consumer)  # under another name
     assert (again.id, again.losses, again.attempt) == ("a", 1, 2)
     again.done()
-    assert fleet.run(fleet.store.audit()).done == 1
+    assert fleet.run(fleet.store.audit()).ended["done"] == 1
 
 
 def test_the_lease_is_renewed_while_a_task_takes_long(client: Client, fleet: Fleet) -> None:
@@ -489,7 +489,7 @@ def test_a_lost_reply_neither_claims_nor_settles_twice(link: FaultyLink, namespa
         second.dead("why")
         assert link.lost["turn"] == 3
         assert fleet.inflight(consumer.owner) == []
-        assert fleet.run(fleet.store.audit()).done == 1
+        assert fleet.run(fleet.store.audit()).ended["done"] == 1
         assert client.status("b").state == "dead"
 
 

@@ -16,6 +16,7 @@ from model.items import New
 from rota.protocol.groups import Added, CancelledGroup, HealedMembers, Into
 from rota.protocol.groups import Opening as GroupOpening
 from rota.protocol.new_tasks import NewMember, NewTask, follow_text
+from rota.protocol.task_states import ENDS
 from support.protocol import body_of
 
 DUES = st.sampled_from(["", "", "", "^", "+1000000", "+1000000^", "@1"])
@@ -146,11 +147,11 @@ class Grouping(Opening, People):
         name = self.pick(data, self.model.groups)
         group = self.model.groups[name]
         phase, is_cancelled = group.phase if group.ended is None else "ended", group.phase == "cancelled"
-        ends = [group.ends[how] for how in ("done", "dead", "cancelled", "expired", "purged")]
-        numbers = group.total, len(group.live), *ends, group.cursor, group.opened
+        numbers = group.total, len(group.live), group.cursor, group.opened
+        ends = {how: group.ends[how] for how in ENDS}
         found = self.fleet.run(self.fleet.store.group(name))
         assert found is not None
         to_come = [
             chain[0].id if chain and phase in {"open", "closed"} else "" for chain in (group.then, group.on_dead)
         ]
-        assert tuple(found) == (name, phase, is_cancelled, *numbers, group.ended, group.followed_by, *to_come)
+        assert tuple(found) == (name, phase, is_cancelled, *numbers, group.ended, group.followed_by, *to_come, ends)

@@ -82,8 +82,7 @@ class Invariants(Machine):
         audit = self.fleet.run(self.fleet.store.audit())
         assert audit.missing == 0
         assert audit.accepted == self.model.places.accepted.total()
-        ended = {"done": audit.done, "cancelled": audit.cancelled, "expired": audit.expired, "purged": audit.purged}
-        assert {how: number for how, number in ended.items() if number} == self.model.places.ended
+        assert {how: number for how, number in audit.ended.items() if number} == self.model.places.ended
 
     def i3_starts_are_accounted_for(self, picture: Picture) -> None:
         """Check that each claim except the last ended in a failure, a crash, a loss, or a release."""

@@ -4,8 +4,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
 from machine.picture import Picture
-from rota.protocol.outcome import PURGED
-from rota.protocol.task_states import CREATED, ENDED, STATES, State
+from rota.protocol.task_states import CREATED, ENDED, PURGED, STATES, State
 
 _ENDING: Final = frozenset(
     script for facts in STATES.values() for to, scripts in facts.moves.items() if to in ENDED for script in scripts

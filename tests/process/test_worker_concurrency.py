@@ -73,7 +73,7 @@ def test_outcomes_survive_a_cut_connection_and_count_once(harness: ChildHarness,
     until(lambda: harness.state(after) == "done")
     until(lambda: worker.slot.outcomes() == (0, b""))
     assert harness.ran().count("found") == PLACES
-    assert harness.run(harness.store.audit()).done == PLACES + 1
+    assert harness.run(harness.store.audit()).ended["done"] == PLACES + 1
 
 
 def test_forked_copy_exits_at_the_end_of_its_step(harness: ChildHarness, tmp_path: Path) -> None:

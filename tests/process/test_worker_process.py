@@ -79,7 +79,7 @@ def test_outcomes_of_a_killed_worker_are_settled_from_its_slot(harness: ChildHar
     reaped = harness.run(harness.store.reap_exited(worker.owner, Blame(), Packed(*worker.slot.outcomes())))
     assert reaped.settled == 1
     assert harness.state(task_id) == "done"
-    assert harness.run(harness.store.audit()).done == 1
+    assert harness.run(harness.store.audit()).ended["done"] == 1
 
 
 def test_slot_of_a_killed_worker_names_its_unsettled_task(harness: ChildHarness) -> None:

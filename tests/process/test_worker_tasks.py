@@ -26,7 +26,7 @@ def test_tasks_run_in_order_between_the_worker_hooks(harness: ChildHarness) -> N
     assert worker.exit_code() == 0
     assert harness.ran() == ["worker start", "0", "1", "2", "3", "4", "worker stop"]
     assert harness.run(harness.store.audit()).missing == 0
-    assert harness.run(harness.store.audit()).done == 5
+    assert harness.run(harness.store.audit()).ended["done"] == 5
     assert harness.inflight(worker.owner) == 0
 
 
@@ -136,7 +136,7 @@ def test_expired_task_is_not_started(harness: ChildHarness) -> None:
     harness.start(settings_for(harness.server, harness.namespace))
     until(lambda: harness.state(task_id) == "expired")
     assert harness.ran() == ["worker start"]
-    assert harness.run(harness.store.audit()).expired == 1
+    assert harness.run(harness.store.audit()).ended["expired"] == 1
     assert until(lambda: harness.events("task.expired"))
 
 
@@ -199,7 +199,7 @@ def test_forked_copy_ends_with_the_task(harness: ChildHarness, name: str, how: s
     until(lambda: "after" in harness.ran())
     told = ["after fork in its worker"] if name == "fork" else []
     assert harness.ran() == ["worker start", f"copy {how} {code}", *told, "after"]
-    until(lambda: harness.run(harness.store.audit()).done == 2)
+    until(lambda: harness.run(harness.store.audit()).ended["done"] == 2)
     until(lambda: len(harness.events("task.done")) == 2)
 
 
@@ -253,7 +253,7 @@ def test_task_cancelled_after_a_lost_claim_reply_is_cancelled(harness: ChildHarn
     harness.enqueue("note", "own", queue="served")
     (line,) = until(lambda: harness.events("task.cancelled"))
     assert line["task_id"] == task_id
-    until(lambda: harness.run(harness.store.audit()).cancelled == 1)
+    until(lambda: harness.run(harness.store.audit()).ended["cancelled"] == 1)
     until(lambda: harness.ran()[1:] == ["own"])
     assert harness.run(harness.store.dead_page(0, 1)).total == 0
 
@@ -301,4 +301,4 @@ def test_unremembered_task_leaves_no_record(harness: ChildHarness) -> None:
     until(lambda: "unremembered" in harness.ran())
     until(lambda: harness.inflight(worker.owner) == 0)
     assert harness.state(task_id) == "unknown"
-    assert harness.run(harness.store.audit()).done == 1
+    assert harness.run(harness.store.audit()).ended["done"] == 1

@@ -49,7 +49,7 @@ def test_task_that_beats_is_not_interrupted(harness: ChildHarness) -> None:
     task_id = harness.enqueue("beat_on")
     _rain(worker, lambda: harness.state(task_id) == "done")
     assert harness.ran()[-1] == "beaten"
-    assert harness.run(harness.store.audit()).done == 1
+    assert harness.run(harness.store.audit()).ended["done"] == 1
 
 
 def test_short_soft_limit_override_wakes_the_master(harness: ChildHarness) -> None:
@@ -106,9 +106,9 @@ def test_cancelled_running_task_does_not_affect_the_next_one(harness: ChildHarne
         worker.slot.record(0).cancelled = worker.slot.record(0).number
         worker.process.send_signal(SOFT_LIMIT_SIGNAL)
         harness.enqueue("note", f"after {number}")
-        until(lambda done=number + 1: harness.run(harness.store.audit()).done == done)  # type: ignore[misc]
+        until(lambda done=number + 1: harness.run(harness.store.audit()).ended["done"] == done)  # type: ignore[misc]
     audit = harness.run(harness.store.audit())
-    assert (audit.cancelled, audit.live, audit.missing) == (3, 0, 0)
+    assert (audit.ended["cancelled"], audit.live, audit.missing) == (3, 0, 0)
     assert sum(line.startswith("lingering") for line in harness.ran()) == 3
 
 
@@ -138,7 +138,7 @@ def test_many_signals_end_tasks_but_never_corrupt_connections(
 
     def ended() -> int:
         audit = harness.run(harness.store.audit())
-        return audit.done + audit.cancelled
+        return audit.ended["done"] + audit.ended["cancelled"]
 
     sent = _rain(worker, lambda: ended() == 400, cancel_some)
     worker.terminate()
@@ -149,7 +149,7 @@ def test_many_signals_end_tasks_but_never_corrupt_connections(
     retried = harness.events("task.retried")
     assert {line["error"].partition(":")[0] for line in retried} == {"TimeLimit"}
     assert len(retried) > 20, sent
-    _check_cancels(answers, audit.cancelled, harness.events("task.cancelled"))
+    _check_cancels(answers, audit.ended["cancelled"], harness.events("task.cancelled"))
     # Check that no connection was lost, nothing was settled twice, and nothing was claimed and forgotten.
     said = {line["event"] for line in harness.events() if line["slot"] == 1}
     assert said == {"worker.started", "task.retried", "task.cancelled"}

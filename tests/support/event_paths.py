@@ -4,11 +4,11 @@ import re
 from collections.abc import Iterable
 from typing import Final, NamedTuple
 
-from rota.protocol.task_states import TaskEvent
+from rota.protocol.task_states import ENDS_OF_GONE, TaskEvent
 from support.prose import ROOT
 
 NOTHING: Final = "nothing"
-ENDED: Final = frozenset({"done", "cancelled", "expired", "purged"})
+ENDED: Final = frozenset(ENDS_OF_GONE)
 _PAGE: Final = (ROOT / "docs/protocol.md").read_text(encoding="utf-8")
 _ROW: Final = re.compile(r"^\| `(\w+)` \| ([a-z, ]+) \| ([a-z ]+) \|", re.MULTILINE)
 

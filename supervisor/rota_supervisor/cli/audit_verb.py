@@ -60,7 +60,7 @@ def audit(*, heal: bool) -> None:
         counters = connection.run(store.audit())
         unplaced = list(map(shown, _unplaced(store, connection)))
         strays = find_strays(config, connection)
-    figures = {**dataclasses.asdict(counters), "missing": counters.missing}
+    figures = {"accepted": counters.accepted, **counters.ended, "live": counters.live, "missing": counters.missing}
     rows = [*figures.items(), ("unplaced", len(unplaced)), ("strays", _items_of(strays))]
     warn_of_strays(strays)
     facts = {**figures, "unplaced": unplaced, "strays": list(map(dataclasses.asdict, strays))}

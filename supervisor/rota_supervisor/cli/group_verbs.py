@@ -11,6 +11,7 @@ from rota.client.status import GroupStanding, GroupStatus, group_status_of
 from rota.protocol.progress import progress_summary
 from rota.protocol.scripts import follow
 from rota.protocol.store import BATCH, Store
+from rota.protocol.task_states import ENDS
 from rota.server.connection import Connection
 from rota_supervisor.cli import command, output
 from rota_supervisor.cli.command import check_id
@@ -18,7 +19,7 @@ from rota_supervisor.exits import ExitCode, Failure
 from rota_supervisor.facts import facts_of
 
 _ID: Final = click.argument("group_id", metavar="ID")
-_HEADER: Final = ("ID", "STATE", "ENDED", "LEFT", "DONE", "DEAD", "CANCELLED", "EXPIRED", "PURGED", "OPEN SINCE")
+_HEADER: Final = ("ID", "STATE", "ENDED", "LEFT", *map(str.upper, ENDS), "OPEN SINCE")
 # The text that `close` writes, by the state in which it found the group.
 _CLOSED: Final = {
     GroupStanding.OPEN: "is closed",
@@ -57,8 +58,8 @@ def _all_groups(store: Store, connection: Connection) -> Iterator[GroupStatus]:
 
 
 def _row(found: GroupStatus) -> tuple[object, ...]:
-    ends = (found.done, found.dead, found.cancelled, found.expired, found.purged)
-    return (found.id, found.state, _progress(found), found.left, *ends, _opened(found))
+    facts = facts_of(found)
+    return (found.id, found.state, _progress(found), found.left, *(facts[how] for how in ENDS), _opened(found))
 
 
 def _progress(found: GroupStatus) -> str:

@@ -14,6 +14,8 @@ from functools import cached_property
 from operator import add, sub
 from typing import Final, NamedTuple
 
+from rota.protocol.entry import Kind
+from rota.protocol.outcome import DeadOutcome, Done, RetryOutcome
 from rota.telemetry import metrics as m
 from rota.telemetry.metrics import (
     TASK_LAG,
@@ -26,15 +28,15 @@ from rota_supervisor.exporter.series import Numbers, Samples
 
 STEP_SECONDS: Final = 5.0
 STEPS: Final = 60
-_DONE: Final = "done"
-_FAILED: Final = frozenset({"retry", "dead"})  # a task that is cancelled, released or expired has not failed
+_FAILED: Final = frozenset(
+    {RetryOutcome.label, DeadOutcome.label}
+)  # a task that is cancelled, released or expired has not failed
 _DIGITS: Final = 6  # the precision of a lag in seconds
 
 REMEMBERED_SECONDS: Final = 900.0  # the window of the alerts on these counters
 LATE_SECONDS: Final = 300.0  # the time for which a queue counts as having been late
 LATE_NOW_SECONDS: Final = 10.0  # the time after the last late start; there is a reading in every step of 5 s
 _MISSED: Final = "missed"
-_THROTTLED: Final = "throttled"
 _AT_WORK: Final = ("running", "quiet")
 _FLEETWIDE: Final = ""  # the label for a counter without labels
 _COUNTED: Final = (m.ADOPT_ERRORS, m.SCHEDULE_OCCURRENCES, m.SERIES_DROPPED, m.LOG_LINES_DROPPED, m.LOG_LINES_FAILED)
@@ -239,7 +241,7 @@ def _totals(samples: Samples) -> Totals:
     for (queue, _kind), (number,) in samples.series(TASK_LAG_OBJECTIVE_MISSES):
         late[queue] += number
     for (queue, _task, outcome), (number,) in samples.series(TASKS_PROCESSED):
-        if outcome == _DONE:
+        if outcome == Done.label:
             done[queue] += number
         elif outcome in _FAILED:
             failed[queue] += number
@@ -375,7 +377,7 @@ def _counted(samples: Samples) -> Iterator[tuple[str, str, float]]:
             if definition is not m.SCHEDULE_OCCURRENCES or labels[1] == _MISSED:
                 yield definition.name, labels[0] if labels else _FLEETWIDE, count
     for (queue, kind), (count,) in samples.series(m.TASK_LAG_OBJECTIVE_MISSES):
-        if kind != _THROTTLED:
+        if kind != Kind.THROTTLED.label:
             yield m.TASK_LAG_OBJECTIVE_MISSES.name, queue, count
 
 

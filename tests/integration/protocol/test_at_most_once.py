@@ -124,7 +124,7 @@ def test_an_outcome_left_by_a_dead_worker_is_settled(fleet: Fleet) -> None:
     owner, claim = started(fleet, "a")
     reply = fleet.reap(owner, ["a"], (claim, Done()))
     assert (reply.settled, reply.dead, reply.requeued) == (1, (), ())
-    assert fleet.run(fleet.store.audit()).done == 1
+    assert fleet.run(fleet.store.audit()).ended["done"] == 1
 
 
 @pytest.mark.parametrize("outcome", [Release(), RetryOutcome(0), Expired()])
@@ -176,7 +176,7 @@ def test_a_started_task_that_was_cancelled_ends_as_cancelled(fleet: Fleet) -> No
     owner, _ = started(fleet, "a")
     fleet.run(fleet.store.cancel("a"))
     assert fleet.exit(owner, ["a"]).dead == ()
-    assert fleet.run(fleet.store.audit()).cancelled == 1
+    assert fleet.run(fleet.store.audit()).ended["cancelled"] == 1
 
 
 def test_a_revived_task_has_no_start_mark(fleet: Fleet) -> None:

@@ -51,7 +51,7 @@ def test_an_adopted_item_can_be_cancelled_by_its_id(fleet: Fleet) -> None:
     adopt(fleet, body_of("a"))
     assert fleet.run(fleet.store.cancel("a")) is CancelStatus.CANCELLED
     assert (scheduled(fleet), legacy_items(fleet)) == ({}, 0)
-    assert fleet.run(fleet.store.audit()).cancelled == 1
+    assert fleet.run(fleet.store.audit()).ended["cancelled"] == 1
 
 
 def test_an_adopted_item_is_promoted_when_due_and_claimed_once(fleet: Fleet) -> None:

@@ -213,7 +213,7 @@ def test_keys_of_another_type_do_not_prevent_ends(fleet: Fleet, foreign: str, is
     owner, claim = fleet.claimed("d")
     fleet.turn(owner, Q, (claim, DeadOutcome(b"{}")))
     audit = fleet.run(fleet.store.audit())
-    assert (audit.done, audit.live, audit.missing) == (3, 1, 0)
+    assert (audit.ended["done"], audit.live, audit.missing) == (3, 1, 0)
     assert {status(fleet, task_id).state for task_id in "abc"} <= {"done", "unknown"}
 
 
@@ -247,7 +247,7 @@ def test_a_stale_outcome_stores_no_end(fleet: Fleet) -> None:
     fleet.turn(owner, Q, (claim, DONE), limit=0)
     assert end_of(fleet, "a").run == RUN
     assert fleet.turn(owner, Q, (claim, DONE), limit=0).stale == (claim.entry.text,)
-    assert fleet.run(fleet.store.audit()).done == 1
+    assert fleet.run(fleet.store.audit()).ended["done"] == 1
 
 
 def test_tasks_can_be_settled_in_any_order(fleet: Fleet) -> None:
@@ -321,7 +321,7 @@ def test_an_invalid_result_ttl_does_not_prevent_the_end(fleet: Fleet) -> None:
     owner, claim = fleet.claimed("a")
     fleet.run(fleet.store.reap_exited(owner, Blame(), pack((claim.entry.text, "done", "", b"0.5 1"))))
     audit = fleet.run(fleet.store.audit())
-    assert (audit.done, audit.live, status(fleet, "a").result) == (1, 0, None)
+    assert (audit.ended["done"], audit.live, status(fleet, "a").result) == (1, 0, None)
 
 
 @pytest.mark.parametrize("verb", ["done", "expired"])

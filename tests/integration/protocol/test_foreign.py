@@ -218,4 +218,4 @@ def test_overview_and_audit_can_be_read_with_foreign_values(fleet: Fleet, bare: 
         overview = fleet.run(fleet.store.overview(("q",)))
         assert all(row.queue.encode() for row in overview.queues)
         assert abs(overview.queues[0].inflight) < 10**16
-        assert abs(fleet.run(fleet.store.audit()).done) < 10**16
+        assert abs(fleet.run(fleet.store.audit()).ended["done"]) < 10**16

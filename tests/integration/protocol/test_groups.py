@@ -24,7 +24,7 @@ def test_then_is_enqueued_after_the_last_member_ended_in_any_way(groups: Groupin
     state = groups.state("g")
     assert state.phase is GroupPhase.ENDED
     assert (state.total, state.left) == (4, 0)
-    assert (state.done, state.dead, state.cancelled, state.expired, state.purged) == (1, 1, 1, 1, 0)
+    assert state.ended == {"done": 1, "dead": 1, "cancelled": 1, "expired": 1, "purged": 0}
     assert state.followed_by == "end"
 
 
@@ -43,10 +43,10 @@ def test_a_chain_is_one_member_until_its_last_task_ends(groups: Grouping) -> Non
     groups.add([NewMember(groups.task("a"), following)], Into("g", groups.opening("end"), closes=True))
     for task_id in ("a", "b"):
         assert groups.run_one(Done()) == task_id
-        assert (groups.state("g").left, groups.state("g").done) == (1, 0)
+        assert (groups.state("g").left, groups.state("g").ended["done"]) == (1, 0)
     groups.run_one(Done())
     assert groups.fleet.lane() == ["end"]
-    assert (groups.state("g").total, groups.state("g").done) == (1, 1)
+    assert (groups.state("g").total, groups.state("g").ended["done"]) == (1, 1)
 
 
 def test_a_group_does_not_end_before_it_is_closed(groups: Grouping) -> None:
@@ -84,7 +84,12 @@ def test_a_cancelled_group_takes_no_members_and_nothing_follows_it(groups: Group
     assert statuses == {"a": CancelStatus.RUNNING, "b": CancelStatus.CANCELLED}
     groups.settle(claim, CancelledOutcome())
     state = groups.state("g")
-    assert (state.phase, state.is_cancelled, state.cancelled, state.followed_by) == (GroupPhase.ENDED, True, 2, "")
+    assert (state.phase, state.is_cancelled, state.ended["cancelled"], state.followed_by) == (
+        GroupPhase.ENDED,
+        True,
+        2,
+        "",
+    )
     assert groups.fleet.lane() == ["b"]  # a claim will drop it
     assert groups.fleet.run(groups.fleet.store.cancel_group("g")) == CancelledGroup(is_known=False, cursor="0", ids=())
 
@@ -95,7 +100,7 @@ def test_a_chain_of_a_cancelled_group_does_not_continue(groups: Grouping) -> Non
     groups.fleet.run(groups.fleet.store.cancel_group("g"))
     groups.settle(claim, Done())
     assert groups.fleet.lane() == []
-    assert (groups.state("g").phase, groups.state("g").cancelled) == (GroupPhase.ENDED, 1)
+    assert (groups.state("g").phase, groups.state("g").ended["cancelled"]) == (GroupPhase.ENDED, 1)
 
 
 def test_a_call_repeated_with_its_nonce_adds_no_member_twice(groups: Grouping) -> None:
@@ -135,7 +140,7 @@ def test_a_chain_ends_at_a_task_whose_id_is_live(groups: Grouping) -> None:
     groups.add([NewMember(NewTask("a", "p", body_of("a", "p")), following)], Into("g", Opening(), closes=True))
     groups.run_one(Done(), "p")
     assert groups.fleet.lane() == ["b"]
-    assert (groups.state("g").phase, groups.state("g").cancelled) == (GroupPhase.ENDED, 1)
+    assert (groups.state("g").phase, groups.state("g").ended["cancelled"]) == (GroupPhase.ENDED, 1)
 
 
 def test_a_group_whose_then_is_a_duplicate_ends_with_nothing(groups: Grouping) -> None:
@@ -168,7 +173,7 @@ def test_a_member_with_an_unusable_lane_counts_as_dead(groups: Grouping) -> None
     groups.add([NewMember(groups.task("a"), following)], Into("g", groups.opening("end", "sorry"), closes=True))
     groups.run_one(Done())
     assert groups.fleet.lane() == ["sorry"]
-    assert (groups.state("g").dead, groups.state("g").left) == (1, 0)
+    assert (groups.state("g").ended["dead"], groups.state("g").left) == (1, 0)
     assert fleet.redis.zrange(fleet.keys.dead, 0, -1) == ["b"]
 
 
@@ -176,11 +181,11 @@ def test_a_revived_task_has_left_its_group(groups: Grouping) -> None:
     groups.open("g", "a", "b", then="end")
     groups.run_one(DEAD)
     groups.fleet.run(groups.fleet.store.revive(["a"]))
-    assert (groups.state("g").left, groups.state("g").dead) == (1, 1)
+    assert (groups.state("g").left, groups.state("g").ended["dead"]) == (1, 1)
     groups.run_one(Done())
     assert sorted(groups.fleet.lane()) == ["a", "end"]
     assert sorted(groups.run_one(Done()) for _ in range(2)) == ["a", "end"]
-    assert groups.state("g").done == 1
+    assert groups.state("g").ended["done"] == 1
 
 
 def test_purged_and_crashed_members_count_as_ended(groups: Grouping) -> None:
@@ -190,7 +195,7 @@ def test_purged_and_crashed_members_count_as_ended(groups: Grouping) -> None:
     assert groups.fleet.run(groups.fleet.store.purge("q")).count == 2
     assert groups.state("g").left == 1
     groups.fleet.exit(groups.owner, ran=["a"])
-    assert (groups.state("g").purged, groups.state("g").dead, groups.state("g").left) == (2, 1, 0)
+    assert (groups.state("g").ended["purged"], groups.state("g").ended["dead"], groups.state("g").left) == (2, 1, 0)
     assert groups.fleet.lane() == ["end"]
 
 

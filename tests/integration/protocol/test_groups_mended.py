@@ -25,7 +25,7 @@ def test_a_lost_cancelled_member_ends_when_it_is_restored(groups: Grouping) -> N
     fleet.run(fleet.store.cancel("a"))
     fleet.redis.delete(fleet.keys.inflight(groups.owner))
     fleet.run(fleet.store.restore(["a"]))
-    assert (groups.state("g").phase, groups.state("g").cancelled) == (GroupPhase.ENDED, 1)
+    assert (groups.state("g").phase, groups.state("g").ended["cancelled"]) == (GroupPhase.ENDED, 1)
     assert fleet.lane() == ["end"]
 
 
@@ -39,7 +39,7 @@ def test_healing_finds_members_that_ended_unnoticed(groups: Grouping) -> None:
         groups.run_one(outcome)
     fleet.redis.rename(hidden, fleet.keys.members)
     assert fleet.run(fleet.store.heal_members("")) == HealedMembers("0", 2)
-    assert (groups.state("g").done, groups.state("g").dead, groups.state("g").left) == (1, 1, 1)
+    assert (groups.state("g").ended["done"], groups.state("g").ended["dead"], groups.state("g").left) == (1, 1, 1)
     assert fleet.run(fleet.store.heal_members("")) == HealedMembers("0", 0)
     groups.run_one(Done())
     assert fleet.lane() == ["end"]
@@ -77,7 +77,7 @@ def test_a_group_with_deleted_members_ends_when_it_is_cancelled(groups: Grouping
     groups.open("g", "a", "b", then="end")
     groups.fleet.redis.delete(groups.fleet.keys.members)
     groups.fleet.run(groups.fleet.store.cancel_group("g"))
-    assert (groups.state("g").phase, groups.state("g").purged) == (GroupPhase.ENDED, 2)
+    assert (groups.state("g").phase, groups.state("g").ended["purged"]) == (GroupPhase.ENDED, 2)
 
 
 @pytest.mark.parametrize("key", ["members", "group", "group_members"])

@@ -268,7 +268,7 @@ def test_attempt_records_of_another_type_do_not_prevent_ends(fleet: Fleet) -> No
     fleet.redis.delete(fleet.keys.epitaphs)
     fleet.redis.set(fleet.keys.epitaphs, "somebody's")
     fleet.turn(owner, Q, (claim, Done()))
-    assert fleet.run(fleet.store.audit()).done == 1
+    assert fleet.run(fleet.store.audit()).ended["done"] == 1
 
 
 def test_the_fifth_loss_is_the_last(fleet: Fleet) -> None:
@@ -295,7 +295,7 @@ def test_finished_outcomes_are_settled_before_the_rest_is_requeued(fleet: Fleet)
     finished = pack_settlements([Settlement(first.entry, Done())])
     reply = fleet.run(fleet.store.reap_exited(owner, Blame(ran=(("b", b"{}"),)), finished))
     assert (reply.settled, [entry.id for entry in reply.requeued]) == (1, ["b"])
-    assert fleet.run(fleet.store.audit()).done == 1
+    assert fleet.run(fleet.store.audit()).ended["done"] == 1
 
 
 def test_the_first_task_is_charged_if_the_running_one_is_unknown(fleet: Fleet) -> None:
@@ -332,7 +332,7 @@ def test_an_outcome_settled_before_reaping_counts_once(fleet: Fleet) -> None:
     fleet.turn(owner, Q, (claim, Done()))
     reply = fleet.run(fleet.store.reap_exited(owner, Blame(), pack_settlements([Settlement(claim.entry, Done())])))
     assert reply.settled == 0
-    assert fleet.run(fleet.store.audit()).done == 1
+    assert fleet.run(fleet.store.audit()).ended["done"] == 1
 
 
 def test_reaping_twice_changes_nothing_the_second_time(fleet: Fleet) -> None:
@@ -362,7 +362,7 @@ def test_a_cancelled_task_of_a_dead_owner_ends_without_requeue(fleet: Fleet) -> 
     owner = hold(fleet, "a")
     fleet.run(fleet.store.cancel("a"))
     assert fleet.exit(owner, ["a"]).requeued == ()
-    assert fleet.run(fleet.store.audit()).cancelled == 1
+    assert fleet.run(fleet.store.audit()).ended["cancelled"] == 1
     assert fleet.lane() == []
 
 

@@ -26,7 +26,7 @@ def test_a_cancelled_waiting_task_is_never_run(fleet: Fleet, due: str) -> None:
     fleet.promote()
     assert fleet.claim(fleet.register(), Q) == []
     audit = fleet.run(fleet.store.audit())
-    assert (audit.cancelled, audit.missing) == (1, 0)
+    assert (audit.ended["cancelled"], audit.missing) == (1, 0)
 
 
 def test_cancel_returns_running_or_unknown(fleet: Fleet) -> None:
@@ -97,7 +97,7 @@ def test_a_running_task_that_was_cancelled_does_not_become_dead(fleet: Fleet) ->
     fleet.run(fleet.store.cancel("a"))
     fleet.turn(owner, Q, (claim, DeadOutcome(b"{}")))
     assert fleet.run(fleet.store.dead_page(0, 1)).total == 0
-    assert fleet.run(fleet.store.audit()).cancelled == 1
+    assert fleet.run(fleet.store.audit()).ended["cancelled"] == 1
 
 
 def test_a_dead_task_cannot_be_cancelled(fleet: Fleet) -> None:
@@ -129,7 +129,7 @@ def test_a_purge_removes_ready_tasks_and_keeps_scheduled_ones(fleet: Fleet) -> N
     reply = fleet.run(fleet.store.purge("q"))
     assert (reply.count, reply.more) == (3, False)
     audit = fleet.run(fleet.store.audit())
-    assert (audit.purged, audit.live, audit.missing) == (2, 1, 0)
+    assert (audit.ended["purged"], audit.live, audit.missing) == (2, 1, 0)
 
 
 def test_a_purge_is_bounded(fleet: Fleet) -> None:
@@ -156,7 +156,7 @@ def test_dead_tasks_are_purged_by_id_age_and_number(fleet: Fleet) -> None:
     assert fleet.run(fleet.store.trim(3_600_000_000, 10)).count == 1
     assert fleet.run(fleet.store.trim(3_600_000_000, 1)).count == 1
     audit = fleet.run(fleet.store.audit())
-    assert (audit.purged, audit.live, audit.missing) == (3, 1, 0)
+    assert (audit.ended["purged"], audit.live, audit.missing) == (3, 1, 0)
 
 
 def test_healing_corrects_the_counts(fleet: Fleet) -> None:
@@ -234,7 +234,7 @@ def test_the_id_of_a_cancelled_task_can_be_enqueued_at_once(fleet: Fleet, queue:
     assert len([entry for reply in replies for entry in reply.dropped]) == 1
     fleet.turn(owner, serving, (claim, Done()), limit=0)
     audit = fleet.run(fleet.store.audit())
-    assert (audit.accepted, audit.done, audit.cancelled, audit.live, audit.missing) == (2, 1, 1, 0, 0)
+    assert (audit.accepted, audit.ended["done"], audit.ended["cancelled"], audit.live, audit.missing) == (2, 1, 1, 0, 0)
     assert not fleet.redis.exists(fleet.keys.former)
 
 

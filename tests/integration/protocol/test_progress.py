@@ -88,6 +88,6 @@ def test_a_progress_key_of_another_type_stops_no_task(fleet: Fleet) -> None:
     assert fleet.run(fleet.store.status("a")).state == "running"
     fleet.turn(owner, Q, (claims[0], Done()), limit=0, held=["b"])
     fleet.exit(owner)
-    assert fleet.run(fleet.store.audit()).done == 1
+    assert fleet.run(fleet.store.audit()).ended["done"] == 1
     assert fleet.lane() == ["b"]
     assert fleet.redis.get(fleet.keys.progress) == "somebody's"

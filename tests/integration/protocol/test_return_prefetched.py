@@ -36,7 +36,7 @@ def test_outcomes_settled_by_a_return_are_stale_from_the_worker(fleet: Fleet) ->
     )
     reply = fleet.turn(owner, Q, (done, Done()), (running, Done()))
     assert reply.stale == (done.entry.text,)
-    assert fleet.run(fleet.store.audit()).done == 2
+    assert fleet.run(fleet.store.audit()).ended["done"] == 2
 
 
 def test_a_return_after_the_turn_changes_nothing(fleet: Fleet) -> None:

@@ -139,7 +139,7 @@ def test_an_event_key_of_another_type_stops_no_transition(fleet: Fleet, key: str
     announce(fleet, FEW)
     owner, claim = fleet.claimed("a")
     fleet.turn(owner, Q, (claim, Done()))
-    assert fleet.run(fleet.store.audit()).done == 1
+    assert fleet.run(fleet.store.audit()).ended["done"] == 1
 
 
 def test_foreign_events_in_the_stream_are_skipped(fleet_with_events: Fleet) -> None:

@@ -146,7 +146,7 @@ def test_cancelled_and_expired_outcomes_end_a_task(fleet: Fleet) -> None:
     first, second = fleet.turn(owner, Q, limit=2).claims
     fleet.turn(owner, Q, (first, CancelledOutcome()), (second, Expired()))
     audit = fleet.run(fleet.store.audit())
-    assert (audit.cancelled, audit.expired, audit.live, audit.missing) == (1, 1, 0, 0)
+    assert (audit.ended["cancelled"], audit.ended["expired"], audit.live, audit.missing) == (1, 1, 0, 0)
 
 
 def test_a_task_cancelled_while_it_runs_has_no_next_attempt(fleet: Fleet) -> None:
@@ -154,7 +154,7 @@ def test_a_task_cancelled_while_it_runs_has_no_next_attempt(fleet: Fleet) -> Non
     fleet.run(fleet.store.cancel("a"))
     fleet.turn(owner, Q, (claim, RetryOutcome(0)))
     assert fleet.redis.zcard(fleet.keys.delayed) == 0
-    assert fleet.run(fleet.store.audit()).cancelled == 1
+    assert fleet.run(fleet.store.audit()).ended["cancelled"] == 1
 
 
 def test_a_result_is_stored_only_with_a_ttl(fleet: Fleet) -> None:

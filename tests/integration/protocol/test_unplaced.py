@@ -107,7 +107,7 @@ def test_a_cancelled_task_without_an_entry_is_ended(fleet: Fleet) -> None:
     assert walk(fleet) == ["a"]
     assert restore(fleet, "a") == [RestoreStatus.ENDED]
     audit = fleet.run(fleet.store.audit())
-    assert (audit.cancelled, audit.live, audit.missing) == (1, 0, 0)
+    assert (audit.ended["cancelled"], audit.live, audit.missing) == (1, 0, 0)
 
 
 def test_a_cancelled_later_incarnation_leaves_no_keys(fleet: Fleet) -> None:
@@ -162,7 +162,7 @@ def test_a_task_restored_twice_or_by_mistake_runs_once(fleet: Fleet) -> None:
     ]  # the scan does not read this lane
     assert sorted(run_all(fleet)) == ["a", "a2", "b"]
     audit = fleet.run(fleet.store.audit())
-    assert (audit.done, audit.live, audit.missing) == (3, 0, 0)
+    assert (audit.ended["done"], audit.live, audit.missing) == (3, 0, 0)
     assert not fleet.redis.exists(fleet.keys.former)
     assert fleet.run(fleet.store.dead_page(0, 1)).total == 0
 

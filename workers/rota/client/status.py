@@ -13,9 +13,9 @@ from rota.durations import utc_datetime
 from rota.protocol.body import Body, BodyError, decode_body
 from rota.protocol.entry import MICROSECONDS
 from rota.protocol.groups import GroupPhase, GroupState
-from rota.protocol.outcome import AT_MOST_ONCE, CRASHED, LOST, PURGED, TIME_LIMIT, Ended, read_attempt_records
+from rota.protocol.outcome import AT_MOST_ONCE, CRASHED, LOST, TIME_LIMIT, Ended, read_attempt_records
 from rota.protocol.progress import Progress, read_progress
-from rota.protocol.task_states import STATES, State
+from rota.protocol.task_states import PURGED, STATES, State
 from rota.protocol.views import TaskState
 
 _MAX_SECONDS: Final = 1e12  # A longer duration, in seconds, is not valid.
@@ -266,7 +266,8 @@ class GroupStatus:
     id: str
     state: GroupStanding
     total: int = 0  # The number of members that were accepted.
-    left: int = 0  # The number of members that have not ended. The next five fields count how the others ended.
+    left: int = 0  # The number of members that have not ended.
+    # The numbers of members by how they ended: a field for each of `ENDS`.
     done: int = 0
     dead: int = 0
     cancelled: int = 0
@@ -285,18 +286,15 @@ def group_status_of(group_id: str, found: GroupState | None) -> GroupStatus:
     """Return the status of a group from the record in the store."""
     if found is None:
         return GroupStatus(group_id, GroupStanding.UNKNOWN)
+    ended: Mapping[str, Any] = found.ended
     return GroupStatus(
         group_id,
         GroupStanding(found.phase.value),
         found.total,
         found.left,
-        found.done,
-        found.dead,
-        found.cancelled,
-        found.expired,
-        found.purged,
-        found.cursor,
-        found.is_cancelled,
+        **ended,
+        cursor=found.cursor,
+        is_cancelled=found.is_cancelled,
         opened_at=utc_datetime(found.opened_us),
         ended_at=None if found.ended_us is None else utc_datetime(found.ended_us),
         followed_by=found.followed_by,

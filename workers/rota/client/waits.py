@@ -18,13 +18,11 @@ from rota.client.command_replies import NotAccepted, Replied, Reply
 from rota.durations import Backoff, Duration, seconds
 from rota.errors import Unavailable, WaitTimeout
 from rota.protocol.groups import Room
-from rota.protocol.outcome import PURGED
 from rota.protocol.scripts import Raw, ScriptCall
 from rota.protocol.store import BATCH, Store
-from rota.protocol.task_states import WAITING, State
+from rota.protocol.task_states import ENDS, WAITING, State
 from rota.protocol.views import TaskState
 
-_ENDED: Final = frozenset({"done", "dead", "cancelled", "expired", PURGED})
 _OF_A_GROUP: Final = "group"
 
 
@@ -157,7 +155,7 @@ class OpenWaits:
             return
         for query in [TaskQuery(goal, task_id) for goal in Goal]:
             if query in self._waits:
-                self._pending[query] = how if how in _ENDED else ""
+                self._pending[query] = how if how in ENDS else ""
 
     def query_all(self) -> None:
         """Schedule all queries again, and drop the waits that are over."""

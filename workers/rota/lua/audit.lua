@@ -1,13 +1,16 @@
 #!lua flags=no-writes
--- Return the counters that must balance: accepted = done + cancelled + expired + purged + live.
+-- Return the counters that must balance: the accepted tasks are those that are live and those that have ended.
 -- with: prefix numbers
 -- KEYS[1]  tasks
+-- ARGV
+--   ends  ways in which a task ends and is no longer stored, for example `done`
 -- keys     tasks totals
--- returns  six numbers of tasks: accepted, done, cancelled, expired, purged, and live, which includes dead tasks
-local sums = { accepted = 0, done = 0, cancelled = 0, expired = 0, purged = 0 }
+-- returns  numbers of tasks: accepted; live, which includes dead tasks; and those that ended in each of these ways
+local ends, accepted = ARGV, 0
 local totals = redis.call('HGETALL', PREFIX .. 'totals')
 for i = 1, #totals, 2 do
-  local name = string.match(totals[i], '^accepted:') and 'accepted' or totals[i]
-  if sums[name] then sums[name] = sums[name] + whole_or_zero(totals[i + 1]) end
+  if string.match(totals[i], '^accepted:') then accepted = accepted + whole_or_zero(totals[i + 1]) end
 end
-return { sums.accepted, sums.done, sums.cancelled, sums.expired, sums.purged, redis.call('HLEN', PREFIX .. 'tasks') }
+local reply = { accepted, redis.call('HLEN', PREFIX .. 'tasks') }
+for i, how in ipairs(ends) do reply[2 + i] = whole_or_zero(redis.call('HGET', PREFIX .. 'totals', how)) end
+return reply

@@ -12,6 +12,7 @@ from typing import NamedTuple
 
 from rota.protocol.new_tasks import NOTHING_FOLLOWS, Enqueued, NewMember, parse_enqueued
 from rota.protocol.scripts import Raw, ScriptCall, Transitions, names_of, reply, time_or_none
+from rota.protocol.task_states import ENDS
 from rota.protocol.wire import Arg, pack, text_of
 
 
@@ -66,17 +67,13 @@ class GroupState(NamedTuple):
     is_cancelled: bool
     total: int  # number of members accepted
     left: int  # number of members that have not ended
-    done: int  # number of members that ended as done; the next four likewise
-    dead: int
-    cancelled: int
-    expired: int
-    purged: int
     cursor: int  # number of items of a long enqueue that were accepted
     opened_us: int
     ended_us: int | None  # None if the group has not ended
     followed_by: str  # id of the task that was enqueued at the group's end, "" for none (see `is_cancelled`)
-    then: str = ""  # before the end: id of the task that may be enqueued then; "" for none
-    on_dead: str = ""  # likewise, if a member is dead
+    then: str  # before the end: id of the task that may be enqueued then; "" for none
+    on_dead: str  # likewise, if a member is dead
+    ended: Mapping[str, int]  # number of members by how they ended, one of ENDS
 
 
 class GroupEnd(StrEnum):
@@ -132,14 +129,15 @@ def parse_added(raw: Raw) -> Added:
 
 
 def parse_group(raw: Raw) -> GroupState | None:
-    """Parse a row in the order of the fields of GroupState. An empty row is a group that is not known."""
+    """Parse a row in the order of the fields of GroupState, with a number for each of ENDS at its end. An empty row is
+    a group that is not known."""
     if not raw:
         return None
-    name, phase, is_cancelled, *numbers, ended_us, followed_by, then, on_dead = raw
-    total, left, done, dead, cancelled, expired, purged, cursor, opened_us = map(int, numbers)
+    name, phase, is_cancelled, total, left, cursor, opened_us, ended_us, followed_by, then, on_dead, *ended = raw
     return GroupState(
-        text_of(name), GroupPhase(text_of(phase)), bool(int(is_cancelled)), total, left, done, dead, cancelled, expired,
-        purged, cursor, opened_us, time_or_none(ended_us), *names_of((followed_by, then, on_dead)),
+        text_of(name), GroupPhase(text_of(phase)), bool(int(is_cancelled)), int(total), int(left), int(cursor),
+        int(opened_us), time_or_none(ended_us), text_of(followed_by), text_of(then), text_of(on_dead),
+        dict(zip(ENDS, map(int, ended), strict=True)),
     )  # fmt: skip
 
 
@@ -193,11 +191,11 @@ class Dependents(Transitions):
 
     def group(self, group: str) -> ScriptCall[GroupState | None]:
         """Return the state of a group; None if it is not known: it never existed, or ended over a minute ago."""
-        return self._call("group", pack((group,)), parse_group)
+        return self._call("group", pack((group, *ENDS)), parse_group)
 
     def groups(self, offset: int = 0, count: int = 100) -> ScriptCall[Groups]:
         """Return a page of the groups that have not ended; `count` is at most BATCH."""
-        return self._call("groups", pack((offset, count)), parse_groups)
+        return self._call("groups", pack((offset, count, *ENDS)), parse_groups)
 
     def pending(self, task_id: str, cursor: str) -> ScriptCall[Predecessor]:
         """Find the task or group that a pending task follows. Begin with cursor "" and repeat with the cursor of each

@@ -1,5 +1,7 @@
 """The outcome of one attempt: the values, their form in Redis, and the records that are kept for people. No I/O.
 
+Each outcome has a `label`, its name in metrics and logs, which for the end of a task is also its state.
+
 A settlement is an entry with its outcome. Its wire form is four arguments, `entry verb first second`, which the scripts
 `turn` and `reap` both accept. So the bytes that a worker leaves in its slot are the bytes that the master settles
 with if the worker is killed before the reply arrives.
@@ -18,9 +20,10 @@ from collections.abc import Collection
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from enum import StrEnum
-from typing import Any, Final, NamedTuple, assert_never
+from typing import Any, ClassVar, Final, NamedTuple, assert_never
 
 from rota.protocol.entry import FIELDS, Entry, parse_entry
+from rota.protocol.task_states import ENDS_OF_GONE, State
 from rota.protocol.wire import Arg, Packed, pack, packed_in, shown, text_of
 
 ARGS_PER_SETTLEMENT = 4
@@ -31,6 +34,7 @@ _NO_FLAG: Final = b" -"
 class Done:
     """The outcome of an attempt whose function returned."""
 
+    label: ClassVar = State.DONE.value
     result: bytes = b""
     result_ttl_ms: int = 0  # how long to keep the result; 0: not at all
     refused: str = ""  # why the result is not kept although it should be
@@ -40,6 +44,7 @@ class Done:
 class RetryOutcome:
     """The outcome of a failed attempt that another one will follow."""
 
+    label: ClassVar = "retry"
     delay_us: int  # microseconds from the settlement to the next attempt
     record: bytes = b""  # the record of this attempt, a JSON object on one line
 
@@ -48,6 +53,7 @@ class RetryOutcome:
 class DeadOutcome:
     """The outcome of the last attempt, which failed. The task is set aside for people to inspect."""
 
+    label: ClassVar = State.DEAD.value
     record: bytes  # the death record, a JSON object on one line
 
 
@@ -56,15 +62,28 @@ class Release:
     """The outcome of a task that did not run to its end for a reason outside of it. It returns to the head of its
     lane."""
 
+    label: ClassVar = "released"
+
 
 @dataclass(frozen=True, slots=True)
-class CancelledOutcome:
+class EndedEarly:
+    """The outcome of a task that has ended although its function has neither returned nor failed."""
+
+    label: ClassVar[str]
+
+
+@dataclass(frozen=True, slots=True)
+class CancelledOutcome(EndedEarly):
     """The outcome of a task that was cancelled."""
 
+    label: ClassVar = State.CANCELLED.value
+
 
 @dataclass(frozen=True, slots=True)
-class Expired:
+class Expired(EndedEarly):
     """The outcome of a task that was not started because its `expires` had passed."""
+
+    label: ClassVar = State.EXPIRED.value
 
 
 DONE: Final = Done()
@@ -94,10 +113,8 @@ def settlement_args(settlement: Settlement) -> tuple[Arg, ...]:
             return text, "dead", record, ""
         case Release():
             return text, "release", "", ""
-        case CancelledOutcome():
-            return text, "cancelled", run, ""
-        case Expired():
-            return text, "expired", run, ""
+        case EndedEarly(label=label):
+            return text, label, run, ""
         case _:
             assert_never(settlement.outcome)
 
@@ -217,8 +234,6 @@ def traceback_text(error: BaseException) -> str:
         return error_line(error)
 
 
-PURGED: Final = "purged"
-_HOW: Final = {"done", "cancelled", "expired", PURGED}
 _NOBODY: Final = "-"
 _LATEST_US: Final = 9_000_000_000_000_000  # same as LATEST in lua/shared/clock.lua
 
@@ -248,7 +263,7 @@ def run_record_of(start_us: int, run_us: float, who: bytes, refused: str = "") -
 class Ended:
     """The record of a task that has ended."""
 
-    how: str  # done, cancelled, expired or purged
+    how: str  # one of ENDS_OF_GONE
     at_us: int  # when it ended, by Redis time
     owner: str  # "" if the task was not claimed
     entry: Entry
@@ -264,7 +279,7 @@ def parse_ended(record: bytes) -> Ended:
     start_us, run_us, pid, name, *refused = text_of(fields[FIELDS]).split(" ", 4)
     run = RunRecord(int(start_us), int(run_us), int(pid), _known(name), "".join(refused))
     ended = Ended(text_of(how), int(at_us), _known(shown(text_of(owner))), entry, run, tuple(earlier))
-    if ended.how not in _HOW or not all(0 <= us <= _LATEST_US for us in (ended.at_us, *run[:2], entry.due_us)):
+    if ended.how not in ENDS_OF_GONE or not all(0 <= us <= _LATEST_US for us in (ended.at_us, *run[:2], entry.due_us)):
         raise ValueError(f"not the record of an end: {first!r}")
     return ended
 

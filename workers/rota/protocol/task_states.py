@@ -1,9 +1,9 @@
 """The states of a task: where each is stored, which scripts move a task out of it, and what it means to a caller. And
 task events: the entries of the stream `{NS}:events`, one for each change of a task.
 
-The table `STATES` is the only place that lists the states. The client, `rota task ls`, `rota queue explain`, the Django
-backend and the drawing in docs/state-machines.md derive from it. The model test compares each move of the real scripts
-with it.
+The table `STATES` is the only place that lists the states, and `ENDS` is derived from it. The client, `rota task ls`,
+`rota queue explain`, `rota group`, the audit, the Django backend and the drawing in docs/state-machines.md derive from
+both. The model test compares each move of the real scripts with the table.
 """
 
 import re
@@ -136,6 +136,14 @@ ENDED: Final = frozenset(
     state for state, facts in STATES.items() if facts.phase in (TaskPhase.SUCCEEDED, TaskPhase.FAILED)
 )
 
+PURGED: Final = "purged"
+"""How a task ended whose queue was purged. Its state is `cancelled`."""
+
+ENDS: Final[tuple[str, ...]] = (*(state.value for state in STATES if state in ENDED), PURGED)
+"""The ways in which a task ends, in the order in which they are shown."""
+
+ENDS_OF_GONE: Final = tuple(how for how in ENDS if how == PURGED or not STATES[State(how)].stored_in)
+"""The ends after which the server no longer stores the task: all but `dead`."""
 
 _PLACE: Final = re.compile(r"\d{1,20}(-\d{1,20})?", re.ASCII)
 _MILLISECOND_US: Final = 1000

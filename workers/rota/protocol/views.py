@@ -1,14 +1,14 @@
 """The scripts that only read, a part of the typed store (see `rota.protocol.store`), and their replies as values: the
 counts of tasks, the status of an id, the queues, the dead tasks."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from rota.protocol.entry import Kind
 from rota.protocol.nodes import Node, parse_nodes
 from rota.protocol.outcome import Ended, parse_ended
 from rota.protocol.scripts import Raw, ScriptCall, Transitions, names_of, reply
-from rota.protocol.task_states import EventsPage, parse_events
+from rota.protocol.task_states import ENDS_OF_GONE, EventsPage, parse_events
 from rota.protocol.wire import NOTHING, pack, shown, text_of
 
 
@@ -22,22 +22,22 @@ def _as_it_is(raw: Raw) -> Raw:
 
 @dataclass(frozen=True, slots=True)
 class Audit:
-    """The counts of tasks: how many were accepted, how many ended and how, and how many are live."""
+    """The numbers of tasks that were accepted, of those that are live, and of those that have ended."""
 
     accepted: int
-    done: int
-    cancelled: int
-    expired: int
-    purged: int
-    live: int
+    live: int  # dead tasks included
+    ended: Mapping[str, int]  # by how they ended, one of ENDS_OF_GONE
 
     @property
     def missing(self) -> int:
         """The number of tasks that are not accounted for. It is 0 unless something is wrong."""
-        return self.accepted - self.done - self.cancelled - self.expired - self.purged - self.live
+        return self.accepted - self.live - sum(self.ended.values())
 
 
-parse_audit = reply(Audit, *[int] * 6)
+def parse_audit(raw: Raw) -> Audit:
+    """Parse `[accepted, live, ended...]`, with a number for each of ENDS_OF_GONE."""
+    accepted, live, *ended = map(int, raw)
+    return Audit(accepted, live, dict(zip(ENDS_OF_GONE, ended, strict=True)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +78,7 @@ parse_bodies = reply(Bodies, text_of, list)
 class TaskState:
     """The status of an id. Times are Redis time in microseconds, 0 if they do not apply."""
 
-    state: str  # pending, scheduled, ready, running, dead, cancelled, done, expired, purged or unknown
+    state: str  # a State, or `purged`
     queue: str = ""
     due_us: int = 0  # when the task was due
     failures: int = 0  # number of attempts that failed; `crashes` and `losses` likewise
@@ -330,7 +330,7 @@ class Queries(Transitions):
 
     def audit(self) -> ScriptCall[Audit]:
         """Return the counts of tasks of the namespace."""
-        return self._call("audit", NOTHING, parse_audit)
+        return self._call("audit", pack(ENDS_OF_GONE), parse_audit)
 
     def lists(self) -> ScriptCall[Lists]:
         """Return the lists that contain tasks."""

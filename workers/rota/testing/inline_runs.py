@@ -23,7 +23,7 @@ from rota.client.status import status_of
 from rota.durations import MICROSECONDS, NANOSECONDS
 from rota.protocol.body import decode_body
 from rota.protocol.new_tasks import NewTask
-from rota.protocol.outcome import CancelledOutcome, DeadOutcome, Done, Expired, Outcome, Release, RetryOutcome
+from rota.protocol.outcome import DeadOutcome, Done, EndedEarly, Outcome, Release, RetryOutcome
 from rota.protocol.task_states import State
 from rota.protocol.turns import ThrottleStatus
 from rota.soft_limit import SoftLimit, soft_limit
@@ -82,7 +82,6 @@ def _watch(record: TaskRecord, over: threading.Event) -> None:
 
 
 _LONGEST_NS: Final = 1 << 62
-RETRY: Final = "retry"
 _LONGEST_DELAY: Final = 1.0  # the longest jitter, instead of a random one, so that all runs are equal
 
 
@@ -93,7 +92,7 @@ class Ran:
     task: str
     id: str
     attempt: int
-    outcome: str  # done, retry, dead, expired or cancelled
+    outcome: str  # `retry`, or the state in which the task ended, for example `done`
     exception: BaseException | None = None  # raised by the task
     error: str = ""  # the exception in one line, or why the task could not be called
     delay: float = 0.0  # seconds until the next attempt, after retry
@@ -102,7 +101,7 @@ class Ran:
     @property
     def has_failed(self) -> bool:
         """Whether the attempt failed, with or without a further attempt."""
-        return self.outcome in (RETRY, State.DEAD)
+        return self.outcome in (RetryOutcome.label, DeadOutcome.label)
 
 
 class RunMode(NamedTuple):
@@ -131,15 +130,11 @@ def raise_failure(ran: Ran, kept: KeptTask) -> NoReturn:
 def _with_outcome(ran: Ran, outcome: Outcome, kept: KeptTask) -> Ran:
     match outcome:
         case Done():
-            return replace(ran, outcome=State.DONE.value, result=_returned(kept))
+            return replace(ran, outcome=outcome.label, result=_returned(kept))
         case RetryOutcome(delay_us):
-            return replace(ran, outcome=RETRY, delay=delay_us / MICROSECONDS)
-        case DeadOutcome():
-            return replace(ran, outcome=State.DEAD.value)
-        case Expired():
-            return replace(ran, outcome=State.EXPIRED.value)
-        case CancelledOutcome():
-            return replace(ran, outcome=State.CANCELLED.value)
+            return replace(ran, outcome=outcome.label, delay=delay_us / MICROSECONDS)
+        case DeadOutcome() | EndedEarly():
+            return replace(ran, outcome=outcome.label)
         case Release():  # Tasks that run here are never given back.
             raise AssertionError(ran)
         case _:
@@ -261,7 +256,7 @@ class _EagerRuns:
 
     def _run(self, kept: KeptTask) -> None:
         ran = self._attempt(kept)
-        while ran.outcome == RETRY:
+        while ran.outcome == RetryOutcome.label:
             self.kept_tasks.promote(kept)
             ran = self._attempt(kept)
         if self._raises and ran.outcome == State.DEAD:

@@ -15,10 +15,9 @@ from rota.protocol.body import decode_body
 from rota.protocol.entry import Entry, Kind
 from rota.protocol.new_tasks import FRONT, Enqueued, NewTask
 from rota.protocol.outcome import (
-    CancelledOutcome,
     DeadOutcome,
     Done,
-    Expired,
+    EndedEarly,
     Release,
     RetryOutcome,
     parse_ended,
@@ -145,10 +144,8 @@ class KeptTasks:
         match outcome:
             case Done():
                 self._end(kept, State.DONE, run, result=outcome.result if outcome.result_ttl_ms else None)
-            case CancelledOutcome():
-                self._end(kept, State.CANCELLED, run)
-            case Expired():
-                self._end(kept, State.EXPIRED, run)
+            case EndedEarly(label=label):
+                self._end(kept, State(label), run)
             case RetryOutcome(delay_us, failed):
                 self._fail(kept, failed, State.SCHEDULED)
                 self._become(kept, kind=Kind.RETRY, due_us=self.now_us() + delay_us, ready_us=0)

@@ -14,7 +14,7 @@ from rota.protocol.body import decode_body
 from rota.protocol.groups import Added, AddStatus, CancelledGroup, GroupPhase, GroupState, Predecessor, Room
 from rota.protocol.new_tasks import Enqueued, NewTask, followers_of
 from rota.protocol.scripts import ScriptCall
-from rota.protocol.task_states import State
+from rota.protocol.task_states import ENDS, State
 from rota.protocol.views import TaskState
 from rota.protocol.wire import text_of, unpack
 from rota.testing.kept_tasks import Accepted, KeptTask, KeptTasks
@@ -43,13 +43,10 @@ class KeptGroup:
 
     def state(self, group_id: str) -> GroupState:
         """Return the state of the group, as the store does."""
-        done, dead, cancelled, expired, purged = (
-            self.ended[how] for how in ("done", "dead", "cancelled", "expired", "purged")
-        )
         return GroupState(
-            group_id, self.phase, self.is_cancelled, self.total, len(self.live), done, dead, cancelled, expired, purged,
-            self.cursor, self.opened_us, self.ended_us, self.followed_by, self._to_come(self.then),
-            self._to_come(self.on_dead),
+            group_id, self.phase, self.is_cancelled, self.total, len(self.live), self.cursor, self.opened_us,
+            self.ended_us, self.followed_by, self._to_come(self.then), self._to_come(self.on_dead),
+            {how: self.ended[how] for how in ENDS},
         )  # fmt: skip
 
     def _to_come(self, following: bytes) -> str:
@@ -168,7 +165,7 @@ class KeptGroups:
         if not goes_on:
             found.ended[how] += 1
         elif found.is_cancelled or not self._follow(namespace, links):
-            found.ended["cancelled"] += 1
+            found.ended[State.CANCELLED] += 1
         self._end_if_over(namespace, links.group)
 
     def _follow(self, namespace: str, links: _Links) -> str:
@@ -189,7 +186,7 @@ class KeptGroups:
             return
         found.phase = GroupPhase.ENDED
         found.ended_us = self._kept_tasks.now_us()
-        last = found.on_dead if found.ended["dead"] and found.on_dead else found.then
+        last = found.on_dead if found.ended[State.DEAD] and found.on_dead else found.then
         if not found.is_cancelled:
             found.followed_by = self._follow(namespace, _Links("", list(followers_of(last))))
 

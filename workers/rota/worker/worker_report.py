@@ -21,21 +21,20 @@ _FORMS: Final = 256  # combinations of task, queue, kind and outcome; a pattern 
 _LEVELS_WITH_SUCCESSES: Final = ("debug", "info")
 
 
-class _OutcomeNames(NamedTuple):
-    """The names of an outcome: its metric label, its log event and that event's level."""
+class _OutcomeEvent(NamedTuple):
+    """The log event of an outcome, and its level."""
 
-    label: str
-    event: str
+    name: str
     level: str = "info"
 
 
-_NAMES: Final[dict[type[outcomes.Outcome], _OutcomeNames]] = {
-    outcomes.Done: _OutcomeNames("done", log_events.TASK_DONE),
-    outcomes.RetryOutcome: _OutcomeNames("retry", log_events.TASK_RETRIED, "warning"),
-    outcomes.DeadOutcome: _OutcomeNames("dead", log_events.TASK_DEAD, "error"),
-    outcomes.Release: _OutcomeNames("released", log_events.TASK_RELEASED),
-    outcomes.CancelledOutcome: _OutcomeNames("cancelled", log_events.TASK_CANCELLED),
-    outcomes.Expired: _OutcomeNames("expired", log_events.TASK_EXPIRED),
+_EVENTS: Final[dict[type[outcomes.Outcome], _OutcomeEvent]] = {
+    outcomes.Done: _OutcomeEvent(log_events.TASK_DONE),
+    outcomes.RetryOutcome: _OutcomeEvent(log_events.TASK_RETRIED, "warning"),
+    outcomes.DeadOutcome: _OutcomeEvent(log_events.TASK_DEAD, "error"),
+    outcomes.Release: _OutcomeEvent(log_events.TASK_RELEASED),
+    outcomes.CancelledOutcome: _OutcomeEvent(log_events.TASK_CANCELLED),
+    outcomes.Expired: _OutcomeEvent(log_events.TASK_EXPIRED),
 }
 
 
@@ -114,7 +113,7 @@ class Report:
     def given_back(self, entry: Entry) -> None:
         """Count a task that was given back because its claim was too old. It is not logged, as it is claimed again at
         once."""
-        self._recorder.counter(metrics.TASKS_PROCESSED, entry.queue, NO_TASK, _NAMES[outcomes.Release].label).add()
+        self._recorder.counter(metrics.TASKS_PROCESSED, entry.queue, NO_TASK, outcomes.Release.label).add()
 
     def throttled(self, queue: str, task: str) -> None:
         """Count a task whose rate limit did not permit its start yet. It is not logged, because a backlog would log a
@@ -128,9 +127,11 @@ class Report:
         log.logger().warning(log_events.WORKER_BLOCKED, task_id=task_id, task=task, queue=queue, seconds=took)
 
     def _unstarted(self, entry: Entry, outcome: type[outcomes.Outcome]) -> None:
-        label, event, _ = _NAMES[outcome]
+        label = outcome.label
         self._recorder.counter(metrics.TASKS_PROCESSED, entry.queue, NO_TASK, label).add()
-        log.logger().info(event, task_id=entry.id, queue=entry.queue, kind=entry.kind.label, outcome=label)
+        log.logger().info(
+            _EVENTS[outcome].name, task_id=entry.id, queue=entry.queue, kind=entry.kind.label, outcome=label
+        )
 
     def stale(self, text: bytes, *, sent_before: bool) -> None:
         """Log an outcome that found no entry to settle: it had been settled before, or this worker has lost the
@@ -188,7 +189,7 @@ class Report:
             self._log_attempt(attempt)
 
     def _new_task(self, queue: str, task: str) -> _OfTask:
-        done = self._recorder.counter(metrics.TASKS_PROCESSED, queue, task, _NAMES[outcomes.Done].label)
+        done = self._recorder.counter(metrics.TASKS_PROCESSED, queue, task, outcomes.Done.label)
         made = _OfTask(done, self._recorder.histogram(metrics.TASK_RUNTIME, queue, task))
         return self._tasks.setdefault((queue, task), made)
 
@@ -196,7 +197,7 @@ class Report:
         counter = self._recorder.counter
         queue = attempt.entry.queue
         task = attempt.name
-        counter(metrics.TASKS_PROCESSED, queue, task, _NAMES[type(attempt.outcome)].label).add()
+        counter(metrics.TASKS_PROCESSED, queue, task, attempt.outcome.label).add()
         if isinstance(attempt.outcome, outcomes.RetryOutcome):
             counter(metrics.TASK_RETRIES, queue, task).add()
         elif isinstance(attempt.outcome, outcomes.DeadOutcome):
@@ -218,8 +219,8 @@ class Report:
         entry = attempt.entry
         outcome = attempt.outcome
         times = attempt.times
-        names = _NAMES[type(outcome)]
-        form = self._form(names, attempt.name, entry.queue, entry.kind)
+        event = _EVENTS[type(outcome)]
+        form = self._form(event, outcome.label, attempt.name, entry.queue, entry.kind)
         values = (
             entry.id,
             entry.attempt,
@@ -232,11 +233,11 @@ class Report:
             (log.logger().hold if self.holds_lines else log.logger().write)(form(*values))
         else:
             more = _more_of(attempt)
-            level = "warning" if "result_refused" in more else names.level
-            getattr(log.logger(), level)(names.event, **form.filled(*values), **more)
+            level = "warning" if "result_refused" in more else event.level
+            getattr(log.logger(), level)(event.name, **form.filled(*values), **more)
 
 
-def _new_form(names: _OutcomeNames, task: str, queue: str, kind: Kind) -> Form:
+def _new_form(event: _OutcomeEvent, label: str, task: str, queue: str, kind: Kind) -> Form:
     """Return a form for the log lines of attempts with these fixed values."""
     fields: Fields = {
         "task_id": str,
@@ -244,13 +245,13 @@ def _new_form(names: _OutcomeNames, task: str, queue: str, kind: Kind) -> Form:
         "queue": queue,
         "kind": kind.label,
         "attempt": int,
-        "outcome": names.label,
+        "outcome": label,
         "lag_seconds": float,
         "promotion_lag_seconds": float,
         "wait_seconds": float,
         "runtime_seconds": float,
     }
-    return log.logger().form(names.level, names.event, fields)
+    return log.logger().form(event.level, event.name, fields)
 
 
 def _more_of(attempt: Attempt) -> Fields:

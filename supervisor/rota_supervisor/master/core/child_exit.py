@@ -12,6 +12,7 @@ from rota.protocol.outcome import (
     CRASHED,
     TIME_LIMIT,
     DeadOutcome,
+    Release,
     RetryOutcome,
     Settlement,
     join_settlements,
@@ -193,8 +194,8 @@ def _given_back(entry: Entry, request: do.ReapOwner) -> list[do.Effect]:
     """Report a task as released if its worker had left on request, and as recovered if the worker had died."""
     fields = _fields(entry, request)
     if request.has_left:
-        released = do.info(names.TASK_RELEASED, **fields, kind=entry.kind.label, outcome="released")
-        return [do.AddToCounter(m.TASKS_PROCESSED, (entry.queue, "", "released")), released]
+        released = do.info(names.TASK_RELEASED, **fields, kind=entry.kind.label, outcome=Release.label)
+        return [do.AddToCounter(m.TASKS_PROCESSED, (entry.queue, "", Release.label)), released]
     counted = do.AddToCounter(m.TASKS_RECOVERED, (entry.queue, "child_exit"))
     return [counted, do.warning(names.TASK_RECOVERED, **fields)]
 
@@ -204,7 +205,7 @@ def _set_aside(entry: Entry, request: do.ReapOwner) -> list[do.Effect]:
     name = request.name_of(entry.id)
     return [
         do.AddToCounter(m.TASKS_DEAD, (entry.queue, name, reason)),
-        do.AddToCounter(m.TASKS_PROCESSED, (entry.queue, name, "dead")),
+        do.AddToCounter(m.TASKS_PROCESSED, (entry.queue, name, DeadOutcome.label)),
         do.error(names.TASK_DEAD, **_fields(entry, request), reason=reason),
     ]
 
@@ -251,11 +252,11 @@ def report_over_limit(settlement: Settlement, request: do.ReapOwner) -> Iterator
     queue = entry.queue
     fields = {"task_id": entry.id, "task": task, "queue": queue, "owner": request.owner, "attempt": entry.attempt}
     if isinstance(outcome, RetryOutcome):
-        yield do.AddToCounter(m.TASKS_PROCESSED, (queue, task, "retry"))
+        yield do.AddToCounter(m.TASKS_PROCESSED, (queue, task, outcome.label))
         yield do.AddToCounter(m.TASK_RETRIES, (queue, task))
         seconds = outcome.delay_us / MICROSECONDS
         yield do.warning(names.TASK_RETRIED, **fields, reason=TIME_LIMIT, retry_in_seconds=seconds)
     else:
-        yield do.AddToCounter(m.TASKS_PROCESSED, (queue, task, "dead"))
+        yield do.AddToCounter(m.TASKS_PROCESSED, (queue, task, outcome.label))
         yield do.AddToCounter(m.TASKS_DEAD, (queue, task, TIME_LIMIT))
         yield do.error(names.TASK_DEAD, **fields, reason=TIME_LIMIT)

@@ -1,0 +1,27 @@
+"""The places that list the ways in which a task ends name the same ones as the table of states."""
+
+import dataclasses
+from typing import get_args
+
+from rota.client.status import GroupStatus
+from rota.protocol.outcome import Outcome, Release, RetryOutcome
+from rota.protocol.task_states import ENDED, ENDS, ENDS_OF_GONE, PURGED, State
+from rota.worker import worker_report
+
+
+def test_a_group_counts_its_members_by_each_end() -> None:
+    assert set(ENDS) <= {field.name for field in dataclasses.fields(GroupStatus)}
+
+
+def test_each_end_state_is_the_label_of_an_outcome() -> None:
+    labels = [outcome.label for outcome in get_args(Outcome) if outcome not in (Release, RetryOutcome)]
+    assert sorted(labels) == sorted(state.value for state in ENDED)
+
+
+def test_each_outcome_has_a_log_event() -> None:
+    assert set(worker_report._EVENTS) == set(get_args(Outcome))
+
+
+def test_only_dead_tasks_are_still_stored_after_their_end() -> None:
+    assert set(ENDS) - set(ENDS_OF_GONE) == {State.DEAD}
+    assert PURGED in ENDS_OF_GONE
