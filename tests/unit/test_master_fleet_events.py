@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from rota.protocol.views import ClosedQueue
-from rota.telemetry import log_events as names
+from rota.telemetry import log_events
 from rota_supervisor.config.model import Config
 from rota_supervisor.control.port import RequestKind, ScaleOrder
 from rota_supervisor.fleet_snapshot import Moment
@@ -49,30 +49,30 @@ def published(core: Core) -> MasterSnapshot:
     ("line", "text"),
     [
         (
-            do.warning(names.WORKER_EXITED, **DEATH, **TASK),
+            do.warning(log_events.WORKER_EXITED, **DEATH, **TASK),
             "worker in slot 9 of pool mail, in task mail.send: killed by SIGSEGV: native code failed",
         ),
         (
-            do.warning(names.POLLER_EXITED, child="poller", slot=4, reason="crash"),
+            do.warning(log_events.POLLER_EXITED, child="poller", slot=4, reason="crash"),
             "poller in slot 4: crash",
         ),
         (
-            do.error(names.POOL_FATAL, failures=10, words="exit code 1", child="worker", pool="mail"),
+            do.error(log_events.POOL_FATAL, failures=10, words="exit code 1", child="worker", pool="mail"),
             "pool mail needs a person after 10 failed starts: exit code 1",
         ),
-        (do.info(names.POOL_BACK, child="poller"), "the poller starts again"),
+        (do.info(log_events.POOL_BACK, child="poller"), "the poller starts again"),
         (
-            do.info(names.CONFIG_RELOADED, changes=["counts", "workers"], generation=3),
+            do.info(log_events.CONFIG_RELOADED, changes=["counts", "workers"], generation=3),
             "reloaded, generation 3: counts, workers",
         ),
-        (do.info(names.CONFIG_RELOADED, changes=[], generation=3), "reloaded, generation 3: nothing changed"),
+        (do.info(log_events.CONFIG_RELOADED, changes=[], generation=3), "reloaded, generation 3: nothing changed"),
         (
-            do.error(names.CONFIG_REJECTED, path="tiers[0]", error="expected a queue"),
+            do.error(log_events.CONFIG_REJECTED, path="tiers[0]", error="expected a queue"),
             "reload refused: tiers[0]: expected a queue",
         ),
-        (do.warning(names.CONFIG_WARNING, warning="nobody takes it"), "nobody takes it"),
+        (do.warning(log_events.CONFIG_WARNING, warning="nobody takes it"), "nobody takes it"),
         (
-            do.error(names.TASK_DEAD, **TASK, reason="time_limit"),
+            do.error(log_events.TASK_DEAD, **TASK, reason="time_limit"),
             "task mail.send id-1 of queue mail is dead: time_limit",
         ),
     ],
@@ -82,20 +82,20 @@ def test_each_event_has_its_text(core: Core, line: do.WriteLog, text: str) -> No
 
 
 def test_orderly_exits_and_minor_lines_are_not_events(core: Core) -> None:
-    assert noted(core, do.info(names.WORKER_EXITED, **DEATH), do.info(names.ZYGOTE_READY), do.PublishSnapshot()) == []
+    assert noted(core, do.info(log_events.WORKER_EXITED, **DEATH), do.info(log_events.ZYGOTE_READY), do.PublishSnapshot()) == []
 
 
 def test_the_last_events_are_kept_and_numbered_without_gaps(core: Core) -> None:
     for _ in range(MOST_EVENTS + 20):
-        noted(core, do.info(names.FLEET_QUIET))
+        noted(core, do.info(log_events.FLEET_QUIET))
     last = list(core.state.events.last)
     assert [each.n for each in last] == list(range(21, MOST_EVENTS + 21))
 
 
 def test_an_event_has_a_bounded_size_and_no_stack(core: Core) -> None:
     long: dict[str, Any] = {**DEATH, "words": "é" * 10_000}
-    noted(core, do.warning(names.WORKER_EXITED, **long))
-    noted(core, do.info(names.CONFIG_RELOADED, changes=["x" * 1000] * 1000, generation=1))
+    noted(core, do.warning(log_events.WORKER_EXITED, **long))
+    noted(core, do.info(log_events.CONFIG_RELOADED, changes=["x" * 1000] * 1000, generation=1))
     died, reloaded = core.state.events.last
     assert len(died.text) == len(died.fields["words"]) == MOST_CHARACTERS
     assert "stack" not in died.fields
@@ -111,8 +111,8 @@ def test_events_have_their_time_and_are_published_at_the_next_tick(core: Core) -
     assert not core.done(do.PublishSnapshot)[1:]
     core.take(Ticked())
     assert [(each.event, each.at, each.text) for each in published(core).events] == [
-        (names.REDIS_LOST, 7.0, "Redis does not reply: refused"),
-        (names.FLEET_SCALED, 7.0, "pool default: from 2 to 4 workers"),
+        (log_events.REDIS_LOST, 7.0, "Redis does not reply: refused"),
+        (log_events.FLEET_SCALED, 7.0, "pool default: from 2 to 4 workers"),
     ]
     assert len(core.done(do.PublishSnapshot)) == 2
     core.take(Ticked())
@@ -125,7 +125,7 @@ def test_the_control_socket_shows_events_in_wall_clock_time(core: Core) -> None:
     core.take(RedisFailed("network", "refused", is_away=True))
     rows: Any = status(core.state, [], Moment(now=100.0, wall=5000.0))["events"]
     [row] = rows
-    assert (row["n"], row["at"], row["level"], row["event"]) == (1, 4990.0, "error", names.REDIS_LOST)
+    assert (row["n"], row["at"], row["level"], row["event"]) == (1, 4990.0, "error", log_events.REDIS_LOST)
 
 
 def test_the_snapshot_contains_facts_of_the_master(core: Core) -> None:

@@ -10,7 +10,7 @@ from typing import Final, NamedTuple
 
 from rota.durations import in_words
 from rota.server.server_errors import first_sentence
-from rota.telemetry.log_events import DEATHS
+from rota.telemetry.log_events import DEATHS, REDIS_BACK, REDIS_LOST
 from rota_supervisor.exporter import queue_headlines as queues
 from rota_supervisor.exporter.queue_headlines import BAD, RECENT_SECONDS, WARN, Headline, Row, count, living, workers_of
 from rota_supervisor.layout import Role
@@ -202,17 +202,16 @@ SKEW_SECONDS: Final = 1.0
 def _redis_away(status: Row) -> Iterator[Headline]:
     """Report that Redis does not reply to the master, or refuses all calls, for example because its disk is full."""
     if not _reaches(status):
-        changes = (event for event in reversed(status.get("events") or ()) if event["event"] in _OF_REDIS)
-        lost = next((event for event in changes if event["event"] == "redis.lost"), None)
+        changes = (
+            event for event in reversed(status.get("events") or ()) if event["event"] in (REDIS_LOST, REDIS_BACK)
+        )
+        lost = next((event for event in changes if event["event"] == REDIS_LOST), None)
         refused = lost is not None and lost["fields"].get("refused")
         lasts = f" for {in_words(status['at'] - lost['at'])}" if lost is not None else ""
         fault = f"has not responded{lasts}" if lasts else "does not respond"
         if lost and refused:
             fault = f"has refused{lasts}: {first_sentence(lost['fields']['error'])}"
         yield Headline(BAD, f"Redis {fault}: no task starts, running tasks continue", "redis")
-
-
-_OF_REDIS: Final = ("redis.lost", "redis.back")
 
 
 def _redis_slow(status: Row) -> Iterator[Headline]:

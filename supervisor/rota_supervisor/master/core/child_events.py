@@ -7,7 +7,7 @@ from typing import Final
 from rota.child.slots import Phase, RecycleReason
 from rota.durations import NANOSECONDS
 from rota.protocol.outcome import settlements_in
-from rota.telemetry import log_events as names
+from rota.telemetry import log_events
 from rota_supervisor import messages
 from rota_supervisor.layout import TICK_SECONDS, Role
 from rota_supervisor.master.core import child_exit, master_events, redis_events, reload_steps
@@ -81,11 +81,11 @@ def zygote_reported(state: MasterState, event: master_events.ZygoteReported, now
         case messages.Scheduled(schedule, text):
             state.code_of(number).schedules[schedule] = text
         case messages.Ready(modules, objects):
-            return [do.info(names.ZYGOTE_READY, generation=number, modules=modules, objects_frozen=objects)]
+            return [do.info(log_events.ZYGOTE_READY, generation=number, modules=modules, objects_frozen=objects)]
         case messages.Warned(text):
-            return [do.warning(names.ZYGOTE_WARNING, generation=number, warning=text)]
+            return [do.warning(log_events.ZYGOTE_WARNING, generation=number, warning=text)]
         case messages.ImportFailed(module, why, where):
-            failed = do.error(names.ZYGOTE_FAILED, module=module, error=why, where=where)
+            failed = do.error(log_events.ZYGOTE_FAILED, module=module, error=why, where=where)
             return [
                 failed,
                 *reload_steps.import_failed(state, number, module, f"{why} ({where})" if where else why, now),
@@ -243,5 +243,5 @@ def cancel_ordered(state: MasterState, event: master_events.CancelOrdered, now: 
     if was_sent:
         return []
     limit = {} if event.kill_after is None else {"kill_after_seconds": event.kill_after}
-    line = do.info(names.TASK_CANCEL_TOLD, task_id=event.task_id, owner=child.owner, **limit)
+    line = do.info(log_events.TASK_CANCEL_TOLD, task_id=event.task_id, owner=child.owner, **limit)
     return [line, do.NotifyCancelled(child.ref, event.task_index, event.number)]

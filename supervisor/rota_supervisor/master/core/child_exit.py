@@ -21,7 +21,7 @@ from rota.protocol.outcome import (
 from rota.protocol.store import ALL_HELD, FIRST_HELD, Blame
 from rota.protocol.tiers import NO_TIERS
 from rota.protocol.wire import NOTHING, Packed
-from rota.telemetry import log_events as names
+from rota.telemetry import log_events
 from rota.telemetry import metrics as m
 from rota_supervisor.layout import Role
 from rota_supervisor.master.core import effects as do
@@ -33,10 +33,10 @@ from rota_supervisor.master.core.start_backoff import End
 from rota_supervisor.master.core.state import MasterState
 
 _EVENTS: Final = {
-    Role.WORKER: names.WORKER_EXITED,
-    Role.ZYGOTE: names.ZYGOTE_EXITED,
-    Role.POLLER: names.POLLER_EXITED,
-    Role.EXPORTER: names.EXPORTER_EXITED,
+    Role.WORKER: log_events.WORKER_EXITED,
+    Role.ZYGOTE: log_events.ZYGOTE_EXITED,
+    Role.POLLER: log_events.POLLER_EXITED,
+    Role.EXPORTER: log_events.EXPORTER_EXITED,
 }
 
 
@@ -65,7 +65,7 @@ def not_started(
 ) -> list[do.Effect]:
     """Record that a child could not be started. `from_outside`: the failure was not the child's fault."""
     log = do.info if _was_unwanted(child) else do.error
-    failed = log(names.FLEET_CALL_FAILED, child=child.role.value, slot=child.slot, error=why)
+    failed = log(log_events.FLEET_CALL_FAILED, child=child.role.value, slot=child.slot, error=why)
     child.move(ChildState.EXITED)
     if not _was_unwanted(child):
         end = End(child.requested_at, now, child.ready_at, explained=True, from_outside=from_outside, text=why)
@@ -87,7 +87,7 @@ def _event_of(death: Death) -> str:
     child = death.child
     if child.role is not Role.WORKER or child.why is not death.reason or death.event.ending.signal_name != "SIGKILL":
         return _EVENTS[child.role]
-    return names.WORKER_HUNG if death.reason is Reason.HUNG else names.WORKER_KILLED
+    return log_events.WORKER_HUNG if death.reason is Reason.HUNG else log_events.WORKER_KILLED
 
 
 # The effect on the pool
@@ -194,10 +194,10 @@ def _given_back(entry: Entry, request: do.ReapOwner) -> list[do.Effect]:
     """Report a task as released if its worker had left on request, and as recovered if the worker had died."""
     fields = _fields(entry, request)
     if request.has_left:
-        released = do.info(names.TASK_RELEASED, **fields, kind=entry.kind.label, outcome=Release.label)
+        released = do.info(log_events.TASK_RELEASED, **fields, kind=entry.kind.label, outcome=Release.label)
         return [do.AddToCounter(m.TASKS_PROCESSED, (entry.queue, "", Release.label)), released]
     counted = do.AddToCounter(m.TASKS_RECOVERED, (entry.queue, "child_exit"))
-    return [counted, do.warning(names.TASK_RECOVERED, **fields)]
+    return [counted, do.warning(log_events.TASK_RECOVERED, **fields)]
 
 
 def _set_aside(entry: Entry, request: do.ReapOwner) -> list[do.Effect]:
@@ -206,7 +206,7 @@ def _set_aside(entry: Entry, request: do.ReapOwner) -> list[do.Effect]:
     return [
         do.AddToCounter(m.TASKS_DEAD, (entry.queue, name, reason)),
         do.AddToCounter(m.TASKS_PROCESSED, (entry.queue, name, DeadOutcome.label)),
-        do.error(names.TASK_DEAD, **_fields(entry, request), reason=reason),
+        do.error(log_events.TASK_DEAD, **_fields(entry, request), reason=reason),
     ]
 
 
@@ -255,8 +255,8 @@ def report_over_limit(settlement: Settlement, request: do.ReapOwner) -> Iterator
         yield do.AddToCounter(m.TASKS_PROCESSED, (queue, task, outcome.label))
         yield do.AddToCounter(m.TASK_RETRIES, (queue, task))
         seconds = outcome.delay_us / MICROSECONDS
-        yield do.warning(names.TASK_RETRIED, **fields, reason=TIME_LIMIT, retry_in_seconds=seconds)
+        yield do.warning(log_events.TASK_RETRIED, **fields, reason=TIME_LIMIT, retry_in_seconds=seconds)
     else:
         yield do.AddToCounter(m.TASKS_PROCESSED, (queue, task, outcome.label))
         yield do.AddToCounter(m.TASKS_DEAD, (queue, task, TIME_LIMIT))
-        yield do.error(names.TASK_DEAD, **fields, reason=TIME_LIMIT)
+        yield do.error(log_events.TASK_DEAD, **fields, reason=TIME_LIMIT)

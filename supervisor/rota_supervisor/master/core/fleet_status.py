@@ -14,7 +14,7 @@ from operator import attrgetter
 from typing import Any, Final, NamedTuple
 
 from rota.protocol.nodes import NodeReport
-from rota.telemetry import log_events as names
+from rota.telemetry import log_events
 from rota.telemetry import metrics as m
 from rota.telemetry.metrics import GaugeDefinition
 from rota_supervisor.config.resolution import legacy_sources, pool_sizes
@@ -180,32 +180,32 @@ def _task(what: str) -> Callable[[Fields], str]:
 
 
 _TEXTS: Final[Mapping[str, Callable[[Fields], str]]] = {
-    **dict.fromkeys(names.DEATHS, _death),
-    names.WORKER_LOST: "the lease of {owner} was lost: its tasks run elsewhere".format_map,
-    names.TASK_RETRIED: _task("was ended by its time limit, and is tried again"),
-    names.TASK_DEAD: lambda fields: f"{_task('is dead')(fields)}: {fields['reason']}",
-    names.ZYGOTE_FAILED: "{module} cannot be imported: {error}".format_map,
-    names.ZYGOTE_WARNING: "{warning}".format_map,
-    names.POOL_BACKOFF: _backoff,
-    names.POOL_FATAL: _fatal,
-    names.POOL_BACK: lambda fields: f"{_starts(fields)} starts again",
-    names.CONFIG_RELOADED: _reloaded,
-    names.CONFIG_REJECTED: "reload refused: {path}: {error}".format_map,
-    names.CONFIG_WARNING: _warned,
-    names.CONDITION_FAILED: "queue {queue} is closed: its condition {condition} fails: {error}".format_map,
-    names.CONDITION_WORKS: "the condition of queue {queue} works again".format_map,
-    names.REDIS_LOST: _redis_lost,
-    names.REDIS_BACK: "Redis replies again".format_map,
-    names.REDIS_EVICTS_KEYS: "Redis is configured to drop keys when its memory is full: {policy}".format_map,
-    names.REDIS_KEEPS_KEYS: "Redis is set to keep all keys again".format_map,
-    names.FLEET_READY: "the fleet is ready, workers so far: {workers}".format_map,
-    names.FLEET_SCALED: "pool {pool}: from {before} to {workers} workers".format_map,
-    names.FLEET_QUIET: "quiet: nothing more is claimed here".format_map,
-    names.FLEET_RESUMED: "resumed: workers claim again".format_map,
-    names.FLEET_REFUSED: "{request} refused: {error}".format_map,
-    names.FLEET_DRAINING: "the fleet drains, and has {seconds:g} s for it".format_map,
-    names.FLEET_WAITING: "the fleet waits for Redis before it leaves, for {seconds:g} s at most".format_map,
-    names.FLEET_CALL_FAILED: "{child} in slot {slot} could not be started: {error}".format_map,
+    **dict.fromkeys(log_events.DEATHS, _death),
+    log_events.WORKER_LOST: "the lease of {owner} was lost: its tasks run elsewhere".format_map,
+    log_events.TASK_RETRIED: _task("was ended by its time limit, and is tried again"),
+    log_events.TASK_DEAD: lambda fields: f"{_task('is dead')(fields)}: {fields['reason']}",
+    log_events.ZYGOTE_FAILED: "{module} cannot be imported: {error}".format_map,
+    log_events.ZYGOTE_WARNING: "{warning}".format_map,
+    log_events.POOL_BACKOFF: _backoff,
+    log_events.POOL_FATAL: _fatal,
+    log_events.POOL_BACK: lambda fields: f"{_starts(fields)} starts again",
+    log_events.CONFIG_RELOADED: _reloaded,
+    log_events.CONFIG_REJECTED: "reload refused: {path}: {error}".format_map,
+    log_events.CONFIG_WARNING: _warned,
+    log_events.CONDITION_FAILED: "queue {queue} is closed: its condition {condition} fails: {error}".format_map,
+    log_events.CONDITION_WORKS: "the condition of queue {queue} works again".format_map,
+    log_events.REDIS_LOST: _redis_lost,
+    log_events.REDIS_BACK: "Redis replies again".format_map,
+    log_events.REDIS_EVICTS_KEYS: "Redis is configured to drop keys when its memory is full: {policy}".format_map,
+    log_events.REDIS_KEEPS_KEYS: "Redis is set to keep all keys again".format_map,
+    log_events.FLEET_READY: "the fleet is ready, workers so far: {workers}".format_map,
+    log_events.FLEET_SCALED: "pool {pool}: from {before} to {workers} workers".format_map,
+    log_events.FLEET_QUIET: "quiet: nothing more is claimed here".format_map,
+    log_events.FLEET_RESUMED: "resumed: workers claim again".format_map,
+    log_events.FLEET_REFUSED: "{request} refused: {error}".format_map,
+    log_events.FLEET_DRAINING: "the fleet drains, and has {seconds:g} s for it".format_map,
+    log_events.FLEET_WAITING: "the fleet waits for Redis before it leaves, for {seconds:g} s at most".format_map,
+    log_events.FLEET_CALL_FAILED: "{child} in slot {slot} could not be started: {error}".format_map,
 }
 
 
@@ -218,7 +218,7 @@ def note_events(state: MasterState, effects: Iterable[do.Effect], now: float) ->
     for effect in effects:
         if not isinstance(effect, do.WriteLog) or effect.event not in _TEXTS:
             continue
-        if effect.event in names.DEATHS and effect.level == "info":
+        if effect.event in log_events.DEATHS and effect.level == "info":
             continue
         known.count += 1
         text = _TEXTS[effect.event](effect.fields)[:MOST_CHARACTERS]
@@ -240,9 +240,9 @@ def _short(value: Any) -> Any:
 
 _BY_SEVERITY: Final = list(PoolState)  # in ascending order, from RUNNING to FATAL
 _LOGGED: Final = {
-    PoolState.RUNNING: (do.info, names.POOL_BACK),
-    PoolState.BACKOFF: (do.warning, names.POOL_BACKOFF),
-    PoolState.FATAL: (do.error, names.POOL_FATAL),
+    PoolState.RUNNING: (do.info, log_events.POOL_BACK),
+    PoolState.BACKOFF: (do.warning, log_events.POOL_BACKOFF),
+    PoolState.FATAL: (do.error, log_events.POOL_FATAL),
 }
 _STATE_LABELS: Final = {
     **dict.fromkeys(STARTING, "booting"),
@@ -306,7 +306,7 @@ def _log(state: MasterState, pools: Sequence[_Pool]) -> list[do.Effect]:
 
 def _logged(role: Role, pool: str, condition: PoolState, backoff: StartBackoff) -> do.Effect:
     log, event = _LOGGED[condition]
-    failed = {"failures": backoff.failures_in_a_row, "words": backoff.last_end} if event != names.POOL_BACK else {}
+    failed = {"failures": backoff.failures_in_a_row, "words": backoff.last_end} if event != log_events.POOL_BACK else {}
     return log(event, **failed, child=role.value, **({"pool": pool} if pool else {}))
 
 

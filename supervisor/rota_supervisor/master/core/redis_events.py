@@ -12,7 +12,7 @@ from rota.protocol.schedule_store import DeclaredSchedule
 from rota.protocol.tiers import Domain
 from rota.protocol.views import ClosedQueue
 from rota.schedules.schedule import encode_schedule
-from rota.telemetry import log_events as names
+from rota.telemetry import log_events
 from rota.telemetry import metrics as m
 from rota_supervisor.config.model import ConditionConfig, Config
 from rota_supervisor.config.resolution import pattern_domains, queue_shares, schedules_in_force
@@ -108,7 +108,7 @@ def leases_renewed(state: MasterState, event: master_events.LeasesRenewed, now: 
     leases.known_lost.update(lost)
     effects: list[do.Effect] = []
     for owner in lost:
-        effects += [do.AddToCounter(m.LEASES_LOST), do.error(names.WORKER_LOST, owner=owner)]
+        effects += [do.AddToCounter(m.LEASES_LOST), do.error(log_events.WORKER_LOST, owner=owner)]
     return effects
 
 
@@ -151,13 +151,13 @@ def closed_seen(state: MasterState, event: ClosedSeen, now: float) -> list[do.Ef
     effects: list[do.Effect] = [do.AddToCounter(m.CONDITION_ERRORS, (queue,)) for queue in errors]
     for queue, row in errors.items():
         if queue not in known or known[queue].error != row.error:
-            effects.append(do.error(names.CONDITION_FAILED, queue=queue, condition=row.closed_by, error=row.error))
+            effects.append(do.error(log_events.CONDITION_FAILED, queue=queue, condition=row.closed_by, error=row.error))
     unseen = {queue: row for queue, row in known.items() if queue not in errors}
     state.closed = event.closed
     state.closed_at = now
     state.closed_by_fault = errors
     if len(event.closed) < CLOSED_A_READING:
-        effects += [do.info(names.CONDITION_WORKS, queue=queue) for queue in unseen]
+        effects += [do.info(log_events.CONDITION_WORKS, queue=queue) for queue in unseen]
     else:  # Only a part of the queues was read.
         state.closed_by_fault = {**unseen, **errors}
     return [*effects, do.SetGauge(m.QUIET_AGE, (), state.quiet_seconds(now))]
@@ -176,7 +176,7 @@ def redis_replied(state: MasterState, _event: master_events.RedisReplied, _now: 
     state.redis_up = True
     state.redis_refusal = ""
     shown: list[do.Effect] = [do.SetGauge(m.REDIS_UP, (), 1)]
-    return [do.info(names.REDIS_BACK, redis=state.surroundings.redis), *shown] if was_away else shown
+    return [do.info(log_events.REDIS_BACK, redis=state.surroundings.redis), *shown] if was_away else shown
 
 
 def redis_failed(state: MasterState, event: master_events.RedisFailed, _now: float) -> list[do.Effect]:
@@ -186,7 +186,7 @@ def redis_failed(state: MasterState, event: master_events.RedisFailed, _now: flo
     refusal = event.error if event.is_reply else ""
     if state.redis_up or (state.redis_up is False and bool(refusal) != bool(state.redis_refusal)):
         fields = {"redis": state.surroundings.redis, "reason": event.reason, "error": event.error}
-        effects.append(do.error(names.REDIS_LOST, **fields, refused=event.is_reply))
+        effects.append(do.error(log_events.REDIS_LOST, **fields, refused=event.is_reply))
     state.redis_up = False
     state.redis_refusal = refusal
     state.redis_round_trip_seconds = None
@@ -207,6 +207,6 @@ def eviction_policy_seen(state: MasterState, event: master_events.EvictionPolicy
         return []
     state.eviction_policy = event.policy
     if event.policy == SAFE_POLICY:
-        return [do.SetGauge(m.REDIS_EVICTS_KEYS, (), 0), do.info(names.REDIS_KEEPS_KEYS, policy=event.policy)]
-    alarm = do.error(names.REDIS_EVICTS_KEYS, policy=event.policy, wanted=SAFE_POLICY)
+        return [do.SetGauge(m.REDIS_EVICTS_KEYS, (), 0), do.info(log_events.REDIS_KEEPS_KEYS, policy=event.policy)]
+    alarm = do.error(log_events.REDIS_EVICTS_KEYS, policy=event.policy, wanted=SAFE_POLICY)
     return [do.SetGauge(m.REDIS_EVICTS_KEYS, (), 1), alarm]

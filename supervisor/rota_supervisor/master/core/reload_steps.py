@@ -8,7 +8,7 @@
 
 from typing import Final
 
-from rota.telemetry import log_events as names
+from rota.telemetry import log_events
 from rota.telemetry import metrics as m
 from rota_supervisor.config.model import Config, Fault
 from rota_supervisor.config.rules import compared_with_code
@@ -91,7 +91,7 @@ def _to_be_announced(config: Config) -> tuple[object, ...]:
 def listening_at(state: MasterState, event: ListeningAt, _now: float) -> list[do.Effect]:
     """Note the exporter's address. If the previous address is taken by now, the master keeps the current one."""
     state.listen_address = event.address
-    return [do.error(names.CONFIG_WARNING, path="http.listen", warning=event.error)] if event.error else []
+    return [do.error(log_events.CONFIG_WARNING, path="http.listen", warning=event.error)] if event.error else []
 
 
 # Promoting a candidate, and its takeover
@@ -110,7 +110,7 @@ def promote_when_loaded(state: MasterState, now: float) -> list[do.Effect]:
         return []
     faults, known = compared_with_code(candidate.config, state.code_of(candidate.code).tasks)
     effects: list[do.Effect] = [
-        do.warning(names.CONFIG_WARNING, path=fault.path, warning=fault.message) for fault in known
+        do.warning(log_events.CONFIG_WARNING, path=fault.path, warning=fault.message) for fault in known
     ]
     if faults:
         return [*effects, *_refuse(state, faults, ExitCode.CONFIG, now)]
@@ -125,7 +125,7 @@ def commit_or_refuse(state: MasterState, now: float) -> list[do.Effect]:
     state.has_worked = True
     # If this node dies before the next renewal, the others must not think that it was still starting.
     state.leases.hurry()
-    return [*effects, do.info(names.FLEET_READY, workers=len(state.children.of(Role.WORKER, ChildState.READY)))]
+    return [*effects, do.info(log_events.FLEET_READY, workers=len(state.children.of(Role.WORKER, ChildState.READY)))]
 
 
 def _commit_or_refuse(state: MasterState, now: float) -> list[do.Effect]:
@@ -256,7 +256,7 @@ def _accepted(state: MasterState, loading: Loading, now: float) -> list[do.Effec
         do.AddToCounter(m.CONFIG_RELOADS, ("success",)),
         do.SetGauge(m.CONFIG_LAST_RELOAD_SUCCESSFUL, (), 1),
         do.SetGaugeToNow(m.CONFIG_LAST_RELOAD_SUCCESS_TIMESTAMP),
-        do.info(names.CONFIG_RELOADED, changes=loading.changes, generation=in_force.number),
+        do.info(log_events.CONFIG_RELOADED, changes=loading.changes, generation=in_force.number),
         *(do.Respond(each.ticket, {**outcome, "differences": each.differences}) for each in loading.reloads),
     ]
 
@@ -269,7 +269,7 @@ def rejected(state: MasterState, faults: list[Fault], reloads: list[Reload], now
     ]
     for fault in faults:
         elsewhere = {"origin": fault.origin} if fault.origin else {}
-        effects.append(do.error(names.CONFIG_REJECTED, path=fault.path, error=fault.message, **elsewhere))
+        effects.append(do.error(log_events.CONFIG_REJECTED, path=fault.path, error=fault.message, **elsewhere))
     return [*effects, *_reply(state, reloads, {"result": "failure", "faults": list(map(str, faults))}, now)]
 
 

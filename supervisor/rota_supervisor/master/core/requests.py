@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import NamedTuple, assert_never
 
-from rota.telemetry import log_events as names
+from rota.telemetry import log_events
 from rota_supervisor.config.model import Config, Fault
 from rota_supervisor.config.resolution import pool_sizes
 from rota_supervisor.config.rules import schedules_without_queue
@@ -40,7 +40,7 @@ def requested(state: MasterState, event: Requested, now: float) -> list[do.Effec
         return _fulfil(state, event, now)
     except RequestRefused as refused:
         if event.by_signal:
-            return [do.warning(names.FLEET_REFUSED, request=event.request.name.lower(), error=str(refused))]
+            return [do.warning(log_events.FLEET_REFUSED, request=event.request.name.lower(), error=str(refused))]
         return [do.Respond(event.ticket, refused=str(refused))]
 
 
@@ -88,7 +88,7 @@ def _scale(state: MasterState, event: Requested) -> list[do.Effect]:
     pool, count = targets.ordered(order, counts)
     state.wanted.scaling = state.wanted.scaling.with_count(pool, count, state.rollout.sizes)
     return [
-        do.info(names.FLEET_SCALED, pool=pool, before=counts[pool], workers=count),
+        do.info(log_events.FLEET_SCALED, pool=pool, before=counts[pool], workers=count),
         do.Respond(event.ticket, {"pool": pool, "from": counts[pool], "to": count}),
     ]
 
@@ -106,7 +106,7 @@ def _set_quiet(state: MasterState, event: Requested, now: float) -> list[do.Effe
         return [reply]
     # A worker whose owner is still being registered receives this state with its slot.
     workers = tuple(child.ref for child in state.children.of(Role.WORKER) if child.state not in UNSEEN)
-    log = do.info(names.FLEET_QUIET if wanted.is_requested else names.FLEET_RESUMED)
+    log = do.info(log_events.FLEET_QUIET if wanted.is_requested else log_events.FLEET_RESUMED)
     return [do.SetQuiet(workers, wanted.is_requested), log, reply]
 
 
@@ -132,7 +132,7 @@ def _stop(state: MasterState, event: Requested, now: float) -> list[do.Effect]:
     if state.stop is before:
         return [reply]
     state.leases.hurry()  # A renewal soon shows whether Redis replies.
-    draining = do.info(names.FLEET_DRAINING, at_once=at_once, seconds=0 if at_once else drain_seconds)
+    draining = do.info(log_events.FLEET_DRAINING, at_once=at_once, seconds=0 if at_once else drain_seconds)
     return [*reload_steps.reply_to_pending_reloads(state, now), draining, reply]
 
 
@@ -184,7 +184,7 @@ def address_prepared(state: MasterState, event: AddressPrepared, now: float) -> 
         return reload_steps.rejected(state, list(event.faults), [reload], now)
     if state.stop.is_requested:
         return [do.DropPreparedAddress(), *reload_steps.abandoned(state, "the fleet is draining", [reload], now)]
-    warned = [do.warning(names.CONFIG_WARNING, warning=text) for text in reload.read.warnings]
+    warned = [do.warning(log_events.CONFIG_WARNING, warning=text) for text in reload.read.warnings]
     return [*warned, *reload_steps.apply_reload(state, reload, now)]
 
 

@@ -6,7 +6,7 @@ Every action of a plan moves its child at once, so a second tick at the same tim
 import math
 from typing import Final
 
-from rota.telemetry import log_events as names
+from rota.telemetry import log_events
 from rota_supervisor.layout import TICK_SECONDS, Role
 from rota_supervisor.master.core import effects as do
 from rota_supervisor.master.core import fleet_status, manager_messages, redis_events, reload_steps
@@ -83,7 +83,7 @@ def _advance_stop(state: MasterState, now: float) -> list[do.Effect]:
         return []
     seconds = round(max(0.0, stop.ends_by(state.children) - now), 1)
     holding_work = state.children.holding_work
-    return [do.warning(names.FLEET_WAITING, waits_for="redis", seconds=seconds, in_hand=holding_work)]
+    return [do.warning(log_events.FLEET_WAITING, waits_for="redis", seconds=seconds, in_hand=holding_work)]
 
 
 def wake_at(state: MasterState) -> float:

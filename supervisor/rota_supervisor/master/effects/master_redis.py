@@ -34,7 +34,7 @@ from rota.telemetry.log import OnceAMinute
 from rota_supervisor.config import resolution
 from rota_supervisor.layout import EXPORTER_SLOT
 from rota_supervisor.master.core import effects as do
-from rota_supervisor.master.core import master_events as seen
+from rota_supervisor.master.core import master_events
 from rota_supervisor.master.core.state import MasterState
 from rota_supervisor.master.effects.background import Background
 from rota_supervisor.master.effects.task_watch import cancelled_in
@@ -68,7 +68,7 @@ class RedisWatch:
     `inf` if it owes none. `works`: set while the server replies.
     """
 
-    def __init__(self, state: MasterState, happened: Callable[[seen.Event], None]) -> None:
+    def __init__(self, state: MasterState, happened: Callable[[master_events.Event], None]) -> None:
         self._state = state
         self._happened = happened
         self.silent_since = math.inf
@@ -101,8 +101,8 @@ class RedisWatch:
         self.works.set()
         self._round_trips.append(boottime_seconds() - self._sent_at)
         if not self._state.redis_up:
-            self._happened(seen.RedisReplied())
-        self._happened(seen.RoundTripSeen(round(min(self._round_trips), 6)))
+            self._happened(master_events.RedisReplied())
+        self._happened(master_events.RoundTripSeen(round(min(self._round_trips), 6)))
 
     def _failed(self, error: ServerError) -> None:
         is_away = not isinstance(error, Refused)
@@ -111,7 +111,7 @@ class RedisWatch:
         else:
             self.works.clear()
             self._round_trips.clear()
-        self._happened(seen.RedisFailed(error.reason, str(error), is_away, error.is_reply))
+        self._happened(master_events.RedisFailed(error.reason, str(error), is_away, error.is_reply))
 
     def _parked_failed(self, error: ServerError) -> None:
         if self._state.redis_up and not isinstance(error, Refused):
@@ -144,7 +144,7 @@ class RedisWatch:
             policy = eviction_policy_of(parse_info(info.decode(errors="replace")))
             if policy != known:
                 known = policy
-                self._happened(seen.EvictionPolicySeen(policy))
+                self._happened(master_events.EvictionPolicySeen(policy))
 
     async def leave_when_idle(self, leave: Callable[[], None]) -> None:
         """Call `leave` once nothing is ready, running or overdue in this node's queues (for `--burst`)."""
@@ -195,7 +195,7 @@ class RedisCalls:
     _memory: SlotMemory
     _background: Background
     _declaring: "ScheduleDeclarer"
-    _happened: Callable[[seen.Event], None]
+    _happened: Callable[[master_events.Event], None]
     _rarely: OnceAMinute = field(default_factory=OnceAMinute)
 
     @property
@@ -217,13 +217,13 @@ class RedisCalls:
         command = self._store.register(round(effect.lease_seconds * MILLISECONDS), names)
         owners, sent_ns = await self._through_outages("register", command)
         named = tuple((slot, nonce, owner) for (slot, nonce), owner in zip(effect.slots, owners, strict=True))
-        self._happened(seen.OwnersRegistered(named, effect.lease_seconds, sent_ns))
+        self._happened(master_events.OwnersRegistered(named, effect.lease_seconds, sent_ns))
 
     async def _reap_owner(self, effect: do.ReapOwner) -> None:
         """Reap an owner. The slot of the dead worker stays taken until Redis has replied."""
         command = self._store.reap_exited(effect.owner, effect.blame, effect.settlements, effect.tiers)
         reply, _ = await self._through_outages("reap", command)
-        self._happened(seen.OwnerReaped(effect, reply))
+        self._happened(master_events.OwnerReaped(effect, reply))
 
     async def _through_outages(self, name: str, command: ScriptCall[_T]) -> tuple[_T, int]:
         """Repeat a call until there is a reply. Returns the reply, and when the successful call was sent (ns)."""
@@ -254,7 +254,7 @@ class RedisCalls:
         except ServerError:  # The connection's watch has reported it.
             pass
         finally:  # Report any failure, so that the next renewal follows: without renewals every worker would end.
-            self._happened(seen.LeasesRenewed(tuple(lost), failed))
+            self._happened(master_events.LeasesRenewed(tuple(lost), failed))
 
     async def _renew_batch(self, lease_seconds: float, batch: list[do.HeldLease]) -> tuple[str, ...]:
         sent_ns = boottime_ns()
@@ -286,7 +286,7 @@ class RedisCalls:
         if effect.is_settled:
             await self._declaring.withdraw(effect.schedules, is_only_node=announced.nodes == 1)
         may_be_closed = effect.conditions or announced.any_closed
-        self._happened(seen.ClosedSeen(await self._read_closed(effect, milliseconds) if may_be_closed else ()))
+        self._happened(master_events.ClosedSeen(await self._read_closed(effect, milliseconds) if may_be_closed else ()))
 
     async def _read_closed(self, effect: do.RenewLeases, milliseconds: int) -> tuple[ClosedQueue, ...]:
         conditions = resolution.conditions_at(effect.conditions, await self._redis_now()) if effect.conditions else ()
