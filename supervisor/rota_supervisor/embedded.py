@@ -78,7 +78,7 @@ def prepare(redis_url: str, beside: Path) -> Recipe:
 
 def check_address(address: Address) -> None:
     """Raise Failure if the embedded server may not or cannot listen at an address."""
-    if address.sentinels is not None:
+    if address.has_failover:
         raise Failure(
             ExitCode.CONFIG, "--embedded starts one server and no sentinels: use redis:// or unix:// in redis_url"
         )

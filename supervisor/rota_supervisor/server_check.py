@@ -245,7 +245,7 @@ def check_server(config: Config, *, open_namespace: bool) -> CheckedServer:
     With `open_namespace`, record our protocol version in a fresh namespace. Raises Failure, 69 or 78.
     """
     address = address_of(server_settings(config))
-    failover = address.sentinels is not None
+    failover = address.has_failover
     with connected(config) as connection:
         info = _information(connection, config)
         faults = [

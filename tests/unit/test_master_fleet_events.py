@@ -82,7 +82,10 @@ def test_each_event_has_its_text(core: Core, line: do.WriteLog, text: str) -> No
 
 
 def test_orderly_exits_and_minor_lines_are_not_events(core: Core) -> None:
-    assert noted(core, do.info(log_events.WORKER_EXITED, **DEATH), do.info(log_events.ZYGOTE_READY), do.PublishSnapshot()) == []
+    assert (
+        noted(core, do.info(log_events.WORKER_EXITED, **DEATH), do.info(log_events.ZYGOTE_READY), do.PublishSnapshot())
+        == []
+    )
 
 
 def test_the_last_events_are_kept_and_numbered_without_gaps(core: Core) -> None:

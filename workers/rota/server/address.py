@@ -28,6 +28,8 @@ from rota.server.server_errors import REASON_SENTINEL, ConnectionLost, Refused, 
 DEFAULT_PORT: Final = 6379
 DEFAULT_SENTINEL_PORT: Final = 26379
 SCHEMES: Final = ("redis", "rediss", "unix")
+SENTINEL_SECONDS: Final = 1.0  # to connect to a sentinel, and for its reply: the next sentinel may know as well
+PRIMARY_SECONDS: Final = 2.0  # to connect to the primary: its host may be down while a failover is under way
 _SENTINEL_OPTIONS: Final = frozenset({"db", "sentinel_username", "sentinel_password"})
 # Scheme, credentials, hosts, path, options. urlsplit cannot be used: it rejects a list of hosts with an IPv6 address.
 _SENTINEL_URL: Final = re.compile(
@@ -85,6 +87,16 @@ class Address:
     sentinels: Sentinels | None = None  # to query for host and port
     tls_files: TlsFiles = NO_TLS_FILES
     logins: Logins | None = None  # replaces user and password
+
+    @property
+    def has_failover(self) -> bool:
+        """Whether another server can take over, so that each new connection begins with a `search` for the primary."""
+        return self.sentinels is not None
+
+    @property
+    def search_seconds(self) -> float:
+        """How long the search for the primary may take. It is 0 if there is none."""
+        return 0.0 if self.sentinels is None else len(self.sentinels.addresses) * (SENTINEL_SECONDS + PRIMARY_SECONDS)
 
     @property
     def kept_login(self) -> Login | None:
@@ -269,9 +281,7 @@ def _host_and_port(member: str) -> tuple[str, int]:
     return parts.hostname, parts.port or DEFAULT_SENTINEL_PORT
 
 
-SENTINEL_SECONDS: Final = 1.0  # to connect to a sentinel, and for its reply: the next sentinel may know as well
 _PORT: Final = re.compile(rb"[0-9]{1,5}")
-PRIMARY_SECONDS: Final = 2.0  # to connect to the primary: its host may be down while a failover is under way
 _PRIMARY: Final = b"master"
 _MAX_SHOWN: Final = 80  # characters of a reply that is not valid
 

@@ -19,7 +19,7 @@ from typing import Any, Final, Protocol, TypeVar, cast
 from rota.protocol.scripts import ScriptCall
 from rota.protocol.wire import Arg, command, pack
 from rota.server import server_errors as errors
-from rota.server.address import PRIMARY_SECONDS, SENTINEL_SECONDS, Address, Query, search
+from rota.server.address import Address, Query, search
 from rota.server.logins import Renewal
 from rota.server.server_errors import REASON_NETWORK, REASON_PROTOCOL, REASON_SILENT, ConnectionLost, ServerError
 from rota.server.session import NO_REPLY, Session, connection_fault, greeting, greeting_fault, tls_context
@@ -192,14 +192,10 @@ class Opener:
         With sentinels the limit does not depend on `seconds`. Otherwise a slow link, on which each single reply arrives
         in time, might never get connected.
         """
-        sentinels = self._address.sentinels
-        if sentinels is None:
-            return seconds
         # A sentinel that does not reply takes the time of its own step and no more, however short the limit for the
-        # server
-        # is. The next search begins with that sentinel again, so with one limit for the whole search it would never be
-        # skipped.
-        return len(sentinels.addresses) * (SENTINEL_SECONDS + PRIMARY_SECONDS)
+        # server is. The next search begins with that sentinel again, so with one limit for the whole search it would
+        # never be skipped.
+        return self._address.search_seconds if self._address.has_failover else seconds
 
     async def open(self) -> AioStream:
         """Return a connection after its greeting. Raises ServerError if it cannot be opened."""
@@ -211,7 +207,7 @@ class Opener:
         return await self._open_primary()
 
     async def _open_primary(self) -> AioStream:
-        if self._address.sentinels is None:
+        if not self._address.has_failover:
             return await self._open(self._address)
         searching = search(self._address)
         query = next(searching)

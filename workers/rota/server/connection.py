@@ -223,7 +223,7 @@ def connect(address: Address, options: ConnectionOptions) -> Connection:
 
 
 def _connect_to_primary(address: Address, options: ConnectionOptions) -> Connection:
-    if address.sentinels is None:
+    if not address.has_failover:
         return Connection(address, options)
     searching = search(address)
     query = next(searching)

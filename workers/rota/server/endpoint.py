@@ -99,7 +99,7 @@ class UrlEndpoint:
         self.shown = redact(url)
         self.credentials_in = URL_SETTING if access.logins is None else SETTING
         self.place = self._address.place
-        self.has_failover = self._address.sentinels is not None
+        self.has_failover = self._address.has_failover
 
     def connect(self, options: ConnectionOptions) -> Connection:
         """Return a new connection. Raises ServerError if that fails."""
