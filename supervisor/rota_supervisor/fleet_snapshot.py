@@ -2,7 +2,8 @@
 whether the fleet is alive and ready.
 
 `snapshot` is pure. The master calls it for the control socket's `status`, and the exporter for `/status.json`; each
-adds what only it knows. `FleetSnapshot.to_json` is the only place that gives facts their names in JSON.
+adds what only it knows. The methods `to_json` of these records are the only place that gives the facts of the fleet,
+its pools, processes and tasks their names in JSON.
 
 The same rules serve `/livez`, `/readyz`, `rota health` and `rota status`. They are pure and never query Redis. Alive
 means that the master's loop runs. This must not depend on Redis, or an outage of Redis would restart every pod. Ready
@@ -10,8 +11,8 @@ means that this node accepts work now."""
 
 import math
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
 from typing import Any, Final, NamedTuple, TypedDict
 
 from rota import __version__
@@ -41,6 +42,13 @@ _STATES_OF_MASTER: Final = FLEET_STATES | {Phase.EMPTY: "gone", Phase.IDLE: "rea
 LOST: Final = "lost"  # the state of a fleet whose master has died
 
 
+class ObservedTimes(NamedTuple):
+    """The times of a running task that only an exporter knows, None if it does not know them either."""
+
+    lag_seconds: float | None  # how late the task started, by Redis's clock
+    usual_seconds: float | None  # the longest usual run time of such tasks
+
+
 @dataclass(frozen=True, slots=True)
 class MemberTask:
     """A task that runs now."""
@@ -49,6 +57,7 @@ class MemberTask:
     age_seconds: float  # since its start
     left_seconds: float  # until its deadline, infinite without one
     progress: Progress | None = None
+    observed: ObservedTimes | None = None  # None outside of an exporter
 
     def to_json(self) -> Json:
         """Return its row in JSON."""
@@ -62,6 +71,7 @@ class MemberTask:
             "limit_seconds": round(age + left, 3) if task.deadline_ns else None,
             "left_seconds": round(left, 3) if task.deadline_ns else None,
             "progress": progress_row(self.progress),
+            **(self.observed._asdict() if self.observed else {}),
         }
 
 
@@ -76,6 +86,10 @@ class Member:
     heartbeat_age_seconds: float  # since the last heartbeat
     tasks: tuple[MemberTask, ...] = ()
     concurrency: int = 1  # maximum number of tasks
+
+    def with_history(self, observed: Callable[[MemberTask], ObservedTimes]) -> "Member":
+        """Return the process with the observed times of its tasks."""
+        return replace(self, tasks=tuple(replace(task, observed=observed(task)) for task in self.tasks))
 
 
 def member_in(number: int, slot: Slot, now_ns: int) -> Member:
@@ -246,10 +260,12 @@ class PoolSnapshot:
     facts: PoolFacts
     state: PoolState
     busy: int
+    short_seconds: float | None = None  # how long it has lacked workers; None outside of an exporter
 
     def to_json(self) -> Json:
         """Return the row in JSON."""
-        return {**self.facts._asdict(), "state": self.state.value, "busy": self.busy}
+        row = {**self.facts._asdict(), "state": self.state.value, "busy": self.busy}
+        return row if self.short_seconds is None else {**row, "short_seconds": round(self.short_seconds, 1)}
 
 
 @dataclass(frozen=True, slots=True)
@@ -262,6 +278,11 @@ class FleetSnapshot:
     ready: Health  # whether this node accepts work
     pools: tuple[PoolSnapshot, ...]
     processes: tuple[ProcessSnapshot, ...]
+
+    def with_shortages(self, seconds: Mapping[str, float]) -> "FleetSnapshot":
+        """Return the fleet with the time for which each pool has lacked workers, 0 for a pool that is not listed."""
+        pools = (replace(pool, short_seconds=seconds.get(pool.facts.name, 0.0)) for pool in self.pools)
+        return replace(self, pools=tuple(pools))
 
     def to_json(self) -> Json:
         """Return the fleet as the control socket and `/status.json` show it. `docs/status.md` explains each key."""

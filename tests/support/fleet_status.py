@@ -5,6 +5,7 @@ from typing import Any
 NOW = 1_000_000.0
 KILLED = "worker in slot 8 of pool default, in task img.cut: killed by SIGSEGV: native code failed"
 Status = dict[str, Any]
+POOL: Status = {"name": "default", "desired": 4, "state": "running", "workers": {"running": 4}, "busy": 0}
 
 
 def task(name: str = "mail.send", queue: str = "mail", **changes: Any) -> dict[str, Any]:
@@ -116,7 +117,7 @@ def busy() -> Status:
     return healthy() | {
         "overall": history,
         "history": {"step_seconds": 5.0, "ends_at": NOW, "length": steps},
-        "pools": [{"name": "default", "desired": 4, "state": "running", "workers": {"running": 4}}],
+        "pools": [POOL],
         "processes": others + running,
         "queues": list(rows.values()),
         "nodes": [

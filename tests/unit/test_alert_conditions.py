@@ -14,7 +14,7 @@ from rota_supervisor.exporter.queue_headlines import OVERDUE_SECONDS, STALLED_SE
 from rota_supervisor.master_snapshot import SLOW_SECONDS, redis_warnings
 from rota_supervisor.top import fleet_view
 from support.alert_cases import ALERTS
-from support.fleet_status import HELD, NOW, Status, death, event, healthy, late_by, process, queue, task
+from support.fleet_status import HELD, NOW, POOL, Status, death, event, healthy, late_by, process, queue, task
 
 NOT_TAKEN = {"started": [0] * 60, "done": [0] * 60, "p50": [None] * 60, "p99": [None] * 60}
 REDIS_AWAY = {"ok": False, "checks": [{"name": "redis", "ok": False, "seen": "the master does not reach Redis"}]}
@@ -23,7 +23,7 @@ SILENT = {
     "checks": [{"name": "master_beats", "ok": False, "seen": "last heartbeat 61.0 s ago, limit 3 s"}],
 }
 REFUSED = {"result": "failure", "faults": ["workers: expected a number"], "at": NOW - 180}
-SHORT = {"name": "default", "desired": 2, "state": "running", "workers": {"running": 1}, "short_seconds": 120.0}
+SHORT = POOL | {"desired": 2, "workers": {"running": 1}, "short_seconds": 120.0}
 
 
 def of_queue(**state: Any) -> Status:

@@ -7,7 +7,7 @@ import pytest
 
 from rota_supervisor.exporter.headlines import MOST, headlines
 from rota_supervisor.master_snapshot import EVICTS_KEYS
-from support.fleet_status import HELD, KILLED, NOW, Status, death, event, healthy, late_by, process, queue, task
+from support.fleet_status import HELD, KILLED, NOW, POOL, Status, death, event, healthy, late_by, process, queue, task
 
 ALL_BUSY = "all workers are busy (1): tasks arrive faster than they are run"
 
@@ -118,7 +118,11 @@ CASES: list[tuple[Callable[[Status], None], str, str, str]] = [
         "queues/mail",
     ),
     (
-        with_(queues=[LATE], processes=[process(8, "worker", task()), process(9, "worker") | {"pool": "fast"}]),
+        with_(
+            queues=[LATE],
+            pools=[POOL | {"busy": 1}, POOL | {"name": "fast"}],
+            processes=[process(8, "worker", task()), process(9, "worker") | {"pool": "fast"}],
+        ),
         "bad",
         "queue mail is late: 1 m 34 s, its objective is 5.0 s; all workers of pool default are busy",
         "queues/mail",
@@ -232,9 +236,7 @@ CASES: list[tuple[Callable[[Status], None], str, str, str]] = [
         "queues/mail",
     ),
     (
-        with_(
-            pools=[{"name": "default", "desired": 4, "workers": {"running": 1, "booting": 3}, "short_seconds": 42.0}]
-        ),
+        with_(pools=[POOL | {"workers": {"running": 1, "booting": 3}, "short_seconds": 42.0}]),
         "warn",
         "pool default has had 1 of 4 workers at work for 42 s",
         "pools/default",

@@ -4,13 +4,22 @@ import dataclasses
 from typing import get_args
 
 from rota.client.status import GroupStatus
+from rota.protocol.groups import GroupPhase, GroupState
 from rota.protocol.outcome import Outcome, Release, RetryOutcome
 from rota.protocol.task_states import ENDED, ENDS, ENDS_OF_GONE, PURGED, State
 from rota.worker import worker_report
+from rota_supervisor.exporter import node_status
 
 
 def test_a_group_counts_its_members_by_each_end() -> None:
     assert set(ENDS) <= {field.name for field in dataclasses.fields(GroupStatus)}
+
+
+def test_the_status_page_gets_a_group_with_each_end() -> None:
+    found = GroupState("g", GroupPhase.OPEN, False, 3, 1, 0, 1_000_000, None, "", "", "", dict.fromkeys(ENDS, 1))
+    row = node_status._group(found)
+    assert [row[how] for how in ENDS] == [1] * len(ENDS)
+    assert "ended" not in row
 
 
 def test_each_end_state_is_the_label_of_an_outcome() -> None:

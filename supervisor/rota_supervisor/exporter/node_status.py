@@ -40,7 +40,7 @@ from rota_supervisor.exporter.series import Numbers, Samples
 from rota_supervisor.fleet_snapshot import (
     LOST,
     MemberTask,
-    ProcessSnapshot,
+    ObservedTimes,
     WorkerLoad,
     node_report,
     snapshot,
@@ -60,9 +60,11 @@ def node_status(
 
     `found`: the nodes, or None if they are not known. `events_after`: the number of the last event to leave out.
     """
-    seen_here = snapshot(seen.fleet, seen.master_snapshot, seen.at, settings.heartbeat_limits)
+    known = TaskHistory(settings, seen)
+    members = [member.with_history(known.of) for member in seen.fleet]
+    seen_here = snapshot(members, seen.master_snapshot, seen.at, settings.heartbeat_limits)
     status = {
-        **seen_here.to_json(),
+        **seen_here.with_shortages(seen.problems.short_seconds).to_json(),
         "actions": settings.actions,
         "forgotten_after_seconds": settings.forgotten_seconds,
         **_redis(settings, seen),
@@ -75,9 +77,6 @@ def node_status(
         ],
         "queues": queue_rows(settings, seen),
     }
-    add_to_tasks(status["processes"], seen_here.processes, settings, seen)
-    for pool in status["pools"]:
-        pool["short_seconds"] = round(seen.problems.short_seconds.get(pool["name"], 0.0), 1)
     # Headlines are based on all events, including those that are left out.
     events = [event for event in status["events"] if event["n"] > events_after]
     return {"headlines": headlines(status), **status, "events": events}
@@ -141,7 +140,8 @@ def _group(found: GroupState) -> Json:
     row = found._asdict()
     del row["ended_us"], row["followed_by"]  # These are for groups that have ended.
     opened_at = utc_datetime(row.pop("opened_us")).isoformat(timespec="seconds")
-    return {**row, "state": row.pop("phase"), "opened_at": opened_at}
+    ended = row.pop("ended")
+    return {**row, **ended, "state": row.pop("phase"), "opened_at": opened_at}
 
 
 def _schedules(found: SchedulePage) -> list[Json]:
@@ -183,17 +183,6 @@ def own_report(seen: Observation) -> NodeReport:
     return throughput_of(seen.recent, seen.at.now).added_to(report)
 
 
-def add_to_tasks(
-    rows: Iterable[Json], processes: Iterable[ProcessSnapshot], settings: ExporterSettings, seen: Observation
-) -> None:
-    """Add the lag and the usual run time to the tasks in the rows of processes."""
-    known = TaskHistory(settings, seen)
-    for row, process in zip(rows, processes, strict=True):
-        running = process.member.tasks if process.member else ()
-        for task_row, task in zip(row["tasks"], running, strict=True):
-            task_row.update(known.of(task))
-
-
 class TaskHistory:
     """The lag of running tasks, and the usual run times of such tasks."""
 
@@ -201,10 +190,10 @@ class TaskHistory:
         self._labels = QueueLabels([queue.name for queue in settings.queues])
         self._seen = seen
 
-    def of(self, running: MemberTask) -> Json:
+    def of(self, running: MemberTask) -> ObservedTimes:
         """Return the lag and the usual run time of a running task."""
         task = running.task
-        return {"lag_seconds": self._lag(running), "usual_seconds": self._usual(task.queue, task.name)}
+        return ObservedTimes(self._lag(running), self._usual(task.queue, task.name))
 
     def _lag(self, running: MemberTask) -> float | None:
         """Return the lag by Redis's clock, or None if that is not known."""

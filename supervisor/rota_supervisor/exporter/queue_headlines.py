@@ -112,17 +112,16 @@ def _why_late(status: Row) -> str:
     if status.get("quiet_seconds"):
         return "this node is quiet"
     slots = Counter[str]()
-    busy = Counter[str]()
+    running = 0
     for row in workers_of(status):
-        pool = row.get("pool") or ""  # It is empty until the master has published it.
-        slots[pool] += row.get("concurrency") or 1
-        busy[pool] += len(row["tasks"])
-    taken = max(busy.total(), _claimed_here(status))
+        slots[row.get("pool") or ""] += row.get("concurrency") or 1  # "" until the master has published the pool
+        running += len(row["tasks"])
+    taken = max(running, _claimed_here(status))
     if not slots:
         return "there is no worker"
     if taken >= slots.total():
         return f"all workers are busy ({slots.total():,}): tasks arrive faster than they are run"
-    if full := sorted(pool for pool in slots if pool and busy[pool] >= slots[pool]):
+    if full := sorted(pool["name"] for pool in status.get("pools") or () if pool["busy"] >= slots[pool["name"]] > 0):
         return f"all workers of {' and '.join(f'pool {pool}' for pool in full)} are busy"
     return f"{taken} of {slots.total()} worker slots are busy"
 

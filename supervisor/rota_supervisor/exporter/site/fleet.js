@@ -72,8 +72,7 @@ const poolColumns = ({ status }) => [
   ["busy", (pool) => {
     const members = status.processes.filter((process) => isWorker(process) && (process.pool ?? pool.name) === pool.name);
     const slots = members.reduce((sum, process) => sum + (process.concurrency || 1), 0);
-    const busy = members.reduce((sum, process) => sum + process.tasks.length, 0);
-    return bar(busy / Math.max(1, slots), `${count(busy)} of ${count(slots)}`, { level: slots && busy >= slots ? "warn" : "" });
+    return bar(pool.busy / Math.max(1, slots), `${count(pool.busy)} of ${count(slots)}`, { level: slots && pool.busy >= slots ? "warn" : "" });
   }],
   ...(status.actions ? [["action", (pool) => button("Scale", () => actions.scale(pool.name, pool.desired), `Scale pool ${pool.name}`)]] : []),
 ];
