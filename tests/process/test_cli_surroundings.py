@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from rota_supervisor.cli.app import COMMANDS
+from rota_supervisor.config.errors import ConfigError
 from rota_supervisor.config.loader import Sources, load_config
-from rota_supervisor.config.model import ConfigError
 from support.fleet_process import DEADLINE_SECONDS, ROTA, environment
 from support.fleet_process import rota as run_rota
 from support.fleets import Fleets

@@ -5,8 +5,9 @@ import math
 from itertools import count
 from typing import TYPE_CHECKING, Any, Final
 
+from rota_supervisor.config.errors import Fault
 from rota_supervisor.config.loader import Loaded
-from rota_supervisor.config.model import Config, Fault
+from rota_supervisor.config.model import Config
 from rota_supervisor.control.port import RequestKind
 from rota_supervisor.exits import Failure
 from rota_supervisor.layout import Role

@@ -6,8 +6,9 @@ import pytest
 
 from rota.child.child_settings import poller_settings_from_json, settings_to_json
 from rota.protocol.replies import LegacySource
+from rota_supervisor.config.errors import ConfigError
 from rota_supervisor.config.loader import Flags, Sources, as_toml, load_config
-from rota_supervisor.config.model import Config, ConfigError
+from rota_supervisor.config.model import Config
 from rota_supervisor.config.resolution import legacy_sources
 from rota_supervisor.config.rules import MOST_SOURCES
 from rota_supervisor.master.core.process_settings import poller_settings

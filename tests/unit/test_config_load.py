@@ -8,8 +8,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from rota_supervisor.config.errors import ConfigError, Fault
 from rota_supervisor.config.loader import Flags, Loaded, Sources, as_toml, as_values, load_config, origins_by_path
-from rota_supervisor.config.model import Config, ConfigError, Fault, QueueConfig
+from rota_supervisor.config.model import Config, QueueConfig
 
 
 def loaded(
@@ -518,6 +519,11 @@ LEAVES = st.one_of(
 VALUES = st.recursive(
     LEAVES, lambda inner: st.lists(inner, max_size=3) | st.dictionaries(KEYS, inner, max_size=3), max_leaves=8
 )
+
+
+def test_an_invalid_url_beside_credentials_is_a_fault() -> None:
+    with pytest.raises(ConfigError, match="redis_url"):
+        load_config(Sources(environment={"ROTA_REDIS_URL": "", "ROTA_REDIS_CREDENTIALS": "shop:login"}))
 
 
 @settings(max_examples=300, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])

@@ -8,8 +8,8 @@ import pytest
 
 from rota.durations import MICROSECONDS
 from rota.schedules.schedule import CronRule, Schedule
+from rota_supervisor.config.errors import ConfigError
 from rota_supervisor.config.loader import Loaded, Sources, as_toml, load_config
-from rota_supervisor.config.model import ConfigError
 from rota_supervisor.config.resolution import schedules_in_force
 from rota_supervisor.config.rules import schedules_of_unknown_tasks, schedules_without_queue
 from rota_supervisor.master.core.generations import change_between

@@ -6,6 +6,7 @@ import msgspec
 import pytest
 
 from rota.child.child_settings import WorkerSettings
+from rota_supervisor.config.errors import Fault
 from rota_supervisor.config.loader import Loaded
 from rota_supervisor.config.model import (
     AdoptConfig,
@@ -13,7 +14,6 @@ from rota_supervisor.config.model import (
     ConditionConfig,
     Config,
     DeadConfig,
-    Fault,
     Http,
     LeaseConfig,
     Limits,

@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 
 from rota.display_text import HIDDEN, redact
 from rota.server.address import parse_address
+from rota_supervisor.config.errors import ConfigError
 from rota_supervisor.config.loader import Sources, as_toml, load_config
-from rota_supervisor.config.model import ConfigError
 
 SECRET = "S3cr-et"
 

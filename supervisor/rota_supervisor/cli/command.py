@@ -15,8 +15,9 @@ from rota.durations import seconds, unix_microseconds
 from rota.protocol.keys import fault_in_name
 from rota.protocol.task_states import State
 from rota_supervisor.cli import output
+from rota_supervisor.config.errors import ConfigError, suggestion
 from rota_supervisor.config.loader import DEFAULT_FILE, NO_FLAGS, Flags, Loaded, load_config, sources_of
-from rota_supervisor.config.model import Config, ConfigError, suggestion
+from rota_supervisor.config.model import Config
 from rota_supervisor.exits import ExitCode, Failure
 
 if TYPE_CHECKING:

@@ -28,7 +28,8 @@ from rota.server.connection import Connection
 from rota_supervisor.cli import command, output
 from rota_supervisor.cli.audit_verb import find_strays, warn_of_strays
 from rota_supervisor.cli.command import require_known
-from rota_supervisor.config.model import Config, suggestion
+from rota_supervisor.config.errors import suggestion
+from rota_supervisor.config.model import Config
 from rota_supervisor.config.resolution import served_queues
 from rota_supervisor.exits import ExitCode, Failure
 from rota_supervisor.exporter.queue_reading import Largest

@@ -33,8 +33,9 @@ from rota_supervisor.cli.command import DURATION, MOMENT, WholeNumber, check_id,
 from rota_supervisor.cli.control_client import master_of
 from rota_supervisor.cli.node_verbs import token_of
 from rota_supervisor.cli.queue_verbs import warn_of_unknown
+from rota_supervisor.config.errors import suggestion
 from rota_supervisor.config.loader import DEFAULT_FILE, Loaded
-from rota_supervisor.config.model import Config, suggestion
+from rota_supervisor.config.model import Config
 from rota_supervisor.config.resolution import access_options
 from rota_supervisor.exits import ExitCode, Failure
 from rota_supervisor.facts import facts_of, fields_of, task_facts

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from rota.display_text import printable
 from rota.durations import unix_microseconds, utc_datetime
 from rota.protocol.tiers import MOST_CONDITION_CHARACTERS, Interval
-from rota_supervisor.config.model import suggestion
+from rota_supervisor.config.errors import suggestion
 
 if TYPE_CHECKING:
     from zoneinfo import ZoneInfo

@@ -17,7 +17,7 @@ from msgspec import inspect
 from rota.display_text import may_hold_credentials
 from rota.durations import positive_seconds
 from rota.tasks.fleet_settings import read_settings_file
-from rota_supervisor.config.model import Fault, shown, suggestion
+from rota_supervisor.config.errors import Fault, shown, suggestion
 from rota_supervisor.config.typed_config import SECRET_PATHS, example_of, expectation, fields_of, schema, without_none
 
 CONFIG_VARIABLE: Final = "ROTA_CONFIG"

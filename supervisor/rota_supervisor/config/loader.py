@@ -2,7 +2,6 @@
 
 import json
 import os
-import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -14,8 +13,9 @@ from msgspec import structs
 from rota.display_text import redact
 from rota.protocol.keys import is_name
 from rota_supervisor.config import layers
+from rota_supervisor.config.errors import ConfigError, Fault, suggestion
 from rota_supervisor.config.layers import leaves, resolve_files
-from rota_supervisor.config.model import Config, ConfigError, Fault, suggestion
+from rota_supervisor.config.model import Config
 from rota_supervisor.config.resolution import DEFAULT_POOL, EVERY_QUEUE, queue_in_key, warnings_of_pools
 from rota_supervisor.config.rules import broken_rules, warnings_of_conditions, warnings_of_http
 from rota_supervisor.config.typed_config import convert_config
@@ -79,7 +79,7 @@ def load_config(sources: Sources) -> Loaded:
     faults += resolve_files(merged, sources.file.parent)
     config, faults_of_types = convert_config(_without_unserved(sources.flags, merged.values))
     faults += faults_of_types
-    faults += broken_rules(config, {_top(fault.path) for fault in faults})
+    faults += broken_rules(config, {fault.top_key for fault in faults})
     if faults:
         # If the file itself cannot be used, the other faults would be misleading.
         reported = of_file.faults or [_with_origin(fault, merged.origins, sources.file) for fault in faults]
@@ -102,11 +102,6 @@ def _names(of_file: Mapping[str, Any], sources: Sources) -> dict[str, list[str]]
         queues = [queue for tier in listed for queue in tier if isinstance(queue, str)]
         names["queues"] = [*names.get("queues", ()), *queues]
     return names
-
-
-def _top(path: str) -> str:
-    """Return the top-level key of a path or a variable."""
-    return re.split(r"[.[]|__", path.removeprefix("ROTA_"), maxsplit=1)[0].lower()
 
 
 def _with_origin(fault: Fault, origins: Mapping[str, str], file: Path) -> Fault:

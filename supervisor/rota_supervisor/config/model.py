@@ -1,21 +1,16 @@
-"""The shape of the configuration with its defaults, and the faults of a configuration. Defaults that also hold without
-a configuration are in `rota`.
+"""The shape of the configuration with its defaults. Defaults that also hold without a configuration are in `rota`.
 
 `rota.toml` is decoded into these classes; docs/configuration.md describes each key. `load` fills them from the file,
 the environment and flags, and reports all faults at once. Times are in seconds unless the name states another unit.
 """
 
-import json
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
-from datetime import date, datetime, time
+from datetime import datetime
 from typing import Annotated, Any, Literal
 
 from msgspec import Meta, Struct, field
 
 from rota.child.child_settings import Format, Level, LogSettings, TaskLines
 from rota.child.slot_layout import MAX_CONCURRENCY
-from rota.display_text import quoted
 from rota.protocol.tiers import (
     DEFAULT_CRASH_LIMIT,
     DEFAULT_ENDED_KEEP,
@@ -234,53 +229,3 @@ class Config(Struct, frozen=True, forbid_unknown_fields=True):
     ended: EndedConfig = EndedConfig()
     dead: DeadConfig = DeadConfig()
     alerts: Alerts = Alerts()
-
-
-# The faults of a configuration: all of them are reported at once, each with its path.
-
-SHOWN_CHARACTERS = 60
-
-
-@dataclass(frozen=True, slots=True)
-class Fault:
-    """One fault of a configuration."""
-
-    path: str  # for example `tiers[1]` or `queues.sold-email.weight`
-    message: str
-    origin: str = ""  # the source of a value that is not from the file, for example `environment ROTA_WORKERS`
-
-    def __str__(self) -> str:
-        return f"{self.path}: {self.message}" + (f" ({self.origin})" if self.origin else "")
-
-
-class ConfigError(Exception):
-    """A configuration that cannot be used.
-
-    `faults`: all faults. `usable`: what could be read, with defaults for the rest, which is enough to find a running
-    master. `content`: the contents of the file.
-    """
-
-    def __init__(self, faults: Iterable[Fault], usable: Config | None = None, content: bytes | None = None) -> None:
-        self.faults = tuple(faults)
-        self.usable = usable or Config()
-        self.content = content
-        super().__init__("; ".join(str(fault) for fault in self.faults))
-
-
-def shown(value: object) -> str:
-    """Return a value for "got ..." in a fault: as a person wrote it, shortened, and without possible secrets."""
-    if isinstance(value, list | Mapping):
-        return "a list" if isinstance(value, list) else "a table"
-    try:
-        text = quoted(value) if isinstance(value, str) else json.dumps(value)
-    except (TypeError, ValueError):  # It is a date, or a number of thousands of digits.
-        text = value.isoformat() if isinstance(value, date | time) else "a number too long to show"
-    return text if len(text) <= SHOWN_CHARACTERS else text[: SHOWN_CHARACTERS - 3] + "..."
-
-
-def suggestion(name: str, known: Iterable[str], likeness: float = 0.6) -> str:
-    """Return `, did you mean "X"?` for the nearest known word, or "" if none is as near as `likeness` (0 to 1)."""
-    import difflib  # noqa: PLC0415 - 0.2 MB that a master needs only if there are faults
-
-    near = difflib.get_close_matches(name, list(known), n=1, cutoff=likeness)
-    return f', did you mean "{near[0]}"?' if near else ""

@@ -15,7 +15,8 @@ from rota.tasks.arguments import check_arguments
 from rota.tasks.options import parse_rate
 from rota.telemetry.recorder import MAX_LABEL
 from rota_supervisor.config.conditions import check_chunk, longest_closed, parse_hours
-from rota_supervisor.config.model import Config, Fault, ScheduleConfig, shown, suggestion
+from rota_supervisor.config.errors import Fault, shown, suggestion
+from rota_supervisor.config.model import Config, ScheduleConfig
 from rota_supervisor.config.resolution import (
     EVERY_QUEUE,
     queue_in_key,
@@ -69,6 +70,8 @@ def _redis_credentials(config: Config) -> Iterator[Fault]:
         return
     if not _PROVIDER.fullmatch(config.redis_credentials):
         yield Fault("redis_credentials", 'expected "module:name", such as "shop.auth:login"')
+    if _error_of(parse_address, config.redis_url):
+        return  # `_redis_url` reports it.
     address = parse_address(config.redis_url)
     if address.username or address.password:
         yield Fault("redis_credentials", "redis_url has a user or a password: remove them from it")

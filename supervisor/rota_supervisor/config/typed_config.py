@@ -17,7 +17,8 @@ from msgspec import inspect
 from rota.display_text import HIDDEN, may_hold_credentials
 from rota.durations import MAX_SECONDS
 from rota.foreign_names import FOREIGN_NAMES
-from rota_supervisor.config.model import Config, Fault, shown, suggestion
+from rota_supervisor.config.errors import Fault, shown, suggestion
+from rota_supervisor.config.model import Config
 
 # Larger counts and durations would overflow after conversion: 64-bit nanoseconds are enough for 292 years.
 GREATEST_COUNT = 10**12

@@ -19,7 +19,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from rota_supervisor.config.model import Config, shown, suggestion
+from rota_supervisor.config.errors import shown, suggestion
+from rota_supervisor.config.model import Config
 from rota_supervisor.control.port import (
     ControlPort,
     ControlReply,

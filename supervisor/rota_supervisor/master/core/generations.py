@@ -17,9 +17,10 @@ from typing import Any, Final, TypedDict
 from rota.child.child_settings import settings_to_json
 from rota.telemetry.metrics import QueueLabels
 from rota_supervisor.config import loader, resolution
+from rota_supervisor.config.errors import Fault
 from rota_supervisor.config.layers import leaves
 from rota_supervisor.config.loader import Loaded
-from rota_supervisor.config.model import Config, Fault
+from rota_supervisor.config.model import Config
 from rota_supervisor.config.resolution import pool_sizes, served_queues
 from rota_supervisor.master.core import process_settings
 from rota_supervisor.messages import MAX_SETTINGS

@@ -11,8 +11,8 @@ from rota.protocol.replies import Reaped
 from rota.protocol.views import ClosedQueue
 from rota.protocol.wire import NOTHING, Packed
 from rota_supervisor import messages
+from rota_supervisor.config.errors import Fault
 from rota_supervisor.config.loader import Loaded
-from rota_supervisor.config.model import Fault
 from rota_supervisor.control.port import RequestKind, ScaleOrder
 from rota_supervisor.master.core.effects import ReapOwner
 

@@ -10,7 +10,8 @@ from typing import Final
 
 from rota.telemetry import log_events
 from rota.telemetry import metrics as m
-from rota_supervisor.config.model import Config, Fault
+from rota_supervisor.config.errors import Fault
+from rota_supervisor.config.model import Config
 from rota_supervisor.config.rules import compared_with_code
 from rota_supervisor.exits import ExitCode
 from rota_supervisor.layout import Role

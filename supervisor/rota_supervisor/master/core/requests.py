@@ -13,7 +13,8 @@ from dataclasses import replace
 from typing import NamedTuple, assert_never
 
 from rota.telemetry import log_events
-from rota_supervisor.config.model import Config, Fault
+from rota_supervisor.config.errors import Fault
+from rota_supervisor.config.model import Config
 from rota_supervisor.config.resolution import pool_sizes
 from rota_supervisor.config.rules import schedules_without_queue
 from rota_supervisor.control.port import ControlReply, RequestKind, RequestRefused, ScaleOrder

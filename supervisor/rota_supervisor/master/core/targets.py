@@ -13,7 +13,7 @@ from enum import Enum, auto
 from functools import cached_property
 from typing import Final
 
-from rota_supervisor.config.model import Fault, suggestion
+from rota_supervisor.config.errors import Fault, suggestion
 from rota_supervisor.config.resolution import pool_sizes
 from rota_supervisor.config.rules import MAX_WORKERS
 from rota_supervisor.control.port import RequestRefused, ScaleOrder

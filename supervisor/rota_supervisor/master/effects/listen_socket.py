@@ -6,7 +6,7 @@ import socket
 from collections.abc import Callable
 from typing import Final, NamedTuple
 
-from rota_supervisor.config.model import Fault
+from rota_supervisor.config.errors import Fault
 from rota_supervisor.exits import ExitCode, Failure
 from rota_supervisor.master.core import effects as do
 from rota_supervisor.master.core.master_events import AddressPrepared, Event, ListeningAt

@@ -19,8 +19,9 @@ from rota.server.logins import fleet_login
 from rota.telemetry import log, log_events
 from rota_supervisor.child_start import Spawner
 from rota_supervisor.code_probe import fetch_login
+from rota_supervisor.config.errors import ConfigError, Fault
 from rota_supervisor.config.loader import Loaded
-from rota_supervisor.config.model import Config, ConfigError, Fault
+from rota_supervisor.config.model import Config
 from rota_supervisor.control.port import RequestKind
 from rota_supervisor.control.socket_server import ControlSocket, serve_control
 from rota_supervisor.exits import ExitCode, Failure
