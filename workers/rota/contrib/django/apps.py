@@ -1,27 +1,32 @@
-"""Rota as an application of a Django project: its start, and the setting `ROTA`."""
+"""Rota as an application of a Django project: its start and the setting `ROTA`, enqueues that wait for commits, and the
+database connections of tasks."""
 
 import os
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterator, Mapping
 from difflib import get_close_matches
+from functools import partial
 from importlib import import_module
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
+from asgiref.sync import SyncToAsync
 from django.apps import AppConfig, apps
 from django.conf import settings
 from django.core.checks import CheckMessage, Error, Warning, register  # noqa: A004 - as Django names it
+from django.db import connections
+from django.db.backends.base.base import BaseDatabaseWrapper
 from django.utils.module_loading import module_has_submodule
 
 import rota
 from rota.client.default_clients import resolve
-from rota.contrib.django.databases import on_commit, with_fresh_connections
 from rota.durations import positive_seconds
 from rota.errors import NotConfigured
 from rota.server.address import parse_address
 from rota.server.session import level_of
 from rota.tasks.fleet_settings import ClientSettings, check_payload_limit
-from rota.tasks.hooks import around_task
+from rota.tasks.hooks import CurrentTask, around_task
 from rota.tasks.options import check_boolean, require_name
+from rota.tasks.registry import default_registry
 
 
 def _check_text(value: Any, name: str) -> str:
@@ -136,3 +141,59 @@ def import_tasks() -> None:
         # Our own module `tasks` is the backend of django.tasks, which not every project uses.
         if app.name != RotaConfig.name and app.module and module_has_submodule(app.module, TASKS_MODULE):
             import_module(f"{app.name}.{TASKS_MODULE}")
+
+
+# Database connections
+
+
+def on_commit(send: Callable[[], None]) -> None:
+    """Call `send` once every transaction that is open now, on any database of this thread, has been committed. Call it
+    at once if none is open. If one of them is rolled back, it is never called.
+
+    This opens no connection, so it may also be called in async code, where no transaction is ever open.
+    """
+    waits_for = list(filter(_is_in_transaction, connections.all(initialized_only=True)))
+    if not waits_for:
+        send()
+        return
+
+    def commit_of(connection: BaseDatabaseWrapper) -> None:
+        waits_for.remove(connection)
+        if not waits_for:
+            send()
+
+    for connection in list(waits_for):
+        connection.on_commit(partial(commit_of, connection))
+
+
+def _is_in_transaction(connection: BaseDatabaseWrapper) -> bool:
+    # Without autocommit, every query is in a transaction of the application, whose end Django does not know and reports
+    # so.
+    return connection.in_atomic_block or (connection.connection is not None and not connection.autocommit)
+
+
+def with_fresh_connections(task: CurrentTask) -> Generator[None, None, None]:
+    """Close connections that are broken or older than CONN_MAX_AGE, before and after each task, as Django does for
+    requests."""
+    _close_old(task)
+    try:
+        yield
+    finally:
+        _close_old(task)
+
+
+def _close_old(task: CurrentTask) -> None:
+    _close_old_of_thread()
+    declared = default_registry.get(task.name)
+    if declared is not None and declared.is_async:
+        # The connections of an async task are in the thread in which asgiref runs synchronous code.
+        SyncToAsync.single_thread_executor.submit(_close_old_of_thread).result()
+
+
+def _close_old_of_thread() -> None:
+    for connection in connections.all(initialized_only=True):
+        # A worker has no open transaction here, but a test that runs tasks may have one. It must close the connection
+        # itself.
+        if not connection.in_atomic_block:
+            connection.queries_log.clear()
+            connection.close_if_unusable_or_obsolete()
