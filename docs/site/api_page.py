@@ -59,7 +59,7 @@ GROUPS: Final[dict[str, tuple[str, ...]]] = {
         "chain",
         "group",
         "map",
-        "client.flow_sending.MapOptions",
+        "client.flow_sender.MapOptions",
         "Chain",
         "Group",
         "ChainHandle",

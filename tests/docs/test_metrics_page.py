@@ -18,7 +18,7 @@ from rota_supervisor.exporter.observer import (
     put_settings,
     put_usage,
 )
-from rota_supervisor.exporter.queue_reading import Largest, QueueReading
+from rota_supervisor.exporter.queue_watch import Largest, QueueReading
 from rota_supervisor.exporter.series import Samples, exposed_series, zeroes
 from rota_supervisor.fleet_snapshot import Member
 from rota_supervisor.layout import Role

@@ -13,7 +13,7 @@ import pytest
 import rota
 from rota.client.blocking.client import Client
 from rota.client.command_replies import Exchange, NotReplied, Reply
-from rota.client.flow_sending import ROUND_MEMBERS
+from rota.client.flow_sender import ROUND_MEMBERS
 from rota.tasks.registry import default_registry
 from support.faulty_link import FaultyLink
 from support.protocol import Fleet

@@ -15,7 +15,7 @@ from typing import Final
 from support.prose import ROOT
 
 CLIENT: Final = ROOT / "workers/rota/client"
-MODULES: Final = ("client", "flows", "handles", "schedules", "steering")
+MODULES: Final = ("client", "flows", "handles", "schedules", "administration")
 _RUFF: Final = Path(sys.executable).with_name("ruff")
 
 _TEXTS: Final[Mapping[str, Mapping[str, str]]] = {

@@ -15,7 +15,7 @@ from rota_supervisor.config.model import QueueConfig
 from rota_supervisor.exporter.exposition import ScrapeOptions
 from rota_supervisor.exporter.node_status import node_status
 from rota_supervisor.exporter.observer import Observer, OwnSlot
-from rota_supervisor.exporter.queue_reading import Largest, QueueReading
+from rota_supervisor.exporter.queue_watch import Largest, QueueReading
 from rota_supervisor.layout import EXPORTER_SLOT, RANGES, Role
 from support.child_settings import exporter_settings
 

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 from rota.protocol.views import QueueState
 from rota.telemetry.metrics import OTHER
-from rota_supervisor.exporter.queue_reading import MOST_UNMATCHED, Largest
+from rota_supervisor.exporter.queue_watch import MOST_UNMATCHED, Largest
 
 
 def queue(name: str, ready: int = 0, accepted: int = 0, age_us: int = 0, *, served: bool = True) -> QueueState:

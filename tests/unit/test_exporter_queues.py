@@ -17,7 +17,7 @@ from rota.protocol.views import Audit, Consumers, Overview
 from rota.server.server_errors import ConnectionLost
 from rota_supervisor.config.model import QueueConfig
 from rota_supervisor.exporter import redis_thread
-from rota_supervisor.exporter.queue_reading import QueueReading, QueueWatch
+from rota_supervisor.exporter.queue_watch import QueueReading, QueueWatch
 from rota_supervisor.exporter.redis_thread import LIMIT_SECONDS, RedisThread, connector
 from support.child_settings import exporter_settings
 from support.waiting import until

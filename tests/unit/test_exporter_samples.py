@@ -22,7 +22,7 @@ from rota_supervisor.exporter.observer import (
     put_starts_held,
     put_usage,
 )
-from rota_supervisor.exporter.queue_reading import Largest, QueueReading
+from rota_supervisor.exporter.queue_watch import Largest, QueueReading
 from rota_supervisor.exporter.series import Fold, Samples, zeroes
 from rota_supervisor.fleet_snapshot import Member, MemberTask
 from rota_supervisor.layout import Role

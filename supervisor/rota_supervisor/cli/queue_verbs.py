@@ -32,7 +32,7 @@ from rota_supervisor.config.errors import suggestion
 from rota_supervisor.config.model import Config
 from rota_supervisor.config.resolution import served_queues
 from rota_supervisor.exits import ExitCode, Failure
-from rota_supervisor.exporter.queue_reading import Largest
+from rota_supervisor.exporter.queue_watch import Largest
 from rota_supervisor.facts import facts_of
 
 MOST_SCANS: Final = 200  # of 1000 keys each, which takes tens of milliseconds

@@ -34,7 +34,7 @@ from rota_supervisor.exporter.history import (
     quantile,
 )
 from rota_supervisor.exporter.observer import Observation, throughput_of
-from rota_supervisor.exporter.queue_reading import queue_row, size_of
+from rota_supervisor.exporter.queue_watch import queue_row, size_of
 from rota_supervisor.exporter.redis_thread import CachedResult, RedisThread
 from rota_supervisor.exporter.series import Numbers, Samples
 from rota_supervisor.fleet_snapshot import (

@@ -24,7 +24,7 @@ from rota.telemetry.recorder import Recorder
 from rota_supervisor.exporter.exporter_settings import ExporterSettings, QueueSettings
 from rota_supervisor.exporter.exposition import Exemplars, Exposition, Origins, ScrapeOptions, exposition
 from rota_supervisor.exporter.history import History, ProblemWatch, Recent, RecentProblems
-from rota_supervisor.exporter.queue_reading import QueueReading, ShownQueues, as_one, queue_row
+from rota_supervisor.exporter.queue_watch import QueueReading, ShownQueues, as_one, queue_row
 from rota_supervisor.exporter.regions import Regions, exact, starts, touched
 from rota_supervisor.exporter.series import Fold, Folding, Labels, Samples, SeriesBound, zeroes
 from rota_supervisor.fleet_snapshot import Health, Member, Moment, liveness, member_in, readiness

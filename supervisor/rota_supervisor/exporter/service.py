@@ -20,7 +20,7 @@ from rota.telemetry import log, log_events
 from rota.telemetry.metrics import REDIS_ROUND_TRIP, REDIS_UP, START_TIME
 from rota.telemetry.recorder import Recorder
 from rota_supervisor import child_start, layout
-from rota_supervisor.exporter import endpoints, observer, queue_reading, redis_thread
+from rota_supervisor.exporter import endpoints, observer, queue_watch, redis_thread
 from rota_supervisor.exporter.access import AccessRules
 from rota_supervisor.exporter.exporter_settings import ExporterSettings, exporter_settings
 from rota_supervisor.exporter.http_server import Server
@@ -62,7 +62,7 @@ def serve(settings: ExporterSettings, access: AccessRules, process: ExporterProc
 
 def _site(settings: ExporterSettings, process: ExporterProcess, access: AccessRules) -> endpoints.Site:
     redis = redis_thread.RedisThread(redis_thread.connector(settings.server)) if settings.reads_redis else None
-    watch = queue_reading.QueueWatch(settings, redis) if redis else None
+    watch = queue_watch.QueueWatch(settings, redis) if redis else None
     read_queues = watch.read if watch else lambda: None
     own = observer.OwnSlot.of(process.slot)
     if settings.is_standalone:
@@ -82,7 +82,7 @@ def _site(settings: ExporterSettings, process: ExporterProcess, access: AccessRu
     return site
 
 
-Reader = Callable[[], queue_reading.QueueReading | None]
+Reader = Callable[[], queue_watch.QueueReading | None]
 
 
 def _without_master(read: Reader, namespace: str, slot: Slot, own: Recorder) -> Reader:
@@ -93,7 +93,7 @@ def _without_master(read: Reader, namespace: str, slot: Slot, own: Recorder) -> 
     shared_text = SharedText(slot.far_spare)
     snapshot = MasterSnapshot(fleet=namespace, started_at=boottime_seconds())
 
-    def read_and_publish() -> queue_reading.QueueReading | None:
+    def read_and_publish() -> queue_watch.QueueReading | None:
         reading = read()
         seconds = None if reading is None else reading.round_trip_seconds
         redis_up.set(reading is not None)

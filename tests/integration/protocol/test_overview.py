@@ -4,7 +4,7 @@ from rota.protocol.new_tasks import NewTask
 from rota.protocol.scans import complete_overview
 from rota.protocol.scripts import follow
 from rota.protocol.views import Overview, QueueState
-from rota_supervisor.exporter.queue_reading import QueueScan
+from rota_supervisor.exporter.queue_watch import QueueScan
 from support.protocol import Fleet, body_of
 from support.waiting import until
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, Final, Unpack
 
 from rota.client.default_clients import async_client, blocking_client, default_async_client, default_client
 from rota.client.enqueue_options import OnCommitOption
-from rota.client.flow_sending import MapOptions, MapPlan
+from rota.client.flow_sender import MapOptions, MapPlan
 from rota.client.preparation import check_chain, check_group
 from rota.foreign_names import KnowsForeignNames
 from rota.tasks.call import Call, CallChain, CallGroup, members_of

@@ -267,8 +267,7 @@ class GroupStatus:
     state: GroupStanding
     total: int = 0  # The number of members that were accepted.
     left: int = 0  # The number of members that have not ended.
-    # The numbers of members by how they ended: a field for each of `ENDS`.
-    done: int = 0
+    done: int = 0  # The number of members that are done. The fields up to `purged` count how the others ended.
     dead: int = 0
     cancelled: int = 0
     expired: int = 0

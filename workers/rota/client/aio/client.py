@@ -4,10 +4,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any, TypeVar, Unpack, overload
 
+from rota.client.aio.administration import AsyncAdministration
 from rota.client.aio.driver import REPEATS, AsyncDriver, in_chunks, once_committed
 from rota.client.aio.event_stream import AsyncTaskEvents
 from rota.client.aio.handles import AsyncHandle
-from rota.client.aio.steering import AsyncSteering
 from rota.client.enqueue_options import (
     OnCommit,
     OnCommitOption,
@@ -57,13 +57,13 @@ if TYPE_CHECKING:
     from rota.client.aio.handles import AsyncChainHandle, AsyncGroupHandle
     from rota.client.aio.schedules import AsyncSchedules
     from rota.client.explanation import Explanation
-    from rota.client.flow_sending import MapOptions
+    from rota.client.flow_sender import MapOptions
     from rota.tasks.call import CallChain, CallGroup
 
 R = TypeVar("R")
 
 
-class AsyncClient(AsyncSteering, KnowsForeignNames, kind="client"):
+class AsyncClient(AsyncAdministration, KnowsForeignNames, kind="client"):
     """A client for asyncio, for one namespace of one server.
 
     The arguments are those of `Client`, except that `redis` is a client for asyncio, such as `redis.asyncio.Redis`. All
@@ -405,7 +405,7 @@ class AsyncClient(AsyncSteering, KnowsForeignNames, kind="client"):
     @cached_property
     def _flows(self) -> "AsyncFlows":
         from rota.client.aio.flows import AsyncFlows  # noqa: PLC0415 - only those who use it load it
-        from rota.client.flow_sending import FlowContext  # noqa: PLC0415
+        from rota.client.flow_sender import FlowContext  # noqa: PLC0415
 
         checks = Checks(default_registry, self._max_payload_kb)
         context = FlowContext(self._driver.store, checks, self._sender, self._driver.warnings)

@@ -8,7 +8,7 @@ from rota.client.aio.driver import MAP_AT_ONCE, AsyncDriver, in_chunks, once_com
 from rota.client.aio.handles import AsyncChainHandle, AsyncGroupHandle, AsyncHandle, AsyncTaskAccess
 from rota.client.command_replies import Uncertain
 from rota.client.enqueue_options import OnCommit, OnCommitOption, check_nothing_waits, progress_reporter
-from rota.client.flow_sending import (
+from rota.client.flow_sender import (
     Filling,
     FlowContext,
     GroupSending,

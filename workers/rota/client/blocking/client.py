@@ -5,9 +5,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any, TypeVar, Unpack, overload
 
+from rota.client.blocking.administration import Administration
 from rota.client.blocking.driver import REPEATS, Driver, in_chunks, once_committed
 from rota.client.blocking.handles import Handle
-from rota.client.blocking.steering import Steering
 from rota.client.enqueue_options import (
     OnCommit,
     OnCommitOption,
@@ -58,13 +58,13 @@ if TYPE_CHECKING:
     from rota.client.blocking.schedules import Schedules
     from rota.client.consumer import Consumer
     from rota.client.explanation import Explanation
-    from rota.client.flow_sending import MapOptions
+    from rota.client.flow_sender import MapOptions
     from rota.tasks.call import CallChain, CallGroup
 
 R = TypeVar("R")
 
 
-class Client(Steering, KnowsForeignNames, kind="client"):
+class Client(Administration, KnowsForeignNames, kind="client"):
     """A client for one namespace of one server. Thread-safe, and safe to use after a fork.
 
     `redis_url` names the server. Instead, `redis` can be a client of the application, of redis-py or valkey-py: a
@@ -416,7 +416,7 @@ class Client(Steering, KnowsForeignNames, kind="client"):
     @cached_property
     def _flows(self) -> "Flows":
         from rota.client.blocking.flows import Flows  # noqa: PLC0415 - only those who use it load it
-        from rota.client.flow_sending import FlowContext  # noqa: PLC0415
+        from rota.client.flow_sender import FlowContext  # noqa: PLC0415
 
         checks = Checks(default_registry, self._max_payload_kb)
         context = FlowContext(self._driver.store, checks, self._sender, self._driver.warnings)

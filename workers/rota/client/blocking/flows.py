@@ -9,7 +9,7 @@ from rota.client.blocking.driver import MAP_AT_ONCE, Driver, in_chunks, once_com
 from rota.client.blocking.handles import ChainHandle, GroupHandle, Handle, TaskAccess
 from rota.client.command_replies import Uncertain
 from rota.client.enqueue_options import OnCommit, OnCommitOption, check_nothing_waits, progress_reporter
-from rota.client.flow_sending import (
+from rota.client.flow_sender import (
     Filling,
     FlowContext,
     GroupSending,

@@ -1,14 +1,13 @@
-# Generated from rota/client/aio/steering.py by `make blocking`: change that, not this.
-"""The methods of a client that steer queues and dead tasks."""
+"""The methods of a client that administer queues and dead tasks."""
 
-from rota.client.blocking.driver import Lifecycle
+from rota.client.aio.driver import AsyncLifecycle
 from rota.tasks.options import check_queue, require_name
 
 
-class Steering(Lifecycle):
+class AsyncAdministration(AsyncLifecycle):
     """Pausing and resuming queues, and reviving and deleting dead tasks."""
 
-    def pause(self, queue: str) -> bool:
+    async def pause(self, queue: str) -> bool:
         """Pause a queue, so that no worker claims from it, and return False if it was paused already.
 
         Running tasks continue, and new tasks are accepted and wait. The pause lasts until `resume`, even if the fleet
@@ -19,9 +18,9 @@ class Steering(Lifecycle):
             Unavailable, Uncertain: As `cancel` does.
         """
         check_queue(queue)
-        return self._driver.run(self._driver.store.pause(queue)) > 0
+        return await self._driver.run(self._driver.store.pause(queue)) > 0
 
-    def resume(self, queue: str) -> bool:
+    async def resume(self, queue: str) -> bool:
         """Resume a queue, so that workers claim from it again, and return False if it was not paused.
 
         If tasks wait in it, a worker wakes at once. A queue that its condition keeps closed stays closed.
@@ -31,9 +30,9 @@ class Steering(Lifecycle):
             Unavailable, Uncertain: As `cancel` does.
         """
         check_queue(queue)
-        return self._driver.run(self._driver.store.resume(queue)) > 0
+        return await self._driver.run(self._driver.store.resume(queue)) > 0
 
-    def revive(self, task_id: str) -> bool:
+    async def revive(self, task_id: str) -> bool:
         """Put a dead task back in its lane, and return False if it is not dead.
 
         The task runs as if it were enqueued now: its failures, crashes and losses are reset to 0, so it has all its
@@ -45,9 +44,9 @@ class Steering(Lifecycle):
             Unavailable, Uncertain: As `cancel` does.
         """
         require_name("id", task_id)
-        return self._driver.run(self._driver.store.revive([task_id]), [task_id]) > 0
+        return await self._driver.run(self._driver.store.revive([task_id]), [task_id]) > 0
 
-    def purge_dead(self, task_id: str) -> bool:
+    async def purge_dead(self, task_id: str) -> bool:
         """Delete a dead task permanently, and return False if it is not dead.
 
         Its arguments and the record of its death are deleted with it, and its id may be enqueued again.
@@ -57,4 +56,4 @@ class Steering(Lifecycle):
             Unavailable, Uncertain: As `cancel` does.
         """
         require_name("id", task_id)
-        return self._driver.run(self._driver.store.purge_dead([task_id]), [task_id]) > 0
+        return await self._driver.run(self._driver.store.purge_dead([task_id]), [task_id]) > 0

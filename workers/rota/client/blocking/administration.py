@@ -1,13 +1,14 @@
-"""The methods of a client that steer queues and dead tasks."""
+# Generated from rota/client/aio/administration.py by `make blocking`: change that, not this.
+"""The methods of a client that administer queues and dead tasks."""
 
-from rota.client.aio.driver import AsyncLifecycle
+from rota.client.blocking.driver import Lifecycle
 from rota.tasks.options import check_queue, require_name
 
 
-class AsyncSteering(AsyncLifecycle):
+class Administration(Lifecycle):
     """Pausing and resuming queues, and reviving and deleting dead tasks."""
 
-    async def pause(self, queue: str) -> bool:
+    def pause(self, queue: str) -> bool:
         """Pause a queue, so that no worker claims from it, and return False if it was paused already.
 
         Running tasks continue, and new tasks are accepted and wait. The pause lasts until `resume`, even if the fleet
@@ -18,9 +19,9 @@ class AsyncSteering(AsyncLifecycle):
             Unavailable, Uncertain: As `cancel` does.
         """
         check_queue(queue)
-        return await self._driver.run(self._driver.store.pause(queue)) > 0
+        return self._driver.run(self._driver.store.pause(queue)) > 0
 
-    async def resume(self, queue: str) -> bool:
+    def resume(self, queue: str) -> bool:
         """Resume a queue, so that workers claim from it again, and return False if it was not paused.
 
         If tasks wait in it, a worker wakes at once. A queue that its condition keeps closed stays closed.
@@ -30,9 +31,9 @@ class AsyncSteering(AsyncLifecycle):
             Unavailable, Uncertain: As `cancel` does.
         """
         check_queue(queue)
-        return await self._driver.run(self._driver.store.resume(queue)) > 0
+        return self._driver.run(self._driver.store.resume(queue)) > 0
 
-    async def revive(self, task_id: str) -> bool:
+    def revive(self, task_id: str) -> bool:
         """Put a dead task back in its lane, and return False if it is not dead.
 
         The task runs as if it were enqueued now: its failures, crashes and losses are reset to 0, so it has all its
@@ -44,9 +45,9 @@ class AsyncSteering(AsyncLifecycle):
             Unavailable, Uncertain: As `cancel` does.
         """
         require_name("id", task_id)
-        return await self._driver.run(self._driver.store.revive([task_id]), [task_id]) > 0
+        return self._driver.run(self._driver.store.revive([task_id]), [task_id]) > 0
 
-    async def purge_dead(self, task_id: str) -> bool:
+    def purge_dead(self, task_id: str) -> bool:
         """Delete a dead task permanently, and return False if it is not dead.
 
         Its arguments and the record of its death are deleted with it, and its id may be enqueued again.
@@ -56,4 +57,4 @@ class AsyncSteering(AsyncLifecycle):
             Unavailable, Uncertain: As `cancel` does.
         """
         require_name("id", task_id)
-        return await self._driver.run(self._driver.store.purge_dead([task_id]), [task_id]) > 0
+        return self._driver.run(self._driver.store.purge_dead([task_id]), [task_id]) > 0
