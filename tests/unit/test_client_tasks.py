@@ -120,6 +120,16 @@ def test_help_shows_the_options_by_name_with_types_and_defaults() -> None:
     assert set(inspect.signature(rota.task).parameters) == {"function", "name", *TaskArguments.__annotations__}
 
 
+def test_the_docstring_of_task_lists_every_option_with_its_default() -> None:
+    text = inspect.getdoc(rota.task) or ""
+    listed = dict(re.findall(r"^\* `(\w+)` .*?^  Default: ([^,.\n]+)", text, re.MULTILINE | re.DOTALL))
+    assert sorted(listed) == sorted(["name", *TaskArguments.__annotations__])
+    defaults = {field.name: field.default for field in dataclasses.fields(TaskOptions)}
+    plain = {name: default for name, default in defaults.items() if isinstance(default, bool | str | None)}
+    written = {name: f'"{default}"' if isinstance(default, str) else str(default) for name, default in plain.items()}
+    assert {name: listed[name] for name in written} == written
+
+
 def test_arguments_are_bound_to_the_signature_without_a_call() -> None:
     def shrink(image_id: int, /, size: int, *, force: bool = False) -> None:
         raise AssertionError(image_id, size, force)
