@@ -95,7 +95,7 @@ class Address:
 
     @property
     def search_seconds(self) -> float:
-        """How long the search for the primary may take. It is 0 if there is none."""
+        """The longest duration of the search for the primary, 0 if there is none."""
         return 0.0 if self.sentinels is None else len(self.sentinels.addresses) * (SENTINEL_SECONDS + PRIMARY_SECONDS)
 
     @property

@@ -14,10 +14,11 @@ without limit while series stay, so counters of such queues are kept for the pat
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Final
+from typing import Final, get_args
 
 from rota.protocol.entry import Kind
 from rota.protocol.keys import STAR, is_pattern
+from rota.protocol.outcome import Outcome
 
 OTHER: Final = "_other"  # the value of every label of a series that is not shown under its own labels
 # Without the kinds that most queues never have.
@@ -30,6 +31,7 @@ RESTART_REASONS: Final = (
 CHILD_ROLES: Final = ("exporter", "zygote", "poller", "worker")
 RECOVERY_REASONS: Final = ("child_exit", "lease_expired")
 RELOAD_RESULTS: Final = ("success", "failure")
+OUTCOMES: Final = tuple(outcome.label for outcome in get_args(Outcome))
 # All series exist once the first one does, so that the next occurrence counts in an `increase()`.
 OCCURRENCE_OUTCOMES: Final = ("enqueued", "missed", "skipped")
 LAG_BUCKETS: Final = (
@@ -290,7 +292,7 @@ TASK_RUNTIME = _histogram(
 TASKS_PROCESSED = _counter(
     "rota_tasks_processed_total",
     (Writer.WORKER, Writer.MASTER),
-    "Attempts ended: done, retry, dead, released, cancelled or expired.",
+    f"Attempts ended: {', '.join(OUTCOMES[:-1])} or {OUTCOMES[-1]}.",
     "queue task outcome",
 )
 TASK_RETRIES = _counter(
