@@ -9,7 +9,7 @@ import click
 from click.shell_completion import get_completion_class
 
 from rota_supervisor.cli import command, output
-from rota_supervisor.config.model import suggestion
+from rota_supervisor.config.errors import suggestion
 from rota_supervisor.exits import MEANINGS, ExitCode, Failure
 
 # The module of each command, and its summary for `rota --help`, which imports none of the modules, so that `rota`
