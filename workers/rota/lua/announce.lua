@@ -1,7 +1,7 @@
 #!lua flags=allow-oom
 -- Publish a master's heartbeat: that its node is alive, which queues it serves and with which settings, how many ended
 -- tasks are remembered, and how many task events are kept. Consumers serve the queues with the same settings.
--- with: prefix clock numbers doorbell ends
+-- with: prefix clock numbers doorbell ends share_text
 -- KEYS[1]  tasks
 -- ARGV
 --   node              name of the node
@@ -45,7 +45,8 @@ if keep == '0' then
   redis.call('UNLINK', ENDS, SEALED, UNTOLD)
 end
 redis.call('HSET', PREFIX .. 'nodes', node, until_us .. ' ' .. heartbeat)
-for queue, share in string.gmatch(settings, ' ([^ =]+)=(%d+ %d+ %d+ %d+:?%S*)') do
+for queue, at in string.gmatch(settings, ' ([^ =]+)=()') do
+  local share = string.sub(settings, at, read_setting({}, settings, at) - 1)
   redis.pcall('HSET', PREFIX .. 'shares', queue, until_us .. ' ' .. share)
 end
 -- A key of the wrong type disables events, but does not stop the heartbeat.

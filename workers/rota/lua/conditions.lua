@@ -1,7 +1,7 @@
 #!lua flags=allow-oom
 -- Store a master's conditions, and note when each closed queue was found closed. A queue is closed if it is paused, if
 -- its condition keeps entries waiting, or if its condition fails. The next claim from the queue removes the note.
--- with: prefix clock numbers entry doorbell condition shares closing
+-- with: prefix clock numbers entry doorbell closing
 -- KEYS[1]  tasks
 -- ARGV
 --   ttl               lifetime of the definitions in milliseconds

@@ -1,7 +1,7 @@
 #!lua flags=no-writes
 -- Return the numbers of tasks, for gauges and for people: for each queue that is named, and for a batch of the known
 -- queues.
--- with: prefix clock numbers entry ticket doorbell unadopted matching condition shares closing
+-- with: prefix clock numbers entry ticket doorbell unadopted matching closing
 -- KEYS[1]  tasks
 -- ARGV
 --   cursor  '0' in the first call, then the cursor of the last reply

@@ -3,7 +3,7 @@
 -- doorbell token, keeps the fleet's pulse, and reports expired owners, the next due time, and items pushed without a
 -- client. It also marks queues with entries as ready, forgets idle queues of patterns, and counts running tasks again
 -- every 10 s.
--- with: prefix clock numbers entry lists doorbell recount leases unadopted idle condition shares closing
+-- with: prefix clock numbers entry lists doorbell recount leases unadopted idle closing
 -- KEYS[1]  tasks
 -- ARGV
 --   lease         length of the poller's lease in milliseconds

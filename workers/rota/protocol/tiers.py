@@ -101,32 +101,36 @@ def tier_args(tiers: Iterable[Domain]) -> list[str | int]:
 
 
 def settings_of_domain(domain: Domain) -> str:
-    """Return the settings of a domain's queues for the scripts: ` QUEUE=COST CAP INTERVAL BURST` for each queue that is
-    not plain. If the domain has patterns, the text lists all its queues, and ` NAME=-` for each excluded one, so that
-    the text alone determines which queues the domain serves and how."""
+    """Return the settings of a domain's queues for the scripts, as `settings_of`. If the domain has patterns, the text
+    lists all its queues, and ` NAME=-` for each excluded one, so that the text alone determines which queues the domain
+    serves and how."""
     if not domain.has_patterns:
         return settings_of(domain.queues)
-    return "".join([*map(_written, domain.queues), *(f" {name}=-" for name in domain.excluded)])
+    return "".join([*map(_setting, domain.queues), *(f" {name}=-" for name in domain.excluded)])
 
 
 def settings_of(shares: Iterable[QueueShare]) -> str:
-    """Return the settings of the queues that are not plain for the scripts: ` QUEUE=COST CAP INTERVAL BURST` for each,
-    followed by `:CONDITION` if it has one."""
-    return "".join(_written(share) for share in shares if share != QueueShare(share.name))
+    """Return the settings of the queues that are not plain for the scripts: ` QUEUE=` and its `share_text` for each."""
+    return "".join(_setting(share) for share in shares if share != QueueShare(share.name))
 
 
-def _written(share: QueueShare) -> str:
+def _setting(share: QueueShare) -> str:
+    return f" {share.name}={share_text(share)}"
+
+
+def share_text(share: QueueShare) -> str:
+    """Return how a queue is served, without its name, as a text for the scripts: `COST CAP INTERVAL BURST`, followed by
+    `:CONDITION` if it has one. Only `read_share` and rota/lua/shared/share_text.lua read this form."""
     cost = max(1, round(VIRTUAL_UNIT / share.weight))
     condition = f":{share.condition}" if share.condition else ""
-    return f" {share.name}={cost} {share.cap} {share.interval_us} {share.burst}{condition}"
+    return f"{cost} {share.cap} {share.interval_us} {share.burst}{condition}"
 
 
-def read_share(name: str, settings: bytes) -> QueueShare:
-    """Return the share of a queue that masters published, as `settings_of` writes it; a plain one if they published
-    none."""
-    if not settings:
+def read_share(name: str, text: bytes) -> QueueShare:
+    """Return the share of a queue that masters published, from its `share_text`; a plain one if they published none."""
+    if not text:
         return QueueShare(name)
-    numbers, _, condition = settings.decode().partition(":")
+    numbers, _, condition = text.decode().partition(":")
     cost, cap, interval_us, burst = map(int, numbers.split())
     return QueueShare(name, VIRTUAL_UNIT / cost, cap, interval_us, burst, condition)
 

@@ -1,6 +1,14 @@
--- Return what closes a queue to all claims: '' if it is paused, else the name of its condition and the error of the
--- condition, if any; nil if the queue is open.
+-- What closes a queue to all claims: a pause, or the condition that masters published for it.
+-- with: numbers shares share_text condition
 -- keys     paused
+local function condition_of(queue, now)
+  local share = {}
+  read_share(share, published_share(queue, now), 1)
+  return share.condition
+end
+
+-- Return '' if a queue is paused, else the name of the condition that closes it and the error of the condition, if any;
+-- nil if the queue is open.
 local function closed_by(queue, now)
   if redis.pcall('SISMEMBER', PREFIX .. 'paused', queue) == 1 then return '' end
   local name = condition_of(queue, now)

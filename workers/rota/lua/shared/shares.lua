@@ -1,14 +1,14 @@
--- The settings of a queue that a master published last: `COST CAP INTERVAL BURST`, then `:CONDITION` if it has one. A
--- queue of a pattern has the settings of the pattern. A queue without valid settings has the defaults: ''.
--- with: numbers patterns marks
+-- The settings of a queue that a master published last, as in shared/share_text.lua. A queue of a pattern has the
+-- settings of the pattern. A queue without valid settings has the defaults: ''.
+-- with: numbers patterns marks share_text
 -- keys     shares
 local LONGEST_SHARE = 250
 local function share_by_name(name, now)
   local text = redis.pcall('HGET', PREFIX .. 'shares', name)
   if type(text) ~= 'string' or #text > LONGEST_SHARE then return '' end
-  local ends, numbers, condition = string.match(text, '^(%d+) ([1-9]%d* %d+ %d+ %d+)(%S*)$')
-  local is_ours = (whole(ends) or 0) > now and (condition == '' or string.find(condition, '^:[%w_.:-]+$'))
-  return is_ours and numbers .. condition or ''
+  local ends, at = string.match(text, '^(%d+) ()')
+  local is_ours = (whole(ends) or 0) > now and read_share({}, text, at) == #text + 1
+  return is_ours and string.sub(text, at) or ''
 end
 
 local function published_share(queue, now)
@@ -18,5 +18,3 @@ local function published_share(queue, now)
   end
   return share
 end
-
-local function condition_of(queue, now) return string.match(published_share(queue, now), ':(.+)$') end

@@ -1,14 +1,15 @@
 -- The tiers of a call, from ARGV[at]: the number of domains, then for each `name settings n` and n names of queues or
--- patterns. The settings are a text with ` NAME=COST CAP INTERVAL BURST`, then `:CONDITION` if there is one, for each
--- name without the default settings; with patterns for each name, see shared/matching.lua. A fleet may serve a hundred
--- queues while a call concerns one, so the text is read only where needed. A domain with patterns that no master has
--- published serves no tasks, because nothing is marked in it.
--- with: patterns matching
+-- patterns. The settings are a list as in shared/share_text.lua, with each name that does not have the default
+-- settings; with patterns with each name, see shared/matching.lua. A fleet may serve a hundred queues while a call
+-- concerns one, so the list is read only where needed. A domain with patterns that no master has published serves no
+-- tasks, because nothing is marked in it.
+-- with: patterns matching share_text
 local PLAIN_COST = 720720 -- VIRTUAL_UNIT of rota/protocol/tiers.py: the cost of an entry at weight 1
 
+local tiers_at -- where `read_tiers` was called for last; `explain` replaces the tiers of the turn that it takes along
 local function read_tiers(at)
   local domains, number = {}, tonumber(ARGV[at])
-  at = at + 1
+  tiers_at, at = at, at + 1
   for d = 1, number do
     local settings, size = ARGV[at + 1], tonumber(ARGV[at + 2])
     domains[d] = { name = ARGV[at], settings = settings, first = at + 3, last = at + 2 + size }
@@ -30,7 +31,8 @@ end
 local function share_in(domain, queue)
   local share = {
     queue = queue, domain = domain.name, cost = PLAIN_COST, cap = 0, interval = 0, burst = 1,
-    head = false, rest = false, -- used during a claim
+    name = false, is_bounded = false, is_only_node = false, -- or the table would be enlarged in each call
+    head = false, rest = false, at = false, -- used during a claim
   }
   local at
   if domain.has_patterns then
@@ -40,13 +42,7 @@ local function share_in(domain, queue)
     share.name, at = queue, value_of(domain.settings, queue)
     share.is_only_node = domain.first == domain.last
   end
-  if at then
-    local cost, cap, interval, burst, condition = string.match(domain.settings, '^(%d+) (%d+) (%d+) (%d+):?(%S*)', at)
-    share.cost, share.cap = tonumber(cost), tonumber(cap)
-    share.interval, share.burst = tonumber(interval), tonumber(burst)
-    if condition ~= '' then share.condition = condition end
-    share.is_bounded = share.cap > 0 or share.interval > 0 or condition ~= ''
-  end
+  if at then read_setting(share, domain.settings, at) end
   return share
 end
 

@@ -1,0 +1,82 @@
+"""How a queue is served, as a text: Python writes it, and Python and Lua read the same from it."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from lupa import lua51
+
+import rota
+from rota.protocol.tiers import (
+    VIRTUAL_UNIT,
+    QueueShare,
+    domain_of,
+    read_share,
+    settings_of,
+    settings_of_domain,
+    share_text,
+)
+
+SOURCE = (Path(rota.__file__).parent / "lua/shared/share_text.lua").read_text()
+LUA = lua51.LuaRuntime()
+FUNCTIONS = LUA.execute(
+    f"{SOURCE}\nreturn {{ read = read_share, setting = read_setting, text = share_text, plain = limits_nothing }}"
+)
+FIELDS = ("cost", "cap", "interval", "burst", "condition", "is_bounded")
+SHARES = st.builds(
+    QueueShare,
+    st.sampled_from(("mail", "9", "t-*", "a:b.c")),
+    st.sampled_from((0.5, 1.0, 3.0)),
+    st.integers(0, 10**6),
+    st.integers(0, 10**9),
+    st.integers(1, 10**6),
+    st.sampled_from(("", "night", "9:b_c.d-e")),
+)
+
+
+def read_by_lua(settings: str, name: str) -> dict[str, Any]:
+    """Return the fields that Lua reads for a name from a list of settings."""
+    share = LUA.table()
+    at = settings.index(f" {name}=") + len(name) + 3
+    behind = FUNCTIONS.setting(share, settings, at)
+    assert settings[at - 1 : behind - 1] == FUNCTIONS.text(share)
+    return {field: share[field] for field in FIELDS}
+
+
+def fields_of(share: QueueShare) -> dict[str, Any]:
+    """Return the fields that Lua has to read."""
+    is_bounded = share.cap > 0 or share.interval_us > 0 or share.condition != ""
+    values = (round(VIRTUAL_UNIT / share.weight), share.cap, share.interval_us, share.burst, share.condition or None)
+    return dict(zip(FIELDS, (*values, is_bounded), strict=True))
+
+
+@given(st.lists(SHARES, min_size=1, unique_by=lambda share: share.name))
+def test_lua_reads_each_share_of_a_list_as_it_was_written(shares: list[QueueShare]) -> None:
+    settings = settings_of_domain(domain_of([*shares, QueueShare("z*")]))
+    assert [read_by_lua(settings, each.name) for each in shares] == [fields_of(each) for each in shares]
+    is_bounded = any(fields_of(each)["is_bounded"] for each in shares)
+    assert FUNCTIONS.plain(settings) == FUNCTIONS.plain(settings_of(shares)) == (not is_bounded)
+
+
+@given(SHARES)
+def test_python_reads_a_share_as_it_was_written(share: QueueShare) -> None:
+    assert read_share(share.name, share_text(share).encode()) == share
+
+
+@pytest.mark.parametrize(
+    "text", ["720 0 0 1 7", "720 0 0 1 7:night", "720 0 0", "720 0 0 1:", "0 0 0 1", "720 0 0 1x", "-"]
+)
+@pytest.mark.parametrize("rest", ["", " mail=720 0 0 1", " 9=-"])
+def test_a_text_of_another_form_is_refused_and_counts_as_a_limit(text: str, rest: str) -> None:
+    """So no script overlooks the condition behind a number that it does not know."""
+    settings = f" q={text}{rest}"
+    with pytest.raises(lua51.LuaError, match="ROTA not the settings of a queue: "):
+        FUNCTIONS.setting(LUA.table(), settings, 4)
+    assert not FUNCTIONS.plain(settings) or text in ("-", "0 0 0 1")
+
+
+def test_a_queue_served_elsewhere_is_no_limit() -> None:
+    assert FUNCTIONS.plain(" t-*=720 0 0 1 t-9=- u=72 0 0 5 v=-")
+    assert not FUNCTIONS.plain(" t-*=720 0 0 1 t-9=- u=72 1 0 5 v=-")
