@@ -187,7 +187,7 @@ MUTATIONS: Final = (
     Mutation(
         "a condition that fails opens its queue",
         LuaFunction(
-            "shared/condition",
+            "shared/decider",
             "closed_for",
             "after, fault",
             "if fault then return { open = true } end return original(after)",
@@ -207,7 +207,7 @@ MUTATIONS: Final = (
     Mutation(
         "hours are compared the wrong way: open before they begin and closed within",
         LuaFunction(
-            "shared/condition",
+            "shared/decider",
             "by_hours",
             "text, now",
             "local found = original(text, now) if found.fault then return found end "
@@ -217,7 +217,7 @@ MUTATIONS: Final = (
     ),
     Mutation(
         "who finds a queue closed is not told when to look again",
-        LuaFunction("shared/condition", "closed_for", "_, fault", "return original(0, fault)"),
+        LuaFunction("shared/decider", "closed_for", "_, fault", "return original(0, fault)"),
         _MODEL,
     ),
     Mutation(
@@ -378,7 +378,12 @@ MUTATIONS: Final = (
     ),
     Mutation(
         "a condition is asked about the pattern, not about the queue that is known by it",
-        LuaFunction("shared/bounds", "condition_on", "share", "return decision_on(share.name, share.condition, now)"),
+        LuaFunction(
+            "shared/bounds",
+            "condition_on",
+            "bounds, share",
+            "return decision_on(share.name, share.condition, bounds.now)",
+        ),
         _MODEL,
     ),
     Mutation(

@@ -9,6 +9,7 @@ from lupa import lua51
 _HEADER: Final = b"\x1bLua\x51\x00\x01\x04\x08\x04\x08\x00"  # Lua 5.1, little endian, 8 bytes for a size and a number
 _CONSTANTS: Final = {0: 0, 1: 1, 3: 8}  # sizes by type; a text has its own length
 _TEXT: Final = 4
+_SETGLOBAL: Final = 7  # the lowest 6 bits of an instruction; the constant is in the highest 18
 
 
 @dataclass
@@ -16,7 +17,9 @@ class LuaFunction:
     """A function. `line` is its first line in the composed script, 0 for the script itself."""
 
     line: int
+    last_line: int
     upvalues: int
+    assigned: set[str] = field(default_factory=set)  # names that it assigns and that no function around it declares
     locals: list[tuple[str, int, int]] = field(default_factory=list)  # name; first and last instruction of its scope
 
     @property
@@ -56,16 +59,12 @@ class _Reader:
 
     def _read_function(self) -> None:
         self._skip_text()  # the name of the source
-        line, _, upvalues = self._numbers("iiB3x")
-        made = LuaFunction(line, upvalues)
+        line, last_line, upvalues = self._numbers("iiB3x")
+        made = LuaFunction(line, last_line, upvalues)
         self.functions.append(made)
-        self._skip(4 * self._number("i"))  # instructions
-        for _ in range(self._number("i")):
-            kind = self._number("B")
-            if kind == _TEXT:
-                self._skip_text()
-            else:
-                self._skip(_CONSTANTS[kind])
+        instructions = [self._number("I") for _ in range(self._number("i"))]
+        constants = [self._constant() for _ in range(self._number("i"))]
+        made.assigned = {constants[each >> 14] for each in instructions if each & 63 == _SETGLOBAL}
         for _ in range(self._number("i")):
             self._read_function()
         self._skip(4 * self._number("i"))  # the line of each instruction
@@ -74,6 +73,14 @@ class _Reader:
             made.locals.append((name, first, last))
         for _ in range(self._number("i")):
             self._skip_text()  # the name of an upvalue
+
+    def _constant(self) -> str:
+        """Return a constant, "" unless it is a text."""
+        kind = self._number("B")
+        if kind == _TEXT:
+            return self._text()
+        self._skip(_CONSTANTS[kind])
+        return ""
 
     def _numbers(self, form: str) -> tuple[int, ...]:
         numbers: tuple[int, ...] = struct.unpack_from("<" + form, self._data, self._at)
@@ -86,7 +93,7 @@ class _Reader:
     def _text(self) -> str:
         size = self._number("Q")
         self._at += size
-        return self._data[self._at - size : self._at - 1].decode()
+        return self._data[self._at - size : self._at - 1].decode(errors="replace")
 
     def _skip_text(self) -> None:
         self._skip(self._number("Q"))

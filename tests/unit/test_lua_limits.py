@@ -1,10 +1,14 @@
-"""Each assembled script stays within the limits of Lua 5.1 for a function. A server rejects a script that exceeds
-them."""
+"""Each assembled script stays within the limits of Lua 5.1 for a function: a server rejects a script that exceeds them.
+The length of functions is limited as well.
+"""
 
+
+from pathlib import Path
 from typing import Final
 
 import pytest
 
+import rota
 from rota.protocol.scripts import read_script, script_names
 from support.lua_functions import functions_of
 
@@ -12,6 +16,12 @@ from support.lua_functions import functions_of
 # below them, put related functions into a table, which is one local and one upvalue, as `bounds` is.
 MOST_UPVALUES: Final = 54
 MOST_LOCALS: Final = 170
+
+# Nested functions included. A longer function is split into functions of its file that share a record, as in claim.lua. If
+# creating them in every call takes too long, they get a file that is included where they are needed.
+MOST_LINES: Final = 60
+FOLDER: Final = Path(rota.__file__).parent / "lua"
+FILES: Final = sorted(FOLDER.rglob("*.lua"))
 
 # `add_members` carries `enqueue`, whose short form of in_use.lua has the same content as the long one.
 SAID_TWICE: Final = {
@@ -26,6 +36,13 @@ def test_no_function_comes_near_the_limits_of_lua(name: str) -> None:
     print(f"{name}: {upvalues} upvalues, {most_locals} locals")  # noqa: T201 - shown by `pytest -s`
     assert upvalues <= MOST_UPVALUES
     assert most_locals <= MOST_LOCALS
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(FOLDER)))
+def test_no_function_is_too_long(path: Path) -> None:
+    _, *functions = functions_of(path.read_bytes())  # the first one is the file
+    lengths = {each.line: each.last_line - each.line + 1 for each in functions}
+    assert {line: length for line, length in lengths.items() if length > MOST_LINES} == {}
 
 
 @pytest.mark.parametrize("name", script_names())
@@ -45,4 +62,10 @@ def test_upvalues_and_locals_are_counted_as_by_lua() -> None:
     outer, inner = functions_of(script)
     assert (outer.upvalues, outer.most_locals, outer.shadowed) == (0, 4, {"a"})
     assert (inner.upvalues, inner.most_locals, inner.shadowed) == (1, 2, set())
-    assert [inner.line, outer.line] == [3, 0]
+    assert [inner.line, inner.last_line, outer.line] == [3, 3, 0]
+
+
+def test_assigned_names_are_those_that_no_function_around_declares() -> None:
+    script = b"!lua\nlocal a\nlocal function f(b) a, b, c = 1, 2, 3 d.e = 4 end\ng = f"
+    outer, inner = functions_of(script)
+    assert (outer.assigned, inner.assigned) == ({"g"}, {"c"})

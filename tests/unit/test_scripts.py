@@ -146,7 +146,7 @@ def test_every_script_defines_shared_names_before_their_use(name: str) -> None:
     for line in filter(str.strip, text.splitlines()):
         known = [(indent, thing) for indent, thing in known if indent <= indent_of(line)]
         known += [(indent_of(line), thing) for thing in defined_by(line)]
-        used = set(re.findall(r"(?<![\w.'])(\w+)(?=[ (.\[])(?! =)", line)) & (shared - {"redis", "ARGV"})
+        used = set(re.findall(r"(?<![\w.:'])(\w+)(?=[ (.\[])(?! =)", line)) & (shared - {"redis", "ARGV"})
         missing = used - {thing for _, thing in known}
         assert not [thing for thing in missing if not is_own_name(text, thing)], line
 

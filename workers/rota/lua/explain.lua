@@ -1,8 +1,12 @@
 #!lua flags=no-writes
 -- Return the next claims in order. The script runs `turn` repeatedly over a copy of the data, each time for a worker
 -- that holds no task. It assumes that in the meantime no task is enqueued, becomes due, or ends.
--- with: copy prefix clock entry doorbell legacy_item task_name tiers rotation condition
+-- The files of `turn` are listed here too, with those that it includes only where it needs them: the function `turn`
+-- would otherwise have more than 60 upvalues.
+-- with: copy prefix clock entry doorbell counters in_use incarnations legacy_item task_events waiters following settle
+-- with: tiers rotation bounds claim task_name
 -- taking along: turn
+-- sets: decisions
 -- KEYS[1]  tasks
 -- ARGV
 --   turn         arguments of a turn: an owner that does not exist, limit 1, no held tasks, no outcomes, the tiers
@@ -20,9 +24,9 @@
 --     after these claims: number of entries; 0|1 whether the queue is open; microseconds until its rate allows a start
 --       (0 if the rate does not delay it); 0|1 paused; its condition or ''; 0|1 whether the condition closes it; the
 --       time in microseconds at which the condition opens it, if known, else 0; the error of the condition or ''
-local TIERS_AT, MOST_ROWS, MOST_WORK = 13, 100, 50000
+local MOST_ROWS, MOST_WORK = 100, 50000
 local most, queue_asked = tonumber(ARGV[#ARGV]), ARGV[#ARGV - 1]
-local domains, now = read_tiers(TIERS_AT), redis_now()
+local now = redis_now()
 
 -- Run one turn. Return its claim (entry and body, or nothing) and for how long a rate limit delays the next one.
 local function claim()
@@ -42,6 +46,10 @@ local function claims_in_order()
   end
   return claims, #claims == 2 * most
 end
+
+redis.call('ZADD', PREFIX .. 'owners', '1', ARGV[1]) -- in the copy, because a turn claims only for registered owners
+local claims, is_all = claims_in_order()
+local domains = read_tiers(tiers_at) -- where the turns have read them
 
 -- The queues to report, with the tiers and settings with which they are served.
 local queues, known = {}, {}
@@ -73,7 +81,7 @@ local function queues_of(domain)
   return found
 end
 
-local function find_queues(claims)
+local function find_queues()
   if queue_asked ~= '' then add_served(queue_asked) end
   for i = 1, #claims, 2 do add_served(parse_entry(claims[i]).queue) end
   for tier, domain in ipairs(domains) do
@@ -92,9 +100,9 @@ end
 -- rate delays it. A queue without limits is open, and so is a queue whose entries all belong to cancelled tasks.
 local function check_room(share, paused)
   if share.cap == 0 and share.interval == 0 and not paused then return true, 0 end
-  local numbers = string.format('%.0f %.0f %.0f %.0f', share.cost, share.cap, share.interval, share.burst)
-  local settings = ' ' .. share.queue .. '=' .. numbers
-  for i, arg in ipairs({ 1, 'alone', settings, 1, share.queue }) do ARGV[TIERS_AT + i - 1] = arg end
+  local unconditional = setmetatable({ condition = false }, { __index = share })
+  local settings = ' ' .. share.queue .. '=' .. share_text(unconditional)
+  for i, arg in ipairs({ 1, 'alone', settings, 1, share.queue }) do ARGV[tiers_at + i - 1] = arg end
   local claimed, wait = claim()
   return #claimed > 0 or entries_in(share.queue) == 0, wait
 end
@@ -128,9 +136,7 @@ local function row_of(tier, share)
   return before
 end
 
-redis.call('ZADD', PREFIX .. 'owners', '1', ARGV[1]) -- in the copy, because a turn claims only for registered owners
-local claims, is_all = claims_in_order()
-find_queues(claims)
+find_queues()
 local rows = {}
 for i, queue in ipairs(queues) do rows[i] = row_of(queue.tier, queue.share) end
 return { now, is_all and 1 or 0, claims, rows }

@@ -63,7 +63,8 @@ guard_rotation(domains)
 local has_list = is_list(inflight) -- a key of another type holds no entries and is not touched
 
 local touched, all_settled = {}, 0
-local stale, settled, released = settle(owner, settlements_at, has_list and settlements or 0, now, 0, '')
+local outcomes = { owner = owner, now = now, at = settlements_at, n = has_list and settlements or 0 }
+local stale, settled, released = settle(outcomes)
 for queue, ended in pairs(settled) do
   all_settled = all_settled + ended
   count('running:' .. queue, -ended)

@@ -30,7 +30,7 @@ guard_task_keys()
 guard_rotation(domains)
 redis.call('LLEN', inflight)
 
-local _, settled, released = settle(owner, settlements_at, settlements, now, 0, '')
+local _, settled, released = settle({ owner = owner, now = now, at = settlements_at, n = settlements })
 for queue, ended in pairs(settled) do
   count('running:' .. queue, -ended)
   credit(share_of(domains, queue), released[queue] or 0)

@@ -1,7 +1,6 @@
 #!lua flags=allow-oom
 -- Settle a worker's finished tasks, then claim its next ones. This is the one round trip of a worker.
 -- with: prefix clock entry doorbell counters in_use incarnations task_events waiters following settle tiers rotation
--- with: claim
 -- KEYS[1]  tasks
 -- ARGV
 --   owner                       owner name of the worker
@@ -69,13 +68,14 @@ redis.call('HLEN', PREFIX .. 'tasks')
 redis.call('HLEN', PREFIX .. 'keys')
 redis.call('SCARD', PREFIX .. 'ready')
 guard_rotation(domains)
-local bounds -- limits of the queues, made if some queue has any
-for _, domain in ipairs(domains) do
-  if domain.settings ~= '' then -- caps and conditions use `counts`, rate limits use `rates`
-    redis.call('HLEN', PREFIX .. 'counts')
-    redis.call('HLEN', PREFIX .. 'rates')
-    bounds = bounds or make_bounds(now)
-  end
+local bounds -- limits of the queues, if some queue may have any
+local has_settings = false
+for _, domain in ipairs(domains) do has_settings = has_settings or domain.settings ~= '' end
+if has_settings then
+  -- with: bounds
+  redis.call('HLEN', PREFIX .. 'counts') -- for caps and conditions
+  redis.call('HLEN', PREFIX .. 'rates')
+  bounds = make_bounds(now)
 end
 local goes_anywhere = any_members -- as chains and groups may
 for verb_at = settlements_at + 1, settlements_at + settlements * 4, 4 do
@@ -95,7 +95,9 @@ if any_members then
     if any_patterns then mark(queue) end
   end
 end
-if has_list then stale, settled, released = settle(owner, settlements_at, settlements, now, plain_count, plain) end
+if has_list then stale, settled, released = settle({
+    owner = owner, now = now, at = settlements_at, n = settlements, plain = plain, plain_n = plain_count,
+  }) end
 for queue, ended in pairs(settled) do
   holding = holding - ended
   count_later('running:' .. queue, -ended)
@@ -115,7 +117,7 @@ local function pass_on(queue)
   if has_more[queue] == nil then has_more[queue] = entries_in(queue) > 0 end
   if not has_more[queue] or paused(queue) then return end
   local share = share_of(domains, queue)
-  if share and share.is_bounded and bounds.keeps_shut(share) then return end
+  if share and share.is_bounded and bounds:keeps_shut(share) then return end
   ring_bells(queue)
 end
 
@@ -160,17 +162,21 @@ if limit <= 0 then return reply('ok', {}, {}) end
 if claim_by > 0 and now >= claim_by then return reply('more', {}, {}) end
 if quarantined then return reply('quarantine', {}, {}, quarantined) end
 
-local texts, claimed, dropped, left, status, next_quarantined = claim_entries({
-  inflight = inflight, holding = holding, awaited = awaited, picks = picks, limit = limit, limits = limits,
-  to_ring = to_ring, has_more = has_more,
-}, domains, bounds, now)
-if notify_waiters and #texts > 0 then
-  -- with: lists
-  notify_waiters('started', ids_in(texts))
+do -- a turn that claims nothing does not create these functions
+  -- with: claim
+  local claim = claim_entries({
+    inflight = inflight, holding = holding, awaited = awaited, picks = picks, limit = limit, limits = limits,
+    domains = domains, bounds = bounds, now = now, to_ring = to_ring, has_more = has_more,
+  })
+  local texts, claims, dropped = claim.texts, claim.claims, claim.dropped
+  if notify_waiters and #texts > 0 then
+    -- with: lists
+    notify_waiters('started', ids_in(texts))
+  end
+  for i, text in ipairs(report and texts or {}) do
+    report('started', text, owner, task_name_in(claims[2 * i]), 1, 'lag_us', now - parse_entry(text).due)
+  end
+  -- The worker does not have to wait for a rate or a condition.
+  if claim.status == 'quarantine' then return reply('quarantine', claims, dropped, claim.quarantined) end
+  return reply(claim.status, claims, dropped, nil, claim.left > 0 and bounds and bounds.wait or 0)
 end
-for i, text in ipairs(report and texts or {}) do
-  report('started', text, owner, task_name_in(claimed[2 * i]), 1, 'lag_us', now - parse_entry(text).due)
-end
--- The worker does not have to wait for a rate or a condition.
-if status == 'quarantine' then return reply(status, claimed, dropped, next_quarantined) end
-return reply(status, claimed, dropped, nil, left > 0 and bounds and bounds.wait() or 0)

@@ -60,7 +60,7 @@ local function candidates(domain, bounds)
   for i, marked in ipairs(redis.call('SMISMEMBER', PREFIX .. 'ready', unpack(ARGV, domain.first, domain.last))) do
     local index = domain.first + i - 1
     local is_open = marked == 1 and not paused(ARGV[index])
-    if is_open and (domain.settings == '' or bounds.has_room(domain, index)) then indexes[#indexes + 1] = index end
+    if is_open and (domain.settings == '' or bounds:has_room(domain, index)) then indexes[#indexes + 1] = index end
   end
   return indexes
 end

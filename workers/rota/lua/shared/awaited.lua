@@ -1,0 +1,16 @@
+-- The claim of an entry that has to run alone, which a previous turn returned. claim.lua includes this file if there is
+-- such an entry.
+-- with: entry doorbell tiers rotation
+-- keys     queue:*
+
+-- While the awaited entry is first in its queue, nothing else is claimed. Once the owner holds nothing, it is claimed
+-- before all others, because it was next when it was found.
+local function claim_awaited(claim)
+  local _, queue = names_in(claim.awaited)
+  local share = queue and share_of(claim.domains, queue)
+  local lane = queue and length(delayed_lane(queue)) > 0 and delayed_lane(queue) or ready_lane(queue or '')
+  local is_first = length(lane) > 0 and redis.call('LINDEX', lane, 0) == claim.awaited
+  local is_open = share and not paused(queue) and not (share.is_bounded and claim.bounds:shut_until(share))
+  local taken = is_first and is_open and claim_from(claim, share, 1) or 0
+  if taken > 0 then charge(share, taken, 1) end
+end
