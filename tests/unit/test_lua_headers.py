@@ -9,6 +9,7 @@ import pytest
 
 import rota
 from rota.protocol.scripts import read_script, script_names
+from support.lua_functions import functions_of
 
 FOLDER: Final = Path(rota.__file__).parent / "lua"
 FILES: Final = sorted(FOLDER.rglob("*.lua"))
@@ -90,6 +91,12 @@ def test_a_header_lists_exactly_the_keys_in_use(path: Path) -> None:
     assert words == (["keys", *keys] if keys else [])
 
 
+@pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(FOLDER)))
+def test_a_header_lists_the_names_of_other_files_that_it_sets(path: Path) -> None:
+    words = [word for line in section(path, "sets:") for word in line.split()[2:]]
+    assert words == sorted(set().union(*(each.assigned for each in functions_of(path.read_bytes()))))
+
+
 @pytest.mark.parametrize("name", script_names())
 def test_each_argument_has_a_line_and_the_name_of_its_local(name: str) -> None:
     source = path_of(name).read_text()
@@ -99,7 +106,7 @@ def test_each_argument_has_a_line_and_the_name_of_its_local(name: str) -> None:
     code = re.sub(r"'[^']*'", "''", code_of(source))
     settled = (
         {"entry", "verb", "first", "second"} if "settle(" in code else set()
-    )  # these are read in shared/settle.lua
+    )  # these are read in shared/outcomes.lua
     missing = {word for word in named if not re.search(rf"\b{word}\b", code)}
     assert missing <= settled | HANDED_ON.get(name, set())
 

@@ -4,7 +4,7 @@
 -- The files of `turn` are listed here too, with those that it includes only where it needs them: the function `turn`
 -- would otherwise have more than 60 upvalues.
 -- with: copy prefix clock entry doorbell counters in_use incarnations legacy_item task_events waiters following settle
--- with: tiers rotation bounds claim task_name
+-- with: tiers rotation bounds claim
 -- taking along: turn
 -- sets: decisions
 -- KEYS[1]  tasks

@@ -4,6 +4,7 @@
 -- not remembered counts as purged.
 -- with: prefix clock entry doorbell counters in_use about_groups incarnations legacy_item task_events waiters following
 -- with: remembered
+-- sets: bytes_read
 -- KEYS[1]  tasks
 -- ARGV
 --   cursor  '' in the first call, then the cursor of the last reply

@@ -1,6 +1,6 @@
 #!lua flags=no-writes
 -- Return a page of the tasks in one state, for people. Only the entries of the page are read.
--- with: prefix clock entry ticket doorbell lists in_use incarnations legacy_item task_name
+-- with: prefix clock entry ticket doorbell lists in_use incarnations legacy_item
 -- KEYS[1]  tasks
 -- ARGV
 --   state   ready | scheduled | running | dead

@@ -5,6 +5,7 @@
 -- task of each chain. Each end counts once, when the task is removed from that set. A fleet without members does none
 -- of this, apart from one check.
 -- with: ending
+-- sets: follow
 -- keys     group-members:* group:* groups tasks
 local following -- the functions and constants that scripts may use
 if any_members then
