@@ -2,7 +2,6 @@
 The length of functions is limited as well.
 """
 
-
 from pathlib import Path
 from typing import Final
 
@@ -17,8 +16,8 @@ from support.lua_functions import functions_of
 MOST_UPVALUES: Final = 54
 MOST_LOCALS: Final = 170
 
-# Nested functions included. A longer function is split into functions of its file that share a record, as in claim.lua. If
-# creating them in every call takes too long, they get a file that is included where they are needed.
+# Nested functions included. A longer function is split into functions of its file that share a record, as in claim.lua.
+# If creating them in every call takes too long, they get a file that is included where they are needed.
 MOST_LINES: Final = 60
 FOLDER: Final = Path(rota.__file__).parent / "lua"
 FILES: Final = sorted(FOLDER.rglob("*.lua"))

@@ -8,8 +8,8 @@
 -- with: other_ends
 -- keys     result:* tasks
 
--- Settle an outcome other than `done`. The worker knows that the attempt ended or never started, so the mark `b` of a
--- task that may be started at most once is removed.
+-- Settle an outcome other than `done`. The worker knows that the attempt ended or never started, so the mark
+-- `b` of a task that may be started at most once is removed.
 local function settle_otherwise(settling, e, verb, first, second)
   local now, owner = settling.now, settling.owner
   e.flag = string.gsub(string.gsub(e.flag, 'b', ''), '^$', '-')
