@@ -35,8 +35,8 @@ local function settle_otherwise(settling, e, verb, first, second)
 end
 
 -- Store a result. `kept` is `TTL_MS RESULT`. A TTL of 0 means that the result was refused; then the result of an
--- earlier task with this id is deleted. The text comes from a slot that the task may have overwritten: a TTL that is not
--- a number counts as 0.
+-- earlier task with this id is deleted. The text comes from a slot that the task may have overwritten: a TTL that
+-- is not a number counts as 0.
 local function keep_result(id, kept)
   local space = string.find(kept, ' ', 1, true)
   local ttl = space and math.min(tonumber(string.sub(kept, 1, space - 1)) or 0, LATEST) or 0
