@@ -5,6 +5,9 @@ import json
 import os
 import socket
 import stat
+import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -13,8 +16,13 @@ import pytest
 from rota_supervisor.cli.control_client import master_of
 from rota_supervisor.config.model import Config, Control
 from rota_supervisor.control import socket_server
-from rota_supervisor.control.port import ScaleOrder, socket_paths
-from rota_supervisor.control.socket_server import ControlSocket, claim_control_socket, hold_pid_file
+from rota_supervisor.control.port import SERVICES, ScaleOrder, socket_paths
+from rota_supervisor.control.socket_server import (
+    ControlSocket,
+    claim_control_socket,
+    hold_control_files,
+    hold_pid_file,
+)
 from rota_supervisor.exits import ExitCode, Failure
 from support.fake_master import FakeMaster, serving
 from support.waiting import until
@@ -189,6 +197,41 @@ def test_a_master_of_another_user_is_not_reported_as_missing(tmp_path: Path) -> 
             os.seteuid(0)
         control_socket.close()
     assert caught.value.code == ExitCode.UNREACHABLE
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can create a folder in /run")
+def test_a_member_of_the_group_uses_the_socket_of_a_service(monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = SERVICES / f"rota-{uuid.uuid4().hex}"
+    folder.mkdir(mode=0o750)
+    monkeypatch.setenv("RUNTIME_DIRECTORY", str(folder))
+    config = Config(namespace=folder.name)
+    user, group, operator, stranger = 64001, 64002, 64003, 64004
+    os.chown(folder, user, group)
+    with as_user(user, group), hold_control_files(config) as control_socket:
+        monkeypatch.delenv("RUNTIME_DIRECTORY")
+        assert stat.S_IMODE(control_socket.path.stat().st_mode) == 0o660
+        with as_user(operator, group), master_of(config) as found:
+            assert found.master_pid == os.getpid()
+        with as_user(0, 0), master_of(config) as found:
+            assert found.master_pid == os.getpid()
+        with as_user(stranger, stranger), pytest.raises(Failure, match="as a member of its group"), master_of(config):
+            pass
+    folder.rmdir()
+
+
+@contextmanager
+def as_user(user: int, group: int) -> Iterator[None]:
+    """Have the effective user and group of this process during the block."""
+    before = (os.geteuid(), os.getegid())
+    try:
+        os.seteuid(0)
+        os.setegid(group)
+        os.seteuid(user)
+        yield
+    finally:
+        os.seteuid(0)
+        os.setegid(before[1])
+        os.seteuid(before[0])
 
 
 def test_a_symbolic_link_as_folder_is_refused(tmp_path: Path) -> None:

@@ -14,7 +14,14 @@ from typing import Any, Final, NamedTuple
 from msgspec import structs
 
 from rota_supervisor.config.model import Config, Control
-from rota_supervisor.control.port import exchange, folders_of_sockets, is_of_others, socket_paths
+from rota_supervisor.control.port import (
+    SERVICES,
+    exchange,
+    folders_of_services,
+    folders_of_sockets,
+    is_of_others,
+    socket_paths,
+)
 from rota_supervisor.exits import ExitCode, Failure
 
 REPLY_SECONDS: Final = 10.0
@@ -64,6 +71,8 @@ class ControlClient:
 def master_of(config: Config) -> Iterator[ControlClient]:
     """Yield a connection to the master of this configuration. Raises Failure 69 if there is none."""
     paths = socket_paths(config.control.socket, config.namespace, os.environ, os.getuid())
+    if not config.control.socket:
+        paths += [folder / f"{config.namespace}.sock" for folder in folders_of_services()]
     refused: list[Path] = []
     for path in paths:
         try:
@@ -76,7 +85,10 @@ def master_of(config: Config) -> Iterator[ControlClient]:
                 yield ControlClient(connected, path)
             return
     if refused:
-        why = f"{refused[0]} belongs to another user: run this as the user of the master, or as root"
+        why = (
+            f"{refused[0]} belongs to another user: run this as the user of the master, as root, or, if the fleet "
+            "is a systemd unit, as a member of its group"
+        )
     else:
         why = f"no master is listening at {' or '.join(map(str, paths))}: start one with `rota run`, or see [control]"
     raise Failure(ExitCode.UNREACHABLE, why)
@@ -95,10 +107,17 @@ def _connect(path: Path) -> socket.socket | None:
         if isinstance(error, PermissionError):
             raise
         return None
-    if _peer_of(connecting)[1] not in (os.geteuid(), 0) and os.geteuid() != 0:  # It occupies our master's address.
+    if not _is_trusted(_peer_of(connecting)[1], path.parent):  # It occupies our master's address.
         connecting.close()
         return None
     return connecting
+
+
+def _is_trusted(user: int, folder: Path) -> bool:
+    """Whether a process of this user that listens in this folder is our master: root trusts all users."""
+    if os.geteuid() == 0 or user in (os.geteuid(), 0):
+        return True
+    return folder.parent == SERVICES and user == folder.stat().st_uid
 
 
 def _peer_of(connected: socket.socket) -> tuple[int, int]:
@@ -156,7 +175,7 @@ def find_master(file: Path, usable: Config) -> FoundMaster | None:
 def _sockets(usable: Config) -> list[Path]:
     if usable.control.socket:
         return [Path(usable.control.socket)]
-    folders = folders_of_sockets(os.environ, os.getuid())
+    folders = [*folders_of_sockets(os.environ, os.getuid()), *folders_of_services()]
     return sorted({path for folder in folders if not is_of_others(folder) for path in folder.glob("*.sock")})
 
 

@@ -9,9 +9,10 @@ from collections.abc import Awaitable, Mapping
 from dataclasses import dataclass
 from enum import Enum, auto
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Final, Protocol
 
 ControlReply = dict[str, object]  # a reply, which is sent as JSON
+SERVICES: Final = Path("/run")  # only root can create a folder here, so the owner of a folder is the user of a service
 
 
 class RequestRefused(Exception):
@@ -74,13 +75,23 @@ def socket_paths(configured: str, namespace: str, environment: Mapping[str, str]
 
 
 def folders_of_sockets(environment: Mapping[str, str], uid: int) -> list[Path]:
-    """Return the folders of control sockets whose path is not configured, likeliest first."""
+    """Return the folders of a user's control sockets whose path is not configured, likeliest first."""
     folders = [Path("/tmp") / f"rota-{uid}"]  # noqa: S108 - the folder is created with 0700 and its owner is checked
     if session := environment.get("XDG_RUNTIME_DIR"):
         folders.insert(0, Path(session) / "rota")
     if service := environment.get("RUNTIME_DIRECTORY"):
         folders.insert(0, Path(service.partition(":")[0]))
     return folders
+
+
+def folders_of_services(root: Path = SERVICES) -> list[Path]:
+    """Return the folders that systemd created for units with `RuntimeDirectory=rota` or `rota-NAME`."""
+    return [folder for folder in (root / "rota", *sorted(root.glob("rota-*"))) if folder.is_dir()]
+
+
+def is_of_service(folder: Path, environment: Mapping[str, str]) -> bool:
+    """Whether systemd created this folder for our unit, whose group may use the socket in it."""
+    return str(folder) == environment.get("RUNTIME_DIRECTORY", "").partition(":")[0]
 
 
 def is_of_others(folder: Path) -> bool:

@@ -28,11 +28,13 @@ from rota_supervisor.control.port import (
     RequestRefused,
     ScaleOrder,
     is_of_others,
+    is_of_service,
     socket_paths,
 )
 from rota_supervisor.exits import ExitCode, Failure
 
 SOCKET_MODE = 0o600
+SERVICE_SOCKET_MODE = 0o660  # in the folder of a systemd unit: members of its group are operators of the fleet
 FOLDER_MODE = 0o700
 LOCK_MODE = 0o600
 SIGNATURE_BYTES = 32
@@ -44,7 +46,7 @@ _Request = Mapping[str, Any]
 _Act = Callable[[ControlPort, _Request], ControlReply | Awaitable[ControlReply]]
 
 
-# The socket has mode 0600 and is guarded by a lock on `PATH.lock`. The kernel releases the lock when its
+# The socket has mode 0600, or 0660 in the folder of a systemd unit, and is guarded by a lock on `PATH.lock`. The kernel releases the lock when its
 # process ends, so a master that holds the lock may replace a socket that a killed master left behind. The lock file and
 # the pid file have mode 0600 too, because any process that can open a file can lock it. Both are removed at the end. In
 # /tmp, another user may create a folder with our name first, so a folder that does not belong to us alone is not used.
@@ -158,13 +160,13 @@ def _lock_of(path: Path) -> Path:
     return path.with_name(f"{path.name}.lock")
 
 
-def claim_control_socket(path: Path) -> ControlSocket:
+def claim_control_socket(path: Path, mode: int = SOCKET_MODE) -> ControlSocket:
     """Lock the path and listen there, replacing a socket that a killed master left. Raises Failure 73."""
     _make_folder(path.parent)
     lock_fd = _locked(_lock_of(path), f"the control socket {path}", "control.socket")
     listening = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_NONBLOCK)
     try:
-        _listen(listening, path)
+        _listen(listening, path, mode)
     except OSError as error:
         listening.close()
         _release(lock_fd, _lock_of(path))
@@ -189,13 +191,13 @@ def _make_folder(folder: Path) -> None:
         raise _taken(f"{folder} is not a folder of ours alone (mode 0700): remove it, or set control.socket")
 
 
-def _listen(listening: socket.socket, path: Path) -> None:
+def _listen(listening: socket.socket, path: Path, mode: int) -> None:
     """Replace the socket that a killed master left. Raises OSError, also if there is a file that is not a socket."""
     with contextlib.suppress(FileNotFoundError):
         if not stat.S_ISSOCK(path.lstat().st_mode):
             raise OSError(f"there is something at {path} that is not a socket")
         path.unlink()
-    before = os.umask(0o777 & ~SOCKET_MODE)
+    before = os.umask(0o777 & ~mode)
     try:
         listening.bind(str(path))
     finally:
@@ -207,7 +209,8 @@ def _listen(listening: socket.socket, path: Path) -> None:
 def hold_control_files(config: Config) -> Iterator[ControlSocket]:
     """Hold the pid file and the control socket during the block. Raises Failure 73."""
     path = socket_paths(config.control.socket, config.namespace, os.environ, os.getuid())[0]
-    with hold_pid_file(config.control.pid_file), contextlib.closing(claim_control_socket(path)) as claimed:
+    mode = SERVICE_SOCKET_MODE if is_of_service(path.parent, os.environ) else SOCKET_MODE
+    with hold_pid_file(config.control.pid_file), contextlib.closing(claim_control_socket(path, mode)) as claimed:
         yield claimed
 
 
