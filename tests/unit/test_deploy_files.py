@@ -20,7 +20,9 @@ from rota_supervisor.master.core.targets import LEAVE_SECONDS
 from support.dashboards import TOP
 
 UNIT = TOP / "deploy" / "systemd" / "rota.service"
+UNITS = (UNIT, UNIT.with_name("rota@.service"))
 OLDER = UNIT.with_name("before-253.conf")
+MAX_EXPOSURE = 2.5  # from 0, the best, to 10, as `systemd-analyze security` computes it
 # After the drain: time to give back the killed tasks, then for pollers and exporter to leave
 LEAVING_SECONDS = 2 * LEAVE_SECONDS
 DOCKER = TOP / "deploy" / "docker"
@@ -31,22 +33,58 @@ def unit_settings(path: Path = UNIT) -> dict[str, str]:
 
 
 @pytest.mark.parametrize("with_older", [False, True])
-def test_systemd_accepts_the_unit_without_warnings(tmp_path: Path, with_older: bool) -> None:
+@pytest.mark.parametrize("unit", UNITS, ids=lambda unit: unit.name)
+def test_systemd_accepts_the_unit_without_warnings(tmp_path: Path, unit: Path, with_older: bool) -> None:
+    copy = installed(unit, tmp_path)
+    if with_older:
+        (tmp_path / f"{unit.name}.d").mkdir()
+        shutil.copy(OLDER, tmp_path / f"{unit.name}.d")
+    checked = analyzed("verify", str(copy).replace("@", "@shop"))
+    warnings = [line for line in checked.stderr.splitlines() if not is_known_of_older(line)]
+    assert (checked.returncode, warnings) == (0, [])
+
+
+@pytest.mark.parametrize("unit", UNITS, ids=lambda unit: unit.name)
+def test_the_unit_exposes_little(tmp_path: Path, unit: Path) -> None:
+    checked = analyzed("security", "--offline=true", f"--threshold={MAX_EXPOSURE * 10:.0f}", installed(unit, tmp_path))
+    assert checked.returncode == 0, checked.stdout[-500:]
+
+
+def test_the_template_is_the_unit_with_the_name_of_an_instance() -> None:
+    plain, template = (lines_of(unit) for unit in UNITS)
+    assert [line for line in template if "%i" in line] == [
+        "Description=Rota worker fleet %i",
+        "WorkingDirectory=/srv/%i",
+        "Environment=ROTA_CONFIG=/etc/rota/%i.toml",
+        "EnvironmentFile=-/etc/rota/%i.environment",
+        "RuntimeDirectory=rota-%i",
+    ]
+    assert len(plain) == len(template)
+    assert {one for one, other in zip(plain, template, strict=True) if one != other and "%i" not in other} == set()
+
+
+def lines_of(unit: Path) -> list[str]:
+    """Return the lines of a unit that are no comments."""
+    return [line for line in unit.read_text().splitlines() if not line.startswith("#")]
+
+
+def installed(unit: Path, folder: Path) -> Path:
+    """Copy a unit to a folder, with a program that exists."""
+    program = folder / "rota"
+    program.write_text("#!/bin/sh\n")
+    program.chmod(0o755)
+    copy = folder / unit.name
+    copy.write_text(unit.read_text().replace("/opt/rota/bin/rota", str(program)))
+    return copy
+
+
+def analyzed(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
+    """Run systemd-analyze, or skip the test if it is not installed."""
     if shutil.which("systemd-analyze") is None:
         if os.environ.get("CI"):
             pytest.fail("no systemd-analyze on the PATH: CI must run it")
         pytest.skip("no systemd-analyze on the PATH")
-    program = tmp_path / "rota"
-    program.write_text("#!/bin/sh\n")
-    program.chmod(0o755)
-    copy = tmp_path / "rota.service"
-    copy.write_text(UNIT.read_text().replace("/opt/rota/bin/rota", str(program)))
-    if with_older:
-        (tmp_path / "rota.service.d").mkdir()
-        shutil.copy(OLDER, tmp_path / "rota.service.d")
-    checked = subprocess.run(["systemd-analyze", "verify", str(copy)], capture_output=True, text=True, check=False)
-    said = [line for line in checked.stderr.splitlines() if not is_known_of_older(line)]
-    assert (checked.returncode, said) == (0, [])
+    return subprocess.run(["systemd-analyze", *arguments], capture_output=True, text=True, check=False)
 
 
 def is_known_of_older(line: str) -> bool:

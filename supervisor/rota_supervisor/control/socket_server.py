@@ -46,10 +46,11 @@ _Request = Mapping[str, Any]
 _Act = Callable[[ControlPort, _Request], ControlReply | Awaitable[ControlReply]]
 
 
-# The socket has mode 0600, or 0660 in the folder of a systemd unit, and is guarded by a lock on `PATH.lock`. The kernel releases the lock when its
-# process ends, so a master that holds the lock may replace a socket that a killed master left behind. The lock file and
-# the pid file have mode 0600 too, because any process that can open a file can lock it. Both are removed at the end. In
-# /tmp, another user may create a folder with our name first, so a folder that does not belong to us alone is not used.
+# The socket has mode 0600, or 0660 in the folder of a systemd unit, and is guarded by a lock on `PATH.lock`. The kernel
+# releases the lock when its process ends, so a master that holds the lock may replace a socket that a killed master
+# left behind. The lock file and the pid file have mode 0600 too, because any process that can open a file can lock it.
+# Both are removed at the end. In /tmp, another user may create a folder with our name first, so a folder that does not
+# belong to us alone is not used.
 
 
 class _HeldError(Exception):
