@@ -22,7 +22,7 @@ class ExitCode(IntEnum):
 
 MEANINGS = {
     ExitCode.CLEAN: "clean",
-    ExitCode.NO: "the result is negative: unhealthy, the audit is short, the id is unknown",
+    ExitCode.NO: "the result is negative: unhealthy, the audit is short, the id is unknown, the doctor found an error",
     ExitCode.USAGE: "usage",
     ExitCode.UNREACHABLE: "Redis or the master is not reachable",
     ExitCode.GAVE_UP: "a crash loop was given up",

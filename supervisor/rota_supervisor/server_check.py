@@ -97,14 +97,19 @@ def version_of(info: Mapping[str, str]) -> ServerVersion:
 def faults_of_server(info: Mapping[str, str]) -> list[str]:
     """Return the reasons why the server is unfit, each with a remedy."""
     version = version_of(info)
-    policy = eviction_policy_of(info)
     faults = []
     if _numbers(version.release) < (OLDEST_VALKEY if version.product == "Valkey" else OLDEST_REDIS):
         faults.append(f"the server is {version}, which is too old: Rota needs Redis 7.0 or Valkey 7.2, or newer")
-    if policy != SAFE_POLICY:
-        what = f"the server drops keys when its memory is full (maxmemory-policy {policy}), and tasks with them"
-        faults.append(f"{what}: set maxmemory-policy {SAFE_POLICY} in its configuration")
-    return faults
+    return faults + faults_of_eviction(info)
+
+
+def faults_of_eviction(info: Mapping[str, str]) -> list[str]:
+    """Return a fault if the server drops keys when its memory is full."""
+    policy = eviction_policy_of(info)
+    if policy == SAFE_POLICY:
+        return []
+    what = f"the server drops keys when its memory is full (maxmemory-policy {policy}), and tasks with them"
+    return [f"{what}: set maxmemory-policy {SAFE_POLICY} in its configuration"]
 
 
 def eviction_policy_of(info: Mapping[str, str]) -> str:
@@ -239,35 +244,49 @@ def _what_is_wrong(error: ServerError, credentials_in: str) -> str:
     return f"cannot be used: {error}"
 
 
+class ServerSurvey(NamedTuple):
+    """The fields of INFO of a server, and the result of the checks."""
+
+    info: dict[str, str]  # its fields of INFO
+    faults: list[str]
+    warnings: list[str]
+
+
 def check_server(config: Config, *, open_namespace: bool) -> CheckedServer:
     """Check that the server is reachable and fit for a fleet, and return its version and warnings.
 
     With `open_namespace`, record our protocol version in a fresh namespace. Raises Failure, 69 or 78.
     """
-    address = address_of(server_settings(config))
-    failover = address.has_failover
     with connected(config) as connection:
-        info = _information(connection, config)
-        faults = [
-            *faults_of_server(info),
-            *faults_of_durability(info, config.durability),
-            *faults_of_adoption(info, config.namespace, config.adopt),
-        ]
-        if not faults:  # Checked before any script runs: an old server cannot even read a script's first line.
-            needed = needed_commands(config.durability, failover=failover)
-            key = Keys(config.namespace).tasks
-            user = address.login().user or "default"
-            faults = faults_of_permissions(
-                forbidden_commands(connection, key, needed), user=user, namespace=config.namespace
-            )
-            faults += _faults_of_adoption(connection, config)
-        if not faults:
-            faults = _faults_of_namespace(connection, config.namespace, open_namespace=open_namespace)
-    if faults:
+        found = survey_server(connection, config, open_namespace=open_namespace)
+    if found.faults:
         where = redact(config.redis_url)
-        raise Failure(ExitCode.CONFIG, *(f"Redis at {where}: {fault}" for fault in faults))
+        raise Failure(ExitCode.CONFIG, *(f"Redis at {where}: {fault}" for fault in found.faults))
+    return CheckedServer(version_of(found.info), found.warnings)
+
+
+def survey_server(connection: Connection, config: Config, *, open_namespace: bool) -> ServerSurvey:
+    """Make the checks of `check_server` over a connection, and return what they found. Raises ServerError."""
+    address = address_of(server_settings(config))  # a connection through sentinels has that of the primary
+    failover = address.has_failover
+    info = _information(connection, config)
+    faults = [
+        *faults_of_server(info),
+        *faults_of_durability(info, config.durability),
+        *faults_of_adoption(info, config.namespace, config.adopt),
+    ]
+    if not faults:  # Checked before any script runs: an old server cannot even read a script's first line.
+        needed = needed_commands(config.durability, failover=failover)
+        key = Keys(config.namespace).tasks
+        user = address.login().user or "default"
+        faults = faults_of_permissions(
+            forbidden_commands(connection, key, needed), user=user, namespace=config.namespace
+        )
+        faults += _faults_of_adoption(connection, config)
+    if not faults:
+        faults = _faults_of_namespace(connection, config.namespace, open_namespace=open_namespace)
     warnings = [*warnings_of_memory(info), *warnings_of_durability(info, config.durability, failover=failover)]
-    return CheckedServer(version_of(info), warnings)
+    return ServerSurvey(info, faults, warnings)
 
 
 def _information(connection: Connection, config: Config) -> dict[str, str]:

@@ -6,6 +6,7 @@ from support.prose import ROOT
 
 PURE = (
     "The protocol and schedules do no I/O",
+    "The doctor: its rules follow from records alone",
     "What the master decides waits for nothing, reaches nobody, and reads no clock",
 )
 

@@ -19,6 +19,7 @@ COMMANDS = {
     "run": ("run_verbs", "Run a fleet: master, workers, pollers, exporter."),
     "demo": ("demo_verb", "Run a fleet, kill a worker, and check that no task is lost."),
     "check": ("config_verbs", "Check the configuration, the server and the imports."),
+    "doctor": ("doctor_verb", "Examine the configuration, the machine, the server and the fleet."),
     "config": ("config_verbs", "Show the configuration in force."),
     "exporter": ("run_verbs", "Serve metrics and the status page of a fleet that runs elsewhere."),
     "status": ("status_verb", "Show the pools and processes of this node's master."),
@@ -59,7 +60,8 @@ _FOREIGN_COMMANDS = {
     "cron ls": "beat scheduler schedule schedules",
     "events -f": "logs log monitor tail watch",
     "health": "ping healthcheck",
-    "check": "validate lint test doctor",
+    "doctor": "diagnose diagnostics troubleshoot bundle",
+    "check": "validate lint test",
     "--help": "help",
     "--version": "version",
 }

@@ -3,7 +3,7 @@
 import contextlib
 import os
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
@@ -154,12 +154,10 @@ def _messages(error: ConfigError, file: Path) -> list[str]:
     return lines
 
 
-def warn_without_imports(config: Config) -> None:
+def warn_without_imports(config: Config, warn: Callable[[str], None] = output.print_warning) -> None:
     """Warn if the fleet imports no modules, because then it can run no task."""
     if not config.imports:
-        output.print_warning(
-            'no modules to import, so no task can run: set imports = ["your.tasks"], or name them after `run`'
-        )
+        warn('no modules to import, so no task can run: set imports = ["your.tasks"], or name them after `run`')
 
 
 # Checks of commands, and how errors end them

@@ -1,7 +1,7 @@
 """`rota init` writes the first two files of a fleet, `rota config print` shows the configuration in force, and `rota
 check` reports everything that would keep a fleet from running, before it is started."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -93,16 +93,17 @@ def check(*, no_imports: bool) -> None:
     config = loaded.config
     found = Imports({}, [], [])
     if not no_imports:
-        _require_something_to_run(loaded)
+        require_something_to_run(loaded)
         command.warn_without_imports(config)
         found = probe_imports(config.imports, config.limits.boot_seconds, calls_of(config))
-        _check_against_code(config, found.tasks)
+        check_against_code(config, found.tasks)
         for misfit in found.misfits:
             output.print_warning(misfit)
-    _check_certificate(config)
+    check_certificate(config)
     queues = served_queues(config)
     schedules = sorted({*found.schedules, *config.schedules})
-    _warn_of_series(config, len(queues))
+    for warning in warnings_of_series(config, len(queues)):
+        output.print_warning(warning)
     patterns = sum(map(is_pattern, queues))
     ours = ("queue", len(queues) - patterns), ("pattern", patterns)
     seen = *ours, ("task", len(found.tasks)), ("schedule", len(schedules))
@@ -112,7 +113,7 @@ def check(*, no_imports: bool) -> None:
     state.report(facts, f"ready to run: {counts}, {server}")
 
 
-def _require_something_to_run(loaded: Loaded) -> None:
+def require_something_to_run(loaded: Loaded) -> None:
     """Raise Failure 78 if there is neither a file nor a module, because the command then runs in the wrong folder."""
     if loaded.content is None and not loaded.config.imports:
         raise Failure(
@@ -122,7 +123,7 @@ def _require_something_to_run(loaded: Loaded) -> None:
         )
 
 
-def _check_certificate(config: Config) -> None:
+def check_certificate(config: Config) -> None:
     """Check that HTTP can be served with the certificate. Raises Failure if it cannot."""
     if not config.http.tls_cert:
         return
@@ -150,29 +151,30 @@ def _checked_server(config: Config, counts: str) -> str:
     return str(checked.version)
 
 
-def _warn_of_series(config: Config, queues: int) -> None:
-    """Warn if `/metrics` cannot show all queues under their own names, because the number of series is limited."""
+def warnings_of_series(config: Config, queues: int) -> list[str]:
+    """Return a warning if `/metrics` cannot show all queues under their own names, because the number of series is
+    limited."""
     bound = config.metrics.max_series
     workers = sum(pool_sizes(config).values())
     room = queues_with_room(bound, workers)
-    if room < queues:
-        output.print_warning(
-            f"metrics.max_series = {bound}: there is room for the series of about {room} of {queues} queues, if each "
-            f"runs one task. The others, those of the lowest tiers, are shown as one, _other, in metrics and alerts; "
-            f"{enough_for(queues, workers)} is enough"
-        )
+    if room >= queues:
+        return []
+    said = f"metrics.max_series = {bound}: there is room for the series of about {room} of {queues} queues, if each "
+    others = "runs one task. The others, those of the lowest tiers, are shown as one, _other, in metrics and alerts; "
+    return [f"{said}{others}{enough_for(queues, workers)} is enough"]
 
 
-def _check_against_code(config: Config, tasks: dict[str, str]) -> None:
-    """Report tasks and queues that the configuration names but the code does not have, or the other way round."""
+def check_against_code(
+    config: Config, tasks: dict[str, str], warn: Callable[[str], None] = output.print_warning
+) -> None:
+    """Warn of tasks and queues that the configuration names but the code does not have, or the other way round. Raises
+    Failure for those that keep a fleet from running."""
     if config.imports and not tasks:
         modules = ", ".join(config.imports)
-        output.print_warning(
-            f"no module of imports ({modules}) declares a task, so none can run: declare functions with @rota.task"
-        )
+        warn(f"no module of imports ({modules}) declares a task, so none can run: declare functions with @rota.task")
     faults, known = compared_with_code(config, tasks)
     for fault in known:
-        output.print_warning(str(fault))
+        warn(str(fault))
     if faults:
         raise Failure(ExitCode.CONFIG, *map(str, faults))
 

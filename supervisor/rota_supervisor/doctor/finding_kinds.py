@@ -1,0 +1,441 @@
+"""The table of all findings of `rota doctor`: how severe each is, what it means, and what to do about it.
+
+`docs/doctor.md` shows the same table; a test compares them.
+"""
+
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Final
+
+from rota_supervisor.exits import ExitCode
+
+
+class Severity(StrEnum):
+    """The severity of a finding, the worst first."""
+
+    ERROR = "error"  # the fleet cannot run, or loses tasks or running work
+    WARNING = "warning"  # the fleet runs, and a person should change something
+    NOTE = "note"  # good to know
+
+
+@dataclass(frozen=True, slots=True)
+class FindingKind:
+    """A kind of finding."""
+
+    id: str
+    severity: Severity
+    means: str  # what follows from it
+    remedy: str  # what to do about it
+    code: ExitCode = ExitCode.NO  # the exit code of the command, if this is an error
+
+
+_ERROR: Final = Severity.ERROR
+_WARNING: Final = Severity.WARNING
+_NOTE: Final = Severity.NOTE
+
+_OF_CONFIGURATION: Final = (
+    FindingKind(
+        "configuration-invalid",
+        _ERROR,
+        "A fleet does not start with this configuration, and a reload of it is refused.",
+        "Correct the value that the finding names. All faults are listed at once.",
+        ExitCode.CONFIG,
+    ),
+    FindingKind(
+        "configuration-warning",
+        _WARNING,
+        "The configuration can be used, but probably does not do what was meant.",
+        "Change the setting that the finding names.",
+    ),
+    FindingKind(
+        "code-unusable",
+        _ERROR,
+        "The modules with the tasks cannot be imported, or do not fit the configuration, so no worker would start.",
+        "Correct the module or the setting. The command must run in the folder from which `rota run` is started.",
+        ExitCode.CONFIG,
+    ),
+    FindingKind(
+        "http-certificate",
+        _ERROR,
+        "The exporter cannot serve metrics, health and the status page.",
+        "Set http.tls_cert and http.tls_key to a certificate and its key in PEM format.",
+        ExitCode.CONFIG,
+    ),
+)
+
+_OF_MACHINE: Final = (
+    FindingKind(
+        "limit-too-low",
+        _ERROR,
+        "A master with this limit refuses to start.",
+        "Raise the limit: `ulimit` in a shell, LimitNOFILE=, LimitAS=, LimitFSIZE= in a unit of systemd.",
+        ExitCode.CONFIG,
+    ),
+    FindingKind(
+        "open-files-low",
+        _WARNING,
+        "The master keeps one file open for the stack of each child. Without room for it, the death of a child is "
+        "reported without its stack. Tasks inherit the limit.",
+        "Raise the limit on open files (`ulimit -n`, LimitNOFILE=) to the number in the finding, or more.",
+    ),
+    FindingKind(
+        "processes-exhausted",
+        _ERROR,
+        "The kernel refuses the fork of workers, and the pool stays short. Threads count as processes.",
+        "Raise the limit that the finding names (`ulimit -u`, LimitNPROC=, TasksMax=, --pids-limit, kernel.pid_max), "
+        "or run fewer workers.",
+    ),
+    FindingKind(
+        "processes-low",
+        _WARNING,
+        "A reload runs new workers beside the old ones, and tasks may start processes and threads. There is little "
+        "room for both.",
+        "Raise the limit that the finding names (`ulimit -u`, LimitNPROC=, TasksMax=, --pids-limit, kernel.pid_max).",
+    ),
+    FindingKind(
+        "memory-too-small",
+        _ERROR,
+        "The processes of the fleet need more memory than that even without your code. The kernel kills workers.",
+        "Give the machine, the container (limits.memory) or the unit (MemoryMax=) more memory, or run fewer workers.",
+    ),
+    FindingKind(
+        "memory-low",
+        _WARNING,
+        "The kernel kills a process when the memory is used up, usually a worker with its task.",
+        "Raise the memory limit, run fewer workers, or set limits.max_rss_mb so that workers are replaced when they "
+        "have grown.",
+    ),
+    FindingKind(
+        "memory-workers-may-exceed",
+        _WARNING,
+        "Each worker may grow by limits.max_rss_mb before it is replaced, and together that is more than there is.",
+        "Lower limits.max_rss_mb or the number of workers, or raise the memory limit.",
+    ),
+    FindingKind(
+        "memory-unbounded",
+        _NOTE,
+        "The memory is limited, and no worker is replaced because it has grown. A leak ends in a kill by the kernel.",
+        "Set limits.max_rss_mb to what one worker may grow by.",
+    ),
+    FindingKind(
+        "memory-kills-together",
+        _ERROR,
+        "If one task takes too much memory, the kernel kills the master and all its children with it.",
+        "Set OOMPolicy=continue in the unit of systemd, singleProcessOOMKill in the configuration of the kubelet.",
+    ),
+    FindingKind(
+        "cpu-workers-by-machine",
+        _WARNING,
+        "Without `workers`, a fleet has one worker for each processor of the machine, and this fleet may use fewer "
+        "processors than that.",
+        "Set `workers` in rota.toml.",
+    ),
+    FindingKind(
+        "cpu-workers-many",
+        _NOTE,
+        "If tasks compute, they take turns on the processors, and each takes longer. Tasks that wait for I/O do not.",
+        "Run fewer workers, raise the share of processors, or use a pool with `concurrency` for tasks that wait.",
+    ),
+    FindingKind(
+        "shm-unusable",
+        _WARNING,
+        "Rota itself does not use /dev/shm, but multiprocessing, browsers and many libraries of tasks do, and fail.",
+        "Mount a writable tmpfs at /dev/shm.",
+    ),
+    FindingKind(
+        "shm-full",
+        _WARNING,
+        "Tasks that use shared memory fail, and what is there counts as memory of the machine or the container.",
+        "Remove the files that a crashed program left in /dev/shm, or raise its size.",
+    ),
+    FindingKind(
+        "shm-small",
+        _NOTE,
+        "That is enough for Rota. Tasks that share arrays between processes or run a browser may need more.",
+        "Raise it if tasks need it: --shm-size, shm_size in a compose file, an emptyDir with medium Memory.",
+    ),
+    FindingKind(
+        "thp-always",
+        _NOTE,
+        "Workers share the memory of the zygote page by page. With transparent huge pages a write copies 2 MB instead "
+        "of 4 kB, so each worker takes more memory of its own.",
+        "echo madvise > /sys/kernel/mm/transparent_hugepage/enabled, and set it at boot.",
+    ),
+    FindingKind(
+        "overcommit-strict",
+        _WARNING,
+        "With vm.overcommit_memory = 2 the kernel reserves memory for every fork as if nothing were shared, and "
+        "refuses the fork of a worker although there is enough.",
+        "sysctl vm.overcommit_memory=0 (or 1), and set it in /etc/sysctl.d/.",
+    ),
+    FindingKind(
+        "clock-offset",
+        _WARNING,
+        "Leases, due times and lag use the clock of Redis, so no task is affected. Times in the log and certificates "
+        "use the clock of this machine.",
+        "Synchronise both machines with NTP or chrony.",
+    ),
+)
+
+_OF_UNIT: Final = (
+    FindingKind(
+        "grace-too-short",
+        _ERROR,
+        "The service manager kills the fleet before the drain has ended. Its running tasks wait until the leases "
+        "expire and then run again.",
+        "Set TimeoutStopSec=, terminationGracePeriodSeconds or `docker stop --time` to at least 15 s more than "
+        "limits.drain_seconds, or lower limits.drain_seconds.",
+    ),
+    FindingKind(
+        "grace-tight",
+        _WARNING,
+        "After the drain, the master needs some seconds to give back killed tasks and to end its other children.",
+        "Set TimeoutStopSec=, terminationGracePeriodSeconds or `docker stop --time` to at least 15 s more than "
+        "limits.drain_seconds.",
+    ),
+    FindingKind(
+        "unit-kill-mode",
+        _WARNING,
+        "systemd sends TERM to the workers too. The master takes their exits for deaths and reports them as such.",
+        "Set KillMode=mixed in the unit.",
+    ),
+    FindingKind(
+        "unit-oom-policy",
+        _WARNING,
+        "If one worker runs out of memory, systemd stops the whole service.",
+        "Set OOMPolicy=continue in the unit.",
+    ),
+    FindingKind(
+        "unit-watchdog",
+        _WARNING,
+        "A loaded machine may be too slow for it, and systemd then kills a master that is well.",
+        "Set WatchdogSec=30 in the unit; at least 5 s.",
+    ),
+)
+
+_OF_SERVER: Final = (
+    FindingKind(
+        "redis-unreachable",
+        _ERROR,
+        "No task can be enqueued, claimed or settled.",
+        "Start the server, or correct the address and the credentials.",
+        ExitCode.UNREACHABLE,
+    ),
+    FindingKind(
+        "redis-access",
+        _ERROR,
+        "The connection cannot be made as it is configured.",
+        "Correct the setting that the finding names.",
+        ExitCode.CONFIG,
+    ),
+    FindingKind(
+        "redis-unfit",
+        _ERROR,
+        "A master refuses to start on this server.",
+        "The finding names the setting, the permission or the release that is missing.",
+        ExitCode.CONFIG,
+    ),
+    FindingKind(
+        "redis-evicts-keys",
+        _ERROR,
+        "When the memory of the server is full it drops keys, and accepted tasks with them.",
+        "Set maxmemory-policy noeviction in the server's configuration.",
+        ExitCode.CONFIG,
+    ),
+    FindingKind(
+        "redis-durability",
+        _WARNING,
+        "Enqueues wait for a confirmation that this server does not give, or gives too early.",
+        "Change the server or `durability`, as the finding says.",
+    ),
+    FindingKind(
+        "redis-not-persistent",
+        _WARNING,
+        "When the server restarts, all tasks are gone.",
+        "Set appendonly yes in the server's configuration.",
+    ),
+    FindingKind(
+        "redis-snapshots-only",
+        _NOTE,
+        "After a crash of the server, the tasks accepted since the last snapshot are lost, and those that ended since "
+        "then run again.",
+        "Set appendonly yes in the server's configuration, if minutes of tasks are too much to lose.",
+    ),
+    FindingKind(
+        "redis-never-syncs",
+        _WARNING,
+        "With appendfsync no, the last half minute may be lost when the machine of the server crashes.",
+        "Set appendfsync everysec in the server's configuration.",
+    ),
+    FindingKind(
+        "redis-save-failed",
+        _ERROR,
+        "The server does not save what it accepts, and may refuse writes.",
+        "See the log of the server: usually its disk is full, its folder is missing, or a fork was refused memory.",
+    ),
+    FindingKind(
+        "redis-fork-slow",
+        _WARNING,
+        "The server serves no client while it forks for a snapshot or a rewrite, and tasks start late each time.",
+        "Turn transparent huge pages off on its machine, use a smaller data set, or a machine with faster forks.",
+    ),
+    FindingKind(
+        "redis-memory-full",
+        _ERROR,
+        "The server refuses every enqueue. Running tasks can still be settled.",
+        "Raise maxmemory, or purge what is not needed: `rota queue ls`, `rota dead ls`.",
+    ),
+    FindingKind(
+        "redis-memory-low",
+        _WARNING,
+        "When maxmemory is reached, the server refuses every enqueue.",
+        "Raise maxmemory, or find out what fills the server: `rota queue ls`, `redis-cli --bigkeys`.",
+    ),
+    FindingKind(
+        "redis-memory-unlimited",
+        _NOTE,
+        "Without maxmemory a backlog grows until the kernel kills the server.",
+        "Set maxmemory to about three quarters of the memory of its machine: then enqueues are refused instead.",
+    ),
+    FindingKind(
+        "redis-memory-machine",
+        _WARNING,
+        "The machine or container of the server has little memory left. The kernel may kill the server, above all "
+        "while it saves.",
+        "Give it more memory, and set maxmemory to about three quarters of it.",
+    ),
+    FindingKind(
+        "redis-timeout",
+        _WARNING,
+        "The server closes connections that are idle for that time. Applications and exporters then connect again at "
+        "each use.",
+        "Set timeout 0 in the server's configuration; tcp-keepalive finds dead clients.",
+    ),
+    FindingKind(
+        "redis-keepalive-off",
+        _WARNING,
+        "The server never notices that a client's machine is gone, and keeps its connections until maxclients is "
+        "reached.",
+        "Set tcp-keepalive 300 in the server's configuration.",
+    ),
+    FindingKind(
+        "redis-clients-low",
+        _WARNING,
+        "At maxclients the server refuses new connections of workers and applications.",
+        "Raise maxclients (and the limit on open files of the server), or find the clients with many connections: "
+        "`redis-cli client list`.",
+    ),
+    FindingKind(
+        "redis-replica-behind",
+        _WARNING,
+        "If this replica takes over, the tasks accepted since then are lost.",
+        "See the log of the replica, the network, and client-output-buffer-limit of the server.",
+    ),
+    FindingKind(
+        "redis-replicas-missing",
+        _ERROR,
+        "The server refuses every write until it has min-replicas-to-write replicas that are up to date.",
+        "Start the replicas, or lower min-replicas-to-write.",
+    ),
+    FindingKind(
+        "redis-slow",
+        _WARNING,
+        "Each claim and each settlement waits for that long, so tasks start late although nothing fails.",
+        "Run the fleet near the server. `redis-cli slowlog get` shows slow commands of other clients.",
+    ),
+    FindingKind(
+        "redis-latency-events",
+        _WARNING,
+        "The server was blocked for that long, and no task started meanwhile.",
+        "`redis-cli latency doctor` on the server explains the event.",
+    ),
+    FindingKind(
+        "redis-machine-thp",
+        _WARNING,
+        "The server's process uses transparent huge pages: forks take long, and each write after a fork copies 2 MB.",
+        "Set disable-thp yes in the server's configuration, or madvise in /sys/kernel/mm/transparent_hugepage/enabled.",
+    ),
+    FindingKind(
+        "redis-machine-overcommit",
+        _WARNING,
+        "When much memory is in use, the kernel may refuse the fork for a snapshot or a rewrite, and the server then "
+        "refuses writes.",
+        "sysctl vm.overcommit_memory=1 on the machine of the server, and set it in /etc/sysctl.d/.",
+    ),
+)
+
+_OF_FLEET: Final = (
+    FindingKind(
+        "fleet-not-ready",
+        _ERROR,
+        "The fleet on this node takes no work.",
+        "See `rota status` and the runbook.",
+    ),
+    FindingKind(
+        "fleet-not-seen",
+        _NOTE,
+        "No master of this configuration replies here, so limits and cgroups are those of this command, which those "
+        "of the service may not be.",
+        "Run the command on the node of the fleet, as its user, while it runs.",
+    ),
+    FindingKind(
+        "reload-refused",
+        _WARNING,
+        "The fleet runs with an older configuration than its file, and a start would fail.",
+        "Correct the file and run `rota reload`.",
+    ),
+    FindingKind(
+        "tasks-missing",
+        _ERROR,
+        "Accepted tasks were lost, for example because the server lost writes or because keys were deleted.",
+        "Run `rota audit`, and see RotaTasksMissing in the runbook.",
+    ),
+    FindingKind(
+        "node-lost",
+        _WARNING,
+        "Other nodes run the tasks that it held, and its workers are missing.",
+        "See the log of that node.",
+    ),
+    FindingKind(
+        "namespace-shared",
+        _ERROR,
+        "Fleets with different code serve the same queue of one namespace. A task that a worker of the other fleet "
+        "claims is dead, because its name is not known there.",
+        "Give each application its own `namespace`.",
+    ),
+    FindingKind(
+        "namespace-two-fleets",
+        _WARNING,
+        "Fleets with different code use one namespace. Ids, unique keys, schedules, the audit and the metrics are "
+        "common to both.",
+        "Give each application its own `namespace`, unless this is meant.",
+    ),
+    FindingKind(
+        "nodes-code-differs",
+        _WARNING,
+        "A task is dead if its name is not known on the node that claims it. This is normal during a deploy.",
+        "Finish the deploy: restart the nodes with the older code.",
+    ),
+    FindingKind(
+        "nodes-versions-differ",
+        _NOTE,
+        "Nodes of several versions of Rota run side by side, as in a rolling upgrade.",
+        "Finish the upgrade.",
+    ),
+    FindingKind(
+        "nodes-settings-differ",
+        _WARNING,
+        "Nodes disagree on the order or the options of a queue, so that priorities and limits depend on which node "
+        "claims. The latest heartbeat decides for consumers.",
+        "Give all nodes of the fleet the same tiers and [queues.NAME], and reload them.",
+    ),
+    FindingKind(
+        "nodes-one-host",
+        _WARNING,
+        "Two live masters of this namespace name the same host. Either one fleet was started twice, or two machines "
+        "or containers have one host name.",
+        "Stop one of them, or give the machines names of their own.",
+    ),
+)
+
+FINDINGS: Final = {kind.id: kind for kind in (*_OF_CONFIGURATION, *_OF_MACHINE, *_OF_UNIT, *_OF_SERVER, *_OF_FLEET)}

@@ -1,0 +1,235 @@
+"""The findings about the fleet: its master on this node, the counters of its tasks, and whether the nodes that share
+its namespace belong together.
+
+The last is decided from the heartbeats. They contain the names of the tasks that the code of a node declares, and the
+tiers and options of its queues. Nodes of one fleet agree on both, except during a deploy.
+"""
+
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from itertools import combinations
+from typing import Final, NamedTuple
+
+from rota.child.slots import Phase
+from rota.durations import in_words
+from rota.protocol.keys import fits, is_pattern
+from rota.protocol.nodes import Node
+from rota.protocol.tiers import QueueShare, read_share
+from rota.protocol.wire import Packed, shown, text_of, unpack
+from rota_supervisor.config.resolution import served_queues
+from rota_supervisor.doctor.findings import Finding
+from rota_supervisor.doctor.readings import Examination
+from rota_supervisor.fleet_snapshot import one_line
+from rota_supervisor.master_snapshot import FLEET_STATES
+
+_MAY_GO: Final = (FLEET_STATES[Phase.BOOTING], FLEET_STATES[Phase.DRAINING])
+_HERE: Final = "the modules here"
+_MOST_NAMES: Final = 5
+
+
+def master(found: Examination) -> Iterator[Finding]:
+    """Report the state of the master on this node."""
+    status = found.fleet.status
+    if status is None:
+        yield Finding("fleet-not-seen", found.fleet.why_no_status)
+        return
+    if not status["ready"]["ok"]:
+        yield Finding("fleet-not-ready", one_line(status["ready"]))
+    reload = status.get("last_reload")
+    if reload and reload["result"] == "failure":
+        yield Finding("reload-refused", "; ".join(map(str, reload["faults"])))
+
+
+def counts(found: Examination) -> Iterator[Finding]:
+    """Report accepted tasks that are not accounted for."""
+    missing = found.fleet.missing_tasks
+    if missing:
+        what = "accepted tasks that are neither live nor ended" if missing > 0 else "ends beyond the accepted tasks"
+        yield Finding("tasks-missing", f"{what}: {abs(missing)}")
+
+
+def lost_nodes(found: Examination) -> Iterator[Finding]:
+    """Report nodes that have sent no heartbeat for longer than a lease, and did not say that they stop."""
+    for node in found.fleet.nodes:
+        if not node.is_alive and node.report.state not in _MAY_GO:
+            yield Finding("node-lost", f"{node.name} has been silent for {in_words(node.silent_seconds)}")
+
+
+# Nodes that belong together
+
+
+def _serving(nodes: Iterable[Node]) -> list[Node]:
+    """Return the nodes that serve now. A node that was killed counts as alive until its lease expires, so a node must
+    have sent a heartbeat in the first half of it."""
+    return [
+        node
+        for node in nodes
+        if node.is_alive and node.report.state not in _MAY_GO and node.silent_seconds <= node.lease_seconds / 2
+    ]
+
+
+class _Side(NamedTuple):
+    """The code and the queues of one node, or of this folder."""
+
+    names: tuple[str, ...]  # of the nodes
+    code: frozenset[str]  # names of tasks
+    queues: frozenset[str]
+
+
+def sharing(found: Examination) -> Iterator[Finding]:
+    """Report fleets that have no task in common and share the namespace, above all if they share a queue."""
+    nodes = [node for node in _serving(found.fleet.nodes) if node.tasks]
+    sides = [_Side((node.name,), node.tasks or frozenset(), frozenset(_shares_of(node))) for node in nodes]
+    if found.fleet.code:
+        sides.append(_Side((_HERE,), found.fleet.code, frozenset(served_queues(found.config))))
+    for one, other in combinations(_by_code(sides), 2):
+        common = _common_queues(one.queues, other.queues)
+        seen = f"{_listed(one.names)} and {_listed(other.names)} have no task in common"
+        if common:
+            yield Finding("namespace-shared", f"{seen}, and both serve {_listed(common)}")
+        else:
+            yield Finding("namespace-two-fleets", seen)
+
+
+def _by_code(sides: Sequence[_Side]) -> list[_Side]:
+    """Return the sides, with those joined that have a task in common, directly or through others."""
+    joined: list[_Side] = []
+    for side in sides:
+        same = [each for each in joined if each.code & side.code]
+        joined = [each for each in joined if each not in same]
+        parts = [*same, side]
+        joined.append(
+            _Side(
+                tuple(name for part in parts for name in part.names),
+                frozenset().union(*(part.code for part in parts)),
+                frozenset().union(*(part.queues for part in parts)),
+            )
+        )
+    return joined
+
+
+def _common_queues(one: Collection[str], other: Collection[str]) -> list[str]:
+    """Return the queues of one side that the other side serves as well, by name or by a pattern."""
+    return sorted(queue for queue in one if any(_overlap(queue, each) for each in other))
+
+
+def _overlap(one: str, other: str) -> bool:
+    return one == other or any(is_pattern(each) and fits(each, name) for each, name in ((one, other), (other, one)))
+
+
+def code(found: Examination) -> Iterator[Finding]:
+    """Report nodes of one fleet whose code declares different tasks."""
+    nodes = [node for node in _serving(found.fleet.nodes) if node.tasks]
+    for one, other in combinations(nodes, 2):
+        mine = one.tasks or frozenset()
+        others = other.tasks or frozenset()
+        if mine & others and mine != others:
+            lacks = [
+                f"{node.name} has no {_listed(sorted(missing))}"
+                for node, missing in ((other, mine - others), (one, others - mine))
+                if missing
+            ]
+            yield Finding("nodes-code-differs", "; ".join(lacks))
+            return  # One pair shows what to do.
+
+
+def versions(found: Examination) -> Iterator[Finding]:
+    """Report nodes with several versions of Rota."""
+    by_version: dict[str, list[str]] = defaultdict(list)
+    for node in _serving(found.fleet.nodes):
+        if node.report.version:
+            by_version[node.report.version].append(node.name)
+    if len(by_version) > 1:
+        parts = (f"{version} on {_listed(names)}" for version, names in sorted(by_version.items()))
+        yield Finding("nodes-versions-differ", "; ".join(parts))
+
+
+def hosts(found: Examination) -> Iterator[Finding]:
+    """Report live masters whose names have the same host. A node's name is that of its host and a random suffix."""
+    by_host: dict[str, list[str]] = defaultdict(list)
+    for node in _serving(found.fleet.nodes):
+        by_host[node.name.rpartition(".")[0]].append(node.name)
+    for host, names in by_host.items():
+        if host and len(names) > 1:
+            yield Finding("nodes-one-host", f"{_listed(sorted(names))} are on {host}")
+
+
+def settings(found: Examination) -> Iterator[Finding]:
+    """Report nodes that disagree on the options or the order of a queue, or on the length of the lease."""
+    for one, other in combinations(_serving(found.fleet.nodes), 2):
+        if differences := [*_differing_options(one, other), *_differing_order(one, other)]:
+            yield Finding("nodes-settings-differ", f"{one.name} and {other.name}: {_listed(differences)}")
+            return  # One pair shows what to do.
+
+
+def _differing_options(one: Node, other: Node) -> Iterator[str]:
+    mine = _shares_of(one)
+    others = _shares_of(other)
+    for queue in sorted(mine.keys() & others.keys()):
+        if mine[queue] != others[queue]:
+            yield f"the options of {queue}"
+    if one.lease_seconds and other.lease_seconds and one.lease_seconds != other.lease_seconds:
+        yield f"lease.seconds is {one.lease_seconds:g} and {other.lease_seconds:g}"
+
+
+def _differing_order(one: Node, other: Node) -> Iterator[str]:
+    """Yield the pairs of queues that two nodes serve in a different order. A pool need not have all queues, so only
+    those are compared that one pool of each node has."""
+    mine = _order_of(one)
+    others = _order_of(other)
+    for pair in sorted(mine.keys() & others.keys()):
+        if mine[pair] != others[pair]:
+            yield f"the order of {pair[0]} and {pair[1]}"
+
+
+def _order_of(node: Node) -> Mapping[tuple[str, str], int]:
+    """Return for each pair of queues of a pool whether the first is in a higher tier (-1), the same one (0), or a lower
+    one (1)."""
+    found: dict[tuple[str, str], int] = {}
+    for pool in node.pools.values():
+        tiers = {queue: tier for tier, queues in enumerate(_tiers_of(pool)) for queue in queues}
+        for one, other in combinations(sorted(tiers), 2):
+            found[one, other] = (tiers[one] > tiers[other]) - (tiers[one] < tiers[other])
+    return found
+
+
+def _shares_of(node: Node) -> Mapping[str, QueueShare]:
+    """Return the options of each queue of a node."""
+    return {queue: share for pool in node.pools.values() for tier in _tiers_of(pool) for queue, share in tier.items()}
+
+
+def _tiers_of(pool: Packed) -> list[Mapping[str, QueueShare]]:
+    """Return the tiers of a pool, or none if another program has written the heartbeat."""
+    try:
+        return list(_tiers_in(pool))
+    except (ValueError, LookupError):
+        return []
+
+
+def _tiers_in(pool: Packed) -> Iterator[Mapping[str, QueueShare]]:
+    """Yield the queues of each tier of a pool, the highest first, as `tier_args` writes them: the number of tiers, then
+    for each its name, its settings, and the number and the names of its queues."""
+    args = unpack(pool)
+    at = 1
+    for _ in range(int(args[0])):
+        options = dict(part.split(b"=", 1) for part in _options_in(args[at + 1]))
+        number = int(args[at + 2])
+        queues = args[at + 3 : at + 3 + number]
+        yield {shown(text_of(queue)): read_share(text_of(queue), options.get(queue, b"")) for queue in queues}
+        at += 3 + max(number, 1)
+
+
+def _options_in(settings_text: bytes) -> list[bytes]:
+    """Return the parts `QUEUE=COST CAP INTERVAL BURST` of the settings of a tier, without `NAME=-` for a queue that
+    another tier serves."""
+    words = settings_text.split()
+    starts = [at for at, word in enumerate(words) if b"=" in word and not word.endswith(b"=-")]
+    return [b" ".join(words[at : at + 4]) for at in starts]
+
+
+def _listed(names: Sequence[str]) -> str:
+    more = f" and {len(names) - _MOST_NAMES} more" if len(names) > _MOST_NAMES else ""
+    return ", ".join(names[:_MOST_NAMES]) + more
+
+
+RULES: Final = (master, counts, lost_nodes, sharing, code, versions, hosts, settings)

@@ -1,0 +1,214 @@
+"""The findings about the machine, the limits of the fleet's processes, and the unit of the service manager."""
+
+import math
+from collections.abc import Iterator
+from typing import Final, NamedTuple
+
+from rota.durations import in_words
+from rota_supervisor.doctor.findings import Finding
+from rota_supervisor.doctor.readings import Examination
+from rota_supervisor.master.core.targets import LEAVE_SECONDS
+from rota_supervisor.master.effects.processes import SPARE_DESCRIPTORS
+from rota_supervisor.master.shell.run import faults_of_limits
+
+MEGABYTE: Final = 1 << 20
+# Measured with 8 workers that have run 400 tasks (docs/performance.md): the master, the zygote, one poller and the
+# exporter, and each further worker. Your code is not included.
+FLEET_BYTES: Final = 60 * MEGABYTE
+WORKER_BYTES: Final = 6 * MEGABYTE
+OTHER_CHILDREN: Final = 5  # two zygotes, two pollers, the exporter
+MASTER_FILES: Final = 26  # open in a master, without the files of stacks
+LOW_MEMORY_SHARE: Final = 0.9
+LEAST_SPARE_PROCESSES: Final = 64
+MANY_WORKERS: Final = 4  # for each processor
+SMALL_SHARED_BYTES: Final = 64 * MEGABYTE  # the size in containers, unless it is set
+FULL_SHARED_SHARE: Final = 0.9
+CLOCK_SECONDS: Final = 1.0  # as the headline and the alert
+STRICT_OVERCOMMIT: Final = 2
+GRACE_SECONDS: Final = 15.0  # between the drain and the manager's timeout, as docs/service.md recommends
+LEAST_WATCHDOG_SECONDS: Final = 5.0
+_SHARED: Final = "/dev/shm"  # noqa: S108 - it is named, not used
+_NOTIFIES: Final = ("notify", "notify-reload")
+
+
+def _whose(found: Examination) -> str:
+    return f"the master, pid {found.process.pid}" if found.process.is_master else "this command"
+
+
+def limits(found: Examination) -> Iterator[Finding]:
+    """Report limits that are too low for a master."""
+    for fault in faults_of_limits(found.process.limits):
+        yield Finding("limit-too-low", f"of {_whose(found)}: {fault}")
+
+
+def open_files(found: Examination) -> Iterator[Finding]:
+    """Report a limit on open files that leaves no room for the stacks of all children."""
+    limit = found.process.open_files
+    needed = MASTER_FILES + found.workers + OTHER_CHILDREN + SPARE_DESCRIPTORS
+    if limit is not None and limit < needed:
+        seen = f"{limit} open files are allowed to {_whose(found)}; {needed} are enough for {found.workers} workers"
+        yield Finding("open-files-low", seen)
+
+
+class _Room(NamedTuple):
+    """The number of processes that may still be started."""
+
+    left: int
+    limit: int
+    what: str
+
+
+def processes(found: Examination) -> Iterator[Finding]:
+    """Report a limit on processes that leaves too little room for the workers."""
+    room = min(_rooms(found), default=None)
+    if room is None:
+        return
+    needed = 1 if found.process.is_master else found.workers + OTHER_CHILDREN
+    spare = max(LEAST_SPARE_PROCESSES, found.workers)
+    seen = f"{room.what} is {room.limit}, and {room.left} are left for a fleet of {found.workers} workers"
+    if room.left < needed:
+        yield Finding("processes-exhausted", seen)
+    elif room.left < needed + spare:
+        yield Finding("processes-low", seen)
+
+
+def _rooms(found: Examination) -> Iterator[_Room]:
+    process = found.process
+    machine = found.machine
+    limits_by_name = (
+        ("the limit on processes of the control group", process.cgroup.processes_limit, process.cgroup.processes_used),
+        # The kernel does not apply this limit to root.
+        ("the limit on processes of the user", process.processes if process.user_id else None, process.user_threads),
+        ("the limit on threads of the machine", machine.threads_limit, machine.threads_used),
+    )
+    for what, limit, used in limits_by_name:
+        if limit is not None and used is not None:
+            yield _Room(limit - used, limit, what)
+
+
+def memory(found: Examination) -> Iterator[Finding]:
+    """Report memory that is too small for the workers, nearly used up, or that the workers may exceed."""
+    limit = found.process.cgroup.memory_limit
+    growth = found.config.limits.max_rss_mb * MEGABYTE
+    size = min(limit or math.inf, found.machine.memory)
+    floor = FLEET_BYTES + found.workers * WORKER_BYTES
+    has = f"{_megabytes(size)} of memory {'in the control group' if limit == size else 'on this machine'}"
+    if size < floor:
+        yield Finding("memory-too-small", f"{has}, and {found.workers} workers need about {_megabytes(floor)}")
+        return
+    if (used := _used_memory(found)) and used > LOW_MEMORY_SHARE * size:
+        yield Finding("memory-low", f"{_megabytes(used)} are in use of {has}")
+    if growth and floor + found.workers * growth > size:
+        most = _megabytes(floor + found.workers * growth)
+        yield Finding("memory-workers-may-exceed", f"{found.workers} workers may take {most}; there are {has}")
+    if limit is not None and not growth:
+        yield Finding("memory-unbounded", f"{has}, and limits.max_rss_mb is 0")
+
+
+def _used_memory(found: Examination) -> int | None:
+    """Return the memory in use where the lowest limit is."""
+    cgroup = found.process.cgroup
+    machine = found.machine
+    if cgroup.memory_limit is not None and cgroup.memory_limit < machine.memory:
+        return cgroup.memory_used
+    return machine.memory - machine.memory_available
+
+
+def kills(found: Examination) -> Iterator[Finding]:
+    """Report a control group whose processes are killed together."""
+    if found.process.cgroup.kills_together:
+        yield Finding("memory-kills-together", f"memory.oom.group is 1 for {found.process.cgroup.path}")
+
+
+def processors(found: Examination) -> Iterator[Finding]:
+    """Report more workers than the processors that the fleet may use."""
+    process = found.process
+    machine = found.machine
+    usable = min(process.processors or machine.processors, process.cgroup.cpu_limit or math.inf)
+    seen = f"{found.workers} workers, and {usable:g} of {machine.processors} processors"
+    if not found.are_workers_set and found.workers > math.ceil(usable):
+        yield Finding("cpu-workers-by-machine", seen)
+    elif found.workers > MANY_WORKERS * usable:
+        yield Finding("cpu-workers-many", seen)
+
+
+def shared_memory(found: Examination) -> Iterator[Finding]:
+    """Report a /dev/shm that tasks may not be able to use."""
+    shared = found.machine.shared_memory
+    if shared is None or not shared.is_writable:
+        yield Finding("shm-unusable", f"{_SHARED} does not exist" if shared is None else f"{_SHARED} is not writable")
+    elif shared.size and shared.size - shared.free > FULL_SHARED_SHARE * shared.size:
+        yield Finding("shm-full", f"{_megabytes(shared.free)} of {_megabytes(shared.size)} are free in {_SHARED}")
+    elif shared.size and shared.size <= SMALL_SHARED_BYTES:
+        yield Finding("shm-small", f"{_SHARED} has {_megabytes(shared.size)}")
+
+
+def kernel(found: Examination) -> Iterator[Finding]:
+    """Report settings of the kernel that cost memory or refuse forks."""
+    if found.machine.huge_pages == "always":
+        yield Finding("thp-always", "/sys/kernel/mm/transparent_hugepage/enabled is always")
+    if found.machine.overcommit == STRICT_OVERCOMMIT:
+        yield Finding("overcommit-strict", f"vm.overcommit_memory is {STRICT_OVERCOMMIT}")
+
+
+def clock(found: Examination) -> Iterator[Finding]:
+    """Report a clock that differs from that of the server by more than the measurement may be wrong."""
+    offset = found.server.clock_offset_seconds if found.server else None
+    if found.server and offset is not None and abs(offset) - found.server.clock_error_seconds > CLOCK_SECONDS:
+        which = "behind" if offset > 0 else "ahead of"
+        yield Finding("clock-offset", f"the clock of this machine is {in_words(abs(offset))} {which} that of Redis")
+
+
+def _megabytes(size: float) -> str:
+    return f"{size / MEGABYTE:,.0f} MB"
+
+
+# The service manager
+
+
+def grace(found: Examination) -> Iterator[Finding]:
+    """Report a manager that does not wait for the end of a drain.
+
+    A unit that the master notifies is given more time while it drains, so a short timeout does not cut the drain off.
+    """
+    unit = found.unit
+    drain = found.config.limits.drain_seconds
+    is_extended = found.grace_seconds is None and unit is not None and unit.type in _NOTIFIES
+    of_unit = None if unit is None else unit.stop_seconds
+    seconds = of_unit if found.grace_seconds is None else found.grace_seconds
+    if seconds is None:
+        return
+    whose = "the manager" if found.grace_seconds is not None or unit is None else unit.name
+    seen = f"{whose} waits {seconds:g} s for a stop, and limits.drain_seconds is {drain:g}"
+    if seconds < drain + 2 * LEAVE_SECONDS and not is_extended:
+        yield Finding("grace-too-short", seen)
+    elif seconds < drain + GRACE_SECONDS:
+        yield Finding("grace-tight", seen)
+
+
+def unit_settings(found: Examination) -> Iterator[Finding]:
+    """Report settings of the unit with which systemd ends workers or the whole fleet."""
+    unit = found.unit
+    if unit is None:
+        return
+    if unit.kill_mode not in ("", "mixed", "process"):
+        yield Finding("unit-kill-mode", f"{unit.name} has KillMode={unit.kill_mode}")
+    if unit.oom_policy not in ("", "continue"):
+        yield Finding("unit-oom-policy", f"{unit.name} has OOMPolicy={unit.oom_policy}")
+    if 0 < unit.watchdog_seconds < LEAST_WATCHDOG_SECONDS:
+        yield Finding("unit-watchdog", f"{unit.name} has WatchdogSec={unit.watchdog_seconds:g}")
+
+
+RULES: Final = (
+    limits,
+    open_files,
+    processes,
+    memory,
+    kills,
+    processors,
+    shared_memory,
+    kernel,
+    clock,
+    grace,
+    unit_settings,
+)

@@ -1,0 +1,152 @@
+"""The facts of an examination, as records. A value that could not be read is None or "", and `unread` lists the reason.
+
+Sizes are in bytes. The rules of `rota doctor` are functions of these records alone.
+"""
+
+import resource
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+from rota.protocol.nodes import Node
+from rota_supervisor.config.model import Config
+
+
+class Unread(NamedTuple):
+    """A fact that could not be read."""
+
+    what: str
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class CgroupReading:
+    """The limits of a control group. Each limit is the lowest one of the group and those above it; None is no limit."""
+
+    version: int = 0  # 1 or 2; 0 if the kernel has none, or it could not be read
+    path: str = ""
+    memory_limit: int | None = None
+    memory_used: int | None = None  # without the page cache that the kernel can drop, where `memory_limit` is set
+    kills_together: bool = False  # whether the kernel ends all processes of the group when its memory is used up
+    cpu_limit: float | None = None  # in processors
+    processes_limit: int | None = None
+    processes_used: int | None = None  # where `processes_limit` is set
+
+
+@dataclass(frozen=True, slots=True)
+class ProcessReading:
+    """The limits of the master, or of this command if no master was found. None is no limit."""
+
+    pid: int
+    is_master: bool
+    user_id: int
+    open_files: int | None = None
+    processes: int | None = None  # of the user, threads included; does not hold for root
+    address_space: int | None = None
+    file_size: int | None = None
+    processors: int | None = None  # the number of processors that it may use
+    user_threads: int | None = None  # processes and threads of its user
+    cgroup: CgroupReading = CgroupReading()
+
+    @property
+    def limits(self) -> dict[int, int]:
+        """The limits by their number in `resource`."""
+        limits = {
+            resource.RLIMIT_NOFILE: self.open_files,
+            resource.RLIMIT_AS: self.address_space,
+            resource.RLIMIT_FSIZE: self.file_size,
+        }
+        return {number: resource.RLIM_INFINITY if limit is None else limit for number, limit in limits.items()}
+
+
+@dataclass(frozen=True, slots=True)
+class SharedMemoryReading:
+    """The file system at /dev/shm."""
+
+    size: int
+    free: int
+    is_writable: bool
+
+
+@dataclass(frozen=True, slots=True)
+class MachineReading:
+    """The machine, or the part of it that a container sees."""
+
+    processors: int
+    memory: int
+    memory_available: int
+    threads_limit: int | None = None  # of the whole machine: kernel.threads-max or kernel.pid_max
+    threads_used: int | None = None
+    huge_pages: str = ""  # transparent huge pages: always, madvise or never
+    overcommit: int | None = None  # vm.overcommit_memory
+    shared_memory: SharedMemoryReading | None = None  # None if /dev/shm does not exist
+    container: str = ""  # kubernetes or container; "" outside of one
+
+
+class LatencyEvent(NamedTuple):
+    """A row of LATENCY LATEST."""
+
+    name: str
+    at: int  # Unix time in seconds
+    latest_ms: int
+    highest_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class ServerReading:
+    """The server, as its replies describe it."""
+
+    info: Mapping[str, str]  # the fields of INFO
+    settings: Mapping[str, str]  # the settings that CONFIG GET returned
+    faults: tuple[str, ...] = ()  # why a master would refuse to start on it
+    warnings: tuple[str, ...] = ()  # of its durability
+    round_trips: tuple[float, ...] = ()  # in seconds
+    at: float = 0.0  # Unix time of the server
+    clock_offset_seconds: float | None = None  # the server's clock minus that of this machine
+    clock_error_seconds: float = 0.0  # by which the offset may be wrong
+    latency_events: tuple[LatencyEvent, ...] | None = None  # None if they could not be read
+    is_local: bool | None = None  # whether the server runs on this machine
+    uses_huge_pages: bool | None = None  # whether its process may have transparent huge pages; None if not visible
+
+    @property
+    def release(self) -> str:
+        return self.info.get("valkey_version") or self.info.get("redis_version", "")
+
+
+@dataclass(frozen=True, slots=True)
+class UnitReading:
+    """A service of systemd."""
+
+    name: str
+    type: str = ""
+    stop_seconds: float | None = None  # TimeoutStopSec; infinite without a limit
+    kill_mode: str = ""
+    oom_policy: str = ""
+    watchdog_seconds: float = 0.0  # 0 is off
+
+
+@dataclass(frozen=True, slots=True)
+class FleetReading:
+    """The fleet, as its master, its heartbeats and the counters of its namespace describe it."""
+
+    status: Mapping[str, Any] | None = None  # of the master on this node
+    why_no_status: str = ""
+    nodes: tuple[Node, ...] = ()
+    code: frozenset[str] | None = None  # the names of the tasks that the modules here declare, if they were imported
+    missing_tasks: int | None = None  # accepted tasks that the counters do not account for
+
+
+@dataclass(frozen=True, slots=True)
+class Examination:
+    """All facts of an examination."""
+
+    config: Config
+    workers: int  # number of workers of all pools
+    are_workers_set: bool  # whether the configuration sets that number
+    process: ProcessReading
+    machine: MachineReading
+    server: ServerReading | None = None  # None if no connection could be made
+    unit: UnitReading | None = None
+    grace_seconds: float | None = None  # the manager's timeout, as the caller of the command knows it
+    fleet: FleetReading = FleetReading()
+    unread: tuple[Unread, ...] = field(default=())

@@ -1,0 +1,167 @@
+"""Secrets, found and replaced by `***` in everything that goes into a support archive.
+
+There are two nets. The *known* secrets are read from the configuration, the files it names and the environment, and
+each occurrence of them is replaced, however it is escaped. Everything that *looks like* a secret is replaced as well:
+passwords in URLs, bearer tokens, private keys, and values beside a name such as `password` or `api_key`.
+"""
+
+import base64
+import json
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any, Final
+from urllib.parse import quote, quote_plus, unquote
+
+from rota.display_text import HIDDEN, printable
+
+LEAST_CHARACTERS: Final = 3  # shorter secrets cannot be distinguished from ordinary text
+_WHOLE_WORD_CHARACTERS: Final = 8  # a secret that is shorter is replaced only where it is a word of its own
+_NAMES: Final = (
+    r"passw(?:or)?d|passphrase|(?<=[_.-])pwd|secret|token|credential|api[_-]?key|access[_-]?key|private[_-]?key"
+    r"|encryption[_-]?key|signing[_-]?key|authorization|cookie|dsn|masterauth|requirepass"
+)
+# Names of settings that end in such a word, or contain one, and hold the path of a file or the name of a module.
+_PATHS: Final = r"[\w.-]*(?:_file|_path)\b|redis_credentials\b|tls_key\b|redis_tls_key\b"
+_SECRET_NAME: Final = re.compile(rf"(?!{_PATHS})[\w.-]*(?:{_NAMES})s?[\w.-]*", re.IGNORECASE)
+_NO_SECRETS: Final = frozenset({"", "true", "false", "yes", "no", "on", "off", "none", "null"})
+_RANDOM: Final = re.compile(r"(?=\S*[A-Za-z])(?=\S*\d)\S{12,}")
+# A value in quotes (perhaps cut off), in quotes that are escaped because they are inside a JSON text, or without.
+_VALUE: Final = (
+    r"""(?:"(?:[^"\\\n]|\\.)*"?|\\"(?:[^"\\\n]|\\(?!").)*(?:\\")?|'[^'\n]*'?"""
+    r"""|(?:(?:bearer|basic|token)\s+)?[^\s"',;&)}\]\\]+)"""
+)
+_PAIR: Final = re.compile(
+    rf"""(?<![\w.-])({_SECRET_NAME.pattern}(?:\\?["'])?\s*[:=]\s*)(?!\s|\\?["']?\*\*\*){_VALUE}""", re.IGNORECASE
+)
+_BEARER: Final = re.compile(r"\b(bearer|basic)(\s+)[A-Za-z0-9._~+/=-]{8,}", re.IGNORECASE)
+_URL: Final = re.compile(r"""([a-z][a-z0-9+.-]*://)([^\s/@"'<>:]*)(?::([^\s"'<>]*))?@""", re.IGNORECASE)
+_KEY_BEGINS: Final = re.compile(r"-----BEGIN [A-Z ]*PRIVATE KEY-----")
+_KEY_ENDS: Final = re.compile(r"-----END [A-Z ]*PRIVATE KEY-----")
+_PRIVATE_KEY: Final = re.compile(rf"{_KEY_BEGINS.pattern}.*?(?:{_KEY_ENDS.pattern}|\Z)", re.DOTALL)
+# Forms that well-known services give their tokens: JSON Web Tokens, AWS, GitHub, Slack, Stripe.
+_TOKEN: Final = re.compile(
+    r"\beyJ[\w-]{8,}\.[\w-]{8,}\.[\w-]*|\b(?:AKIA|ASIA)[0-9A-Z]{16}\b|\bgh[opsur]_\w{30,}|\bxox[abp]-[\w-]{10,}"
+    r"|\bsk_(?:live|test)_\w{16,}"
+)
+
+
+class Scrubber:
+    """The replacement of secrets in texts and in JSON documents."""
+
+    def __init__(self, secrets: Iterable[str]) -> None:
+        forms = {form for secret in secrets if len(secret) >= LEAST_CHARACTERS for form in _forms_of(secret)}
+        ordered = sorted(forms, key=len, reverse=True)
+        self._known = re.compile("|".join(map(_pattern_of, ordered))) if ordered else None
+
+    def text(self, text: str) -> str:
+        """Return a text without secrets."""
+        if self._known is not None:
+            text = self._known.sub(HIDDEN, text)
+        text = _PRIVATE_KEY.sub(HIDDEN, text)
+        text = _URL.sub(_without_password, text)
+        text = _PAIR.sub(rf"\1{HIDDEN}", text)
+        text = _BEARER.sub(rf"\1\2{HIDDEN}", text)
+        return _TOKEN.sub(HIDDEN, text)
+
+    def values(self, values: Any) -> Any:
+        """Return values of JSON without secrets: without the values beside such names, and with all texts scrubbed."""
+        if isinstance(values, Mapping):
+            return {
+                self.text(str(key)): HIDDEN if is_secret_name(str(key)) and _is_plain(value) else self.values(value)
+                for key, value in values.items()
+            }
+        if isinstance(values, list | tuple):
+            return [self.values(each) for each in values]
+        return self.text(values) if isinstance(values, str) else values
+
+    def document(self, values: Any) -> str:
+        """Return values as an indented JSON document without secrets."""
+        plain = json.loads(json.dumps(values, default=str))
+        return json.dumps(self.values(plain), ensure_ascii=False, indent=1) + "\n"
+
+    def lines(self, text: str) -> str:
+        """Return the lines of a log without secrets. A line of JSON remains one.
+
+        A private key that was logged line by line is replaced with everything that was logged meanwhile.
+        """
+        cleaned = []
+        is_in_key = False
+        for line in text.splitlines():
+            is_in_key = is_in_key or _KEY_BEGINS.search(line) is not None
+            cleaned.append(HIDDEN if is_in_key else self._line(line))
+            is_in_key = is_in_key and _KEY_ENDS.search(line) is None
+        return "".join(f"{line}\n" for line in cleaned)
+
+    def _line(self, line: str) -> str:
+        try:
+            values = json.loads(line)
+        except (ValueError, RecursionError):
+            return self.text(line)
+        if not isinstance(values, dict):
+            return self.text(line)
+        return json.dumps(self.values(values), ensure_ascii=False)
+
+
+def is_secret_name(name: str) -> bool:
+    """Whether the value of an option, a variable or an argument of this name may be a secret."""
+    return _SECRET_NAME.fullmatch(name) is not None
+
+
+def _is_plain(value: Any) -> bool:
+    """Whether a value may be a secret: a number, a flag, an empty text or a table is not."""
+    return isinstance(value, str) and value.lower() not in _NO_SECRETS
+
+
+def _forms_of(secret: str) -> Iterator[str]:
+    """Yield a secret as it is, and as URLs, JSON, logs and HTTP headers escape it."""
+    yield secret
+    yield unquote(secret)
+    yield quote(secret, safe="")
+    yield quote(secret)
+    yield quote_plus(secret)
+    yield printable(secret)
+    for escaped in (json.dumps(secret), json.dumps(secret, ensure_ascii=False), repr(secret)):
+        yield escaped[1:-1]
+        yield json.dumps(escaped[1:-1])[1:-1]
+    yield base64.b64encode(secret.encode(errors="surrogateescape")).decode().rstrip("=")
+
+
+def _pattern_of(form: str) -> str:
+    escaped = re.escape(form)
+    return escaped if len(form) >= _WHOLE_WORD_CHARACTERS else rf"(?<![A-Za-z0-9]){escaped}(?![A-Za-z0-9])"
+
+
+def _without_password(found: re.Match[str]) -> str:
+    scheme, user, password = found.groups()
+    return f"{scheme}{HIDDEN}@" if password is None else f"{scheme}{user}:{HIDDEN}@"
+
+
+# Where secrets are known from
+
+
+def secrets_in_environment(environment: Mapping[str, str]) -> Iterator[str]:
+    """Yield the values of variables whose names or contents show that they are secrets."""
+    for name, value in environment.items():
+        if is_secret_name(name) and _is_plain(value):
+            yield value
+        yield from secrets_in_url(value)
+
+
+def secrets_in_url(text: str) -> Iterator[str]:
+    """Yield the user information of all URLs in a text: the password, or the user if there is no password."""
+    for _, user, password in _URL.findall(text):
+        yield password or user
+
+
+def secrets_in_arguments(values: Any, *, is_secret: bool = False) -> Iterator[str]:
+    """Yield the texts in the arguments of a task that may be secrets: those beside such a name (`is_secret`), and those
+    that look random. Other texts are ordinary words, and replacing them would spoil the archive."""
+    if isinstance(values, Mapping):
+        for name, each in values.items():
+            yield from secrets_in_arguments(each, is_secret=is_secret or is_secret_name(str(name)))
+    elif isinstance(values, list | tuple):
+        for each in values:
+            yield from secrets_in_arguments(each, is_secret=is_secret)
+    elif isinstance(values, str) and (is_secret or _RANDOM.fullmatch(values)):
+        yield values
+        yield from secrets_in_url(values)

@@ -1,0 +1,108 @@
+"""What `rota doctor` finds in the heartbeats of a namespace: nodes that belong together, and nodes that do not."""
+
+import pytest
+
+from rota.protocol.tiers import QueueShare
+from rota_supervisor.config.model import Config
+from support.examinations import foreign_node, ids_in, node, seen_in, with_fleet, with_nodes
+
+WEB, MAIL = ["resize", "crop"], ["send", "bounce"]
+Tiers = list[list[str | QueueShare]]
+
+
+def test_equal_nodes_are_one_fleet() -> None:
+    assert ids_in(with_nodes(*(node(f"web-{number}.aa", WEB) for number in range(5)))) == []
+
+
+def test_two_applications_with_a_queue_in_common_are_an_error_that_names_it() -> None:
+    found = with_nodes(
+        node("web-1.aa", WEB, [["images"], ["default"]]), node("mail-1.bb", MAIL, [["mail"], ["default"]])
+    )
+    assert seen_in(found, "namespace-shared") == (
+        "web-1.aa and mail-1.bb have no task in common, and both serve default"
+    )
+
+
+def test_a_pattern_is_a_queue_in_common() -> None:
+    tenants = node("web-1.aa", WEB, [["tenant-*"]])
+    assert "namespace-shared" in ids_in(with_nodes(tenants, node("mail-1.bb", MAIL, [["tenant-7"]])))
+    assert "namespace-shared" in ids_in(with_nodes(tenants, node("mail-1.bb", MAIL, [["tenant-vip-*"]])))
+    assert "namespace-two-fleets" in ids_in(with_nodes(tenants, node("mail-1.bb", MAIL, [["tenants"]])))
+
+
+def test_nodes_that_share_a_task_through_a_third_are_one_fleet() -> None:
+    chain = [node("a.1", ["resize"]), node("b.2", ["send"]), node("c.3", ["resize", "send"])]
+    assert set(ids_in(with_nodes(*chain))) == {"nodes-code-differs"}
+
+
+def test_code_here_that_no_node_knows_is_another_fleet_too() -> None:
+    found = with_nodes(node("web-1.aa", WEB), code=frozenset(MAIL))
+    assert seen_in(found, "namespace-shared") == (
+        "web-1.aa and the modules here have no task in common, and both serve default"
+    )
+    assert Config().tiers == (("default",),)
+    assert ids_in(with_nodes(node("web-1.aa", WEB), code=frozenset(WEB))) == []
+
+
+@pytest.mark.parametrize("state", ["starting", "draining"])
+def test_a_node_that_comes_or_goes_is_not_compared(state: str) -> None:
+    assert ids_in(with_nodes(node("web-1.aa", WEB), node("web-1.bb", MAIL, state=state))) == []
+
+
+def test_a_node_that_was_just_killed_is_not_taken_for_a_second_one() -> None:
+    killed = node("web-1.aa", WEB, left_seconds=8.0)
+    assert ids_in(with_nodes(killed, node("web-1.bb", WEB))) == []
+
+
+def test_a_lost_node_is_reported_until_it_is_forgotten_and_one_that_stopped_is_not() -> None:
+    lost, stopped = node("web-1.aa", left_seconds=-60), node("web-2.bb", left_seconds=-60, state="draining")
+    assert seen_in(with_nodes(lost, stopped), "node-lost") == "web-1.aa has been silent for 1 m 20 s"
+
+
+def test_options_of_a_queue_are_compared_in_every_pool() -> None:
+    capped: Tiers = [[QueueShare("images", cap=5)], ["default"]]
+    found = with_nodes(node("web-1.aa"), node("web-2.bb", tiers=capped))
+    assert seen_in(found, "nodes-settings-differ") == "web-1.aa and web-2.bb: the options of images"
+    assert ids_in(with_nodes(node("web-1.aa", tiers=capped), node("web-2.bb", tiers=capped))) == []
+
+
+def test_options_beside_a_pattern_are_read_with_their_condition() -> None:
+    tiers: Tiers = [[QueueShare("tenant-*", weight=2.0, condition="night"), QueueShare("images")], ["tenant-vip"]]
+    same = with_nodes(node("web-1.aa", tiers=tiers), node("web-2.bb", tiers=tiers))
+    assert ids_in(same) == []
+    other: Tiers = [[QueueShare("tenant-*", weight=3.0, condition="night"), QueueShare("images")], ["tenant-vip"]]
+    found = with_nodes(node("web-1.aa", tiers=tiers), node("web-2.bb", tiers=other))
+    assert seen_in(found, "nodes-settings-differ") == "web-1.aa and web-2.bb: the options of tenant-*"
+
+
+def test_nodes_with_other_queues_of_one_fleet_agree() -> None:
+    found = with_nodes(
+        node("web-1.aa", tiers=[["images"], ["default"]]), node("web-2.bb", tiers=[["mail"], ["default"]])
+    )
+    assert ids_in(found) == []
+
+
+def test_another_lease_is_another_setting() -> None:
+    found = with_nodes(node("web-1.aa"), node("web-2.bb", lease_seconds=60.0, left_seconds=58.0))
+    assert seen_in(found, "nodes-settings-differ") == "web-1.aa and web-2.bb: lease.seconds is 20 and 60"
+
+
+def test_a_host_with_dots_in_its_name_is_kept_whole() -> None:
+    assert ids_in(with_nodes(node("web.example.aa"), node("web.other.bb"))) == []
+    assert seen_in(with_nodes(node("web.example.aa"), node("web.example.bb")), "nodes-one-host") == (
+        "web.example.aa, web.example.bb are on web.example"
+    )
+
+
+def test_heartbeats_that_another_program_wrote_break_nothing() -> None:
+    garbage = [
+        foreign_node("a.1", pools={"default": [1, "x", " a=b c", 1, "a"]}, tasks=["resize"], lease_seconds=20),
+        foreign_node("b.2", pools={"default": "x"}, tasks="x", report=7),
+        foreign_node("c.3"),
+    ]
+    assert ids_in(with_nodes(*garbage, node("web-1.aa"))) == []
+
+
+def test_more_ends_than_tasks_are_missing_tasks_too() -> None:
+    assert seen_in(with_fleet(missing_tasks=-2), "tasks-missing") == "ends beyond the accepted tasks: 2"
+    assert ids_in(with_fleet(missing_tasks=None)) == []
