@@ -65,7 +65,7 @@ def test_limits_are_those_of_the_running_master_and_not_of_the_shell(fleets: Fle
 
 def test_a_quiet_fleet_is_not_ready(fleets: Fleets) -> None:
     fleet = fleets.start()
-    fleet.asked("quiet")
+    fleet.request("quiet")
     document = examined(fleet)
     assert "quiet" in found_in(document)["fleet-not-ready"]
     assert document["code"] == 1
