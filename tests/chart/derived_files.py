@@ -44,7 +44,13 @@ _NAMES: Final = {
     **dict.fromkeys(("tasks", "pools", "conditions", "schedules"), _NAME),
 }
 _VALUE: Final = {"type": ["string", "number", "boolean", "array", "object"]}  # TOML has no null
-_QUANTITY: Final = r"^[0-9]+(\.[0-9]+)?([eE][0-9]+|m|k|Ki|[MGTPE]i?)?$"
+_SCALARS: Final = {  # which Kubernetes describes as any text or any number
+    "Quantity": {
+        "type": ["string", "number", "null"],
+        "pattern": r"^[0-9]+(\.[0-9]+)?([eE][0-9]+|m|k|Ki|[MGTPE]i?)?$",
+    },
+    "IntOrString": {"type": ["string", "integer", "null"], "pattern": "^([0-9]+%|[a-z0-9-]+)$"},
+}
 
 
 # The schema
@@ -75,7 +81,9 @@ def config_definitions() -> Object:
     del definitions["Control"]
     config = definitions["Config"]["properties"]
     for key, pattern in _NAMES.items():
-        config[key]["propertyNames"] = {"pattern": pattern}
+        # Not `propertyNames`, for which helm reports no path
+        config[key] |= {"patternProperties": {pattern: config[key]["additionalProperties"]}}
+        config[key]["additionalProperties"] = False
     config["namespace"]["pattern"] = _NAME
     config["workers"]["maximum"] = MAX_WORKERS
     config["imports"]["items"]["minLength"] = 1
@@ -112,9 +120,9 @@ def kubernetes_definitions(used: Iterable[str]) -> Object:
         if name not in found:
             found[name] = _without_descriptions(known[name])
             waiting += _references(found[name])
-    for name, pattern in (("Quantity", _QUANTITY), ("IntOrString", r"^([0-9]+%|[a-z0-9-]+)$")):
-        for full in (each for each in found if each.endswith(f".{name}")):
-            found[full] = {"type": ["string", "number" if name == "Quantity" else "integer", "null"], "pattern": pattern}
+    for full in found:
+        if scalar := _SCALARS.get(full.rpartition(".")[2]):
+            found[full] = scalar
     return dict(sorted(found.items()))
 
 

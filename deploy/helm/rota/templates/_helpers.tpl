@@ -13,8 +13,8 @@
 {{- end }}
 
 {{- define "rota.selectorLabels" -}}
-app.kubernetes.io/name: {{ include "rota.name" . }}
-app.kubernetes.io/instance: {{ .Release.Name }}
+app.kubernetes.io/name: {{ include "rota.name" . | quote }}
+app.kubernetes.io/instance: {{ .Release.Name | quote }}
 {{- end }}
 
 {{- define "rota.labels" -}}
@@ -139,7 +139,7 @@ app.kubernetes.io/managed-by: {{ .Release.Service }}
 - name: ROTA_LIMITS__DRAIN_SECONDS
   value: {{ include "rota.drainSeconds" . | quote }}
 - name: ROTA_HTTP__LISTEN
-  value: {{ printf "%s:%v" .Values.http.address (int64 .Values.http.port) }}
+  value: {{ printf "%s:%v" .Values.http.address (int64 .Values.http.port) | quote }}
 {{- if .Values.http.token.secret }}
 - name: ROTA_HTTP__TOKEN_FILE
   value: /run/secrets/rota/http-token
@@ -189,29 +189,29 @@ app.kubernetes.io/managed-by: {{ .Release.Service }}
 {{- $v := .Values -}}
 - name: config
   configMap:
-    name: {{ include "rota.fullname" . }}
+    name: {{ include "rota.fullname" . | quote }}
 - name: secrets
   projected:
     defaultMode: 0440
     sources:
       - secret:
-          name: {{ include "rota.redisSecret" . }}
+          name: {{ include "rota.redisSecret" . | quote }}
           items:
-            - key: {{ $v.redis.secret.key }}
+            - key: {{ $v.redis.secret.key | quote }}
               path: redis-url
       {{- with $v.redis.tls }}
       {{- if and .secret (or .ca .cert) }}
       - secret:
-          name: {{ .secret }}
+          name: {{ .secret | quote }}
           items:
             {{- if .ca }}
-            - key: {{ .ca }}
+            - key: {{ .ca | quote }}
               path: redis-ca.crt
             {{- end }}
             {{- if .cert }}
-            - key: {{ .cert }}
+            - key: {{ .cert | quote }}
               path: redis.crt
-            - key: {{ .key }}
+            - key: {{ .key | quote }}
               path: redis.key
             {{- end }}
       {{- end }}
@@ -219,26 +219,26 @@ app.kubernetes.io/managed-by: {{ .Release.Service }}
       {{- with $v.http.token }}
       {{- if .secret }}
       - secret:
-          name: {{ .secret }}
+          name: {{ .secret | quote }}
           items:
-            - key: {{ .key }}
+            - key: {{ .key | quote }}
               path: http-token
       {{- end }}
       {{- end }}
       {{- with $v.http.tls }}
       {{- if .secret }}
       - secret:
-          name: {{ .secret }}
+          name: {{ .secret | quote }}
           items:
-            - key: {{ .cert }}
+            - key: {{ .cert | quote }}
               path: http.crt
-            - key: {{ .key }}
+            - key: {{ .key | quote }}
               path: http.key
       {{- end }}
       {{- end }}
 - name: scratch
   emptyDir:
-    sizeLimit: {{ $v.scratch.sizeLimit }}
+    sizeLimit: {{ $v.scratch.sizeLimit | quote }}
     {{- with $v.scratch.medium }}
     medium: {{ . }}
     {{- end }}
@@ -246,7 +246,7 @@ app.kubernetes.io/managed-by: {{ .Release.Service }}
 - name: shared-memory
   emptyDir:
     medium: Memory
-    sizeLimit: {{ . }}
+    sizeLimit: {{ . | quote }}
 {{- end }}
 {{- with $v.volumes }}
 {{ toYaml . }}
@@ -255,7 +255,7 @@ app.kubernetes.io/managed-by: {{ .Release.Service }}
 
 {{/* The part of a pod that the fleet and the test of the configuration share */}}
 {{- define "rota.podSpec" -}}
-serviceAccountName: {{ include "rota.serviceAccount" . }}
+serviceAccountName: {{ include "rota.serviceAccount" . | quote }}
 automountServiceAccountToken: {{ .Values.serviceAccount.automountToken }}
 # The variables of a Service named rota would look like settings.
 enableServiceLinks: false
@@ -274,7 +274,7 @@ tolerations:
   {{- toYaml . | nindent 2 }}
 {{- end }}
 {{- with .Values.priorityClassName }}
-priorityClassName: {{ . }}
+priorityClassName: {{ . | quote }}
 {{- end }}
 volumes:
   {{- include "rota.volumes" . | nindent 2 }}
