@@ -43,7 +43,12 @@ _NAMES: Final = {
     "adopt": f"^.{{1,{MAX_LABEL}}}$",
     **dict.fromkeys(("tasks", "pools", "conditions", "schedules"), _NAME),
 }
-_VALUE: Final = {"type": ["string", "number", "boolean", "array", "object"]}  # TOML has no null
+_ARGUMENT: Final = {"$ref": "#/definitions/Argument"}
+_ARGUMENTS: Final = {  # any JSON without null, which TOML does not have
+    "type": ["string", "number", "boolean", "array", "object"],
+    "items": _ARGUMENT,
+    "additionalProperties": _ARGUMENT,
+}
 _SCALARS: Final = {  # which Kubernetes describes as any text or any number
     "Quantity": {
         "type": ["string", "number", "null"],
@@ -91,8 +96,8 @@ def config_definitions() -> Object:
     config["tiers"]["items"] |= {"minItems": 1}
     config["tiers"]["items"]["items"]["pattern"] = _QUEUE
     schedule = definitions["ScheduleConfig"]["properties"]
-    schedule["args"]["items"] = schedule["kwargs"]["additionalProperties"] = _VALUE
-    return definitions
+    schedule["args"]["items"] = schedule["kwargs"]["additionalProperties"] = _ARGUMENT
+    return {**definitions, "Argument": _ARGUMENTS}
 
 
 def _plainer(schema: Any) -> Any:

@@ -1,0 +1,213 @@
+"""The pod that the chart renders, compared with the numbers and names of the product."""
+
+import re
+from math import ceil
+from typing import Any
+
+import pytest
+
+from chart.kube import TOP, Object, default_values, only, render
+from chart.situations import EVERYTHING, SITUATIONS
+from rota_supervisor.cli.node_verbs import LIVE, READY
+from rota_supervisor.code_probe import PROVIDER_SECONDS
+from rota_supervisor.config.model import Config, Limits
+from rota_supervisor.exporter.access import METRICS
+from rota_supervisor.fleet_snapshot import LIVE_TICKS
+from rota_supervisor.layout import TICK_SECONDS
+from rota_supervisor.master.core.targets import LEAVE_SECONDS, RETIRE_SECONDS
+
+IMAGE = (TOP / "deploy/docker/Dockerfile").read_text()
+LEAVING_SECONDS = RETIRE_SECONDS + 2 * LEAVE_SECONDS  # what may follow the drain
+
+
+def pod(values: Object) -> Object:
+    """Return the spec of the fleet's pods."""
+    found: Object = only(render(values), "Deployment")["spec"]["template"]["spec"]
+    return found
+
+
+def container(values: Object) -> Object:
+    """Return the container of the fleet."""
+    (found,) = pod(values)["containers"]
+    assert isinstance(found, dict)
+    return found
+
+
+@pytest.fixture(params=SITUATIONS)
+def values(request: pytest.FixtureRequest) -> Object:
+    return SITUATIONS[request.param]
+
+
+# Stopping
+
+
+@pytest.mark.parametrize("seconds", [0, 0.5, 25, 90.5, 86_400, 3_000_000])
+def test_a_pod_may_drain_and_then_end_before_it_is_killed(seconds: float) -> None:
+    values = {"config": {"limits": {"drain_seconds": seconds}}}
+    grace = pod(values)["terminationGracePeriodSeconds"]
+    assert isinstance(grace, int)
+    assert seconds + LEAVING_SECONDS <= grace <= ceil(seconds) + 15
+    (drain,) = (each["value"] for each in container(values)["env"] if each["name"] == "ROTA_LIMITS__DRAIN_SECONDS")
+    assert float(drain) == seconds
+
+
+def test_the_defaults_are_those_of_the_product() -> None:
+    limits = default_values()["config"]["limits"]
+    assert limits == {key: getattr(Limits(), key) for key in limits}
+
+
+def test_nothing_delays_the_signal_to_the_master() -> None:
+    found = container({})
+    assert "lifecycle" not in found
+    assert "command" not in found, "the entry point of the image is the master itself"
+    assert found["args"] == ["run"]
+    assert "shareProcessNamespace" not in pod({}), "the master is process 1"
+    assert re.search(r"^ENTRYPOINT \[\"rota\"\]$", IMAGE, re.MULTILINE)
+
+
+# Probes and ports
+
+
+def test_probes_ask_what_the_product_serves(values: Object) -> None:
+    found = container(values)
+    assert found["livenessProbe"]["httpGet"]["path"] == LIVE
+    assert found["startupProbe"]["httpGet"]["path"] == LIVE, "an outage of Redis must not end a pod that starts"
+    assert found["readinessProbe"]["httpGet"]["path"] == READY
+
+
+def test_probes_and_scrapes_use_the_port_that_the_product_listens_on(values: Object) -> None:
+    found = container(values)
+    (port,) = found["ports"]
+    listen = next(each["value"] for each in found["env"] if each["name"] == "ROTA_HTTP__LISTEN")
+    assert listen.rpartition(":")[2] == str(port["containerPort"])
+    assert Config().http.listen.endswith(f":{port['containerPort']}")
+    for name in ("livenessProbe", "startupProbe", "readinessProbe"):
+        assert found[name]["httpGet"]["port"] == port["name"]
+    policy = only(render(values), "NetworkPolicy")
+    assert [each["port"] for rule in policy["spec"]["ingress"] for each in rule["ports"]] == [port["name"]]
+
+
+def test_a_certificate_makes_probes_and_scrapes_use_tls() -> None:
+    probes = [container(EVERYTHING)[f"{name}Probe"] for name in ("liveness", "startup", "readiness")]
+    assert {probe["httpGet"]["scheme"] for probe in probes} == {"HTTPS"}
+    (endpoint,) = only(render(EVERYTHING), "PodMonitor")["spec"]["podMetricsEndpoints"]
+    assert (endpoint["scheme"], endpoint["path"], endpoint["port"]) == ("https", METRICS, "http")
+
+
+def test_a_fleet_that_lives_is_not_killed_for_being_slow() -> None:
+    """The master counts as dead after some missed heartbeats; the kubelet waits for several times as long."""
+    live = container({})["livenessProbe"]
+    assert live["periodSeconds"] * (live["failureThreshold"] - 1) > 2 * LIVE_TICKS * TICK_SECONDS
+    assert live["timeoutSeconds"] > TICK_SECONDS, "health is served within a second"
+
+
+@pytest.mark.parametrize("boot_seconds", [0.5, 60, 600])
+@pytest.mark.parametrize("period", [1, 2, 7])
+def test_a_pod_that_starts_has_the_time_that_the_product_takes(boot_seconds: float, period: int) -> None:
+    values = {
+        "config": {"limits": {"boot_seconds": boot_seconds}},
+        "probes": {"startup": {"periodSeconds": period}},
+    }
+    start = container(values)["startupProbe"]
+    patience = start["periodSeconds"] * start["failureThreshold"]
+    assert boot_seconds + PROVIDER_SECONDS < patience < boot_seconds + 60 + period + 1
+
+
+def test_no_probe_can_succeed_whatever_the_fleet_does() -> None:
+    for name in ("livenessProbe", "startupProbe", "readinessProbe"):
+        assert set(container({})[name]) == {"httpGet", "periodSeconds", "timeoutSeconds", "failureThreshold"}
+
+
+# Security
+
+
+def test_the_pod_meets_the_restricted_security_standard(values: Object) -> None:
+    spec, found = pod(values), container(values)
+    assert spec["securityContext"]["runAsNonRoot"] is True
+    assert spec["securityContext"]["seccompProfile"] == {"type": "RuntimeDefault"}
+    assert found["securityContext"] == {
+        "allowPrivilegeEscalation": False,
+        "readOnlyRootFilesystem": True,
+        "capabilities": {"drop": ["ALL"]},
+    }
+    assert not any(spec.get(key) for key in ("hostNetwork", "hostPID", "hostIPC"))
+    kinds = {key for volume in spec["volumes"] for key in volume} - {"name"}
+    assert kinds <= {"configMap", "projected", "emptyDir"}
+
+
+def test_the_user_is_that_of_the_image() -> None:
+    """A number, because the kubelet cannot tell whether a user with a name is root."""
+    (user,) = re.findall(r"useradd .*--uid (\d+)", IMAGE)
+    context = default_values()["podSecurityContext"]
+    assert {context[key] for key in ("runAsUser", "runAsGroup", "fsGroup")} == {int(user)}
+
+
+def test_a_platform_may_choose_the_user() -> None:
+    chosen = dict.fromkeys(("runAsUser", "runAsGroup", "fsGroup"))
+    assert not chosen.keys() & pod({"podSecurityContext": chosen})["securityContext"].keys()
+
+
+def test_the_pod_has_no_token_of_the_api_and_no_variables_of_services(values: Object) -> None:
+    assert pod(values)["automountServiceAccountToken"] is False
+    assert pod(values)["enableServiceLinks"] is False
+    assert only(render(values), "ServiceAccount")["automountServiceAccountToken"] is False
+
+
+def test_secrets_are_files_that_only_the_user_of_the_fleet_can_read(values: Object) -> None:
+    (secrets,) = (each["projected"] for each in pod(values)["volumes"] if each["name"] == "secrets")
+    assert secrets["defaultMode"] == 0o440
+    assert not any("secretKeyRef" in str(each) for each in container(values)["env"])
+
+
+def test_one_folder_can_be_written(values: Object) -> None:
+    writable = [each["mountPath"] for each in container(values)["volumeMounts"] if not each.get("readOnly")]
+    assert writable == ["/tmp", *(["/dev/shm"] if values else [])]
+
+
+# Availability
+
+
+def test_an_outage_of_redis_blocks_no_drain_of_a_machine() -> None:
+    budget = only(render(), "PodDisruptionBudget")["spec"]
+    assert (budget["maxUnavailable"], budget["unhealthyPodEvictionPolicy"]) == (1, "AlwaysAllow")
+
+
+def test_a_rollout_takes_no_capacity_away() -> None:
+    spec = only(render(), "Deployment")["spec"]
+    assert spec["strategy"]["rollingUpdate"]["maxUnavailable"] == 0
+
+
+def test_selectors_select_the_pods(values: Object) -> None:
+    objects = render(values)
+    labels = only(objects, "Deployment")["spec"]["template"]["metadata"]["labels"].items()
+
+    def selectors(node: Any) -> list[dict[str, str]]:
+        if isinstance(node, list):
+            return [found for each in node for found in selectors(each)]
+        if not isinstance(node, dict):
+            return []
+        own = [node["matchLabels"]] if "matchLabels" in node else []
+        return own + [found for each in node.values() for found in selectors(each)]
+
+    kinds = ("Deployment", "PodDisruptionBudget", "PodMonitor")
+    found = [each for kind in kinds for each in selectors([o["spec"] for o in objects if o["kind"] == kind])]
+    assert len(found) >= 4
+    assert all(each.items() <= labels for each in found)
+    other = only(render(values), "Pod")["metadata"]["labels"]
+    assert not any(each.items() <= other.items() for each in found), "the pod of `helm test` is none of the fleet"
+
+
+def test_keda_sets_the_number_of_pods_instead() -> None:
+    assert "replicas" not in only(render({"keda": {"enabled": True}}), "Deployment")["spec"]
+    assert only(render({"replicas": 7}), "Deployment")["spec"]["replicas"] == 7
+
+
+def test_the_pod_of_helm_test_checks_what_the_fleet_runs(values: Object) -> None:
+    check = only(render(values), "Pod")["spec"]
+    (checking,) = check["containers"]
+    fleet = container(values)
+    assert checking["args"] == ["check"]
+    assert {key: checking[key] for key in ("image", "env", "volumeMounts")} == {
+        key: fleet[key] for key in ("image", "env", "volumeMounts")
+    }
+    assert check["volumes"] == pod(values)["volumes"]
