@@ -1,6 +1,5 @@
 """rota.toml and the environment of the pod, as the chart renders them and the product reads them."""
 
-import json
 from collections.abc import Mapping
 from copy import deepcopy
 from pathlib import Path
@@ -10,20 +9,14 @@ import pytest
 import yaml
 from msgspec import to_builtins
 
+from chart.configuration import as_json, environment_of, loaded
 from chart.derived_files import OF_THE_POD
 from chart.kube import Object, at_path, default_values, only, render, with_changes
 from chart.situations import EVERYTHING, SITUATIONS
 from chart.values_tree import SAMPLE, Value, values
-from rota_supervisor.config.loader import Loaded, Sources, load_config
 from rota_supervisor.config.model import Config
 from rota_supervisor.master.core.generations import _NEEDS_RESTART as NEEDS_RESTART
 
-FOLDER, SECRETS = "/etc/rota", "/run/secrets/rota"
-SECRET_FILES = {
-    "redis-url": "rediss://redis.example:6379/0",
-    "http-token": "0123456789abcdef0123",
-    **dict.fromkeys(("redis-ca.crt", "redis.crt", "redis.key", "http.crt", "http.key"), "pem"),
-}
 # A configuration in which each key may be changed alone, and other values for the keys that are text.
 BASIS: Object = {
     "namespace": "shop",
@@ -63,37 +56,6 @@ OTHERS: Object = {
 }
 EXCLUDED = {"schedules.sample.every": ("schedules", SAMPLE, "cron")}  # by another key
 CONFIG = [value for value in values() if value.path[0] == "config"]
-
-
-def loaded(objects: list[Object], folder: Path) -> Loaded:
-    """Return the configuration as a pod of these objects would load it, with its files below the folder."""
-    for name, text in only(objects, "ConfigMap", "rota")["data"].items():
-        _write(folder / FOLDER.lstrip("/") / name, text)
-    for name, text in SECRET_FILES.items():
-        _write(folder / SECRETS.lstrip("/") / name, text)
-    environment = environment_of(objects)
-    placed = {
-        name: f"{folder}{value}" if value.startswith((FOLDER, SECRETS)) else value
-        for name, value in environment.items()
-    }
-    return load_config(Sources(Path(placed["ROTA_CONFIG"]), required=True, environment=placed))
-
-
-def as_json(read: Loaded) -> Object:
-    """Return a configuration as values of JSON."""
-    values: Object = json.loads(json.dumps(to_builtins(read.config)))
-    return values
-
-
-def environment_of(objects: list[Object]) -> dict[str, str]:
-    """Return the environment of the fleet's container."""
-    (container,) = only(objects, "Deployment")["spec"]["template"]["spec"]["containers"]
-    return {each["name"]: each["value"] for each in container["env"]}
-
-
-def _write(path: Path, text: str) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(text)
 
 
 @pytest.mark.parametrize("situation", SITUATIONS)
