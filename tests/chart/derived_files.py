@@ -36,6 +36,8 @@ OF_THE_POD: Final = {
     ),
     "Http": ("listen", "token_file", "tls_cert", "tls_key"),
 }
+# A configuration has no required keys, and no key of these names.
+_WORDS: Final = ("title", "description", "default", "required")
 _NAME: Final = f"^{NAME.pattern}$"
 _QUEUE: Final = rf"^{NAME.pattern}\*?$"
 _NAMES: Final = {
@@ -101,12 +103,12 @@ def config_definitions() -> Object:
 
 
 def _plainer(schema: Any) -> Any:
-    """Return a schema of msgspec as Helm's older validators read it, without repeating titles."""
+    """Return a schema of msgspec as Helm's older validators read it, without words and defaults."""
     if isinstance(schema, list):
         return [_plainer(each) for each in schema]
     if not isinstance(schema, dict):
         return schema.replace("#/$defs/", "#/definitions/") if isinstance(schema, str) else schema
-    kept = {key: _plainer(value) for key, value in schema.items() if key not in ("title", "default", "required")}
+    kept = {key: _plainer(value) for key, value in schema.items() if key not in _WORDS}
     if "anyOf" in kept:  # of a value and null
         value, null = kept.pop("anyOf")
         assert null == {"type": "null"}, null

@@ -14,10 +14,10 @@ from rota_supervisor.config.model import Config, Limits
 from rota_supervisor.exporter.access import METRICS
 from rota_supervisor.fleet_snapshot import LIVE_TICKS
 from rota_supervisor.layout import TICK_SECONDS
-from rota_supervisor.master.core.targets import LEAVE_SECONDS, RETIRE_SECONDS
+from rota_supervisor.master.core.targets import LEAVE_SECONDS, REAP_SECONDS
 
 IMAGE = (TOP / "deploy/docker/Dockerfile").read_text()
-LEAVING_SECONDS = RETIRE_SECONDS + 2 * LEAVE_SECONDS  # what may follow the drain
+LEAVING_SECONDS = REAP_SECONDS + 2 * LEAVE_SECONDS  # what may follow the drain
 
 
 def pod(values: Object) -> Object:
