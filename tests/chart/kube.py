@@ -4,7 +4,7 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
 from typing import Any, Final
@@ -37,7 +37,12 @@ def run(program: str, *arguments: str, text: str = "") -> subprocess.CompletedPr
 
 def render(values: Mapping[str, Any] | None = None, *flags: str, helm: str = "helm") -> list[Object]:
     """Return the objects that the chart renders with these values. Raises HelmError if helm refuses them."""
-    return list(_objects(rendered_text(values, *flags, helm=helm)))
+    return parsed(rendered_text(values, *flags, helm=helm))
+
+
+def parsed(text: str) -> list[Object]:
+    """Return the objects in a text of YAML."""
+    return [each for each in yaml.load_all(text, yaml.CSafeLoader) if each]
 
 
 def rendered_text(values: Mapping[str, Any] | None = None, *flags: str, helm: str = "helm") -> str:
@@ -51,10 +56,6 @@ def _rendered(values: str, helm: str, flags: tuple[str, ...]) -> str:
     if done.returncode:
         raise HelmError(done.stderr)
     return done.stdout
-
-
-def _objects(text: str) -> Iterator[Object]:
-    yield from (each for each in yaml.load_all(text, yaml.CSafeLoader) if each)
 
 
 def only(objects: list[Object], kind: str, name: str = "") -> Object:

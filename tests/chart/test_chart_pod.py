@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from chart import values_tree
 from chart.kube import TOP, Object, default_values, only, render
 from chart.situations import EVERYTHING, SITUATIONS
 from rota_supervisor.cli.node_verbs import LIVE, READY
@@ -99,6 +100,15 @@ def test_a_fleet_that_lives_is_not_killed_for_being_slow() -> None:
     live = container({})["livenessProbe"]
     assert live["periodSeconds"] * (live["failureThreshold"] - 1) > 2 * LIVE_TICKS * TICK_SECONDS
     assert live["timeoutSeconds"] > TICK_SECONDS, "health is served within a second"
+
+
+def test_the_schema_allows_no_probe_or_grace_that_would_kill_a_fleet_that_lives() -> None:
+    least = {str(value): value.schema["minimum"] for value in values_tree.values() if "minimum" in value.schema}
+    probe = {key.rpartition(".")[2]: number for key, number in least.items() if key.startswith("probes.liveness.")}
+    assert probe["periodSeconds"] * (probe["failureThreshold"] - 1) > LIVE_TICKS * TICK_SECONDS
+    assert probe["timeoutSeconds"] > TICK_SECONDS
+    assert least["probes.startup.extraSeconds"] > PROVIDER_SECONDS
+    assert least["terminationMarginSeconds"] > LEAVING_SECONDS
 
 
 @pytest.mark.parametrize("boot_seconds", [0.5, 60, 600])

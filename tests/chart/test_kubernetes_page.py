@@ -4,6 +4,7 @@ import json
 import re
 import shutil
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
@@ -99,7 +100,7 @@ def test_every_value_is_in_the_table() -> None:
 
 def test_defaults_in_the_table_are_those_of_the_chart() -> None:
     for path, shown in table().items():
-        default = default_values()
+        default: Any = default_values()
         for key in path.split("."):
             default = default[key]
         if isinstance(default, dict | list):
