@@ -34,6 +34,12 @@ def place():
 @rota.task
 def nap(seconds):
     time.sleep(seconds)
+
+@rota.task
+def compute(seconds):
+    until = time.monotonic() + seconds
+    while time.monotonic() < until:
+        pass
 """
 TOKEN = "0123456789abcdef0123456789abcdef"
 
@@ -136,6 +142,17 @@ def test_the_liveness_probe_fails_when_the_master_hangs(make_pod: MakePod) -> No
     pod.master.resume()
 
     until(lambda: pod.probe("liveness"), pod.log_text)
+
+
+def test_a_pod_whose_only_worker_computes_answers_its_probes(make_pod: MakePod, client: rota.Client) -> None:
+    pod = make_pod({"config": {"workers": 1}}).start().until_ready()
+    handle = client.enqueue("compute", args=[3], queue="default")
+    until(lambda: handle.status().state == "running", pod.log_text)
+
+    answers = [pod.probe(name) for name in ("liveness", "readiness") for _ in range(20)]
+
+    assert handle.status().state == "running"
+    assert all(answers)
 
 
 def test_an_outage_of_redis_fails_readiness_and_not_liveness(make_pod: MakePod, server: Server, tmp_path: Path) -> None:
