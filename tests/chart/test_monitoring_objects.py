@@ -39,13 +39,15 @@ def test_promtool_accepts_the_rules_of_the_object(tmp_path: Path) -> None:
     assert checked.returncode == 0, checked.stdout + checked.stderr
 
 
-def test_links_of_alerts_begin_with_the_given_addresses() -> None:
-    given = rule(docsUrl="https://docs.example/", grafanaUrl="https://grafana.example")
-    plain, linked = yaml.safe_dump(rule()), yaml.safe_dump(given)
-    assert LINK.search(plain)
-    assert not LINK.search(linked)
-    assert "https://docs.example/runbook.md#" in linked
-    assert "https://grafana.example/d/" in linked
+def test_links_begin_with_the_given_addresses() -> None:
+    links = {"docs": "https://docs.example/", "grafana": "https://grafana.example"}
+    assert LINK.search(yaml.safe_dump(rule()))
+    linked = render({"prometheusRule": {"enabled": True}, "dashboards": {"enabled": True}, "links": links})
+    text = yaml.safe_dump(linked)
+    assert not LINK.search(text)
+    assert "docs.example.com" not in text
+    assert "https://docs.example/runbook.md#" in text
+    assert "https://grafana.example/d/" in text
 
 
 def test_each_dashboard_is_a_configmap_for_the_sidecar() -> None:
