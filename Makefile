@@ -116,7 +116,7 @@ dashboards: $(VENV)/.installed-dev ## Write what was edited in grafana/dashboard
 board-types: $(VENV)/.installed-dev $(NODE)/.installed ## Check the dashboards against Grafana's own types, which npm installs into build/
 	$(BIN)/pytest -q tests/unit/test_dashboard_types.py $(PYTEST_ARGS)
 
-chart: $(VENV)/.installed-dev $(KUBE)/.installed ## Lint, render and validate the Helm chart, and run its pod without Kubernetes
+chart: compiled $(KUBE)/.installed ## Lint, render and validate the Helm chart, and run its pod without Kubernetes
 	$(BIN)/pytest -n $(TEST_WORKERS) --dist worksteal tests/chart $(PYTEST_ARGS)
 
 chart-files: $(VENV)/.installed-dev $(KUBE)/.installed ## Write what follows from the chart: parts of values.schema.json, and deploy/kustomize/base
