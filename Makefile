@@ -9,6 +9,7 @@ TEST_WORKERS ?= 2
 PYTEST_ARGS ?=
 # Of `make test-python`: the newest other Python that is here and supported, or the one that is named.
 PYTHON_OTHER ?= $(shell sh .ci/other-python)
+REDIS = $(shell command -v redis-server >/dev/null && echo redis)
 OTHER_VENV := .venv-other
 REDIS_VERSIONS := 5.0.8 5.3.1 6.4.0
 BENCH_VENV := .venv-bench
@@ -36,7 +37,8 @@ compiled: $(VENV)/.installed-dev ## Compile the product and the tests, so that t
 # Whoever is idle takes half of what the other has left: what computes and what waits for processes then run side by side.
 test: compiled ## Unit, simulation, integration and process tests, on Valkey and, when it is installed, on Redis
 	@command -v redis-server >/dev/null || echo "make test: no redis-server on the PATH, so tests run on the embedded Valkey only"
-	$(BIN)/pytest -n $(TEST_WORKERS) --dist worksteal tests/unit tests/simulation tests/integration tests/process $(PYTEST_ARGS)
+	PROCESS_SERVERS="valkey $(if $(PYTHON_OTHER),,redis)" \
+		$(BIN)/pytest -n $(TEST_WORKERS) --dist worksteal tests/unit tests/simulation tests/integration tests/process $(PYTEST_ARGS)
 
 # Without the soft limit's tests, whose signals would strike in the tracer too. Few examples, as the model's findings are
 # asked for elsewhere.
@@ -54,11 +56,11 @@ test-redis: compiled ## Clients over connections that an application's own redis
 			tests/integration/test_borrowed_connections.py $(PYTEST_ARGS) || exit 1; \
 	done
 
-test-python: ## Unit and process tests on another Python, against Valkey: PYTHON_OTHER, or the newest that is here, 3.12 to 3.14
+test-python: ## Unit and process tests on another Python, against Redis if it is installed: PYTHON_OTHER, or the newest that is here, 3.12 to 3.14
 	@test -n "$(PYTHON_OTHER)" || { echo "make: no other Python found, 3.12 to 3.14; say which: make test-python PYTHON_OTHER=/path/to/python3" >&2; exit 1; }
 	@echo "make test-python: $(PYTHON_OTHER), $$($(PYTHON_OTHER) --version)"
 	$(MAKE) --no-print-directory VENV=$(OTHER_VENV) PYTHON=$(PYTHON_OTHER) compiled
-	TEST_SERVERS=valkey $(OTHER_VENV)/bin/pytest -n $(TEST_WORKERS) tests/unit tests/process $(PYTEST_ARGS)
+	PROCESS_SERVERS=$(or $(REDIS),valkey) $(OTHER_VENV)/bin/pytest -n $(TEST_WORKERS) tests/unit tests/process $(PYTEST_ARGS)
 
 blocking: $(VENV)/.installed-dev ## Make the client that blocks of the one on asyncio, after that was changed
 	PYTHONPATH=tests $(BIN)/python -m support.blocking_client

@@ -4,13 +4,12 @@ import itertools
 import os
 import signal
 from collections.abc import Iterator
-from typing import Final
 
 import pytest
 import redis
 
 from rota.tasks.registry import default_registry
-from support.servers import Server, server_binaries
+from support.servers import Server, running_server
 
 # A shell that runs the tests in the background makes them ignore SIGINT, and so would every process that they start.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
@@ -21,21 +20,10 @@ pytest_plugins = ["support.browser", "support.fleet_fixtures", "support.server_f
 _namespaces = itertools.count(1)
 
 
-# `make test-python` needs only one kind, because `make test` covers both.
-_KINDS: Final = os.environ.get("TEST_SERVERS", "valkey redis").split()
-
-
-@pytest.fixture(scope="session", params=_KINDS)
+@pytest.fixture(scope="session", params=["valkey", "redis"])
 def server(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    """Yield a running server, once Valkey and once Redis. Without Redis, its half is skipped, or fails in CI."""
-    binary = server_binaries().get(request.param)
-    if binary is None:
-        if os.environ.get("CI"):
-            pytest.fail("no redis-server on the PATH: CI must test against Redis too")
-        pytest.skip("no redis-server on the PATH")
-    running = Server(binary, tmp_path_factory.mktemp(request.param)).start()
-    yield running
-    running.stop()
+    """Yield a running server, once Valkey and once Redis."""
+    yield from running_server(request.param, tmp_path_factory)
 
 
 @pytest.fixture

@@ -1,13 +1,24 @@
 """Fixtures of process tests: a master, and workers and pollers without one."""
 
+import os
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Final
 
 import pytest
 
 from support.child_harness import ChildHarness
 from support.masters import Mastered
-from support.servers import Server
+from support.servers import Server, running_server
+
+# The kinds of servers. If another Python is here, `make test-python` takes the one that `make test` leaves out.
+_KINDS: Final = os.environ.get("PROCESS_SERVERS", "valkey redis").split()
+
+
+@pytest.fixture(scope="session", params=_KINDS)
+def server(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    """Yield a running server of each kind."""
+    yield from running_server(request.param, tmp_path_factory)
 
 
 @pytest.fixture

