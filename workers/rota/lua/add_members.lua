@@ -20,14 +20,14 @@
 -- keys     counts dead delayed doorbell doorbell:* ends ends-sealed ends-untold ends:* epitaphs events events-on former
 --          group-members:* group:* groups idle inflight:* keys members meta owners patterns paused progress queue:*
 --          queues ready replies:* result:* sent:* served tasks tickets times:* totals turns:* unique:* waiters
--- errors   as `enqueue`
+-- errors   as `enqueue`, and ROTA… if the id of the group or a task that follows is not valid; nothing was changed
 -- returns  a status, the number of items that the group has accepted so far, and the list of results as `enqueue`
 --          returns it, empty unless the status is `ok`
 --   ok      the accepted tasks are members of the group
 --   cursor  the group has accepted a different number of items; nothing was changed
 --   ended   the group has ended or was cancelled, or it is unknown and `opens` is 0; nothing was changed
 -- Invariant: an accepted task becomes a member and is counted by the cursor in the same call. A call with a nonce that
--- was seen within the last 60 s changes nothing.
+-- was seen within the last 60 s changes nothing, and returns the results of the first one.
 local FIRST, FIELDS = 8, 5
 local nonce, group, opens, on_end, on_dead, cursor, closes = unpack(own_args, 1, FIRST - 1)
 local now, key = redis_now(), following.group_key(group)

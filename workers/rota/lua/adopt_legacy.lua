@@ -1,20 +1,23 @@
 #!lua flags=allow-oom
 -- Turn the items of legacy lists into tasks. Producers push these items to keys outside the namespace. Items of a
--- list become ready at once; items of a sorted set become ready when the time in their score has come.
+-- list become ready at once; items of a sorted set become ready when the time in their score has come. An item goes to
+-- the dead set if neither it nor its source names a queue, if it is due in more than ten years, or if its lane is not a
+-- list.
 -- with: prefix clock numbers entry doorbell counters in_use incarnations legacy_item task_events waiters other_ends
 -- with: following
 -- with: adopt leases
 -- KEYS[1]  tasks
 -- ARGV
 --   name              name of this poller
---   limit             maximum number of items to take
+--   limit             maximum number of items to take: sources that have some share it equally, each at least one
 --   key, queue, task  per source: its key, and its queue and task name, each '' if not configured
 -- keys     counts dead delayed doorbell doorbell:* ends ends-sealed ends-untold ends:* epitaphs events events-on former
 --          group-members:* group:* groups idle keys members meta patterns paused progress pulse queue:* queues ready
 --          replies:* result:* served tasks tickets times:* totals turns:* unique:* waiters
 -- returns  now in microseconds; 0|1 whether this poller is the one of the fleet that listens to the sources; the next
 --          due time in microseconds or ''; 0|1 whether items are left that could be taken now; (taken, left, error or
---          '') per source; (queue, reason) per item that went straight to the dead set
+--          '') per source; (queue, reason) per item that went to the dead set, where the reason is garbage,
+--          too_far_ahead or unusable_lane
 -- Invariant: an item is either in its source or a task. Items of a source are taken in its order. A source that cannot
 -- be read does not affect the others.
 local UNKNOWN_QUEUE, LONGEST_WAIT, LEADS_FOR = 'unknown', 3653 * 86400 * 1000000, 1000000 -- ten years, one second

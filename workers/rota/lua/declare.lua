@@ -12,10 +12,12 @@
 --          group-members:* group:* groups idle keys members meta patterns paused progress queue:* queues ready
 --          replies:* result:* schedules schedules-alive schedules-declared schedules-due served tasks tickets times:*
 --          totals turns:* unique:* waiters
+-- errors   ROTA… if there are more than 100 schedules; nothing was changed
 -- returns  a status each: kept | new | changed | older (another node declares a different text, and started to later) |
 --          client (a client stored a schedule with that name) | refused (the name is not valid)
--- A changed schedule loses the occurrences that were enqueued ahead of time. An older text replaces a newer one only
--- when no node declares the newer one any more. A poller removes a schedule that is no longer declared; see sweep.lua.
+-- If a schedule is changed, its future occurrences that were enqueued ahead of time are cancelled. An older text
+-- replaces a newer one only when no node declares the newer one any more. A poller removes a schedule that is no longer
+-- declared; see sweep.lua.
 -- Invariant: if several nodes declare different texts, the one that a node began to declare last is stored, whatever
 -- the order of the calls.
 local MOST, FIELDS = 100, 3

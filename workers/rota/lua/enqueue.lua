@@ -4,7 +4,8 @@
 -- with: prefix clock legacy_item in_use_at_enqueue task_events marks sent
 -- KEYS[1]  tasks
 -- ARGV
---   nonce                 name and number of the call, see shared/sent.lua
+--   nonce                 name and number of the call, see shared/sent.lua; if a call within the last 60 s had this
+--                         nonce, nothing is changed, and the results of that call are returned
 --   id, queue, how, body  task; up to 500 x
 --       how: '' for a task that is due now and has no unique key, else `DUE HOLD KEY`
 --         DUE   '' for now, '+us' after that many microseconds, '@us' at that Unix time in microseconds; then '^' to
@@ -19,14 +20,13 @@
 --   ok         accepted
 --   unserved   accepted, but no live master serves the queue
 --   unseen     accepted, but no fleet has ever run in this namespace
---   duplicate  a live task has this id
+--   duplicate  the id belongs to a live task, or to a cancelled one that may still run
 --   held ID    the live task ID holds the unique key
 -- The id of a task that was cancelled while it waited can be used again. The old entry stays in its lane as a tombstone
 -- (see shared/incarnations.lua), and the new task has its own entry.
--- Invariant: an accepted id is in `tasks` and in exactly one lane, list or set. A nonce that was seen within the last
--- 60 s changes nothing. Applications wait for this script, mostly with one task per call. It therefore avoids functions
--- and tables, each of which costs a tenth to a quarter of a redis.call, and shared files of which it would use one
--- line.
+-- Invariant: an accepted id is in `tasks` and in exactly one lane, list or set. Applications wait
+-- for this script, mostly with one task per call. It therefore avoids functions and tables, each of which costs a tenth
+-- to a quarter of a redis.call, and shared files of which it would use one line.
 local FIELDS, MOST = 4, 500
 if #ARGV > 1 + MOST * FIELDS then return redis.error_reply('ROTA at most 500 tasks a call') end
 if (#ARGV - 1) % FIELDS > 0 then return redis.error_reply('ROTA four arguments for each task') end

@@ -7,7 +7,7 @@
 --   queue   name of a queue, '' for all; required for `ready`
 --   task    name of the tasks to return, '' for all
 --   offset  where the page begins
---   count   number of entries to read, up to 500
+--   count   number of entries to read, up to 500; for `running`, see below
 -- keys     dead delayed doorbell doorbell:* epitaphs events-on former idle inflight:* members owners patterns paused
 --          progress queue:* served tasks tickets times:* turns:* waiters
 -- returns  now in microseconds, the number of entries read, the offset of the next page ('' after the last), then a row
@@ -16,7 +16,8 @@
 --          one
 --   ready      both lanes of the queue, the delayed lane first, because it is served first
 --   scheduled  the delayed set, earliest due time first
---   running    the in-flight lists; the offset counts owners
+--   running    the in-flight lists; the offset counts owners. Lists are read whole, as long as all of them together
+--              have no more than `count` entries; the first list that is not empty is always read, up to 500 entries
 --   dead       the dead set, latest first
 -- Cancelled tasks are left out. An item that is not an entry is a legacy item; the row has the names in the item.
 local MOST, LONGEST_DETAIL = 500, 4000

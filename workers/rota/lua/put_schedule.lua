@@ -1,6 +1,7 @@
 #!lua
--- Store or change a schedule on behalf of a client. It stays until a client removes it. If it is changed, its
--- occurrences that were enqueued ahead of time are cancelled.
+-- Store or change a schedule on behalf of a client. It stays until a client removes it. If it is changed, its future
+-- occurrences that were enqueued ahead of time are cancelled, and pollers compute the next ones from now on. A paused
+-- schedule stays paused.
 -- with: prefix clock numbers entry doorbell counters in_use incarnations legacy_item task_events waiters following
 -- with: schedules
 -- with: withdrawal
@@ -12,6 +13,7 @@
 --          group-members:* group:* groups idle keys members meta patterns paused progress queue:* queues ready
 --          replies:* result:* schedules schedules-alive schedules-declared schedules-due served tasks tickets times:*
 --          totals turns:* unique:* waiters
+-- errors   ROTA… if the name is not valid or too long; nothing was changed
 -- returns  new | same | changed | declared (a node declares a schedule with this name; nothing was changed)
 -- Invariant: a schedule that a node declares is never changed.
 local name, text, now = ARGV[1], ARGV[2], redis_now()

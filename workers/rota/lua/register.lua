@@ -1,7 +1,7 @@
 #!lua flags=allow-oom
 -- Register owners before their processes exist; an owner that is not registered can claim nothing. The script makes the
 -- names, so a copy of the call that arrives late only registers owners without a process, which expire without holding
--- anything.
+-- anything. It also notes the length of the lease in `pulse`, unless a longer one is in use.
 -- with: prefix clock numbers leases
 -- KEYS[1]  tasks
 -- ARGV
@@ -9,14 +9,13 @@
 --   slot   slot of each owner, as `node:slot`
 -- keys     lives owners pulse tasks
 -- returns  an owner name per slot, `node:slot:nonce`
--- Invariant: no name is given twice.
+-- Invariant: no name is given twice. `lives`, from which the nonce comes, only grows; if it is not a valid number, it
+-- continues from the current time in microseconds, which no counter has reached.
 local now, lease = redis_now(), tonumber(ARGV[1]) * 1000
 local expires = digits_of(now + lease)
 redis.call('ZCARD', PREFIX .. 'owners')
 local lives = redis.call('GET', PREFIX .. 'lives')
 note_lease(lease, now)
--- A value that is not a counter is replaced by a number that no counter has reached, because a name is never used
--- again.
 if lives and not whole(lives) then redis.call('SET', PREFIX .. 'lives', digits_of(now)) end
 local owners = {}
 for i = 2, #ARGV do

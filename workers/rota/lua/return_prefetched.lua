@@ -15,10 +15,10 @@
 -- keys     counts dead delayed doorbell doorbell:* ends ends-sealed ends-untold ends:* epitaphs events events-on former
 --          group-members:* group:* groups idle inflight:* keys members meta patterns paused progress queue:* queues
 --          ready replies:* result:* rotation served tasks tickets times:* totals turns:* unique:* waiters
--- returns  the number of entries behind the running one that left the list, because they were given back or had been
---          cancelled
--- Invariant: apart from settled entries, only entries behind the running one leave the list. If the running entry is
--- settled already, nothing is given back.
+-- returns  the number of entries behind the running one that left the list. They were given back, or ended if they had
+--          been cancelled; an entry with the mark of a started task, or whose lane is not a list, went to the dead set
+-- Invariant: apart from settled entries, only entries behind the running one leave the list. Nothing is given back if
+-- the running entry is not in the list any more, or if an item behind it is not an entry.
 local now = redis_now()
 local owner, running = ARGV[1], ARGV[2]
 local inflight = PREFIX .. 'inflight:' .. owner

@@ -12,6 +12,7 @@
 -- keys     counts dead delayed doorbell doorbell:* ends ends-sealed ends-untold ends:* epitaphs events events-on former
 --          idle inflight:* keys members owners patterns paused progress queue:* queues ready schedules schedules-alive
 --          schedules-declared schedules-due served tasks tickets times:* totals turns:* waiters
+-- errors   ROTA… if the id or the queue is not valid; nothing was changed
 -- returns  ok (also if nothing was enqueued, because the id is alive or remembered) | changed (the stored record is not
 --          `read` any more) | overlaps ID (the occurrence ID has not ended)
 -- A repeated call with the same id enqueues nothing while the task is alive or its end is remembered.

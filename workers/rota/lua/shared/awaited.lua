@@ -3,8 +3,8 @@
 -- with: entry doorbell tiers rotation
 -- keys     queue:*
 
--- While the awaited entry is first in its queue, nothing else is claimed. Once the owner holds nothing, it is claimed
--- before all others, because it was next when it was found.
+-- Claim the awaited entry if it is still the first of its queue and the queue is open. It is claimed before all others,
+-- because it was next when it was found. If the owner still holds other entries, the claim ends with nothing.
 local function claim_awaited(claim)
   local _, queue = names_in(claim.awaited)
   local share = queue and share_of(claim.domains, queue)

@@ -3,7 +3,9 @@
 -- with: doorbell
 -- keys     counts
 local LONGEST_CONDITION, LONGEST_ERROR = 10000, 200
-local RECHECK_AFTER, LONGEST_WAIT = 1000000, 5000000 -- microseconds, until a waiting worker notices a change
+-- In microseconds: when a faulty condition is evaluated again, and how long a worker that waits for a queue to open may
+-- take to notice a change.
+local RECHECK_AFTER, LONGEST_WAIT = 1000000, 5000000
 local SCOPE = 'local queue, ready, delayed, running, now = ... ' -- this also prevents bytecode from being loaded
 
 local function closed_for(after, fault)
