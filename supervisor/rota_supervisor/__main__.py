@@ -51,7 +51,7 @@ def environment_fault() -> str:
     the fleet reads facts about its processes from /proc."""
     soft, _ = resource.getrlimit(resource.RLIMIT_STACK)
     if soft != resource.RLIM_INFINITY and soft < LEAST_STACK_BYTES:
-        return f"the stack is limited to {soft >> 10} kB: allow it {LEAST_STACK_BYTES >> 10} kB at least (ulimit -s)"
+        return f"the stack is limited to {soft >> 10} kB: allow at least {LEAST_STACK_BYTES >> 10} kB (ulimit -s)"
     return "" if os.path.exists("/proc/self/stat") else "there is no /proc: mount it (mount -t proc proc /proc)"  # noqa: PTH110 - without pathlib
 
 

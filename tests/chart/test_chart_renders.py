@@ -37,7 +37,7 @@ def test_every_object_fits_the_schema_of_its_kind(situation: str) -> None:
     assert len({(each["kind"], each["metadata"]["name"]) for each in objects}) == len(objects)
 
 
-def test_everything_turned_on_has_every_kind() -> None:
+def test_the_chart_with_everything_turned_on_renders_every_kind() -> None:
     assert {each["kind"] for each in render(EVERYTHING)} == KINDS
 
 

@@ -22,7 +22,7 @@ _ROW = re.compile(r"^\| `(?P<key>\w+)` \| (?:`(?P<default>[^`]*)` )?\| (?P<meani
 
 
 def documented() -> dict[str, dict[str, str]]:
-    """Return keys and their defaults by section; "" is the top level."""
+    """Return the keys and defaults on the page, by section; "" is the top level."""
     return {
         section["name"] or "": {row["key"]: row["default"] or "" for row in _ROW.finditer(section["text"])}
         for section in _SECTION.finditer(PAGE)
@@ -30,7 +30,7 @@ def documented() -> dict[str, dict[str, str]]:
 
 
 def in_the_code() -> dict[str, dict[str, str]]:
-    """Return the same from the classes."""
+    """Return the keys and defaults that the configuration classes declare, by section."""
     sections: dict[str, dict[str, str]] = {"": {}}
     for field in schema().fields:
         kind = without_none(field.type)
@@ -63,7 +63,7 @@ _POOLED = {**_PLAIN, "pools": {"all": {"queues": ["default"]}}}
 
 
 def effects_documented() -> dict[str, set[str]]:
-    """Return by key which processes are replaced, or that the change is refused."""
+    """Return, for each key on the page, the roles whose processes are replaced, or that a change is refused."""
     text = PAGE.partition("## Changing it while the fleet runs")[2].partition("**Code is loaded")[0]
     found: dict[str, set[str]] = {}
     for row in _EFFECT.finditer(text):
@@ -75,7 +75,7 @@ def effects_documented() -> dict[str, set[str]]:
 
 
 def effects_in_the_code() -> dict[str, set[str]]:
-    """Return the same by changing each key and comparing."""
+    """Return the effect of each key, found by changing the key and comparing the configurations."""
     return {key: _effect(old, new) for key, old, new in _changes()}
 
 

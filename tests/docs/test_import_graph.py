@@ -39,7 +39,7 @@ def _graph() -> dict[str, set[str]]:
 
 
 def _packages(graph: Graph) -> dict[str, set[str]]:
-    """Return the same for the folders directly below `rota` and `rota_supervisor`, and the modules beside them."""
+    """Return the imports between the folders and modules directly below `rota` and `rota_supervisor`."""
     folded: dict[str, set[str]] = {}
     for name, imports in graph.items():
         at = ".".join(name.split(".")[:2])

@@ -1,4 +1,4 @@
-"""Groups and chains in real fleets: the follow-up starts once, after the last member has ended in whatever way."""
+"""Groups and chains in real fleets: the follow-up starts once, after the last member has ended, however it ended."""
 
 import json
 from collections.abc import Iterator

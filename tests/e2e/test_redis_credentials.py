@@ -65,7 +65,7 @@ def events(fleet: RunningFleet, name: str) -> list[dict[str, Any]]:
 
 
 def run_chain(fleet: RunningFleet) -> None:
-    """Run tasks that enqueue the next one, in workers of both kinds."""
+    """Run chains of tasks, each of which enqueues the next one, in workers of both kinds."""
     for name, queue in (("follow", "default"), ("follow_together", "many")):
         fleet.client.enqueue(name, args=[2], queue=queue, delay=0.05)
     until(lambda: fleet.rota_json("audit")["live"] == 0, "the end of every task")

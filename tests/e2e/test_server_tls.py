@@ -149,10 +149,13 @@ def test_a_refused_connection_is_not_reported_as_a_tls_error(namespace: str, tmp
     ("settings", "message"),
     [
         ({"redis_tls_ca": "none.pem"}, "none.pem cannot be read: No such file or directory"),
-        ({"redis_tls_cert": "some.pem"}, "redis_tls_key: TLS takes both, redis_tls_cert and redis_tls_key"),
+        (
+            {"redis_tls_cert": "some.pem"},
+            "redis_tls_key: a client certificate needs both redis_tls_cert and redis_tls_key",
+        ),
         (
             {"redis_tls_ca": "some.pem", "redis_tls_key": "some.pem"},
-            "redis_tls_cert: TLS takes both, redis_tls_cert and redis_tls_key",
+            "redis_tls_cert: a client certificate needs both redis_tls_cert and redis_tls_key",
         ),
         (
             {"redis_tls_ca": "some.pem", "redis_url": "redis://127.0.0.1"},

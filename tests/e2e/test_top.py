@@ -104,7 +104,7 @@ def test_tables_are_chosen_filtered_and_sorted_by_keys(fleet: RunningFleet) -> N
         assert not any("mail" in line for line in screen(pilot)[3:])
         await pilot.press("escape")
         await shown(pilot, "queues 3")
-        if "TIER" in "\n".join(screen(pilot)):  # there is space for it until rates are known
+        if "TIER" in "\n".join(screen(pilot)):  # the column is shown while there is space: until rates are known
             await pilot.press("s")
             await shown(pilot, "TIER▲")
         await pilot.press("s", "r")

@@ -113,7 +113,7 @@ def test_an_unconfirmed_enqueue_is_uncertain_and_repeatable(pair: tuple[Server, 
     fleet.close()
 
 
-def test_a_repeat_on_another_connection_is_not_confirmed_by_it(pair: tuple[Server, Server], namespace: str) -> None:
+def test_a_repeat_on_another_connection_confirms_nothing(pair: tuple[Server, Server], namespace: str) -> None:
     first, second = pair
     with waiting(first, namespace, seconds=HASTY_SECONDS) as client, stopped(second):
         with pytest.raises(rota.Uncertain) as caught:

@@ -22,7 +22,7 @@ class Seen(NamedTuple):
 
 @dataclass(frozen=True)
 class Hours:
-    """Times at which the condition is open, as far as they are known."""
+    """The intervals in which the condition is open, known up to a time."""
 
     known_until: int
     intervals: tuple[tuple[int, int], ...] = ()

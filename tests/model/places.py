@@ -60,7 +60,7 @@ class Places:
             self.idle.pop(queue, None)
 
     def look_if_any(self, queue: str) -> None:
-        """Do the same for a call that only rings."""
+        """Do as `look_at` does if the queue has entries. A call that only rings does this."""
         if self.entries(queue):
             self.look_at(queue)
 

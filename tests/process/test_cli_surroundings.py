@@ -116,7 +116,7 @@ def test_too_small_stack_limit_is_reported() -> None:
         check=False,
         preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_STACK, (limit, limit)),
     )
-    expected = "rota: error: the stack is limited to 256 kB: allow it 1024 kB at least (ulimit -s)\n"
+    expected = "rota: error: the stack is limited to 256 kB: allow at least 1024 kB (ulimit -s)\n"
     assert (done.returncode, done.stderr) == (CONFIG, expected)
 
 

@@ -157,7 +157,7 @@ class SimulatedKernel:
             yield ZygoteReported(0, messages.Spawned(number, nonce, slot.pid))
 
     def reap(self, _now: float, listen: Callable[[Child | None], None]) -> None:
-        """Process stops and deaths."""
+        """Report the children that have stopped, continued or died."""
         while self.reports:
             pid, status = self.reports.popleft()
             if isinstance(status, bool):

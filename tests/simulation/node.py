@@ -70,7 +70,7 @@ class ReloadRequest:
 
     def __init__(self, config: Config | None) -> None:
         self.config = config
-        self.result = ""  # or `success`, or `failure`
+        self.result = ""  # `success` or `failure` once the reload has ended
 
 
 class Node:

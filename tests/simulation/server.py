@@ -172,7 +172,7 @@ class Server:
         self._serve_line(node)
 
     def is_waiting(self, node: str, reply: Callable[[bytes], None]) -> bool:
-        """Whether this call still waits: it is here and got no reply."""
+        """Whether this call still waits for its reply."""
         return self.lines.get(node) is reply
 
     def take_off(self, node: str, order: object) -> None:

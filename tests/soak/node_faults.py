@@ -13,7 +13,8 @@ from soak.act import Act, lives, send, stop
 from soak.faults import Fault
 from soak.node import Node
 
-_GONE_SECONDS: Final = 2.5  # after its master, the last of its children; 2 are promised, the rest is for a busy machine
+# How long after its master the last child may live. Rota promises 2 s; a busy machine may need another 0.5 s.
+_GONE_SECONDS: Final = 2.5
 
 
 def choose(fault: Fault, node: Node, _random: Random) -> Act | None:

@@ -26,7 +26,7 @@ def choose(fault: Fault, server: Server, seconds: float, _random: Random) -> Act
 
 
 def _execute(server: Server, *command: Any) -> None:
-    """Send a command on a separate connection, whatever becomes of it."""
+    """Send a command on a separate connection, and ignore errors."""
     with (
         contextlib.suppress(redis.exceptions.RedisError, OSError),
         redis.Redis.from_url(server.url, socket_timeout=_TIMEOUT_SECONDS, retry=Retry(NoBackoff(), 0)) as client,

@@ -85,7 +85,7 @@ class ChildHarness:
         return count
 
     def events(self, name: str = "") -> list[dict[str, Any]]:
-        """Return the log lines of all children, of one event or all."""
+        """Return the log lines of all children, or only those of one event."""
         return logged(self.log_path, name)
 
     def start(self, settings: WorkerSettings, slot: int = 1, *, quiet: bool = False, **environment: str) -> "Child":

@@ -131,7 +131,8 @@ def _until_shown(scene: Scene, metric: str, **labels: str) -> None:
 def beside(
     folder: Path, troubles: Iterable[str], well_seconds: int = 5, before: Callable[[Bench], object] = id
 ) -> Iterator[Bench]:
-    """Run this fleet and those of the troubles. Prometheus scrapes them in good health for a while, then events begin.
+    """Run this fleet and those of the troubles. All are healthy for a while, so that Prometheus has seen that; then
+    the events begin.
 
     `before` is called with the bench while all fleets are healthy.
     """

@@ -206,7 +206,7 @@ class FleetProcess:
         return path.read_text(errors="replace") if path.exists() else ""
 
     def log(self, event: str = "") -> list[dict[str, Any]]:
-        """Return the complete lines of the log, of one event or all."""
+        """Return the complete lines of the log, or only those of one event."""
         return logged(self.folder / LOG_FILE, event)
 
     def rota(self, *arguments: str, **more: str) -> subprocess.CompletedProcess[str]:

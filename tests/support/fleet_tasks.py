@@ -123,7 +123,8 @@ attend_too_long = rota.task(name="attend_too_long", retries=0, time_limit=1)(att
 
 @rota.task(retries=1, base=0)
 async def attend(label: str, how: str = "waits") -> None:
-    """Do the same; or fail the first time, block the others, or kill the worker once others run too."""
+    """Run beside others until there is a file `release-all`; or fail the first time, block the others, or kill the
+    worker once others run too."""
     if how == "kills":
         write("start", label)
         await asyncio.sleep(0.3)

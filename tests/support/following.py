@@ -44,7 +44,8 @@ def check_followed(lines: Sequence[Line], label: str) -> list[Line]:
 
 
 def check_followed_once(lines: Sequence[Line], label: str) -> None:
-    """Check the same, and that the task was started again only after its own crash, and no member after it."""
+    """Fail as `check_followed` does, or if the follow-up was started again without a crash of its own, or if a member
+    was active after its start."""
     starts = check_followed(lines, label)
     assert len(starts) <= 1 + max(line.crashes for line in starts), f"{label}: followed twice"
     late = [line for line in lines if line.label == label and line.at > starts[0].at]

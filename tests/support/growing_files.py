@@ -29,6 +29,6 @@ def whole_lines(path: Path) -> list[bytes]:
 
 
 def logged(path: Path, event: str = "") -> list[dict[str, Any]]:
-    """Return the lines of an event log, of one event or all, without the output of tasks."""
+    """Return the lines of an event log, or only those of one event. The output of tasks is left out."""
     found = [json.loads(line) for line in whole_lines(path) if line.startswith(b'{"timestamp"')]
     return [line for line in found if event in ("", line["event"])]

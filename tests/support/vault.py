@@ -42,11 +42,11 @@ class Vault:
         self.admin.execute_command(*command)  # type: ignore[no-untyped-call]  # redis-py does not type it
 
     def get_credentials(self) -> tuple[object, ...]:
-        """Return the credentials, as a provider of redis-py."""
+        """Return the credentials, as a provider object of redis-py does."""
         return self.login()
 
     def login(self) -> tuple[object, ...]:
-        """Return the login, as a provider function."""
+        """Return the user, the password and its expiry. This is the provider function of the fleet."""
         self.asked += 1
         return USER, self.given, None if self.lifetime is None else time.time() + self.lifetime
 

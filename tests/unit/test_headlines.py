@@ -268,7 +268,7 @@ CASES: list[tuple[Callable[[Status], None], str, str, str]] = [
     (
         with_(series_dropped=3),
         "warn",
-        "3 label sets did not fit in the limit and counted as _other: see [metrics] max_series",
+        "3 label sets over the limit and counted as _other: see [metrics] max_series",
         "fleet",
     ),
     (with_(log_lines_dropped=7), "warn", "7 log lines lost: the reader of the log is too slow", "log"),

@@ -1,8 +1,8 @@
-"""A hundred mistakes, the first part: what people write in their code, and what they are told.
+"""A hundred mistakes, the first part: mistakes in code, and the messages about them.
 
-Each row is what somebody wrote, the error, and words that must stand in its message: what is wrong, and what to write
-instead. `resize` is a task with `image_id` and `size`, `client` a client of a server that nobody runs. Nobody sees a
-line of ours in the traceback of a fault that an import meets, nor of arguments that do not fit.
+Each row has the code, the type of the error, and words that its message must contain: what is wrong, and what to write
+instead. `resize` is a task with `image_id` and `size`, and `client` is a client of a server that does not run. If an
+import fails, or arguments do not fit, the traceback shows only the user's code and no line of Rota.
 """
 
 import traceback

@@ -32,12 +32,12 @@ def region(size: int = METRICS_END - METRICS_AT) -> memoryview:
 
 
 def read(of: memoryview) -> dict[tuple[str, ...], tuple[float, ...]]:
-    """All series in a region, by metric and label values."""
+    """Return all series in a region, by metric and label values."""
     return readings(read_region(of))
 
 
 def readings(found: Iterable[Series]) -> dict[tuple[str, ...], tuple[float, ...]]:
-    """Return the same for what a reader has found."""
+    """Return series that a reader has found, by metric and label values."""
     return {(definition.name, *labels): numbers for definition, labels, numbers in found}
 
 

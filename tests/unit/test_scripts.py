@@ -18,7 +18,7 @@ from support.cores import Core
 
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Use a folder of scripts in place of ours."""
+    """Use another folder of scripts in place of Rota's."""
     (tmp_path / "shared").mkdir()
     monkeypatch.setattr(scripts, "_FOLDER", tmp_path)
     monkeypatch.setattr(scripts, "load_script", scripts.load_script.__wrapped__)

@@ -152,8 +152,10 @@ class FoundMaster(NamedTuple):
     namespace: str
 
     def reached_by(self, config: Config) -> Config:
-        """Return the configuration with this master's socket and its fleet's server and namespace. If no tiers could be
-        read, they are empty: the fleet need not have a queue `default`."""
+        """Return the configuration with this master's socket and its fleet's server and namespace.
+
+        If no tiers could be read, the result has none, because the fleet may have no queue `default`.
+        """
         tiers = () if config.tiers == Config().tiers else config.tiers
         control = Control(socket=str(self.path))
         server = {"redis_url": self.redis_url, "redis_credentials": self.redis_credentials}

@@ -95,7 +95,7 @@ def is_of_service(folder: Path, environment: Mapping[str, str]) -> bool:
 
 
 def is_of_others(folder: Path) -> bool:
-    """Whether a folder has the name of ours in /tmp but is a link, belongs to another user, or is open to others."""
+    """Whether a folder has our name in /tmp but is a link, belongs to another user, or is open to others."""
     if folder.name != f"rota-{os.getuid()}":
         return False
     try:

@@ -42,7 +42,7 @@ SETTINGS: Final[Mapping[str, Any]] = {
 
 
 def ended_by_itself(fleet: FleetOfTest) -> Failure:
-    """Return the failure that a fleet has ended, with the last lines of its log."""
+    """Return the error for a fleet that ended by itself, with the last lines of its log."""
     log_end = "\n".join(fleet.log.splitlines()[-_LAST_LINES:])
     return Failure(ExitCode.NO, f"the fleet ended by itself with exit code {fleet.exit_code}: {log_end}")
 

@@ -108,7 +108,7 @@ def is_secret_name(name: str) -> bool:
 
 
 def _is_plain(value: Any) -> bool:
-    """Whether a value may be a secret: a number, a flag, an empty text or a table is not."""
+    """Whether a value may be a secret: it is a text, but not an empty one and not a flag such as `true`."""
     return isinstance(value, str) and value.lower() not in _NO_SECRETS
 
 

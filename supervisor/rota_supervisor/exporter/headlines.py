@@ -127,7 +127,7 @@ def _dropped_log_lines(status: Row) -> Iterator[Headline]:
 
 def _dropped_series(status: Row) -> Iterator[Headline]:
     if dropped := status.get("series_dropped"):
-        text = f"{count(dropped, 'label set')} did not fit in the limit and counted as _other: see [metrics] max_series"
+        text = f"{count(dropped, 'label set')} over the limit and counted as _other: see [metrics] max_series"
         yield Headline(WARN, text, "fleet")
 
 

@@ -70,7 +70,7 @@ def stalled(status: Row) -> Iterator[Headline]:
 
 
 def _is_taken(queue: Row, status: Row) -> bool:
-    """Whether this node has started a task of the queue lately, or another node may have."""
+    """Whether this node has started a task of the queue in the last steps, or another node may have done so."""
     steps = round(STALLED_STEPS_SECONDS / status["history"]["step_seconds"])
     is_elsewhere = len(status.get("nodes") or ()) > 1 and queue["state"]["inflight"] > 0
     return is_elsewhere or any((queue.get("history") or _NO_HISTORY)["started"][-steps:])

@@ -49,7 +49,7 @@ class Total:
 
     @property
     def is_summed(self) -> bool:
-        """Whether it is a counter or a histogram, whose values are summed."""
+        """Whether the values are summed, as those of a counter or a histogram."""
         return not isinstance(self.definition, GaugeDefinition | PeakDefinition)
 
     def growth(self, before: Numbers, now: Numbers) -> Numbers | None:

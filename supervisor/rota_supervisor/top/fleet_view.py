@@ -330,7 +330,7 @@ def charts(status: Row, width: int) -> list[list[Cell]]:
 
 
 def queue_chart(queue: Row, step: float, width: int) -> list[list[Cell]]:
-    """Return the same for one queue, with its objective and how often the lag exceeded it."""
+    """Return throughput and lag of a queue over the last minutes, and how often the lag exceeded the objective."""
     history = queue.get("history")
     objective = queue["lag_objective_seconds"]
     if not history:

@@ -44,7 +44,7 @@ def starts_of_queue(fleet: TimedFleet, rate: Rate) -> list[int]:
 
 
 def starts_of_task(fleet: TimedFleet, rate: Rate) -> list[int]:
-    """Return the same for a task with its own rate, which is promoted late."""
+    """Return the times of the starts of a task with its own rate, which is promoted late."""
     serving, owner, late = tiers([QueueShare("q")]), fleet.register(), lateness(rate)
     fleet.push(*map(str, range(STARTS)))
     starts: list[int] = []

@@ -16,7 +16,7 @@ def flood(fleet: Fleet, *queues: str, each: int = 40) -> None:
 
 
 def serve(fleet: Fleet, serving: Packed, times: int, owners: int = 1) -> list[str]:
-    """Return the queue of each of the next claims of a fleet with this number of owners."""
+    """Register this number of owners, and return the queues of the next claims, in order."""
     return fleet.served(serving, times, *(fleet.register(f"node:{place}") for place in range(owners)))
 
 

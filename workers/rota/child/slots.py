@@ -118,7 +118,7 @@ class ProcessRow:
         return self._process_row[PROCESS_ROW.watched] != 0
 
     def end_watch(self) -> None:
-        """Stop watching the slot (master's side). The worker requests it again at its next claim."""
+        """Stop watching the slot. The master calls this; the worker requests a watch again at its next claim."""
         self._process_row[PROCESS_ROW.watched] = 0
 
 
@@ -193,7 +193,7 @@ class HeldLines:
         self._size = self._words[HEADER.held_lines] = 0
 
     def left_behind(self) -> bytes:
-        """Return the complete lines that a dead process has left (master's side)."""
+        """Return the complete lines that a dead process has left. The master calls this."""
         text = bytes(
             self._bytes[HELD_LINES_AT : HELD_LINES_AT + max(0, min(self._words[HEADER.held_lines], LOG_BYTES))]
         )
@@ -246,8 +246,8 @@ class Slot(ProcessRow):
         return True
 
     def vacate(self) -> None:
-        """Remove the process from the slot (master's side), while the zombie still occupies its pid. The rest stays
-        readable."""
+        """Remove the process from the slot, while its zombie still occupies the pid. The rest of the slot stays
+        readable. The master calls this."""
         self.pid = 0
         self._words[_PHASE] = Phase.EMPTY
 
@@ -429,8 +429,8 @@ class Slot(ProcessRow):
         return True
 
     def grant_watch(self) -> bool:
-        """Watch the slot from now on, if there is a new request for it. Returns whether there is one (master's
-        side)."""
+        """Watch the slot from now on if there is a new request, and return whether there was one. The master calls
+        this."""
         requested = self._words[HEADER.watch_requested]
         process_row = self._process_row
         if requested == process_row[PROCESS_ROW.watch_granted]:

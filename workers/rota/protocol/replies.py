@@ -88,7 +88,7 @@ class Swept:
     """The result of a poller's sweep. Times are Redis time in microseconds."""
 
     now_us: int
-    rescues: int  # number of doorbells rung for entries that no producer had rung for
+    rescues: int  # number of doorbells rung for entries that waited without a token
     grace_until_us: int  # before this time no owner may be reaped as expired
     expired: tuple[str, ...]  # owners whose lease ran out
     next_due_us: int | None  # earliest due time of the delayed set, or None
@@ -176,8 +176,8 @@ class LegacySource(NamedTuple):
 
 
 class FromSource(NamedTuple):
-    """The number of items that a call took from a source and left there, and what is wrong with the source ("":
-    nothing)."""
+    """The numbers of items that a call took from a source and left there, and what is wrong with the source, "" for
+    nothing."""
 
     taken: int
     left: int

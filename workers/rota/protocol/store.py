@@ -113,7 +113,7 @@ class Operations(Transitions):
         return self._call("resume", pack((queue,)), int)
 
     def purge(self, queue: str) -> ScriptCall[Bounded]:
-        """End up to BATCH ready tasks of a queue."""
+        """Purge a queue: end at most BATCH of its ready tasks."""
         return self._call("purge", pack((queue,)), parse_bounded)
 
     def purge_dead(self, ids: Sequence[str]) -> ScriptCall[int]:

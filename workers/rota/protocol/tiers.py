@@ -19,7 +19,7 @@ DEFAULT_FORGET_SECONDS: Final = 300.0  # after this time an empty queue of a pat
 
 MOST_CONDITION_CHARACTERS = 2000  # in a chunk: the server takes some 30 ns for each character to compile it
 Interval = tuple[int, int]
-"""The times between which something is open, Unix time in microseconds. The end is not part of it."""
+"""An interval in which a queue is open, in Unix microseconds. The end is not part of it."""
 
 
 class QueueCondition(NamedTuple):
@@ -32,7 +32,7 @@ class QueueCondition(NamedTuple):
 
 
 def text_of_hours(known_until_us: int, intervals: Iterable[Interval]) -> str:
-    """Return the times at which something is open, in order, as far as they are known."""
+    """Return the text of a condition of hours: the time up to which its intervals are known, then the intervals."""
     return "".join([str(known_until_us), *(f" {start}-{end}" for start, end in intervals)])
 
 

@@ -177,7 +177,7 @@ def _check_files(files: TlsFiles, *, tls: bool) -> None:
         named = [f"redis_tls_{key}" for key in ("ca", "cert", "key") if getattr(files, key)]
         raise ValueError(f"{' and '.join(named)} is for TLS: write redis_url with rediss://, or leave it out")
     if bool(files.cert) != bool(files.key):
-        raise ValueError("TLS takes both, redis_tls_cert and redis_tls_key")
+        raise ValueError("a client certificate needs both redis_tls_cert and redis_tls_key")
 
 
 # These functions raise ValueError without any part of the URL: a mistyped password may be in any part.

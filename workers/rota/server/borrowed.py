@@ -97,7 +97,7 @@ class BorrowedConnection(Connection):
     """The socket of a pool's connection. It goes back to the pool when it is given back or closed."""
 
     def __init__(self, lent: Any, pool: Any, options: ConnectionOptions, moved: Callable[[], None]) -> None:
-        """Take over a lent connection. `moved` is called if the server replies that another one has the slot."""
+        """Take over a lent connection. `moved` is called if another server turns out to have the hash slot."""
         self._options = options
         self._session = Session()
         self._socket = lent._sock  # noqa: SLF001 - it has no public name; redis-py 5 to 8 and valkey-py 6 are tested
@@ -188,7 +188,7 @@ class BorrowedStream(AioStream):
     """The transport of a pool's connection. It goes back to the pool when the stream has ended."""
 
     def __init__(self, lent: Any, give_back: Callable[[], None], moved: Callable[[], None]) -> None:
-        """Take over a lent connection. `moved` is called if the server replies that another one has the slot."""
+        """Take over a lent connection. `moved` is called if another server turns out to have the hash slot."""
         super().__init__()
         self._give_back = give_back
         self._moved = moved

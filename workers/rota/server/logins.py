@@ -29,7 +29,7 @@ _REQUESTED_AFTER: Final = 0.8
 _RENEWED_AFTER: Final = 0.9
 _HEAD: Final = struct.Struct("<II")  # length and checksum of the login in shared memory
 _MAX_BYTES: Final = 1 << 17
-_NOT_THEIRS: Final = (__file__, str(importlib.__file__), "<frozen ")  # the files that are not the application's
+_NOT_THEIRS: Final = (__file__, str(importlib.__file__), "<frozen ")  # not of the application
 _WHAT_TO_RETURN: Final = "return (user, password), or (user, password, Unix time at which it expires)"
 
 

@@ -186,8 +186,8 @@ class MayStart(NamedTuple):
 
     @property
     def refusal(self) -> Literal[ThrottleStatus.THROTTLED] | None:
-        """THROTTLED if the task's rate did not permit the start, so that its owner lost it. Else None: the owner still
-        holds it."""
+        """THROTTLED if the task's rate did not permit the start: the task was delayed, and its owner no longer holds
+        it. None if the owner still holds the task."""
         return ThrottleStatus.THROTTLED if self.status is ThrottleStatus.THROTTLED else None
 
 

@@ -73,7 +73,7 @@ def _read_pipe(fd: int, path: "Path") -> bytes:
 
 
 class ClientSettings(NamedTuple):
-    """The settings that a client is made from. None: this source does not set the value."""
+    """The settings that a client is made from. A field is None if its source does not set it."""
 
     redis_url: str | None = None  # the server, if the application gives no client of its own
     namespace: str | None = None

@@ -164,7 +164,7 @@ def _attempt(kept: KeptTask, now_us: int, mode: RunMode) -> Attempt:
             attempt = executor.attempt(claimed, now_ns)
     finally:
         runner.close()
-    assert isinstance(attempt, Attempt), "every task may start without a request"
+    assert isinstance(attempt, Attempt), "a task that runs inline may always start"
     if isinstance(attempt.exception, KeyboardInterrupt):
         raise attempt.exception
     if isinstance(attempt.outcome, RetryOutcome) and not mode.retries:

@@ -71,7 +71,7 @@ class RedisClock:
         return at_ns - self._seen_ns < _GOOD_FOR_NS
 
     def from_immediate_reply(self, now_us: int, sent_ns: int, received_ns: int) -> Anchor:
-        """Note the reply to a turn that did not wait. Returns its reading."""
+        """Note the reply to a turn that did not wait, and return its reading."""
         now_ns = now_us * _NANOSECONDS_A_MICROSECOND
         most_ns = now_ns - sent_ns
         least_ns = now_ns - received_ns
@@ -83,7 +83,7 @@ class RedisClock:
         return Anchor(now_us, sent_ns, received_ns)
 
     def from_delayed_reply(self, now_us: int, sent_ns: int, received_ns: int) -> Anchor:
-        """Return the reading of a turn that waited after it was sent."""
+        """Return the reading from the reply to a turn that waited in the server after it was sent."""
         as_if_sent_ns = now_us * _NANOSECONDS_A_MICROSECOND - self._offset_ns
         # If the result is impossible, a clock was set. Then only the time at which the turn was sent is safe.
         possible = sent_ns <= as_if_sent_ns <= received_ns

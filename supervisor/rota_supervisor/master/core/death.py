@@ -87,14 +87,14 @@ class Death:
 
     @property
     def is_from_outside(self) -> bool:
-        """Whether something other than the master or the kernel killed it; its own faults end in another way."""
+        """Whether something other than the master or the kernel killed the child. Its own faults end in another way."""
         ending = self.event.ending
         return ending.signal_name == "SIGKILL" and not ending.oom_killed and self.child.why is None
 
     @property
     def has_left(self) -> bool:
-        """Whether it left between two tasks, as requested. Anything it still held came with a reply that it never
-        read."""
+        """Whether the child left between two tasks, as requested. Any entry that it still held came with a reply that
+        it never read."""
         event = self.event
         return (
             self.reason.facts.is_expected and event.ending.exit_code == child_process.EXIT_DRAINED and not event.tasks
@@ -122,12 +122,12 @@ class Death:
 
     @property
     def was_stopped(self) -> bool:
-        """Whether it was stopped by a signal when it was killed."""
+        """Whether the child was stopped by a signal when it was killed."""
         return self.child.stopped_at is not None
 
     @property
     def is_late(self) -> bool:
-        """Whether it was ordered to leave, had time to do so, and had to be killed."""
+        """Whether the child was ordered to leave, had time to do so, and had to be killed."""
         return self.reason is Reason.STOP and not (self._is_at_once or self._is_without_redis)
 
     @property

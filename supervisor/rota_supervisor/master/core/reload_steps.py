@@ -90,7 +90,8 @@ def _to_be_announced(config: Config) -> tuple[object, ...]:
 
 
 def listening_at(state: MasterState, event: ListeningAt, _now: float) -> list[do.Effect]:
-    """Note the exporter's address. If the previous address is taken by now, the master keeps the current one."""
+    """Note the exporter's address. If the previous address has been taken in the meantime, the master
+    keeps the current one."""
     state.listen_address = event.address
     return [do.error(log_events.CONFIG_WARNING, path="http.listen", warning=event.error)] if event.error else []
 

@@ -179,7 +179,7 @@ class StartBackoff:
 
     @property
     def restrains(self) -> bool:
-        """Whether it limits how many children may be started."""
+        """Whether the back-off limits how many children may be started."""
         return self.failures > 0 or self.exits_early
 
     @property

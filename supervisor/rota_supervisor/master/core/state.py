@@ -97,7 +97,7 @@ class Loading:
 
     @property
     def is_reload(self) -> bool:
-        """Whether it is a reload. The first generation is not, unless something was changed while it loaded."""
+        """Whether this is a reload. The first generation is not, unless something was changed while it loaded."""
         return bool(self.changes or self.reloads)
 
     @property

@@ -49,7 +49,8 @@ class ListenSocket:
         self._happened(AddressPrepared(effect.ticket, faults))
 
     def listen_at(self, effect: do.ListenAt) -> None:
-        """Listen on the address. If it is taken by now, as when a reload is undone, keep the current one."""
+        """Listen on the address. Keep the current one if the address has been taken in the meantime, which may happen
+        when a reload is undone."""
         error = ""
         try:
             self.use(effect.listen)

@@ -107,7 +107,7 @@ class Reaper:
             slot.vacate()
             if slot.is_intact and (lines := slot.held_lines.left_behind()):
                 log.logger().write(lines)
-        cpu_seconds = cpu_seconds_of(pid)  # the same source as the exporter uses while a process lives
+        cpu_seconds = cpu_seconds_of(pid)  # from the source that the exporter uses while a process lives
         try:
             _, status, usage = os.wait4(pid, 0)
         except ChildProcessError:  # The thread that watches the embedded server has reaped it.
