@@ -1,9 +1,9 @@
 """Known bugs are put back one at a time, and each must be caught: `make mutation`.
 
-Each is put into a copy of the product and run before what is to catch it, the soak with a narrow profile wherever
-that can. It is caught when a finding of the expected kind is made within its budget. What catches is also run
-without a bug, and must find nothing. A mutation names a function of the product, and says what it does instead. When
-there is no such function any more that is a failure: the mutation has to follow the product.
+Each bug is put into a copy of the product, and its catcher runs on that copy: a short soak with chosen faults where
+that finds the bug, otherwise a test. The bug is caught if the catcher makes a finding of the expected kind in time.
+Each catcher also runs without a bug, and must then find nothing. A mutation names a function of the product and defines
+what it does instead. If the product no longer has that function, the run fails, and the mutation must be adapted.
 """
 
 import argparse
@@ -21,7 +21,7 @@ _WIDTH: Final = 90
 
 
 def main() -> int:
-    """Try them all; 1 when one was not caught, or a control failed."""
+    """Try the chosen mutations. Return 1 if one was not caught or a control failed, otherwise 0."""
     given = _arguments()
     chosen = [each for each in MUTATIONS if any(part in each.name for part in given.only)]
     if not chosen:
@@ -33,23 +33,29 @@ def main() -> int:
         given.report.write_bytes(as_junit(outcomes))
     for outcome in failed:
         sys.stdout.write(f"\n{outcome.trial.name} ({outcome.trial.catcher.name}): {outcome.words}\n{outcome.said}\n")
-    sys.stdout.write(f"\n{len(outcomes) - len(failed)} of {len(outcomes)} as they should be\n")
+    sys.stdout.write(f"\n{len(outcomes) - len(failed)} of {len(outcomes)} as expected\n")
     return 1 if failed else 0
 
 
 def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="make mutation", description=__doc__)
-    parser.add_argument("--only", nargs="+", default=[""], metavar="PART", help="those with one of these in their name")
     parser.add_argument(
-        "--short", action="store_true", help="leave out the runs without a bug: a build has them elsewhere"
+        "--only",
+        nargs="+",
+        default=[""],
+        metavar="PART",
+        help="try only mutations with one of these texts in their name",
     )
-    parser.add_argument("--report", type=Path, metavar="FILE", help="write what came of it as JUnit does")
-    parser.add_argument("--jobs", type=int, default=3, help="how many at once; default 3")
+    parser.add_argument(
+        "--short", action="store_true", help="leave out the runs without a bug, which a build makes elsewhere"
+    )
+    parser.add_argument("--report", type=Path, metavar="FILE", help="write the results as a JUnit report")
+    parser.add_argument("--jobs", type=int, default=3, help="number of mutations to try at once; default 3")
     return parser.parse_args()
 
 
 def _performed(mutations: Sequence[Mutation], jobs: int, *, controls: bool) -> Iterator[Outcome]:
-    """Perform, and print a row each as they end."""
+    """Run the trials, and print a row for each when it has ended."""
     sys.stdout.write("| mutation | caught by | finding | seconds |\n|---|---|---|---:|\n")
     trials = [trial for trial in trials_of(mutations) if controls or not trial.is_control]
     with ThreadPoolExecutor(jobs) as pool:

@@ -1,7 +1,7 @@
-"""The bugs that are Python: each is called in place of a function of the product, and is given that function first.
+"""The bugs in Python. Each is called in place of a function of the product and receives that function as `original`.
 
-What a bug does not change it leaves to the `original`, so the product can be reshaped around it. This module is
-imported by the processes of a fleet that has a bug: what is heavy is imported where it is needed.
+A bug calls `original` for everything that it does not change, so it seldom has to follow changes of the product. The
+processes of a fleet with a bug import this module, so expensive imports are inside the functions.
 """
 
 import dataclasses
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 
 
 def query_again(original: Callable[..., Any], self: "Connection", data: bytes) -> Any:
-    """A connection sends a command again when no answer came in time."""
+    """A connection sends a command again if no reply came in time."""
     try:
         return original(self, data)
     except ConnectionLost:
@@ -47,7 +47,7 @@ def query_again(original: Callable[..., Any], self: "Connection", data: bytes) -
 
 
 def turn_without_allow_oom(original: Callable[[str], Script], name: str) -> Script:
-    """A full server refuses the script `turn`, as it does not say that it may run there."""
+    """A full server refuses the script `turn`, because its flag `allow-oom` is missing."""
     script = original(name)
     if name != "turn":
         return script
@@ -66,9 +66,9 @@ def turn_without_tokens(
 def reap_workers_asked_to_leave(
     original: "Callable[..., list[Effect]]", state: "MasterState", action: "Action", now: float
 ) -> "list[Effect]":
-    """A worker's owner is reaped when the worker is asked to leave, while it still runs its task."""
+    """A worker's owner is reaped when the worker is ordered to leave, while it still runs its task."""
     from rota_supervisor.master.core.effects import Order, ReapOwner  # noqa: PLC0415 - workers import this module too
-    from rota_supervisor.master.core.plan import Signal  # noqa: PLC0415 - likewise
+    from rota_supervisor.master.core.plan import Signal  # noqa: PLC0415 - as above
 
     effects = original(state, action, now)
     is_requested = isinstance(action, Signal) and action.order is Order.LEAVE
@@ -86,36 +86,36 @@ def never_up(_original: Callable[..., bool], _self: "Fence", _at_ns: int) -> boo
 def send_again_under_another_nonce(
     original: Callable[..., Any], self: "Sender[Any, Any, Any]", batches: "Sequence[Batch[Any]]", deadline: float
 ) -> Any:
-    """What got no answer is sent again, and the server cannot know that it saw it before."""
+    """A call that received no reply is repeated, but the server cannot recognize the repetition."""
     return original(self, [batch._replace(nonce=cast("Nonce", os.urandom(16).hex())) for batch in batches], deadline)
 
 
 def died_without_outcomes(
     original: "Callable[..., list[Effect]]", state: "MasterState", event: "Died", now: float
 ) -> "list[Effect]":
-    """What a dead worker had finished is not read from its slot."""
+    """The outcomes of a dead worker are not read from its slot."""
     return original(state, event._replace(outcomes=NOTHING), now)
 
 
 def begin_without_an_answer(
     original: Callable[..., Any], self: "StartSteps", entry: "Entry"
 ) -> "Generator[Any, Any, Entry]":
-    """A task that may be started once at most is started, whatever Redis said, or if it said nothing."""
+    """A task that may be started at most once is started even if Redis refused, or did not reply."""
     return (yield from original(self, entry)) or entry
 
 
 def own_label(_: Callable[..., Any], __: "QueueLabels", queue: str) -> str:
-    """Each queue of a pattern has series of its own."""
+    """Each queue of a pattern has its own series."""
     return queue
 
 
 def no_verdicts(_: Callable[..., Any], __: "Death") -> tuple[()]:
-    """The master does not look at what the worker said would follow."""
+    """The master ignores the kill policy that the worker wrote into its slot."""
     return ()
 
 
 def charge_all(_: Callable[..., Any], death: "Death") -> tuple[tuple[str, bytes], ...]:
-    """Whatever a worker was killed for, all that it ran are charged."""
+    """All tasks that a worker ran are charged with its kill, even if one of them is known to be the cause."""
     from rota_supervisor.master.core.death import death_record_of  # noqa: PLC0415 - workers import this module too
 
     return tuple((task.id, death_record_of(death, task)) for task in death.event.tasks)
@@ -124,7 +124,7 @@ def charge_all(_: Callable[..., Any], death: "Death") -> tuple[tuple[str, bytes]
 def adopt_in_two_steps(
     original: Callable[..., None], self: "LegacyAdoption", connection: "Connection", now: float
 ) -> None:
-    """An item leaves its list in one step, and becomes a task in another."""
+    """An item is removed from its list in one step, and becomes a task in another."""
     for source in self._sources:
         with suppress(Refused):  # a sorted set
             item = connection.execute("LPOP", source.key)
@@ -137,7 +137,7 @@ def adopt_in_two_steps(
 def overlook_conditions(
     original: "Callable[..., Change]", old: "Config", new: "Config", *, fresh: bool = False
 ) -> "Change":
-    """Workers are told nothing new when only the conditions of queues are others."""
+    """Workers are not updated if only the conditions of queues have changed."""
     from msgspec.structs import replace as replaced  # noqa: PLC0415 - as above
 
     def without(config: "Config") -> "Config":
@@ -154,12 +154,12 @@ def withdraw_as_if_alone(
     *,
     is_only_node: bool,  # noqa: ARG001 - the signature is the product's
 ) -> "Awaitable[None]":
-    """What this node drops is removed, whoever else is there."""
+    """A schedule that this node drops is removed, even if other nodes declare it."""
     return original(self, schedules, is_only_node=True)
 
 
 def declare_what_was_first(original: Callable[..., bool], state: "MasterState", now: float) -> bool:
-    """Schedules of another generation are never taken in."""
+    """Schedules of a later generation are never declared."""
     return state.declarations.generation is None and original(state, now)
 
 

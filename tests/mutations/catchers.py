@@ -1,4 +1,4 @@
-"""What is to catch a bug: the soak with a narrow profile wherever it can, else a test that says what it found."""
+"""The catchers of bugs: a short soak with chosen faults where that finds the bug, otherwise a test."""
 
 import re
 import signal
@@ -17,7 +17,7 @@ from soak.evidence import QUIET_FILE, Evidence
 from soak.findings import Finding, Wrong
 from soak.reading import read_evidence
 
-# What can be said only of evidence that is whole.
+# Findings that are certain only when the evidence is complete.
 AT_THE_END: Final = frozenset({Wrong.LOST, Wrong.COUNTERS, Wrong.LEFT})
 _LOOK_SECONDS: Final = 2.0
 _LEAVE_SECONDS: Final = 60.0
@@ -27,32 +27,31 @@ _OUTPUT: Final = "output.txt"
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """`clean`: it ended and found nothing. `found`: what was expected of it, in words, "" for nothing of the kind;
-    `said`: the end of what it printed."""
+    """The result of a catcher."""
 
-    clean: bool
-    found: str
-    said: str = ""
+    clean: bool  # whether it ended and found nothing
+    found: str  # the expected finding, "" if there was none
+    said: str = ""  # the end of its output
 
 
 class Catcher(Protocol):
-    """Runs against a copy of the product in a folder, for so many seconds at most."""
+    """A program that is run on a copy of the product, for a limited number of seconds."""
 
     def run(self, folder: Path, seconds: float) -> Result: ...
 
     @property
     def name(self) -> str:
-        """For the table."""
+        """The name in the table of results."""
 
     @property
     def control(self) -> "Catcher":
-        """The same without an expectation: what has to be clean when there is no bug."""
+        """The same run without an expected finding, which must be clean if there is no bug."""
 
 
 @dataclass(frozen=True, slots=True)
 class Soak:
-    """A soak of so many seconds with these faults (`NAME TARGET AT SECONDS`) and no others, which has to find
-    something of the kinds `wrong`. It is stopped as soon as it has."""
+    """A soak with these faults (`NAME TARGET AT SECONDS`) and no others. It must make a finding of one of the kinds
+    in `wrong`, and is stopped as soon as it has."""
 
     seconds: float
     faults: tuple[str, ...] = ()
@@ -84,10 +83,10 @@ class Soak:
         return Result(code == 0, words, _last_lines(folder))
 
     def _expected(self, folder: Path) -> list[Finding]:
-        """What was found of the kinds that are expected, as far as it can be said yet."""
+        """Return the findings of the expected kinds that are already certain."""
         try:
             evidence = read_evidence(folder)
-        except FileNotFoundError:  # it has hardly begun
+        except FileNotFoundError:  # the soak has written nothing yet
             return []
         return [finding for finding in _sure(evidence, folder) if finding.wrong in self.wrong]
 
@@ -99,8 +98,8 @@ def _sure(evidence: Evidence, folder: Path) -> list[Finding]:
 
 @dataclass(frozen=True, slots=True)
 class Tests:
-    """Tests of which one has to fail and say something that matches `says`; `only`: as for `pytest -k`. `examples`:
-    how many the model test or the simulation is to try, if it is one of these; 0 for as many as it does by itself."""
+    """Tests of which one must fail, with output that matches `says`. `only` is the expression for `pytest -k`.
+    `examples` is the number of examples for the model test or the simulation, 0 for their default."""
 
     __test__ = False
 
@@ -128,7 +127,7 @@ class Tests:
 
 
 def _run(command: list[str], folder: Path, seconds: float, is_enough: Callable[[], bool], **more: str) -> int:
-    """Run until it ends, it is enough, or the time is over; then it is asked to leave. Its exit code."""
+    """Run a command until it ends, `is_enough` is True, or the time is over; then stop it. Return its exit code."""
     deadline = time.monotonic() + seconds
     with (folder / _OUTPUT).open("wb") as output:
         process = subprocess.Popen(
@@ -151,7 +150,7 @@ def _has_ended(process: "subprocess.Popen[bytes]") -> bool:
 
 
 def _end(process: "subprocess.Popen[bytes]") -> None:
-    """As by a key: both the soak and pytest take down what they started."""
+    """Interrupt the process, as Ctrl-C does, so that the soak or pytest ends the processes that it started."""
     if process.poll() is None:
         process.send_signal(signal.SIGINT)
         try:

@@ -1,10 +1,10 @@
-"""The three ways to put a bug into the copy of a file: by what a function does, never by the lines it is made of.
+"""The three ways to put a bug into the copy of a file. Each replaces a function, and none depends on single lines.
 
-1. A Python function is called through one of `mutations.bugs`.
-2. A Lua function is called through another, that has it as `original`.
-3. Redis answers a command of a Lua file otherwise than it would.
+1. A function of `mutations.bugs` is called in place of a Python function.
+2. A Lua function is called in place of another one, which it receives as `original`.
+3. A command of a Lua file gets a different reply from Redis.
 
-Each is Stale when the product has no such function, or sends no such command, any more.
+Each raises Stale if the product no longer has that function or sends that command.
 """
 
 import ast
@@ -20,21 +20,21 @@ _LUA: Final = "workers/rota/lua"
 
 
 class Stale(Exception):
-    """What a mutation names is not in the product any more: the mutation has to follow it."""
+    """The product no longer has the function or the command that a mutation names. The mutation must be adapted."""
 
 
 class Change(Protocol):
-    """A change to one file. `path` is below the root."""
+    """A change to one file. `path` is relative to the root of the repository."""
 
     @property
     def path(self) -> str: ...
 
     def applied_to(self, text: str) -> str:
-        """The text with the bug. Raises Stale."""
+        """Return the text with the bug. Raises Stale."""
 
 
 def changed(change: Change) -> str:
-    """The text of the product's file with the bug. Raises Stale."""
+    """Return the text of the product's file with the bug. Raises Stale."""
     place = ROOT / change.path
     if not place.is_file():
         raise Stale(f"there is no {change.path}")
@@ -43,8 +43,8 @@ def changed(change: Change) -> str:
 
 @dataclass(frozen=True, slots=True)
 class PythonFunction:
-    """`bug`, of `mutations.bugs`, is called instead of the function or method `name` of `module`; its first argument is
-    that function, the others are the caller's. It is imported at the first call: it may need the module itself."""
+    """The replacement of the function or method `name` of `module` by `bug`, a function of `mutations.bugs`. Its first
+    argument is the original function. It is imported at the first call, because it may import the module itself."""
 
     module: str
     name: str
@@ -77,8 +77,8 @@ def _defines(node: ast.Module | ast.ClassDef, name: str) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class LuaFunction:
-    """The function `name` of `lua/FILE.lua`, or of a shared file that it uses, does `code` in that file. `code` is the
-    body of a function of `parameters` and may call `original`."""
+    """The replacement of the function `name` of `lua/FILE.lua`, or of a shared file that it includes. `code` is the
+    body of a function with these `parameters`, and may call `original`."""
 
     file: str
     name: str
@@ -96,7 +96,7 @@ class LuaFunction:
         return f"{text[:at]}{_rebound(self.name, self.parameters, self.code)}{text[at:]}"
 
     def _is_shared(self, text: str) -> bool:
-        """Whether a file that this one names has the function, or one that such a file names."""
+        """Whether a file that this one includes, directly or indirectly, has the function."""
         names = re.findall(r"^-- with: (.*)$", text, re.MULTILINE)
         shared = [(ROOT / _LUA / "shared" / f"{each}.lua").read_text() for words in names for each in words.split()]
         return any(_end_of(self.name, each) is not None or self._is_shared(each) for each in shared)
@@ -104,8 +104,8 @@ class LuaFunction:
 
 @dataclass(frozen=True, slots=True)
 class RedisAnswer:
-    """What `redis.call` answers to this command from `lua/FILE.lua` on: `code` sees `key` and `...`, may call
-    `original`, and answers, or else leaves it to the server."""
+    """The replacement of the reply to a command in `lua/FILE.lua`. `code` has `key` and `...`, and may call `original`.
+    If it returns nothing, the server executes the command."""
 
     file: str
     command: str
@@ -120,23 +120,23 @@ class RedisAnswer:
             raise Stale(f"{self.path} does not call {self.command}")
         code = f"if command == '{self.command}' then {self.code} end return original(command, key, ...)"
         at = _after_first_line(text)
-        # The table `redis` is read-only, so the rest of the script is given another.
+        # The table `redis` is read-only, so the rest of the script uses another table.
         own = "local redis = setmetatable({}, { __index = redis })\n"
         return f"{text[:at]}{own}{_rebound('redis.call', 'command, key, ...', code)}{text[at:]}"
 
 
 def _rebound(name: str, parameters: str, code: str) -> str:
-    """Statements that have all who know the function by this name call another."""
+    """Return statements that replace the function for all later code that calls it by this name."""
     return f"do local original = {name}; {name} = function({parameters}) {code} end end\n"
 
 
 def _end_of(name: str, text: str) -> int | None:
-    """Where the line behind a Lua function of the file begins; None when there is no such function."""
+    """Return where the line after a Lua function begins, or None if the file has no such function."""
     opening = rf"(?:local function {name}|{name} = function)\("
     found = re.search(rf"^( *){opening}.*?(?: end|\n(?:.*\n)*?\1end)\n", text, re.MULTILINE)
     return found.end() if found else None
 
 
 def _after_first_line(text: str) -> int:
-    """The first line is the script's flags; shared files have a comment there."""
+    """Return where the second line begins. The first one has the flags of a script, or a comment."""
     return text.index("\n") + 1

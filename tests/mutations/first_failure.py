@@ -1,5 +1,5 @@
-"""A plugin of pytest: Hypothesis reports the first failure as it is. To shrink it takes a minute, and nobody will
-read it."""
+"""A plugin of pytest, with which Hypothesis reports the first failure without shrinking it. Shrinking takes a minute,
+and a mutation needs no small example."""
 
 from hypothesis import Phase, settings
 

@@ -1,4 +1,4 @@
-"""What came of the mutations, in the form in which pytest reports tests: whoever reads those reads these."""
+"""The results of the mutations as a JUnit report, which the readers of pytest's reports accept."""
 
 from collections.abc import Sequence
 from xml.etree.ElementTree import Element, SubElement, tostring
@@ -7,7 +7,7 @@ from mutations.trial import Outcome
 
 
 def as_junit(outcomes: Sequence[Outcome]) -> bytes:
-    """One test case each."""
+    """Return a JUnit report with a test case for each trial."""
     failed = sum(not outcome.is_well for outcome in outcomes)
     suite = Element("testsuite", name="mutations", tests=str(len(outcomes)), failures=str(failed))
     for outcome in outcomes:
@@ -19,5 +19,5 @@ def as_junit(outcomes: Sequence[Outcome]) -> bytes:
 
 
 def _legible(text: str) -> str:
-    """Without what no XML may hold, whatever a program printed."""
+    """Return the output of a program without characters that XML does not permit."""
     return "".join(letter for letter in text if letter.isprintable() or letter == "\n")

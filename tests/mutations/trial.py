@@ -1,4 +1,4 @@
-"""One trial: a copy of the product, with a bug or without, before what is to catch it."""
+"""A trial: a catcher that runs on a copy of the product, with or without a bug."""
 
 import tempfile
 import time
@@ -12,14 +12,14 @@ from mutations.catchers import Catcher, Result
 from mutations.changes import Change, Stale
 from mutations.tree import make_copy
 
-# Ten times what the slowest takes on a machine with two cores that does nothing else: a slow machine is no finding.
+# Ten times as long as the slowest trial takes on an idle machine with two cores, so that a slow machine fails no trial.
 BUDGET_SECONDS: Final = 300.0
 CONTROL_BUDGET_SECONDS: Final = 600.0
 
 
 @dataclass(frozen=True, slots=True)
 class Trial:
-    """What is tried. A control has no bug, and its catcher has to find nothing at all."""
+    """A mutation with its catcher. A control has no bug, and its catcher must find nothing."""
 
     name: str
     change: Change | None
@@ -36,17 +36,17 @@ class Trial:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """How it went. `words`: what was found, or why it went wrong; `said`: what the catcher printed last, if it did."""
+    """The outcome of a trial."""
 
     trial: Trial
     is_well: bool
-    words: str
+    words: str  # the finding, or why the trial failed
     seconds: float
-    said: str = ""
+    said: str = ""  # the end of the catcher's output, if the trial failed
 
 
 def trials_of(mutations: Sequence[Mutation]) -> list[Trial]:
-    """The mutations, and one control for each way of catching them."""
+    """Return a trial for each mutation, and a control for each different catcher."""
     controls = dict.fromkeys(each.catcher.control for each in mutations)
     return [
         *(Trial(each.name, each.change, each.catcher) for each in mutations),
@@ -55,7 +55,7 @@ def trials_of(mutations: Sequence[Mutation]) -> list[Trial]:
 
 
 def perform(trial: Trial) -> Outcome:
-    """Make the copy, run the catcher, judge."""
+    """Make the copy, run the catcher, and judge its result."""
     began = time.monotonic()
     try:
         result = _run_within_budget(trial, began + trial.budget_seconds)
@@ -77,7 +77,8 @@ def _why(result: Result, seconds: float) -> str:
 
 
 def _run_within_budget(trial: Trial, deadline: float) -> Result:
-    """Again while it finds nothing and the budget lasts, as what meets what in a soak is chance; a control once."""
+    """Run the catcher until it finds something or the time is over, because a soak depends on chance. A control runs
+    once."""
     while True:
         with tempfile.TemporaryDirectory(prefix="rota-mutation-") as name:
             make_copy(Path(name), trial.change)
