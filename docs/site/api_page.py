@@ -1,6 +1,6 @@
-"""Writes docs/api.md from the signatures and docstrings of what applications use: `make docs`.
+"""Write docs/api.md from the signatures and docstrings of the public names: `make docs`.
 
-Griffe reads the source without importing it, so annotations stand on the page as they are written.
+Griffe reads the source without importing it, so the page has annotations as they are written.
 """
 
 import re
@@ -101,12 +101,12 @@ GROUPS: Final[dict[str, tuple[str, ...]]] = {
         "testing.NeedsServer",
         "testing.NotRun",
     ),
-    "Errors and warnings": ("RotaError", "RotaWarning"),  # and all errors that have no other place
+    "Errors and warnings": ("RotaError", "RotaWarning"),  # and all errors that are in no other group
 }
-"""In which order the names stand. Those with a dot are not imported by applications, but handed to them."""
+"""The public names in the order of the page. Applications do not import names with a dot, but receive such objects."""
 
 CONSTRUCTED: Final = ("Cron", "Every", "Call", "Client", "AsyncClient", "Retry", "Dead")
-"""What applications make by its name; of other classes they are handed the objects."""
+"""The classes whose constructors applications call. They receive the objects of all other classes."""
 
 _OURS: Final = (
     *(
@@ -123,7 +123,7 @@ _SHOWN_AS: Final = {
     "TaskAccess": "Client",
     "AsyncTaskAccess": "AsyncClient",
 }
-"""What applications have where the code names a base class or a protocol."""
+"""The names that the page shows in place of base classes and protocols."""
 _HIDDEN: Final = re.compile(rf"\b({'|'.join(_SHOWN_AS)})\b")
 _STARS: Final = {ParameterKind.var_positional: "*", ParameterKind.var_keyword: "**"}
 _WIDTH: Final = 100
@@ -134,7 +134,7 @@ _ERROR: Final = re.compile(r"^ {4}([\w, ]+):", re.MULTILINE)
 
 
 def page() -> str:
-    """The page. Raises ValueError when a public name stands in no group, or says nothing of itself."""
+    """Return the page. Raises ValueError if a public name is in no group or has no docstring."""
     package = _package()
     grouped = {name for names in GROUPS.values() for name in names}
     left = sorted({str(name) for name in package.exports or ()} - grouped - {"__version__"})
@@ -218,7 +218,7 @@ def _bases(item: Class) -> Iterator[str]:
             continue
         if str(base) in (_package().exports or ()) or not base.canonical_path.startswith("rota."):
             yield str(base)
-        else:  # nobody needs to know that one: what it is itself
+        else:  # the base class is not public, so show its own bases
             hidden = _ours(base)
             assert isinstance(hidden, Class)
             yield from _bases(hidden)
@@ -230,10 +230,10 @@ def _expression(base: str | Expr) -> Expr:
 
 
 def _field(member: Object) -> Iterator[str]:
-    # What a data class or an enum holds; what __init__ sets elsewhere is told by properties and docstrings.
+    # The fields of a data class or the members of an enum. Other attributes are described by properties and docstrings.
     if not isinstance(member, Attribute) or member.name[0] == "_" or member.labels & {"property", "cached"}:
         return
-    if "repr=False" in str(member.value):  # for ourselves
+    if "repr=False" in str(member.value):  # internal
         return
     parent = member.parent
     if isinstance(parent, Class) and ("dataclass" in parent.labels or "class-attribute" in member.labels):
@@ -295,7 +295,7 @@ def _parameters(parameters: list[Parameter]) -> Iterator[str]:
 
 
 def _options(parameter: Parameter) -> Iterator[str]:
-    # What `**options: Unpack[...]` stands for: keyword arguments that may be left out.
+    # The optional keyword arguments that `**options: Unpack[...]` describes.
     assert isinstance(parameter.annotation, ExprSubscript)
     assert isinstance(parameter.annotation.slice, Expr)
     arguments = _ours(parameter.annotation.slice)
@@ -316,7 +316,7 @@ def _parameter(parameter: Parameter) -> str:
 
 
 def _default(value: str | Expr | None) -> str:
-    if isinstance(value, ExprAttribute | ExprName):  # a constant: what it is, not what it is called
+    if isinstance(value, ExprAttribute | ExprName):  # show the value of a constant, not its name
         with suppress(KeyError):  # an attribute of an object
             constant = _ours(value)
             assert isinstance(constant, Attribute)

@@ -1,7 +1,7 @@
-"""How `make docs` makes the site: Sphinx reads the pages as they stand, plain Markdown with relative links.
+"""The configuration of Sphinx, with which `make docs` makes the site from the unchanged pages.
 
-The source is the top of the repository, so that a link leads to the same place here as where the code is hosted. What
-stands in the menu, and in which order, is said by the lists of docs/README.md.
+The pages are plain Markdown with relative links. The source is the top of the repository, so links lead to the same
+pages on the site and where the code is hosted. The lists in docs/README.md determine the menu and its order.
 """
 
 import re
@@ -38,7 +38,7 @@ _log = logging.getLogger(__name__)
 
 
 def add_menu(_: Sphinx, page: str, source: list[str]) -> None:
-    """Make the menu of the lists in docs/README.md and docs/adr/README.md: Sphinx warns of what they leave out."""
+    """Make the menu from the lists in docs/README.md and docs/adr/README.md. Sphinx warns of unlisted pages."""
     if page == root_doc:
         source[0] += "".join(_menu(found["text"], found["caption"]) for found in _LISTS.finditer(source[0]))
     elif page == "docs/adr/README":
@@ -51,18 +51,18 @@ def _menu(text: str, caption: str) -> str:
 
 
 def check_addresses(_: Sphinx, page: nodes.document) -> None:
-    """Warn of a link out of the site that is no address. Whether it is there is not asked: the build stays offline."""
+    """Warn of external links that are not valid addresses. No address is requested: the build stays offline."""
     for link in page.findall(nodes.reference):
         address = urlsplit(link.get("refuri", ""))
         if address.scheme not in ("", "http", "https", "mailto") or (
             address.scheme[:4] == "http" and not address.hostname
         ):
-            _log.warning("no address: %s", link["refuri"], location=link)
+            _log.warning("not a valid address: %s", link["refuri"], location=link)
 
 
 def setup(app: Sphinx) -> dict[str, Any]:
-    """What Sphinx calls."""
-    app.add_lexer("mermaid", TextLexer)  # drawn where the code is hosted; its drawing here would take scripts of 3 MB
+    """Register the functions above. Sphinx calls this."""
+    app.add_lexer("mermaid", TextLexer)  # shown as text: drawing it on the site would take 3 MB of scripts
     app.connect("source-read", add_menu)
     app.connect("doctree-read", check_addresses)
     return {"parallel_read_safe": True, "parallel_write_safe": True}

@@ -1,4 +1,4 @@
-"""Writes the tables of docs/metrics.md from the declarations of all metrics: `make docs`. What stands around them is
+"""Write the tables of docs/metrics.md from the declarations of all metrics: `make docs`. The text around the tables is
 written by hand."""
 
 import re
@@ -24,7 +24,7 @@ _TYPES: Final = {
     HistogramDefinition: "histogram",
     PeakDefinition: "gauge",
 }
-# The first metric of each table. It has all that are declared up to the first of the next.
+# The first metric of each table. A table has all metrics from there up to the first one of the next table.
 _BEGINS: Final[Mapping[str, Definition]] = {
     "How late": m.TASK_LAG,
     "Queues": m.QUEUE_READY,
@@ -36,7 +36,7 @@ _BEGINS: Final[Mapping[str, Definition]] = {
 
 
 def page(text: str) -> str:
-    """Return the page with its tables as the declarations are. Raises ValueError where a section has none."""
+    """Return the page with tables made from the declarations. Raises ValueError if a section has no table."""
     begins = [m.ALL.index(first) for first in _BEGINS.values()]
     for heading, (begin, end) in zip(_BEGINS, pairwise([*begins, len(m.ALL)]), strict=True):
         rows = "".join(map(_row, m.ALL[begin:end]))

@@ -1,4 +1,4 @@
-"""Files that follow from the chart and the product, which `make chart-files` writes and a test compares.
+"""Files that are derived from the chart and the product: `make chart-files` writes them, and a test compares them.
 
 * `definitions` of values.schema.json: the keys of `config` from the product's own model, and the parts of a pod, such
   as `tolerations`, from the schemas of Kubernetes. What is above `definitions` is written by hand.

@@ -1,4 +1,4 @@
-"""What follows from the chart and the product is committed as it follows, and Kustomize can build on it."""
+"""The committed derived files match the chart and the product, and Kustomize can build on them."""
 
 import json
 import subprocess

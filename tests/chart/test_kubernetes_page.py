@@ -1,4 +1,4 @@
-"""docs/kubernetes.md, the values of the chart and what it renders say the same."""
+"""docs/kubernetes.md agrees with the values of the chart and with what it renders."""
 
 import json
 import re

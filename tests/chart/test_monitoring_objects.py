@@ -1,4 +1,4 @@
-"""What the chart gives to Prometheus, Grafana and KEDA, compared with the product's metrics and the files of deploy."""
+"""The chart's objects for Prometheus, Grafana and KEDA, compared with the product's metrics and the files of deploy."""
 
 import json
 import re

@@ -15,7 +15,7 @@ from support.waiting import until
 INTERVAL_US, BURST = 50_000, 2  # of `bill`: 20 a second, and a tenth of that at once
 SECOND_US = 1_000_000
 MOST_LATE_US: Final = SECOND_US // 2
-"""How long after it was granted a start may be told, on a machine that has much to do."""
+"""The longest time from the grant of a start to its record, on a busy machine."""
 ACCOUNTS: Final = {"first": 60, "second": 30}
 
 

@@ -316,7 +316,7 @@ def test_a_file_that_is_not_a_pid_file_is_not_overwritten(tmp_path: Path, conten
     path = tmp_path / "rota.toml"
     path.write_text(content)
 
-    with pytest.raises(Failure, match="is no pid file") as caught, hold_pid_file(str(path)):
+    with pytest.raises(Failure, match="is not a pid file") as caught, hold_pid_file(str(path)):
         pass
 
     assert caught.value.code is ExitCode.TAKEN

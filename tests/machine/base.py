@@ -1,4 +1,4 @@
-"""What all rules share: the fleet, its model, the workers with the state that they keep, and the delivery of a call."""
+"""The base of all rules: the fleet, its model, the workers with their own state, and the delivery of a call."""
 
 import itertools
 from collections.abc import Callable
@@ -55,15 +55,15 @@ RATES_OF_TASKS: Final = {
 }
 SERVED: Final = (*NAMED, *PATTERNS)
 NAMES: Final = [share.queue for share in SERVED]
-"""What tiers name, and bells ring for."""
+"""The names and patterns in tiers. Each has a doorbell."""
 UNIQUE_KEYS: Final = ("k1", "k2", "k3")
 REFUSED_WHEN_FULL: Final = frozenset({"enqueue", "add_members", "revive", "advance", "put_schedule", "run_schedule"})
 """The scripts that a full server refuses."""
 
 ANSWERED, REPEATED, DROPPED, LATE, COPIED = "answered", "repeated", "dropped", "late", "copied"
 DELIVERIES: Final = st.sampled_from([ANSWERED] * 6 + [REPEATED, DROPPED, LATE, COPIED])
-"""How a call is delivered: answered; repeated, as its reply was lost; its reply lost and the sender gone; delayed until
-the sender has given up; answered, though a copy of it comes late."""
+"""The ways in which a call is delivered: with a reply; repeated, because its reply was lost; with its reply lost and
+the sender gone; delayed until the sender has given up; with a reply, while a copy of the call arrives later."""
 
 _examples = itertools.count()
 

@@ -46,7 +46,7 @@ RULES = [
     Rule("return ready + nil", lambda _: None),
 ]
 ENOUGH = 8
-"""With fewer tasks than this, nothing empties a queue."""
+"""The number of tasks below which no rule empties a queue."""
 
 
 class People(Working):

@@ -10,7 +10,7 @@ from rota.protocol.replies import AdoptedScheduled, Promoted, Swept
 from support.protocol import LEASE_MS
 
 FORGET_SECONDS = 30
-"""After which an empty queue of a pattern is forgotten."""
+"""The time after which an empty queue of a pattern is forgotten."""
 
 
 class Polling(Producing):

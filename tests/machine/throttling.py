@@ -9,7 +9,7 @@ from rota.protocol.outcome import Expired
 from rota.protocol.turns import Claim, Throttled, ThrottleStatus
 
 PATIENCE = st.sampled_from([None, None, 0, 1_500_000])
-"""How long after it asked a task may start, in microseconds."""
+"""The longest time from the request of a start to the start, in microseconds. None means no limit."""
 
 
 class Throttling(Working):

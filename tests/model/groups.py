@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from model.places import Places
 
 ENDED_US = 50_000_000
-"""For so long a group that has ended is known."""
+"""The time for which a group is known after its end."""
 
 Chain = tuple[New, ...]
 

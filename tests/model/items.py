@@ -1,9 +1,9 @@
-"""The things that the model moves: tasks, and items of other producers that were not accepted yet."""
+"""The items of the model: tasks, and items of other producers that were not accepted yet."""
 
 from dataclasses import dataclass
 
 UNKNOWN_QUEUE = "unknown"
-"""Where garbage of the delayed set is shown as dead: no queue could be read from it."""
+"""The queue of dead items of the delayed set from which no queue could be read."""
 
 
 def marked_text(text: str) -> str:

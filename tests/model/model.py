@@ -1,4 +1,4 @@
-"""What the protocol promises, as a model in plain Python that shares no code with the scripts.
+"""A model of the protocol in plain Python, which shares no code with the scripts.
 
 Each method is one call of a script at Redis time `now`: it changes the model and returns the expected reply of the
 script. A call that is repeated, or arrives late, is the same method called again, or later.
@@ -24,11 +24,11 @@ CRASH_LIMIT = 3
 LOSS_LIMIT = 5
 GARBAGE = '{"reason":"garbage"}'
 LOSS = "{}"
-"""The record of a lost node, from a poller that gives none."""
+"""The record of a loss if the poller gives none."""
 
 Outcome = tuple[str, int, str]
-"""A verb, the delay of a retry in microseconds, and the result of a task that keeps one, the record of a retry or the
-death record of a dead one."""
+"""A verb, the delay of a retry in microseconds, and a text: the result to keep, the record of the failure, or the death
+record."""
 
 
 class Model(Schedules, Sweeping, Throttling):

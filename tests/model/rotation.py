@@ -7,7 +7,7 @@ from model.items import Share
 
 Domain = frozenset[str]
 Time = tuple[Fraction, int]
-"""Of a queue in a domain, and the number of the serving that brought it there."""
+"""The virtual time of a queue in a domain, and the number of the claim that set it."""
 UNIT = 720_720
 
 

@@ -10,9 +10,9 @@ from model.steering import Steering
 
 SECOND_US = 1_000_000
 Occurrence = tuple[str, int, str]
-"""An id, when it is due, a body."""
+"""An id, a due time and a body."""
 Read = tuple[str, str]
-"""A schedule's name, and the record that was read of it."""
+"""The name of a schedule, and its record as it was read."""
 
 
 @dataclass

@@ -9,7 +9,7 @@ from model.rotation import UNIT, Domain, Rotation, Time, is_pattern
 MARK: Final = -1
 OPEN: Final = 0
 SHUT: Final = 9_000_000_000_000_000
-"""Until somebody marks it: no time opens it."""
+"""The time of a queue that stays shut until it is marked."""
 
 
 def share_in(tier: tuple[Share, ...], queue: str) -> Share | None:

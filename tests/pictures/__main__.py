@@ -40,17 +40,17 @@ AT_ONCE: Final = 5  # fleets, so that a small machine can run them
 
 @dataclass(frozen=True, slots=True)
 class Picture:
-    """A picture to draw: of the board in that file, for one job, with this number of rows of its grid; 0 for all."""
+    """A picture of a dashboard to draw."""
 
     name: str
-    board: str
-    job: str
+    board: str  # file of the dashboard
+    job: str  # the job of Prometheus that is shown
     note: str
-    rows: int = 0
+    rows: int = 0  # number of rows of the dashboard's grid to draw, 0 for all
 
 
 def pictures(troubles: Iterable[str]) -> Iterator[Picture]:
-    """Return the pictures that are drawn beside these troubles."""
+    """Yield the pictures to draw: one of each whole dashboard, and one for each of these troubles."""
     for board in boards():
         yield Picture(board.removesuffix(".json"), board, eventful.name, "a fleet in which much happens")
     for name in troubles:
@@ -65,7 +65,7 @@ class Onlooker:
         self._pages: dict[str, Page] = {}
 
     def look(self, bench: Bench) -> None:
-        """Open them."""
+        """Open the status pages."""
         self._playwright = sync_playwright().start()
         chromium = self._playwright.chromium.launch(executable_path=binary())
         for name in self._troubles:
@@ -74,8 +74,8 @@ class Onlooker:
             self._pages[name] = page
 
     def take(self, images: Path) -> None:
-        """Take a picture of each page, and close the browser: troubles are ended by blocking calls, which no event loop
-        must wait for."""
+        """Take a picture of each page, and close the browser. Troubles are ended by blocking calls, which must not be
+        made beside the browser's event loop."""
         for name, page in self._pages.items():
             page.screenshot(path=images / f"page-{name}.png")
         self._playwright.stop()

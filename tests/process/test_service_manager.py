@@ -127,4 +127,4 @@ def test_unusable_pid_file_is_reported_to_the_manager(fleet: Mastered, manager: 
 
     assert fleet.launch().exit_code() == 73
 
-    assert "is no pid file" in manager.wait_for("STATUS")["STATUS"]
+    assert "is not a pid file" in manager.wait_for("STATUS")["STATUS"]

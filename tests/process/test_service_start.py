@@ -65,7 +65,7 @@ def test_one_of_many_simultaneous_starts_runs(fleet: Mastered) -> None:
 @pytest.mark.parametrize(
     ("path", "why"),
     [
-        ("rota.toml", "is no pid file"),
+        ("rota.toml", "is not a pid file"),
         ("no/such/folder/pid", "cannot be written: No such file or directory: set --pid-file or"),
     ],
 )

@@ -52,7 +52,7 @@ MET: Final = (
 
 RARE: Final = (1252, 861)  # a life that is abandoned before it began; many deaths in a row
 TRACED_SEEDS: Final = frozenset([*range(220), *RARE])
-"""The seeds whose traces are looked through for what they met."""
+"""The seeds whose traces are searched for these events."""
 _told_before: dict[int, Run] = {}
 
 

@@ -89,7 +89,7 @@ def faults_by_kind(evidence: Evidence) -> list[str]:
 
 
 def held(ran: Ran) -> Iterator[str]:
-    """Return the most that a process of each role held before any task, and in the quiet at the end."""
+    """Return the largest holdings of a process of each role, before the first task and in the quiet window."""
     for role in ROLES:
         then = ran.at_start.most(role)
         today = ran.at_end.most(role)

@@ -27,8 +27,8 @@ class Act:
     """The steps of a fault: `do` begins it, `again` is repeated while it lasts, `undo` ends it. Then it lasts until
     `is_over` returns True.
 
-    `odd` is called before the fault is undone, and returns what should not be so, in words. `pids` are the processes
-    that are killed or stopped.
+    `odd` is called before the fault is undone, and returns a text about anything that is wrong, or "". `pids` are the
+    processes that are killed or stopped.
     """
 
     do: Callable[[], object] = nothing

@@ -1,4 +1,4 @@
-"""Judges a soak by its evidence: `python -m soak.checker FOLDER` prints the findings, and fails if there are any.
+"""Judge a soak by its evidence: `python -m soak.checker FOLDER` prints the findings, and fails if there are any.
 
 The checker knows the requests, the runs, the faults and the logs, and uses nothing that is stored in Redis. What a
 promise allows after a fault is allowed only if that very fault is on record, at that time, for that process or node.

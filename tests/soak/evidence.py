@@ -1,11 +1,11 @@
 """The evidence of a soak, none of it read from Redis: requests, runs, faults, and logs.
 
 A folder holds `setup.json`, `producer-*.jsonl`, `runs.jsonl`, `nemesis.jsonl`, `NODE/fleet.log` (event logs, in
-JSON) and `quiet.json`. Each line of a journal is one record, written by one `write` to a file opened for appending:
-several processes share it without tearing, and what a process wrote stays when it is killed.
+JSON) and `quiet.json`. Each line of a journal is one record, written by one `write` to a file opened for appending. So
+several processes can share the file, and it keeps the records of a process that is killed.
 
-Records have two times: `at`, Unix seconds by the wall clock, which is the server's as well (one machine), for what
-is compared with due times; and `boot`, seconds of CLOCK_BOOTTIME, for all durations and for the order of things.
+Records have two times. `at` is Unix time by the wall clock, which the server on the same machine shares; it is compared
+with due times. `boot` is in seconds of CLOCK_BOOTTIME, and is used for durations and for the order of records.
 """
 
 import dataclasses
@@ -32,26 +32,19 @@ ALWAYS: Final = 1_000_000
 
 
 class CallEvent(StrEnum):
-    """The records of a producer: `INTENDED` before each call, with all that is known about the task; then one
-    reply.
+    """The records of a producer. Each call has a record before it is made, and one for its reply."""
 
-    `REFUSED`: an error that promises that nothing was sent or done. `UNKNOWN`: any other error. `HELD`: another
-    task has the unique key, `reply` is its id. `DUPLICATE`: the id is live already. `CANCEL` is written before a
-    request to cancel; its reply is `CANCELLED` (it waited, and will not start), `CANCELLING` (it runs; no further
-    attempt), `NOT_CANCELLED` (it was not live) or `CANCEL_UNKNOWN`.
-    """
-
-    INTENDED = "intended"
+    INTENDED = "intended"  # before an enqueue, with all that is known about the task
     ACCEPTED = "accepted"
-    REFUSED = "refused"
-    UNKNOWN = "unknown"
-    HELD = "held"
-    DUPLICATE = "duplicate"
-    CANCEL = "cancel"
-    CANCELLED = "cancelled"
-    CANCELLING = "cancelling"
-    NOT_CANCELLED = "not cancelled"
-    CANCEL_UNKNOWN = "cancel unknown"
+    REFUSED = "refused"  # an error that promises that nothing was changed
+    UNKNOWN = "unknown"  # any other error
+    HELD = "held"  # another task has the unique key; `reply` is its id
+    DUPLICATE = "duplicate"  # the id belongs to a live task
+    CANCEL = "cancel"  # before a request to cancel
+    CANCELLED = "cancelled"  # the task waited, and will not start
+    CANCELLING = "cancelling"  # the task runs, and gets no further attempt
+    NOT_CANCELLED = "not cancelled"  # the task was not live
+    CANCEL_UNKNOWN = "cancel unknown"  # there was no reply
 
 
 class RunEvent(StrEnum):
@@ -73,15 +66,7 @@ class Edge(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Sent:
-    """A line of a producer's journal.
-
-    `due`: Unix time before which it may not start; 0 for at once. `unique`: its unique key. `retries`: as enqueued.
-    `fails`: how many of its attempts raise, ALWAYS for all; `kills`: how many kill their own worker; `gives_up`:
-    its first attempt raises what makes it dead at once. `number`: its place among those of the queue whose order is
-    judged; they are sent one after the other, each after the reply to the previous one. `follows`: the ids of those
-    that have to end before it may start: several of a group, or the one before it in a chain, which has to be done.
-    `reply`: what else the call returned (the holder of the key, the error's class and words).
-    """
+    """A line of a producer's journal."""
 
     what: CallEvent
     id: str
@@ -89,15 +74,19 @@ class Sent:
     boot: float
     queue: str = ""
     name: str = ""
-    due: float = 0.0
-    unique: str = ""
+    due: float = 0.0  # Unix time before which the task may not start, 0 if it is due at once
+    unique: str = ""  # the unique key
     retries: int = 10
-    fails: int = 0
-    kills: int = 0
-    gives_up: bool = False
+    fails: int = 0  # number of attempts that raise, ALWAYS for all
+    kills: int = 0  # number of attempts that kill their own worker
+    gives_up: bool = False  # whether the first attempt raises an error that makes the task dead
+    # The place of the task in the queue whose order is judged. Its tasks are sent one after the other, each after the
+    # reply to the previous one.
     number: int = NO_NUMBER
+    # The ids of the tasks that must have ended before this one may start: the members of a group, or the previous task
+    # of a chain, which must be done.
     follows: str = ""
-    reply: str = ""
+    reply: str = ""  # further data of the reply: the holder of the key, or the error's class and text
 
     @property
     def before(self) -> tuple[str, ...]:
@@ -129,10 +118,7 @@ class Ran:
 
 @dataclass(frozen=True, slots=True)
 class Strike:
-    """A line of the nemesis's journal. Both edges of a fault have its `number`, fault and target; `pids` are the
-    processes that were killed or stopped, known at the latest at its end. `lost_seconds`: how much of what the server
-    had accepted before may be gone with it, for a fault that kills it. `detail`: for people.
-    """
+    """A line of the nemesis's journal. Both edges of a fault have its number, kind and target."""
 
     what: Edge
     number: int
@@ -140,9 +126,9 @@ class Strike:
     target: str
     at: float
     boot: float
-    pids: tuple[int, ...] = ()
-    lost_seconds: float = 0.0
-    detail: str = ""
+    pids: tuple[int, ...] = ()  # the processes that were killed or stopped, known at the end at the latest
+    lost_seconds: float = 0.0  # a killed server may have lost writes of that many seconds before the kill
+    detail: str = ""  # text for people
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,25 +144,22 @@ class Logged:
 
 @dataclass(frozen=True, slots=True)
 class Setup:
-    """The setup of a run. `workers`: of all nodes together, without those of pools of their own. `tiers`: the queues by
-    priority; `weights`: where they are not 1. `apart`: queues with a cap, a rate or a pool of their own, where a
-    task may wait although a worker is idle. `order_queue`: served by one worker; "" for none. `together`: whose tasks
-    run side by side in workers of their own; "" for none. `fair`: queues of one
-    tier and equal weights, filled from time to time, and only with tasks that take over 5 ms, so that a claim is of
-    one.
-    """
+    """The setup of a run."""
 
     seed: int
     profile: str
-    workers: int
+    workers: int  # of all nodes together, without the workers of separate pools
     lease_seconds: float
     renew_seconds: float
     beat_seconds: float
-    tiers: tuple[tuple[str, ...], ...]
-    weights: Mapping[str, int] = field(default_factory=dict)
+    tiers: tuple[tuple[str, ...], ...]  # the queues by priority
+    weights: Mapping[str, int] = field(default_factory=dict)  # those that are not 1
+    # Queues with a cap, a rate or a pool of their own. Their tasks may wait although a worker is idle.
     apart: tuple[str, ...] = ()
-    order_queue: str = ""
-    together: str = ""
+    order_queue: str = ""  # a queue that one worker serves, "" for none
+    together: str = ""  # a queue whose tasks run side by side in separate workers, "" for none
+    # Queues of one tier with equal weights. They are filled from time to time, only with tasks that take over 5 ms, so
+    # that each claim takes one task.
     fair: tuple[str, ...] = ()
     crash_limit: int = 3
     loss_limit: int = 5
@@ -184,28 +167,28 @@ class Setup:
 
 @dataclass(frozen=True, slots=True)
 class Quiet:
-    """The state at the end of the quiet window. The counters are those that `rota audit` prints; `in_lanes`,
-    `in_flight` and `delayed` those of the commands. `groups` has the groups that have not ended, and the tasks that
-    others are to follow. The growth of open descriptors and of resident memory is that of the process that grew most,
-    from the first quiet reading to the last."""
+    """The state at the end of the quiet window."""
 
     boot: float
+    # The counters up to `missing` are those of `rota audit`.
     accepted: int
     done: int
     dead: int
     cancelled: int
     expired: int
     missing: int
+    # The next three are those of the commands.
     in_lanes: int
     in_flight: int
     delayed: int
-    groups: int
+    groups: int  # groups that have not ended, and tasks that others are to follow
     workers_wanted: int
     workers_ready: int
     zombies: int
     orphans: int
+    # The growth of the process that grew most, from the first quiet reading to the last.
     descriptors_grown: int = 0
-    memory_grown_mb: float = 0.0
+    memory_grown_mb: float = 0.0  # resident memory
     dead_ids: tuple[str, ...] = ()
 
 

@@ -55,7 +55,7 @@ def has_ended(case: Case, history: History, boot: float) -> bool:
 
 
 def is_gone_with_the_server(causes: Causes, history: History) -> bool:
-    """Whether the task was accepted so shortly before the end of a server that this may have forgotten it."""
+    """Whether the task was accepted so shortly before the end of a server that the server may have forgotten it."""
     first = history.request
     last = history.accepted
     return first is not None and bool(causes.of_lost_writes(first.boot, last.boot if last else first.boot))

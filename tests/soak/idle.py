@@ -1,5 +1,4 @@
-"""What the processes of a fleet hold while nothing happens: descriptors, memory, and processes that should not
-exist."""
+"""The descriptors and the memory that the processes of an idle fleet hold, and processes that should not exist."""
 
 import contextlib
 import time
@@ -18,7 +17,7 @@ _MEGABYTE: Final = 1 << 20
 
 @dataclass(frozen=True, slots=True)
 class Holding:
-    """One process."""
+    """The holdings of one process."""
 
     role: str
     descriptors: int
@@ -34,7 +33,7 @@ class FleetHoldings:
     orphans: tuple[str, ...]
 
     def most(self, role: str) -> Holding:
-        """The most descriptors and the most memory of any process of a role."""
+        """Return the highest number of descriptors and the most memory of any process of a role."""
         of_role = [holding for holding in self.holdings.values() if holding.role == role]
         return Holding(
             role,

@@ -1,4 +1,4 @@
-"""Performs a plan of faults, records each before it begins and after it has ended, and keeps the nodes alive."""
+"""The nemesis: it performs a plan of faults, records each before its begin and after its end, and keeps nodes alive."""
 
 import time
 from dataclasses import dataclass
@@ -24,7 +24,7 @@ class _Going:
 
 
 class Nemesis:
-    """The process that does the faults. Call `run` once; whatever happens, `heal` undoes the current faults."""
+    """The performer of the faults. Call `run` once, and in any case `heal`, which undoes the current faults."""
 
     def __init__(self, testbed: Testbed, seed: int) -> None:
         self._testbed = testbed

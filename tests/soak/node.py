@@ -51,8 +51,8 @@ def settings_of(name: str, url: str, folder: Path) -> dict[str, Any]:
 
 
 class Node(FleetProcess):
-    """A node in `folder`, below that of the run and named after the node. A master that does not respond soon counts as
-    gone."""
+    """A node in `folder`, which has the name of the node and is in the folder of the run. A master that does not reply
+    within `ask_seconds` counts as gone."""
 
     ask_seconds = 0.5
 

@@ -1,4 +1,4 @@
-"""Makes evidence by hand, for the tests of the checker: a clean history, and any faults in it."""
+"""Evidence made by hand, for the tests of the checker: a clean history, and any faults in it."""
 
 from typing import Any, Final
 

@@ -1,8 +1,8 @@
 """A process that sends tasks and records the replies: `python -m soak.producer FOLDER NAME URL SEED`.
 
 1. Each call is journaled before it is made, and then its reply.
-2. A call without a reply is sent again, exactly, as `Uncertain` offers, until there is one or it is too late. A call in
-   order waits for that; others are made in the meantime.
+2. A call without a reply is repeated with `Uncertain.repeat` until there is a reply or it is too late. A call of the
+   ordered queue waits for the reply to the previous one; all others are made in the meantime.
 3. The producer pauses while too many of its tasks have not ended, so that a fleet under faults is not overloaded.
 4. SIGTERM ends the sending; calls that are still in doubt are resolved first.
 """

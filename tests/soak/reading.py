@@ -1,4 +1,4 @@
-"""Reads the evidence of a soak from its folder."""
+"""Read the evidence of a soak from its folder."""
 
 import json
 from collections.abc import Callable, Iterator

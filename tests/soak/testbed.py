@@ -15,14 +15,13 @@ from support.servers import Server
 
 @dataclass(frozen=True, slots=True)
 class Testbed:
-    """The environment. `links` by target: one a node, and one of the producers. `oddities` are for people, and fail the
-    run."""
+    """The environment of a soak."""
 
     folder: Path
     server: Server
     nodes: dict[str, Node]
-    links: dict[str, FaultyLink]
-    oddities: list[str] = field(default_factory=list)
+    links: dict[str, FaultyLink]  # by target: one for each node, and one for the producers
+    oddities: list[str] = field(default_factory=list)  # texts for people; any of them fails the run
 
     def act_for(self, planned: Planned, seed: int) -> Act | None:
         """Return the act of a planned fault in the current state; None if there is no target."""

@@ -15,7 +15,7 @@ if TYPE_CHECKING:  # a test run without a browser does not need playwright
 
 DEADLINE_SECONDS = 30.0
 LEADS_HERE = "example"
-"""The browser takes each name below it for one of this machine, as after DNS rebinding."""
+"""A domain whose names the browser resolves to this machine, as after DNS rebinding."""
 
 
 def binary() -> str:

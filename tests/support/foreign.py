@@ -69,7 +69,7 @@ TYPES: Final = {
     "schedules_declared": "zset",
     "schedules_alive": "hash",
 }
-"""The type of each key, as docs/protocol.md has it."""
+"""The type of each key, as in docs/protocol.md."""
 
 FIELDS: Final[dict[str, tuple[str, ...]]] = {
     "rates": ("default", "rated"),
@@ -86,7 +86,7 @@ FIELDS: Final[dict[str, tuple[str, ...]]] = {
     "members": ("nonsense",),
     "group": ("phase", "cursor", "total", "done", "ended_us", "awaited"),
 }
-"""Fields whose values are numbers, or that must be known to be of harm."""
+"""Fields whose values are numbers, or that scripts must know for a wrong value to do harm."""
 
 DOMAIN: Final = "default"
 LIVE: Final = "live"  # the id of a task that is live as long as the fleet

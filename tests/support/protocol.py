@@ -33,10 +33,10 @@ T = TypeVar("T")
 
 LEASE_MS = 20_000
 SECOND_US = 1_000_000
-HELD_US = 5_000  # a worker holds the task and waits if its start is this near: IN_HAND of throttle.lua
+HELD_US = 5_000  # a worker holds the task and waits if its start is this near: MOST_WAIT of throttle.lua
 RUN = RunRecord(1_700_000_000_000_000, 2_500_000, 77, "work")
 RUN_RECORD = run_record_of(RUN.start_us, RUN.run_us, ran_by(RUN.pid, RUN.name))
-"""What a worker tells of a run."""
+"""The record of a run, as a worker sends it."""
 
 
 def pack_settlements(settlements: Iterable[Settlement]) -> Packed:

@@ -17,6 +17,6 @@ def connect() -> None:
 
 @rota.task
 def crash() -> None:
-    """End the process in which it runs after a while, as native code does."""
+    """End the process after a while, as a crash in native code does."""
     time.sleep(0.3)
     os.kill(os.getpid(), signal.SIGKILL)

@@ -42,7 +42,7 @@ def test_commands_of_scripts_and_clients_are_counted_separately() -> None:
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    """What a task finds of a place."""
+    """Return a folder with the files that a benchmark task expects."""
     for name, size in (("journal", 0), ("places", 0), ("counts", WORDS * 8)):
         (tmp_path / name).write_bytes(bytes(size))
     return tmp_path

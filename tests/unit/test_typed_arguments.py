@@ -90,11 +90,11 @@ class Plain:
     def __repr__(self) -> str:
         return "Plain()"
 
-    """A class that nobody can convert."""
+    """A class for which there is no conversion."""
 
 
 class Later(datetime):
-    """A subclass, as libraries that fake the time have them."""
+    """A subclass, as libraries that fake the time use it."""
 
 
 def task_of(function: Callable[..., Any], **options: Any) -> Task[..., Any]:
