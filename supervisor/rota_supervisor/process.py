@@ -224,8 +224,8 @@ def _signal_stack() -> _SignalStack:
 
 
 def open_inbox(numbers: Iterable[int]) -> int:
-    """Return a descriptor from which these signals are read as data. They must be blocked. Then no handler runs,
-    however many arrive in whatever order, and none is lost."""
+    """Return a descriptor from which these signals are read as data. They must be blocked. Then no handler
+    runs and no signal is lost, however many arrive, in any order."""
     wanted = ctypes.create_string_buffer(_RECORD_BYTES)  # as large as the `sigset_t` of any C library
     _LIBC.sigemptyset(wanted)
     for number in numbers:

@@ -32,7 +32,7 @@ _DURATION: Final = re.compile(r"(\d+(?:\.\d+)?|\.\d+)\s*([a-z]*)", re.ASCII)
 
 
 class UsableConfig(NamedTuple):
-    """A configuration as far as it could be read."""
+    """The part of a configuration that could be read."""
 
     config: Config
     faults: Sequence[str] = ()

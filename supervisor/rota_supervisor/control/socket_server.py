@@ -93,7 +93,7 @@ def _sign(fd: int, path: Path) -> bool:
     found = os.fstat(fd)
     is_file = stat.S_ISREG(found.st_mode)
     if not is_file or not all(word.isdigit() for word in os.pread(fd, SIGNATURE_BYTES, 0).split()):
-        raise OSError("there is something that is no pid file")  # A path given by mistake must not destroy a file.
+        raise OSError("there is something that is not a pid file")  # A path given by mistake must not destroy a file.
     if found.st_uid != os.geteuid():
         os.fchown(fd, os.geteuid(), -1)
     os.fchmod(fd, LOCK_MODE)  # No other user may lock or write it, even if the file is older or was made by others.
@@ -109,7 +109,7 @@ def _is_at(path: Path, fd: int) -> bool:
 
 
 def _release(fd: int, path: Path) -> None:
-    """Remove a locked file, unless another file is at the path by now, and release the lock.
+    """Remove a locked file, unless there is another file at the path, and release the lock.
 
     A process that waits for the lock finds that the file is gone (`_sign`).
     """

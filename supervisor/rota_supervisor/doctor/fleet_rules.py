@@ -49,7 +49,7 @@ def counts(found: Examination) -> Iterator[Finding]:
 
 
 def lost_nodes(found: Examination) -> Iterator[Finding]:
-    """Report nodes that have sent no heartbeat for longer than a lease, and did not say that they stop."""
+    """Report nodes that have sent no heartbeat for longer than a lease, and did not report that they stop."""
     for node in found.fleet.nodes:
         if not node.is_alive and node.report.state not in _MAY_GO:
             yield Finding("node-lost", f"{node.name} has been silent for {in_words(node.silent_seconds)}")

@@ -46,7 +46,7 @@ def read_process(pid: int, *, is_master: bool, unread: list[Unread]) -> ProcessR
 
 
 def parse_limits(text: str) -> dict[str, int | None]:
-    """Return the soft limits in `/proc/PID/limits` by their names there; None is no limit."""
+    """Return the soft limits in `/proc/PID/limits` by their names there; None means no limit."""
     return {name: None if soft == _UNLIMITED else int(soft) for name, soft, _ in _LIMIT.findall(text)}
 
 
@@ -122,8 +122,8 @@ def _container(environment: Mapping[str, str]) -> str:
 
 
 def may_have_huge_pages(pid: int, names: tuple[str, ...]) -> bool | None:
-    """Return whether a process may have transparent huge pages. None if it is not visible, or has not one of these
-    names."""
+    """Return whether a process may have transparent huge pages, or None if the process is not visible or has none of
+    these names."""
     try:
         text = (_PROC / str(pid) / "status").read_text()
     except OSError:

@@ -21,7 +21,7 @@ class Unread(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class CgroupReading:
-    """The limits of a control group. Each limit is the lowest one of the group and those above it; None is no limit."""
+    """The limits of a control group. Each is the lowest one of the group and those above it; None means no limit."""
 
     version: int = 0  # 1 or 2; 0 if the kernel has none, or it could not be read
     path: str = ""
@@ -35,7 +35,7 @@ class CgroupReading:
 
 @dataclass(frozen=True, slots=True)
 class ProcessReading:
-    """The limits of the master, or of this command if no master was found. None is no limit."""
+    """The limits of the master, or of this command if no master was found. None means no limit."""
 
     pid: int
     is_master: bool

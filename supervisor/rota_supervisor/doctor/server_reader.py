@@ -155,7 +155,7 @@ def _own_addresses() -> set[str]:
 
 
 class FoundServer(NamedTuple):
-    """The facts about the server, as far as they could be read, and why the rest could not."""
+    """The facts about the server that could be read, and the reasons why others could not."""
 
     server: ServerReading | None  # None if no connection could be made
     nodes: tuple[Node, ...]

@@ -75,8 +75,8 @@ def unit_of_properties(name: str, properties: dict[str, str]) -> UnitReading:
 
 
 def seconds_in(span: str) -> float | None:
-    """Return a time span as systemd writes it, for example `1min 30s` or `infinity`, in seconds. None if it is not
-    one."""
+    """Return the seconds of a time span as systemd writes it, for example `1min 30s` or `infinity`, or None if the text
+    is not a time span."""
     if span == _INFINITE:
         return math.inf
     if span.isdecimal():

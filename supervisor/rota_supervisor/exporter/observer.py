@@ -249,7 +249,7 @@ class Observer:
 
 
 def _has_started(member: Member) -> bool:
-    """Whether the gauges in its slot are its own, not those of the previous process."""
+    """Whether the gauges in the process's slot are its own, not those of the previous process."""
     return member.role is Role.MASTER or member.phase in _SET_BY_ITS_PROCESS
 
 

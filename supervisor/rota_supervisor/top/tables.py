@@ -90,7 +90,7 @@ class Table:
 
 
 def spark(values: Iterable[float | None], width: int = _SPARK_WIDTH, top: float | None = None) -> str:
-    """Return the last values as bars in one line. The highest bar is `top`, or else the maximum. None is a gap."""
+    """Return the last values as bars in one line. The highest bar is `top`, or else the maximum. None means a gap."""
     shown = list(values)[-width:]
     highest = top or max((value for value in shown if value is not None), default=0.0)
     return "".join(_bar(value, highest) for value in shown).rjust(width)

@@ -339,7 +339,7 @@ def count_of(iterable: Iterable[Any]) -> int | None:
 
 
 def filled(filling: Filling, items: Items, plan: MapPlan, report: ReportProgress) -> MapSteps:
-    """Open the group, add items from its cursor on as far as `max_waiting` permits, and close it.
+    """Open the group, add the items from its cursor on while at most `max_waiting` members are live, and close it.
 
     Raises GroupEnded if there are more items, but the group accepts no more.
     """

@@ -19,8 +19,7 @@
 --   gone       its owner does not hold it, or it was cancelled: it must not be started; nothing was changed
 -- Invariant: a start with k starts before it comes at least k intervals, minus the slack, after the first of them. A
 -- delayed task has a reserved time, so it is delayed only once, unless tasks before it started late.
--- In microseconds: about as long as a claim's work takes, and as a detour through the delayed set.
-local MOST_WAIT = 5000
+local MOST_WAIT = 5000 -- microseconds: about as long as the work of a claim, or as a detour through the delayed set
 local owner, text, latest = ARGV[1], ARGV[2], whole(ARGV[6])
 local interval, burst = tonumber(ARGV[4]), tonumber(ARGV[5])
 local slack = slack_of(interval, burst)

@@ -45,7 +45,7 @@ class ScheduleRecord:
 
     @property
     def check_at_us(self) -> Arg:
-        """When a poller has to check the schedule, or "+inf"."""
+        """The time at which a poller has to check the schedule, or "+inf"."""
         return _NEVER if self.paused_us or self.next_us is None else self.next_us
 
 

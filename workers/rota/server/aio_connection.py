@@ -313,7 +313,7 @@ class AioConnection:
 
     @property
     def is_connected(self) -> bool:
-        """Whether there is a connection now, as far as known."""
+        """Whether there is a connection. One that was lost unnoticed counts too."""
         return self._stream is not None
 
     async def run(self, call: ScriptCall[T]) -> T:

@@ -36,7 +36,7 @@ _AS_A_LIST: Final = "pass a list: it would arrive as one"
 
 
 class DescribesArguments(Protocol):
-    """A declared task, as far as messages about its arguments need it."""
+    """The part of a declared task that messages about its arguments need."""
 
     def described(self, argument: int | str) -> tuple[str, str]:
         """Return the name of an argument (given by number or keyword), and its valid values."""

@@ -47,8 +47,8 @@ class CurrentTask(KnowsForeignNames, kind="current task"):
 
     @property
     def cancelled(self) -> bool:
-        """Whether the task was cancelled: for code that has to check, because `rota.Cancelled` cannot be raised
-        there."""
+        """Whether the task was cancelled, for code in which `rota.Cancelled` cannot be raised and that has to check
+        instead."""
         return self.query_cancelled is not None and self.query_cancelled()
 
     def beat(self) -> None:

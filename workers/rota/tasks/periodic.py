@@ -120,7 +120,7 @@ class Every(Periodic):
 
 
 class ScheduledTask(DescribesArguments, Protocol):
-    """A declared task, as far as its schedules need it."""
+    """The part of a declared task that its schedules need."""
 
     name: str
 

@@ -224,7 +224,7 @@ class WaitingTasks:
             self._ready.append(kept)
 
     def next(self, now_us: int) -> KeptTask | None:
-        """Remove and return the next task that is ready by now, or None."""
+        """Remove and return the next task that is ready at this time, or None."""
         while self._scheduled and self._scheduled[0].due_us <= now_us:
             kept = heapq.heappop(self._scheduled).kept
             if kept.state is State.SCHEDULED:

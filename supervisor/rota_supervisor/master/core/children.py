@@ -154,7 +154,7 @@ class Child:
 
     @property
     def kill_at(self) -> float:
-        """When the first of its cancelled tasks has used up the time that it was given to end."""
+        """The time at which the first of its cancelled tasks has used up the time that it was given to end."""
         if not self.cancels:
             return math.inf
         running = {(task.task_index, task.number) for task in self.tasks}
@@ -187,7 +187,7 @@ class Children:
         return self._by_slot[slot]
 
     def get(self, slot: int, nonce: int) -> Child | None:
-        """Return the child with this nonce, or None if the slot has another one by now."""
+        """Return the child with this nonce, or None if the slot has another child."""
         child = self._by_slot.get(slot)
         return child if child is not None and child.nonce == nonce else None
 

@@ -162,7 +162,7 @@ def deadline(child: Child, desired: Desired) -> tuple[float, Reason]:
 
 
 def can_be_dumped(child: Child, reason: Reason) -> bool:
-    """Whether its stack is requested before it is killed. A child that is stopped by a signal could not reply."""
+    """Whether the child's stack is requested before the kill. A child that is stopped by a signal could not reply."""
     return reason.facts.dumps_stack and child.has_stack and child.pid > 0 and child.stopped_at is None
 
 
@@ -230,7 +230,7 @@ def _plan_drains(target: Target, members: list[Child], *, can_start: bool) -> li
 
 
 def _recycle(target: Target, recycling: list[Child], staying: list[Child]) -> list[Signal]:
-    """Drain children that request to be replaced, the oldest first, as far as enough of the others are READY."""
+    """Drain children that request to be replaced, the oldest first, as long as enough of the others stay READY."""
     rolling = any(child.generation != target.generation for child in staying)
     most_away = 1 if rolling else max(1, target.count // RECYCLED_SHARE)
     floor = max(target.count - most_away, 1 if rolling else 0)

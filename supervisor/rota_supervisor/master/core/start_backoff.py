@@ -40,7 +40,7 @@ BUDGETS: Final = {
 
 @dataclass(frozen=True, slots=True)
 class End:
-    """A child's end, as far as the back-off needs it. Times are seconds of the master's clock."""
+    """The facts about a child's end that the back-off needs. Times are seconds of the master's clock."""
 
     requested_at: float
     at: float

@@ -71,7 +71,7 @@ class Stop:
 
     @property
     def idle_leave_by(self) -> float:
-        """When children that hold nothing are killed while Redis is away, if that is before `leave_by`."""
+        """The time at which children that hold nothing are killed while Redis is away, if that is before `leave_by`."""
         return self.since + IDLE_SECONDS[self.stage] if self.is_without_redis else math.inf
 
     def after_request(self, now: float, drain_seconds: float, *, at_once: bool) -> "Stop":

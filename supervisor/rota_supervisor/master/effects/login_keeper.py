@@ -46,9 +46,9 @@ class RenewalPlan:
         return is_wanted and now >= self._not_before
 
     def is_another(self, login: Login) -> bool:
-        """Whether this is another login than the last one.
+        """Whether this login differs from the last one.
 
-        It is not if a child reports too late that the server refused the login before the last one.
+        It does not if a child reports too late that the server refused the login before the last one.
         """
         return login._replace(since=self.login.since) != self.login
 

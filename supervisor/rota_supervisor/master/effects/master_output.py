@@ -264,5 +264,5 @@ class StackReport:
 
 
 def _is_dying(child: Child) -> bool:
-    """Whether its stack was requested because it is about to be killed. Then the death event shows the stack."""
+    """Whether the stack was requested because the child is about to be killed. Then the death event shows it."""
     return boottime_seconds() - child.dumped_at < _DYING_SECONDS

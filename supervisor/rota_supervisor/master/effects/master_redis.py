@@ -181,7 +181,7 @@ _DECLARED: Final = (DeclareStatus.KEPT, DeclareStatus.NEW, DeclareStatus.CHANGED
 _REASONS: Final = {
     DeclareStatus.OLDER: "another node declares something else under this name, and began to do so later",
     DeclareStatus.CLIENT: "a client has created a schedule with this name: remove that one, or rename this one",
-    DeclareStatus.REFUSED: "that is no name",
+    DeclareStatus.REFUSED: "that is not a valid name",
 }
 
 
