@@ -167,7 +167,7 @@ def test_children_exit_only_at_signal_bursts_with_a_stop(fleets: Fleets, chance:
         burst(pid, shuffled(chance, numbers))
     assert fleet.pids(role, "ready") == {pid}
     burst(pid, shuffled(chance, [signal.SIGTERM, signal.SIGINT, *numbers]))
-    if role != "zygote":  # it blocks them
+    if role != "zygote":  # a zygote blocks both signals
         until(lambda: fleet.pids(role, "ready") - {pid}, "another one")
     until(fleet.is_whole, "a whole fleet")
     fleet.client.enqueue("note", args=["after"], queue="default")

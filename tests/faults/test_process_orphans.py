@@ -143,7 +143,7 @@ def stopped_before_exec(fleet: RunningFleet) -> psutil.Process | None:
     known = set(children.read_text().split())
     os.kill(poller, signal.SIGKILL)
     while not (new := set(children.read_text().split()) - known):
-        pass  # as fast as possible, because it is in that state for less than a millisecond
+        pass  # as fast as possible, because the process is in that state for less than a millisecond
     stopped = psutil.Process(int(new.pop()))
     stopped.suspend()
     until(lambda: is_stopped(stopped), "the process is stopped")

@@ -217,7 +217,7 @@ def test_the_error_lists_accepted_and_uncertain_ids(
     rounds = itertools.count(1)
 
     def exchange_losing_the_second_round(asked: Exchange[T]) -> list[Reply[T]]:
-        if next(rounds) >= 2:  # and its repetition
+        if next(rounds) >= 2:  # the second round, and its repetition
             link.lose_replies(1)
         return exchange(asked)
 

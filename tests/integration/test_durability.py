@@ -123,7 +123,7 @@ def test_a_repeat_on_another_connection_confirms_nothing(pair: tuple[Server, Ser
             caught.value.repeat()
         client.close()
         with pytest.raises(rota.Uncertain, match="no replica has them"):
-            client.enqueue(call("a"))  # it lives already, and is still nowhere else
+            client.enqueue(call("a"))  # the task is live already, and still on no other server
 
 
 def test_the_error_separates_confirmed_from_unconfirmed_tasks(

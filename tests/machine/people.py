@@ -209,7 +209,9 @@ class People(Working):
             by, fails = self.model.closed_by(row.queue)
             assert (row.closed_by, bool(row.condition_error)) == (by or "", fails)
             closed_for = 0 if by is None else self.now - self.model.closed.get(row.queue, self.now)
-            assert row.closed_age_us == max(0, closed_for)  # where the clock was set back, it closes only later
+            assert row.closed_age_us == max(
+                0, closed_for
+            )  # after the clock was set back, the queue counts as closed only later
             assert row.served == (self.model.served.get(bell_of(row.queue), 0) > self.now)
 
     def announce(self, data: st.DataObject, _: str) -> None:

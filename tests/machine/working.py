@@ -168,7 +168,9 @@ class Working(Polling):
             assert reply.quarantined.decode() == expected.quarantined
             assert (claims, texts_of(reply.dropped)) == (expected.claims, expected.dropped)
             assert (reply.wait_us, reply.now_us) == (expected.wait, self.now)
-            if expected.status == "lost":  # it rings for all it names, whatever was lost before
+            if (
+                expected.status == "lost"
+            ):  # the turn rings for all queues that it names, even if their tokens were lost before
                 self.without_token -= {share.queue for tier in request.serving for share in tier}
 
         return check

@@ -49,7 +49,7 @@ def test_one_of_many_simultaneous_starts_runs(fleet: Mastered) -> None:
         assert pid_file.exists()
         fleet.start("--pid-file", "rota.pid")
         assert pid_file.read_text() == f"{fleet.pid}\n"
-        without = another_start(fleet)  # the same identity, only by its control socket
+        without = another_start(fleet)  # without a pid file, only the control socket identifies the fleet
         assert f"another master, pid {fleet.pid}, has the control socket" in without.communicate(timeout=30)[1]
         assert without.returncode == 73
 
@@ -107,7 +107,7 @@ def test_start_works_without_usual_process_resources(fleet: Mastered, setup: str
     assert not fleet.has_ended(), fleet.log_text()
     fleet.push("note", "a")
     assert until(fleet.ran) == ["a"]
-    assert (fleet.folder / "rota.pid").read_text() == f"{fleet.pid}\n"  # and not a line of a log
+    assert (fleet.folder / "rota.pid").read_text() == f"{fleet.pid}\n"  # no line of a log was written into the file
     fleet.signal(signal.SIGTERM)
     assert fleet.exit_code() == 0
 

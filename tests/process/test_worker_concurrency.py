@@ -110,7 +110,7 @@ def test_claims_beyond_the_concurrency_are_returned(harness: ChildHarness, tmp_p
     held = [harness.enqueue("wait_in_loop", str(path)) for path in (first, others, others)]
     until(lambda: harness.ran().count("waiting") == PLACES)
     more = [harness.enqueue("wait_in_loop", str(others)) for _ in range(2)]
-    claim_for(worker, harness, held, 2)  # as a server does that lost what was settled
+    claim_for(worker, harness, held, 2)  # as a server that has lost the settlements does
     first.touch()
 
     def has_started_the_next() -> bool:

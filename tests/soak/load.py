@@ -78,7 +78,7 @@ class Nature:
     """The behaviour of a task: how often it is retried, how many of its attempts raise, how many kill their worker, and
     whether the first makes it dead."""
 
-    retries: int = 10  # as of a task that declares none
+    retries: int = 10  # the default of a declaration
     fails: int = 0
     kills: int = 0
     gives_up: bool = False

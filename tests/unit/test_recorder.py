@@ -247,7 +247,7 @@ RECURSIVE = b"[" * 2000
 
 @settings(max_examples=300, deadline=None)
 @given(FORGED)
-@example(Forged(b"", -4))  # it has no length, so it would be followed by itself
+@example(Forged(b"", -4))  # a record without a length would be followed by itself
 @example(Forged(b"[]", 1))
 @example(Forged(b"7", 1))
 @example(Forged(b'["\xff"]', 1))

@@ -33,7 +33,7 @@ _USER: Final = re.compile(r"[\w.-]*")
 _HOST: Final = r"(?:[\w.-]+|\[[0-9a-f:.%]+\])(?::[0-9]{1,5})?(?=[:/?#,]|\Z)"
 _DATABASE: Final = r"/(?:[0-9]{1,5}(?=[?#]|\Z))?"
 _OPTIONS: Final = rf"(?:\?(?:db=[0-9]{{1,5}}(?:&|\Z))*(?:(?:{'|'.join(sorted(OPTIONS))})=)?)?"
-# The part after the credentials, for each kind of URL, as far as it is recognized.
+# The parts after the credentials that are recognized, for each kind of URL.
 _ONE_SERVER: Final = re.compile(rf"(?:{_HOST})?(?:{_DATABASE})?{_OPTIONS}:?", re.IGNORECASE)
 _SENTINELS: Final = re.compile(
     rf"(?:{_HOST}(?:,{_HOST})*(?:/[\w.-]*(?=[/?#]|\Z))?(?:{_DATABASE})?{_OPTIONS})?[:,]?", re.IGNORECASE

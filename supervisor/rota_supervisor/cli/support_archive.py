@@ -97,7 +97,7 @@ def _secret_files(config: Config) -> Iterator[str]:
     for name in (config.http.token_file, config.redis_url_file):
         try:
             text = Path(name).read_text(errors="replace") if name else ""
-        except OSError:  # Another user's secret cannot be in what this user collects, except beside a telling name.
+        except OSError:  # A secret that this user cannot read is removed only where its name shows it.
             continue
         yield from text.split()
         yield from secrets_in_url(text)

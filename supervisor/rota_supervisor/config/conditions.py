@@ -146,7 +146,7 @@ def intervals(hours: Hours, now_us: int) -> tuple[int, list[Interval]]:
     """Return until when the opening times are known, and those times (Unix time in microseconds)."""
     now = utc_datetime(now_us)
     zone = _zone(hours.zone)
-    # A time that began on the evening before may still last.
+    # Times that began the evening before may not have ended yet.
     first = (now - _KEPT_BEHIND).astimezone(zone).date() - timedelta(days=1)
     days = [first + timedelta(days=ahead) for ahead in range((KNOWN_AHEAD + _KEPT_BEHIND).days + 3)]
     known = _us(now + KNOWN_AHEAD)

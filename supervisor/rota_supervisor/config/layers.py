@@ -163,7 +163,7 @@ def _rest_of_line(content: bytes, error: str) -> str:
     place = _PLACE.search(error)
     if place is None:  # The error is at the end of the file.
         return ""
-    # As tomllib does, which counts only these ends of a line.
+    # Split only at the ends of lines that tomllib counts.
     return content.decode().replace("\r\n", "\n").split("\n")[int(place[1]) - 1][int(place[2]) - 1 :]
 
 

@@ -42,7 +42,7 @@ class QueueConfig(Struct, frozen=True, forbid_unknown_fields=True):
     """`[queues.NAME]`: a queue or a pattern of queues."""
 
     weight: Weight = 1.0
-    cap: Count = 0  # running tasks in the whole fleet; 0 is no cap
+    cap: Count = 0  # running tasks in the whole fleet; 0 means no cap
     rate: str = ""  # starts in the whole fleet, for example "100/m"
     condition: str = ""  # the name of a condition
     lag_objective_seconds: Positive | None = None
@@ -106,9 +106,9 @@ class Limits(Struct, frozen=True, forbid_unknown_fields=True):
     drain_seconds: Seconds = 25.0
     boot_seconds: Positive = 60.0
     beat_seconds: Annotated[float, Meta(ge=2)] = 30.0  # at least 2, because a poller sleeps for up to 1
-    max_tasks: Count = 0  # 0 is no limit
+    max_tasks: Count = 0  # 0 means no limit
     max_tasks_jitter: Annotated[float, Meta(ge=0, le=1)] = 0.1
-    max_rss_mb: Count = 0  # 0 is no limit
+    max_rss_mb: Count = 0  # 0 means no limit
     max_payload_kb: Annotated[int, Meta(ge=1)] = DEFAULT_MAX_PAYLOAD_KB
     max_result_kb: Annotated[int, Meta(ge=1)] = DEFAULT_MAX_RESULT_KB
     forget_queue_seconds: Positive = DEFAULT_FORGET_SECONDS
@@ -156,7 +156,7 @@ class Control(Struct, frozen=True, forbid_unknown_fields=True):
     """`[control]`: the files by which commands and other masters find this one."""
 
     socket: str = ""  # "" is the default path
-    pid_file: str = ""  # "" is no pid file
+    pid_file: str = ""  # "" means no pid file
 
 
 class Log(Struct, frozen=True, forbid_unknown_fields=True):

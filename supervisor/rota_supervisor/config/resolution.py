@@ -27,7 +27,7 @@ from rota_supervisor.config.model import (
 EVERY_QUEUE = "*"
 DEFAULT_POOL = "default"
 SHARE_KEYS = ("weight", "cap", "rate", "condition")  # the keys of [queues.NAME] that make a share
-LEGACY_LIST_PREFIX = "queue:"  # the prefix of the lists of legacy lists
+LEGACY_LIST_PREFIX = "queue:"  # the prefix of legacy lists that are named after a queue
 
 
 def served_queues(config: Config) -> tuple[str, ...]:

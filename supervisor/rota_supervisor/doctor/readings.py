@@ -103,7 +103,7 @@ class ServerReading:
     round_trips: tuple[float, ...] = ()  # in seconds
     at: float = 0.0  # Unix time of the server
     clock_offset_seconds: float | None = None  # the server's clock minus that of this machine
-    clock_error_seconds: float = 0.0  # by which the offset may be wrong
+    clock_error_seconds: float = 0.0  # the largest error of that offset
     latency_events: tuple[LatencyEvent, ...] | None = None  # None if they could not be read
     is_local: bool | None = None  # whether the server runs on this machine
     uses_huge_pages: bool | None = None  # whether its process may have transparent huge pages; None if not visible
@@ -122,7 +122,7 @@ class UnitReading:
     stop_seconds: float | None = None  # TimeoutStopSec; infinite without a limit
     kill_mode: str = ""
     oom_policy: str = ""
-    watchdog_seconds: float = 0.0  # 0 is off
+    watchdog_seconds: float = 0.0  # 0 if it is off
 
 
 @dataclass(frozen=True, slots=True)

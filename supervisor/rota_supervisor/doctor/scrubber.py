@@ -136,7 +136,7 @@ def _without_password(found: re.Match[str]) -> str:
     return f"{scheme}{HIDDEN}@" if password is None else f"{scheme}{user}:{HIDDEN}@"
 
 
-# Where secrets are known from
+# The sources of known secrets
 
 
 def secrets_in_environment(environment: Mapping[str, str]) -> Iterator[str]:

@@ -1,7 +1,7 @@
 #!lua flags=allow-oom
 -- Process the end of group members and chain steps whose end was missed: a node of an earlier version, which knows no
--- members, ended them, or they were deleted by hand. A task in the dead set is dead. How any
--- other task ended is read from the memory of ends. A task that is not remembered counts as purged.
+-- members, ended them, or they were deleted by hand. A task in the dead set ended as dead. How any other task ended is
+-- read from the memory of ends. A task that is not remembered counts as purged.
 -- with: prefix clock entry doorbell counters in_use about_groups incarnations legacy_item task_events waiters following
 -- with: remembered
 -- sets: bytes_read

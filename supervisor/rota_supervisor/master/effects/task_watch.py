@@ -30,7 +30,7 @@ from rota_supervisor.master.effects.background import Background
 RETURN_AFTER_NS: Final = 25_000_000
 CHECK_SECONDS: Final = 0.01
 _QUIET_CHECKS: Final = 100  # the watch ends after a second in which nothing waits behind a task
-_LAST_CHECKS: Final = 5  # and a few more checks, as a worker may have claimed just before it could see the end
+_LAST_CHECKS: Final = 5  # further checks after its end, because a worker may have claimed just before it could see that
 _START_CHECK_SECONDS: Final = 0.01
 _START_CHECKS: Final = 25  # a task that is not started by then went back to its lane, and was cancelled there
 COPY_SECONDS: Final = 1.0

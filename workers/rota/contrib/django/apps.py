@@ -167,8 +167,8 @@ def on_commit(send: Callable[[], None]) -> None:
 
 
 def _is_in_transaction(connection: BaseDatabaseWrapper) -> bool:
-    # Without autocommit, every query is in a transaction of the application, whose end Django does not know and reports
-    # so.
+    # Without autocommit, every query is in a transaction of the application. Django does not know when that ends, and
+    # raises an error in `on_commit`.
     return connection.in_atomic_block or (connection.connection is not None and not connection.autocommit)
 
 
