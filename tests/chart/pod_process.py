@@ -31,7 +31,7 @@ PROGRAM: Final = str(Path(sys.executable).with_name("rota"))  # the entry point 
 CODE: Final = "/srv/app"  # the working directory of the image
 HOST_NAME: Final = "rota-6d5f9c8b7-x2x4z"
 EXIT_SECONDS: Final = 60.0
-_SHARED: Final = ("/usr", "/bin", "/sbin", "/lib", "/lib64", sys.base_prefix, str(TOP))
+_SHARED: Final = ("/usr", "/bin", "/sbin", "/lib", "/lib64", sys.base_prefix)
 _DEVICES: Final = ("null", "zero", "random", "urandom")
 _NAMESPACES: Final = ("unshare", "--mount", "--pid", "--uts", "--fork", "--kill-child")
 
@@ -127,6 +127,7 @@ class PodProcess:
         yield f"mount -t tmpfs -o size=64m,mode=1777 shm {root}/dev/shm"
         for mount in self.container["volumeMounts"]:
             yield from self._mount(self._volume(mount["name"]), f"{root}{mount['mountPath']}")
+        yield f"mkdir -p {root}{TOP} && mount --rbind {TOP} {root}{TOP}"  # last, as a volume may be above it: /tmp
         if self.container["securityContext"]["readOnlyRootFilesystem"]:
             yield f"mount -o remount,ro,bind {root}{CODE} && mount -o remount,ro {root}"
 

@@ -38,6 +38,8 @@ def systemd(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RealSystemd]:
     for name in ("rota.service", "rota@.service"):
         (units / f"{name}.d").mkdir()
         shutil.copy(units / "before-253.conf", units / f"{name}.d")
+        # The product is run from its repository, which PrivateTmp would hide if it is in /tmp.
+        (units / f"{name}.d/repository.conf").write_text(f"[Service]\nBindReadOnlyPaths={ROOT}\n")
     (units / "redis-server.service").write_text(SERVER.format(binary=server_binaries()["valkey"]))
     srv.mkdir()
     (srv / "tasks.py").write_text(TASKS)
