@@ -26,6 +26,15 @@ def daemons(text):
     record(f"left {text}")
 """
 
+# Programs that are process 1 in many images. `-g`, and dumb-init by default, signal a whole process group.
+INITS = {
+    "none": [],
+    "tini": ["tini", "--"],
+    "tini -g": ["tini", "-g", "--"],
+    "dumb-init": ["dumb-init", "--"],
+    "dumb-init without setsid": ["env", "DUMB_INIT_SETSID=0", "dumb-init", "--"],
+}
+
 
 def unshare() -> list[str]:
     """Return the words before a command that make it process 1 and end it with this process. Skips if that is not
@@ -35,6 +44,15 @@ def unshare() -> list[str]:
     if not tried or tried.returncode:
         pytest.skip("no PID namespace can be made here: that takes unshare, and root")
     return words
+
+
+def require(*words: str) -> None:
+    """Skip the test if the program of an init is not installed; in CI that is a failure."""
+    programs = [word for word in words if word in ("tini", "dumb-init")]
+    if missing := [program for program in programs if shutil.which(program) is None]:
+        if os.environ.get("CI"):
+            pytest.fail(f"{missing[0]} is not on the PATH: CI must run it")
+        pytest.skip(f"{missing[0]} is not installed")
 
 
 @pytest.fixture
@@ -71,6 +89,43 @@ def test_adopted_orphans_are_reaped(fleet: Mastered) -> None:
     master.send_signal(signal.SIGTERM)
     assert fleet.exit_code() == 0
     assert fleet.log("fleet.stopped")
+
+
+@pytest.mark.parametrize("init", INITS.values(), ids=INITS)
+def test_sigterm_to_any_init_program_drains(fleet: Mastered, init: list[str]) -> None:
+    require(*init)
+    fleet.prefix += init
+    fleet.start()
+    fleet.push("hold", "a")
+    until(lambda: fleet.starts("a"))
+
+    process_1(fleet).send_signal(signal.SIGTERM)
+    until(lambda: fleet.log("fleet.draining"))
+    fleet.release()
+
+    assert fleet.exit_code() == 0
+    assert fleet.ran()[-1] == "end a"
+    assert [line["reason"] for line in fleet.log("worker.exited")] == ["drained", "drained"]
+    assert fleet.rota_json("audit")["live"] == 0
+
+
+def test_sigterm_to_every_process_drains(fleet: Mastered) -> None:
+    """As systemd sends it with `KillMode=control-group`, children first."""
+    fleet.start()
+    fleet.push("hold", "a")
+    until(lambda: fleet.starts("a"))
+    fleet.until_workers(2)
+    master = process_1(fleet)
+
+    for child in master.children(recursive=True):
+        child.send_signal(signal.SIGTERM)
+    master.send_signal(signal.SIGTERM)
+    until(lambda: fleet.log("fleet.draining"))
+    fleet.release()
+
+    assert fleet.exit_code() == 0
+    assert fleet.ran()[-1] == "end a"
+    assert fleet.rota_json("audit")["live"] == 0
 
 
 def test_sigterm_during_imports_stops_cleanly(fleet: Mastered) -> None:
