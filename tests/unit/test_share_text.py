@@ -13,11 +13,14 @@ from rota.protocol.tiers import (
     VIRTUAL_UNIT,
     QueueShare,
     domain_of,
+    pack_tiers,
     read_share,
+    read_tiers,
     settings_of,
     settings_of_domain,
     share_text,
 )
+from rota.protocol.wire import pack
 
 SOURCE = (Path(rota.__file__).parent / "lua/shared/share_text.lua").read_text()
 LUA = lua51.LuaRuntime()
@@ -63,6 +66,19 @@ def test_lua_reads_each_share_of_a_list_as_it_was_written(shares: list[QueueShar
 @given(SHARES)
 def test_python_reads_a_share_as_it_was_written(share: QueueShare) -> None:
     assert read_share(share.name, share_text(share).encode()) == share
+
+
+@given(st.lists(st.lists(SHARES, min_size=1, unique_by=lambda share: share.name), max_size=3))
+def test_python_reads_the_tiers_of_a_heartbeat_as_they_were_packed(tiers: list[list[QueueShare]]) -> None:
+    domains = [domain_of([*shares, QueueShare("z*")], ["z9"]) for shares in tiers]
+    assert read_tiers(pack_tiers(domains)) == [list(domain.queues) for domain in domains]
+    plain = [domain_of(shares) for shares in tiers]
+    assert read_tiers(pack_tiers(plain)) == tiers
+
+
+def test_a_share_with_a_number_too_many_is_refused() -> None:
+    with pytest.raises(ValueError, match="too many values"):
+        read_tiers(pack((1, "q", " q=720 0 0 1 7:night", 1, "q")))
 
 
 @pytest.mark.parametrize(

@@ -14,8 +14,8 @@ from rota.child.slots import Phase
 from rota.durations import in_words
 from rota.protocol.keys import fits, is_pattern
 from rota.protocol.nodes import Node
-from rota.protocol.tiers import QueueShare, read_share
-from rota.protocol.wire import Packed, shown, text_of, unpack
+from rota.protocol.tiers import QueueShare, read_tiers
+from rota.protocol.wire import Packed, shown
 from rota_supervisor.config.resolution import served_queues
 from rota_supervisor.doctor.findings import Finding
 from rota_supervisor.doctor.readings import Examination
@@ -199,32 +199,11 @@ def _shares_of(node: Node) -> Mapping[str, QueueShare]:
 
 
 def _tiers_of(pool: Packed) -> list[Mapping[str, QueueShare]]:
-    """Return the tiers of a pool, or none if another program has written the heartbeat."""
+    """Return the queues of each tier of a pool, the highest first, or none if another program wrote the heartbeat."""
     try:
-        return list(_tiers_in(pool))
+        return [{shown(share.name): share for share in tier} for tier in read_tiers(pool)]
     except (ValueError, LookupError):
         return []
-
-
-def _tiers_in(pool: Packed) -> Iterator[Mapping[str, QueueShare]]:
-    """Yield the queues of each tier of a pool, the highest first, as `tier_args` writes them: the number of tiers, then
-    for each its name, its settings, and the number and the names of its queues."""
-    args = unpack(pool)
-    at = 1
-    for _ in range(int(args[0])):
-        options = dict(part.split(b"=", 1) for part in _options_in(args[at + 1]))
-        number = int(args[at + 2])
-        queues = args[at + 3 : at + 3 + number]
-        yield {shown(text_of(queue)): read_share(text_of(queue), options.get(queue, b"")) for queue in queues}
-        at += 3 + max(number, 1)
-
-
-def _options_in(settings_text: bytes) -> list[bytes]:
-    """Return the parts `QUEUE=COST CAP INTERVAL BURST` of the settings of a tier, without `NAME=-` for a queue that
-    another tier serves."""
-    words = settings_text.split()
-    starts = [at for at, word in enumerate(words) if b"=" in word and not word.endswith(b"=-")]
-    return [b" ".join(words[at : at + 4]) for at in starts]
 
 
 def _listed(names: Sequence[str]) -> str:

@@ -2,13 +2,14 @@
 (rota/lua/shared/tiers.lua), the conditions that open and close queues (rota/lua/shared/condition.lua), and limits with
 their defaults."""
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, Literal, NamedTuple
 
 from rota.protocol.keys import fits, is_pattern
 from rota.protocol.scripts import sha1_of
-from rota.protocol.wire import Packed, pack
+from rota.protocol.wire import Packed, pack, text_of, unpack
 
 DEFAULT_CRASH_LIMIT: Final = 3
 MOST_CRASHES: Final = 1000  # the highest crash limit of a task
@@ -36,6 +37,7 @@ def text_of_hours(known_until_us: int, intervals: Iterable[Interval]) -> str:
     return "".join([str(known_until_us), *(f" {start}-{end}" for start, end in intervals)])
 
 
+_SETTING: Final = re.compile(r" ([^ =]+)=([^=]*)(?= [^ =]+=|$)")  # a queue in a text of settings, and its `share_text`
 LONGEST_DOMAIN = 64
 VIRTUAL_UNIT = 720_720  # virtual time of one entry at weight 1: divisible by every weight up to 16
 
@@ -133,6 +135,26 @@ def read_share(name: str, text: bytes) -> QueueShare:
     numbers, _, condition = text.decode().partition(":")
     cost, cap, interval_us, burst = map(int, numbers.split())
     return QueueShare(name, VIRTUAL_UNIT / cost, cap, interval_us, burst, condition)
+
+
+def read_tiers(packed: Packed) -> list[list[QueueShare]]:
+    """Return the queues of each tier, highest first, from the result of `pack_tiers`.
+
+    Raises ValueError or IndexError if the arguments have another form, for example in a heartbeat that another program
+    wrote.
+    """
+    args = unpack(packed)
+    tiers = []
+    at = 1
+    for _ in range(int(args[0])):
+        settings, number = args[at + 1], int(args[at + 2])
+        if number < 1:
+            raise ValueError("a tier without queues")
+        texts = dict(_SETTING.findall(text_of(settings)))
+        names = map(text_of, args[at + 3 : at + 3 + number])
+        tiers.append([read_share(name, texts.get(name, "").encode()) for name in names])
+        at += 3 + number
+    return tiers
 
 
 NO_TIERS = pack_tiers(())
