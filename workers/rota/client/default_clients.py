@@ -145,23 +145,28 @@ def configure(
     `Client`.
 
     Raises:
-        TypeError: If `on_commit` is not a function that takes a callback, if `redis` cannot be used, or if both `redis`
-            and `redis_url` are given.
+        TypeError: If `on_commit` is not a function that takes a callback, if `redis` cannot be used, if both `redis`
+            and `redis_url` are given, or if `max_payload_kb` is not a whole number.
         ValueError: If `timeout_seconds` or `max_payload_kb` is not above 0.
     """
-    if timeout_seconds is not None:
-        timeout_seconds = positive_seconds(timeout_seconds, "timeout_seconds")
-    if max_payload_kb is not None:
-        fleet_settings.check_payload_limit(max_payload_kb)
-    if on_commit is not ...:
-        _default.on_commit = None if on_commit is None else check_on_commit(on_commit)
     files = (redis_tls_ca, redis_tls_cert, redis_tls_key)
     given = ClientSettings(redis_url, namespace, max_payload_kb, durability, timeout_seconds, *files)
-    given = given._replace(redis_credentials=redis_credentials)
+    given = _checked(given._replace(redis_credentials=redis_credentials))
     if redis is not None:
         given = _with_client(given, redis)
+    if on_commit is not ...:
+        _default.on_commit = None if on_commit is None else check_on_commit(on_commit)
     _default.configured = given.or_else(_default.configured)
     _default.forget()
+
+
+def _checked(given: ClientSettings) -> ClientSettings:
+    """Return the settings if their numbers are valid. Raises TypeError or ValueError."""
+    if given.max_payload_kb is not None:
+        fleet_settings.check_payload_limit(given.max_payload_kb)
+    if given.timeout_seconds is None:
+        return given
+    return given._replace(timeout_seconds=positive_seconds(given.timeout_seconds, "timeout_seconds"))
 
 
 def _with_client(given: ClientSettings, redis: "RedisClient") -> ClientSettings:
