@@ -65,7 +65,7 @@ def _locked(path: Path, what: str, setting: str) -> int:
     """
     try:
         while True:
-            fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK, LOCK_MODE)
+            fd = _opened(path)
             with contextlib.ExitStack() as unless_signed:
                 unless_signed.callback(os.close, fd)
                 if _sign(fd, path):
@@ -76,6 +76,20 @@ def _locked(path: Path, what: str, setting: str) -> int:
     except OSError as error:
         why = error.strerror or error
         raise _taken(f"{what} cannot be written: {why}: set {setting} to another path") from None
+
+
+def _opened(path: Path) -> int:
+    """Open a file for locking, and create it if it does not exist.
+
+    A file that exists is opened without O_CREAT. With it, the kernel refuses even root a file of another user in a
+    folder such as /tmp (`fs.protected_regular`).
+    """
+    flags = os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
+    while True:
+        with contextlib.suppress(FileNotFoundError):
+            return os.open(path, flags)
+        with contextlib.suppress(FileExistsError):  # Another process created it meanwhile.
+            return os.open(path, flags | os.O_CREAT | os.O_EXCL, LOCK_MODE)
 
 
 def _sign(fd: int, path: Path) -> bool:
