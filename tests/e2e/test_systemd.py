@@ -91,7 +91,7 @@ def test_a_started_unit_is_ready_and_open_to_its_group(systemd: RealSystemd, uni
     until(lambda: systemd.shows(unit, "StatusText")["StatusText"].startswith("2 of 2 workers"), "two workers")
     for user in (0, USER_ID, OPERATOR):
         assert json.loads(rota(systemd, "status", "--json", fleet=fleet_of(unit), user=user))["state"] == "running"
-    assert "belongs to another user" in rota(systemd, "status", fleet=fleet_of(unit), user=STRANGER)
+    assert "may not search" in rota(systemd, "status", fleet=fleet_of(unit), user=STRANGER)
 
 
 def test_reload_resizes_the_fleet(systemd: RealSystemd, unit: str) -> None:

@@ -84,14 +84,21 @@ def master_of(config: Config) -> Iterator[ControlClient]:
             with connected:
                 yield ControlClient(connected, path)
             return
-    if refused:
-        why = (
-            f"{refused[0]} belongs to another user: run this as the user of the master, as root, or, if the fleet "
-            "is a systemd unit, as a member of its group"
-        )
-    else:
-        why = f"no master is listening at {' or '.join(map(str, paths))}: start one with `rota run`, or see [control]"
-    raise Failure(ExitCode.UNREACHABLE, why)
+    raise Failure(ExitCode.UNREACHABLE, _why_none(paths, refused))
+
+
+def _why_none(paths: list[Path], refused: list[Path]) -> str:
+    """Return why no master was found at these paths; this user may not open those in `refused`."""
+    closed = [path for path in refused if not os.access(path.parent, os.X_OK, effective_ids=True)]
+    members = "as root, or, if the fleet is a systemd unit, as a member of its group"
+    for path in refused:
+        if path not in closed:
+            return f"{path} belongs to another user: run this as the user of the master, {members}"
+    why = f"no master is listening at {' or '.join(map(str, paths))}: start one with `rota run`, or see [control]"
+    if closed:
+        folders = " and ".join(str(path.parent) for path in closed)
+        why += f". This user may not search {folders}: if the master is there, run this {members}"
+    return why
 
 
 def _connect(path: Path) -> socket.socket | None:
