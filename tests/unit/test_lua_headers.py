@@ -8,6 +8,7 @@ from typing import Final
 import pytest
 
 import rota
+from rota.protocol.keys import COPIED
 from rota.protocol.scripts import read_script, script_names
 from support.lua_functions import functions_of
 
@@ -19,8 +20,20 @@ KEY: Final = re.compile(r"PREFIX \.\. '([a-z-]+:?)'")
 ANY_KEY: Final = re.compile(r"PREFIX \.\. (?!')([^\s,]+)")
 LANE: Final = re.compile(r"\b(?:ready_lane|delayed_lane|lane_of)\(")
 ARGUMENT: Final = re.compile(r"--   (\w+(?:, \w+)*)  ")
-OWN_PARTS: Final = {"list_ids": {"lists[i]"}}  # names of lists, which the script `lists` has returned
-MORE_KEYS: Final = {"list_ids": {"queue:*", "inflight:*"}}
+LISTS: Final = {"queue:*", "inflight:*"}
+# Names of lists, which the script `lists` has returned, and of keys, which an export has checked.
+OWN_PARTS: Final = {
+    "list_ids": {"lists[i]"},
+    "export_list": {"list"},
+    "import_tasks": {"ARGV[at]", "key]", "key"},
+    "import_keys": {"key"},
+}
+MORE_KEYS: Final = {
+    "list_ids": LISTS,
+    "export_list": LISTS,
+    "import_tasks": LISTS,
+    "import_keys": {f"{key}*" if key.endswith(":") else key for key in COPIED},
+}
 HANDED_ON: Final = {"add_members": {"how", "body"}}  # arguments that only the carried transition reads
 
 

@@ -7,10 +7,14 @@
 -- ARGV
 --   lease  length of the lease in milliseconds
 --   slot   slot of each owner, as `node:slot`
--- keys     lives owners pulse tasks
+-- keys     lives meta owners pulse tasks
+-- errors   ROTA… while an import of the namespace is unfinished; nothing was changed
 -- returns  an owner name per slot, `node:slot:nonce`
 -- Invariant: no name is given twice. `lives`, from which the nonce comes, only grows; if it is not a valid number, it
 -- continues from the current time in microseconds, which no counter has reached.
+if redis.pcall('HGET', PREFIX .. 'meta', 'protocol') == 'import' then
+  return redis.error_reply('ROTA this namespace is being imported: nothing can be claimed before `rota import` is done')
+end
 local now, lease = redis_now(), tonumber(ARGV[1]) * 1000
 local expires = digits_of(now + lease)
 redis.call('ZCARD', PREFIX .. 'owners')

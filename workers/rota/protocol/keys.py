@@ -12,7 +12,7 @@ the one key that it is given (KEYS[1], always the `tasks` hash; Lua takes the pr
 """
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Final
@@ -184,6 +184,55 @@ class Keys:
 
     def replies(self, client: str) -> str:
         return self._key(f"replies:{client}")
+
+
+HELD_WITH_TASKS: Final = frozenset({"tasks", "tickets", "epitaphs", "keys", "members", "delayed", "dead"})
+"""The keys, beside lists, whose content an export has in its records of tasks."""
+
+COPIED: Final[Mapping[str, str]] = {
+    "former": "hash",
+    "queues": "set",
+    "paused": "set",
+    "rates": "hash",
+    "rate:": "string",
+    "unique:": "string",
+    "lives": "string",
+    "meta": "hash",
+    "totals": "hash",
+    "sent:": "string",
+    "result:": "string",
+    "groups": "zset",
+    "group:": "hash",
+    "group-members:": "set",
+    "schedules": "hash",
+    "schedules-due": "zset",
+    "schedules-declared": "zset",
+    "schedules-alive": "hash",
+    "ends": "string",
+    "ends:": "string",
+    "ends-untold": "string",
+    "ends-sealed": "list",
+}
+"""The types of the keys that an export copies as they are. A colon at the end stands for all keys that begin so."""
+
+REBUILT: Final = frozenset(
+    {
+        *("doorbell", "doorbell:", "ready", "owners", "rotation", "counts", "healing", "closed", "conditions"),
+        *("patterns", "turns:", "times:", "idle", "progress", "served", "shares", "consumers", "pulse", "nodes"),
+        *("events", "events-on", "waiters", "replies:", "orders:"),
+    }
+)
+"""The keys that no export has: a fleet, or the import, writes them again."""
+
+
+def family_of(name: str) -> str:
+    """Return the family of a key, given without the prefix: the key itself, or its beginning up to the colon."""
+    return name if ":" not in name else name[: name.index(":") + 1]
+
+
+def prefix_of(keys: Keys) -> str:
+    """Return what all keys of a namespace begin with."""
+    return keys._key("")  # noqa: SLF001 - it belongs to this module
 
 
 def pattern_of_all(keys: Keys) -> str:

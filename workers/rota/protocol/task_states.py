@@ -59,10 +59,10 @@ class StateFacts:
 _SCHEDULING: Final = ("put_schedule", "pause_schedule", "remove_schedule", "declare")
 _ACCEPTING: Final = ("enqueue", "add_members")
 CREATED: Final[Mapping[State, tuple[str, ...]]] = {
-    State.SCHEDULED: (*_ACCEPTING, "advance", "put_schedule", "run_schedule", "adopt_scheduled"),
-    State.READY: (*_ACCEPTING, "adopt_legacy", "restore", "promote"),
-    State.RUNNING: ("turn",),
-    State.DEAD: ("turn", "promote", "adopt_scheduled", "adopt_legacy", "reap"),
+    State.SCHEDULED: (*_ACCEPTING, "advance", "put_schedule", "run_schedule", "adopt_scheduled", "import_tasks"),
+    State.READY: (*_ACCEPTING, "adopt_legacy", "restore", "promote", "import_tasks"),
+    State.RUNNING: ("turn", "import_tasks"),
+    State.DEAD: ("turn", "promote", "adopt_scheduled", "adopt_legacy", "reap", "import_tasks"),
 }
 """The states in which a task begins, and the scripts that create or adopt it there. `turn`, `promote` and `reap` do
 so for items that other programs pushed."""

@@ -1,0 +1,99 @@
+#!lua
+-- Import tasks, and items that are not tasks, from an export. Lists are filled from their tails to their heads, so
+-- tasks that producers enqueue meanwhile come after those of the file.
+-- with: prefix clock numbers counters imports
+-- KEYS[1]  tasks
+-- ARGV
+--   file    digest of the file
+--   before  number of its lines that are imported already
+--   after   number of its lines that are imported after this call
+--   key, score, text, id, body, attempts, unique, follows  up to 500 x
+--     key       where it is, without the prefix: a lane, an in-flight list, `delayed` or `dead`
+--     score     its score in a sorted set
+--     text      its entry, its ticket, or the bytes of an item that is not a task
+--     id        '' for such an item
+--     body      see `tasks`
+--     attempts  its attempt records, or ''; `unique` and `follows` likewise
+-- keys     counts dead delayed epitaphs inflight:* keys members meta owners queue:* queues ready tasks tickets totals
+-- returns  the number of lines that are imported, and the positions of the tasks that were left out, from 1: a producer
+--          has enqueued another task with that id meanwhile. -1 if this is not the import of the namespace. If the
+--          number is neither `after` nor follows from it, nothing was changed
+-- Invariant: the lines of a file are imported once and in order, however often a call is repeated.
+local FIELDS, FIRST = 8, 4
+local file, before, after = ARGV[1], tonumber(ARGV[2]), ARGV[3]
+local known, imported = unfinished_import()
+if known ~= file then return { -1, {} } end
+if imported ~= before then return { imported, {} } end
+local now = redis_now()
+guard_task_keys()
+redis.call('SCARD', PREFIX .. 'queues')
+redis.call('HLEN', PREFIX .. 'members')
+redis.call('ZCARD', PREFIX .. 'owners')
+
+local DELAYED, DEAD = PREFIX .. 'delayed', PREFIX .. 'dead'
+local TICKETS, EPITAPHS = PREFIX .. 'tickets', PREFIX .. 'epitaphs'
+local HOLDS, MEMBERS = PREFIX .. 'keys', PREFIX .. 'members'
+local hashes = { [KEYS[1]] = {}, [TICKETS] = {}, [EPITAPHS] = {}, [HOLDS] = {}, [MEMBERS] = {} }
+local sets, lists = { [DELAYED] = {}, [DEAD] = {} }, {}
+local ids, left_out, queues = {}, {}, {}
+for at = FIRST, #ARGV, FIELDS do
+  local place = PREFIX .. ARGV[at]
+  ids[#ids + 1] = ARGV[at + 3]
+  if not sets[place] and not lists[place] then
+    redis.call('LLEN', place)
+    lists[place] = {}
+  end
+end
+local taken = #ids > 0 and redis.call('HMGET', KEYS[1], unpack(ids)) or {}
+
+local function note(hash, id, value)
+  local fields = hashes[hash]
+  if value ~= '' or hash == KEYS[1] then fields[#fields + 1], fields[#fields + 2] = id, value end
+end
+
+-- Note what belongs to a task beside its place, and count it in its queue.
+local function note_task(key, text, id, body, attempts, unique, follows)
+  local is_scored = sets[PREFIX .. key]
+  note(KEYS[1], id, body)
+  note(EPITAPHS, id, attempts)
+  note(HOLDS, id, unique)
+  note(MEMBERS, id, follows)
+  if is_scored then note(TICKETS, id, text) end
+  local queue = string.match(text, is_scored and '^(%S+) ' or '^%S+ (%S+) ')
+  local state = is_scored and key or string.find(key, '^inflight:') and 'running'
+  if state and queue then count_later(state .. ':' .. queue, 1) end
+  if not state and queue then queues[queue] = true end
+end
+
+for at = FIRST, #ARGV, FIELDS do
+  local key, score, text, id, body, attempts, unique, follows = unpack(ARGV, at, at + FIELDS - 1)
+  local position = (at - FIRST) / FIELDS + 1
+  if id ~= '' and taken[position] then
+    left_out[#left_out + 1] = position
+    total('cancelled', 1) -- as for a task that follows another one and whose id is taken
+  else
+    local set = sets[PREFIX .. key]
+    local into = set or lists[PREFIX .. key]
+    if id ~= '' then note_task(key, text, id, body, attempts, unique, follows) end
+    if set then into[#into + 1] = score end
+    into[#into + 1] = set and id ~= '' and id or text
+  end
+end
+
+for hash, fields in pairs(hashes) do
+  if #fields > 0 then redis.call('HSET', hash, unpack(fields)) end
+end
+for set, members in pairs(sets) do
+  if #members > 0 then redis.call('ZADD', set, unpack(members)) end
+end
+for list, texts in pairs(lists) do
+  if #texts > 0 then redis.call('LPUSH', list, unpack(texts)) end
+  local name = string.sub(list, #PREFIX + 1)
+  local owner, lane = string.match(name, '^inflight:(.*)$'), string.match(name, '^queue:(.*)$')
+  if owner then redis.call('ZADD', PREFIX .. 'owners', digits_of(now), owner) end
+  if lane then redis.call('SADD', PREFIX .. 'ready', (string.gsub(lane, '%-delayed$', ''))) end
+end
+for queue in pairs(queues) do redis.call('SADD', PREFIX .. 'queues', queue) end
+write_counts()
+note_lines(file, after)
+return { tonumber(after), left_out }

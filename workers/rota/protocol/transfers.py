@@ -1,0 +1,165 @@
+"""The scripts by which tasks are exported from a namespace and imported into another one: see `rota.protocol.store`.
+
+An export reads lists and sets in portions while the fleet may run. An import writes the lines of a file in order, each
+portion in one call that also stores how many lines are imported. So a call that was repeated, or whose reply was lost,
+changes nothing, and an import that was interrupted continues behind the last line that the server has.
+"""
+
+from collections.abc import Iterable, Sequence
+from enum import StrEnum
+from typing import Final, NamedTuple
+
+from rota.protocol.keys import PROTOCOL_VERSION
+from rota.protocol.scripts import Raw, ScriptCall, Transitions, status_of
+from rota.protocol.wire import Arg, pack, text_of
+
+UNFINISHED: Final = "import"
+"""The protocol version of a namespace whose import is unfinished."""
+_ROW: Final = 5
+
+
+class TaskData(NamedTuple):
+    """The data of a task apart from its place. What there is not is b""."""
+
+    body: bytes  # empty for a task that was cancelled
+    attempts: bytes  # its attempt records
+    unique: bytes  # the unique key that it holds or has held
+    follows: bytes  # its group and the rest of its chain
+
+
+class ListedEntry(NamedTuple):
+    """An entry of a lane or an in-flight list."""
+
+    text: bytes
+    task: TaskData | None  # None if the text is not the entry of a live task
+
+
+class ListPortion(NamedTuple):
+    """A portion of a list, tail first."""
+
+    read: int  # number of entries read; 0 at the head of the list
+    entries: list[ListedEntry]
+
+
+class LocatedTask(NamedTuple):
+    """A task, and its place if that is a sorted set."""
+
+    key: str  # `delayed`, `dead`, or "" if it is in neither
+    score: bytes
+    ticket: bytes
+    former: bytes  # `incarnation tombstones` of its id
+    task: TaskData | None  # None if no task with this id is live
+
+
+class ImportedItem(NamedTuple):
+    """A task, or an item that is not a task, as `import_tasks` takes it."""
+
+    key: str  # without the prefix: a lane, an in-flight list, `delayed` or `dead`
+    score: Arg
+    text: Arg  # an entry, a ticket, or the bytes of an item that is not a task
+    id: Arg  # "" for such an item
+    body: Arg
+    attempts: Arg
+    unique: Arg
+    follows: Arg
+
+
+class ImportedKey(NamedTuple):
+    """A key that is imported as it was exported."""
+
+    key: str  # without the prefix
+    kind: str  # see import_keys.lua
+    expires_ms: int | None  # Unix time; None for never
+    values: Sequence[Arg]
+
+
+class ImportStatus(StrEnum):
+    """The reply to the begin of an import."""
+
+    OK = "ok"  # no fleet starts until the import has ended
+    USED = "used"  # a fleet has opened the namespace
+    OTHER = "other"  # the import of another file is unfinished
+
+
+class ImportBegun(NamedTuple):
+    """The state of an import."""
+
+    status: ImportStatus
+    lines: int  # number of lines that are imported
+
+
+class ImportedTasks(NamedTuple):
+    """The result of a portion."""
+
+    lines: int  # number of lines of the file that are imported; -1 if this is not the import of the namespace
+    left_out: tuple[int, ...]  # positions in the portion, from 0, of tasks whose ids were taken meanwhile
+
+
+def _task_of(body: Raw, attempts: Raw, unique: Raw, follows: Raw) -> TaskData | None:
+    return None if body is None else TaskData(body, attempts or b"", unique or b"", follows or b"")
+
+
+def parse_listed(raw: Raw) -> ListPortion:
+    """Parse `[count, (text, body or nil, attempts, unique, follows)...]`."""
+    count, *flat = raw
+    rows = zip(*[iter(flat)] * _ROW, strict=True)
+    return ListPortion(int(count), [ListedEntry(text, _task_of(*rest)) for text, *rest in rows])
+
+
+def parse_located(raw: Raw) -> list[LocatedTask]:
+    """Parse `[[key, score, ticket, former, body or nil, attempts, unique, follows]...]`."""
+    return [
+        LocatedTask(text_of(key), score or b"", ticket or b"", former or b"", _task_of(*rest))
+        for key, score, ticket, former, *rest in raw
+    ]
+
+
+def parse_begun(raw: Raw) -> ImportBegun:
+    """Parse `[status, lines]`."""
+    status, lines = raw
+    return ImportBegun(status_of(ImportStatus)(status), int(lines))
+
+
+def parse_imported(raw: Raw) -> ImportedTasks:
+    """Parse `[lines, [position from 1...]]`."""
+    lines, left_out = raw
+    return ImportedTasks(int(lines), tuple(int(position) - 1 for position in left_out))
+
+
+class Transfers(Transitions):
+    """The transitions of one namespace that export and import tasks."""
+
+    def list_entries(self, name: str, read: int, count: int) -> ScriptCall[ListPortion]:
+        """Return up to `count` entries of a list, at most BATCH, after the `read` ones at its tail. `name` is its key
+        without the prefix."""
+        return self._call("export_list", pack((name, read, count)), parse_listed)
+
+    def locate(self, ids: Sequence[bytes]) -> ScriptCall[list[LocatedTask]]:
+        """Return up to BATCH tasks, or members of `delayed` that are not tasks, and their places in sorted sets."""
+        return self._call("export_tasks", pack(ids), parse_located)
+
+    def begin_import(self, file: str) -> ScriptCall[ImportBegun]:
+        """Close the namespace to fleets, and begin or continue the import of a file, which is named by its digest. ""
+        prepares the namespace for any file."""
+        return self._call("begin_import", pack((file,)), parse_begun)
+
+    def import_tasks(
+        self, file: str, before: int, after: int, items: Iterable[ImportedItem]
+    ) -> ScriptCall[ImportedTasks]:
+        """Import up to BATCH items, the lines of the file from `before` to `after`."""
+        args: list[Arg] = [file, before, after]
+        for item in items:
+            args += item
+        return self._call("import_tasks", pack(args), parse_imported)
+
+    def import_keys(self, file: str, before: int, after: int, keys: Iterable[ImportedKey]) -> ScriptCall[int]:
+        """Import keys with up to BATCH values, the lines of the file from `before` to `after`. Returns how many lines
+        are imported."""
+        args: list[Arg] = [file, before, after]
+        for key, kind, expires_ms, values in keys:
+            args += (key, kind, "" if expires_ms is None else expires_ms, len(values), *values)
+        return self._call("import_keys", pack(args), int)
+
+    def end_import(self, file: str, lines: int) -> ScriptCall[bool]:
+        """Open the namespace to fleets. Returns False if not all lines of the file are imported."""
+        return self._call("end_import", pack((file, lines, PROTOCOL_VERSION)), bool)
