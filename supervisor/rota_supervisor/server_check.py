@@ -13,6 +13,7 @@ from rota.display_text import redact
 from rota.protocol.keys import PROTOCOL_VERSION, Keys
 from rota.protocol.scripts import read_script, read_sources
 from rota.protocol.store import Store
+from rota.protocol.transfers import UNFINISHED
 from rota.protocol.wire import shown, text_of
 from rota.server.address import address_of
 from rota.server.connection import Connection, ConnectionOptions, connect
@@ -175,6 +176,11 @@ def fault_of_protocol(version: str, namespace: str) -> str | None:
     """Return what is wrong with the protocol version of a namespace, or None."""
     if version == str(PROTOCOL_VERSION):
         return None
+    if version == UNFINISHED:
+        return (
+            f"the namespace {namespace!r} is being imported: wait for `rota import`; if it was interrupted, run it "
+            "again with the same file"
+        )
     return (
         f"the namespace {namespace!r} is used with protocol {version}, this version of Rota uses {PROTOCOL_VERSION}: "
         "run the version of Rota that created it, or choose another namespace"

@@ -4,6 +4,7 @@ which are generated from the commands."""
 import sys
 from collections.abc import Iterator, Sequence
 from importlib import import_module
+from keyword import iskeyword
 
 import click
 from click.shell_completion import get_completion_class
@@ -39,6 +40,8 @@ COMMANDS = {
     "dead": ("dead_verbs", "List, show, revive and purge dead tasks."),
     "completion": ("app", "Write the completion script of a shell."),
     "man": ("app", "Write the manual page."),
+    "export": ("backup_verbs", "Write all tasks, schedules, groups and settings to a file."),
+    "import": ("backup_verbs", "Write an exported file into an empty namespace, and check it."),
     "audit": ("audit_verb", "Check that every accepted task is accounted for and can be found."),
 }
 INTERRUPTED = 130  # the code that a shell reports for a process that Ctrl-C ended
@@ -62,6 +65,8 @@ _FOREIGN_COMMANDS = {
     "health": "ping healthcheck",
     "doctor": "diagnose diagnostics troubleshoot bundle",
     "check": "validate lint test",
+    "export": "backup dump save",
+    "import": "restore load",
     "--help": "help",
     "--version": "version",
 }
@@ -93,7 +98,8 @@ class _Rota(command.RotaGroup):
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002 - click's interface
         if cmd_name not in COMMANDS:
             return None
-        found = getattr(import_module(f"rota_supervisor.cli.{COMMANDS[cmd_name][0]}"), cmd_name)
+        function = f"{cmd_name}_" if iskeyword(cmd_name) else cmd_name
+        found = getattr(import_module(f"rota_supervisor.cli.{COMMANDS[cmd_name][0]}"), function)
         assert isinstance(found, click.Command)
         return found
 

@@ -2,12 +2,13 @@
 terminal here, because names and errors may come from anywhere."""
 
 import codecs
+import contextlib
 import errno
 import json
 import os
 import select
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, Final, TextIO
 
 import click
@@ -121,6 +122,21 @@ def is_of_output(error: OSError) -> bool:
 def discard(stream: TextIO) -> None:
     """Discard all further output to a stream, including its buffer, which Python would otherwise write at exit."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
+
+
+@contextlib.contextmanager
+def progress_bar(label: str) -> Iterator[Callable[[int, int], object]]:
+    """Yield a function that shows how much is done, and of how much, on a terminal; elsewhere it writes nothing."""
+    if not sys.stderr.isatty():
+        yield lambda _done, _total: None
+        return
+    with click.progressbar(length=1, label=label, file=sys.stderr) as bar:
+
+        def report(done: int, total: int) -> None:
+            bar.length = max(done, total, 1)
+            bar.update(done - bar.pos)
+
+        yield report
 
 
 def counted(count: int, what: str) -> str:

@@ -1,0 +1,286 @@
+"""Everything that an export contains, read from a namespace in portions while a fleet may run.
+
+Tasks move during an export, so one pass over lists and sets may miss some. A scan of all bodies finds those: it returns
+every task that lives from its begin to its end. They are searched for in further passes. A task that still moves too
+fast is exported with its body, and a new entry in the ready lane of its queue, as `rota audit --heal` would restore it.
+"""
+
+import re
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, Final
+
+from rota.protocol.body import BodyError, decode_body
+from rota.protocol.entry import parse_entry
+from rota.protocol.keys import COPIED, Keys, family_of, fault_in_queue_name, pattern_of_all, prefix_of
+from rota.protocol.store import BATCH
+from rota.protocol.transfers import ListedEntry, LocatedTask, Transfers
+from rota.protocol.wire import Arg, command, pack, text_of
+from rota.server.connection import Connection
+from rota.server.server_errors import Refused
+from rota_supervisor.backup.records import (
+    MOST_VALUES,
+    SETS,
+    Record,
+    entry_record,
+    item_record,
+    key_record,
+    ticket_record,
+)
+from rota_supervisor.backup.seen_ids import SeenIds
+
+_FIRST_PORTION: Final = 32
+_SMALL_BYTES: Final = 1 << 18
+_LARGE_BYTES: Final = 1 << 20
+_MORE_PASSES: Final = 3
+_SCAN_COUNT: Final = 500
+_END: Final = b"0"
+_UNKNOWN_QUEUE: Final = "unknown"
+_COUNT: Final = re.compile(rb"\d{1,16}")
+_GONE: Final = "none"
+_META: Final = "meta"
+_SCANS: Final = {"hash": "HSCAN", "set": "SSCAN", "zset": "ZSCAN"}
+_APART: Final = frozenset({"totals", "ends", "ends:", "ends-sealed", "ends-untold"})
+_REMEMBERED_IN_META: Final = (b"ended", b"ended_keep")
+
+Take = Callable[[bytes], bool]
+"""Whether to export the task with this id, if it has not been exported."""
+
+
+class Portion:
+    """The number of tasks to read at once: up to BATCH while bodies are small, fewer if they are large."""
+
+    def __init__(self) -> None:
+        self.count = _FIRST_PORTION
+
+    def learn(self, size: int) -> None:
+        """Adapt the number to the bytes of the last portion."""
+        if size < _SMALL_BYTES:
+            self.count = min(BATCH, 2 * self.count)
+        elif size > _LARGE_BYTES:
+            self.count = max(1, self.count // 2)
+
+
+class NamespaceReader:
+    """A reader of one namespace: first `tasks`, then `copied_keys`. `left_out` then has the keys of a wrong type."""
+
+    def __init__(self, connection: Connection, namespace: str) -> None:
+        self._connection = connection
+        self._keys = Keys(namespace)
+        self._prefix = prefix_of(self._keys)
+        self._transfers = Transfers(namespace)
+        self._portion = Portion()
+        self.left_out: list[str] = []
+        self.size = int(connection.execute("HLEN", self._keys.tasks))
+        self._seen = SeenIds(self.size)
+
+    # Tasks
+
+    def tasks(self) -> Iterator[Record]:
+        """Yield a record for each live task, exactly one, and one for each other item of lists and sets."""
+        yield from self._pass(self._seen.add, with_items=True)
+        suspects = self._unseen()
+        for _ in range(_MORE_PASSES):
+            if suspects:
+                yield from self._pass(lambda task_id: _taken(suspects, task_id), with_items=False)
+        for ids in _parts(list(suspects), self._portion):
+            yield from self._unplaced(ids)
+
+    def _pass(self, take: Take, *, with_items: bool) -> Iterator[Record]:
+        for name in self._lists():
+            for entry in self._entries(name):
+                if entry.task is not None and take(entry.text.partition(b" ")[0]):
+                    yield entry_record(name, entry.text, entry.task)
+                elif entry.task is None and with_items and self._is_new_item(entry.text):
+                    yield item_record(name, entry.text)
+        for key in SETS:
+            for member, found in self._members(key):
+                if found.task is not None and take(member):
+                    yield ticket_record(key, found.score, member, found.ticket, found.task)
+                elif found.task is None and with_items:
+                    yield item_record(key, member, found.score)
+
+    def _lists(self) -> list[str]:
+        """Return the keys of all lanes and in-flight lists, without the prefix."""
+        found = set[str]()
+        for kind in ("queue", "inflight"):
+            for page in self._scan("SCAN", None, "MATCH", f"{self._prefix}{kind}:*", "TYPE", "list"):
+                found.update(text_of(key).removeprefix(self._prefix) for key in page)
+        return sorted(found)
+
+    def _entries(self, name: str) -> Iterator[ListedEntry]:
+        """Yield the entries of a list from its tail to its head."""
+        read = 0
+        while (portion := self._connection.run(self._transfers.list_entries(name, read, self._portion.count))).read:
+            read += portion.read
+            self._portion.learn(sum(len(entry.task.body) for entry in portion.entries if entry.task is not None))
+            yield from portion.entries
+
+    def _members(self, key: str) -> Iterator[tuple[bytes, LocatedTask]]:
+        """Yield the members of `delayed` or `dead` that are still there, with their tasks."""
+        for page in self._scan("ZSCAN", key):
+            for member, found in self._located(page[::2]):
+                if found.key == key:
+                    yield member, found
+
+    def _located(self, ids: Sequence[bytes]) -> Iterator[tuple[bytes, LocatedTask]]:
+        for part in _parts(ids, self._portion):
+            found = self._connection.run(self._transfers.locate(part))
+            self._portion.learn(sum(len(each.task.body) for each in found if each.task is not None))
+            yield from zip(part, found, strict=True)
+
+    def _is_new_item(self, text: bytes) -> bool:
+        """Whether an item is not a tombstone that was read before. Other items may have equals."""
+        try:
+            parse_entry(text)
+        except ValueError:
+            return True
+        return self._seen.add(text)
+
+    def _unseen(self) -> set[bytes]:
+        """Return the ids of live tasks that are not exported yet. Those that live during the whole scan are all
+        there."""
+        unseen = set[bytes]()
+        for page in self.pages_of_ids():
+            unseen.update(task_id for task_id in page if task_id not in self._seen)
+        return unseen
+
+    def pages_of_ids(self) -> Iterator[list[bytes]]:
+        """Yield the ids of live tasks, some of them perhaps twice."""
+        try:
+            yield from self._scan("HSCAN", "tasks", "NOVALUES")
+        except Refused:  # Redis before 7.4 and Valkey before 8 return the bodies too
+            yield from (page[::2] for page in self._scan("HSCAN", "tasks"))
+
+    def _unplaced(self, ids: Sequence[bytes]) -> Iterator[Record]:
+        now_us = server_time_us(self._connection)
+        for task_id, found in self._located(ids):
+            if found.task is None:
+                continue
+            self._seen.add(task_id)
+            if found.key:
+                yield ticket_record(found.key, found.score, task_id, found.ticket, found.task)
+            else:
+                queue = _queue_of(found.task.body)
+                entry = _new_entry(task_id, queue, now_us, found)
+                yield entry_record(self._keys.ready_lane(queue).removeprefix(self._prefix), entry, found.task)
+
+    # Keys that are copied as they are
+
+    def copied_keys(self) -> Iterator[Record]:
+        """Yield records of all keys in COPIED except `totals`."""
+        for page in self._scan("SCAN", None, "MATCH", pattern_of_all(self._keys)):
+            names = [text_of(key).removeprefix(self._prefix) for key in page]
+            copied = [name for name in names if family_of(name) in COPIED and family_of(name) not in _APART]
+            kinds = list(map(text_of, self._pipelined("TYPE", copied)))
+            usable = [name for name, kind in zip(copied, kinds, strict=True) if kind == COPIED[family_of(name)]]
+            self.left_out += [
+                name for name, kind in zip(copied, kinds, strict=True) if kind not in (_GONE, COPIED[family_of(name)])
+            ]
+            expiries = dict(zip(usable, self._pipelined("PEXPIRETIME", usable), strict=True))
+            for name, values in self._contents(usable):
+                if values:
+                    yield key_record(name, values, expiries[name] if expiries[name] >= 0 else None)
+        yield from self._ends()
+
+    def _contents(self, names: Sequence[str]) -> Iterator[tuple[str, list[bytes]]]:
+        """Yield the values of keys, in parts. A key that was deleted meanwhile has none."""
+        strings = [name for name in names if COPIED[family_of(name)] == "string"]
+        for name, value in zip(strings, self._pipelined("GET", strings), strict=True):
+            yield name, [] if value is None else [value]
+        for name in names:
+            if scan := _SCANS.get(COPIED[family_of(name)]):
+                for page in self._scan(scan, name):
+                    yield from ((name, part) for part in _slices(_of_export(page) if name == _META else page))
+
+    def totals(self) -> dict[str, int]:
+        """Return the counters of the namespace, without those that are no numbers."""
+        flat = self._connection.execute("HGETALL", self._keys.totals)
+        pairs = zip(map(text_of, flat[::2]), flat[1::2], strict=True)
+        return {field: int(count) for field, count in pairs if _COUNT.fullmatch(count)}
+
+    def activity(self) -> list[Any]:
+        """Return what changes whenever a task is enqueued, claimed, moved or ended."""
+        return self._pipelined("HGETALL", ["totals", "counts"])
+
+    def has_owners(self) -> bool:
+        """Whether a worker or a consumer is registered."""
+        return bool(self._connection.execute("ZCARD", self._keys.owners))
+
+    def _ends(self) -> Iterator[Record]:
+        """Yield the memory of ends. Texts that are deleted meanwhile are left out, with their numbers."""
+        numbers = self._connection.execute("LRANGE", self._keys.ends_sealed, 0, -1)
+        kept = []
+        for number in numbers:
+            text = self._connection.execute("GET", self._keys.sealed_ends(text_of(number)))
+            if text is not None:
+                kept.append(number)
+                yield key_record(f"ends:{text_of(number)}", [text])
+        for part in _slices(kept):
+            yield key_record("ends-sealed", part)
+        for name in ("ends", "ends-untold"):
+            text = self._connection.execute("GET", self._prefix + name)
+            if text:
+                yield key_record(name, [text])
+
+    # Commands
+
+    def _scan(self, name: str, key: str | None, *options: Arg) -> Iterator[list[bytes]]:
+        where = () if key is None else (self._prefix + key,)
+        cursor = _END
+        while True:
+            cursor, page = self._connection.execute(name, *where, cursor, *options, "COUNT", _SCAN_COUNT)
+            yield page
+            if cursor == _END:
+                return
+
+    def _pipelined(self, name: str, keys: Sequence[str]) -> list[Any]:
+        """Return the replies to a command for each of these keys, without the prefix."""
+        self._connection.send(b"".join(command((pack((name, self._prefix + key)),)) for key in keys))
+        return [self._connection.receive() for _ in keys]
+
+
+def server_time_us(connection: Connection) -> int:
+    """Return the time of the server in microseconds."""
+    seconds, microseconds = connection.execute("TIME")
+    return int(seconds) * 1_000_000 + int(microseconds)
+
+
+def _taken(suspects: set[bytes], task_id: bytes) -> bool:
+    """Remove an id from the suspects. Return whether it was one."""
+    was_suspect = task_id in suspects
+    suspects.discard(task_id)
+    return was_suspect
+
+
+def _parts(ids: Sequence[bytes], portion: Portion) -> Iterator[Sequence[bytes]]:
+    at = 0
+    while at < len(ids):
+        count = portion.count
+        yield ids[at : at + count]
+        at += count
+
+
+def _slices(values: Sequence[bytes]) -> Iterator[list[bytes]]:
+    yield from (list(values[at : at + MOST_VALUES]) for at in range(0, len(values), MOST_VALUES))
+
+
+def _of_export(page: Sequence[bytes]) -> list[bytes]:
+    """Return the fields of `meta` that are exported, with their values. The protocol is in the header."""
+    pairs = zip(page[::2], page[1::2], strict=True)
+    return [part for field, value in pairs if field in _REMEMBERED_IN_META for part in (field, value)]
+
+
+def _queue_of(body: bytes) -> str:
+    try:
+        queue = decode_body(body).queue
+    except BodyError:
+        return _UNKNOWN_QUEUE
+    return queue if queue is not None and fault_in_queue_name(queue) is None else _UNKNOWN_QUEUE
+
+
+def _new_entry(task_id: bytes, queue: str, now_us: int, found: LocatedTask) -> bytes:
+    """Return an entry for a task whose own entry was not found, as `restore` makes it. Its counters are lost."""
+    assert found.task is not None
+    incarnation = found.former.partition(b" ")[0]
+    flag = b"u" * bool(found.task.unique) + incarnation + b"X" * bool(found.task.attempts)
+    return b"%b %b i %d %d 0 0 0 0 %b" % (task_id, queue.encode(), now_us, now_us, flag or b"-")
