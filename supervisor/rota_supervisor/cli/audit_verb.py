@@ -7,10 +7,12 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from operator import attrgetter
+from pathlib import Path
 from typing import Any, Final
 
 import click
 
+from rota.durations import MICROSECONDS, utc_datetime
 from rota.protocol.keys import Keys, fault_of_lane
 from rota.protocol.replies import RestoreStatus
 from rota.protocol.scans import find_unplaced
@@ -18,6 +20,8 @@ from rota.protocol.store import BATCH, Store
 from rota.protocol.wire import shown, text_of
 from rota.server.connection import Connection
 from rota.server.server_errors import Refused
+from rota_supervisor.backup.comparison import Comparison, EndedTask, Evidence, StaleFile, compare, read_file
+from rota_supervisor.backup.file_check import FileFault
 from rota_supervisor.cli import command, output
 from rota_supervisor.config.model import Config
 from rota_supervisor.exits import ExitCode, Failure
@@ -44,14 +48,26 @@ class StrayKey:
     is_flag=True,
     help="First put back live tasks that no worker can find, and recount all queues and groups.",
 )
-def audit(*, heal: bool) -> None:
+@click.option(
+    "--against",
+    "files",
+    multiple=True,
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    metavar="FILE",
+    help="After a restore: compare with a newer export, stored task events, or a JSON log. May be repeated.",
+)
+def audit(*, heal: bool, files: tuple[Path, ...]) -> None:
     """Check that every accepted task is accounted for and can be found. Exit with 1 if not.
 
     The number of accepted tasks must equal that of ended and live tasks together, and every live task must be in one of
     these places: in a lane, in the delayed set, claimed by a worker, or among the dead tasks. Warnings name lists that
     look like queues of this fleet but are not: items pushed there were never accepted, and no worker takes them.
+
+    With --against, report the tasks that the files know and the server does not, and the tasks that wait on the server
+    although they have ended. Use it after the server was restored from a snapshot, before a fleet starts.
     """
     state = command.current_state()
+    evidence = _evidence_of(files)
     with state.redis() as (config, store, connection):
         if heal:
             _put_back(store, connection, _unplaced(store, connection))
@@ -60,16 +76,68 @@ def audit(*, heal: bool) -> None:
         counters = connection.run(store.audit())
         unplaced = list(map(shown, _unplaced(store, connection)))
         strays = find_strays(config, connection)
+        found = _compared(connection, config.namespace, evidence) if files else None
     figures = {"accepted": counters.accepted, **counters.ended, "live": counters.live, "missing": counters.missing}
     rows = [*figures.items(), ("unplaced", len(unplaced)), ("strays", _items_of(strays))]
     warn_of_strays(strays)
     facts = {**figures, "unplaced": unplaced, "strays": list(map(dataclasses.asdict, strays))}
+    if found is not None:
+        rows += [("lost", len(found.missing)), ("ran already", len(found.ended))]
+        facts |= {"lost": found.missing, "ran_already": list(map(_ended_values, found.ended))}
     state.table(facts, ("TASKS", "COUNT"), rows)
     faults = [f"the counters are off by {output.counted(abs(counters.missing), 'task')}"] if counters.missing else []
     if unplaced:
         faults.append(_where_to(unplaced))
+    if found is not None:
+        faults += _faults_of_restore(found)
     if faults:
         raise Failure(ExitCode.NO, *faults)
+
+
+# The comparison with files
+
+
+def _evidence_of(files: Iterable[Path]) -> Evidence:
+    """Read the files. Raises Failure 1 if one of them cannot be used."""
+    evidence = Evidence()
+    for file in files:
+        try:
+            with file.open("rb") as opened:
+                read_file(opened, evidence)
+        except FileFault as fault:
+            raise Failure(ExitCode.NO, *(f"{file}: {each}" for each in fault.faults)) from None
+    return evidence
+
+
+def _compared(connection: Connection, namespace: str, evidence: Evidence) -> Comparison:
+    with command.failing({StaleFile: ExitCode.NO}):
+        return compare(connection, namespace, evidence)
+
+
+def _ended_values(task: EndedTask) -> dict[str, Any]:
+    at = None if task.at is None else utc_datetime(round(task.at * MICROSECONDS)).isoformat(timespec="milliseconds")
+    return {"id": task.id, "how": task.how, "at": at}
+
+
+def _faults_of_restore(found: Comparison) -> list[str]:
+    faults = []
+    if found.missing:
+        tasks = output.counted(len(found.missing), "task")
+        faults.append(f"the server has lost {tasks}: {_some_of(found.missing)}; enqueue what is still needed")
+    if found.ended:
+        tasks = output.counted(len(found.ended), "waiting task")
+        ids = _some_of([task.id for task in found.ended])
+        faults.append(
+            f"{tasks} had ended already: {ids}; before the fleet starts, `rota task cancel` those not to repeat"
+        )
+    return faults
+
+
+def _some_of(ids: Sequence[str]) -> str:
+    return ", ".join(ids[:NAMED_IDS]) + (", ..." if len(ids) > NAMED_IDS else "")
+
+
+# Tasks that no worker can find
 
 
 def _unplaced(store: Store, connection: Connection) -> list[str]:
@@ -120,9 +188,10 @@ def _end_members(store: Store, connection: Connection) -> None:
 
 
 def _where_to(unplaced: Sequence[str]) -> str:
-    named = ", ".join(unplaced[:NAMED_IDS]) + (", ..." if len(unplaced) > NAMED_IDS else "")
     tasks = output.counted(len(unplaced), "live task")
-    return f"{tasks} in no lane or set, which no worker will run: {named}; `rota audit --heal` repairs this"
+    return (
+        f"{tasks} in no lane or set, which no worker will run: {_some_of(unplaced)}; `rota audit --heal` repairs this"
+    )
 
 
 def _items_of(strays: Sequence[StrayKey]) -> int | str:

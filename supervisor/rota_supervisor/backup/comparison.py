@@ -1,0 +1,190 @@
+"""The comparison of a server with files that are newer: which tasks are missing, and which have ended already.
+
+A server that was restored from an old snapshot cannot know this itself. A file is an export, the output of
+`rota --json events`, or the log of a fleet as JSON. The newest line about a task is its fate.
+"""
+
+import json
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any, BinaryIO, Final, NamedTuple
+
+from rota.durations import MICROSECONDS
+from rota.protocol.keys import Keys
+from rota.protocol.store import BATCH
+from rota.protocol.task_states import ENDS_OF_GONE, EventName
+from rota.protocol.transfers import ImportedItem
+from rota.protocol.wire import command, pack, text_of
+from rota.server.connection import Connection
+from rota.telemetry import log_events
+from rota_supervisor.backup.file_check import FileFault, check_file, records_after
+from rota_supervisor.backup.namespace_reader import NamespaceReader
+from rota_supervisor.backup.records import Header, RecordError, parse_line
+
+LIVE: Final = "live"
+ENDED: Final = "ended"  # how a task ended that is not in an export: not known
+_EVENTS: Final = {event.value: event.value if event in ENDS_OF_GONE else LIVE for event in EventName}
+_OF_LOG: Final = {
+    log_events.TASK_DONE: "done",
+    log_events.TASK_CANCELLED: "cancelled",
+    log_events.TASK_EXPIRED: "expired",
+    log_events.TASK_RETRIED: LIVE,
+    log_events.TASK_DEAD: LIVE,
+    log_events.TASK_RELEASED: LIVE,
+    log_events.TASK_RECOVERED: LIVE,
+}
+"""The state of a task after each event: LIVE, or how it has ended. Dead tasks are live."""
+_MEANINGS: Final = _EVENTS | _OF_LOG
+
+
+class Fate(NamedTuple):
+    """The newest line about a task in any file."""
+
+    at: float  # Unix time in seconds
+    how: str  # LIVE, or how it has ended
+
+
+class EndedTask(NamedTuple):
+    """A task that is live on the server, and has ended."""
+
+    id: str
+    how: str  # one of ENDS_OF_GONE, or ENDED
+    at: float | None  # Unix time in seconds; None if it is not known
+
+
+@dataclass(slots=True)
+class Evidence:
+    """The fates of tasks in all files."""
+
+    fates: dict[str, Fate] = field(default_factory=dict)
+    oldest_export: float | None = None  # when the oldest of the exports began, in Unix time
+    newest: float = 0.0  # the newest time in all files
+
+    def note(self, task_id: str, fate: Fate) -> None:
+        """Note a line about a task, unless an earlier one is newer."""
+        known = self.fates.get(task_id)
+        if known is None or known.at <= fate.at:
+            self.fates[task_id] = fate
+        self.newest = max(self.newest, fate.at)
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """The result of a comparison."""
+
+    missing: list[str]  # ids of tasks that have not ended and that the server does not know
+    ended: list[EndedTask]
+
+
+class StaleFile(Exception):
+    """Raised if files are older than the state of the server, so that nothing follows from them."""
+
+
+def read_file(file: BinaryIO, evidence: Evidence) -> None:
+    """Add the lines of a file. Raises FileFault if none is about a task, or if it is an export that is not complete."""
+    is_export = _is_header(file.readline())
+    file.seek(0)
+    if is_export:
+        _read_export(file, evidence)
+    elif not _read_events(file, evidence):
+        raise FileFault(["no line is a task event or a log line of a task, as JSON, and it is not an export"])
+
+
+def _is_header(line: bytes) -> bool:
+    try:
+        return isinstance(parse_line(line), Header)
+    except RecordError:
+        return False
+
+
+def _read_export(file: BinaryIO, evidence: Evidence) -> None:
+    header, _ = check_file(file, lambda _: None)
+    file.seek(0)
+    at = header.at_us / MICROSECONDS
+    evidence.oldest_export = at if evidence.oldest_export is None else min(at, evidence.oldest_export)
+    evidence.newest = max(evidence.newest, at)
+    fate = Fate(at, LIVE)
+    for record in records_after(file, 0):
+        if isinstance(record.parsed, ImportedItem) and record.parsed.id:
+            evidence.note(str(record.parsed.id), fate)
+
+
+def _read_events(lines: Iterable[bytes], evidence: Evidence) -> int:
+    """Note the lines that are about tasks, and return how many there are."""
+    count = 0
+    for line in lines:
+        try:
+            fields = json.loads(line)
+            how = _MEANINGS[fields["event"]]
+            at = datetime.fromisoformat(fields.get("at") or fields["timestamp"]).timestamp()
+            evidence.note(fields["task_id"], Fate(at, how))
+        except (ValueError, LookupError, TypeError, AttributeError):
+            continue  # a log has other lines too
+        count += 1
+    return count
+
+
+def compare(connection: Connection, namespace: str, evidence: Evidence) -> Comparison:
+    """Compare a server with files. Raises StaleFile and ServerError."""
+    keys = Keys(namespace)
+    _check_age(connection, keys, evidence)
+    remembered = _remembered(connection, keys)
+    alive = [task_id for task_id, fate in evidence.fates.items() if fate.how == LIVE]
+    unknown = _absent(connection, keys, alive)
+    missing = [task_id for task_id in unknown if task_id.encode() not in remembered]
+    over = [task_id for task_id, fate in evidence.fates.items() if fate.how != LIVE]
+    ended = [_ended(task_id, evidence.fates[task_id]) for task_id in _waiting(connection, keys, over)]
+    if evidence.oldest_export is not None:
+        others = _live_ids(connection, namespace, evidence.fates)
+        ended += [EndedTask(task_id, ENDED, None) for task_id in _waiting(connection, keys, others)]
+    return Comparison(missing, ended)
+
+
+def _ended(task_id: str, fate: Fate) -> EndedTask:
+    return EndedTask(task_id, fate.how, fate.at)
+
+
+def _absent(connection: Connection, keys: Keys, ids: Sequence[str]) -> list[str]:
+    """Return the ids of which there is no live task."""
+    return [task_id for task_id, is_there in _looked_up(connection, "HEXISTS", keys.tasks, ids) if not is_there]
+
+
+def _waiting(connection: Connection, keys: Keys, ids: Sequence[str]) -> list[str]:
+    """Return the ids of live tasks that are not cancelled: those have an empty body."""
+    return [task_id for task_id, size in _looked_up(connection, "HSTRLEN", keys.tasks, ids) if size]
+
+
+def _check_age(connection: Connection, keys: Keys, evidence: Evidence) -> None:
+    """Check that no file is older than the last sweep of the fleet that the server knows of."""
+    swept = connection.execute("HGET", keys.pulse, "at")
+    swept_at = int(swept) / MICROSECONDS if swept and swept.isdigit() else 0.0
+    oldest = evidence.newest if evidence.oldest_export is None else evidence.oldest_export
+    if swept_at > oldest:
+        shown = datetime.fromtimestamp(swept_at).astimezone().isoformat(timespec="seconds")
+        raise StaleFile(
+            f"a fleet has used the namespace until {shown}, after the export began or the last line was written: "
+            "compare before a fleet starts, and only with files that are newer than the snapshot"
+        )
+
+
+def _live_ids(connection: Connection, namespace: str, known: Mapping[str, Any]) -> list[str]:
+    """Return the ids of live tasks that are not in `known`."""
+    pages = NamespaceReader(connection, namespace).pages_of_ids()
+    return list(dict.fromkeys(task_id for page in pages for task_id in map(text_of, page) if task_id not in known))
+
+
+def _remembered(connection: Connection, keys: Keys) -> set[bytes]:
+    """Return the ids of all ends that the server remembers."""
+    numbers = map(text_of, connection.execute("LRANGE", keys.ends_sealed, 0, -1))
+    texts = [connection.execute("GET", key) or b"" for key in (*map(keys.sealed_ends, numbers), keys.ends)]
+    lines = (line for text in texts for line in text.split(b"\n"))
+    return {line.partition(b" ")[0] for line in lines if line[:1] not in (b"", b" ", b"!")}
+
+
+def _looked_up(connection: Connection, name: str, key: str, ids: Sequence[str]) -> Iterator[tuple[str, int]]:
+    """Yield each id with the reply to a command for the field of that name."""
+    for start in range(0, len(ids), BATCH):
+        part = ids[start : start + BATCH]
+        connection.send(b"".join(command((pack((name, key, task_id)),)) for task_id in part))
+        yield from [(task_id, connection.receive()) for task_id in part]
