@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from support.prometheus import binary
 from support.prose import ROOT, Block, blocks, markdown_files, verbs
 from support.story import Story
 
@@ -43,7 +44,9 @@ def test_following_the_page_works(page: Path, story: Story) -> None:
         story.folder = story.folder / page.parent.relative_to(ROOT)
         story.folder.mkdir(exist_ok=True)
     told = [block for block in blocks(page) if block.verb]
-    if not any("--embedded" in block.text for block in told):
+    if any("redis-cli" in block.text for block in told):
+        binary("redis-cli")
+    if not any("--embedded" in block.text or block.verb == "serve" for block in told):
         story.serve()
     for block in told:
         story.follow(block)

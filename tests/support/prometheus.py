@@ -21,7 +21,7 @@ START_DEADLINE_SECONDS = 30.0
 
 
 def binary(name: str) -> str:
-    """Return the path of `prometheus` or `promtool`. If it is missing, the test is skipped, or fails in CI."""
+    """Return the path of a program, for example `promtool`. If it is missing, the test is skipped, or fails in CI."""
     found = shutil.which(name)
     if found is not None:
         return found

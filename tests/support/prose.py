@@ -7,6 +7,7 @@ A comment before a block, which readers do not see, is an instruction:
 * `<!-- test: run -->`: run it in a shell;
 * `<!-- test: output -->`: compare it with the output of that, where `...` matches anything;
 * `<!-- test: start -->`: start it, and go on when the fleet is ready;
+* `<!-- test: serve -->`: start a server with the options of this command, and go on when the server is ready;
 * `<!-- test: install -->`: run it in an environment without Rota.
 """
 
@@ -58,6 +59,13 @@ def blocks(page: Path) -> list[Block]:
         )
         for found in _BLOCK.finditer(text)
     ]
+
+
+def table(page: Path, name: str) -> list[list[str]]:
+    """Return the cells of the table between `<!-- table: NAME -->` and `<!-- table: end -->`, with its head."""
+    text = page.read_text(encoding="utf-8").partition(f"<!-- table: {name} -->")[2].partition("<!-- table: end -->")[0]
+    head, _, *rows = [line for line in text.splitlines() if line.startswith("|")]
+    return [[cell.strip() for cell in line.split("|")[1:-1]] for line in (head, *rows)]
 
 
 def verbs(page: Path) -> set[str]:

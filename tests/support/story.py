@@ -6,10 +6,12 @@ in which no variable changes the address of the server or the exporter from that
 
 import os
 import re
+import shlex
 import signal
 import subprocess
 import sys
 import time
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -71,11 +73,13 @@ class Story:
             "XDG_RUNTIME_DIR": str(folder),
         }
 
-    def serve(self) -> None:
-        """Start the server that a page without `--embedded` assumes, on the default port."""
+    def serve(self, options: Sequence[str] = ("--save", "", "--appendonly", "no")) -> None:
+        """Start a server on the default port, after the end of the previous one."""
+        if self._server is not None:
+            self._server.wait(STEP_SECONDS)
         place = self.folder / "server.sock"
-        options = ["--save", "", "--appendonly", "no", "--unixsocket", str(place), "--daemonize", "no"]
-        command = [*self.loopback.prefix, server_binaries()["valkey"], *options]
+        always = ["--unixsocket", str(place), "--daemonize", "no"]
+        command = [*self.loopback.prefix, server_binaries()["valkey"], *options, *always]
         self._server = subprocess.Popen(command, cwd=self.folder, stdout=subprocess.DEVNULL)
         deadline = time.monotonic() + READY_SECONDS
         while not _is_reachable(place):
@@ -97,6 +101,8 @@ class Story:
                 self._compare(block)
             case "start":
                 self._start(block)
+            case "serve":
+                self.serve(shlex.split(block.text)[1:])
             case other:
                 raise AssertionError(f"{block}: no such thing to do: {other!r}")
 
