@@ -1,14 +1,12 @@
 """docs/service.md matches the code and the files of deploy/."""
 
 import re
-from resource import RLIMIT_AS, RLIMIT_FSIZE, RLIMIT_NOFILE
 from typing import Any
 
 import yaml
 
 from rota_supervisor.config.model import Config, Limits
 from rota_supervisor.master.core.targets import LEAVE_SECONDS
-from rota_supervisor.master.shell.run import NEEDED
 from support.prose import ROOT, blocks
 
 PATH = ROOT / "docs/service.md"
@@ -36,11 +34,3 @@ def test_pod_example_has_correct_grace_period_and_probes() -> None:
     assert Config().http.listen.endswith(f":{container['ports'][0]['containerPort']}")
     assert container["livenessProbe"]["httpGet"]["path"] == "/livez"
     assert container["readinessProbe"]["httpGet"]["path"] == "/readyz"
-
-
-def test_the_page_states_the_required_limits() -> None:
-    files, memory, written = (NEEDED[limit].least for limit in (RLIMIT_NOFILE, RLIMIT_AS, RLIMIT_FSIZE))
-    said = " ".join(PAGE.split())
-
-    assert f"{files} open files (`ulimit -n`)" in said
-    assert f"{memory} MB of address space (`ulimit -v`) and files of {written} MB (`ulimit -f`)" in said
