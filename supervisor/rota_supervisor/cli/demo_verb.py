@@ -24,10 +24,13 @@ from rota_supervisor.demo.proof import FOLDER_VARIABLE, Check
 from rota_supervisor.demo.scenario import NAMESPACE, SETTINGS, Demo, ended_by_itself
 from rota_supervisor.embedded import embedded_server
 from rota_supervisor.exits import ExitCode, Failure
+from rota_supervisor.master.shell.run import limit_faults
 from rota_supervisor.testing import FleetFailed, FleetOfTest
 from rota_supervisor.top.fleet_view import plain
 
 SHORTEST_SECONDS: Final = 5.0
+_SPACE_MB: Final = 8
+_SPACE_MB_PER_SECOND: Final = 0.5  # journals, log and append-only file; a demo of 30 s writes 8 MB in all
 _GONE_SECONDS: Final = 3.0
 _EXIT_SECONDS: Final = 2.0
 _POLL_SECONDS: Final = 0.5
@@ -57,6 +60,7 @@ def demo(*, seconds: float, keep: bool) -> int:
     if not seconds < float("inf"):  # NaN passes the range check.
         raise click.BadParameter("--seconds must be a number")
     screen = Screen(command.current_state())
+    _check_surroundings(seconds)
     with _folder() as folder:
         settings = {**SETTINGS, **_addresses()}
         screen.event(f"starting a Valkey and a fleet of {settings['workers']}, in {folder}")
@@ -73,6 +77,23 @@ def demo(*, seconds: float, keep: bool) -> int:
         screen.show(ending)
         screen.conclude(play, [*checks, *ending])
     return ExitCode.CLEAN
+
+
+def _check_surroundings(seconds: float) -> None:
+    """Raise Failure 73 if there is no folder for temporary files, and 78 if it, or a limit of this process, is too
+    small."""
+    try:
+        folder = tempfile.gettempdir()
+    except OSError as error:
+        raise Failure(
+            ExitCode.TAKEN, f"the demo needs a folder to write to: {error.strerror}: set TMPDIR to one"
+        ) from None
+    faults = limit_faults()
+    free_mb, needed_mb = shutil.disk_usage(folder).free >> 20, round(_SPACE_MB + _SPACE_MB_PER_SECOND * seconds)
+    if free_mb < needed_mb:
+        faults.append(f"{folder} has {free_mb} MB free, and the demo needs {needed_mb}: set TMPDIR to another folder")
+    if faults:
+        raise Failure(ExitCode.CONFIG, *faults)
 
 
 @contextlib.contextmanager

@@ -87,14 +87,18 @@ def make_slots() -> SlotMemory:
 
 def check_sizes(config: Config) -> None:
     """Raise Failure 78 if the settings of a pool do not fit into a message, or if a limit is too low for a master."""
-    limits = {limit: resource.getrlimit(limit)[0] for limit in NEEDED}
-    faults = [*map(str, oversized_pools(config)), *faults_of_limits(limits)]
+    faults = [*map(str, oversized_pools(config)), *limit_faults()]
     if faults:
         raise Failure(ExitCode.CONFIG, *faults)
 
 
+def limit_faults() -> list[str]:
+    """Return a fault for each limit of this process that is too low for a master."""
+    return faults_of_limits({limit: resource.getrlimit(limit)[0] for limit in NEEDED})
+
+
 def faults_of_limits(limits: Mapping[int, int]) -> list[str]:
-    """Return a fault for each limit of this process that is too low. `limits`: the soft limits, by number."""
+    """Return a fault for each limit that is too low. `limits`: the soft limits of a process, by number."""
     return [
         f"the limit on {need.what} is {limits[limit] // need.size} {need.unit}, and a fleet needs {need.least}: "
         f"raise it ({need.where}), or lift it"
