@@ -39,7 +39,7 @@ def server_binaries() -> dict[str, str]:
 class Server:
     """A server process. `options` are lines of its configuration, for example {"maxmemory": "10mb"}.
 
-    `environment` is added to that of this process.
+    `environment` is added to that of this process. `addresses` are those at which it listens.
     """
 
     def __init__(self, binary: str, folder: Path, **options: str) -> None:
@@ -48,11 +48,16 @@ class Server:
         self.port = free_port()
         self.options = options
         self.environment: dict[str, str] = {}
+        self.addresses = ["127.0.0.1"]
         self.process: subprocess.Popen[bytes] | None = None
 
     @property
     def url(self) -> str:
-        return f"redis://127.0.0.1:{self.port}/0"
+        return self.url_at("127.0.0.1")
+
+    def url_at(self, address: str) -> str:
+        """Return the URL at one of its addresses."""
+        return f"redis://{address}:{self.port}/0"
 
     @property
     def socket_path(self) -> str:
@@ -71,7 +76,7 @@ class Server:
             quoted = value or '""'
             lines.append(f"{key.replace('_', '-')} {quoted}")
         lines += [
-            "bind 127.0.0.1",
+            f"bind {' '.join(self.addresses)}",
             f"port {self.port}",
             f"dir {self.folder}",
             f"unixsocket {self.socket_path}",

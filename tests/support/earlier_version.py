@@ -1,0 +1,53 @@
+"""The version before this one: unpacked from the repository, so that nodes of both versions can run side by side."""
+
+import compileall
+import io
+import subprocess
+import tarfile
+from pathlib import Path
+from typing import Final
+
+from support.prose import ROOT
+
+# While there is no release: the last commit before the newest change of what nodes of two versions have to agree about.
+# With that change, heartbeats name the kinds of entries that their node knows, and no script gives a kind that a live
+# node does not name. Replace it when the protocol changes (docs/releasing.md).
+BEFORE_CHANGE: Final = "394505260c6837f5f0448d96bb1c3dbea3f09ba8"
+_PACKAGES: Final = ("workers", "supervisor")
+
+
+class NoEarlierVersion(Exception):
+    """The repository does not have the commit. The message says what to do."""
+
+
+def earlier_commit() -> str:
+    """Return the newest release before this commit; `BEFORE_CHANGE` if there is none. Raises `NoEarlierVersion`."""
+    wanted = _git("describe", "--tags", "--abbrev=0", "--match", "v*", "HEAD^") or BEFORE_CHANGE
+    commit = _git("rev-parse", "--verify", "--quiet", f"{wanted}^{{commit}}")
+    if not commit:
+        raise NoEarlierVersion(f"{wanted} is not here: run this in a clone with the whole history")
+    return commit
+
+
+def _git(*words: str) -> str:
+    """Return the output of a git command; "" if it fails. The repository may belong to another user than root."""
+    return _run_git(*words).decode().strip()
+
+
+def _run_git(*words: str) -> bytes:
+    command = ["git", "-c", f"safe.directory={ROOT}", *words]
+    try:
+        return subprocess.run(command, cwd=ROOT, capture_output=True, check=False).stdout
+    except FileNotFoundError:
+        return b""
+
+
+def unpack_earlier_version(folder: Path) -> tuple[Path, ...]:
+    """Unpack the earlier version into an empty folder. Return its source roots, for PYTHONPATH. Raises
+    `NoEarlierVersion`."""
+    with tarfile.open(fileobj=io.BytesIO(_run_git("archive", earlier_commit(), *_PACKAGES))) as archive:
+        archive.extractall(folder, filter="data")
+    roots = tuple(folder / package for package in _PACKAGES)
+    for root in roots:
+        compileall.compile_dir(root, quiet=1)
+    return roots
