@@ -15,11 +15,13 @@ from pathlib import Path
 
 from soak.checker import judge, report
 from soak.evidence import Edge, Evidence
-from soak.faults import PROFILES
+from soak.faults import PROFILES, has_hosts
 from soak.idle import ROLES
 from soak.plan import plan_from, plan_of
 from soak.reading import read_evidence
 from soak.run import Ran, Wanted, soak
+from support.earlier_version import NoEarlierVersion
+from support.hosts import obstacle
 from support.servers import server_binaries
 
 
@@ -50,8 +52,13 @@ def main() -> None:
     wanted = Wanted(given.profile, given.seconds, seed, given.server, plan)
     folder = given.folder or Path(tempfile.mkdtemp(prefix="rota-soak-"))
     folder.mkdir(parents=True, exist_ok=True)
+    if has_hosts(wanted.profile) and (reason := obstacle()):
+        sys.exit(reason)
     print_line(f"profile {wanted.profile}, {wanted.seconds:g} s, seed {seed}, {wanted.server}: {folder}")
-    ran = soak(wanted, folder)
+    try:
+        ran = soak(wanted, folder)
+    except NoEarlierVersion as error:
+        sys.exit(str(error))
     is_well = print_result(read_evidence(folder), ran)
     print_line(f"again: {_again(wanted, given.fault)}")
     if is_well and not given.keep:

@@ -12,15 +12,24 @@ from soak.histories import Run
 
 # Faults that kill the processes they name, and those that end all of a node.
 KILLS = frozenset({Fault.KILL_WORKER, Fault.KILL_SEVERAL, Fault.KILL_WORKERS, Fault.KILL_CHILDREN})
-ENDS_NODE = frozenset({Fault.KILL_MASTER, Fault.KILL_NODE})
+ENDS_NODE = frozenset({Fault.KILL_MASTER, Fault.KILL_NODE, Fault.LOSE_HOST})
+LEAVES = frozenset({Fault.TERM_NODE, Fault.UPGRADE, Fault.ROLL_BACK})
 # Faults after which a worker that does not leave in time is killed, and what it ran given back without blame.
-DRAINS = frozenset(
-    {Fault.TERM_NODE, Fault.RESIZE, Fault.HUP_STORM, Fault.BAD_TOML, Fault.BAD_IMPORT, Fault.SCALE, Fault.RESTART}
-)
+DRAINS = LEAVES | {Fault.RESIZE, Fault.HUP_STORM, Fault.BAD_TOML, Fault.BAD_IMPORT, Fault.SCALE, Fault.RESTART}
 # Faults that keep a node from renewing its leases while others can take them away.
 SILENCES = frozenset(
-    {Fault.STOP_MASTER, Fault.STOP_NODE, Fault.REFUSE, Fault.SILENCE, Fault.SILENCE_REPLIES, Fault.HOLD}
+    {
+        Fault.STOP_MASTER,
+        Fault.STOP_NODE,
+        Fault.REFUSE,
+        Fault.SILENCE,
+        Fault.SILENCE_REPLIES,
+        Fault.HOLD,
+        Fault.PARTITION,
+    }
 )
+# Faults of what lies between a node and the server.
+ON_THE_WAY = frozenset({Fault.PARTITION, *(fault for fault, kind in KINDS.items() if kind.scope is FaultScope.LINK)})
 OUTAGES = frozenset({Fault.PAUSE_WRITES, Fault.SERVER_SLEEP, Fault.KILL_SERVER, Fault.LONG_OUTAGE, Fault.KILL_CLIENTS})
 CONNECTED_SECONDS = 3.0  # from the end of an outage until all have found their way back
 MARGIN_SECONDS = 1.0  # by which a recorded time may be off: the journal is written before and after, not at it
@@ -145,7 +154,7 @@ class Causes:
         latest = run.finished + MARGIN_SECONDS
         target = self.target_of(run.start.node)
         for span in sorted(self.spans, key=lambda each: each.begin):
-            is_of_node = KINDS[span.fault].scope is FaultScope.LINK or span.fault is Fault.STOP_MASTER
+            is_of_node = span.fault in ON_THE_WAY or span.fault is Fault.STOP_MASTER
             is_in_the_way = span.fault in OUTAGES or (is_of_node and span.target == target)
             if is_in_the_way and span.overlaps(run.finished, latest):
                 latest = max(latest, span.end + CONNECTED_SECONDS)

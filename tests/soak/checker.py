@@ -57,6 +57,7 @@ def numbers_of(case: Case) -> dict[str, float]:
         "sent": sum(history.request is not None for history in histories),
         "accepted": sum(history.accepted is not None for history in histories),
         "starts": sum(len(history.runs) for history in histories),
+        "starts by an earlier version": sum(run.start.is_earlier for history in histories for run in history.runs),
         "ended": sum(bool(history.ends) for history in histories),
         "failures": sum(history.count(RunEvent.RAISED) for history in histories),
         "started again after a fault": len(again),

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 
 from rota.telemetry import log_events
 from soak.case import Case
-from soak.causes import DRAINS, ENDS_NODE, KILLS, MARGIN_SECONDS, Span
+from soak.causes import DRAINS, ENDS_NODE, KILLS, LEAVES, MARGIN_SECONDS, ON_THE_WAY, Span
 from soak.evidence import Logged, Quiet, RunEvent
 from soak.fates import is_dead_by_right, is_dropped
 from soak.faults import KINDS, Fault, FaultScope
@@ -17,6 +17,7 @@ _UNEXPLAINED = frozenset({"signal", "crash", "oom", "timeout", "hung"})
 _HELPERS = frozenset(
     {Fault.KILL_ZYGOTE, Fault.KILL_POLLER, Fault.KILL_EXPORTER, Fault.KILL_CHILDREN, Fault.STOP_POLLER}
 )
+_DISTURBS_START = ON_THE_WAY | {Fault.LOSE_HOST, Fault.BAD_TOML, Fault.BAD_IMPORT}
 _STOPS = frozenset({Fault.STOP_WORKER, Fault.STOP_NODE, Fault.STOP_POLLER})
 
 
@@ -38,9 +39,7 @@ def deaths_without_cause(case: Case) -> Iterator[Finding]:
 def _may_have_kept_away(span: Span, line: Logged) -> bool:
     """Whether a starting master could not reach the server: it exits then, and the keeper starts it again."""
     scope = KINDS[span.fault].scope
-    is_own = span.target == line.target and (
-        scope is FaultScope.LINK or span.fault in (Fault.BAD_TOML, Fault.BAD_IMPORT)
-    )
+    is_own = span.target == line.target and span.fault in _DISTURBS_START
     return (is_own or scope is FaultScope.SERVER) and span.overlaps(line.boot, line.boot, 10.0)
 
 
@@ -73,7 +72,7 @@ def _may_have_lost(case: Case, owner: str, boot: float) -> bool:
     forgotten = [span for span in causes.spans if span.fault is Fault.DELETE_OWNERS or span.lost_seconds]
     if causes.node_in_force(target, boot) != node or any(span.overlaps(boot, boot, 3 * lease) for span in forgotten):
         return True
-    ends = [span for span in causes.of(*ENDS_NODE, Fault.TERM_NODE) if span.target == target and span.begin <= boot]
+    ends = [span for span in causes.of(*ENDS_NODE, *LEAVES) if span.target == target and span.begin <= boot]
     if any(causes.node_in_force(target, span.begin) == node for span in ends):
         return True
     silences = causes.silences(target, boot)

@@ -9,6 +9,7 @@ with due times. `boot` is in seconds of CLOCK_BOOTTIME, and is used for duration
 """
 
 import dataclasses
+import functools
 import json
 import os
 import time
@@ -18,7 +19,7 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Any, Final
 
-from rota.tasks.hooks import CurrentTask
+import rota
 from soak.faults import Fault
 
 SETUP_FILE: Final = "setup.json"
@@ -29,6 +30,7 @@ NEMESIS_FILE: Final = "nemesis.jsonl"
 LOGS: Final = "*/fleet.log"
 NO_NUMBER: Final = -1
 ALWAYS: Final = 1_000_000
+_TREE: Final = Path(__file__).resolve().parents[2]
 
 
 class CallEvent(StrEnum):
@@ -96,7 +98,8 @@ class Sent:
 
 @dataclass(frozen=True, slots=True)
 class Ran:
-    """A line of the tasks' journal. `attempt`, `crashes` and `due` are those of `current_task()`."""
+    """A line of the tasks' journal. `attempt`, `crashes` and `due` are those of `current_task()`. `is_earlier`: the
+    worker ran another version of Rota than that of this tree."""
 
     what: RunEvent
     id: str
@@ -109,6 +112,7 @@ class Ran:
     pid: int
     owner: str
     due: float
+    is_earlier: bool = False
 
     @property
     def node(self) -> str:
@@ -212,11 +216,17 @@ def now() -> tuple[float, float]:
     return time.time(), time.clock_gettime(time.CLOCK_BOOTTIME)
 
 
-def ran_now(what: RunEvent, task: CurrentTask) -> Ran:
+def ran_now(what: RunEvent, task: rota.CurrentTask) -> Ran:
     """Return the record of the running task."""
     owner = os.environ.get("ROTA_OWNER", "")
     due = task.due_at.timestamp()
-    return Ran(what, task.id, *now(), task.queue, task.name, task.attempt, task.crashes, os.getpid(), owner, due)
+    counts = (task.attempt, task.crashes, os.getpid())
+    return Ran(what, task.id, *now(), task.queue, task.name, *counts, owner, due, _is_earlier())
+
+
+@functools.cache
+def _is_earlier() -> bool:
+    return not Path(rota.__file__).resolve().is_relative_to(_TREE)
 
 
 # Writing

@@ -54,9 +54,16 @@ class Fault(StrEnum):
     RESTART = "restart"
     REPORT = "report"
 
+    PARTITION = "partition"  # the link of a host is down
+    LOSE_HOST = "lose_host"  # the link of a host is down, and everything on it is killed
+
+    UPGRADE = "upgrade"  # a node is stopped, and started with this version
+    ROLL_BACK = "roll_back"  # a node is stopped, and started with the earlier version
+
 
 class FaultScope(StrEnum):
-    """The target of a fault. In one scope and target, only one fault with a length happens at a time."""
+    """The target of a fault. In one scope and target, only one fault with a length happens at a time. In `VERSION`
+    it is only one at all, because nodes change their version one after the other."""
 
     PROCESSES = "processes"  # of a node
     NODE = "node"  # a node's life
@@ -64,9 +71,12 @@ class FaultScope(StrEnum):
     SERVER = "server"
     FILES = "files"  # of a node
     VERBS = "verbs"  # requests of a node's operator
+    HOST = "host"  # a node's host, which is a network namespace
+    VERSION = "version"  # the version of Rota that a node runs
 
 
 NODES: Final = ("a", "b")
+THREE_NODES: Final = (*NODES, "c")
 PRODUCERS: Final = "producers"
 SERVER: Final = "server"
 TARGETS: Final = {
@@ -76,7 +86,10 @@ TARGETS: Final = {
     FaultScope.SERVER: (SERVER,),
     FaultScope.FILES: NODES,
     FaultScope.VERBS: NODES,
+    FaultScope.HOST: THREE_NODES,
+    FaultScope.VERSION: THREE_NODES,
 }
+_OF_THREE_NODES: Final = (FaultScope.HOST, FaultScope.VERSION)
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,6 +144,10 @@ KINDS: Final = {
     Fault.QUIET: Kind(FaultScope.VERBS, 0.3, 4.0),
     Fault.RESTART: Kind(FaultScope.VERBS),
     Fault.REPORT: Kind(FaultScope.VERBS, weight=3),
+    Fault.PARTITION: Kind(FaultScope.HOST, 0.2, 11.0),
+    Fault.LOSE_HOST: Kind(FaultScope.HOST, 0.1, 9.0),
+    Fault.UPGRADE: Kind(FaultScope.VERSION, 8.0, 12.0),
+    Fault.ROLL_BACK: Kind(FaultScope.VERSION, 8.0, 12.0),
 }
 
 
@@ -139,7 +156,7 @@ def _of(*places: FaultScope) -> tuple[Fault, ...]:
 
 
 PROFILES: Final[dict[str, tuple[Fault, ...]]] = {
-    "everything": tuple(KINDS),
+    "everything": _of(*(scope for scope in FaultScope if scope not in _OF_THREE_NODES)),
     "processes": _of(FaultScope.PROCESSES, FaultScope.FILES),
     "nodes": _of(FaultScope.NODE),
     "network": _of(FaultScope.LINK),
@@ -147,4 +164,17 @@ PROFILES: Final[dict[str, tuple[Fault, ...]]] = {
     "files": _of(FaultScope.FILES),
     "verbs": (*_of(FaultScope.VERBS), Fault.KILL_WORKER),
     "quiet": (),
+    "hosts": _of(*_OF_THREE_NODES),
+    "versions": _of(FaultScope.VERSION),
 }
+
+
+def nodes_of(profile: str) -> tuple[str, ...]:
+    """Return the nodes of a run with this profile: three if its faults hit hosts or versions, otherwise two."""
+    scopes = {KINDS[fault].scope for fault in PROFILES[profile]}
+    return NODES if scopes.isdisjoint(_OF_THREE_NODES) else THREE_NODES
+
+
+def has_hosts(profile: str) -> bool:
+    """Whether each node of a run with this profile has a network namespace."""
+    return any(KINDS[fault].scope is FaultScope.HOST for fault in PROFILES[profile])

@@ -6,6 +6,7 @@ from typing import Final
 
 from soak.act import Act
 from soak.evidence import NEMESIS_FILE, Edge, Journal, Strike, now
+from soak.faults import KINDS, FaultScope
 from soak.keeper import Keeper
 from soak.plan import Planned
 from soak.testbed import Testbed
@@ -19,6 +20,7 @@ OVER_SECONDS: Final = 60.0  # from the end of the last fault until all have ende
 class _Going:
     planned: Planned
     act: Act
+    ends_at: float
     again_at: float
     is_undone: bool = False
 
@@ -33,16 +35,18 @@ class Nemesis:
         self._keepers = [Keeper(node, testbed.oddities) for node in testbed.nodes.values()]
         self._going: list[_Going] = []
         self._skipped = 0
+        self._began = time.monotonic()
 
     def run(self, plan: tuple[Planned, ...], seconds: float) -> None:
         """Perform the whole plan, and wait until all of it has ended."""
-        began = time.monotonic()
+        self._began = time.monotonic()
         waiting = list(plan)
-        while (passed := time.monotonic() - began) < seconds or waiting:
-            while waiting and waiting[0].at_seconds <= passed:
-                self._begin(waiting.pop(0), passed)
-            self._go_on(passed)
+        while (passed := self._passed()) < seconds or (waiting and passed < seconds + OVER_SECONDS):
+            while waiting and waiting[0].at_seconds <= passed and not self._has_to_wait(waiting[0]):
+                self._begin(waiting.pop(0))
+            self._go_on(self._passed())
             time.sleep(_TICK_SECONDS)
+        self._testbed.oddities.extend(f"never begun: {planned}" for planned in waiting)
         self.heal()
         self._wait_until_over()
 
@@ -56,19 +60,28 @@ class Nemesis:
         for going in self._going:
             self._undo(going)
 
-    def _begin(self, planned: Planned, passed: float) -> None:
+    def _has_to_wait(self, planned: Planned) -> bool:
+        """Whether another node is changing its version: nodes do so one after the other."""
+        changing = [going for going in self._going if KINDS[going.planned.fault].scope is FaultScope.VERSION]
+        return bool(changing) and KINDS[planned.fault].scope is FaultScope.VERSION
+
+    def _passed(self) -> float:
+        return time.monotonic() - self._began
+
+    def _begin(self, planned: Planned) -> None:
         act = self._testbed.act_for(planned, self._seed)
         if act is None:
             self._skipped += 1
             return
         self._write(Edge.BEGIN, planned, act)
         act.do()
-        self._going.append(_Going(planned, act, passed + _AGAIN_SECONDS))
+        passed = self._passed()  # it may have waited for its moment
+        self._going.append(_Going(planned, act, passed + planned.seconds, passed + _AGAIN_SECONDS))
 
     def _go_on(self, passed: float) -> None:
         self.keep_nodes()
         for going in list(self._going):
-            if passed >= going.planned.end_seconds:
+            if passed >= going.ends_at:
                 self._undo(going)
             elif passed >= going.again_at:
                 going.act.again()

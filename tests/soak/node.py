@@ -1,7 +1,8 @@
-"""One node of the fleet: a real `rota run` in a folder of its own, behind a link of its own."""
+"""One node of the fleet: a real `rota run` in a folder of its own, behind a link of its own or on a host of its own."""
 
 import os
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -9,6 +10,7 @@ import psutil
 
 from soak.load import CAP, CAPPED, ORDER, RATE, RATED, TIERS, TOGETHER, WEIGHTS
 from support.fleet_process import LOG_FILE, FleetProcess, toml
+from support.hosts import Host
 
 TESTS: Final = Path(__file__).parents[1]
 NAMESPACE: Final = "soak"
@@ -23,7 +25,7 @@ _READY: Final = b'"event":"fleet.ready"'
 
 
 def settings_of(name: str, url: str, folder: Path) -> dict[str, Any]:
-    """Return the keys of `rota.toml`. Only the second node has a second poller, so both cases are covered."""
+    """Return the keys of `rota.toml`. Only the first node has a single poller, so both cases are covered."""
     in_order = name == ORDER_NODE
     pools = {
         "main": {"workers": WORKERS, "queues": [queue for tier in TIERS for queue in tier]},
@@ -51,17 +53,24 @@ def settings_of(name: str, url: str, folder: Path) -> dict[str, Any]:
 
 
 class Node(FleetProcess):
-    """A node in `folder`, which has the name of the node and is in the folder of the run. A master that does not reply
-    within `ask_seconds` counts as gone."""
+    """A node in `folder`, which has the name of the node and is in the folder of the run.
+
+    It runs on `host`, if there is one. With `earlier`, the source roots of an earlier version, it starts with that
+    version. A master that does not reply within `ask_seconds` counts as gone.
+    """
 
     ask_seconds = 0.5
 
-    def __init__(self, name: str, url: str, folder: Path) -> None:
+    def __init__(
+        self, name: str, url: str, folder: Path, *, host: Host | None = None, earlier: Sequence[Path] = ()
+    ) -> None:
         folder.mkdir()
         super().__init__(folder)
-        inherited = os.environ.get("PYTHONPATH", "")
-        self.environment = {"PYTHONPATH": os.pathsep.join([str(TESTS), *filter(None, inherited.split(os.pathsep))])}
         self.name = name
+        self.host = host
+        self.prefix = host.prefix if host is not None else []
+        self.earlier = earlier
+        self.run_from(earlier)
         self.settings = settings_of(name, url, folder)
         self.is_wanted = True  # otherwise it is not started again when it ends
         self.is_leaving = False  # it was sent a SIGTERM
@@ -88,7 +97,23 @@ class Node(FleetProcess):
         """Return how many workers the file has altogether."""
         return sum(pool["workers"] for pool in self.settings["pools"].values())
 
+    @property
+    def server_port(self) -> int:
+        """The port at which it reaches the server."""
+        return int(self.settings["redis_url"].rpartition(":")[2].partition("/")[0])
+
+    @property
+    def is_changed(self) -> bool:
+        """Whether it runs another version than at its first start."""
+        return self.roots != self.earlier
+
     # Its life
+
+    def run_from(self, roots: Sequence[Path]) -> None:
+        """Have the next master run from these source roots; from the installed package if there are none."""
+        self.roots = roots
+        inherited = filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep))
+        self.environment = {"PYTHONPATH": os.pathsep.join([*map(str, roots), str(TESTS), *inherited])}
 
     def start(self) -> None:
         """Start its master."""
@@ -127,6 +152,18 @@ class Node(FleetProcess):
             return super().request(verb, **fields)
         except OSError:  # a stopped one
             return {}
+
+    def children(self, role: str = "", state: str = "") -> list[dict[str, Any]]:
+        """Return the rows of the children, by slot, whichever version of Rota the master runs."""
+        status = self.status()
+        rows = status.get("processes") or status.get("children", [])  # the second before the first release
+        wanted = [row for row in rows if row["role"] != "master"]
+        return [row for row in wanted if role in ("", row["role"]) and state in ("", row["state"])]
+
+    def runs_for(self, seconds: float) -> bool:
+        """Whether a worker of the large pool has run a task for that time."""
+        of_pool = [row for row in self.living("worker") if row["pool"] == "main"]
+        return any(task.get("task_age_seconds", 0.0) >= seconds for row in of_pool for task in row["tasks"])
 
     def living(self, role: str) -> list[dict[str, Any]]:
         """Return the rows of the children of a role that have a process, by slot."""

@@ -1,9 +1,11 @@
-"""Faults of whole nodes: the master, or all processes, stopped, killed, or sent SIGTERM, and started again."""
+"""Faults of whole nodes: the master, or all processes, stopped, killed, or sent SIGTERM, and started again, perhaps
+with another version; the link of a host down."""
 
 import dataclasses
 import signal
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from pathlib import Path
 from random import Random
 from typing import Final
 
@@ -13,6 +15,9 @@ from soak.act import Act, lives, send, stop
 from soak.faults import Fault
 from soak.node import Node
 
+_RUN_SECONDS: Final = 0.2  # a task that has run for so long goes on for a while in this load
+_WAIT_SECONDS: Final = 5.0  # for such a task
+_TICK_SECONDS: Final = 0.002
 # How long after its master the last child may live. Rota promises 2 s; a busy machine may need another 0.5 s.
 _GONE_SECONDS: Final = 2.5
 
@@ -83,6 +88,54 @@ def _term_node(node: Node, processes: list[psutil.Process]) -> Act:
     return Act(do, is_over=_new_master(node), pids=pids)
 
 
+def _upgrade(node: Node, processes: list[psutil.Process]) -> Act:
+    return _another_version(node, processes, ())
+
+
+def _roll_back(node: Node, processes: list[psutil.Process]) -> Act:
+    return _another_version(node, processes, node.earlier)
+
+
+def _another_version(node: Node, processes: list[psutil.Process], roots: Sequence[Path]) -> Act:
+    act = _term_node(node, processes)
+
+    def do() -> None:
+        node.run_from(roots)
+        act.do()
+
+    return dataclasses.replace(act, do=do)
+
+
+def _partition(node: Node, _processes: list[psutil.Process]) -> Act:
+    host = node.host
+    assert host is not None
+    return Act(host.unplug, undo=host.plug, is_over=lambda: host.reaches(node.server_port))
+
+
+def _lose_host(node: Node, _processes: list[psutil.Process]) -> Act:
+    host = node.host
+    assert host is not None
+    _wait_for_a_long_task(node)  # an idle host would have nothing to lose
+    act = _kill_node(node, node.processes())
+
+    def do() -> None:
+        host.unplug()  # first, so that nobody hears of the end of its connections
+        act.do()
+        send(node.processes(), signal.SIGKILL)  # processes that were started in the meantime
+
+    def undo() -> None:
+        host.plug()
+        act.undo()
+
+    return dataclasses.replace(act, do=do, undo=undo)
+
+
+def _wait_for_a_long_task(node: Node) -> None:
+    deadline = time.monotonic() + _WAIT_SECONDS
+    while not node.runs_for(_RUN_SECONDS) and time.monotonic() < deadline:
+        time.sleep(_TICK_SECONDS)
+
+
 def _new_master(node: Node) -> Callable[[], bool]:
     old = node.pid
     return lambda: node.pid != old and node.has_been_ready()
@@ -94,4 +147,8 @@ _ACTS: Final[dict[Fault, Callable[[Node, list[psutil.Process]], Act]]] = {
     Fault.KILL_MASTER: _kill_master,
     Fault.KILL_NODE: _kill_node,
     Fault.TERM_NODE: _term_node,
+    Fault.UPGRADE: _upgrade,
+    Fault.ROLL_BACK: _roll_back,
+    Fault.PARTITION: _partition,
+    Fault.LOSE_HOST: _lose_host,
 }

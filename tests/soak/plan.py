@@ -5,7 +5,7 @@ and then either workers are killed one by one, or a node is lost. The time until
 only if nothing else is wrong.
 """
 
-from collections.abc import Iterator
+from collections.abc import Container, Iterator
 from dataclasses import dataclass
 from enum import Enum, auto
 from random import Random
@@ -86,16 +86,16 @@ def _draw(faults: tuple[Fault, ...], seconds: float, random: Random) -> Iterator
                 case _Weather.STORM:
                     yield from _storm(faults, begins, ends, random)
                 case _Weather.KILLS:
-                    yield from _storm(_only(Fault.KILL_WORKER, faults), begins, ends, random)
+                    yield from _storm(_only({Fault.KILL_WORKER}, faults), begins, ends, random)
                 case _Weather.LOSS:
-                    yield from _loss(_only(Fault.KILL_NODE, faults), begins, ends, random)
+                    yield from _loss(_only({Fault.KILL_NODE, Fault.LOSE_HOST}, faults), begins, ends, random)
                 case _Weather.LULL:
                     pass
             begins += length
 
 
-def _only(wanted: Fault, faults: tuple[Fault, ...]) -> tuple[Fault, ...]:
-    return tuple(fault for fault in faults if fault is wanted)
+def _only(wanted: Container[Fault], faults: tuple[Fault, ...]) -> tuple[Fault, ...]:
+    return tuple(fault for fault in faults if fault in wanted)
 
 
 def _storm(faults: tuple[Fault, ...], begins: float, ends: float, random: Random) -> Iterator[_Drawn]:
@@ -107,9 +107,10 @@ def _storm(faults: tuple[Fault, ...], begins: float, ends: float, random: Random
         kind = KINDS[fault]
         target = random.choice(TARGETS[kind.scope])
         length = random.uniform(kind.shortest_seconds, kind.longest_seconds)
-        if free_at.get((kind.scope, target), 0.0) <= at and at + length <= ends:
+        place = kind.scope, "" if kind.scope is FaultScope.VERSION else target
+        if free_at.get(place, 0.0) <= at and at + length <= ends:
             yield round(at, 3), fault, target, round(length, 3)
-            free_at[kind.scope, target] = at + length + (_REST_SECONDS if length else 0.0)
+            free_at[place] = at + length + (_REST_SECONDS if length else 0.0)
         at += random.expovariate(1 / GAP_SECONDS)
 
 

@@ -40,7 +40,8 @@ def be_quiet(testbed: Testbed, at_start: FleetHoldings, keep_nodes: Callable[[],
         first = holdings_of(testbed.nodes.values())
         time.sleep(IDLE_SECONDS)
         last = holdings_of(testbed.nodes.values())
-        testbed.oddities.extend(_grown_since_start(at_start, last))
+        if not any(node.is_changed for node in testbed.nodes.values()):
+            testbed.oddities.extend(_grown_since_start(at_start, last))
         testbed.oddities.extend(f"nobody's child: {orphan}" for orphan in last.orphans)
         write_whole(testbed.folder / QUIET_FILE, _found(testbed, client, first, last))
     return last

@@ -1,4 +1,4 @@
-"""One soak from end to end: a server, two nodes behind links that break, producers, the nemesis, the quiet window."""
+"""One soak from end to end: a server, nodes behind links that break, producers, the nemesis, the quiet window."""
 
 import contextlib
 import os
@@ -7,7 +7,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,7 +15,7 @@ from typing import Final
 
 from soak.act import send
 from soak.evidence import SETUP_FILE, Setup, write_whole
-from soak.faults import NODES, PRODUCERS
+from soak.faults import KINDS, PRODUCERS, FaultScope, has_hosts, nodes_of
 from soak.idle import FleetHoldings, holdings_of
 from soak.load import CAPPED, FAIR, ORDER, RATED, TIERS, TOGETHER, WEIGHTS
 from soak.nemesis import Nemesis
@@ -23,7 +23,9 @@ from soak.node import BEAT_SECONDS, LEASE_SECONDS, TESTS, WORKERS, Node
 from soak.plan import Planned
 from soak.quiet import be_quiet, leave
 from soak.testbed import Testbed
+from support.earlier_version import unpack_earlier_version
 from support.faulty_link import FaultyLink
+from support.hosts import SERVER_ADDRESS, hosts
 from support.servers import Server, server_binaries
 
 _MEMORY: Final = Path("/dev/shm")
@@ -73,7 +75,7 @@ def setup_of(wanted: Wanted) -> Setup:
     return Setup(
         seed=wanted.seed,
         profile=wanted.profile,
-        workers=WORKERS * len(NODES),
+        workers=WORKERS * len(nodes_of(wanted.profile)),
         lease_seconds=LEASE_SECONDS,
         renew_seconds=LEASE_SECONDS / 4,
         beat_seconds=BEAT_SECONDS,
@@ -89,19 +91,40 @@ def setup_of(wanted: Wanted) -> Setup:
 @contextmanager
 def _testbed(wanted: Wanted, folder: Path) -> Iterator[Testbed]:
     with ExitStack() as stack:
-        place = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="rota-soak-server-", dir=_in_memory())))
-        # Written to disk before each reply: accepted tasks exist after a kill, so the oracle is exact.
-        server = Server(server_binaries()[wanted.server], place, appendonly="yes", appendfsync="always").start()
-        stack.callback(server.stop)
-        links = {target: stack.enter_context(FaultyLink(server.port)) for target in (*NODES, PRODUCERS)}
-        testbed = Testbed(folder, server, {name: Node(name, links[name].url, folder / name) for name in NODES}, links)
+        names = nodes_of(wanted.profile)
+        on_hosts = stack.enter_context(hosts(names)) if has_hosts(wanted.profile) else {}
+        server = _start_server(wanted, stack, reached_by_hosts=bool(on_hosts))
+        behind_links = [name for name in names if name not in on_hosts]
+        links = {target: stack.enter_context(FaultyLink(server.port)) for target in (*behind_links, PRODUCERS)}
+        urls = dict.fromkeys(on_hosts, server.url_at(SERVER_ADDRESS)) | {name: links[name].url for name in behind_links}
+        earlier = _earlier_version(wanted, stack)
+        nodes = {
+            name: Node(name, urls[name], folder / name, host=on_hosts.get(name), earlier=earlier) for name in names
+        }
+        testbed = Testbed(folder, server, nodes, links)
         stack.callback(_kill_all, testbed)
         yield testbed
 
 
-def _in_memory() -> Path | None:
-    # A killed server loses nothing of it, and its response time does not depend on a disk that others use.
-    return _MEMORY if _MEMORY.is_dir() else None
+def _start_server(wanted: Wanted, stack: ExitStack, *, reached_by_hosts: bool) -> Server:
+    # Written to disk before each reply: accepted tasks exist after a kill, so the oracle is exact.
+    options = {"appendonly": "yes", "appendfsync": "always", "protected_mode": "no"}
+    server = Server(server_binaries()[wanted.server], _folder(stack, "server"), **options)
+    server.addresses += [SERVER_ADDRESS] if reached_by_hosts else []
+    stack.callback(server.stop)
+    return server.start()
+
+
+def _earlier_version(wanted: Wanted, stack: ExitStack) -> Sequence[Path]:
+    """Return the source roots of the earlier version, which nodes run at first; none if no version is changed."""
+    is_needed = any(KINDS[planned.fault].scope is FaultScope.VERSION for planned in wanted.plan)
+    return unpack_earlier_version(_folder(stack, "earlier")) if is_needed else ()
+
+
+def _folder(stack: ExitStack, purpose: str) -> Path:
+    # In memory: a killed server loses nothing of it, and its response time does not depend on a disk that others use.
+    place = _MEMORY if _MEMORY.is_dir() else None
+    return Path(stack.enter_context(tempfile.TemporaryDirectory(prefix=f"rota-soak-{purpose}-", dir=place)))
 
 
 def _kill_all(testbed: Testbed) -> None:

@@ -20,7 +20,7 @@ class Testbed:
     folder: Path
     server: Server
     nodes: dict[str, Node]
-    links: dict[str, FaultyLink]  # by target: one for each node, and one for the producers
+    links: dict[str, FaultyLink]  # by target: nodes without a host, and the producers
     oddities: list[str] = field(default_factory=list)  # texts for people; any of them fails the run
 
     def act_for(self, planned: Planned, seed: int) -> Act | None:
@@ -29,7 +29,7 @@ class Testbed:
         match KINDS[planned.fault].scope:
             case FaultScope.PROCESSES:
                 return process_faults.choose(planned.fault, self.nodes[planned.target], random)
-            case FaultScope.NODE:
+            case FaultScope.NODE | FaultScope.HOST | FaultScope.VERSION:
                 return node_faults.choose(planned.fault, self.nodes[planned.target], random)
             case FaultScope.LINK:
                 return network_faults.choose(planned.fault, self.links[planned.target], random)

@@ -130,10 +130,11 @@ def test_each_failure_explains_one_more_start() -> None:
     assert found(plot.run("t", 12.0, 12.1, attempt=3)) == [Wrong.DUPLICATED]
 
 
-def test_only_a_silence_longer_than_the_lease_explains_another_start() -> None:
+@pytest.mark.parametrize("fault", [Fault.STOP_NODE, Fault.PARTITION])
+def test_only_a_silence_longer_than_the_lease_explains_another_start(fault: Fault) -> None:
     def silent(seconds: float) -> Plot:
         plot = Plot().accept("t", 10.0).mark(RunEvent.START, "t", 10.1)
-        plot.strike(Fault.STOP_NODE, "a", 11.0, 11.0 + seconds).mark(RunEvent.END, "t", 11.0 + seconds + 0.1)
+        plot.strike(fault, "a", 11.0, 11.0 + seconds).mark(RunEvent.END, "t", 11.0 + seconds + 0.1)
         return plot.run("t", 11.0 + seconds, 11.2 + seconds, attempt=2, **FAR)
 
     assert found(silent(8.0)) == []
@@ -155,9 +156,10 @@ def test_an_outage_of_all_nodes_explains_no_other_start() -> None:
     assert found(plot.mark(RunEvent.END, "t", 14.0).run("t", 27.0, 27.1, attempt=2, **FAR)) == [Wrong.DUPLICATED]
 
 
-def test_a_lost_node_explains_another_start_only_of_its_own_tasks() -> None:
+@pytest.mark.parametrize("fault", [Fault.KILL_NODE, Fault.LOSE_HOST])
+def test_a_lost_node_explains_another_start_only_of_its_own_tasks(fault: Fault) -> None:
     def after_loss_of(target: str) -> Plot:
-        plot = Plot().accept("t", 10.0).run("t", 10.1).strike(Fault.KILL_NODE, target, 11.0, 14.0)
+        plot = Plot().accept("t", 10.0).run("t", 10.1).strike(fault, target, 11.0, 14.0)
         return plot.run("t", 17.0, 17.1, attempt=2, **FAR)
 
     assert found(after_loss_of("a")) == []

@@ -135,9 +135,10 @@ def test_a_later_fault_does_not_count_for_recovery_times() -> None:
     assert judge(plot.evidence()).numbers["recoveries of lost nodes' tasks"] == 0
 
 
-def test_a_lost_nodes_task_recovers_within_lease_plus_two_seconds() -> None:
+@pytest.mark.parametrize("fault", [Fault.KILL_NODE, Fault.LOSE_HOST])
+def test_a_lost_nodes_task_recovers_within_lease_plus_two_seconds(fault: Fault) -> None:
     def back_at(boot: float) -> Plot:
-        plot = Plot().accept("t", 10.0).run("t", 10.1).strike(Fault.KILL_NODE, "a", 11.0, 11.5)
+        plot = Plot().accept("t", 10.0).run("t", 10.1).strike(fault, "a", 11.0, 11.5)
         return plot.run("t", boot, boot + 0.1, attempt=2, **FAR)
 
     assert found(back_at(17.9)) == []

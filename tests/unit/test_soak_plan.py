@@ -15,7 +15,7 @@ def load(name: str = "p") -> list[Intent]:
 
 
 def test_plans_cover_every_fault_and_every_target() -> None:
-    plans = [plan_of("everything", SECONDS, seed) for seed in range(20)]
+    plans = [plan_of(profile, SECONDS, seed) for seed in range(20) for profile in ("everything", "hosts")]
     drawn = {(planned.fault, planned.target) for plan in plans for planned in plan}
     assert drawn == {(fault, target) for fault, kind in KINDS.items() for target in TARGETS[kind.scope]}
     assert all(0 < planned.at_seconds <= planned.end_seconds <= SECONDS for plan in plans for planned in plan)
