@@ -74,7 +74,7 @@ faults: compiled ## What breaks in production, done to whole fleets: processes, 
 	@command -v redis-server >/dev/null || echo "make faults: no redis-server on the PATH, so tests run on the embedded Valkey only"
 	$(BIN)/pytest -n $(TEST_WORKERS) tests/faults $(PYTEST_ARGS)
 
-soak: compiled ## Two nodes and all faults at random for SECONDS, and the proof that nothing was lost; PROFILE, SEED, SERVER
+soak: compiled ## Two nodes, or three with PROFILE=hosts, and faults at random for SECONDS, and the proof that nothing was lost; SEED, SERVER
 	PYTHONPATH=tests $(BIN)/python -m soak $(if $(SECONDS),--seconds $(SECONDS)) $(if $(PROFILE),--profile $(PROFILE)) \
 		$(if $(SEED),--seed $(SEED)) $(if $(SERVER),--server $(SERVER)) $(SOAK_ARGS)
 
