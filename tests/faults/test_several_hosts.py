@@ -29,12 +29,10 @@ SHOWN_CHARACTERS: Final = 20_000
 
 @pytest.fixture
 def earlier() -> str:
-    """Return the commit of the earlier version. In CI, a clone has to have it."""
+    """Return the commit of the earlier version. A copy of the repository without its history has none."""
     try:
         return earlier_commit()
     except NoEarlierVersion as error:
-        if os.environ.get("CI"):
-            raise
         pytest.skip(str(error))
 
 
