@@ -146,10 +146,11 @@ wheel: $(VENV)/.installed-dev ## Build sdist and wheel twice with the same bytes
 	cd dist/fresh && bin/rota --version && bin/rota init && bin/rota config print && bin/rota demo
 	$(BIN)/pytest tests/wheel $(PYTEST_ARGS)
 
-constraints: $(VENV)/.installed-dev ## Upgrade everything in .venv and write requirements/constraints.txt anew
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --upgrade --upgrade-strategy eager -e ".[dev]"
-	@echo '# Exact versions that the tests are known to pass with. "make constraints" rewrites this file.' > requirements/constraints.txt
-	$(BIN)/python -m pip freeze --exclude-editable | grep == >> requirements/constraints.txt
+constraints: $(VENV)/.installed-dev ## Write requirements/constraints.txt for every version of Python, with the newest versions, and install them
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check uv
+	$(BIN)/uv pip compile --quiet --universal --upgrade --python-version 3.11 --extra dev --no-annotate \
+		--custom-compile-command "make constraints" pyproject.toml -o requirements/constraints.txt
+	$(INSTALL) -e ".[dev]"
 	@touch $(VENV)/.installed $(VENV)/.installed-dev
 
 clean: ## Remove .venv, .venv-other, .venv-bench and everything else that was made
