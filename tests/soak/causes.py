@@ -168,6 +168,10 @@ class Causes:
             if min(silence.end, until) - silence.begin >= enough:
                 yield silence
 
+    def away_seconds(self, begin: float, end: float) -> float:
+        """Return for how long the server was away between these times. Until it is back, a lost lease is not known."""
+        return sum(max(0.0, min(span.end, end) - max(span.begin, begin)) for span in self.of(*OUTAGES))
+
     def _silences(self, target: str) -> Iterator[Span]:
         """Return the silences of one node, joined if they follow each other, with what cut off every node from the
         server in the meantime.

@@ -75,8 +75,12 @@ def _may_have_lost(case: Case, owner: str, boot: float) -> bool:
     ends = [span for span in causes.of(*ENDS_NODE, *LEAVES) if span.target == target and span.begin <= boot]
     if any(causes.node_in_force(target, span.begin) == node for span in ends):
         return True
-    silences = causes.silences(target, boot)
-    return any(silence.overlaps(boot - MARGIN_SECONDS, boot + MARGIN_SECONDS, 2 * lease) for silence in silences)
+    return any(
+        silence.overlaps(
+            boot - MARGIN_SECONDS, boot + MARGIN_SECONDS, 2 * lease + causes.away_seconds(silence.end, boot)
+        )
+        for silence in causes.silences(target, boot)
+    )
 
 
 def counters_off(case: Case) -> Iterator[Finding]:

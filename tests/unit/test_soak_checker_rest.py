@@ -172,6 +172,17 @@ def test_a_lease_lost_after_a_general_outage_is_a_finding() -> None:
     assert found(lost_in(Fault.STOP_NODE, "b")) == [Wrong.LEASE]
 
 
+def test_a_lost_lease_is_reported_when_the_server_is_back() -> None:
+    def stopped_before_an_outage(seconds: float) -> Plot:
+        plot = (
+            one_run().strike(Fault.STOP_NODE, "a", 20.0, 28.0).strike(Fault.LONG_OUTAGE, "server", 28.0, 28.0 + seconds)
+        )
+        return plot.log(28.5 + seconds, "a", "worker.lost", owner=OWNER_A)
+
+    assert found(stopped_before_an_outage(14.0)) == []
+    assert found(stopped_before_an_outage(14.0).log(60.0, "a", "worker.lost", owner=OWNER_A)) == [Wrong.LEASE]
+
+
 def test_after_an_outage_a_node_has_one_lease_to_come_back() -> None:
     def lost_after(seconds: float) -> Plot:
         plot = one_run().strike(Fault.LONG_OUTAGE, "server", 20.0, 30.0)
