@@ -175,6 +175,8 @@ class PodProcess:
     def end(self) -> None:
         """Kill whatever is left."""
         if self.process is not None and self.process.poll() is None:
+            for child in psutil.Process(self.process.pid).children():  # not by --kill-child: setpriv has undone that
+                child.kill()
             self.process.kill()
             self.process.wait()
 
