@@ -13,7 +13,7 @@ from rota.protocol.wire import pack
 from rota_supervisor.backup.export_file import balance
 from rota_supervisor.backup.file_check import NumberedRecord
 from rota_supervisor.backup.import_file import batches_of
-from rota_supervisor.backup.namespace_reader import Portion
+from rota_supervisor.backup.namespace_reader import BatchSize
 from rota_supervisor.backup.records import (
     RecordError,
     entry_record,
@@ -108,14 +108,14 @@ def test_a_set_of_ids_grows() -> None:
     assert not any(seen.add(b"%d" % number) for number in range(10_000))
 
 
-def test_large_bodies_are_read_in_smaller_portions() -> None:
-    portion = Portion()
+def test_large_bodies_are_read_in_smaller_batches() -> None:
+    size = BatchSize()
     for _ in range(9):
-        portion.learn(1000)
-    assert portion.count == 500
+        size.learn(1000)
+    assert size.count == 500
     for _ in range(12):
-        portion.learn(50_000_000)
-    assert portion.count == 1
+        size.learn(50_000_000)
+    assert size.count == 1
 
 
 def test_batches_are_complete_and_in_order() -> None:

@@ -1,4 +1,4 @@
-"""Everything that an export contains, read from a namespace in portions while a fleet may run.
+"""Everything that an export contains, read from a namespace in batches while a fleet may be running.
 
 Tasks move during an export, so one pass over lists and sets may miss some. A scan of all bodies finds those: it returns
 every task that lives from its begin to its end. They are searched for in further passes. A task that still moves too
@@ -28,7 +28,7 @@ from rota_supervisor.backup.records import (
 )
 from rota_supervisor.backup.seen_ids import SeenIds
 
-_FIRST_PORTION: Final = 32
+_FIRST_BATCH: Final = 32
 _SMALL_BYTES: Final = 1 << 18
 _LARGE_BYTES: Final = 1 << 20
 _MORE_PASSES: Final = 3
@@ -46,14 +46,14 @@ Take = Callable[[bytes], bool]
 """Whether to export the task with this id, if it has not been exported."""
 
 
-class Portion:
+class BatchSize:
     """The number of tasks to read at once: up to BATCH while bodies are small, fewer if they are large."""
 
     def __init__(self) -> None:
-        self.count = _FIRST_PORTION
+        self.count = _FIRST_BATCH
 
     def learn(self, size: int) -> None:
-        """Adapt the number to the bytes of the last portion."""
+        """Adapt the number to the size of the last batch in bytes."""
         if size < _SMALL_BYTES:
             self.count = min(BATCH, 2 * self.count)
         elif size > _LARGE_BYTES:
@@ -68,7 +68,7 @@ class NamespaceReader:
         self._keys = Keys(namespace)
         self._prefix = prefix_of(self._keys)
         self._transfers = Transfers(namespace)
-        self._portion = Portion()
+        self._batch_size = BatchSize()
         self.left_out: list[str] = []
         self.size = int(connection.execute("HLEN", self._keys.tasks))
         self._seen = SeenIds(self.size)
@@ -82,7 +82,7 @@ class NamespaceReader:
         for _ in range(_MORE_PASSES):
             if suspects:
                 yield from self._pass(lambda task_id: _taken(suspects, task_id), with_items=False)
-        for ids in _parts(list(suspects), self._portion):
+        for ids in _parts(list(suspects), self._batch_size):
             yield from self._unplaced(ids)
 
     def _pass(self, take: Take, *, with_items: bool) -> Iterator[Record]:
@@ -110,10 +110,10 @@ class NamespaceReader:
     def _entries(self, name: str) -> Iterator[ListedEntry]:
         """Yield the entries of a list from its tail to its head."""
         read = 0
-        while (portion := self._connection.run(self._transfers.list_entries(name, read, self._portion.count))).read:
-            read += portion.read
-            self._portion.learn(sum(len(entry.task.body) for entry in portion.entries if entry.task is not None))
-            yield from portion.entries
+        while (batch := self._connection.run(self._transfers.list_entries(name, read, self._batch_size.count))).read:
+            read += batch.read
+            self._batch_size.learn(sum(len(entry.task.body) for entry in batch.entries if entry.task is not None))
+            yield from batch.entries
 
     def _members(self, key: str) -> Iterator[tuple[bytes, LocatedTask]]:
         """Yield the members of `delayed` or `dead` that are still there, with their tasks."""
@@ -123,9 +123,9 @@ class NamespaceReader:
                     yield member, found
 
     def _located(self, ids: Sequence[bytes]) -> Iterator[tuple[bytes, LocatedTask]]:
-        for part in _parts(ids, self._portion):
+        for part in _parts(ids, self._batch_size):
             found = self._connection.run(self._transfers.locate(part))
-            self._portion.learn(sum(len(each.task.body) for each in found if each.task is not None))
+            self._batch_size.learn(sum(len(each.task.body) for each in found if each.task is not None))
             yield from zip(part, found, strict=True)
 
     def _is_new_item(self, text: bytes) -> bool:
@@ -183,7 +183,7 @@ class NamespaceReader:
         yield from self._ends()
 
     def _contents(self, names: Sequence[str]) -> Iterator[tuple[str, list[bytes]]]:
-        """Yield the values of keys, in parts. A key that was deleted meanwhile has none."""
+        """Yield the values of keys, in parts. A key that has been deleted has none."""
         strings = [name for name in names if COPIED[family_of(name)] == "string"]
         for name, value in zip(strings, self._pipelined("GET", strings), strict=True):
             yield name, [] if value is None else [value]
@@ -207,7 +207,7 @@ class NamespaceReader:
         return bool(self._connection.execute("ZCARD", self._keys.owners))
 
     def _ends(self) -> Iterator[Record]:
-        """Yield the memory of ends. Texts that are deleted meanwhile are left out, with their numbers."""
+        """Yield the memory of ends. Texts that have been deleted are left out, with their numbers."""
         numbers = self._connection.execute("LRANGE", self._keys.ends_sealed, 0, -1)
         kept = []
         for number in numbers:
@@ -252,10 +252,10 @@ def _taken(suspects: set[bytes], task_id: bytes) -> bool:
     return was_suspect
 
 
-def _parts(ids: Sequence[bytes], portion: Portion) -> Iterator[Sequence[bytes]]:
+def _parts(ids: Sequence[bytes], size: BatchSize) -> Iterator[Sequence[bytes]]:
     at = 0
     while at < len(ids):
-        count = portion.count
+        count = size.count
         yield ids[at : at + count]
         at += count
 

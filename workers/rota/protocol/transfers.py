@@ -1,8 +1,8 @@
-"""The scripts by which tasks are exported from a namespace and imported into another one: see `rota.protocol.store`.
+"""The scripts that export tasks from a namespace and import them into another one: see `rota.protocol.store`.
 
-An export reads lists and sets in portions while the fleet may run. An import writes the lines of a file in order, each
-portion in one call that also stores how many lines are imported. So a call that was repeated, or whose reply was lost,
-changes nothing, and an import that was interrupted continues behind the last line that the server has.
+An export reads lists and sets in batches while the fleet may be running. An import writes the lines of a file in order.
+Each call writes one batch and stores how many lines are imported. Repeating a call therefore changes nothing, and an
+interrupted import resumes after the last line that the server has.
 """
 
 from collections.abc import Iterable, Sequence
@@ -19,7 +19,7 @@ _ROW: Final = 5
 
 
 class TaskData(NamedTuple):
-    """The data of a task apart from its place. What there is not is b""."""
+    """The data of a task apart from its place. Missing data is b""."""
 
     body: bytes  # empty for a task that was cancelled
     attempts: bytes  # its attempt records
@@ -34,8 +34,8 @@ class ListedEntry(NamedTuple):
     task: TaskData | None  # None if the text is not the entry of a live task
 
 
-class ListPortion(NamedTuple):
-    """A portion of a list, tail first."""
+class ListBatch(NamedTuple):
+    """A batch of entries of a list, tail first."""
 
     read: int  # number of entries read; 0 at the head of the list
     entries: list[ListedEntry]
@@ -74,7 +74,7 @@ class ImportedKey(NamedTuple):
 
 
 class ImportStatus(StrEnum):
-    """The reply to the begin of an import."""
+    """The result of starting an import."""
 
     OK = "ok"  # no fleet starts until the import has ended
     USED = "used"  # a fleet has opened the namespace
@@ -89,21 +89,21 @@ class ImportBegun(NamedTuple):
 
 
 class ImportedTasks(NamedTuple):
-    """The result of a portion."""
+    """The result of importing a batch."""
 
     lines: int  # number of lines of the file that are imported; -1 if this is not the import of the namespace
-    left_out: tuple[int, ...]  # positions in the portion, from 0, of tasks whose ids were taken meanwhile
+    left_out: tuple[int, ...]  # positions in the batch, from 0, of tasks whose ids are taken
 
 
 def _task_of(body: Raw, attempts: Raw, unique: Raw, follows: Raw) -> TaskData | None:
     return None if body is None else TaskData(body, attempts or b"", unique or b"", follows or b"")
 
 
-def parse_listed(raw: Raw) -> ListPortion:
+def parse_listed(raw: Raw) -> ListBatch:
     """Parse `[count, (text, body or nil, attempts, unique, follows)...]`."""
     count, *flat = raw
     rows = zip(*[iter(flat)] * _ROW, strict=True)
-    return ListPortion(int(count), [ListedEntry(text, _task_of(*rest)) for text, *rest in rows])
+    return ListBatch(int(count), [ListedEntry(text, _task_of(*rest)) for text, *rest in rows])
 
 
 def parse_located(raw: Raw) -> list[LocatedTask]:
@@ -129,7 +129,7 @@ def parse_imported(raw: Raw) -> ImportedTasks:
 class Transfers(Transitions):
     """The transitions of one namespace that export and import tasks."""
 
-    def list_entries(self, name: str, read: int, count: int) -> ScriptCall[ListPortion]:
+    def list_entries(self, name: str, read: int, count: int) -> ScriptCall[ListBatch]:
         """Return up to `count` entries of a list, at most BATCH, after the `read` ones at its tail. `name` is its key
         without the prefix."""
         return self._call("export_list", pack((name, read, count)), parse_listed)
