@@ -241,7 +241,7 @@ READ_ONLY_TEMPORARY = "; ".join(
         (READ_ONLY_TEMPORARY, ExitCode.TAKEN, "the demo needs a folder to write to: No usable temporary directory"),
     ],
 )
-def test_demo_under_a_too_small_limit_is_refused_with_the_need(limit: str, code: ExitCode, message: str) -> None:
+def test_demo_under_a_too_small_limit_names_the_required_value(limit: str, code: ExitCode, message: str) -> None:
     command = f'set -e; export TMPDIR= TEMP= TMP=; cd /proc; mount --make-rprivate /; {limit}; exec "$@"'
     words = ["unshare", "-m", "sh", "-c", command, "sh", _ROTA, "demo"]
     done = subprocess.run(words, capture_output=True, text=True, timeout=DEADLINE_SECONDS, check=False)

@@ -76,7 +76,7 @@ def test_required_address_space_is_enough(fleets: Fleets) -> None:
         ),
     ],
 )
-def test_too_small_limit_is_refused_with_the_need(fleets: Fleets, limit: str, message: str) -> None:
+def test_a_refusal_of_a_too_small_limit_names_the_required_value(fleets: Fleets, limit: str, message: str) -> None:
     needs = {need.what: need.least for need in NEEDED.values()}
     is_refused(under(limit, fleets.make(workers=WORKERS)), message.format(**needs))
 

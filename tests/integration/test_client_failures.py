@@ -147,7 +147,7 @@ def test_a_lost_reply_is_recovered_with_the_same_nonce(client: Client, link: Fau
     assert fleet.lane() == ["first", "a"]
 
 
-def test_replied_calls_share_one_record_and_others_keep_their_own(
+def test_calls_with_replies_share_one_record_and_others_keep_their_own(
     client: Client, link: FaultyLink, fleet: Fleet
 ) -> None:
     before = len(records(fleet))
@@ -200,7 +200,7 @@ def test_a_server_gone_after_the_call_was_sent_is_uncertain(client: Client, link
     assert fleet.lane() == ["a"]
 
 
-def test_silence_is_treated_as_loss(client: Client, link: FaultyLink, fleet: Fleet) -> None:
+def test_a_silent_server_counts_as_a_lost_connection(client: Client, link: FaultyLink, fleet: Fleet) -> None:
     link.lose_replies(1, cut=False)
     assert client.enqueue(call("a")).id == "a"
     assert fleet.lane() == ["a"]

@@ -28,7 +28,7 @@ def wait_for(renderer: Renderer) -> list[tuple[PendingPage, HttpResponse]]:
     return list(renderer.made())
 
 
-def test_pages_are_made_with_other_work_between_them(client: HttpClient) -> None:
+def test_other_work_is_done_between_pages(client: HttpClient) -> None:
     done: list[str] = []
 
     def make(request: HttpRequest) -> HttpResponse:

@@ -81,7 +81,7 @@ def test_a_zygote_has_no_heartbeat() -> None:
     assert dict(samples.series(m.HEARTBEAT_AGE)) == {("worker", "8"): (1.5,)}
 
 
-def test_the_reading_of_redis_becomes_gauges_in_seconds() -> None:
+def test_queue_readings_become_gauges_in_seconds() -> None:
     state = QueueState(
         "mail", 1, 2, 3, 4, 5, 6, 7_500_000, 8_250_000, paused=True, served=False, closed_age_us=9_500_000
     )

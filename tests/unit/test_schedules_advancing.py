@@ -48,7 +48,7 @@ def test_a_clock_that_went_back_enqueues_nothing_twice() -> None:
     assert (advanced.occurrences, advanced.record) == ((), before)
 
 
-def test_many_missed_occurrences_are_enqueued_in_portions() -> None:
+def test_many_missed_occurrences_are_enqueued_in_batches() -> None:
     record, found = dataclasses.replace(FRESH, passed_us=NOW_US - 250 * MINUTE_US), list[int]()
     for expected in (OCCURRENCES_A_CALL, OCCURRENCES_A_CALL, 50):
         advanced = advance(MINUTELY, record, NOW_US, AHEAD_US)

@@ -97,7 +97,7 @@ def test_the_slot_shows_the_task_whose_coroutine_runs() -> None:
     assert [*seen, slot.stepping] == [None, 0, 2, None]
 
 
-def test_a_step_of_an_index_out_of_range_is_ignored() -> None:
+def test_a_step_with_an_index_out_of_range_is_ignored() -> None:
     slot = slot_of(3)
     slot.record(3).enter_step()  # any code in the worker may write this
     assert slot.stepping is None

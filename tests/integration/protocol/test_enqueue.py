@@ -56,7 +56,7 @@ def test_calls_of_one_name_share_one_record_of_the_last(fleet: Fleet) -> None:
     assert 0 < fleet.redis.pttl(fleet.keys.sent("name")) <= 60_000
 
 
-def test_a_live_id_is_a_duplicate_and_the_first_one_stays(fleet: Fleet) -> None:
+def test_enqueueing_a_live_id_again_keeps_the_first_task(fleet: Fleet) -> None:
     fleet.push("a")
     assert fleet.enqueue(NewTask("a", "q", b"other")) == [Enqueued(duplicate=True)]
     assert fleet.redis.hget(fleet.keys.tasks, "a") == body_of("a").decode()

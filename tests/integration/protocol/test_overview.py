@@ -21,7 +21,7 @@ def flood(fleet: Fleet, count: int) -> None:
         fleet.enqueue(*tasks[at : at + 500])
 
 
-def test_many_queues_are_returned_in_portions_and_each_once(fleet: Fleet) -> None:
+def test_many_queues_are_returned_in_batches_and_each_once(fleet: Fleet) -> None:
     flood(fleet, QUEUES)
     first = fleet.run(fleet.store.overview(["named", "t-3"]))
     assert first.more
@@ -58,7 +58,7 @@ def test_an_overview_stopped_early_is_not_complete(fleet: Fleet) -> None:
     assert follow(fleet.run, complete_overview(fleet.store, first, lambda: True)) == first
 
 
-def test_bare_scheduled_items_are_counted_once_over_all_portions(fleet: Fleet) -> None:
+def test_bare_scheduled_items_are_counted_once_across_batches(fleet: Fleet) -> None:
     flood(fleet, QUEUES)
     fleet.redis.zadd(fleet.keys.delayed, {'["work",[]]': 4_000_000_000})
     whole = follow(fleet.run, complete_overview(fleet.store, fleet.run(fleet.store.overview([]))))

@@ -256,7 +256,7 @@ def test_nothing_is_claimed_beside_a_quarantined_task(fleet: Fleet, held: list[s
     assert (reply.status, reply.claims, reply.quarantined) == (TurnStatus.QUARANTINE, (), guilty)
 
 
-def test_another_worker_can_claim_a_quarantined_task_meanwhile(fleet: Fleet) -> None:
+def test_another_worker_can_claim_a_quarantined_task_in_the_meantime(fleet: Fleet) -> None:
     fleet.push("a")
     owner = fleet.register()
     held = fleet.claim(owner, Q)
