@@ -168,8 +168,8 @@ class Spawner:
         self._prestarted: dict[Role, SpawnedChild] = {}
 
     def prestart(self, role: Role) -> None:
-        """Start a child that will be needed soon, so that it loads its modules in the meantime. Errors are found
-        later."""
+        """Start a child that will be needed soon, so that it can load its modules in advance. Ignores errors, because
+        `start` tries again."""
         with contextlib.suppress(OSError):
             self._prestarted[role] = _start(role, self._death_pipe[0])
 

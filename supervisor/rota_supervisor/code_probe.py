@@ -98,7 +98,7 @@ def _ending(status: int | None) -> str:
 
 
 def fetch_login(provider: str, folder: str, seconds: float = PROVIDER_SECONDS) -> Login:
-    """Return the login that a provider gives. Raises ProviderFault or LoginUnknown."""
+    """Return the login that a provider returns. Raises ProviderFault or LoginUnknown."""
     try:
         reply = query_code(folder, (), {"provider": provider}, seconds)
     except (ProbeFailed, OSError) as error:

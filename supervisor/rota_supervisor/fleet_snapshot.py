@@ -51,7 +51,7 @@ class ObservedTimes(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class MemberTask:
-    """A task that runs now."""
+    """A task that is running."""
 
     task: TaskInSlot
     age_seconds: float  # since its start

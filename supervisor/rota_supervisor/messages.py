@@ -51,7 +51,7 @@ class Descriptors(NamedTuple):
     bell: int  # the master's bell, an eventfd
     listen: int | None = None  # the exporter's listening socket
     stack: int | None = None  # the stack file, if the master had a descriptor left for one
-    login: int | None = None  # memory that holds the password, if a provider gives it
+    login: int | None = None  # memory that holds the password, if it comes from a provider
     refused: int | None = None  # the bell to ring if that password is refused
 
 

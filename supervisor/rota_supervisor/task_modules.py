@@ -1,8 +1,8 @@
 """Import the task modules in the zygote, and check for anything that workers would wrongly share.
 
 `python -P -m rota_supervisor.task_modules FOLDER MODULE...` serves queries (`rota_supervisor.code_probe`): what the
-modules define, for `rota check`, or which login a provider gives. It reads the query from a file on its standard input,
-and writes one JSON object to a separate pipe, because modules may print to stdout.
+modules define, for `rota check`, or which login a provider returns. It reads the query from a file on its standard
+input, and writes one JSON object to a separate pipe, because modules may print to stdout.
 """
 
 import gc

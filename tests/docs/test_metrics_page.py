@@ -68,9 +68,9 @@ def test_the_page_states_the_cost_of_a_queue() -> None:
     recorded = sum(exposed_series(definition) for definition, labels in zeroes(["q"]) if "q" in labels)
     assert cost("configured queue") == recorded + configured + by_redis()
     of_a_start = exposed_series(m.TASK_LAG) + exposed_series(m.QUEUE_WAIT)
-    assert cost("queue and kind of which a task started") == of_a_start
-    assert cost("queue of which a task waited for its due time") == exposed_series(m.PROMOTION_LAG)
-    assert cost("queue of which a task was throttled, and once more if one was recovered") == sum(
+    assert cost("queue and kind with a started task") == of_a_start
+    assert cost("queue with a task that waited for its due time") == exposed_series(m.PROMOTION_LAG)
+    assert cost("queue with a throttled task, and once more for one with a recovered task") == sum(
         exposed_series(each) for each in m.ALL if "kind" in each.labels
     )
     assert cost("queue in Redis that is not configured") == by_redis()

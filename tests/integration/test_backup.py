@@ -348,7 +348,7 @@ def test_an_export_is_exact_if_nothing_is_registered(move: Move) -> None:
     assert move.at_old("export", "--exact", "all.jsonl", "--json").json["is_quiet"]
 
 
-# A fleet that runs meanwhile
+# A fleet that runs during the export
 
 
 def test_tasks_that_move_are_exported_exactly_once(server: Server, move: Move) -> None:

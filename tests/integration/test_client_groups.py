@@ -202,7 +202,7 @@ class TestGroups:
         group = rota.group([call("work", number) for number in range(ROUND_MEMBERS + 100)], id="g")
         with FaultyLink(server.port) as link, Client(link.url, namespace, timeout_seconds=PATIENCE) as client:
             exchange = client._driver.pool.exchange
-            faults = iter([0, 1, 1])  # 1 for the last portion and for its repetition
+            faults = iter([0, 1, 1])  # 1 for the last batch and for its repetition
 
             def losing(asked: Exchange[Any]) -> list[Reply[Any]]:
                 if next(faults, 0):

@@ -150,5 +150,5 @@ def test_many_calls_wait_for_one_commit_together(
     assert (len(transaction.callbacks), fleet.lane("images")) == (1, [])
     transaction.commit()
     assert fleet.lane("images") == [handle.id for handle in handles]
-    with pytest.raises(TypeError, match="give on_commit to enqueue_many"):
+    with pytest.raises(TypeError, match="pass on_commit to enqueue_many"):
         resize.using(on_commit=transaction.on_commit).call(1)

@@ -77,7 +77,7 @@ class Dying(Working):
     @precondition(lambda self: self.model.leases.expires)
     @rule(data=st.data(), how=st.sampled_from(["late", "late", "renewed", "grace"]), delivery=DELIVERIES)
     def lease_runs_out(self, data: st.DataObject, how: str, delivery: str) -> None:
-        """A poller reaps an owner whose lease has expired, unless the lease was renewed meanwhile or there is grace."""
+        """A poller reaps an owner whose lease has expired, unless the lease was renewed before or there is grace."""
         owner = self.pick(data, self.model.leases.expires)
         match how:
             case "late":

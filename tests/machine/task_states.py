@@ -56,7 +56,7 @@ class StateWatch:
     def check(self, picture: Picture, ended: Mapping[str, int], scripts: Sequence[str]) -> None:
         """Raise AssertionError if a task moved in a way that the table does not allow.
 
-        `ended` counts the tasks that have ended so far, by how they did.
+        `ended` counts the tasks that have ended so far, by outcome.
         """
         now = states_in(picture)
         ways = {how for how, count in ended.items() if count > self._ended.get(how, 0)}
@@ -70,5 +70,5 @@ class StateWatch:
 
 
 def _states_of_end(how: str) -> set[State]:
-    """Return the states that may be reported for an end: a dead task that was purged is not known any more."""
+    """Return the states that may be reported for an end: a dead task that was purged is no longer known."""
     return {State.CANCELLED, State.UNKNOWN} if how == PURGED else {State(how)}

@@ -55,7 +55,7 @@ OUTCOMES: dict[str, Outcome] = {
 }
 VERBS = st.sampled_from([*sorted(OUTCOMES), *["done"] * 4])
 PICKS = st.sampled_from([1, 1, 2, 5, 50])
-CLAIM_WITHIN_US = st.sampled_from([0, 1, SECOND_US, SECOND_US])  # 0: whenever; a call may be late
+CLAIM_WITHIN_US = st.sampled_from([0, 1, SECOND_US, SECOND_US])  # 0: at any time; a call may be late
 LIMITS = st.dictionaries(st.sampled_from(NAMES), st.integers(0, 5), max_size=2)
 
 

@@ -118,7 +118,7 @@ def process(folder: Path, at_server: dict[str, str]) -> Rota:
         (["events", "--queue", "{x}"], "queue name '{x}' is not usable"),
         (["events", "--after", "then"], '--after must be the id of an event, "0" for all that are kept, or "now", got'),
         (["dead", "revive"], "name the ids, or use --all (with --queue, --task, --reason to select)"),
-        (["dead", "purge", "x", "--all"], "give ids, or --all with options that select, not both"),
+        (["dead", "purge", "x", "--all"], "pass ids, or --all with filter options, not both"),
         (["run", "-w", "many"], "-w must be a number, or POOL=NUMBER, not 'many'"),
         (["run", "-w", "9" * 5000], "-w must be a number, or POOL=NUMBER, not '9999"),
         (["status", "--fast"], "No such option '--fast' (see `rota status --help`)"),
@@ -670,7 +670,7 @@ def test_init_writes_valid_files_and_never_overwrites(tmp_path: Path, server: Se
     assert "2 queues, 2 tasks" in done.err
 
     again = call(tmp_path, "init")
-    assert (again.code, again.err.count("is there already")) == (73, 2)
+    assert (again.code, again.err.count("already exists")) == (73, 2)
 
 
 def test_output_pipe_closed_early_is_not_an_error(folder: Path) -> None:

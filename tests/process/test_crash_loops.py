@@ -71,7 +71,7 @@ def test_crash_loop_ends_when_a_task_succeeds(fleets: Fleets) -> None:
     ready, words = fleet.get("/readyz")
     assert (ready, fleet.get("/livez")[0]) == (503, 200)
     assert "pool mail is in fatal" in words
-    assert "left with exit code 3" in words
+    assert "exited with code 3" in words
     assert fleet.rota("health", "--ready").returncode == 1
     status = fleet.status()
     [row] = status["held"]

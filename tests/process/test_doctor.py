@@ -460,7 +460,7 @@ def test_an_archive_is_not_written_over_a_file(tmp_path: Path, rota: Rota) -> No
     (tmp_path / "a.tar.gz").write_text("mine")
     ran = rota("doctor", "--no-imports", "--bundle", "a.tar.gz")
     assert (ran.code, (tmp_path / "a.tar.gz").read_text()) == (73, "mine")
-    assert "a.tar.gz is there already: nothing was written" in ran.err
+    assert "a.tar.gz already exists: nothing was written" in ran.err
 
 
 def test_an_archive_in_a_folder_that_does_not_exist_is_73(tmp_path: Path, rota: Rota) -> None:

@@ -132,7 +132,7 @@ def test_worker_that_overwrites_its_slot_harms_only_itself(fleet: Mastered) -> N
     assert fleet.request("resume")["ok"]
     fleet.push("note", "beside it")
     until(lambda: "beside it" in fleet.ran())
-    with contextlib.suppress(ProcessLookupError):  # killed, because the slot then looks like a task over its limit
+    with contextlib.suppress(ProcessLookupError):  # killed: its slot looks like a task that exceeded its limit
         os.kill(odd, signal.SIGKILL)
     until(lambda: [line for line in fleet.log("task.done") if line["task_id"] == "odd"])
     fleet.until_workers(2)

@@ -77,17 +77,17 @@ def test_reload_without_the_file_changes_nothing(fleet: Mastered) -> None:
 BROKEN = {
     "raises": ("raise RuntimeError('no')", "imports: raises: RuntimeError: no"),
     "leaves": ("raise SystemExit(5)", "imports: leaves: SystemExit: 5"),
-    "exits": ("import os; os._exit(7)", "imports: exits: importing it ended its process: left with exit code 7"),
+    "exits": ("import os; os._exit(7)", "imports: exits: importing it ended the process: exited with code 7"),
     "segfaults": (
         "import ctypes; ctypes.string_at(0)",
-        "imports: segfaults: importing it ended its process: killed by SIGSEGV",
+        "imports: segfaults: importing it ended the process: killed by SIGSEGV",
     ),
     "hangs": ("import time\n\ndef wait():\n    time.sleep(600)\n\nwait()", "imports: hangs: importing it took longer"),
     "hook_raises": (
         "import rota\n@rota.on_worker_start\ndef start(): 1 / 0",
-        "2 starts in a row failed, at last: left with exit code 1 before it was ready: hook_raises.start raised",
+        "2 starts in a row failed, at last: exited with code 1 before it was ready: hook_raises.start raised",
     ),
-    "hook_exits": ("import rota, os\n@rota.on_worker_start\ndef start(): os._exit(3)", "left with exit code 3"),
+    "hook_exits": ("import rota, os\n@rota.on_worker_start\ndef start(): os._exit(3)", "exited with code 3"),
     "hook_hangs": (
         "import rota, time\n@rota.on_worker_start\ndef start(): time.sleep(600)",
         "took longer than limits.boot",

@@ -215,7 +215,7 @@ def test_json_keys_match_the_documentation(fleet: Mastered) -> None:
         "a row of processes": status["processes"][0],
         "a row of tasks, those that a process runs": task.to_json(),
         "a row of consumers": status["consumers"][0],
-        "a row of schedules, of which the first 100 are there": status["schedules"][0],
+        "a row of schedules, of which the first 100 are shown": status["schedules"][0],
         "a row of adopts": status["adopts"][0],
         "a row of events, [the last 100](status.md#events)": events[0],
         "a row of closed: a queue that is paused, or that its condition keeps closed": status["closed"][0],

@@ -65,7 +65,7 @@ TYPED: list[Row] = [
     ("task enqueue greet you --dely 5", 2, "'--dely'", 'did you mean "--delay"?'),
     ("task enqueue greet you --delay 1x", 2, "--delay", "'1x'", "s, m, h or d"),
     ("task enqueue greet you --delay -5", 2, "--delay", "'-5'", "90 or 1.5h; it cannot be negative"),
-    ("task enqueue greet you --delay 5 --at 2030-01-01T09:00Z", 2, "give --delay or --at, not both"),
+    ("task enqueue greet you --delay 5 --at 2030-01-01T09:00Z", 2, "use --delay or --at, not both"),
     ("task enqueue greet you --at tomorrow", 2, "--at", "'tomorrow'", "2027-01-31T09:00+01:00"),
     ("task enqueue greet you --at 2030-01-01", 2, "no time zone", "Z for UTC"),
     ("task enqueue greet you --retries -1", 2, "--retries", "-1"),

@@ -180,5 +180,5 @@ class Node(FleetProcess):
         """Return what still lives in the folder after at most this time."""
         deadline = time.monotonic() + seconds
         while (left := self.processes()) and time.monotonic() < deadline:
-            time.sleep(0.05)  # each look walks all processes of the machine
+            time.sleep(0.05)  # each check scans all processes of the machine
         return left

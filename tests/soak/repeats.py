@@ -8,8 +8,8 @@ from soak.evidence import RunEvent
 from soak.findings import Finding, Wrong
 from soak.histories import History, Run
 
-# Between the last line a task writes and the outcome in the slot lie some 30 us of the worker, in which a busy machine
-# may let others run first.
+# The worker needs some 30 us from the last line that a task writes to the outcome in the slot. A busy machine may run
+# other processes first.
 SETTLING_SECONDS = 0.1
 
 

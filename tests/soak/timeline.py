@@ -77,6 +77,6 @@ def _log_line(line: Logged) -> Line:
 
 def _span_lines(span: Span) -> Iterator[Line]:
     pids = f" pids={sorted(span.pids)}" if span.pids else ""
-    yield span.begin, f"nemesis   begin of {span}{pids}"
+    yield span.begin, f"nemesis   start of {span}{pids}"
     if span.end != span.begin:
         yield span.end, f"nemesis   end of {span}"

@@ -108,11 +108,11 @@ def test_delay_and_at_set_the_due_time(options: dict[str, Any], due: str) -> Non
 
 
 def test_contradictory_options_are_refused() -> None:
-    with pytest.raises(ValueError, match="send: give delay or at, not both"):
+    with pytest.raises(ValueError, match="send: pass delay or at, not both"):
         prepared(by_name(delay=1, at=datetime.now(UTC)))
     with pytest.raises(ValueError, match="has no time zone"):
         prepared(by_name(at=datetime(2030, 1, 1)))  # noqa: DTZ001 - a naive datetime is the point of the test
-    with pytest.raises(ValueError, match="give unique=True"):
+    with pytest.raises(ValueError, match="also pass unique=True"):
         prepared(by_name(unique_for=5))
 
 

@@ -102,7 +102,7 @@ FAULTS = {
     ),
     'tiers = [["mail"]]\n[queues.mial]\nweight = 2': 'queues.mial: this queue is in no tier, did you mean "mail"?',
     "[queues.other]\nweight = 2": "queues.other: this queue is in no tier: add it to tiers",
-    'tiers = [["*"]]': ('tiers[0][0]: "*" would take every queue of the namespace: give a prefix, as in "tenant-*"'),
+    'tiers = [["*"]]': ('tiers[0][0]: "*" would take every queue of the namespace: add a prefix, as in "tenant-*"'),
     'tiers = [["*-tenant"]]': "tiers[0][0]: pattern '*-tenant' is not usable: * may only stand at its end",
     'tiers = [["tenant-**"]]': "tiers[0][0]: pattern 'tenant-**' is not usable: * may only stand at its end",
     'tiers = [["a b*"]]': (
@@ -138,7 +138,7 @@ FAULTS = {
         'queues.default.rate: expected a rate such as "100/m" (a whole number > 0, then /s, /m or /h), got "1e400/s"'
     ),
     "workers = 2\n[pools.mail]": (
-        "workers: give workers or [pools], not both: with pools, each one sets its number of workers"
+        "workers: set workers or [pools], not both: with pools, each pool sets its number of workers"
     ),
     '[pools.mail]\nqueues = ["defualt"]\n[pools.rest]': (
         'pools.mail.queues[0]: queue "defualt" is in no tier, did you mean "default"?'
@@ -182,7 +182,7 @@ FAULTS = {
         "redis_url: 'http://***' is not a Redis URL: it must begin with redis://, rediss:// or unix://, or with "
         "redis+sentinel:// to query sentinels for the primary"
     ),
-    'redis_url = "redis://a"\nredis_url_file = "b"': "redis_url_file: give redis_url or redis_url_file, not both",
+    'redis_url = "redis://a"\nredis_url_file = "b"': "redis_url_file: set redis_url or redis_url_file, not both",
     f'[control]\nsocket = "/{"x" * 120}"': (
         "control.socket: expected a path of at most 107 bytes, which is what a socket can have, got 121"
     ),
@@ -604,8 +604,8 @@ def test_a_printed_pattern_can_be_read_again(tmp_path: Path) -> None:
         ("[tasks.a]\ntimeout = 5", "tasks.a.timeout: unknown key: write time_limit_seconds"),
         ("[queues.a]\npriority = 5", "priority: unknown key: the order of the queues in tiers is their priority"),
         ("[queues.default]\nweight = 2e6", "queues.default.weight: expected a number >= 0.001 and <= 10000, got"),
-        ("[conditions.c]", 'conditions.c: give hours, as in "Mon-Fri 08:00-18:00 Europe/Zurich", or lua'),
-        ('[conditions.c]\nhours = "x"\nlua = "true"', "conditions.c: give hours or lua, not both"),
+        ("[conditions.c]", 'conditions.c: set hours, as in "Mon-Fri 08:00-18:00 Europe/Zurich", or lua'),
+        ('[conditions.c]\nhours = "x"\nlua = "true"', "conditions.c: set hours or lua, not both"),
         ('redis_url = "redis://host:99999/0"', "a port is a number from 1 to 65535 and a database one from 0"),
         ('redis_url = "redis://host/-1"', "a port is a number from 1 to 65535 and a database one from 0"),
         ('redis_url = "unix://"', "redis_url: 'unix://' names no socket: write its path"),

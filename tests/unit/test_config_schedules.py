@@ -87,9 +87,9 @@ def test_a_variable_changes_a_schedule_of_the_file(tmp_path: Path) -> None:
 
 FAULTS = {
     "every = 30": "schedules.n.task: is missing: the name of the task that is to be enqueued",
-    'task = "t"': 'schedules.n: give cron, as in "0 3 * * *", or every, in seconds',
-    'task = "t"\ncron = "* * * * *"\nevery = 3': "schedules.n: give cron or every, not both",
-    'task = "t"\nevery = 3\ntimezone = "UTC"': "schedules.n.timezone: applies only to cron: give cron",
+    'task = "t"': 'schedules.n: set cron, as in "0 3 * * *", or every, in seconds',
+    'task = "t"\ncron = "* * * * *"\nevery = 3': "schedules.n: set cron or every, not both",
+    'task = "t"\nevery = 3\ntimezone = "UTC"': "schedules.n.timezone: applies only to cron: set cron",
     'task = "t"\ncron = "0 25 * * *"': 'schedules.n.cron: cron "0 25 * * *": "25" at character 3 is not a valid hour',
     'task = "t"\ncron = "0 2 * * *"\ntimezone = "Mars"': 'schedules.n.timezone: there is no time zone "Mars"',
     'task = "t"\ncron = "0 2 * * *"\ntimezone = "Europe/Zurch"': (

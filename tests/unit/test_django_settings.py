@@ -26,7 +26,7 @@ from support.django_project import set_up_again
         ({"redis_url": "redis://h", "durability": "some"}, 'ROTA["durability"]: '),
         ({"redis_url": "redis://h", "timeout_seconds": 0}, 'ROTA["timeout_seconds"]: timeout_seconds must be'),
         ({"redis_url": "redis://h", "on_commit": None}, "on_commit must be True or False, got None"),
-        ({}, "No server is configured: enqueueing will fail. Give ROTA["),
+        ({}, "No server is configured: enqueueing will fail. Set ROTA["),
     ],
 )
 def test_errors_name_the_fault_and_the_remedy(given: object, told: str, monkeypatch: pytest.MonkeyPatch) -> None:

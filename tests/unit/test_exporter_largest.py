@@ -78,7 +78,7 @@ def test_the_accepted_count_never_decreases_while_queues_come_and_go() -> None:
 
     one, two = queue("tenant-1", accepted=10), queue("tenant-2", accepted=5)
     assert accepted(queue("tenant-*"), one, two) == 15
-    assert accepted(queue("tenant-*"), one) == 15, "one was forgotten between two portions"
+    assert accepted(queue("tenant-*"), one) == 15, "one was forgotten between two batches"
     assert accepted(queue("tenant-*", accepted=5), one) == 15, "it counts for the pattern"
     assert accepted(queue("tenant-*", accepted=5), queue("tenant-1", accepted=11)) == 16
     assert accepted(queue("tenant-*", accepted=5), all_seen=False) == 16, "not all of them were read"

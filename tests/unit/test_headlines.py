@@ -166,7 +166,7 @@ CASES: list[tuple[Callable[[Status], None], str, str, str]] = [
         "queues/mail",
     ),
     (
-        with_(events=[event("pool.backoff", 3, pool="mail", failures=3, words="left with exit code 1")]),
+        with_(events=[event("pool.backoff", 3, pool="mail", failures=3, words="exited with code 1")]),
         "good",  # a pool whose starts are held back has a headline of its own, which ends when the pool recovers
         "all is well",
         "fleet",

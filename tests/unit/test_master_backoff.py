@@ -220,12 +220,12 @@ def test_failures_in_a_row_lead_to_backoff_and_then_fatal() -> None:
     shown = []
     for number in range(max(BUDGETS.values())):
         now = number * 10.0
-        end = End(now, now, text="left with exit code 3")
+        end = End(now, now, text="exited with code 3")
         backoff = backoff.after_end(end, LIMITS)
         shown.append(backoff.condition(Role.WORKER))
     budget = BUDGETS[Role.WORKER]
     assert shown == [PoolState.RUNNING, *[PoolState.BACKOFF] * (budget - 2), PoolState.FATAL]
-    assert (backoff.failures_in_a_row, backoff.last_end) == (budget, "left with exit code 3")
+    assert (backoff.failures_in_a_row, backoff.last_end) == (budget, "exited with code 3")
     assert backoff.allowance(backoff.wait_until, starting=0) == 1, "probes continue"
     assert backoff.after_ready(1000.0).condition(Role.WORKER) is PoolState.RUNNING
 

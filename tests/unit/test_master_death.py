@@ -23,7 +23,7 @@ TASK = TaskInSlot(b"id mail i 1 1 0 0 0 0 -", "send", started_ns=1_000_000_000, 
 STACK = 'Current thread 0x01 (most recent call first):\n  File "/shop/tasks.py", line 7 in send\n'
 FATAL = f"Fatal Python error: Segmentation fault\n\n{STACK}"
 SAID = f"{STACK}Exit reason: a.b raised OSError\n"
-UNWANTED = "its generation or its pool is not wanted any more"
+UNWANTED = "its generation or its pool is no longer in use"
 LIMITS = Limits(beat_seconds=20, boot_seconds=40, drain_seconds=10, max_tasks=1000, max_rss_mb=300)
 KILLED = ProcessEnd(signal.SIGKILL, max_rss_kb=2048)
 LEAVING = Stop(Stage.WORKERS)
@@ -80,7 +80,7 @@ def test_the_death_record_has_the_same_facts() -> None:
     death = died(child(ChildState.KILLED, Reason.TIMEOUT, dumped_at=3.4), task=TASK, stack=STACK)
     assert json.loads(death_record_of(death, TASK)) == {
         "reason": "crashed",
-        "error": "killed by SIGKILL, by its master: the task was over its time limit",
+        "error": "killed by SIGKILL, by its master: the task exceeded its time limit",
         "cause": "timeout",
         "signal": "SIGKILL",
         "limit": "time_limit_seconds",
@@ -134,7 +134,7 @@ def test_the_exceeded_limit_is_named_with_its_value(death: Death, limit: tuple[s
         (died(child(ChildState.KILLED, Reason.STOP), stop=AT_ONCE), "the fleet leaves at once"),
         (
             died(child(ChildState.DRAINING, Reason.SURPLUS), exited(EXIT_DRAINED)),
-            "0 as requested: it was one too many",
+            "0 as requested: there were more processes than needed",
         ),
         (died(child(ChildState.DRAINING, Reason.RELOAD), exited(EXIT_DRAINED)), f"0 as requested: {UNWANTED}"),
         (died(child(ChildState.KILLED, Reason.RELOAD)), f"killed by SIGKILL, by its master: {UNWANTED}"),
@@ -143,12 +143,12 @@ def test_the_exceeded_limit_is_named_with_its_value(death: Death, limit: tuple[s
             died(child(ChildState.KILLED, Reason.SURPLUS, ready_at=None), stop=LEAVING),
             "the fleet leaves, and it was still starting",
         ),
-        (died(child(ChildState.BOOTING, ready_at=None), exited(1)), "left with exit code 1 before it was ready"),
+        (died(child(ChildState.BOOTING, ready_at=None), exited(1)), "exited with code 1 before it was ready"),
         (
             died(child(ChildState.BOOTING, ready_at=None), exited(1), stack=SAID),
             "1 before it was ready: a.b raised OSError",
         ),
-        (died(child(), exited(1), stack=SAID), "left with exit code 1"),  # a task may write anything there
+        (died(child(), exited(1), stack=SAID), "exited with code 1"),  # a task may write anything there
     ],
 )
 def test_the_text_of_a_death_explains_its_cause(death: Death, words: str) -> None:
@@ -158,7 +158,7 @@ def test_the_text_of_a_death_explains_its_cause(death: Death, words: str) -> Non
 
 def test_every_reason_of_death_has_a_text() -> None:
     for reason in Reason:
-        for ending, how in ((KILLED, "killed by SIGKILL"), (exited(3), "left with exit code 3")):
+        for ending, how in ((KILLED, "killed by SIGKILL"), (exited(3), "exited with code 3")):
             assert replace(died(child(), ending), reason=reason).text.startswith(how)
 
 

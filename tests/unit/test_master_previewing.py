@@ -145,7 +145,7 @@ REPLACED = "each worker is replaced, one at a time"
         (
             _changed(imports=("tasks", "more")),
             [
-                "a fresh process imports tasks, more; if that fails, nothing else is done (it is not tried now)",
+                "a new process imports tasks, more; if that fails, the reload is refused (a preview imports nothing)",
                 *(f"pool {pool}: {REPLACED}: new code" for pool in POOLS),
             ],
         ),

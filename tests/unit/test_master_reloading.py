@@ -327,7 +327,7 @@ def test_a_module_that_exits_during_import_is_refused_by_name(reloads: Reloads) 
     reloads.dies(zygote, wait_status=7 << 8)
     assert _result(reply) == "failure"
     assert "imports: code.1" in str(reply.result()["faults"])
-    assert "exit code 7" in str(reply.result()["faults"])
+    assert "exited with code 7" in str(reply.result()["faults"])
 
 
 def test_a_kill_of_a_zygote_does_not_refuse_its_code(reloads: Reloads) -> None:

@@ -32,5 +32,5 @@ def test_a_bar_goes_to_standard_error(total: int | None, shown: str, capsys: pyt
 
 def test_without_rich_the_error_names_the_package_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "rich", None)
-    with pytest.raises(ModuleNotFoundError, match=r"pip install 'rota\[progress\]', or give progress= a callable"):
+    with pytest.raises(ModuleNotFoundError, match=r"pip install 'rota\[progress\]', or pass a callable as progress="):
         progress_reporter(True, 3).__enter__()

@@ -32,7 +32,7 @@ def charge(account: str, shop: int = 1, *more: int, kind: str = "x", **rest: int
         ({"rate": "1/s", "rate_key": "{account.name}"}, "braces must contain the name"),
         ({"rate": "1/s", "rate_key": "{account!r}"}, "braces must contain the name"),
         ({"rate": "1/s", "rate_key": "{account:>8}"}, "braces must contain the name"),
-        ({"rate_key": "{account}"}, 'give a rate with it, as in rate="10/s"'),
+        ({"rate_key": "{account}"}, 'also set a rate, as in rate="10/s"'),
     ],
 )
 def test_the_decorator_refuses_an_invalid_rate(options: Any, message: str) -> None:

@@ -201,7 +201,7 @@ def test_a_failed_assertion_lists_the_enqueued_calls(calls: Capture) -> None:
 def test_an_expectation_that_no_call_can_have_is_an_error(calls: Capture) -> None:
     with pytest.raises(TypeError, match="a call has no 'countdown': expect some of args, kwargs, queue"):
         calls.assert_enqueued(resize, countdown=3)  # type: ignore[call-arg]
-    with pytest.raises(TypeError, match="name the task of which"):
+    with pytest.raises(TypeError, match="name the task whose calls"):
         calls.assert_not_enqueued(delay=60)
     calls.assert_enqueued("captured_resize", times=0)
 
@@ -210,7 +210,7 @@ def test_only_a_task_or_its_name_is_expected(calls: Capture) -> None:
     with pytest.raises(TypeError, match=r"expected a task, declared with @rota.task, or its name, got <built-in"):
         calls.assert_enqueued(len)  # type: ignore[arg-type]
     resize.enqueue(1)
-    with pytest.raises(TypeError, match=r"give the task and what .*, as in \(captured_resize, args=\[7\]\), got Call"):
+    with pytest.raises(TypeError, match=r"pass the task and .*, as in \(captured_resize, args=\[7\]\), got Call"):
         calls.assert_enqueued(resize.call(2))  # type: ignore[arg-type]
 
 

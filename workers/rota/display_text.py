@@ -115,8 +115,8 @@ def printable_lines(text: str) -> str:
 def printable_json(document: str) -> str:
     """Return a JSON document on one line, made printable.
 
-    JSON has escaped the ASCII characters already, so a document of 600 ASCII characters takes 0.1 us, instead of 5 us
-    with `printable`.
+    JSON escapes all other control characters, so an ASCII document only has to be searched for DEL. That takes 0.1 us
+    for 600 characters, instead of 5 us with `printable`.
     """
     return document if document.isascii() and _DELETE not in document else printable(document)
 

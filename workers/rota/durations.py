@@ -1,4 +1,4 @@
-"""Durations as callers give them, as seconds or timedelta everywhere, and the delays of a back-off."""
+"""Durations as callers pass them, as seconds or timedelta everywhere, and the delays of a back-off."""
 
 import math
 import random
@@ -71,7 +71,7 @@ def unix_microseconds(when: datetime, what: str) -> int:
     if not isinstance(when, datetime):
         raise TypeError(f"{what} must be a datetime, got {when!r}")
     if when.utcoffset() is None:
-        raise ValueError(f"{what} has no time zone: give it one, as in datetime.now(timezone.utc), got {when!r}")
+        raise ValueError(f"{what} has no time zone: add one, as in datetime.now(timezone.utc), got {when!r}")
     value = (when - _EPOCH) // _MICROSECOND
     if value > 2 * MAX_SECONDS * MICROSECONDS:
         raise ValueError(f"{what} is more than 100 years ahead: {when!r}")

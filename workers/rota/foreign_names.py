@@ -6,7 +6,7 @@ They are used only in error messages: nothing works under two names.
 from collections.abc import Iterable, Mapping
 from typing import Any, Final, NoReturn
 
-_TIERS: Final = "priorities are tiers of queues, `tiers` in rota.toml: give queue="
+_TIERS: Final = "the priority of a task is the tier of its queue, `tiers` in rota.toml: write queue="
 _HOOKS: Final = "hooks are for all tasks: @rota.on_failure, @rota.on_dead, @rota.around_task"
 _BY_NAME: Final = 'by name rota.default_client().enqueue("resize", args=[7], queue="images")'
 
@@ -23,9 +23,9 @@ _TABLE: Final[Mapping[str, Mapping[str, str]]] = {
         "write dead_on=, with the exceptions that must not be retried": "throws dont_autoretry_for",
         "a task gets no self: call rota.current_task() in it, and raise rota.Retry(delay=60) to try again": "bind",
         _TIERS: "priority",
-        "give it at each call, .enqueue_in(60, ...) or .using(delay=60).enqueue(...)": "countdown delay defer",
-        "give it at each call, .enqueue_at(when, ...) or .using(at=when).enqueue(...)": "eta at run_at",
-        "all tasks are handled so: leave it out": "acks_late reject_on_worker_lost track_started",
+        "pass it at each call, .enqueue_in(60, ...) or .using(delay=60).enqueue(...)": "countdown delay defer",
+        "pass it at each call, .enqueue_at(when, ...) or .using(at=when).enqueue(...)": "eta at run_at",
+        "all tasks work this way: leave it out": "acks_late reject_on_worker_lost track_started",
         "write time_limit=, in seconds": "timeout job_timeout hard_time_limit",
         "write result_ttl=, in seconds": "ignore_result store_results store_result keep_result",
         'write rate="10/m"': "rate_limit",
@@ -90,7 +90,7 @@ _TABLE: Final[Mapping[str, Mapping[str, str]]] = {
     "using": {  # attributes of the object that `using` returns
         "write .using(delay=60, ...).enqueue(...)": "enqueue_in",
         "write .using(at=when, ...).enqueue(...)": "enqueue_at",
-        "give all options to one .using(...)": "using",
+        "pass all options to one .using(...)": "using",
     },
     "handle": {  # attributes of a handle, which an enqueue returns
         "write .result(timeout=5)": "get get_result return_value latest_result",
@@ -103,7 +103,7 @@ _TABLE: Final[Mapping[str, Mapping[str, str]]] = {
     "flow": {  # attributes of a chain and of a group
         "write .enqueue()": "delay apply_async send run kiq submit defer",
         "write .enqueue(), whose handle has it": "wait status cancel add get join",
-        'give them to its calls: rota.chain(resize.using(queue="images").call(7), ...)': "using set options",
+        'pass them to its calls: rota.chain(resize.using(queue="images").call(7), ...)': "using set options",
     },
     "map": {  # options of `rota.map`
         "write chunk=": "chunksize chunk_size batch_size",
@@ -111,7 +111,7 @@ _TABLE: Final[Mapping[str, Mapping[str, str]]] = {
         "write id=": "group_id batch_id",
         "write then=": "callback on_success on_complete",
         "write on_dead=": "error_callback on_error on_failure",
-        "give options of the calls with the task: rota.map(resize.using(queue=...), items)": "queue retries delay",
+        "set options of the calls with the task: rota.map(resize.using(queue=...), items)": "queue retries delay",
     },
     "client": {  # attributes of a client
         'write .enqueue("resize", args=[7], queue="images")': "send_task add_task push send submit enqueue_call delay",

@@ -146,7 +146,7 @@ def _ended(task_id: str, fate: Fate) -> EndedTask:
 
 
 def _absent(connection: Connection, keys: Keys, ids: Sequence[str]) -> list[str]:
-    """Return the ids of which there is no live task."""
+    """Return the ids that belong to no live task."""
     return [task_id for task_id, is_there in _looked_up(connection, "HEXISTS", keys.tasks, ids) if not is_there]
 
 

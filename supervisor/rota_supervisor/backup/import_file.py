@@ -68,13 +68,13 @@ class _Filling:
             self.values += len(parsed.values)
 
     def closed(self, after: int) -> Batch:
-        """Return the batch."""
+        """Return the batch. `after`: number of lines up to its end."""
         return Batch(self.before, after, self.numbers, self.items, self.keys)
 
 
 def batches_of(records: Iterable[NumberedRecord], before: int) -> Iterator[Batch]:
-    """Yield the records of a checked file in batches. The first `before` lines are imported already. The header counts
-    to the first batch."""
+    """Yield the records of a checked file in batches. The first `before` lines are imported already. The first
+    batch includes the header."""
     filling = _Filling(before)
     last = max(before, HEADER_LINES)
     for number, parsed, size in records:
@@ -135,7 +135,7 @@ class Importer:
         )
 
     def write(self, sha256: str, batches: Iterable[Batch], report: Callable[[int], object]) -> list[int]:
-        """Import these batches. Return the lines whose tasks were left out, because their ids were taken meanwhile."""
+        """Import these batches. Return the lines whose tasks were left out, because their ids are taken."""
         left_out: list[int] = []
         for batch in batches:
             lines, positions = self._write(sha256, batch)

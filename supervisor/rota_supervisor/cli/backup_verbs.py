@@ -26,9 +26,7 @@ _NAMED_LINES: Final = 20
 
 @click.command(cls=command.RotaCommand)
 @click.argument("file", type=click.Path(path_type=Path), metavar="FILE")
-@click.option(
-    "--exact", is_flag=True, help="Exit with 1 and keep no file if a fleet or a producer was active meanwhile."
-)
+@click.option("--exact", is_flag=True, help="Exit with 1 and keep no file if a fleet or a producer was active.")
 def export(file: Path, *, exact: bool) -> None:
     """Write all tasks, schedules, groups, results and settings to a new file, or to standard output for -.
 
@@ -37,7 +35,7 @@ def export(file: Path, *, exact: bool) -> None:
     """
     state = command.current_state()
     if file != _STANDARD_OUTPUT and file.exists():
-        raise Failure(ExitCode.TAKEN, f"{file} is there already: nothing was written")
+        raise Failure(ExitCode.TAKEN, f"{file} already exists: nothing was written")
     began = time.monotonic()
     with state.redis() as (config, _, connection):
         server = str(version_of(parse_info(connection.execute("INFO", "server").decode(errors="replace"))))
@@ -85,7 +83,7 @@ def _why_not_exact(end: End) -> str:
 
 def _notes_on(end: End) -> str:
     running = f"; {output.counted(end.running, 'task')} in flight will run again" if end.running else ""
-    return running + ("" if end.is_quiet else "; the fleet may have changed tasks meanwhile: see docs/backup.md")
+    return running + ("" if end.is_quiet else "; tasks may have changed during the export: see docs/backup.md")
 
 
 @click.command(cls=command.RotaCommand)

@@ -214,7 +214,7 @@ def init() -> None:
     """Write a commented rota.toml and tasks.py into this folder. Write nothing if either file exists."""
     taken = [name for name in FILES if Path(name).exists()]
     if taken:
-        raise Failure(ExitCode.TAKEN, *(f"{name} is there already: nothing was written" for name in taken))
+        raise Failure(ExitCode.TAKEN, *(f"{name} already exists: nothing was written" for name in taken))
     for name, text in FILES.items():
         try:
             with Path(name).open("x", encoding="utf-8") as file:

@@ -43,16 +43,16 @@ class ControlClient:
         try:
             reply = exchange(self._socket, {"verb": verb, **fields}, seconds)
         except TimeoutError:
-            reason = f"not within {seconds:g} s: see its log, and whether process {self.master_pid} is stopped"
+            reason = f" within {seconds:g} s: see its log, and check whether process {self.master_pid} is stopped"
             raise self._no_reply(reason) from None
         except OSError as error:
-            raise self._no_reply(str(error)) from error
+            raise self._no_reply(f": {error}") from error
         if not reply.get("ok"):
             raise Failure(ExitCode.NO, f"the master refused: {reply.get('error', 'it gave no reason')}")
         return reply
 
     def _no_reply(self, reason: str) -> Failure:
-        return Failure(ExitCode.UNREACHABLE, f"the master at {self._path} did not reply: {reason}")
+        return Failure(ExitCode.UNREACHABLE, f"the master at {self._path} did not reply{reason}")
 
     def wait_for_exit(self, seconds: float) -> bool:
         """Wait until the master has ended. Returns False if it has not ended in time."""
@@ -97,7 +97,7 @@ def _why_none(paths: list[Path], refused: list[Path]) -> str:
     why = f"no master is listening at {' or '.join(map(str, paths))}: start one with `rota run`, or see [control]"
     if closed:
         folders = " and ".join(str(path.parent) for path in closed)
-        why += f". This user may not search {folders}: if the master is there, run this {members}"
+        why += f". This user may not search {folders}: if the master is running, run this {members}"
     return why
 
 

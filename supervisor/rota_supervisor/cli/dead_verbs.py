@@ -26,7 +26,7 @@ NO_QUEUE = "unknown"  # used by the protocol if no queue could be read from the 
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """The filter by which a command selects dead tasks. Empty fields match all."""
+    """The filter with which a command selects dead tasks. Empty fields match all."""
 
     ids: tuple[str, ...] = ()
     queue: str = ""
@@ -179,7 +179,7 @@ def purge(*, ids: tuple[str, ...], everything: bool, yes: bool, **filters: str) 
 def _wanted(wanted: Wanted, *, everything: bool) -> Wanted:
     """Check that the command line selects tasks. Raises Failure 2 if it does not."""
     if wanted.ids and (everything or wanted.queue or wanted.task or wanted.reason):
-        raise Failure(ExitCode.USAGE, "give ids, or --all with options that select, not both")
+        raise Failure(ExitCode.USAGE, "pass ids, or --all with filter options, not both")
     if not wanted.ids and not everything:
         raise Failure(ExitCode.USAGE, "name the ids, or use --all (with --queue, --task, --reason to select)")
     return wanted

@@ -49,13 +49,13 @@ def doctor(
 ) -> int:
     """Examine the configuration, the machine, the server and the fleet.
 
-    Each finding has its meaning and what to do. Exit with 78 if the configuration, the code or the server cannot be
-    used, with 69 if Redis is not reachable, and with 1 after any other error.
+    Each finding states what it means and what to do. Exit with 78 if the configuration, the code or the server cannot
+    be used, with 69 if Redis is not reachable, and with 1 after any other error.
     """
     command.check_usage("--log puts a log into the archive of --bundle: name both" if log and not bundle else None)
     state = command.current_state()
     if bundle is not None and bundle.exists():
-        raise Failure(ExitCode.TAKEN, f"{bundle} is there already: nothing was written")
+        raise Failure(ExitCode.TAKEN, f"{bundle} already exists: nothing was written")
     result = examine(state, ExaminationOptions(no_imports, unit, grace))
     code = exit_code_of(result.findings, strict=strict)
     report = _report(result, code)

@@ -20,7 +20,7 @@ from rota_supervisor.doctor.server_reader import NO_SERVER, FoundServer, examine
 from rota_supervisor.doctor.unit_reader import read_unit, unit_in
 from rota_supervisor.exits import ExitCode, Failure
 
-_GRACE: Final = Unread("how long the manager waits for a stop", "it is not visible in a container: name it by --grace")
+_GRACE: Final = Unread("how long the manager waits for a stop", "it is not visible in a container: set it with --grace")
 _NOT_IMPORTED: Final = Unread("the modules with the tasks", "--no-imports was given")
 _NOT_NAMED: Final = Unread("the server", "the configuration has errors, so it may name another server than was meant")
 

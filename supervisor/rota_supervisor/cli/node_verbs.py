@@ -192,7 +192,7 @@ def _listen_address(config: Config) -> str:
 
 
 def token_of(file: str) -> str:
-    """Return the bearer token in a file of the configuration, or "" if there is none or it cannot be read."""
+    """Return the bearer token that the file contains, or "" if `file` is "" or cannot be read."""
     try:
         return token_in(Path(file)) if file else ""
     except (OSError, ValueError):  # It may belong to another user. Health needs no token; other paths report the error.

@@ -209,7 +209,7 @@ def _add_log(bundle: Bundle, result: ExaminationResult, log: Path | None) -> Non
         _add_journal(bundle, unit.name)
         return
     if file is None:
-        bundle.miss("log.txt", "no running master writes its log to a file: name it by --log")
+        bundle.miss("log.txt", "no running master writes its log to a file: name a file with --log")
         return
     try:
         bundle.add_log("log.txt", _end_of(file))

@@ -1,5 +1,5 @@
-"""`rota task`: enqueue a task by name, show one or list many, cancel one; and `rota events`: the changes of each task,
-one line per change, as stored or live.
+"""`rota task` enqueues, shows, lists and cancels tasks. `rota events` prints the changes of tasks, one line per change,
+from the stored events or live.
 
 Redis does not know which process runs a task or when the task started: a worker records that in its own slot, which
 costs the server nothing. The master of that node knows both, and so does the node's HTTP server.
@@ -136,7 +136,7 @@ def _check_times(options: Mapping[str, Any]) -> None:
     """Check the times as the client does, with messages for the command line. Raises Failure 2."""
     both = options["delay"] is not None and options["at"] is not None
     none = options["expires"] is not None and options["expires"] <= 0
-    command.check_usage("give --delay or --at, not both" * both, "--expires must be more than 0 seconds" * none)
+    command.check_usage("use --delay or --at, not both" * both, "--expires must be more than 0 seconds" * none)
 
 
 def _keywords(text: str) -> dict[str, Any]:

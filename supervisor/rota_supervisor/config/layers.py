@@ -313,7 +313,7 @@ def choose_server_url(layers: Sequence[Layer], merged: Layer, folder: Path) -> l
         merged.values.pop(_URL_FILE, None)
         return []
     if _URL in values:
-        return [Fault(_URL_FILE, "give redis_url or redis_url_file, not both")]
+        return [Fault(_URL_FILE, "set redis_url or redis_url_file, not both")]
     if not isinstance(path, str) or may_hold_credentials(path):  # This fault is reported with those of types.
         return []
     return _read_url(merged, folder / path)

@@ -153,7 +153,7 @@ class Metrics(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Control(Struct, frozen=True, forbid_unknown_fields=True):
-    """`[control]`: the files by which commands and other masters find this one."""
+    """`[control]`: the files through which commands and other masters find this one."""
 
     socket: str = ""  # "" is the default path
     pid_file: str = ""  # "" means no pid file

@@ -114,7 +114,7 @@ def _tiers(config: Config) -> Iterator[Fault]:
 
 def _fault_in_tier(queue: str) -> str | None:
     if queue == EVERY_QUEUE:
-        return f'"{queue}" would take every queue of the namespace: give a prefix, as in "tenant-{STAR}"'
+        return f'"{queue}" would take every queue of the namespace: add a prefix, as in "tenant-{STAR}"'
     return fault_in_pattern(queue) if STAR in queue else fault_in_queue_name(queue)
 
 
@@ -146,9 +146,9 @@ def _conditions(config: Config) -> Iterator[Fault]:
         if fault := fault_in_name("condition name", name):
             yield Fault(f"conditions.{name}", fault)
         elif condition.hours and condition.lua:
-            yield Fault(f"conditions.{name}", "give hours or lua, not both")
+            yield Fault(f"conditions.{name}", "set hours or lua, not both")
         elif not (condition.hours or condition.lua):
-            message = 'give hours, as in "Mon-Fri 08:00-18:00 Europe/Zurich", or lua'
+            message = 'set hours, as in "Mon-Fri 08:00-18:00 Europe/Zurich", or lua'
             yield Fault(f"conditions.{name}", message)
         elif condition.hours and (fault := _error_of(parse_hours, condition.hours)):
             yield Fault(f"conditions.{name}.hours", fault)
@@ -193,7 +193,7 @@ def _tasks(config: Config) -> Iterator[Fault]:
 
 def _workers(config: Config) -> Iterator[Fault]:
     if config.pools and config.workers is not None:
-        yield Fault("workers", "give workers or [pools], not both: with pools, each one sets its number of workers")
+        yield Fault("workers", "set workers or [pools], not both: with pools, each pool sets its number of workers")
     total = sum(pool.workers for pool in config.pools.values()) or config.workers or 0
     if total > MAX_WORKERS:
         message = f"expected at most {MAX_WORKERS} workers on a node, got {total}: start a master on another node"
@@ -322,11 +322,11 @@ def _faults_of_schedule_keys(given: ScheduleConfig) -> Iterator[tuple[str, str]]
     if not given.task:
         yield "task", "is missing: the name of the task that is to be enqueued"
     if given.cron and given.every is not None:
-        yield "", "give cron or every, not both"
+        yield "", "set cron or every, not both"
     if not given.cron and given.every is None:
-        yield "", 'give cron, as in "0 3 * * *", or every, in seconds'
+        yield "", 'set cron, as in "0 3 * * *", or every, in seconds'
     if given.timezone and not given.cron:
-        yield "timezone", "applies only to cron: give cron, or leave it out"
+        yield "timezone", "applies only to cron: set cron, or leave it out"
 
 
 def _faults_of_schedule(name: str, given: ScheduleConfig) -> Iterator[tuple[str, str]]:

@@ -88,7 +88,7 @@ def _opened(path: Path) -> int:
     while True:
         with contextlib.suppress(FileNotFoundError):
             return os.open(path, flags)
-        with contextlib.suppress(FileExistsError):  # Another process created it meanwhile.
+        with contextlib.suppress(FileExistsError):  # Another process has just created it.
             return os.open(path, flags | os.O_CREAT | os.O_EXCL, LOCK_MODE)
 
 

@@ -152,7 +152,7 @@ class Demo:
 
     def _drain(self) -> None:
         count = len(self.accepted)
-        self._report(f"producing ended with {count:,} tasks accepted; the fleet works off the rest")
+        self._report(f"producing ended with {count:,} tasks accepted; the fleet processes the rest")
         idle_since = time.monotonic()
 
         def has_ended() -> bool:

@@ -1,5 +1,4 @@
-"""The support archive: a gzipped tar file with everything that a person needs who helps from elsewhere, and without
-secrets."""
+"""The support archive: a gzipped tar file with everything needed to help from elsewhere, without secrets."""
 
 import contextlib
 import io
@@ -66,7 +65,7 @@ class Bundle:
         try:
             fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, MODE)
         except FileExistsError:
-            raise Failure(ExitCode.TAKEN, f"{path} is there already: nothing was written") from None
+            raise Failure(ExitCode.TAKEN, f"{path} already exists: nothing was written") from None
         except OSError as error:
             raise Failure(ExitCode.TAKEN, f"{path} cannot be written: {error.strerror}") from None
         try:

@@ -145,7 +145,7 @@ _OF_MACHINE: Final = (
     FindingKind(
         "shm-full",
         _WARNING,
-        "Tasks that use shared memory fail, and what is there counts as memory of the machine or the container.",
+        "Tasks that use shared memory fail, and the files in it count as memory of the machine or the container.",
         "Remove the files that a crashed program left in /dev/shm, or raise its size.",
     ),
     FindingKind(
@@ -165,7 +165,7 @@ _OF_MACHINE: Final = (
         "overcommit-strict",
         _WARNING,
         "With vm.overcommit_memory = 2 the kernel reserves memory for every fork as if nothing were shared, and "
-        "refuses the fork of a worker although there is enough.",
+        "refuses to fork a worker although enough memory is free.",
         "sysctl vm.overcommit_memory=0 (or 1), and set it in /etc/sysctl.d/.",
     ),
     FindingKind(
@@ -346,7 +346,7 @@ _OF_SERVER: Final = (
     FindingKind(
         "redis-latency-events",
         _WARNING,
-        "The server was blocked for that long, and no task started meanwhile.",
+        "The server was blocked for that long, and no task started during that time.",
         "`redis-cli latency doctor` on the server explains the event.",
     ),
     FindingKind(

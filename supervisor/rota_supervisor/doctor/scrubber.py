@@ -82,7 +82,7 @@ class Scrubber:
     def lines(self, text: str) -> str:
         """Return the lines of a log without secrets. A line of JSON remains one.
 
-        A private key that was logged line by line is replaced with everything that was logged meanwhile.
+        A private key that was logged line by line is replaced, with everything that was logged between its lines.
         """
         cleaned = []
         is_in_key = False

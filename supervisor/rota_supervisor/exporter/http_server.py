@@ -144,7 +144,8 @@ class Server:
         self._epoll.unregister(self._listener)
 
     def serve_ready(self, seconds: float) -> set[int]:
-        """Serve the clients that are ready within this time. Returns which of `others` are readable."""
+        """Wait at most this long, and serve the clients that are ready. Returns the descriptors of `others` that are
+        readable."""
         soonest = min((client.until for client in self._clients.values()), default=math.inf)
         ready = dict(self._epoll.poll(max(0.0, min(seconds, soonest - time.monotonic()))))
         now = time.monotonic()
@@ -168,7 +169,7 @@ class Server:
         for _ in range(_MAX_ACCEPTED):
             try:
                 client = HttpClient(self._wrap(self._listener.accept()[0]), now)
-            except OSError:  # No client is there, or it has left again.
+            except OSError:  # There is no client, or it has disconnected.
                 return
             self._clients[client.fileno()] = client
             self._epoll.register(client, client.watched)

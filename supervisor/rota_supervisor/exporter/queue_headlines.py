@@ -61,7 +61,7 @@ def overdue(status: Row) -> Iterator[Headline]:
 
 
 def stalled(status: Row) -> Iterator[Headline]:
-    """Report queues of which no task is taken, although they are not late or have no objective."""
+    """Report queues whose tasks are not taken, although they are not late or have no objective."""
     for queue, state in _queues(status):
         waits = state["oldest_ready_age_seconds"]
         if waits > STALLED_SECONDS and _is_open(state) and not lateness(queue)[0] and not _is_taken(queue, status):

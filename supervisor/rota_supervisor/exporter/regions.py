@@ -117,7 +117,7 @@ class RegionReader:
                 yield total.definition, total.labels, self._numbers(index, self._believed)
 
     def gauges(self) -> Iterator[Series]:
-        """Yield the gauges and peaks of this slot, as of the last time that it was added up."""
+        """Yield the gauges and peaks of this slot, as the last `add_up` found them."""
         for index in self._gauges:
             if self._ends[index] <= len(self._believed):
                 total = self._totals[index]

@@ -254,7 +254,7 @@ class Top(App[None]):
 
     def _revive_one(self, task: QueuedTask) -> None:
         def revive() -> str:
-            return f"revived {task.id}" if self.client.revive(task.id) else f"{task.id} is not dead any more"
+            return f"revived {task.id}" if self.client.revive(task.id) else f"{task.id} is no longer dead"
 
         self._confirm(f"Revive {task.name} {task.id}?", revive)
 

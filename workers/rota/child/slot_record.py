@@ -279,7 +279,7 @@ class TaskRecord:
         return self._words[self._number_at] if self._words[_NONCE_COPY] == self._process_row[_NONCE] else 0
 
     def current(self) -> TaskInSlot | None:
-        """Return the task that runs, or that ran when the process died; None if there is none."""
+        """Return the task that is running, or was running when the process died, or None."""
         words = self._words
         for _ in range(_READ_ATTEMPTS):
             number = self.number

@@ -312,7 +312,7 @@ class Slot(ProcessRow):
         return [words[_NUMBER], *further.tolist()]
 
     def running(self) -> list[TaskInSlot]:
-        """Return the tasks that run, or that ran when the process died, by index."""
+        """Return the tasks that are running, or were running when the process died, by index."""
         return [task for record in self.busy_records() if (task := record.current()) is not None]
 
     def running_times(self) -> tuple[TaskTimes, ...]:

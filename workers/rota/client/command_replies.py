@@ -305,7 +305,7 @@ class ReplyReader:
                 return NotReplied(f"{self._shown} sent an unexpected reply: {error}")
         if raw.reason == "oom":
             full = f"{self._shown} accepts no more tasks, because its memory is full ({raw})"
-            return NotAccepted(ServerFull(f"{full}: raise its maxmemory, or let the fleet work off what waits"))
+            return NotAccepted(ServerFull(f"{full}: raise its maxmemory, or let the fleet process the waiting tasks"))
         if raw.is_reply:
             return NotAccepted(unavailable(f"{self._shown} refused: {self._why(raw)}", raw))
         return NotReplied(f"{self._shown} did not reply: {raw}")

@@ -37,7 +37,7 @@ def check_on_commit(value: OnCommit) -> OnCommit:
 
 
 AWAITED_NOW: Final = (
-    "an enqueue that is awaited cannot wait for its commit: enqueue with a rota.Client to wait for it, or give "
+    "an awaited enqueue cannot wait for the commit: enqueue with a rota.Client to wait for it, or pass "
     "on_commit=None to enqueue now"
 )
 MAP_WAITS_NOT: Final = "map() starts at once: call it after the commit, or on a rota.Client without on_commit"
@@ -107,8 +107,8 @@ def _bar(total: int | None) -> Iterator[ReportProgress]:
         from rich.console import Console  # noqa: PLC0415
     except ModuleNotFoundError as error:
         raise ModuleNotFoundError(
-            "progress=True draws a bar with rich, which is not installed: pip install 'rota[progress]', or give "
-            "progress= a callable that is given (done, total)",
+            "progress=True draws a bar with rich, which is not installed: pip install 'rota[progress]', or pass "
+            "a callable as progress=; it is called with (done, total)",
             name="rich",
         ) from error
     columns = rich.TextColumn("enqueued"), rich.BarColumn(), rich.MofNCompleteColumn(), rich.TimeRemainingColumn()

@@ -209,7 +209,7 @@ class TaskEvents(Iterator[TaskEvent]):
         return self._reading.take_event()
 
     def _fill(self, deadline: float) -> None:
-        """Read the events that are there, or wait for one for PARK_SECONDS, or until the deadline if that is
+        """Read the stored events, or wait for one for PARK_SECONDS, or until the deadline if that is
         earlier."""
         try:
             page = self._page(self._reading.next_page(), time.monotonic() + self._seconds)

@@ -289,7 +289,7 @@ def about_delayed(state: QueueState, due_at: datetime | None, at: datetime) -> s
 
 
 def about_gone(task: TaskStatus) -> str:
-    """Return a text that explains why a task is not claimed any more."""
+    """Return a text that explains why a task is no longer claimed."""
     return STATES[task.state].not_claimed.format(id=task.id, owner=task.owner, state=task.state, why=task.why)
 
 

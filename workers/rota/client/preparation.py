@@ -160,7 +160,7 @@ def _body_options(call: Call[Any]) -> dict[str, Any]:
 def _due(call: Call[Any]) -> str:
     if call.at is not None:
         if call.delay is not None:
-            raise ValueError(f"{call.name}: give delay or at, not both")
+            raise ValueError(f"{call.name}: pass delay or at, not both")
         at_us = unix_microseconds(call.at, "at")
         _require_near(call, f"at={call.at!r}", at_us - time.time() * MICROSECONDS)
         return f"@{at_us}" if at_us > 0 else ""
@@ -186,7 +186,7 @@ def _unique(
     unique = options.unique if call.unique is None else check_unique(call.unique)
     if not unique:
         if call.unique_for is not None:
-            raise ValueError(f"{call.name}: unique_for sets how long a task stays unique: give unique=True with it")
+            raise ValueError(f"{call.name}: unique_for sets how long a task stays unique: also pass unique=True")
         return "", 0
     unique_for = options.unique_for if call.unique_for is None else positive_seconds(call.unique_for, "unique_for")
     hold_ms = 0 if unique_for is None else max(1, round(unique_for * 1000))

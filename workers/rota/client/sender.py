@@ -81,7 +81,7 @@ class Cut(Exception):
 
 
 Nonce = NewType("Nonce", str)
-"""The text `NAME NUMBER` by which the server recognizes a call that is sent again."""
+"""The text `NAME NUMBER` that identifies a call to the server if it is sent again."""
 
 
 class Batch(NamedTuple, Generic[S]):

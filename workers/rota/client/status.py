@@ -134,7 +134,7 @@ class TaskStatus:
     pid: int | None = None  # The process there that ran the task.
     has_result: bool | None = None  # Whether the result of a task that is done is stored.
     result_refused: str = ""  # Why the result was not stored although this was requested.
-    # `args` and `kwargs` are there only on request, and only while the task lives or is dead.
+    # `args` and `kwargs` are set only on request, and only while the task is live or dead.
     args: list[Any] | None = None
     kwargs: dict[str, Any] | None = None
 

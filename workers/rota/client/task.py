@@ -152,7 +152,7 @@ class Using(KnowsForeignNames, Generic[P, R], kind="using"):
                 sent, and is not a part of the call.
         """
         if self._on_commit is not ...:
-            raise TypeError("a call cannot decide when it is sent: give on_commit to enqueue_many or Client.enqueue")
+            raise TypeError("a call cannot decide when it is sent: pass on_commit to enqueue_many or Client.enqueue")
         return Call(self._task.name, args, kwargs, **self._options)
 
     def enqueue(self, *args: P.args, **kwargs: P.kwargs) -> "Handle[R]":
@@ -197,7 +197,7 @@ def _declared_task(module: str, name: str) -> Task[..., Any]:
     importlib.import_module(module)
     if isinstance(found := default_registry.get(name), Task):
         return found
-    raise LookupError(f"importing {module} declares no task {name!r}")
+    raise LookupError(f"module {module} declares no task {name!r}")
 
 
 class Declare:

@@ -46,7 +46,7 @@ class TimedConnection:
         self._connection = endpoint.connect(ConnectionOptions(_NAME, seconds, seconds, self._deadline.wait))
         if time.monotonic() >= deadline:  # The pool of an application has its own timeouts, which may be longer.
             self._connection.give_back()
-            raise ConnectionLost("there was a connection only when the time was over", REASON_SILENT)
+            raise ConnectionLost("the connection was made only after the deadline", REASON_SILENT)
         self.send = self._connection.send
         self.receive = self._connection.receive
         self.try_receive = self._connection.try_receive
@@ -108,7 +108,7 @@ class ReplyList:
         self._endpoint = endpoint
         self._timeout_seconds = timeout_seconds
         self._connection: TimedConnection | None = None
-        # The LPOP takes all other messages that are there when the BLPOP returns.
+        # The LPOP takes all other messages in the list when the BLPOP returns.
         self._parking = command((pack(("BLPOP", key, PARK_SECONDS)),)) + command((pack(("LPOP", key, BATCH)),))
         self.silent_at = math.inf  # When a reply is overdue (monotonic seconds), or inf if the reader is not parked.
 

@@ -1,6 +1,6 @@
 #!lua flags=allow-oom
 -- Check whether at most `most` members of a group are left, or whether the group has ended. If not, register this
--- client, so that the script that brings this about wakes it.
+-- client, so that the script that makes this true wakes it.
 -- with: prefix
 -- KEYS[1]  tasks
 -- ARGV
@@ -9,8 +9,8 @@
 --   most    number of members that may be left, or `-` to wait for the end of the group
 -- keys     group-members:* group:* tasks
 -- returns  0|1 whether this is the case now, and the number of members left (-1 if the group has ended or is unknown)
--- Invariant: a client that has to wait is registered in the call that checked, so that no change is missed. A client
--- for which the record has no room is not registered, and checks again by itself.
+-- Invariant: a client that has to wait is registered in the call that checked, so that no change is missed. If the
+-- record has no room, the client is not registered, and checks again by itself.
 local MOST_NOTED = 1000
 local client, group, most = ARGV[1], ARGV[2], ARGV[3]
 local key = PREFIX .. 'group:' .. group

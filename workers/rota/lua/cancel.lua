@@ -55,7 +55,7 @@ if owner then
   order(owner, line)
   return 'running'
 end
--- Do this now, because the claim that drops the entry may come much later: free the unique key and record the end.
+-- Free the unique key and record the end now, because the claim that drops the entry may come much later.
 free_unique_key(id, 'u')
 if body ~= '' then
   -- Only the flag of the entry shows whether there are attempt records, and the entry is in the lane.

@@ -168,7 +168,7 @@ local nonce = ARGV[1]
 local sent = sent_key(nonce)
 local stored = call('SET', sent, nonce .. '\n' .. table.concat(statuses, '\n'), 'GET', 'PX', SENT_MS)
 if is_reply_to(nonce, stored) then
-  -- This write makes a WAIT after this call also cover the first call, whichever connection that used.
+  -- Write again, so that a WAIT after this call also covers the first call, even if that used another connection.
   call('SET', sent, stored, 'PX', SENT_MS)
   statuses = {}
   for status in string.gmatch(string.sub(stored, #nonce + 2), '[^\n]+') do statuses[#statuses + 1] = status end

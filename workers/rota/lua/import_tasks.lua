@@ -1,6 +1,6 @@
 #!lua
 -- Import tasks, and items that are not tasks, from an export. Lists are filled from their tails to their heads, so
--- tasks that producers enqueue meanwhile come after those of the file.
+-- tasks that producers enqueue during the import come after those of the file.
 -- with: prefix clock numbers counters imports
 -- KEYS[1]  tasks
 -- ARGV
@@ -16,7 +16,7 @@
 --     attempts  its attempt records, or ''; `unique` and `follows` likewise
 -- keys     counts dead delayed epitaphs inflight:* keys members meta owners queue:* queues ready tasks tickets totals
 -- returns  the number of lines that are imported, and the positions of the tasks that were left out, from 1: a producer
---          has enqueued another task with that id meanwhile. -1 if this is not the import of the namespace. If the
+--          has enqueued another task with that id. -1 if this is not the import of the namespace. If the
 --          number is neither `after` nor follows from it, nothing was changed
 -- Invariant: the lines of a file are imported once and in order, however often a call is repeated.
 local FIELDS, FIRST = 8, 4

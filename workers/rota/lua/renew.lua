@@ -6,7 +6,7 @@
 --   lease   length of the lease in milliseconds
 --   owners  owners whose processes are alive; up to 100
 -- keys     inflight:* owners pulse tasks
--- returns  the owners that are not registered any more; the entries in flight whose tasks were cancelled
+-- returns  the owners that are no longer registered; the entries in flight whose tasks were cancelled
 -- Invariant: a lease is only extended, never created. A reaped owner stays reaped.
 local now, lease = redis_now(), tonumber(ARGV[1]) * 1000
 local owners = { unpack(ARGV, 2) }

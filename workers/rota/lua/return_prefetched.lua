@@ -1,24 +1,24 @@
 #!lua flags=allow-oom
 -- Return prefetched tasks while a worker runs a long one. The tasks that the worker finished before the running task
--- are settled. Those behind it, which are not started, are put back at the head of their lanes, in order and without
--- being charged with anything.
+-- are settled. The tasks after it, which have not started, are put back at the head of their lanes in their order. This
+-- does not count as an attempt.
 -- with: prefix clock entry start_mark doorbell counters in_use incarnations legacy_item task_events waiters other_ends
 -- with: following
 -- with: settle tiers rotation
 -- KEYS[1]  tasks
 -- ARGV
 --   owner                       owner name of the worker
---   running                     entry of the task that runs
+--   running                     entry of the running task
 --   settlements                 number of outcomes that follow
 --   entry, verb, first, second  outcome of a finished task, see rota/protocol/outcome.py; `settlements` x
 --   domains                     the tiers, see shared/tiers.lua
 -- keys     counts dead delayed doorbell doorbell:* ends ends-sealed ends-untold ends:* epitaphs events events-on former
 --          group-members:* group:* groups idle inflight:* keys members meta patterns paused progress queue:* queues
 --          ready replies:* result:* rotation served tasks tickets times:* totals turns:* unique:* waiters
--- returns  the number of entries behind the running one that left the list. They were given back, or ended if they had
---          been cancelled; an entry with the mark of a started task, or whose lane is not a list, went to the dead set
--- Invariant: apart from settled entries, only entries behind the running one leave the list. Nothing is given back if
--- the running entry is not in the list any more, or if an item behind it is not an entry.
+-- returns  the number of entries after the running one that left the list. They were given back, or ended if they had
+--          been cancelled; an entry that is marked as started, or whose lane is not a list, went to the dead set
+-- Invariant: apart from settled entries, only entries after the running one leave the list. Nothing is given back if
+-- the running entry is no longer in the list, or if an item after it is not an entry.
 local now = redis_now()
 local owner, running = ARGV[1], ARGV[2]
 local inflight = PREFIX .. 'inflight:' .. owner

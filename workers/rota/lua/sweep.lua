@@ -52,7 +52,7 @@ local function prolonged(until_us)
 end
 grace = prolonged(grace)
 
--- Each sweep checks a window of at most 500 queues; the next sweep continues behind it.
+-- Each sweep checks a window of at most 500 queues; the next sweep continues after it.
 local rescues, examined = 0, 0
 local any_conditions = any_more and redis.call('EXISTS', CONDITIONS) == 1
 -- Whether a cap or a rate may keep the queue closed. Then nothing has to ring, because the worker that ends a task of

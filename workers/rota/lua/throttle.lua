@@ -32,7 +32,7 @@ if not is_held or any_incarnations and is_tombstone(e.id, e.flag) then return { 
 if (redis.call('HGET', KEYS[1], e.id) or '') == '' then return { 'gone', 0 } end
 
 -- A rate is three generic cell rates. `paid` is the time at which the starts so far are paid off. `line` is the same
--- with the tasks that wait, so a new task comes behind them. `again` is the same for delayed tasks that came back and
+-- with the tasks that wait, so a new task comes after them. `again` is the same for delayed tasks that came back and
 -- found that others before them had started late, so that they do not all start at once. A `paid` that is further ahead
 -- than a full bucket comes from a clock that was set back. If the rate was changed, all three are scaled.
 local function read_rate()

@@ -22,7 +22,7 @@ _NAMED_IDS = 10  # the log line gives the total; `rota audit` names all
 
 
 class PollerReport:
-    """Writes to the metrics recorder of the poller's slot, and to the log."""
+    """A writer to the metrics recorder of the poller's slot and to the log."""
 
     def __init__(self, recorder: Recorder, slot_number: int, shared_text: SharedText) -> None:
         self._recorder = recorder

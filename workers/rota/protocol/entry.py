@@ -70,7 +70,7 @@ class Entry(NamedTuple):
 
     @property
     def attempt(self) -> int:
-        """The number of this start, from 1. Failures, crashes and losses count as starts."""
+        """The number of this attempt, from 1. Failures, crashes and losses count as attempts; releases do not."""
         return 1 + self.failures + self.crashes + self.losses
 
     @property

@@ -17,8 +17,11 @@ from rota.protocol.wire import Arg, pack, text_of
 
 
 class Opening(NamedTuple):
-    """The follow-ups that a group starts with, each written by `follow_text`. At most one of them is enqueued when the
-    group ends: `on_dead` if there is one and a member is dead, else `then`. If the group was cancelled, neither is."""
+    """The follow-ups that a group starts with, each written by `follow_text`.
+
+    At most one of them is enqueued when the group ends: `on_dead` if there is one and a member is dead, otherwise
+    `then`. If the group was cancelled, none is.
+    """
 
     then: bytes = NOTHING_FOLLOWS
     on_dead: bytes = NOTHING_FOLLOWS
@@ -73,7 +76,7 @@ class GroupState(NamedTuple):
     followed_by: str  # id of the task that was enqueued at the group's end, "" for none (see `is_cancelled`)
     then: str  # before the end: id of the task that may be enqueued then; "" for none
     on_dead: str  # likewise, if a member is dead
-    ended: Mapping[str, int]  # number of members by how they ended, one of ENDS
+    ended: Mapping[str, int]  # number of members by outcome, one of ENDS
 
 
 class GroupEnd(StrEnum):
@@ -90,14 +93,14 @@ class Groups(NamedTuple):
 
     total: int  # number of groups that have not ended
     page: tuple[GroupState, ...]
-    ended: Mapping[GroupEnd, int]  # number of groups that ever ended, by how
+    ended: Mapping[GroupEnd, int]  # number of groups that ever ended, by outcome
 
 
 class CancelledGroup(NamedTuple):
-    """A portion of the members of a cancelled group. The caller has to cancel each of them."""
+    """A batch of the members of a cancelled group. The caller has to cancel each of them."""
 
     is_known: bool  # False if the group has ended or never existed
-    cursor: str  # where the next portion begins; "0" after the last one
+    cursor: str  # where the next batch begins; "0" after the last one
     ids: tuple[str, ...]
 
 
@@ -111,15 +114,15 @@ class Room(NamedTuple):
 class Predecessor(NamedTuple):
     """The task or group that a task follows."""
 
-    name: str  # `task ID` or `group ID`; "" if this portion has none
-    cursor: str  # where the next portion begins; "" after the last one
+    name: str  # `task ID` or `group ID`; "" if this batch has none
+    cursor: str  # where the next batch begins; "" after the last one
 
 
 class HealedMembers(NamedTuple):
-    """A portion of members that was checked."""
+    """A batch of members that was checked."""
 
     cursor: str
-    ended: int  # number of these members that did not live
+    ended: int  # number of these members that were not live
 
 
 def parse_added(raw: Raw) -> Added:

@@ -28,7 +28,7 @@ class NodeReport(NamedTuple):
     url: str | None = None  # the address of the status page
     workers: int = 0  # number of workers that serve
     desired: int = 0  # number of workers that should serve
-    busy: int = 0  # number of tasks that run
+    busy: int = 0  # number of running tasks
     concurrency: int = 0  # number of tasks that can run at once
     quiet: int = 0  # number of workers that claim nothing
     done_per_second: float | None = None

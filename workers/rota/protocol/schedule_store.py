@@ -116,7 +116,7 @@ class DeclareStatus(StrEnum):
 
 
 class PutStatus(StrEnum):
-    """The result of a client's put. DECLARED: a node declares a schedule with this name, and nothing was done."""
+    """The result when a client puts a schedule. DECLARED: it was not stored, because a node declares the name."""
 
     NEW = "new"
     SAME = "same"
@@ -125,7 +125,7 @@ class PutStatus(StrEnum):
 
 
 class RemoveStatus(StrEnum):
-    """The result of a client's removal. DECLARED: a node declares the schedule, and nothing was done."""
+    """The result when a client removes a schedule. DECLARED: it was not removed, because a node declares it."""
 
     REMOVED = "removed"
     UNKNOWN = "unknown"
@@ -240,7 +240,7 @@ class ScheduleStore(Transitions):
     def run(
         self, kept: StoredSchedule, queue: str, task_id: str, body: bytes, *, may_overlap: bool
     ) -> ScriptCall[tuple[RunStatus, str]]:
-        """Enqueue an extra occurrence. RunStatus.OVERLAPS comes with the id of the task that has not ended."""
+        """Enqueue an extra occurrence. RunStatus.OVERLAPS is returned with the id of the task that has not ended."""
         args = (kept.name, kept.record, _overlap_rule(may_overlap=may_overlap), task_id, queue, body)
         return self._call("run_schedule", pack(args), _parse_run)
 

@@ -113,7 +113,7 @@ STATES: Final[Mapping[State, StateFacts]] = {
     State.DONE: StateFacts(TaskPhase.SUCCEEDED, "has ended; its function returned"),
     State.DEAD: StateFacts(
         TaskPhase.FAILED,
-        "has no attempt left, or cannot run; it is kept until it is revived or purged",
+        "has no attempts left, or cannot run; it is kept until it is revived or purged",
         stored_in="dead",
         moves={State.READY: ("revive",), State.UNKNOWN: ("purge_dead", "trim")},
         has_attempt=True,

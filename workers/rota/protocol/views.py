@@ -26,7 +26,7 @@ class Audit:
 
     accepted: int
     live: int  # dead tasks included
-    ended: Mapping[str, int]  # by how they ended, one of ENDS_OF_GONE
+    ended: Mapping[str, int]  # by outcome, one of ENDS_OF_GONE
 
     @property
     def missing(self) -> int:

@@ -137,7 +137,7 @@ class AioStream(asyncio.Protocol):
         waits = self._awaited.popleft()
         if not waits.done():
             waits.set_result(reply)
-        if isinstance(reply, ConnectionLost):  # the server is not a primary any more, or is cut off from its replicas
+        if isinstance(reply, ConnectionLost):  # the server is no longer a primary, or is cut off from its replicas
             self._finish(reply)
         elif not self.takes_more:
             self.retire()

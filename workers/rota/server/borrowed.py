@@ -19,7 +19,7 @@ from rota.server.session import PushMessage, Session
 
 MOVED: Final = "moved"
 _DENIED: Final = frozenset({"AuthenticationError", "AuthorizationError", "NoPermissionError"})
-_GIVE: Final = "give a Redis client, a ConnectionPool, what Sentinel.master_for returns, or a RedisCluster"
+_GIVE: Final = "pass a Redis client, a ConnectionPool, what Sentinel.master_for returns, or a RedisCluster"
 
 
 class Borrowing:
@@ -94,7 +94,7 @@ class RedisEndpoint(Borrowing):
 
 
 class BorrowedConnection(Connection):
-    """The socket of a pool's connection. It goes back to the pool when it is given back or closed."""
+    """The socket of a pool's connection. `give_back` and `close` return the connection to its pool."""
 
     def __init__(self, lent: Any, pool: Any, options: ConnectionOptions, moved: Callable[[], None]) -> None:
         """Take over a lent connection. `moved` is called if another server turns out to have the hash slot."""
@@ -152,9 +152,9 @@ def check_source(source: Any) -> None:
     if not _is_cluster(source) and not callable(getattr(pool, "get_connection", None)):
         raise TypeError(f"redis: expected a client, got {type(source).__name__}: {_GIVE}")
     if getattr(pool, "is_master", True) is False:
-        raise ValueError("redis: a replica accepts no tasks: give what Sentinel.master_for returns, not slave_for")
+        raise ValueError("redis: a replica accepts no tasks: pass what Sentinel.master_for returns, not slave_for")
     if getattr(pool, "cache", None) is not None:
-        raise ValueError("redis: a client-side cache listens on the connections: give a client without cache_config")
+        raise ValueError("redis: a client-side cache listens on the connections: pass a client without cache_config")
 
 
 def _is_cluster(source: Any) -> bool:

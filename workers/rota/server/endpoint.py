@@ -36,7 +36,7 @@ class HasNodes(Protocol):
 
 
 RedisClient = HasConnectionPool | LendsConnections | HasNodes
-"""The objects that an application may give as `redis=`."""
+"""The objects that an application may pass as `redis=`."""
 
 
 class NamedServer(Protocol):
@@ -125,7 +125,7 @@ def endpoint_of(url: str | None, access: ServerAccess, redis: RedisClient | None
     """
     if is_url(url, access, redis):
         return UrlEndpoint(url, access)
-    from rota.server.borrowed import RedisEndpoint  # noqa: PLC0415 - only applications that give a client load it
+    from rota.server.borrowed import RedisEndpoint  # noqa: PLC0415 - only applications that pass a client load it
 
     return RedisEndpoint(redis, key)
 
@@ -134,7 +134,7 @@ def aio_endpoint_of(url: str | None, access: ServerAccess, redis: RedisClient | 
     """Return the endpoint of a URL or of the application's asyncio client: see `endpoint_of`."""
     if is_url(url, access, redis):
         return UrlEndpoint(url, access)
-    from rota.server.borrowed import AioRedisEndpoint  # noqa: PLC0415 - only applications that give a client load it
+    from rota.server.borrowed import AioRedisEndpoint  # noqa: PLC0415 - only applications that pass a client load it
 
     return AioRedisEndpoint(redis, key)
 
@@ -142,11 +142,11 @@ def aio_endpoint_of(url: str | None, access: ServerAccess, redis: RedisClient | 
 def is_url(url: str | None, access: ServerAccess, redis: RedisClient | None) -> TypeGuard[str]:
     """Whether the server is given by a URL. Raises TypeError unless exactly one of a URL and a client is given."""
     if url is None and redis is None:
-        raise TypeError("a client needs a server: give redis_url, or a Redis client of yours as redis")
+        raise TypeError("a client needs a server: pass redis_url, or your own Redis client as redis")
     if redis is None:
         return True
     if url is not None or access != NO_ACCESS:
         more = "redis_tls_ca, redis_tls_cert or redis_tls_key" if access.logins is None else SETTING
         given = "redis_url" if url is not None else more
-        raise TypeError(f"give either redis or {given}: the client given as redis has its own server, TLS and password")
+        raise TypeError(f"pass either redis or {given}: the client given as redis has its own server, TLS and password")
     return False

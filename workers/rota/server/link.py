@@ -113,7 +113,7 @@ class Link:
         return self._connection
 
     def pipeline(self, call: ScriptCall[T]) -> Pipelined[T] | None:
-        """Send a call, so that the caller can do other work until the reply is there. Return None if there is no
+        """Send a call, so that the caller can do other work until the reply arrives. Return None if there is no
         connection."""
         if self._connection is None:
             return None

@@ -25,7 +25,7 @@ class CallOptions(TypedDict, total=False):
     """The options of one call. An option that is not given comes from the task's declaration."""
 
     queue: str | None  # the queue of this task
-    delay: Duration | None  # time until the task is due, seconds or timedelta; give `delay` or `at`, not both
+    delay: Duration | None  # time until the task is due, seconds or timedelta; pass `delay` or `at`, not both
     at: datetime | None  # when the task is due, an aware datetime
     id: str | None  # if a live task has this id, that task stays and the handle has `duplicate` set
     unique: Unique | None  # this and the next four as in the declaration
@@ -99,7 +99,7 @@ def call_of(what: Any, args: Sequence[Any], kwargs: Mapping[str, Any] | None, op
     Raises TypeError if a Call is given together with arguments or options, or if `what` cannot be called."""
     if isinstance(what, Call):
         if args or kwargs or options:
-            raise TypeError("a Call brings its arguments and options: give them where it is made")
+            raise TypeError("a Call brings its arguments and options: pass them where it is made")
         return what
     if isinstance(what, str):
         if not CALL_OPTIONS.issuperset(options):
@@ -161,7 +161,7 @@ def _check_call(call: Any, where: str) -> None:
 
 def fault_in_call_options(given: Iterable[str], owner: str) -> str:
     """Return the message for options that no call has."""
-    declared = dict.fromkeys(TaskArguments.__annotations__, "give it where the task is declared, in @rota.task(...)")
+    declared = dict.fromkeys(TaskArguments.__annotations__, "set it where the task is declared, in @rota.task(...)")
     return fault_in_option(
         min(set(given) - CALL_OPTIONS), owner, declared | FOREIGN_NAMES["call"], CallOptions.__annotations__
     )
@@ -175,7 +175,7 @@ def advice_on_options(name: str, names: Collection[str]) -> str:
         return ""
     option = f"{meant}=" if meant in CALL_OPTIONS else ""
     elsewhere = "" if option else f": {FOREIGN_NAMES['call'][meant]}"
-    return f"; give the options of a call separately: {name}.using({option}...).enqueue(...){elsewhere}"
+    return f"; pass the options of a call separately: {name}.using({option}...).enqueue(...){elsewhere}"
 
 
 def why_no_call(thing: Any) -> str:
@@ -198,7 +198,7 @@ def why_no_call(thing: Any) -> str:
 
 
 def task_of_method(thing: Any) -> str:
-    """Return the name of the task of which this is a method, such as `resize.enqueue`; "" for anything else."""
+    """Return the name of the task whose method this is, for example `resize.enqueue`; "" for anything else."""
     owner = getattr(thing, "__self__", None)
     return getattr(owner, "__name__", "resize") if hasattr(owner, "call") else ""
 
@@ -207,6 +207,6 @@ def why_not_positional(what: Any, more: Sequence[Any]) -> str:
     """Return the message for positional arguments given beside the object to enqueue."""
     shown = ", ".join(map(repr, more))
     if isinstance(what, str):
-        return f"give the task's arguments as a list: write .enqueue({what!r}, args=[{shown}])"
+        return f"pass the task's arguments as a list: write .enqueue({what!r}, args=[{shown}])"
     name = getattr(what, "__name__", "resize")
     return f"enqueue() takes one call: write .enqueue({name}.call({shown})), or {name}.enqueue({shown})"

@@ -127,7 +127,7 @@ def _dump_other(value: Any, *, mode: Literal["json", "python"] = "json") -> Any:
     if is_model(type(value)):
         return value.model_dump(mode=mode, by_alias=True, round_trip=True)
     raise TypeError(
-        f"there is no conversion for {type(value).__name__}: make it a dataclass, or pass what it is made of"
+        f"there is no conversion for {type(value).__name__}: make it a dataclass, or pass its parts as arguments"
     )
 
 

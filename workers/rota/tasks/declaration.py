@@ -1,4 +1,4 @@
-"""Checks of what `@rota.task` is applied to, and the signature that `help` shows of its options. No I/O."""
+"""Checks of the functions that `@rota.task` decorates, and the signature with its options for `help`. No I/O."""
 
 import dataclasses
 import inspect

@@ -326,9 +326,9 @@ def check_options(given: TaskArguments) -> TaskOptions:
     if soft is not None and hard is not None and soft >= hard:
         raise ValueError(f"soft_time_limit ({soft:g} s) must be shorter than time_limit ({hard:g} s)")
     if options.unique_for is not None and not options.unique:
-        raise ValueError("unique_for sets how long a task stays unique: give unique=True with it")
+        raise ValueError("unique_for sets how long a task stays unique: also pass unique=True")
     if options.rate_key and options.rate is None:
-        raise ValueError('rate_key selects which starts are counted: give a rate with it, as in rate="10/s"')
+        raise ValueError('rate_key selects which starts are counted: also set a rate, as in rate="10/s"')
     return options
 
 

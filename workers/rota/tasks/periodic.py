@@ -51,7 +51,7 @@ class Periodic:
         def __new__(cls, *positional: object, **given: object) -> Self:
             if len(positional) > 1:
                 raise TypeError(
-                    f"rota.{cls.__name__} takes one argument without a name, then timezone=, args= and such"
+                    f"rota.{cls.__name__} takes one positional argument, then options such as timezone= and args="
                 )
             if unknown := sorted(given.keys() - cls.__dataclass_fields__.keys()):
                 raise TypeError(
@@ -138,9 +138,9 @@ def declared(given: Mapping[str, Any]) -> tuple[Periodic, ...]:
     every = given.get("every")
     timezone = given.get("timezone")
     if timezone is not None and cron is None:
-        raise ValueError("timezone is the time zone of cron: give cron with it")
+        raise ValueError("timezone is the time zone of cron: also pass cron")
     if cron is not None and every is not None:
-        raise ValueError("give cron or every, not both: several belong in schedules=[rota.Cron(...), rota.Every(...)]")
+        raise ValueError("set cron or every, not both: several belong in schedules=[rota.Cron(...), rota.Every(...)]")
     found: list[Periodic] = []
     if cron is not None:
         found.append(Cron(cron, timezone=UTC if timezone is None else timezone))
@@ -169,7 +169,7 @@ def dumped(task: ScheduledTask, periodic: Periodic) -> Periodic:
     except InvalidArguments as error:
         how = f"schedules=[rota.{type(periodic).__name__}(..., args=[...])]"
         none = "" if args or kwargs else "; a schedule without args calls the task without any"
-        raise InvalidArguments(f"{error}: give the task's arguments in {how}{none}") from None
+        raise InvalidArguments(f"{error}: pass the task's arguments in {how}{none}") from None
     return replace(periodic, args=args, kwargs=kwargs)
 
 

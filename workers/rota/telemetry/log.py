@@ -218,8 +218,8 @@ def _lines(name: str, fd: int, bound: dict[str, Any]) -> LogLines:
 
 
 class OnceAMinute:
-    """A limit on repetitions: a thing, identified by words, is reported at most once a minute. `clock` returns
-    monotonic seconds."""
+    """A limit on repetitions: the same words are reported at most once a minute. `clock` returns monotonic
+    seconds."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
@@ -227,7 +227,7 @@ class OnceAMinute:
         self._since = clock()
 
     def is_due(self, *what: str) -> bool:
-        """Whether the thing was not reported within the last minute. It then counts as reported."""
+        """Whether these words were not reported within the last minute. If so, the caller reports them."""
         if self._clock() - self._since > REPEAT_SECONDS:
             self._reported.clear()
             self._since = self._clock()

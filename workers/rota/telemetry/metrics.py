@@ -274,10 +274,10 @@ GROUPS_OPEN = _gauge("rota_groups_open", _EXPORTER, "Groups of the whole fleet t
 GROUPS_ENDED = _counter(
     "rota_groups_ended_total",
     _EXPORTER,
-    "Groups that ended, over the whole fleet, by what followed: then, on_dead, nothing, or cancelled.",
+    "Groups of the whole fleet that ended, by outcome: then, on_dead, nothing, or cancelled.",
     "outcome",
 )
-TASKS_ENQUEUED = _counter("rota_tasks_enqueued_total", _EXPORTER, "Tasks accepted, over the whole fleet.", "queue")
+TASKS_ENQUEUED = _counter("rota_tasks_enqueued_total", _EXPORTER, "Tasks accepted by the whole fleet.", "queue")
 
 # Tasks.
 
@@ -446,7 +446,7 @@ QUEUES_SHOWN = _gauge("rota_metrics_queues_shown", _EXPORTER, "Configured queues
 QUEUES_FOLDED = _gauge(
     "rota_metrics_queues_folded",
     _EXPORTER,
-    'Configured queues for whose series metrics.max_series has no room: they are merged into one, "_other".',
+    'Configured queues whose series would exceed metrics.max_series: they are merged into one, "_other".',
 )
 LOG_LINES_TRUNCATED = _counter("rota_log_lines_truncated_total", _ALL_WITH_REDIS, "Log lines cut to 4,096 bytes.")
 LOG_LINES_DROPPED = _counter(

@@ -161,7 +161,7 @@ class WantedCalls:
 
 def _name_of(task: Any) -> str:
     if isinstance(task, Call):  # Its arguments would be ignored.
-        raise TypeError(f"give the task and what is expected of its call, as in ({task.name}, args=[7]), got {task!r}")
+        raise TypeError(f"pass the task and the expected call, as in ({task.name}, args=[7]), got {task!r}")
     name = getattr(task, "name", None)
     if not isinstance(name, str):
         raise TypeError(f"expected a task, declared with @rota.task, or its name, got {task!r}")
@@ -329,7 +329,7 @@ class Capture(Sequence[CapturedCall]):
         """Assert that no matching call of the task was enqueued; without a task, that nothing was enqueued."""
         __tracebackhide__ = True
         if task is None and expected:
-            raise TypeError(f"name the task of which no call may have {', '.join(expected)}")
+            raise TypeError(f"name the task whose calls must not have {', '.join(expected)}")
         found = self._calls if task is None else self._found(WantedCalls(task, expected))
         if found:
             lines = "\n".join(f"  {call}" for call in found)

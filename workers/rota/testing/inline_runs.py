@@ -41,7 +41,7 @@ from rota.worker.executor import Executor
 from rota.worker.redis_times import Anchor
 
 _POLL_SECONDS: Final = 0.005
-_limited: Final[list[TaskRecord]] = []  # the tasks that run under a soft limit
+_limited: Final[list[TaskRecord]] = []  # the running tasks that have a soft limit
 IN_TESTS: Final = DefaultRunSettings()
 
 

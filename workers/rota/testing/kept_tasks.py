@@ -122,7 +122,7 @@ class KeptTasks:
         self._become(kept, due_us=min(kept.entry.due_us, now_us), ready_us=now_us)
 
     def cancel(self, namespace: str, task_id: str) -> CancelStatus:
-        """End a task that waits, or notify one that runs."""
+        """End a waiting task, or notify a running one."""
         kept = self.find(namespace, task_id)
         if kept is None or not kept.is_live:
             return CancelStatus.UNKNOWN

@@ -36,7 +36,7 @@ class KeptGroup:
     cursor: int = 0  # number of items that a long enqueue has added so far
     total: int = 0  # number of members
     live: set[str] = field(default_factory=set)  # ids of members that have not ended
-    ended: Counter[str] = field(default_factory=Counter)  # number of members by how they ended
+    ended: Counter[str] = field(default_factory=Counter)  # number of members by outcome
     is_cancelled: bool = False
     ended_us: int | None = None
     followed_by: str = ""  # id of the task that followed the group

@@ -168,7 +168,7 @@ class Loop(WorkerLoop):
         self._idle = limit > 0 and reply.status is TurnStatus.OK and not reply.claims
 
     def _request_watch(self) -> None:
-        """Have the master watch this worker, because prefetched tasks wait, or will wait, for the task that runs."""
+        """Have the master watch this worker, because prefetched tasks wait, or will wait, for the running task."""
         if self._slot.request_watch():
             self.process.ring_master()
 

@@ -58,8 +58,8 @@ class _OfTask:
 
 
 class Report:
-    """Writes to the metrics recorder of the worker's slot, and to the log. If `holds_lines`, log lines of successes may
-    be buffered and written together."""
+    """A writer to the metrics recorder of the worker's slot and to the log. If `holds_lines`, log lines of successes
+    may be buffered and written together."""
 
     def __init__(self, settings: WorkerSettings, own: recorder.Recorder) -> None:
         # Do not build lines that the log level would suppress.
@@ -86,7 +86,7 @@ class Report:
     # Between tasks
 
     def running(self, tasks: int) -> None:
-        """Show the number of tasks that run or are about to run."""
+        """Show the number of tasks that are running or about to run."""
         self._busy.set(tasks)
 
     def turn_took(self, seconds: float) -> None:

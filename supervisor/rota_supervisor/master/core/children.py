@@ -119,7 +119,7 @@ class Child:
     # Since when it has been able to begin to drain: `inf` until the task that ran when it was ordered to drain has
     # ended.
     drain_awaited_since: float = math.inf
-    why: Reason | None = None  # the reason for which it was ordered to drain, or killed
+    why: Reason | None = None  # why it was ordered to drain, or killed
     stopped_at: float | None = None  # when a signal stopped it, or None while it runs
 
     def move(self, state: ChildState) -> None:
@@ -149,7 +149,7 @@ class Child:
 
     @property
     def soft_until(self) -> float:
-        """The earliest soft limit of its tasks for which it has not been notified that the limit expired."""
+        """The earliest soft limit of its tasks that was not reported to it as expired."""
         return min((at for at in self.soft_limits if at >= self.interrupted_at), default=math.inf)
 
     @property

@@ -102,7 +102,7 @@ class Death:
 
     @property
     def blamed_tasks(self) -> tuple[TaskInSlot, ...]:
-        """The tasks that may have caused the death: all that ran, unless the child was killed because of some."""
+        """The tasks that may have caused the death: all running tasks, or only those for which the child was killed."""
         tasks = self.event.tasks
         child = self.child
         if child.concurrency > 1 and self.reason is Reason.TIMEOUT:
@@ -163,11 +163,11 @@ class Death:
 
     @property
     def text(self) -> str:
-        """The death as a text for people, for example `killed by SIGKILL, by its master: it was one too many`."""
+        """A description of the death, for example `killed by SIGSEGV: native code failed`."""
         name = self.event.ending.signal_name
         limit = self.limit_of(self.task)
         value = 0.0 if limit is None else limit[1]
-        ended = f"killed by {name}" if name else f"left with exit code {self.event.ending.exit_code}"
+        ended = f"killed by {name}" if name else f"exited with code {self.event.ending.exit_code}"
         reason = "" if name or self.child.ready_at is not None else exit_reason_in(self.event.stack)
         return ended + self._why.format(value=value) + (f": {reason}" if reason else "")
 

@@ -293,7 +293,7 @@ def _log(state: MasterState, pools: Sequence[_Pool]) -> list[do.Effect]:
     known = state.shown.conditions
     effects = list[do.Effect]()
     for name in known.keys() - worst.keys():
-        del known[name]  # The pool is not wanted any more.
+        del known[name]  # The pool is no longer in use.
     for name, (_, backoff, condition) in worst.items():
         before = known.get(name, PoolState.RUNNING)
         if condition is PoolState.RUNNING and not backoff.ever_ready:

@@ -217,7 +217,7 @@ class Rollout:
         return [pool_sizes(generation.config) for generation in generations if generation is not None]
 
     def of(self, number: int) -> Generation | None:
-        """Return the generation that children with this number belong to, or None if it is not wanted any more."""
+        """Return the generation that children with this number belong to, or None if it is no longer in use."""
         return next((found for found in self.generations if number in found.numbers), None)
 
     @property

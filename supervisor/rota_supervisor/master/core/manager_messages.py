@@ -47,8 +47,8 @@ def service_state_of(state: MasterState) -> ServiceState:
 def changes_between(before: ServiceState, after: ServiceState, pid: int) -> list[str]:
     """Return the messages that report a change, in order.
 
-    A manager that requested a reload waits for a RELOADING that is no older than its own request, and then for READY,
-    whatever the outcome of the reload. Both are sent even if the reload ended before this check.
+    After a manager has requested a reload, it waits for a RELOADING sent after its request, and then for READY, whether
+    or not the reload succeeded. Both are sent even if the reload ended before this check.
     """
     if after.stopping:
         return [] if before.stopping else ["STOPPING=1"]

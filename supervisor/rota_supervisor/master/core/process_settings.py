@@ -204,7 +204,8 @@ def _filled(kind: type[Any], config: Config) -> dict[str, Any]:
 
 
 def keys_of_difference(old: ChildSettings, new: ChildSettings, keys: Sequence[str], pool: str = "") -> list[str]:
-    """Return the given keys that explain the differing settings, or a setting's own name if none of them does."""
+    """Return those of `keys` that explain the differing settings. A setting that no key explains
+    is listed under its own name."""
     kind = type(new)
     queues = {queue.name for settings in (old, new) for queue in _queues_in(settings)}
     found: list[str] = []

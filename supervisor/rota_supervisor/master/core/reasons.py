@@ -8,8 +8,8 @@ from rota.protocol.entry import CrashKind
 
 TIME_LIMIT: Final = "time_limit_seconds"
 KILL_AFTER: Final = "kill_after"
-UNWANTED: Final = "its generation or its pool is not wanted any more"
-ONE_TOO_MANY: Final = "it was one too many"
+UNWANTED: Final = "its generation or its pool is no longer in use"
+ONE_TOO_MANY: Final = "there were more processes than needed"
 AS_REQUESTED: Final = " as requested"
 
 
@@ -17,7 +17,7 @@ AS_REQUESTED: Final = " as requested"
 class Facts:
     """The consequences of a reason."""
 
-    # The text after "killed by SIGKILL" or "left with exit code 1"; `{value}` is the value of the limit.
+    # The text after "killed by SIGKILL" or "exited with code 1"; `{value}` is the value of the limit.
     text: str = ""
     limit: str = ""  # the name of the limit that was reached, as in the configuration
     is_expected: bool = False  # whether the child was ordered to leave although it did nothing wrong
@@ -51,7 +51,7 @@ class Reason(StrEnum):
     SIGNAL = "signal", Facts(is_explained=False, mark=CrashKind.SIGNAL)
     OOM = "oom", Facts(": the kernel ran out of memory for this cgroup", mark=CrashKind.OOM)
     HUNG = "hung", _hit("beat_seconds", ", by its master: it gave no sign of life for {value:g} s", CrashKind.HUNG)
-    TIMEOUT = "timeout", _hit(TIME_LIMIT, ", by its master: the task was over its time limit", CrashKind.TIMEOUT)
+    TIMEOUT = "timeout", _hit(TIME_LIMIT, ", by its master: the task exceeded its time limit", CrashKind.TIMEOUT)
     CANCELLED = (
         "cancelled",
         Facts(

@@ -1,4 +1,4 @@
-"""The steps by which a valid configuration comes into force, or is refused.
+"""The steps in which a valid configuration comes into force, or is refused.
 
 1. If workers are affected, the change makes a candidate generation; otherwise it is in force at once.
 2. A candidate is promoted when its code is loaded, or at once if it brings no new code.
@@ -195,7 +195,7 @@ def _fault_of_death(death: Death, importing: str, config: Config) -> Fault:
     if child.role is not Role.ZYGOTE:
         return Fault(f"workers of pool {child.pool!r}", f"the start of one {late} (see @rota.on_worker_start)")
     path, what = (f"imports: {importing}", "it") if importing else ("imports", "the modules")
-    ended = f"ended its process: {death.text}{at}"
+    ended = f"ended the process: {death.text}{at}"
     return Fault(path, f"importing {what} {late if child.why is Reason.BOOT else ended}")
 
 

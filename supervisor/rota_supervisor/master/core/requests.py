@@ -245,7 +245,7 @@ def _steps_of_workers(before: _Fleet, after: _Fleet, keys: list[str]) -> Iterato
     has_new_code = before.generation.code != after.generation.code
     if has_new_code:
         modules = ", ".join(after.generation.config.imports) or "no modules"
-        yield f"a fresh process imports {modules}; if that fails, nothing else is done (it is not tried now)"
+        yield f"a new process imports {modules}; if that fails, the reload is refused (a preview imports nothing)"
     for old in (target for target in before.targets.values() if target.role is Role.WORKER):
         new = after.targets.get(old.name)
         if new is None:

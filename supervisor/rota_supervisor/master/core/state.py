@@ -263,7 +263,7 @@ class MasterState:
         return self.rollout.in_force.queue_labels.of(queue)
 
     def generation_of(self, number: int) -> Generation:
-        """Return a generation, or the one in force if that generation is not wanted any more."""
+        """Return a generation, or the one in force if that generation is no longer in use."""
         return self.rollout.of(number) or self.rollout.in_force
 
     def config_of(self, generation: int) -> Config:

@@ -40,7 +40,7 @@ class ListenSocket:
         self._prepared = _Bound()
 
     def prepare_address(self, effect: do.PrepareAddress) -> None:
-        """Bind the address for later use, or only try to."""
+        """Bind the address for later use, or only check that it can be bound."""
         faults: tuple[Fault, ...] = ()
         try:
             (self.probe if effect.only_try else self.prepare)(effect.listen)
@@ -146,7 +146,7 @@ class ListenSocket:
         if address is None:
             raise Failure(
                 ExitCode.CONFIG,
-                f"http.listen = {wanted!r}: a name is looked up at the start only: give its address in numbers, or "
+                f"http.listen = {wanted!r}: a name is resolved only at the start: use a numeric address, or "
                 "stop the master and start it again",
             )
         return bind(wanted, address.strip("[]"), port)

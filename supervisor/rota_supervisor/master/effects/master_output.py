@@ -256,7 +256,7 @@ class StackReport:
             return (
                 "it is stopped"
                 if child.stopped_at is not None
-                else "its stack cannot be requested, for example while it starts"
+                else "its stack cannot be requested now, for example because it is starting"
             )
         if _is_dying(child):
             return "it is being killed: see the event of its death"

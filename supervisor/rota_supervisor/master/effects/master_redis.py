@@ -61,20 +61,17 @@ _ROUND_TRIPS: Final = 6
 
 
 class RedisWatch:
-    """The connection, and the state of the server as seen through it. `parked` is another connection, for blocking
-    calls.
-
-    `silent_since`: the time (CLOCK_BOOTTIME, in seconds) since which the server owes a reply and has sent no other, or
-    `inf` if it owes none. `works`: set while the server replies.
-    """
+    """The master's connection to Redis, and whether the server replies."""
 
     def __init__(self, state: MasterState, happened: Callable[[master_events.Event], None]) -> None:
         self._state = state
         self._happened = happened
+        # When the server stopped replying: the time of the first command sent since the last reply (CLOCK_BOOTTIME, in
+        # seconds), or inf if there is none.
         self.silent_since = math.inf
         self._sent_at = math.inf
         self._round_trips: deque[float] = deque(maxlen=_ROUND_TRIPS)
-        self.works = asyncio.Event()
+        self.works = asyncio.Event()  # set while the server replies
         self.store = Store(state.config.namespace)
         # Load the scripts now: later there may be no descriptor left, or the files may be of another version.
         for name in _SCRIPTS:
@@ -83,7 +80,7 @@ class RedisWatch:
         address = address_of(resolution.server_settings(state.config))
         self.connection = AioConnection(Opener(address, "rota:master"), self._reply_timeout, watch)
         waiting = ConnectionWatch(down=self._parked_failed)
-        self.parked = AioConnection(
+        self.parked = AioConnection(  # for blocking calls
             Opener(address, "rota:orders"), lambda: PARK_SECONDS + self._reply_timeout(), waiting
         )
         self._doubted = asyncio.Event()

@@ -143,7 +143,7 @@ class MasterLoop:
                 continue
 
     def step(self) -> None:
-        """Handle what has happened, tick, and send the master's own heartbeat."""
+        """Handle all pending events, tick, and send the master's own heartbeat."""
         self._handle_messages(None)
         self._reap(boottime_seconds(), self._handle_messages)
         readings = self._reader.read(self._state.children)

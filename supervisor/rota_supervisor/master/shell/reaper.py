@@ -47,7 +47,7 @@ _KILL_REMEMBERED_SECONDS: Final = 10.0
 
 
 class Traces(NamedTuple):
-    """The traces by which a process that was left behind is recognised."""
+    """The traces that identify a process that was left behind."""
 
     session: int
     owner: str

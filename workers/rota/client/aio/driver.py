@@ -36,7 +36,7 @@ T = TypeVar("T")
 REPEATS: Final = "await arepeat()"  # How callers repeat an enqueue that may or may not have been accepted.
 MAP_AT_ONCE: Final = AWAITED_NOW
 _WANTS_BLOCKING: Final = (
-    "a consumer works by connections that block: make it with rota.Client(redis=...).consumer(...), or give this "
+    "a consumer needs connections that block: make it with rota.Client(redis=...).consumer(...), or give this "
     "AsyncClient a redis_url"
 )
 _AT_ONCE: Final = 100  # Calls that are prepared before the loop continues; this takes some milliseconds.
@@ -210,7 +210,7 @@ class AsyncDriver:
 
 
 class AsyncLifecycle:
-    """The end of a client, which closes its connections."""
+    """The part of a client that closes its connections."""
 
     is_async: Final = True
     _driver: AsyncDriver

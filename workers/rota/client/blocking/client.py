@@ -337,7 +337,7 @@ class Client(Administration, KnowsForeignNames, kind="client"):
                 for event in events:
                     print(event)
 
-        `after` is the `id` of the last event that was processed, to continue behind it; "0" for all events that are
+        `after` is the `id` of the last event that was processed, to continue after it; "0" for all events that are
         kept; None for those that happen from now on. `timeout` limits the wait for the next event, in seconds or as a
         timedelta: None waits forever, and 0 returns only events that are there already.
 
@@ -399,7 +399,7 @@ class Client(Administration, KnowsForeignNames, kind="client"):
     def cancel(self, task_id: str, kill_after: Duration | None = None) -> CancelStatus:
         """Cancel a task, and return what it was doing.
 
-        A task that waits ends at once (`cancelled`). In a task that runs, `rota.Cancelled` is raised (`running`). A
+        A waiting task ends at once (`cancelled`). In a running task, `rota.Cancelled` is raised (`running`). A
         task that is `dead` or `unknown` is not changed. `kill_after` is a time in seconds or a timedelta: if the task
         still runs that long after the worker was notified, the worker is killed.
 

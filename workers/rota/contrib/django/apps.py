@@ -110,10 +110,10 @@ def _without_server() -> Iterator[CheckMessage]:
     try:
         found = resolve(ClientSettings(of_project().get("redis_url")), os.environ, Path.cwd())
     except NotConfigured as error:
-        yield Error(f"{error}.", hint='Correct it, or give ROTA["redis_url"].', id="rota.E004")
+        yield Error(f"{error}.", hint='Correct it, or set ROTA["redis_url"].', id="rota.E004")
         return
     if found.redis_url is None:
-        hint = 'Give ROTA["redis_url"] in your settings, or the environment variable ROTA_REDIS_URL.'
+        hint = 'Set ROTA["redis_url"] in your settings, or the environment variable ROTA_REDIS_URL.'
         yield Warning("No server is configured: enqueueing will fail.", hint=hint, id="rota.W001")
 
 

@@ -83,7 +83,7 @@ def new_result(task: AnyTask, task_id: str, args: Sequence[Any], kwargs: Mapping
 
 
 def running_result(task: AnyTask, current: CurrentTask, args: Sequence[Any], kwargs: Mapping[str, Any]) -> AnyResult:
-    """Return the result of the task that runs now, in this process."""
+    """Return the result of the task that this process is running."""
     now = timezone.now()
     return new_result(
         task,
@@ -158,7 +158,7 @@ def rota_task(task: AnyTask, backend: type[BaseTaskBackend], options: TaskOption
         _finish(backend, result, TaskResultStatus.SUCCESSFUL)
         return returned
 
-    if task.takes_context:  # callers give all parameters except the context
+    if task.takes_context:  # callers pass all parameters except the context
         signature = inspect.signature(task.func)
         taken = list(signature.parameters.values())[1:]
         attempt.__signature__ = signature.replace(parameters=taken)  # type: ignore[attr-defined]  # read by inspect

@@ -2,7 +2,7 @@
 -- with: other_ends ticket
 -- keys     delayed tasks tickets
 
--- End an occurrence that must not run, as a task that was cancelled while it waited. The caller has removed it from
+-- End an occurrence that must not run, like a waiting task that was cancelled. The caller has removed it from
 -- `delayed`.
 local function leave_out(e, now)
   local _, _, task = item_names(redis.call('HGET', PREFIX .. 'tasks', e.id) or '')
