@@ -39,7 +39,7 @@ compiled: $(VENV)/.installed-dev ## Compile the product and the tests, so that t
 test: compiled ## Unit, simulation, integration and process tests, on Valkey and, when it is installed, on Redis
 	@command -v redis-server >/dev/null || echo "make test: no redis-server on the PATH, so tests run on the embedded Valkey only"
 	PROCESS_SERVERS="valkey $(if $(PYTHON_OTHER),,redis)" \
-		$(BIN)/pytest -n $(TEST_WORKERS) --dist worksteal tests/unit tests/simulation tests/integration tests/process $(PYTEST_ARGS)
+		$(BIN)/pytest -n $(TEST_WORKERS) --dist worksteal tests/unit tests/simulation tests/scaling tests/integration tests/process $(PYTEST_ARGS)
 
 # Without the soft limit's tests, whose signals would strike in the tracer too. Few examples, as the model's findings are
 # asked for elsewhere.
@@ -130,6 +130,7 @@ image: compiled $(IMAGE)/base.tar ## Build the container image on Debian's Pytho
 
 pictures: $(VENV)/.installed-dev $(NODE)/.installed ## Draw dashboards and status pages into docs/images/, from real fleets in all troubles; ten minutes
 	PYTHONPATH=tests $(BIN)/python -m pictures --node $(NODE) --folder docs/images
+	PYTHONPATH=tests $(BIN)/python -m scaling docs/images/scaling.svg
 
 hooks: $(VENV)/.installed-dev ## Have git run `make lint` before each commit and `make check` before each push
 	$(BIN)/pre-commit install

@@ -1,0 +1,190 @@
+"""The demand of the tasks of a pool: its measurements as a load and a backlog, and the workers that these need."""
+
+import math
+from collections.abc import Iterable, Mapping
+from typing import Final, NamedTuple
+
+from rota_supervisor.master.core.scaling_backlogs import (
+    LONG_SECONDS,
+    ROUND_SECONDS,
+    Backlogs,
+    Objective,
+    countable,
+    growth,
+    remembered,
+    steady_growth,
+)
+from rota_supervisor.master.core.scaling_inputs import LoadWindow, NodeLoad, PoolInputs, QueueBacklog
+from rota_supervisor.master.core.waiting_times import tail_slots
+
+UTILIZATION: Final = 0.9  # the share of the time in which a slot is busy, at most, while the load does not change
+FEWEST_STARTS: Final = 20  # a mean of fewer run times says little
+SIGMAS: Final = 3.0  # the short window replaces the long one only if chance does not explain the difference
+MOST_VARIATION: Final = 10.0  # beyond it, the formula for the tail is far from the truth
+HELD_FACTOR: Final = 10  # a task is held if it runs for longer than the long window and this many mean run times
+
+
+class Demand(NamedTuple):
+    """The load and the backlog of a pool, and the workers for both."""
+
+    arrivals: float  # per second
+    starts: float  # per second, in the short window
+    long_starts: int  # number of starts in the long window
+    task_seconds: float  # mean time in which a task occupies a slot
+    variation: float
+    held: int
+    backlogs: tuple[tuple[QueueBacklog, float, float], ...]  # open queues, their waiting tasks, their most slots
+    slots: int  # slots of the workers that serve
+    boot_seconds: float  # until workers that are started now are ready, or those that are starting
+    concurrency: float  # slots of a worker
+    objective: Objective | None
+
+    @property
+    def load(self) -> float:
+        """The number of slots that arriving tasks keep busy."""
+        return self.arrivals * self.task_seconds
+
+    @property
+    def waiting(self) -> float:
+        """The number of tasks that wait for a free slot."""
+        return sum(waiting for _, waiting, _ in self.backlogs)
+
+    def workers(self, slots: float) -> int:
+        """Return the number of workers that have so many slots."""
+        return math.ceil(round((slots + self.held) / self.concurrency, 6))
+
+    @property
+    def steady(self) -> int:
+        """The workers that the arrivals need."""
+        return self.workers(self.load / UTILIZATION)
+
+    def tail(self, share: float = 1.0) -> int:
+        """Return the workers with which waits stay within a share of the objective."""
+        if self.objective is None:
+            return self.workers(0)
+        seconds, target, _ = self.objective
+        return self.workers(tail_slots(self.load, self.task_seconds, self.variation, seconds * share, target))
+
+    @property
+    def drain(self) -> int:
+        """The workers that also work the backlog off before its oldest task is late."""
+        more = max(0.0, self.load - self.slots) * self.boot_seconds  # what arrives until new workers are ready
+        total = 0.0
+        for queue, waiting, most in self.backlogs:
+            work = waiting * self.task_seconds + more * waiting / self.waiting
+            horizon = queue.objective_seconds - queue.oldest_seconds - self.boot_seconds
+            total += min(work / max(horizon, ROUND_SECONDS), waiting, most)
+        return self.workers(self.load + total)
+
+    def holding(self, share: float) -> int:
+        """Return the workers that start every waiting task within a share of its objective, if no more arrive."""
+        slots = 0.0
+        for queue, waiting, most in self.backlogs:
+            horizon = queue.objective_seconds * share - queue.oldest_seconds
+            slots += min(waiting * self.task_seconds / max(horizon, ROUND_SECONDS), waiting, most)
+        return self.workers(slots)
+
+    def lag_ratio(self, workers: int) -> float:
+        """Return the largest predicted lag of a queue, divided by its objective."""
+        slots = max(workers * self.concurrency - self.held, 0.1)
+        seconds = self.waiting * self.task_seconds / slots
+        return max(
+            ((each.oldest_seconds + seconds) / each.objective_seconds for each, _, _ in self.backlogs), default=0.0
+        )
+
+    def drain_seconds(self, workers: int) -> float:
+        """Return the predicted time until no task waits; infinite if the backlog grows."""
+        spare = workers * self.concurrency - self.held - self.load
+        work = self.waiting * self.task_seconds
+        if work <= 0:
+            return 0.0
+        return work / spare if spare > 0 else math.inf
+
+
+def demand_of(past: Backlogs, inputs: PoolInputs, boot_left: float, now: float) -> tuple[Backlogs, Demand]:
+    """Return what the tasks of the pool need, and what is to be remembered for the next round."""
+    nodes = inputs.nodes
+    short, long = _total(node.short for node in nodes), _total(node.long for node in nodes)
+    held = sum(node.held for node in nodes)
+    if _without_held(long, held) * HELD_FACTOR > max(long.seconds, LONG_SECONDS):
+        held = 0
+    past = remembered(past, inputs, now)
+    task_seconds = _task_seconds(short, long, held, nodes) or past.task_seconds
+    demand = Demand(
+        arrivals=_arrivals(short, long, past),
+        starts=_per_second(short),
+        long_starts=long.starts,
+        task_seconds=task_seconds,
+        variation=min(long.variation, MOST_VARIATION),
+        held=held,
+        backlogs=tuple(_waiting(inputs.queues, sum(node.free_slots for node in nodes), task_seconds, past.running)),
+        slots=sum(node.workers * node.concurrency for node in nodes),
+        boot_seconds=boot_left,
+        concurrency=sum(node.concurrency for node in nodes) / len(nodes) if nodes else 1.0,
+        objective=past.objective,
+    )
+    return past._replace(task_seconds=task_seconds), demand
+
+
+def _total(windows: Iterable[LoadWindow]) -> LoadWindow:
+    """Return the windows of all nodes as one: they end at the same time, so numbers add up and lengths do not."""
+    measured = [window for window in windows if window.seconds > 0]
+    starts = sum(window.starts for window in measured)
+    return LoadWindow(
+        seconds=max((window.seconds for window in measured), default=0.0),
+        starts=starts,
+        occupied_seconds=sum(window.occupied_seconds for window in measured),
+        variation=sum(window.variation * window.starts for window in measured) / starts if starts else 1.0,
+        first_attempts=sum(window.first_attempts for window in measured),
+        first_failures=sum(window.first_failures for window in measured),
+    )
+
+
+def _per_second(window: LoadWindow) -> float:
+    return window.starts / window.seconds if window.seconds > 0 else 0.0
+
+
+def _without_held(window: LoadWindow, held: int) -> float:
+    """Return the mean occupied time of a start, without the tasks that are held."""
+    occupied = max(0.0, window.occupied_seconds - held * window.seconds)
+    return occupied / window.starts if window.starts else 0.0
+
+
+def _task_seconds(short: LoadWindow, long: LoadWindow, held: int, nodes: tuple[NodeLoad, ...]) -> float:
+    mean = _without_held(long, held)
+    if not long.starts:
+        running = sum(node.running for node in nodes)
+        return sum(node.running_seconds for node in nodes) / running if running else 0.0
+    if short.starts < FEWEST_STARTS:
+        return mean
+    near = _without_held(short, held)
+    error = SIGMAS * math.sqrt(min(long.variation, MOST_VARIATION) / short.starts)
+    return min(max(mean, near * (1 - error)), near * (1 + error))
+
+
+def _arrivals(short: LoadWindow, long: LoadWindow, past: Backlogs) -> float:
+    """Return the arrivals per second of the long window, or the nearest that the short window does not rule out."""
+    if long.starts < FEWEST_STARTS:
+        return _per_second(long)
+    count = max(0.0, (_per_second(short) + steady_growth(past)) * short.seconds)
+    error = SIGMAS * math.sqrt(count + 1)
+    mean = max(0.0, _per_second(long) + growth(past))
+    return min(max(mean, (count - error) / short.seconds), (count + error) / short.seconds)
+
+
+def _waiting(
+    queues: tuple[QueueBacklog, ...], free: int, task_seconds: float, running: Mapping[str, float]
+) -> Iterable[tuple[QueueBacklog, float, float]]:
+    """Return the open queues, the tasks of each that no free slot will start at once, and the most slots they can use.
+
+    By Little's law, the tasks of a queue with a rate occupy rate times run time slots on average.
+    """
+    left = float(free)
+    for queue in queues:
+        bound = min(queue.cap or math.inf, queue.rate_per_second * (task_seconds or math.inf))
+        most = max(0.0, bound - running.get(queue.queue, 0.0))
+        if queue.is_open and most > 0:
+            waiting = max(0.0, countable(queue) - left)
+            left = max(0.0, left - countable(queue))
+            if waiting > 0:
+                yield queue, waiting, most

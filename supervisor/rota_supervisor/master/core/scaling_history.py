@@ -1,0 +1,154 @@
+"""The history of a pool with a range: what it needed in the last minutes, and what its last steps gained."""
+
+import math
+from typing import Final, NamedTuple
+
+from rota_supervisor.master.core.scaling_backlogs import GAP_SECONDS, LONG_SECONDS, Backlogs
+from rota_supervisor.master.core.scaling_demand import Demand
+from rota_supervisor.master.core.scaling_inputs import NodeLoad
+
+HELD_SHARE: Final = 0.5  # the part of an objective that the workers are to hold
+SHRINK_SECONDS: Final = 300.0  # a worker leaves if this whole period could have done without it
+SHRINK_STEP_SECONDS: Final = 10.0
+TURN_SECONDS: Final = 60.0  # at most one change of direction in this period
+SETTLE_SECONDS: Final = 2.0  # the short window, which has to end before it shows only the new workers
+GAIN_SECONDS: Final = 3.0  # new workers have been ready for this time before their gain is judged
+LEAST_GAIN: Final = 0.5  # the part of the predicted throughput that a step must gain to be kept as a whole
+GAIN_SIGMAS: Final = 3.0
+FEWEST_COMPARED: Final = 100  # a mean run time of fewer starts predicts no gain
+FREEZE_SECONDS: Final = 60.0  # the first freeze; each further one that follows it is twice as long
+LONGEST_FREEZE_SECONDS: Final = 960.0
+
+
+class Step(NamedTuple):
+    """The growth since the workers last sufficed for a minute, in one or more steps."""
+
+    before: int  # workers before it
+    starts_before: float  # starts per second before it
+    seconds_before: float  # the period in which these were counted
+    task_seconds: float  # mean run time before it; 0 if too few tasks had started
+    ready_at: float | None = None  # when all of its workers were ready
+    rounds: int = 0  # number of rounds in which its gain was measured
+    starts: float = 0.0  # total of the starts per second that they measured
+    is_judged: bool = False  # whether it is known what the last of the steps gained
+
+
+class PoolScaling(NamedTuple):
+    """The history of a pool that later decisions depend on; `PoolScaling()` is that of a pool that starts."""
+
+    wanted: int | None = None  # the number decided last
+    decided_at: float = -math.inf
+    backlogs: Backlogs = Backlogs()
+    held: tuple[tuple[float, int], ...] = ()  # the most workers that were needed in each stretch of the shrink delay
+    direction: int = 0  # 1 after a growth, -1 after a shrink
+    turned_at: float = -math.inf  # when the direction changed last
+    stepped_at: float = -math.inf  # when the number changed last
+    step: Step | None = None
+    frozen_until: float = -math.inf  # no growth before this time, because the last one gained too little
+    freezes: int = 0  # number of freezes that followed one another
+
+
+def noted(history: PoolScaling, demand: Demand, now: float) -> PoolScaling:
+    """Return the history with the workers that would hold half of the objective now."""
+    holding = max(demand.steady, demand.tail(HELD_SHARE), demand.holding(HELD_SHARE))
+    held = history.held if now - history.decided_at <= GAP_SECONDS else ()
+    if held and now - held[-1][0] < SHRINK_STEP_SECONDS:
+        held = (*held[:-1], (held[-1][0], max(held[-1][1], holding)))
+    else:
+        is_full = len(held) > 1 and held[1][0] <= now - SHRINK_SECONDS
+        held = (*held[is_full:], (now, holding))
+    return history._replace(held=held, decided_at=now)
+
+
+def may_shrink(history: PoolScaling, now: float) -> bool:
+    """Whether one worker less would have held half of the objective in the whole shrink delay."""
+    if not may_step(history, -1, now) or now - history.held[0][0] < SHRINK_SECONDS:
+        return False
+    return max(workers for _, workers in history.held) < (history.wanted or 0)
+
+
+def may_step(history: PoolScaling, direction: int, now: float) -> bool:
+    """Whether neither the last step nor the last turn forbid one in this direction."""
+    return now - history.stepped_at >= SHRINK_STEP_SECONDS and not turned_lately(history, direction, now)
+
+
+def turned_lately(history: PoolScaling, direction: int, now: float) -> bool:
+    """Whether a step in this direction would be the second turn within a minute."""
+    return history.direction == -direction and now - history.turned_at < TURN_SECONDS
+
+
+def is_retrying(history: PoolScaling, now: float) -> bool:
+    """Whether the first growth after a freeze is still to be judged."""
+    step = history.step
+    return history.freezes > 0 and step is not None and not step.is_judged and now - history.stepped_at < FREEZE_SECONDS
+
+
+def stepped(history: PoolScaling, wanted: int, demand: Demand, now: float) -> PoolScaling:
+    """Return the history with a new number of workers."""
+    before = history.wanted or 0
+    if wanted == before:
+        return history
+    direction = 1 if wanted > before else -1
+    step = None
+    if direction == 1:
+        step = history.step or _step_from(history, demand, now)
+        step = step._replace(ready_at=None, rounds=0, starts=0.0, is_judged=False)
+    return history._replace(
+        wanted=wanted,
+        direction=direction,
+        turned_at=now if history.direction == -direction else history.turned_at,
+        stepped_at=now,
+        step=step,
+    )
+
+
+def _step_from(history: PoolScaling, demand: Demand, now: float) -> Step:
+    """Return the growth that begins now. The long window is more exact, if the number did not change in it."""
+    before = history.wanted or 0
+    task_seconds = demand.task_seconds if demand.long_starts >= FEWEST_COMPARED else 0.0
+    if now - history.stepped_at >= LONG_SECONDS:
+        return Step(before, demand.long_starts / LONG_SECONDS, LONG_SECONDS, task_seconds)
+    return Step(before, demand.starts, SETTLE_SECONDS, task_seconds)
+
+
+def judged(history: PoolScaling, demand: Demand, nodes: tuple[NodeLoad, ...], now: float) -> tuple[PoolScaling, int]:
+    """Return the history and the number of workers after a look at what the last growth gained."""
+    current = history.wanted or 0
+    history = history._replace(step=_measured(history, demand, nodes, now))
+    step = history.step
+    if step is None or step.is_judged or step.ready_at is None or not step.rounds or turned_lately(history, -1, now):
+        return history, current
+    seconds = now - step.ready_at
+    if seconds < GAIN_SECONDS:
+        return history, current
+    starts = step.starts / step.rounds
+    gained = starts - step.starts_before
+    slots = demand.concurrency / step.task_seconds if step.task_seconds else 0.0  # starts per second of a worker
+    needed = LEAST_GAIN * (current - step.before) * slots
+    error = math.sqrt(max(1.0, demand.variation) * (starts / seconds + step.starts_before / step.seconds_before))
+    if gained >= needed:
+        return history._replace(step=step._replace(is_judged=True)), current
+    if gained < -GAIN_SIGMAS * error:  # With fewer starts than before, the tasks are longer now.
+        return history._replace(step=None), current
+    if needed <= GAIN_SIGMAS * error:
+        return history, current
+    kept = max(1, step.before + (round(gained / slots) if gained > GAIN_SIGMAS * error else 0))
+    freeze = min(FREEZE_SECONDS * 2**history.freezes, LONGEST_FREEZE_SECONDS)
+    return history._replace(step=None, frozen_until=now + freeze, freezes=history.freezes + 1), min(kept, current)
+
+
+def _measured(history: PoolScaling, demand: Demand, nodes: tuple[NodeLoad, ...], now: float) -> Step | None:
+    """Return the last growth with this round in its measurement, which begins when all of its workers are ready."""
+    step = history.step
+    if step is None:
+        return None
+    if not demand.backlogs and now - history.stepped_at >= LONG_SECONDS:
+        return None
+    is_starting = any(node.starting for node in nodes) or sum(node.workers for node in nodes) < (history.wanted or 0)
+    if is_starting or not demand.backlogs:
+        return step._replace(ready_at=None, rounds=0, starts=0.0)
+    if step.ready_at is None:
+        return step._replace(ready_at=now)
+    if now - step.ready_at < SETTLE_SECONDS:
+        return step
+    return step._replace(rounds=step.rounds + 1, starts=step.starts + demand.starts)

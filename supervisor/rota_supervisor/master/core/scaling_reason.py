@@ -1,0 +1,57 @@
+"""The reason of a scaling decision, as one line for people."""
+
+import math
+from collections.abc import Mapping
+from typing import Final
+
+from rota_supervisor.master.core.scaling_demand import Demand
+
+CAUSES: Final[Mapping[str, str]] = {
+    "failing": "most first attempts fail",
+    "blocked": "an event loop is blocked",
+    "no_gain": "the last growth gained too little",
+    "turn": "the pool shrank less than a minute ago",
+    "operator": "an operator set the number",
+    "budget": "the budget of the node is used",
+    "cpu": "the CPU is busy",
+    "memory": "no memory is left for more",
+    "range": "the range permits no more",
+}
+"""What prevents a higher number, with the text that the reason has for it."""
+GUARDS: Final = frozenset(("failing", "blocked", "no_gain", "turn"))
+"""The causes for which more workers would not help; with the others, more nodes would."""
+_WHOLE_SECONDS: Final = 10  # longer times are shown without a fraction
+
+
+def reason_of(demand: Demand, workers: int, causes: tuple[str, ...]) -> str:
+    """Return the inputs that a number of workers follows from, for example "620 per second, 12 ms each: 7.4 busy"."""
+    limits = "".join(f"; not more, because {CAUSES[cause]}" for cause in causes[:1])
+    return f"{_backlog(demand, workers) or _load(demand)}{limits}"
+
+
+def _load(demand: Demand) -> str:
+    if not demand.load and not demand.held:
+        return "nothing to do"
+    held = f" and {demand.held} held" if demand.held else ""
+    return f"{demand.arrivals:,.3g} per second, {_span(demand.task_seconds)} each: {demand.load:,.1f} busy{held}"
+
+
+def _backlog(demand: Demand, workers: int) -> str:
+    if not demand.backlogs:
+        return ""
+    worst = max(
+        (queue for queue, _, _ in demand.backlogs), key=lambda each: each.oldest_seconds / each.objective_seconds
+    )
+    seconds = demand.drain_seconds(workers)
+    end = f"drained in {_span(seconds)}" if seconds < math.inf else "not drained"
+    return (
+        f"{demand.waiting:,.0f} ready, {_span(demand.task_seconds)} each, oldest {_span(worst.oldest_seconds)}, "
+        f"objective {_span(worst.objective_seconds)}: {end}"
+    )
+
+
+def _span(seconds: float) -> str:
+    """Return a time with two or three digits, for example "12 ms", "4.2 s" or "1,840 s"."""
+    if round(seconds, 3) < 1:
+        return f"{1000 * seconds:.3g} ms"
+    return f"{seconds:.2g} s" if round(seconds, 1) < _WHOLE_SECONDS else f"{seconds:,.0f} s"

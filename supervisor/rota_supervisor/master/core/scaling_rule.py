@@ -1,0 +1,191 @@
+"""The number of workers that a pool needs to hold the lag objectives of its queues: a pure function of measurements.
+
+The number is the largest of three: *steady* keeps workers busy for at most 90 % of the time, *drain* works the backlog
+off before its oldest task is late, and *tail* keeps the wait of nearly all tasks below the objective. A pool grows at
+once, if the workers that it has would not hold three quarters of the objective, or keep up with the arrivals. It
+shrinks by one worker at a time, if every measurement of five minutes permits it.
+"""
+
+import math
+from collections.abc import Iterator
+from typing import Final, NamedTuple
+
+from rota_supervisor.master.core.scaling_demand import Demand, demand_of
+from rota_supervisor.master.core.scaling_history import (
+    PoolScaling,
+    is_retrying,
+    judged,
+    may_shrink,
+    may_step,
+    noted,
+    stepped,
+    turned_lately,
+)
+from rota_supervisor.master.core.scaling_inputs import LoadWindow, NodeLoad, PoolInputs, QueueBacklog
+from rota_supervisor.master.core.scaling_reason import GUARDS, reason_of
+from rota_supervisor.master.core.scaling_shares import BudgetClaim, budget_grants, shares
+
+__all__ = [
+    "BudgetClaim",
+    "Decision",
+    "LoadWindow",
+    "NodeLoad",
+    "PoolInputs",
+    "PoolScaling",
+    "QueueBacklog",
+    "budget_grants",
+    "decide",
+    "shares",
+]
+
+GROW_SHARE: Final = 0.75  # a pool grows if its workers would not hold this part of an objective
+RETRY_SHARE: Final = 0.5  # the largest growth after a freeze
+FEWEST_ATTEMPTS: Final = 10
+
+
+class Decision(NamedTuple):
+    """The number of workers that a pool should have over all nodes, and why."""
+
+    wanted: int
+    unbounded: int  # the number without the bounds of the nodes, for what adds nodes: `rota_fleet_workers_wanted`
+    shares: dict[str, int]  # workers by node
+    needs: dict[str, int]  # workers by node that are needed now, whatever the budgets are, for `budget_grants`
+    steady: int  # workers that the arrivals need
+    drain: int  # workers that also work the backlog off in time
+    tail: int  # workers whose wait is below the objective at the target quantile
+    limited_by: tuple[str, ...]  # the causes that prevented a higher number, most important first
+    reason: str  # one line for people, with the inputs
+    drain_seconds: float  # predicted time until the backlog is gone with the wanted number; may be infinite
+    lag_ratio: float  # the predicted lag divided by the objective, for the budget of a node
+
+
+def decide(history: PoolScaling, inputs: PoolInputs, now: float) -> tuple[PoolScaling, Decision]:
+    """Return the number of workers that the pool should have from now on, with the history for the next decision.
+
+    `now` is in seconds of any steady clock, the same one for every decision about the pool. Call it once a round, with
+    the loads of all live nodes that have the pool. A new leader starts with `PoolScaling()`: the first decision starts
+    from the workers that exist, within the range, and a shrink waits for its delay as always.
+    """
+    bounds = _bounds_of(inputs.nodes)
+    current = history.wanted
+    if current is None:
+        current = sum(node.workers + node.starting for node in inputs.nodes)
+    history = history._replace(wanted=bounds.clamped(current))
+    backlogs, demand = demand_of(history.backlogs, inputs, _boot_left(history, inputs.nodes, now), now)
+    history = noted(history._replace(backlogs=backlogs), demand, now)
+    need = _need(demand, bounds.clamped(current), inputs)
+    history, wanted, causes = _next(history, _Situation(inputs, demand, bounds, need, now))
+    decision = Decision(
+        wanted=wanted,
+        unbounded=wanted if GUARDS.intersection(causes) else max(wanted, need),
+        shares=shares(wanted, inputs.nodes),
+        needs=shares(need, tuple(node._replace(granted=node.most) for node in inputs.nodes)),
+        steady=demand.steady,
+        drain=demand.drain,
+        tail=demand.tail(),
+        limited_by=causes,
+        reason=reason_of(demand, wanted, causes),
+        drain_seconds=demand.drain_seconds(wanted),
+        lag_ratio=demand.lag_ratio(wanted),
+    )
+    return history, decision
+
+
+class _Bounds(NamedTuple):
+    least: int
+    granted: int
+    most: int
+
+    def clamped(self, workers: int) -> int:
+        """Return the permitted number that is nearest."""
+        return max(self.least, min(workers, self.most))
+
+
+class _Situation(NamedTuple):
+    inputs: PoolInputs
+    demand: Demand
+    bounds: _Bounds
+    need: int  # workers that are needed now
+    now: float
+
+
+def _bounds_of(nodes: tuple[NodeLoad, ...]) -> _Bounds:
+    """Return the bounds of all nodes. The number of an operator permits no other."""
+    by_hand = sum(node.operator for node in nodes if node.operator is not None)
+    automatic = [node for node in nodes if node.operator is None]
+    return _Bounds(
+        by_hand + sum(node.least for node in automatic),
+        by_hand + sum(node.granted for node in automatic),
+        by_hand + sum(node.most for node in automatic),
+    )
+
+
+def _boot_left(history: PoolScaling, nodes: tuple[NodeLoad, ...], now: float) -> float:
+    """Return the seconds until further workers are ready; if some are starting, until these are."""
+    boot = max((node.start_seconds for node in nodes), default=0.0)
+    if any(node.starting for node in nodes):
+        return max(0.0, boot - (now - history.stepped_at))
+    return boot
+
+
+def _need(demand: Demand, current: int, inputs: PoolInputs) -> int:
+    """Return the workers that are needed now. A backlog that the present ones start in time needs no others."""
+    need = max(demand.steady, demand.tail())
+    if demand.holding(GROW_SHARE) > current:
+        need = max(need, demand.drain)
+    return max(need, int(any(queue.is_open and queue.ready for queue in inputs.queues)))
+
+
+def _next(history: PoolScaling, seen: _Situation) -> tuple[PoolScaling, int, tuple[str, ...]]:
+    """Return the history, the number of workers from now on, and the causes that prevented a higher one."""
+    if not seen.demand.backlogs:
+        history = history._replace(frozen_until=-math.inf, freezes=0)
+    history, current = judged(history, seen.demand, seen.inputs.nodes, seen.now)
+    wanted = current
+    causes: tuple[str, ...] = ()
+    if current > seen.bounds.granted and may_step(history, -1, seen.now):
+        wanted = max(seen.bounds.least, seen.bounds.granted)  # other pools need the budget more
+        causes = ("budget",)
+    elif seen.need > current:
+        wanted, causes = _grown(history, current, seen)
+    elif current > seen.bounds.least and may_shrink(history, seen.now):
+        wanted = current - 1
+    return stepped(history, wanted, seen.demand, seen.now), wanted, causes
+
+
+def _grown(history: PoolScaling, current: int, seen: _Situation) -> tuple[int, tuple[str, ...]]:
+    """Return the number of workers of a pool that needs more, and what prevents even more."""
+    granted = max(current, seen.bounds.granted)
+    causes = tuple(_freezes(history, seen))
+    if causes:
+        return min(max(current, 1), granted), causes
+    need = min(seen.need, current + max(1, math.ceil(current * RETRY_SHARE))) if history.freezes else seen.need
+    if need <= granted:
+        return need, ()
+    return granted, tuple(_limits(seen)) or ("range",)
+
+
+def _limits(seen: _Situation) -> Iterator[str]:
+    nodes = seen.inputs.nodes
+    if any(node.operator is not None for node in nodes):
+        yield "operator"
+    if seen.bounds.granted < seen.bounds.most:
+        yield "budget"
+    yield from sorted({node.limited_by for node in nodes if node.limited_by})
+
+
+def _freezes(history: PoolScaling, seen: _Situation) -> Iterator[str]:
+    if any(_is_failing(node) for node in seen.inputs.nodes):
+        yield "failing"
+    if any(node.is_blocked for node in seen.inputs.nodes):
+        yield "blocked"
+    if seen.now < history.frozen_until or is_retrying(history, seen.now):
+        yield "no_gain"
+    if turned_lately(history, 1, seen.now) and seen.demand.lag_ratio(history.wanted or 0) <= 1:
+        yield "turn"
+
+
+def _is_failing(node: NodeLoad) -> bool:
+    """Whether most of the first attempts fail or crash, in the shorter window that has enough of them."""
+    window = node.short if node.short.first_attempts >= FEWEST_ATTEMPTS else node.long
+    return window.first_attempts >= FEWEST_ATTEMPTS and 2 * window.first_failures > window.first_attempts

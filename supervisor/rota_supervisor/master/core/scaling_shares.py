@@ -1,0 +1,98 @@
+"""The shares of nodes in the workers of a pool, and those of pools in the budget of a node."""
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from typing import Final, NamedTuple
+
+from rota_supervisor.master.core.scaling_inputs import NodeLoad
+
+FURTHER: Final = 1.25  # a pool is clearly further from its objective than another by this factor
+_HALVINGS: Final = 40
+
+
+class BudgetClaim(NamedTuple):
+    """The needs of one pool with a range, for the budget of a node."""
+
+    least: int
+    most: int
+    workers: int  # the number that it should have now
+    needed: int  # its part of `Decision.needs`
+    lag_ratio: float  # that of the decision in force
+
+
+def shares(wanted: int, nodes: tuple[NodeLoad, ...]) -> dict[str, int]:
+    """Return how many of the wanted workers each node runs, in proportion to the number that it may run.
+
+    A node with an operator's number runs that number. Each other node runs at least its `least` and at most its
+    `granted`, or its `most` while the pool has not given up yet what its budgets take. The result depends on the set of
+    nodes, not on their order.
+    """
+    found = {node.node: node.operator for node in nodes if node.operator is not None}
+    automatic = sorted((node for node in nodes if node.operator is None), key=lambda node: node.node)
+    left = wanted - sum(found.values())
+    if left > sum(node.granted for node in automatic):
+        automatic = [node._replace(granted=node.most) for node in automatic]
+    lower, upper = 0.0, 1.0  # the workers of a node are this part of what it may run, rounded down
+    for _ in range(_HALVINGS):
+        middle = (lower + upper) / 2
+        lower, upper = (middle, upper) if sum(_parts(middle, automatic)) <= left else (lower, middle)
+    found |= {node.node: part for node, part in zip(automatic, _parts(lower, automatic), strict=True)}
+    growing = [node for node in automatic if found[node.node] < node.granted]
+    growing.sort(key=lambda node: (found[node.node] + 1) / node.granted)
+    for node in growing[: max(0, wanted - sum(found.values()))]:
+        found[node.node] += 1
+    return found
+
+
+def _parts(share: float, nodes: Sequence[NodeLoad]) -> list[int]:
+    return [max(node.least, math.floor(share * node.granted)) for node in nodes]
+
+
+def budget_grants(budget: int, claims: Mapping[str, BudgetClaim]) -> dict[str, int]:
+    """Return for each pool of a node the number of workers that the budget leaves to it (`NodeLoad.granted`).
+
+    Each pool has its `least`. What a pool has and needs stays there; what it has and does not need, and what is free,
+    goes to the pools that need more, that with the largest `lag_ratio` first. If that is not enough, the pool that is
+    furthest from its objective gets one worker of the nearest, again and again. A pool grows into what others have
+    given up, not into what they are to give up, so the workers of the node never exceed the budget.
+    """
+    by_lag = sorted(claims, key=lambda pool: (-claims[pool].lag_ratio, pool))
+    ideal = _moved(_divided(budget, claims, by_lag), claims, by_lag)
+    free = budget - sum(max(claim.workers, claim.least) for claim in claims.values())
+    granted = {}
+    for pool in by_lag:
+        present = max(claims[pool].workers, claims[pool].least)
+        more = max(0, min(free, ideal[pool] - present))
+        free -= more
+        granted[pool] = min(present + more, ideal[pool])
+    return granted
+
+
+def _divided(budget: int, claims: Mapping[str, BudgetClaim], by_lag: Sequence[str]) -> dict[str, int]:
+    parts = {pool: claim.least for pool, claim in claims.items()}
+    left = budget - sum(parts.values())
+    for wish in _WISHES:
+        for pool in by_lag:
+            more = max(0, min(left, min(wish(claims[pool]), claims[pool].most) - parts[pool]))
+            parts[pool] += more
+            left -= more
+    return parts
+
+
+_WISHES: Final[tuple[Callable[[BudgetClaim], int], ...]] = (
+    lambda claim: min(claim.needed, claim.workers),
+    lambda claim: claim.needed,
+    lambda claim: claim.workers,
+    lambda claim: claim.most,
+)
+
+
+def _moved(parts: dict[str, int], claims: Mapping[str, BudgetClaim], by_lag: Sequence[str]) -> dict[str, int]:
+    """Return the parts with one worker moved, if the furthest pool lacks some and the nearest is clearly better off."""
+    furthest = next((pool for pool in by_lag if parts[pool] < min(claims[pool].needed, claims[pool].most)), None)
+    nearest = next((pool for pool in reversed(by_lag) if parts[pool] > claims[pool].least), None)
+    if furthest is None or nearest is None:
+        return parts
+    if claims[furthest].lag_ratio <= FURTHER * claims[nearest].lag_ratio:
+        return parts
+    return parts | {furthest: parts[furthest] + 1, nearest: parts[nearest] - 1}

@@ -1,0 +1,88 @@
+"""The scaling rule on simulated pools, compared with the best controller that knows the trace.
+
+SCALING_SEEDS sets the number of seeds, SCALING_FIRST_SEED the first one. A seed takes about 20 s of one processor:
+`SCALING_SEEDS=200 pytest -n 2 tests/scaling` runs two thousand traces in about 40 minutes.
+"""
+
+import os
+from collections.abc import Callable
+from itertools import pairwise
+from typing import Final
+
+import pytest
+
+from scaling.controllers import Rota
+from scaling.pool_model import Trace
+from scaling.scaling_run import Outcome, best, run, run_together
+from scaling.traces import TRACES, burst, poisoned, saturated, stuck, two_pools
+
+SEEDS: Final = int(os.environ.get("SCALING_SEEDS", "1"))
+FIRST_SEED: Final = int(os.environ.get("SCALING_FIRST_SEED", "0"))
+CASES: Final = [(make, seed) for make in TRACES for seed in range(FIRST_SEED, FIRST_SEED + SEEDS)]
+MOST_COST: Final[dict[Callable[[int], Trace], float]] = {burst: 1.4, saturated: 1.5, poisoned: 1.6}
+"""The worker-seconds of the rule, divided by those of the best controller with the same shrink delay; 1.3 elsewhere.
+
+The drain adds the workers of a burst to those of the arrivals. The limit of a downstream has to be found, each time
+that a freeze ends. What a poisoned queue leaves behind is worked off late, because no worker is added while tasks fail.
+"""
+_outcomes: dict[tuple[Callable[[int], Trace], int], Outcome] = {}
+
+
+def _outcome(make: Callable[[int], Trace], seed: int) -> Outcome:
+    if (make, seed) not in _outcomes:
+        _outcomes[make, seed] = run(make(seed), Rota())
+    return _outcomes[make, seed]
+
+
+@pytest.mark.parametrize(("make", "seed"), CASES)
+def test_objective_is_held_with_few_workers(
+    make: Callable[[int], Trace], seed: int, record_property: Callable[[str, object], None]
+) -> None:
+    trace, outcome, optimum = make(seed), _outcome(make, seed), best(make(seed))
+    cost = outcome.worker_seconds / optimum.delayed_worker_seconds
+    record_property("cost", round(cost, 3))
+    record_property("late_share", round(outcome.late_share, 5))
+    assert cost <= MOST_COST.get(make, 1.3)
+    if make is not poisoned:  # The guard against failing tasks gives up the objective.
+        is_held = outcome.late_share <= 1 - trace.target
+        assert is_held or outcome.late_seconds <= 2 * optimum.outcome.late_seconds
+
+
+@pytest.mark.parametrize(("make", "seed"), CASES)
+def test_number_changes_direction_once_a_minute(make: Callable[[int], Trace], seed: int) -> None:
+    # Within a minute, only a growth without which tasks would be late is permitted.
+    assert [at for at, direction in _outcome(make, seed).hasty if direction < 0] == []
+
+
+@pytest.mark.parametrize(("make", "seed"), CASES)
+def test_workers_leave_one_by_one(make: Callable[[int], Trace], seed: int) -> None:
+    steps = [count for _, count in _outcome(make, seed).steps]
+    shrinks = {before - after for before, after in pairwise(steps) if after < before}
+    assert shrinks <= {1} or make in (saturated, poisoned)  # There, growth without a gain is taken back at once.
+
+
+def test_a_saturated_downstream_gets_no_more_than_it_can_use() -> None:
+    outcome = _outcome(saturated, FIRST_SEED)
+    overloaded = (1200, 2400)
+    counts = [_count_at(outcome, at) for at in range(*overloaded)]
+    assert sum(counts) / len(counts) < 7
+
+
+def test_no_worker_is_added_while_tasks_fail() -> None:
+    outcome = _outcome(poisoned, FIRST_SEED)
+    assert outcome.most_workers(1210, 2400) <= _count_at(outcome, 1210)
+
+
+def test_a_stuck_task_costs_one_worker() -> None:
+    outcome = _outcome(stuck, FIRST_SEED)
+    assert max(_count_at(outcome, at) for at in range(1200, 4000)) <= 1 + _count_at(outcome, 600)
+
+
+def test_pools_share_the_budget_of_a_node() -> None:
+    outcomes, most = run_together(two_pools(FIRST_SEED), 14)
+    assert most <= 14
+    assert [outcome.late_share < 0.01 for outcome in outcomes] == [True, True]
+
+
+def _count_at(outcome: Outcome, at: float) -> int:
+    return [count for begin, count in outcome.steps if begin <= at][-1]
