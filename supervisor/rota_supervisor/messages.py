@@ -13,7 +13,7 @@ from typing import Any, Final, NamedTuple, get_args
 
 # Raised with every change of a message, the slots or the descriptors. If the package is upgraded while a master runs, a
 # child of the new version refuses to start instead of misreading the old master's messages.
-ABI: Final = 11
+ABI: Final = 12
 MAX_PACKET: Final = 4 << 20
 SEND_BUFFER: Final = 1 << 20  # requested; the kernel grants up to twice net.core.wmem_max (about 400 kB by default)
 ScheduledCalls = Mapping[str, tuple[str, Sequence[Any], Mapping[str, Any]]]  # task, args and kwargs by schedule

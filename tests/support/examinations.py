@@ -7,10 +7,10 @@ from typing import Any, Final
 
 from rota.protocol.nodes import Node, NodeReport, heartbeat_of, parse_nodes
 from rota.protocol.tiers import QueueShare, domain_of
+from rota_supervisor.cgroups import CgroupReading
 from rota_supervisor.config.model import Config
 from rota_supervisor.doctor.diagnosis import diagnose
 from rota_supervisor.doctor.readings import (
-    CgroupReading,
     Examination,
     FleetReading,
     MachineReading,

@@ -26,6 +26,8 @@ TYPES: Final = {
     "lives": "string",
     "inflight": "list",
     "orders": "list",
+    "scaling": "hash",
+    "loads": "hash",
     "rotation": "hash",
     "rates": "hash",
     "rate": "string",
@@ -133,6 +135,7 @@ def every_key(keys: Keys, owner: str) -> list[Place]:
         "name": "r",
         "number": "1",
         "node": owner.partition(":")[0],
+        "pool": DOMAIN,
     }
     found = [Place(name, _key(keys, name, given), TYPES[name]) for name in _functions()]
     assert len(found) == len(TYPES), f"no keys: {sorted(TYPES.keys() - set(_functions()))}"

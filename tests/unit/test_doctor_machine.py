@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
+from rota_supervisor.cgroups import CgroupReading, read_cgroup
 from rota_supervisor.config.model import Config, Limits
-from rota_supervisor.doctor.cgroup_reader import read_cgroup
 from rota_supervisor.doctor.machine_reader import may_have_huge_pages, parse_limits, read_machine, read_process
 from rota_supervisor.doctor.machine_rules import GRACE_SECONDS
-from rota_supervisor.doctor.readings import CgroupReading, Unread
+from rota_supervisor.doctor.readings import Unread
 from rota_supervisor.doctor.unit_reader import read_unit, seconds_in, unit_in, unit_of_properties
 from support.cgroups import group
 from support.examinations import (
@@ -45,7 +45,7 @@ def test_version_2_is_read_with_the_lowest_limit_of_all_levels(tmp_path: Path) -
     files(tmp_path, {"cgroup.controllers": "cpu memory pids"})
     files(tmp_path / "kube", {"memory.max": "1073741824", "memory.current": "900", "memory.stat": "inactive_file 400"})
     files(tmp_path / "kube/pod", {"memory.max": "2147483648", "cpu.max": "150000 100000", "pids.max": "512"})
-    files(tmp_path / "kube/pod", {"pids.current": "40", "memory.oom.group": "1"})
+    files(tmp_path / "kube/pod", {"pids.current": "40", "memory.oom.group": "1", "cpu.stat": "usage_usec 2500000\nx 1"})
     assert read_cgroup("0::/kube/pod\n", tmp_path) == CgroupReading(
         version=2,
         path="/kube/pod",
@@ -53,6 +53,7 @@ def test_version_2_is_read_with_the_lowest_limit_of_all_levels(tmp_path: Path) -
         memory_used=500,
         kills_together=True,
         cpu_limit=1.5,
+        cpu_seconds=2.5,
         processes_limit=512,
         processes_used=40,
     )
@@ -72,6 +73,7 @@ def test_version_1_is_read_at_its_path_or_at_the_mount_point(tmp_path: Path, whe
     files(tmp_path / "memory" / where, {"memory.limit_in_bytes": "536870912", "memory.usage_in_bytes": "1000"})
     files(tmp_path / "memory" / where, {"memory.stat": "cache 700\ntotal_inactive_file 300"})
     files(tmp_path / "cpu" / where, {"cpu.cfs_quota_us": "50000", "cpu.cfs_period_us": "100000"})
+    files(tmp_path / "cpu" / where, {"cpuacct.usage": "2500000000"})
     files(tmp_path / "pids" / where, {"pids.max": "100", "pids.current": "7"})
     assert read_cgroup(V1, tmp_path) == CgroupReading(
         version=1,
@@ -79,6 +81,7 @@ def test_version_1_is_read_at_its_path_or_at_the_mount_point(tmp_path: Path, whe
         memory_limit=512 * MEGABYTE,
         memory_used=700,
         cpu_limit=0.5,
+        cpu_seconds=2.5,
         processes_limit=100,
         processes_used=7,
     )

@@ -57,6 +57,12 @@ def test_the_running_task_is_charged_and_finished_tasks_are_settled(core: Core, 
     assert core.done(FreeSlot) == []  # its owner is reaped first
 
 
+def test_first_attempts_that_crash_are_counted_by_pool(core: Core, worker: Child) -> None:
+    again = TASK._replace(entry=b"id mail r 1 1 0 1 0 0 -", number=3)
+    core.take(Died(worker.slot, worker.nonce, KILLED, (TASK, again)))
+    assert core.state.first_crashes == {"default": 1}
+
+
 def test_a_corrupt_slot_charges_the_first_held_task(core: Core, worker: Child) -> None:
     reap = _reap_after_death(core, worker, slot_is_intact=False)
     assert [task_id for task_id, _ in reap.blame.ran] == [FIRST_HELD]

@@ -191,3 +191,24 @@ def test_facts_that_do_not_apply_are_left_out() -> None:
 def test_a_signal_without_a_name_is_shown_by_number() -> None:
     assert died(child(), ProcessEnd(signal.SIGRTMIN + 3)).text == "killed by SIGRTMIN+3"
     assert died(child(), ProcessEnd(33)).text == "killed by signal 33"
+
+
+@pytest.mark.parametrize(
+    ("ending", "counters", "expected"),
+    [
+        (ProcessEnd(signal.SIGSEGV), "0 0 0 0", 1),
+        (ProcessEnd(signal.SIGSEGV), "0 0 1 5", 1),
+        (ProcessEnd(signal.SIGSEGV), "1 0 0 0", 0),
+        (ProcessEnd(signal.SIGSEGV), "0 2 0 0", 0),
+        (exited(EXIT_DRAINED), "0 0 0 0", 1),
+    ],
+)
+def test_a_first_attempt_counts_as_crashed_once(ending: ProcessEnd, counters: str, expected: int) -> None:
+    task = TASK._replace(entry=f"id mail i 1 1 {counters} -".encode())
+    assert died(child(), ending, task).first_attempts == expected
+
+
+def test_an_expected_death_is_no_crashed_attempt() -> None:
+    stopped = child(ChildState.KILLED, Reason.STOP)
+    assert died(stopped, KILLED, TASK).first_attempts == 0
+    assert died(child(), ProcessEnd(signal.SIGSEGV)).first_attempts == 0

@@ -8,7 +8,7 @@ from typing import Final
 
 import psutil
 
-from rota_supervisor.doctor.cgroup_reader import MOUNTED, read_cgroup
+from rota_supervisor.cgroups import MOUNTED, read_cgroup
 from rota_supervisor.doctor.readings import MachineReading, ProcessReading, SharedMemoryReading, Unread
 
 _LIMIT: Final = re.compile(r"^Max (.+?) {2,}(\S+) +(\S+)", re.MULTILINE)

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from rota.protocol.nodes import Node
+from rota_supervisor.cgroups import CgroupReading
 from rota_supervisor.config.model import Config
 
 
@@ -17,20 +18,6 @@ class Unread(NamedTuple):
 
     what: str
     why: str
-
-
-@dataclass(frozen=True, slots=True)
-class CgroupReading:
-    """The limits of a control group. Each is the lowest one of the group and those above it; None means no limit."""
-
-    version: int = 0  # 1 or 2; 0 if the kernel has none, or it could not be read
-    path: str = ""
-    memory_limit: int | None = None
-    memory_used: int | None = None  # without the page cache that the kernel can drop, where `memory_limit` is set
-    kills_together: bool = False  # whether the kernel ends all processes of the group when its memory is used up
-    cpu_limit: float | None = None  # in processors
-    processes_limit: int | None = None
-    processes_used: int | None = None  # where `processes_limit` is set
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +33,7 @@ class ProcessReading:
     file_size: int | None = None
     processors: int | None = None  # the number of processors that it may use
     user_threads: int | None = None  # processes and threads of its user
-    cgroup: CgroupReading = CgroupReading()
+    cgroup: CgroupReading = field(default_factory=CgroupReading)
 
     @property
     def limits(self) -> dict[int, int]:

@@ -46,6 +46,20 @@ class MarkFields(NamedTuple):
     cancelled: int = 1  # the number of the task that the master has cancelled
 
 
+class LoadFields(NamedTuple):
+    """The load of a worker since its start: see `slot_load`."""
+
+    started: int = 1  # number of tasks
+    occupied: int = 1  # number of task slots that are occupied
+    since_ns: int = 1  # since when this number is occupied
+    occupied_ns: int = 1  # total time of all occupied task slots up to then
+    ended: int = 1  # number of tasks whose run times are in the next two words
+    run_ns: int = 1
+    squares: int = 1  # of the run times, in square seconds; the only word that is a double
+    first_attempts: int = 1  # number of first attempts that ended
+    first_failures: int = 1  # number of those that failed
+
+
 class HeaderFields(NamedTuple):
     """The beginning of a region."""
 
@@ -62,7 +76,8 @@ class HeaderFields(NamedTuple):
     shortest_soft_met_ns: int = 1  # see `Slot`
     stepping: int = 1  # index of the task whose coroutine runs now, plus one; 0 if none runs
     held_lines: int = 1  # size of the log lines, in bytes
-    unused: int = 4
+    load: int = sum(LoadFields())
+    unused: int = 3
 
 
 class TaskFields(NamedTuple):
@@ -99,7 +114,9 @@ class RegionFields(NamedTuple):
     unused: int = (768 << 10) // WORD - further_marks - further_records - held_lines
 
 
-Fields = TypeVar("Fields", ProcessRowFields, MarkFields, HeaderFields, TaskFields, RecordFields, RegionFields)
+Fields = TypeVar(
+    "Fields", ProcessRowFields, MarkFields, LoadFields, HeaderFields, TaskFields, RecordFields, RegionFields
+)
 
 
 def offsets(sizes: Fields) -> Fields:
@@ -112,6 +129,8 @@ PROCESS_ROW_WORDS: Final = sum(ProcessRowFields())  # of one slot
 PROCESS_ROW_BYTES: Final = PROCESS_ROW_WORDS * WORD
 MARK: Final = offsets(MarkFields())
 MARK_WORDS: Final = sum(MarkFields())
+LOAD: Final = offsets(LoadFields())
+LOAD_WORDS: Final = sum(LoadFields())
 HEADER: Final = offsets(HeaderFields())
 TASK: Final = offsets(TaskFields())
 TASK_WORDS: Final = sum(TaskFields())

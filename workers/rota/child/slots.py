@@ -1,6 +1,6 @@
 """Slots: the shared memory through which children report to the master and the exporter.
 
-Numbers are written only as aligned 8-byte words, through `memoryview.cast("q")`, so that a reader never sees half of
+Numbers are written only as aligned 8-byte words, through `memoryview.cast`, so that a reader never sees half of
 one (struct.pack_into writes zeros first). Bytes are written beside the words, and published by a word that is written
 last. Counters are never reset: a slot is reused only after its previous owner was reaped, and the counters continue.
 
@@ -31,6 +31,7 @@ from rota.child.slot_layout import (
     REGION,
     mark_at,
 )
+from rota.child.slot_load import SlotLoad
 from rota.child.slot_record import HeldUp, TaskInSlot, TaskRecord, TaskTimes
 
 MASTER_SLOT: Final = 0
@@ -208,6 +209,7 @@ class Slot(ProcessRow):
         self._first = TaskRecord(0, self._bytes, self._words, self._process_row)
         self._records = {0: self._first}
         self.held_lines = HeldLines(self._bytes, self._words)
+        self.load = SlotLoad(self._bytes, self._words)
         self._left = 0  # the process's own copy of the outcomes word, which a task cannot overwrite
         self._left_to = OUTCOMES_AT  # where the next outcomes are written
 
@@ -224,6 +226,7 @@ class Slot(ProcessRow):
         self._left = 0
         self._left_to = OUTCOMES_AT
         words[_OUTCOMES] = 0
+        self.load.clear()
         self._clear_marks(concurrency)
         words[_HEARTBEAT] = boottime_ns()
         self.pid = self.prefetch_returned = process_row[PROCESS_ROW.quiet] = process_row[PROCESS_ROW.watched] = 0

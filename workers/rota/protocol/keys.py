@@ -158,6 +158,12 @@ class Keys:
     def times(self, domain: str) -> str:
         return self._key(f"times:{domain}")
 
+    def scaling(self, pool: str) -> str:
+        return self._key(f"scaling:{pool}")
+
+    def loads(self, pool: str) -> str:
+        return self._key(f"loads:{pool}")
+
     def orders(self, node: str) -> str:
         return self._key(f"orders:{node}")
 
@@ -219,7 +225,7 @@ REBUILT: Final = frozenset(
     {
         *("doorbell", "doorbell:", "ready", "owners", "rotation", "counts", "healing", "closed", "conditions"),
         *("patterns", "turns:", "times:", "idle", "progress", "served", "shares", "consumers", "pulse", "nodes"),
-        *("events", "events-on", "waiters", "replies:", "orders:"),
+        *("events", "events-on", "waiters", "replies:", "orders:", "scaling:", "loads:"),
     }
 )
 """The keys that no export has: a fleet, or the import, writes them again."""

@@ -274,6 +274,7 @@ class ClaimTimes:
     tasks: int = 0
     total_ns: int = 0
     longest_ns: int = 0
+    squares_ns: int = 0  # sum of the squares
 
     def ended(self, at_ns: int) -> None:
         """Count a task that ended."""
@@ -281,6 +282,7 @@ class ClaimTimes:
         self.at_ns = at_ns
         self.tasks += 1
         self.total_ns += took_ns
+        self.squares_ns += took_ns * took_ns
         if took_ns > self.longest_ns:  # noqa: PLR1730 - faster than `max`, as in `Histogram.observe`
             self.longest_ns = took_ns
 

@@ -15,6 +15,7 @@ from enum import Enum
 from typing import Final, NamedTuple
 
 from rota.child.child_process import EXIT_DRAINED, EXIT_LOST, ChildProcess, Fence, StopSignals
+from rota.child.slot_load import SlotLoad
 from rota.child.slots import Phase, RecycleReason, Slot, boottime_ns
 from rota.durations import NANOSECONDS
 from rota.protocol.scripts import ScriptCall
@@ -22,6 +23,7 @@ from rota.protocol.store import Store
 from rota.protocol.turns import Turn, TurnReply, TurnStatus
 from rota.protocol.wire import Packed
 from rota.telemetry import log, log_events
+from rota.worker.attempt import Attempt
 from rota.worker.doorbells import Bell
 from rota.worker.redis_times import Anchor, RedisClock
 from rota.worker.worker_report import Report
@@ -231,6 +233,7 @@ class WorkerLoop:
     report: Report
     recycling: RecycleRequest  # requests the replacement of this worker
     _slot: Slot = field(init=False)
+    _load: SlotLoad = field(init=False)
     _clock: RedisClock = field(default_factory=RedisClock)  # what is known about Redis time
     _ready: bool = False  # whether a reply has arrived
     _lost: bool = False  # whether Redis reported that the owner is not registered
@@ -248,6 +251,14 @@ class WorkerLoop:
 
     def __post_init__(self) -> None:
         self._slot = self.process.slot
+        self._load = self._slot.load
+
+    def _count_failure(self, attempt: Attempt) -> None:
+        """Count a first attempt in the load of this worker, if it failed. A retry that the task itself requested is no
+        failure."""
+        entry = attempt.entry
+        if not (entry.failures or entry.crashes) and attempt.failure() is not None:
+            self._load.first_failures += 1
 
     def _call(self, turn: Turn) -> ScriptCall[TurnReply]:
         """Return the command for a turn that is sent now, and note which outcomes in the slot it sends and what was

@@ -129,6 +129,7 @@ class Loop(WorkerLoop):
             reply = turn.reply()
         except ServerError as error:
             self._sent_before = self._in_flight.has_outcomes
+            self._load.occupy(0, turn.sent_ns)
             self.waiter.pause(self.link.failed(error))
             return
         anchor = self._clock.from_delayed_reply(reply.now_us, turn.sent_ns, boottime_ns())
@@ -151,6 +152,7 @@ class Loop(WorkerLoop):
             reply = self.link.connection().run(call)
         except ServerError as error:
             self._sent_before = self._in_flight.has_outcomes
+            self._load.occupy(0, sent_ns)  # While Redis is away, the worker does nothing for its tasks.
             return error
         self._take_reply(reply, limit, self._note_immediate_reply(reply, sent_ns))
         return None
@@ -158,13 +160,15 @@ class Loop(WorkerLoop):
     def _take_reply(self, reply: TurnReply, limit: int, anchor: Anchor, ran_until_ns: int = 0) -> None:
         self.link.succeeded()
         self._report_stale(reply)
-        self._in_flight.take_reply(reply, anchor, ran_until_ns)
+        in_flight = self._in_flight
+        in_flight.take_reply(reply, anchor, ran_until_ns)
+        self._load.occupy(1 if in_flight.waiting or in_flight.may_hold_more else 0, anchor.received_ns)
         # If the master may have taken back these claims, they are counted when a later reply returns them.
-        self.report.turn(reply, limit, counts_claims=not self._in_flight.may_hold_more)
+        self.report.turn(reply, limit, counts_claims=not in_flight.may_hold_more)
         self._is_backlogged = reply.status is TurnStatus.BACKLOGGED
         if len(reply.claims) > 1:
             self._request_watch()
-        self._take_status(reply, anchor, len(self._in_flight.waiting))
+        self._take_status(reply, anchor, len(in_flight.waiting))
         self._idle = limit > 0 and reply.status is TurnStatus.OK and not reply.claims
 
     def _request_watch(self) -> None:
@@ -235,14 +239,25 @@ class Loop(WorkerLoop):
         self._slot.phase = Phase.BUSY
         self.report.running(1)
         batch = ClaimTimes(self.report.label_of_queue(self._in_flight.waiting[0].entry.queue), boottime_ns())
+        self._load.occupy(1, batch.at_ns)
+        self._load.show_started(also=1)
         next_turn = self._run_batch(batch)
         log.logger().write_held()
         self._prefetch.learn(batch)
+        self._show_load(batch)
         self.report.running(0)
         self._slot.phase = Phase.IDLE
         self.recycling.worked(self._attempts, batch.at_ns)
         if next_turn is not None:
             self._take_pipelined(next_turn, batch.at_ns)
+
+    def _show_load(self, batch: ClaimTimes) -> None:
+        load = self._load
+        load.started += batch.tasks
+        load.ended += batch.tasks
+        load.run_ns += batch.total_ns
+        load.squares_ns += batch.squares_ns
+        load.show()
 
     def _run_batch(self, batch: ClaimTimes) -> Pipelined[TurnReply] | None:
         """Run claimed tasks. Returns the next turn if it was sent before the last of them was run."""
@@ -294,7 +309,11 @@ class Loop(WorkerLoop):
         # The outcome is stored before the task is removed from the slot: from here on, a kill loses nothing.
         slot.add_outcomes(ARGS_PER_SETTLEMENT, packed)
         self.report.attempt(attempt)
+        entry = attempt.entry
+        if entry.failures or entry.crashes:
+            self._load.later_attempts += 1
         if attempt.outcome is not DONE:
+            self._count_failure(attempt)
             self.executor.maker.call_failure_hooks(attempt)
         ended_ns = boottime_ns()
         slot.heartbeat(ended_ns)
@@ -304,6 +323,7 @@ class Loop(WorkerLoop):
 
     def _unstarted(self, claimed: Claimed, status: ThrottleStatus | None) -> int:
         if status is ThrottleStatus.THROTTLED:
+            self._load.later_attempts += 1  # It will be counted when it has run.
             return boottime_ns()
         self._in_flight.put_back(claimed)
         return 0

@@ -49,6 +49,7 @@ def died(state: MasterState, event: master_events.Died, now: float) -> list[do.E
     death = Death(child, reason_of(child, event.ending), event, limits, now, state.stop, child.has_work)
     child.move(ChildState.EXITED)
     child.has_work = bool(event.tasks) or event.outcomes != NOTHING
+    state.first_crashes[child.pool] += death.first_attempts
     used = do.AddToCounter(m.PROCESS_CPU, (child.role.value, str(child.slot)), event.ending.cpu_seconds)
     effects = [used, *_report(state, death, now)]
     if not (death.reason.facts.is_expected or _was_unwanted(child)):

@@ -12,6 +12,7 @@ import rota_supervisor
 from rota.child import child_process
 from rota.child.slot_record import TaskInSlot
 from rota.durations import NANOSECONDS
+from rota.protocol.entry import parse_entry
 from rota.protocol.outcome import CRASHED
 from rota_supervisor.config.model import Limits
 from rota_supervisor.layout import EXIT_REASON_MARK, Role
@@ -73,6 +74,14 @@ def _has_left_as_requested(child: Child, ending: ProcessEnd) -> bool:
     return ending.exit_code == child_process.EXIT_DRAINED and child.state in (ChildState.DRAINING, ChildState.KILLED)
 
 
+def _is_first(task: TaskInSlot) -> bool:
+    try:
+        entry = parse_entry(task.entry)
+    except (ValueError, KeyError):  # The task has overwritten the entry in the slot.
+        return True
+    return not entry.failures and not entry.crashes
+
+
 @dataclass(frozen=True, slots=True)
 class Death:
     """A child's death, with the circumstances in which it died."""
@@ -110,6 +119,11 @@ class Death:
         if child.concurrency > 1 and self.reason is Reason.CANCELLED:
             return tuple(task for task in tasks if self._sent_cancel(task).kill_at < self.died_at)
         return tasks
+
+    @property
+    def first_attempts(self) -> int:
+        """The number of first attempts that this death ended, if it counts against their tasks."""
+        return sum(map(_is_first, self.blamed_tasks)) if self.reason.facts.blames_task else 0
 
     @property
     def task(self) -> TaskInSlot | None:

@@ -16,6 +16,7 @@ from rota_supervisor.config.model import ConditionConfig, Config
 from rota_supervisor.control.port import ControlReply
 from rota_supervisor.exits import ExitCode
 from rota_supervisor.master.core.children import ChildRef
+from rota_supervisor.master.core.scaling_rule import Decision
 
 # Children
 
@@ -160,6 +161,53 @@ class ReturnPrefetched(NamedTuple):
     tiers: Packed
 
 
+# Scaling
+
+
+class LagObjective(NamedTuple):
+    """The objective of a queue, or of each queue of a pattern."""
+
+    seconds: float
+    target: float  # the share of starts whose lag must not be longer
+
+
+class ScaledWorker(NamedTuple):
+    """A worker of a pool with a range. Its counters are read even if it leaves, as its tasks count as well."""
+
+    slot: int
+    nonce: int
+    is_serving: bool  # whether it is ready and may claim; otherwise it starts or leaves
+    is_starting: bool
+    start_seconds: float | None  # how long its start took; None until it is ready
+
+
+class ScaledPool(NamedTuple):
+    """A pool with a range, as this node runs it."""
+
+    pool: str
+    tiers: tuple[Domain, ...]  # the queues that it serves, with their caps and rates
+    objectives: Mapping[str, LagObjective]  # by each name and pattern of `tiers`
+    concurrency: int  # number of task slots of a worker
+    least: int  # the smallest number of workers that the configuration permits
+    most: int  # the largest number that the configuration permits
+    granted: int  # the part of `most` that the node's budget leaves to the pool; `most` without a budget
+    operator: int | None  # the number that an operator gave; None for automatic
+    is_blocked: bool  # whether an event loop of a worker is blocked
+    first_crashes: int  # how many first attempts have ended with the death of their worker, since the master started
+    workers: tuple[ScaledWorker, ...]
+    publish: Decision | None = None  # the decision to publish, if this node leads the pool
+
+
+class ExchangeScaling(NamedTuple):
+    """Measure the load of each pool with a range, publish it with the decisions, and read what leaders need.
+
+    Followed by ScalingSeen.
+    """
+
+    pools: tuple[ScaledPool, ...]
+    lease_seconds: float  # how long a load is valid, and how long a silent node keeps the lead
+
+
 # Configuration
 
 
@@ -266,9 +314,9 @@ class Leave(NamedTuple):
 
 Effect: TypeAlias = (
     "Spawn | ForkWorker | SignalChild | SetQuiet | NotifyCancelled | CloseChannels | FreeSlot | Register | RenewLeases"
-    " | ReapOwner | ReturnPrefetched | ReadConfiguration | PrepareAddress | ListenAt | DropPreparedAddress"
-    " | ConfigureLog | Respond | WriteLog | AddToCounter | SetGauge | SetGaugeToNow | PublishSnapshot | NotifyManager"
-    " | WriteReport | ReportBlocked | Leave"
+    " | ReapOwner | ReturnPrefetched | ExchangeScaling | ReadConfiguration | PrepareAddress | ListenAt"
+    " | DropPreparedAddress | ConfigureLog | Respond | WriteLog | AddToCounter | SetGauge | SetGaugeToNow"
+    " | PublishSnapshot | NotifyManager | WriteReport | ReportBlocked | Leave"
 )
 
 

@@ -3,6 +3,7 @@
 import math
 import os
 import signal
+from collections.abc import Mapping
 from typing import NamedTuple, TypeAlias
 
 from rota.child.slot_record import HeldUp, TaskInSlot, TaskTimes
@@ -15,6 +16,8 @@ from rota_supervisor.config.errors import Fault
 from rota_supervisor.config.loader import Loaded
 from rota_supervisor.control.port import RequestKind, ScaleOrder
 from rota_supervisor.master.core.effects import ReapOwner
+from rota_supervisor.master.core.scaling_inputs import NodeLoad, PoolInputs
+from rota_supervisor.master.core.scaling_rule import Decision
 
 
 class Ticked(NamedTuple):
@@ -187,6 +190,22 @@ class ClosedSeen(NamedTuple):
     closed: tuple[ClosedQueue, ...]
 
 
+class PoolSeen(NamedTuple):
+    """A pool with a range, after an exchange with Redis."""
+
+    load: NodeLoad  # the load that this node has published
+    leader: str  # the node that leads the pool
+    decision: Decision | None  # the decision in force; None until a leader publishes one
+    inputs: PoolInputs | None  # what the next decision is based on; None if this node does not lead the pool
+
+
+class ScalingSeen(NamedTuple):
+    """An exchange about scaling has ended."""
+
+    pools: Mapping[str, PoolSeen]  # by name; empty if the call failed
+    failed: bool = False  # whether the call failed, so that nothing is known
+
+
 class OwnerReaped(NamedTuple):
     """The owner of a dead worker was reaped, and its tasks were given back."""
 
@@ -241,5 +260,5 @@ class EvictionPolicySeen(NamedTuple):
 Event: TypeAlias = (
     "Ticked | Requested | ConfigurationRead | AddressPrepared | ListeningAt | SlotsRead | Started | StackFileMade"
     " | ZygoteReported | ZygoteGone | StopSeen | Died | OwnersRegistered | LeasesRenewed | ClosedSeen | OwnerReaped"
-    " | ClaimHeldUp | CancelOrdered | RedisReplied | RoundTripSeen | RedisFailed | EvictionPolicySeen"
+    " | ScalingSeen | ClaimHeldUp | CancelOrdered | RedisReplied | RoundTripSeen | RedisFailed | EvictionPolicySeen"
 )

@@ -197,6 +197,9 @@ class MasterState:
     redis_silent_since: float = math.inf  # since when a reply is outstanding, or `inf` if none is
     eviction_policy: str = ""  # the policy when it was last found to have changed, or "" if it never has
 
+    # By pool, the number of first attempts that have ended with the death of their worker, for the scaling rule
+    first_crashes: Counter[str] = field(default_factory=Counter)
+
     # The exporter and the clock
     listen_address: str = ""  # the address on which the exporter listens, or "" for none
     started_at: float = 0.0

@@ -53,6 +53,7 @@ _SCRIPTS: Final = (
     "remove_schedule",
     "renew",
     "reap",
+    "scaling",
 )
 _IDLE_CHECK_SECONDS: Final = 0.1
 _MAX_REPLY_SECONDS: Final = 5.0  # the longest wait for a reply

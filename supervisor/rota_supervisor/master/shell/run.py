@@ -14,6 +14,7 @@ from rota.child.child_process import boottime_seconds
 from rota.child.slot_layout import REGION_BYTES
 from rota.child.slot_memory import SlotMemory
 from rota.display_text import redact
+from rota.protocol.scaling import ScalingStore
 from rota.protocol.schedule_store import ScheduleStore
 from rota.server.logins import fleet_login
 from rota.telemetry import log, log_events
@@ -39,6 +40,7 @@ from rota_supervisor.master.effects.login_keeper import LoginKeeper, fetch_first
 from rota_supervisor.master.effects.master_redis import RedisCalls, RedisWatch, ScheduleDeclarer
 from rota_supervisor.master.effects.notify_socket import NotifySocket
 from rota_supervisor.master.effects.processes import Processes, bell_fd
+from rota_supervisor.master.effects.scaling_exchange import ScalingExchange
 from rota_supervisor.master.effects.task_watch import ClaimWatch, Orders, ProgressCopier
 from rota_supervisor.master.shell import file_watch, master_signals, reaper
 from rota_supervisor.master.shell.loop import Inbox, MasterLoop, MasterPort, recording_to
@@ -201,6 +203,9 @@ class _Master:
         self._calls = RedisCalls(
             self._redis.connection, self._redis.store, node, memory, background, declaring, happened
         )
+        self._scaling = ScalingExchange(
+            self._redis.connection, ScalingStore(state.config.namespace), node, memory, background, happened
+        )
         orders = self._redis.store.keys.orders(node)
         self._orders = Orders(
             self._redis.parked, orders, self._redis.works, state.children, memory, background, happened
@@ -242,6 +247,7 @@ class _Master:
             do.WriteReport: self._report.start,
             do.ReportBlocked: self._report.blocked,
             do.NotifyManager: self._options.manager.notify,
+            do.ExchangeScaling: self._scaling.start,
             do.ReadConfiguration: self._read,
             do.Respond: self._port.respond,
             **self._calls.handlers,

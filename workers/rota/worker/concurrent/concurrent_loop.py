@@ -18,8 +18,9 @@ from typing import Final
 from rota.child.child_process import EXIT_OVERWRITTEN, SOFT_LIMIT_SIGNAL, Orphaned
 from rota.child.child_settings import WorkerSettings
 from rota.child.slots import Phase, boottime_ns
+from rota.durations import NANOSECONDS
 from rota.protocol.entry import MICROSECONDS
-from rota.protocol.outcome import ARGS_PER_SETTLEMENT, Release, Settlement
+from rota.protocol.outcome import ARGS_PER_SETTLEMENT, DONE, Release, Settlement
 from rota.protocol.scripts import ScriptCall
 from rota.protocol.turns import Claim, TurnReply, TurnStatus
 from rota.server.address import address_of
@@ -225,6 +226,7 @@ class ConcurrentLoop(WorkerLoop):
             reply = await self._connection.run(call)
         except ServerError as error:
             self._sent_before = True
+            self._load.occupy(self._ledger.running, sent_ns)
             return error
         self._take_reply(reply, picks, self._note_immediate_reply(reply, sent_ns))
         return None
@@ -250,6 +252,8 @@ class ConcurrentLoop(WorkerLoop):
         )
         if reply.claims:
             self._take_claims(reply.claims, anchor)
+        self._load.occupy(self._ledger.running, anchor.received_ns)
+        self._load.show()
 
     def _take_claims(self, claims: Sequence[Claim], anchor: Anchor) -> None:
         """Start the claimed tasks.
@@ -274,6 +278,7 @@ class ConcurrentLoop(WorkerLoop):
             self._heartbeat_timer.cancel()
             self._heartbeat()
         self._attempts += 1
+        self._load.started += 1
         running = self._running[task_index] = RunningTask(claim.entry, self._slot.record(task_index))
         claimed = Claimed(claim.entry, claim.body, anchor, 0, _ALWAYS)
         running.driver = self._steps.drive(self._run(running, claimed), running)
@@ -307,7 +312,16 @@ class ConcurrentLoop(WorkerLoop):
         # The outcome is stored before the task is removed from the slot: from here on, a kill loses nothing.
         self._finish(settlement)
         self.report.attempt(attempt)
+        self._count(attempt)
         self.maker.call_failure_hooks(attempt)
+
+    def _count(self, attempt: Attempt) -> None:
+        load = self._load
+        load.ran(round(attempt.runtime_seconds * NANOSECONDS))
+        if attempt.entry.failures or attempt.entry.crashes:
+            load.later_attempts += 1
+        if attempt.outcome is not DONE:
+            self._count_failure(attempt)
 
     def _finish(self, settlement: Settlement) -> None:
         packed = self._ledger.finish(settlement)

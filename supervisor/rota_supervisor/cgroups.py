@@ -1,13 +1,29 @@
 """The limits of a process's control group, version 1 or 2, from the files below /sys/fs/cgroup."""
 
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from rota_supervisor.doctor.readings import CgroupReading
-
 MOUNTED: Final = Path("/sys/fs/cgroup")
+_MICROSECONDS: Final = 1_000_000
+_NANOSECONDS: Final = 1_000_000_000
 _NO_LIMIT_V1: Final = 1 << 62  # version 1 writes the highest number of pages if there is no limit
+
+
+@dataclass(frozen=True, slots=True)
+class CgroupReading:
+    """The limits of a control group. Each is the lowest one of the group and those above it; None means no limit."""
+
+    version: int = 0  # 1 or 2; 0 if the kernel has none, or it could not be read
+    path: str = ""
+    memory_limit: int | None = None
+    memory_used: int | None = None  # without the page cache that the kernel can drop, where `memory_limit` is set
+    kills_together: bool = False  # whether the kernel ends all processes of the group when its memory is used up
+    cpu_limit: float | None = None  # in processors
+    cpu_seconds: float | None = None  # the processor time that was used so far where `cpu_limit` is set
+    processes_limit: int | None = None
+    processes_used: int | None = None  # where `processes_limit` is set
 
 
 class _Limit(NamedTuple):
@@ -60,6 +76,7 @@ def _version_2(path: str, mounted: Path) -> CgroupReading:
         memory_used=_used(memory, "memory.current", "inactive_file"),
         kills_together=_number(levels[0] / "memory.oom.group") == 1,
         cpu_limit=None if cpu is None else cpu.value,
+        cpu_seconds=None if cpu is None else _scaled(_field(cpu.folder / "cpu.stat", "usage_usec"), _MICROSECONDS),
         processes_limit=_whole(processes),
         processes_used=None if processes is None else _number(processes.folder / "pids.current"),
     )
@@ -78,6 +95,7 @@ def _version_1(own: dict[str, str], mounted: Path) -> CgroupReading:
         memory_limit=_whole(memory),
         memory_used=_used(memory, "memory.usage_in_bytes", "total_inactive_file"),
         cpu_limit=None if cpu is None else cpu.value,
+        cpu_seconds=None if cpu is None else _scaled(_number(cpu.folder / "cpuacct.usage"), _NANOSECONDS),
         processes_limit=_whole(processes),
         processes_used=None if processes is None else _number(processes.folder / "pids.current"),
     )
@@ -107,9 +125,17 @@ def _used(limit: _Limit | None, file: str, droppable: str) -> int | None:
     used = None if limit is None else _number(limit.folder / file)
     if limit is None or used is None:
         return None
-    lines = (line.split() for line in _text(limit.folder / "memory.stat").splitlines())
-    cached = next((int(fields[1]) for fields in lines if fields and fields[0] == droppable), 0)
-    return max(0, used - cached)
+    return max(0, used - (_field(limit.folder / "memory.stat", droppable) or 0))
+
+
+def _field(file: Path, name: str) -> int | None:
+    """Return the number of a line `name number`, or None if there is no such line."""
+    lines = (line.split() for line in _text(file).splitlines())
+    return next((int(fields[1]) for fields in lines if fields and fields[0] == name), None)
+
+
+def _scaled(number: int | None, units: int) -> float | None:
+    return None if number is None else number / units
 
 
 def _number(file: Path) -> int | None:

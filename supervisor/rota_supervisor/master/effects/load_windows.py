@@ -1,0 +1,137 @@
+"""The work of a pool in the last seconds and in the last minute, from the counters in the slots of its workers.
+
+The counters of a process begin at 0, and a task may overwrite them. So the growth of each process is added up here, and
+a growth that no worker can have is left out.
+"""
+
+from collections import deque
+from collections.abc import Iterable
+from typing import Final, NamedTuple
+
+from rota.child.slot_load import Load
+from rota_supervisor.master.core.scaling_inputs import LoadWindow
+
+SHORT_SECONDS: Final = 2.0
+LONG_SECONDS: Final = 60.0
+_SAMPLE_SECONDS: Final = 0.4  # rounds come every 0.5 s; further exchanges in between add no samples
+_SLACK_SECONDS: Final = 0.5  # by which a time that a worker has added up may be wrong
+_MOST_STARTS: Final = 1_000_000  # in a second; a task takes at least 10 us
+_ROUNDING: Final = 1.001
+_UNKNOWN_VARIATION: Final = 1.0  # that of an exponential distribution
+
+ProcessKey = tuple[int, int]
+"""The slot and the nonce of a process."""
+
+
+class WorkerLoad(NamedTuple):
+    """A reading of one worker."""
+
+    key: ProcessKey
+    load: Load
+    task_slots: int
+
+
+class Totals(NamedTuple):
+    """The work of all workers of a pool since this node began to measure."""
+
+    starts: int = 0
+    occupied_seconds: float = 0.0
+    ended: int = 0
+    run_seconds: float = 0.0
+    squares: float = 0.0  # of the run times, in square seconds
+    first_attempts: int = 0
+    first_failures: int = 0
+
+    def plus(self, growth: "Totals") -> "Totals":
+        """Return the sum of both."""
+        return Totals._make(mine + more for mine, more in zip(self, growth, strict=True))
+
+    def minus(self, earlier: "Totals") -> "Totals":
+        """Return what was done since then."""
+        return Totals._make(now - before for now, before in zip(self, earlier, strict=True))
+
+
+class PoolMeter:
+    """The windows of one pool on this node."""
+
+    def __init__(self) -> None:
+        self._known: dict[ProcessKey, tuple[float, Load]] = {}  # when each process was last read, and its load
+        self._totals = Totals()
+        self._crashes: int | None = None
+        self._samples: deque[tuple[float, Totals]] = deque()
+        self._read_at: float | None = None
+
+    def add(self, workers: Iterable[WorkerLoad], first_crashes: int, at: float) -> None:
+        """Add the growth of these workers since the previous reading, at `at` (CLOCK_BOOTTIME, in seconds).
+
+        `first_crashes`: how many first attempts have ended with the death of their worker so far. The first reading
+        only determines where the counters begin, because the workers may have worked for days before.
+        """
+        before = self._read_at
+        self._read_at = at
+        for worker in workers:
+            if before is not None:
+                read_at, earlier = self._known.get(worker.key, (before, Load()))
+                self._totals = self._totals.plus(growth_of(earlier, worker, at - read_at) or Totals())
+            self._known[worker.key] = at, worker.load
+        self._known = {key: each for key, each in self._known.items() if each[0] >= at - LONG_SECONDS}
+        crashes = 0 if self._crashes is None else max(0, first_crashes - self._crashes)
+        self._crashes = first_crashes
+        self._totals = self._totals.plus(Totals(first_attempts=crashes, first_failures=crashes))
+        self._keep_sample(at)
+
+    def _keep_sample(self, at: float) -> None:
+        samples = self._samples
+        if not samples or at - samples[-1][0] >= _SAMPLE_SECONDS:
+            samples.append((at, self._totals))
+        while len(samples) > 1 and samples[1][0] <= at - LONG_SECONDS:
+            samples.popleft()
+
+    def window(self, seconds: float) -> LoadWindow:
+        """Return what was done in the last `seconds`, or since the beginning if that is not so long ago."""
+        at = self._read_at
+        if at is None:
+            return LoadWindow(0.0, 0, 0.0, _UNKNOWN_VARIATION, 0, 0)
+        latest = at - seconds + _SAMPLE_SECONDS / 2
+        began, before = next((each for each in reversed(self._samples) if each[0] <= latest), self._samples[0])
+        done = self._totals.minus(before)
+        return LoadWindow(
+            at - began,
+            done.starts,
+            done.occupied_seconds,
+            variation_of(done),
+            done.first_attempts,
+            done.first_failures,
+        )
+
+
+def growth_of(before: Load, worker: WorkerLoad, seconds: float) -> Totals | None:
+    """Return what a worker did in the `seconds` between two readings; None if no worker can have done that."""
+    after = worker.load
+    growth = Totals(
+        max(0, after.started - before.started),  # A start that was announced may not have taken place.
+        after.occupied_seconds - before.occupied_seconds,
+        after.ended - before.ended,
+        after.run_seconds - before.run_seconds,
+        after.squares - before.squares,
+        after.first_attempts - before.first_attempts,
+        after.first_failures - before.first_failures,
+    )
+    most_starts = _MOST_STARTS * (seconds + _SLACK_SECONDS)
+    is_possible = (
+        all(part >= 0 for part in growth)
+        and growth.occupied_seconds <= worker.task_slots * seconds + _SLACK_SECONDS
+        and max(growth.starts, growth.ended, growth.first_attempts) <= most_starts
+        and growth.first_failures <= growth.first_attempts
+        and after.run_seconds <= after.occupied_seconds * _ROUNDING + _SLACK_SECONDS
+        and after.squares <= after.run_seconds**2 * _ROUNDING
+    )
+    return growth if is_possible else None
+
+
+def variation_of(done: Totals) -> float:
+    """Return the squared coefficient of variation of the run times: 0 if all are equal."""
+    if done.ended <= 1 or done.run_seconds <= 0:
+        return _UNKNOWN_VARIATION
+    mean = done.run_seconds / done.ended
+    return max(0.0, done.squares / done.ended / mean**2 - 1)

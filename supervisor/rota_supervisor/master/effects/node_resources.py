@@ -1,0 +1,100 @@
+"""The processor time and the memory that this node has left for more workers, from /proc and the control group."""
+
+import os
+import re
+from collections import deque
+from pathlib import Path
+from typing import Final, NamedTuple
+
+from rota.child.child_process import boottime_seconds
+from rota_supervisor.cgroups import MOUNTED, CgroupReading, read_cgroup
+
+BUSY: Final = 0.95  # of the processors that this node may use; more workers would not run more tasks
+KEPT_FREE: Final = 0.1  # of the memory, which is not given to more workers
+_WINDOW_SECONDS: Final = 2.0
+_PROC: Final = Path("/proc")
+_KILOBYTE: Final = 1024
+_PRIVATE: Final = re.compile(r"^Private_\w+: +(\d+) kB", re.MULTILINE)
+_MEMORY: Final = re.compile(r"^(MemTotal|MemAvailable): +(\d+) kB", re.MULTILINE)
+_PROCESSOR: Final = re.compile(r"^cpu(\d+) (.*)", re.MULTILINE)
+_IDLE: Final = slice(3, 5)  # among the times of a processor in /proc/stat: idle, and waiting for a disk
+_TIMES: Final = 8  # the later ones are parts of earlier ones
+
+
+class CpuTimes(NamedTuple):
+    """The processor time of this node up to some time, in seconds and clock ticks of any origin."""
+
+    at: float
+    busy_ticks: int  # of the processors that this process may use
+    ticks: int  # the same, with the idle time
+    group_seconds: float | None  # of the control group that has a limit
+    group_limit: float | None  # in processors
+
+
+class NodeResources(NamedTuple):
+    """The processors and the memory that this node has left for more workers."""
+
+    is_cpu_busy: bool = False  # whether its processors, or those of its control group, were busy all the time
+    free_bytes: int | None = None  # memory for more workers; None if it could not be read
+
+
+class ResourceReader:
+    """Reads the resources at most once in two seconds."""
+
+    def __init__(self) -> None:
+        self._times: deque[CpuTimes] = deque(maxlen=2)
+        self._last = NodeResources()
+
+    def read(self) -> NodeResources:
+        """Return the resources now. Files that this machine does not have count as no limit."""
+        now = boottime_seconds()
+        if self._times and now - self._times[-1].at < _WINDOW_SECONDS:
+            return self._last
+        group = read_cgroup(_text("self/cgroup"), MOUNTED)
+        busy, ticks = ticks_in(_text("stat"), os.sched_getaffinity(0))
+        self._times.append(CpuTimes(now, busy, ticks, group.cpu_seconds, group.cpu_limit))
+        self._last = NodeResources(is_busy(self._times[0], self._times[-1]), free_bytes(_text("meminfo"), group))
+        return self._last
+
+
+def ticks_in(stat: str, processors: set[int]) -> tuple[int, int]:
+    """Return the busy and the total time of these processors in the text of /proc/stat, in clock ticks."""
+    rows = [
+        list(map(int, times.split()[:_TIMES])) for name, times in _PROCESSOR.findall(stat) if int(name) in processors
+    ]
+    total = sum(map(sum, rows))
+    return total - sum(sum(row[_IDLE]) for row in rows), total
+
+
+def is_busy(before: CpuTimes, after: CpuTimes) -> bool:
+    """Whether the processors, or those that the control group may use, had no time left between two readings."""
+    ticks = after.ticks - before.ticks
+    if ticks > 0 and after.busy_ticks - before.busy_ticks >= BUSY * ticks:
+        return True
+    seconds = after.at - before.at
+    if seconds <= 0 or after.group_limit is None or after.group_seconds is None or before.group_seconds is None:
+        return False
+    return after.group_seconds - before.group_seconds >= BUSY * seconds * after.group_limit
+
+
+def free_bytes(meminfo: str, group: CgroupReading) -> int | None:
+    """Return the memory that more workers may take, of the machine or of the control group, whichever has less."""
+    sizes = {name: int(size) * _KILOBYTE for name, size in _MEMORY.findall(meminfo)}
+    found = []
+    if len(sizes) == len(("MemTotal", "MemAvailable")):
+        found.append(sizes["MemAvailable"] - round(KEPT_FREE * sizes["MemTotal"]))
+    if group.memory_limit is not None and group.memory_used is not None:
+        found.append(round((1 - KEPT_FREE) * group.memory_limit) - group.memory_used)
+    return max(0, min(found)) if found else None
+
+
+def private_bytes(pid: int) -> int:
+    """Return the memory that would become free without a process; 0 if it has ended or may not be read."""
+    return sum(int(size) * _KILOBYTE for size in _PRIVATE.findall(_text(f"{pid}/smaps_rollup")))
+
+
+def _text(name: str) -> str:
+    try:
+        return (_PROC / name).read_text(errors="replace")
+    except OSError:
+        return ""

@@ -1,0 +1,50 @@
+"""Loads and decisions as nodes store them in Redis: JSON lists of their fields.
+
+A node of another version may have written them, or any other program, so a text that cannot be read counts as none.
+Fields that a later version appends are ignored.
+"""
+
+import json
+import math
+from typing import Any, Final, TypeVar
+
+import msgspec
+
+from rota_supervisor.master.core.scaling_inputs import NodeLoad
+from rota_supervisor.master.core.scaling_rule import Decision
+
+_T = TypeVar("_T", Decision, NodeLoad)
+_COUNTS: Final = ("workers", "starting", "free_slots", "running", "held", "least", "most", "granted")
+
+
+def text_of(value: Decision | NodeLoad) -> bytes:
+    """Return the text of a load or a decision."""
+    return json.dumps(value, separators=(",", ":")).encode()
+
+
+def decision_in(text: bytes) -> Decision | None:
+    """Return the decision with this text, or None if it cannot be read."""
+    decision = _read(text, Decision)
+    return decision if decision is not None and min([decision.wanted, *decision.shares.values()]) >= 0 else None
+
+
+def load_in(text: bytes, node: str) -> NodeLoad | None:
+    """Return the load with this text that a node has stored, or None if it cannot be read."""
+    load = _read(text, NodeLoad)
+    if load is None or load.concurrency < 1 or any(getattr(load, name) < 0 for name in _COUNTS):
+        return None
+    return load._replace(node=node)
+
+
+def _read(text: bytes, kind: type[_T]) -> _T | None:
+    try:
+        parts = json.loads(text, parse_constant=_constant)
+        return msgspec.convert(parts[: len(kind._fields)], kind)
+    except (ValueError, TypeError, LookupError, RecursionError, msgspec.ValidationError):
+        return None
+
+
+def _constant(name: str) -> Any:
+    if name == "Infinity":
+        return math.inf
+    raise ValueError(name)

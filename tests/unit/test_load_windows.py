@@ -1,0 +1,133 @@
+"""The windows over the load of a pool: its work in the last seconds and in the last minute."""
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rota.child.slot_load import Load
+from rota_supervisor.master.effects.load_windows import LONG_SECONDS, SHORT_SECONDS, PoolMeter, WorkerLoad
+
+ROUND = 0.5
+FIRST = (5, 1)
+SECOND = (6, 2)
+
+
+def steady(seconds: float, *, rate: float = 10, run: float = 0.05, variation: float = 0.0) -> Load:
+    """Return the load of a worker that has worked for some seconds."""
+    ended = round(seconds * rate)
+    busy = ended * run
+    return Load(ended, 1, busy, ended, busy, ended * run**2 * (1 + variation), ended, ended // 2)
+
+
+def of_worker(load: Load, key: tuple[int, int] = FIRST, task_slots: int = 1) -> WorkerLoad:
+    return WorkerLoad(key, load, task_slots)
+
+
+def test_windows_cover_the_last_seconds_and_the_last_minute() -> None:
+    meter = PoolMeter()
+    for number in range(241):
+        at = number * ROUND
+        slow = Load() if at < 100 else steady(at - 100, rate=20, run=0.03)
+        meter.add([of_worker(steady(at)), of_worker(slow, SECOND)], 0, 1000 + at)
+    short, long = meter.window(SHORT_SECONDS), meter.window(LONG_SECONDS)
+    assert (short.seconds, short.starts) == (2.0, 60)
+    assert short.occupied_seconds == pytest.approx(2.2)
+    assert (long.seconds, long.starts) == (60.0, 1000)
+    assert (short.first_attempts, short.first_failures) == (60, 30)
+
+
+def test_a_window_is_as_long_as_there_is_anything_to_measure() -> None:
+    meter = PoolMeter()
+    assert meter.window(LONG_SECONDS).seconds == 0
+    meter.add([of_worker(steady(100))], 0, 50)
+    assert meter.window(LONG_SECONDS)[:2] == (0, 0), "what was done before is not counted"
+    meter.add([of_worker(steady(101))], 0, 51)
+    assert meter.window(LONG_SECONDS)[:2] == (1, 10)
+
+
+def test_the_counters_of_a_new_process_are_added_to_those_of_the_old_one() -> None:
+    meter = PoolMeter()
+    meter.add([of_worker(steady(0))], 0, 0)
+    meter.add([of_worker(steady(1))], 0, 1)
+    meter.add([of_worker(steady(0.5), (5, 2))], 0, 1.5)
+    assert meter.window(SHORT_SECONDS).starts == 15
+
+
+def test_a_worker_that_could_not_be_read_once_loses_nothing_else() -> None:
+    meter = PoolMeter()
+    for at in range(5):
+        meter.add([of_worker(steady(at))] if at != 2 else [], 0, at)
+    assert meter.window(LONG_SECONDS).starts == 40
+
+
+def test_first_attempts_that_crashed_count_as_failed() -> None:
+    meter = PoolMeter()
+    meter.add([], 7, 0)
+    meter.add([], 10, 0.5)
+    window = meter.window(SHORT_SECONDS)
+    assert (window.first_attempts, window.first_failures) == (3, 3)
+
+
+def test_further_exchanges_add_no_samples() -> None:
+    meter = PoolMeter()
+    for number in range(5001):
+        meter.add([of_worker(steady(number / 50))], 0, number / 50)
+    assert len(meter._samples) <= LONG_SECONDS / 0.4 + 2
+    assert meter.window(SHORT_SECONDS).starts == pytest.approx(20, abs=2)
+
+
+@pytest.mark.parametrize("variation", [0.0, 1.0, 4.0])
+def test_the_variation_of_run_times_is_that_of_the_window(variation: float) -> None:
+    meter = PoolMeter()
+    meter.add([of_worker(Load())], 0, 0)
+    meter.add([of_worker(steady(1, variation=variation))], 0, 1)
+    assert meter.window(SHORT_SECONDS).variation == pytest.approx(variation, abs=1e-9)
+
+
+def test_without_two_run_times_they_count_as_random() -> None:
+    meter = PoolMeter()
+    meter.add([of_worker(Load())], 0, 0)
+    meter.add([of_worker(Load(1, 0, 0.5, 1, 0.5, 0.25, 1, 0))], 0, 1)
+    assert meter.window(SHORT_SECONDS).variation == 1
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"occupied_seconds": 900.0},
+        {"started": 10**9},
+        {"run_seconds": 900.0},
+        {"squares": 10.0**9},
+        {"ended": 0},
+        {"first_failures": 10**6},
+    ],
+)
+def test_a_growth_that_no_worker_can_have_is_left_out(change: dict[str, Any]) -> None:
+    meter = PoolMeter()
+    other = WorkerLoad(SECOND, steady(10), 1)
+    meter.add([of_worker(steady(10)), other], 0, 10)
+    meter.add([of_worker(steady(11)._replace(**change)), other._replace(load=steady(11))], 0, 11)
+    window = meter.window(SHORT_SECONDS)
+    assert window.starts == 10, "of the other worker"
+    meter.add([of_worker(steady(12)), other._replace(load=steady(12))], 0, 12)
+    assert meter.window(SHORT_SECONDS).starts >= window.starts + 10
+
+
+LOADS = st.builds(
+    Load,
+    *[st.integers(0, 1 << 62), st.integers(0, 8), st.floats(0, 1e10), st.integers(0, 1 << 62)],
+    *[st.floats(0, 1e10), st.floats(0, 1e300), st.integers(0, 1 << 62), st.integers(0, 1 << 62)],
+)
+
+
+@given(st.lists(LOADS, max_size=8))
+def test_whatever_a_task_writes_a_window_stays_possible(loads: list[Load]) -> None:
+    meter = PoolMeter()
+    for number, load in enumerate(loads):
+        meter.add([of_worker(load, task_slots=8)], 0, number * ROUND)
+    window = meter.window(LONG_SECONDS)
+    assert 0 <= window.occupied_seconds <= 8 * window.seconds + 0.5 * len(loads)
+    assert 0 <= window.first_failures <= window.first_attempts
+    assert window.variation >= 0

@@ -1,0 +1,72 @@
+"""The processor time and the memory that a node has left for more workers."""
+
+import os
+
+import pytest
+
+from rota_supervisor.cgroups import CgroupReading
+from rota_supervisor.master.effects.node_resources import (
+    CpuTimes,
+    ResourceReader,
+    free_bytes,
+    is_busy,
+    private_bytes,
+    ticks_in,
+)
+
+GIGABYTE = 1 << 30
+MEMINFO = f"MemTotal: {10 * GIGABYTE >> 10} kB\nMemFree: 5 kB\nMemAvailable: {4 * GIGABYTE >> 10} kB\n"
+STAT = """cpu  900 0 0 900 0 0 0 0 0 0
+cpu0 100 20 30 400 50 1 2 3 90 90
+cpu1 700 0 0 300 0 0 0 0 0 0
+cpu11 1 1 1 1 1 1 1 1 1 1
+intr 5
+"""
+
+
+@pytest.mark.parametrize(("processors", "ticks"), [({0}, (156, 606)), ({0, 1}, (856, 1606)), ({7}, (0, 0))])
+def test_only_processors_that_the_process_may_use_count(processors: set[int], ticks: tuple[int, int]) -> None:
+    assert ticks_in(STAT, processors) == ticks
+
+
+@pytest.mark.parametrize(("busy", "expected"), [(0, False), (94, False), (95, True), (100, True)])
+def test_processors_are_busy_with_a_twentieth_left(busy: int, *, expected: bool) -> None:
+    before = CpuTimes(10.0, 500, 1000, None, None)
+    assert is_busy(before, CpuTimes(12.0, 500 + busy, 1100, None, None)) is expected
+
+
+@pytest.mark.parametrize(("used", "expected"), [(2.8, False), (2.9, True)])
+def test_a_control_group_is_busy_at_its_own_limit(used: float, *, expected: bool) -> None:
+    before = CpuTimes(10.0, 0, 1000, 7.0, 1.5)
+    assert is_busy(before, CpuTimes(12.0, 50, 1100, 7.0 + used, 1.5)) is expected
+
+
+def test_a_first_reading_and_one_without_numbers_are_not_busy() -> None:
+    for times in (CpuTimes(10.0, 500, 1000, 7.0, 1.5), CpuTimes(10.0, 0, 0, None, None)):
+        assert not is_busy(times, times)
+
+
+def test_a_tenth_of_the_memory_stays_free() -> None:
+    assert free_bytes(MEMINFO, CgroupReading()) == pytest.approx(3 * GIGABYTE, abs=4096)
+    group = CgroupReading(memory_limit=2 * GIGABYTE, memory_used=GIGABYTE)
+    assert free_bytes(MEMINFO, group) == pytest.approx(0.8 * GIGABYTE, abs=4096)
+    assert free_bytes("", group) == pytest.approx(0.8 * GIGABYTE, abs=4096)
+
+
+def test_memory_that_is_used_up_leaves_nothing() -> None:
+    assert free_bytes(MEMINFO, CgroupReading(memory_limit=GIGABYTE, memory_used=GIGABYTE)) == 0
+
+
+def test_without_readable_files_the_memory_is_unknown() -> None:
+    assert free_bytes("", CgroupReading()) is None
+    assert free_bytes("MemTotal: 5 kB\n", CgroupReading()) is None
+
+
+def test_this_machine_can_be_read() -> None:
+    reader = ResourceReader()
+    first = reader.read()
+    assert first.free_bytes is not None
+    assert not first.is_cpu_busy
+    assert reader.read() is first
+    assert private_bytes(os.getpid()) > 1 << 20
+    assert private_bytes(0) == 0

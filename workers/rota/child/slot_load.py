@@ -1,0 +1,143 @@
+"""The load of a worker in its slot: how many tasks it has started, for how long its task slots were occupied, and how
+long its tasks ran. The master computes from it how many workers a pool needs.
+
+A task slot is occupied from the reply that brings its task to the first reply after the end of the task, unless that
+brings another one. So the time between two tasks of a busy worker counts, and the time in which it waits for tasks does
+not. The time is added up only when the number of occupied task slots changes. A reader adds what has passed since.
+
+A worker writes these words a few times for each of its turns, not for each task. They begin at 0 in each process.
+"""
+
+import math
+from typing import Final, NamedTuple
+
+from rota.child.slot_layout import HEADER, LOAD, LOAD_WORDS, WORD, LoadFields
+from rota.durations import NANOSECONDS
+
+_FIRST: Final = HEADER.load
+_END: Final = HEADER.load + LOAD_WORDS
+_OCCUPIED: Final = HEADER.load + LOAD.occupied
+_OCCUPIED_NS: Final = HEADER.load + LOAD.occupied_ns
+_SINCE: Final = HEADER.load + LOAD.since_ns
+_STARTED: Final = HEADER.load + LOAD.started
+_READ_ATTEMPTS: Final = 4
+_MOST: Final = 1 << 62  # no sum of a real worker reaches this
+
+
+class Load(NamedTuple):
+    """The load of one process since its start, at one time. All numbers only grow, except `occupied`."""
+
+    started: int = 0  # number of tasks
+    occupied: int = 0  # number of task slots that are occupied now
+    occupied_seconds: float = 0.0  # total over all task slots
+    ended: int = 0  # number of tasks whose run times are in the sums
+    run_seconds: float = 0.0  # sum of their run times
+    squares: float = 0.0  # sum of the squares of their run times, in square seconds
+    first_attempts: int = 0  # number of first attempts that ended
+    first_failures: int = 0  # number of those that failed
+
+
+class SlotLoad:
+    """The words of the load in one slot. One process writes them, with its own copies of the sums, which a task cannot
+    overwrite."""
+
+    __slots__ = (
+        "_occupied",
+        "_occupied_ns",
+        "_since_ns",
+        "_squares_at",
+        "_words",
+        "ended",
+        "first_failures",
+        "later_attempts",
+        "run_ns",
+        "squares_ns",
+        "started",
+    )
+
+    def __init__(self, region: memoryview, words: memoryview) -> None:
+        self._words = words
+        at = (HEADER.load + LOAD.squares) * WORD
+        self._squares_at = region[at : at + WORD].cast("d")
+        self.started = self.ended = 0  # as in Load
+        self.run_ns = self.squares_ns = 0  # sums of the run times and of their squares
+        self.later_attempts = 0  # number of tasks in `ended` that were tried before, so that most tasks count nothing
+        self.first_failures = 0  # as in Load
+        self._occupied = self._occupied_ns = self._since_ns = 0
+
+    def clear(self) -> None:
+        """Set all words to 0, for a new process. The master calls this."""
+        for word in range(_FIRST, _END):
+            self._words[word] = 0
+
+    # The worker's side
+
+    def occupy(self, task_slots: int, at_ns: int) -> None:
+        """Note that this many task slots are occupied from now on."""
+        if task_slots == self._occupied:
+            return
+        words = self._words
+        at_ns = max(at_ns, self._since_ns)
+        self._occupied_ns += self._occupied * (at_ns - self._since_ns)
+        words[_OCCUPIED] = 0  # A process that is stopped between two of these writes never shows more than it did.
+        words[_OCCUPIED_NS] = self._occupied_ns
+        words[_SINCE] = self._since_ns = at_ns
+        words[_OCCUPIED] = self._occupied = task_slots
+
+    def show_started(self, also: int = 0) -> None:
+        """Publish the number of started tasks, with `also` tasks that start now and are counted later."""
+        self._words[_STARTED] = self.started + also
+
+    def ran(self, run_ns: int) -> None:
+        """Count a task that ended."""
+        self.ended += 1
+        self.run_ns += run_ns
+        self.squares_ns += run_ns * run_ns
+
+    def show(self) -> None:
+        """Publish all counters except those of `occupy`."""
+        words = self._words
+        first = _FIRST
+        words[first + LOAD.started] = self.started
+        words[first + LOAD.ended] = self.ended
+        words[first + LOAD.run_ns] = self.run_ns
+        words[first + LOAD.first_attempts] = self.ended - self.later_attempts
+        words[first + LOAD.first_failures] = self.first_failures
+        self._squares_at[0] = self.squares_ns / (NANOSECONDS * NANOSECONDS)
+
+    # The master's side
+
+    def read(self, task_slots: int, at_ns: int) -> Load | None:
+        """Return the load at `at_ns` of a process with this many task slots; None if the words cannot be those of a
+        worker, or change at every attempt to read them."""
+        for _ in range(_READ_ATTEMPTS):
+            numbers = self._words[_FIRST:_END].tolist()
+            squares = self._squares_at[0]
+            if numbers == self._words[_FIRST:_END].tolist():
+                return _load_of(LoadFields._make(numbers), squares, task_slots, at_ns)
+        return None
+
+
+def _load_of(words: LoadFields, squares: float, task_slots: int, at_ns: int) -> Load | None:
+    counts = (words.started, words.occupied_ns, words.ended, words.run_ns, words.first_attempts, words.first_failures)
+    is_sane = (
+        all(0 <= count < _MOST for count in counts)
+        and 0 <= words.occupied <= task_slots
+        and words.since_ns >= 0
+        and words.first_failures <= words.first_attempts
+        and math.isfinite(squares)
+        and squares >= 0
+    )
+    if not is_sane:
+        return None
+    occupied_ns = words.occupied_ns + words.occupied * max(0, at_ns - words.since_ns)
+    return Load(
+        words.started,
+        words.occupied,
+        occupied_ns / NANOSECONDS,
+        words.ended,
+        words.run_ns / NANOSECONDS,
+        squares,
+        words.first_attempts,
+        words.first_failures,
+    )

@@ -1,0 +1,69 @@
+"""The exchange of nodes about pools whose number of workers follows their load: which node leads a pool, the loads of
+all nodes, the backlog, and the decision in force. Loads and decisions are texts here; the supervisor reads them."""
+
+from collections.abc import Iterable, Mapping
+from typing import Final, NamedTuple
+
+from rota.protocol.entry import MICROSECONDS
+from rota.protocol.scripts import Raw, ScriptCall, Transitions
+from rota.protocol.tiers import Domain, tier_args
+from rota.protocol.wire import Arg, pack, text_of
+
+NO_DECISION: Final = 0
+
+
+class Backlog(NamedTuple):
+    """A queue with ready tasks. `queue` is a pattern if the row estimates several queues."""
+
+    queue: str
+    queues: int  # number of queues that the row stands for
+    ready: int  # number of ready tasks
+    oldest_seconds: float  # since the oldest of them became ready
+    running: int  # number of its tasks that run or are prefetched
+    is_open: bool  # whether it is neither paused nor closed by a condition
+
+
+class ScalingReply(NamedTuple):
+    """The reply to an exchange about one pool."""
+
+    leader: str  # the node that leads the pool
+    number: int  # of the decision in force; NO_DECISION if there is none
+    decision: bytes  # its text; b"" if the caller knows it
+    loads: Mapping[str, bytes]  # the loads of the other nodes, if the caller leads
+    backlog: tuple[Backlog, ...]  # if the caller leads
+
+
+class PoolExchange(NamedTuple):
+    """A report of a node on one pool, with the request for the backlog."""
+
+    pool: str
+    load: bytes  # the load of the node
+    known: int = NO_DECISION  # number of the decision that the node knows
+    decision: bytes = b""  # a new decision, which is stored if the node leads
+    tiers: tuple[Domain, ...] | None = None  # the tiers of the pool, if the node needs the backlog
+
+
+class ScalingStore(Transitions):
+    """The transitions of scaling in one namespace, each as a `ScriptCall`: see `rota.protocol.store`."""
+
+    def exchange(self, node: str, ttl_ms: int, sent: PoolExchange) -> ScriptCall[ScalingReply]:
+        """Store the load of a node, take or keep the lead of the pool if no other node leads it, and return what is
+        known about the pool. The load and the lead are valid for `ttl_ms`."""
+        tiers: Iterable[Arg] = () if sent.tiers is None else tier_args(sent.tiers)
+        args: list[Arg] = [sent.pool, node, max(1, ttl_ms), sent.load, sent.known, sent.decision, *tiers]
+        return self._call("scaling", pack(args), _parse_exchange)
+
+    def withdraw(self, node: str, pool: str) -> ScriptCall[ScalingReply]:
+        """Remove the load of a node, and give up the lead of the pool if the node has it."""
+        return self._call("scaling", pack((pool, node, 0, b"", NO_DECISION, b"")), _parse_exchange)
+
+
+def _parse_exchange(raw: Raw) -> ScalingReply:
+    leader, number, decision, loads, rows = raw
+    by_node = {text_of(node): load for node, load in zip(loads[::2], loads[1::2], strict=True)}
+    return ScalingReply(text_of(leader), int(number), decision, by_node, tuple(map(_backlog_of, rows)))
+
+
+def _backlog_of(row: Raw) -> Backlog:
+    queue, queues, ready, age_us, running, is_open = row
+    return Backlog(text_of(queue), queues, ready, age_us / MICROSECONDS, running, bool(is_open))
