@@ -69,11 +69,22 @@ def test_scrapes_are_as_frequent_as_the_rules_expect() -> None:
 
 # KEDA
 
+POOLS: dict[str, Any] = {"pools": {"mail": {"workers": "1..8"}, "web": {"workers": 1}}}
+
 
 def triggers(**values: Any) -> dict[str, Object]:
     """Return the triggers of the ScaledObject, by name."""
     scaled = only(render({"keda": {"enabled": True}, **values}), "ScaledObject")
     return {each["name"]: each for each in scaled["spec"]["triggers"]}
+
+
+def test_with_ranges_the_fleet_itself_states_how_many_workers_it_needs() -> None:
+    (trigger,) = triggers(keda={"enabled": True, "workersPerPod": 8}, pools=["mail"], config=POOLS).values()
+    assert trigger["metadata"]["threshold"] == "8"
+    query = trigger["metadata"]["query"]
+    assert query == 'sum(max by (pool) (rota_fleet_workers_wanted{fleet="rota",pool=~"mail"}))'
+    promql_parser.parse(query)
+    assert set(re.findall(r"\brota_\w+", query)) <= BY_NAME.keys()
 
 
 def test_queries_use_metrics_that_the_product_has() -> None:
