@@ -177,7 +177,7 @@ def readiness(
     checks = (
         _master_heartbeat(master, limits.tick_seconds),
         HealthCheck("master_serves", phase is Phase.IDLE, f"the master is {_STATES_OF_MASTER[phase]}"),
-        _one_serves(Role.WORKER, members, limits.beat_seconds),
+        _workers_serve(members, master_snapshot.pools, limits.beat_seconds),
         _one_serves(Role.POLLER, members, limits.beat_seconds),
         redis,
         HealthCheck("restarts", not in_backoff, in_backoff or "no pool is in back-off"),
@@ -201,6 +201,14 @@ def _master_heartbeat(master: Member | None, tick_seconds: float) -> HealthCheck
     age = master.heartbeat_age_seconds
     limit = tick_seconds * LIVE_TICKS
     return HealthCheck("master_beats", age < limit, f"last heartbeat {age:.1f} s ago, limit {limit:g} s")
+
+
+def _workers_serve(members: Iterable[Member], pools: Iterable[PoolFacts], beat_seconds: float) -> HealthCheck:
+    """Return whether a worker serves. A fleet that was scaled to zero serves as well: the next task starts a worker."""
+    has_none = not any(member.role is Role.WORKER for member in members)
+    if has_none and any(pool.scaling and pool.scaling["max"] and not pool.desired for pool in pools):
+        return HealthCheck("worker_serves", ok=True, seen="no worker is needed now: the pool is scaled to zero")
+    return _one_serves(Role.WORKER, members, beat_seconds)
 
 
 def _one_serves(role: Role, members: Iterable[Member], beat_seconds: float) -> HealthCheck:

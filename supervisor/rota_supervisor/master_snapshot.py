@@ -166,9 +166,10 @@ class PoolFacts(NamedTuple):
     name: str
     desired: int  # how many workers it should have
     origin: str  # what set `desired`
-    configured: int  # how many workers the configuration states
+    configured: int | str  # the number or the range of workers that the configuration states
     concurrency: int  # how many tasks a worker runs at once
     workers: Mapping[str, int]  # number of workers by state
+    scaling: Mapping[str, Any] | None = None  # range and decision in force; None for a fixed number
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,6 +17,7 @@ from rota_supervisor.master.core.master_events import (
     RedisFailed,
     RedisReplied,
     RoundTripSeen,
+    ScalingSeen,
     StackFileMade,
 )
 from rota_supervisor.master.core.state import MasterState
@@ -35,6 +36,7 @@ OTHERS: Final = (
     RedisReplied(),
     RedisFailed("network", "refused", is_away=True),
     RoundTripSeen(0.2),
+    ScalingSeen({}),
     StackFileMade(8, 1),
 )
 

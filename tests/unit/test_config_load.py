@@ -49,15 +49,21 @@ def test_a_file_that_was_named_must_exist(tmp_path: Path) -> None:
 
 
 FAULTS = {
-    "workers = -3": "workers: expected a whole number >= 0, got -3",
-    'workers = "many"': 'workers: expected a whole number >= 0, got "many"',
-    "workers = true": "workers: expected a whole number >= 0, got true",
-    "workers = 2.5": "workers: expected a whole number >= 0, got 2.5",
+    "workers = -3": 'workers: expected a whole number >= 0 or a range, as in "2..16", got -3',
+    'workers = "many"': 'workers: expected a whole number >= 0 or a range, as in "2..16", got "many"',
+    "workers = true": 'workers: expected a whole number >= 0 or a range, as in "2..16", got true',
+    "workers = 2.5": 'workers: expected a whole number >= 0 or a range, as in "2..16", got 2.5',
     "workers = 501": "workers: expected at most 500 workers on a node, got 501: start a master on another node",
     "workers = 99999999999999999999999": (
-        "workers: expected a whole number >= 0 and at most 1000000000000, got 99999999999999999999999"
+        'workers: expected a whole number >= 0 and at most 1000000000000 or a range, as in "2..16", '
+        "got 99999999999999999999999"
     ),
-    f"workers = {'9' * 400}": (f"workers: expected a whole number >= 0 and at most 1000000000000, got {'9' * 57}..."),
+    f"workers = {'9' * 400}": (
+        f'workers: expected a whole number >= 0 and at most 1000000000000 or a range, as in "2..16", got {"9" * 57}...'
+    ),
+    'workers = "9..2"': 'workers: expected the smaller number first, as in "2..9", got "9..2"',
+    'workers = "2-16"': 'workers: expected a whole number >= 0 or a range, as in "2..16", got "2-16"',
+    'workers = "2..501"': "workers: expected at most 500 workers on a node, got 501: start a master on another node",
     "pollers = 3": "pollers: expected a whole number >= 1 and <= 2, got 3",
     "worker = 3": 'worker: unknown key, did you mean "workers"?',
     "zebra = 3": "zebra: unknown key",
@@ -150,7 +156,7 @@ FAULTS = {
     'tiers = [["a", "b"]]\n[pools.mail]\nqueues = ["a"]': (
         'pools: no pool takes queue "b": add it to the queues of one, or "*" for every queue'
     ),
-    "[pools.mail]\nworkers = -1": "pools.mail.workers: expected a whole number >= 0, got -1",
+    "[pools.mail]\nworkers = -1": 'pools.mail.workers: expected a whole number >= 0 or a range, as in "2..16", got -1',
     "[pools.mail]\nworkers = 300\n[pools.rest]\nworkers = 300": (
         "pools: expected at most 500 workers on a node, got 600: start a master on another node"
     ),
@@ -190,7 +196,7 @@ FAULTS = {
     '[tasks."a b"]\nretries = 1': (
         "tasks.a b: task name 'a b' is not usable: names are 1 to 128 of the characters A-Z a-z 0-9 _ . : -"
     ),
-    "workers = 2026-01-02": "workers: expected a whole number >= 0, got 2026-01-02",
+    "workers = 2026-01-02": 'workers: expected a whole number >= 0 or a range, as in "2..16", got 2026-01-02',
 }
 
 
@@ -345,8 +351,12 @@ def test_an_empty_variable_sets_no_number(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("variable", "text", "fault"),
     [
-        ("ROTA_WORKERS", "many", 'ROTA_WORKERS: expected a whole number >= 0, got "many"'),
-        ("ROTA_WORKERS", "-1", "workers: expected a whole number >= 0, got -1 (environment ROTA_WORKERS)"),
+        ("ROTA_WORKERS", "many", 'ROTA_WORKERS: expected a whole number >= 0 or a range, as in "2..16", got "many"'),
+        (
+            "ROTA_WORKERS",
+            "-1",
+            'workers: expected a whole number >= 0 or a range, as in "2..16", got -1 (environment ROTA_WORKERS)',
+        ),
         (
             "ROTA_TIERS",
             "a,b",

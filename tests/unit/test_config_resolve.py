@@ -10,7 +10,7 @@ from rota.protocol.tiers import QueueShare
 from rota.server.connection import LONG_PARK_SECONDS, PARK_SECONDS
 from rota.tasks.options import Rate, parse_rate
 from rota_supervisor.config.model import Config, LeaseConfig, Limits, PoolConfig, QueueConfig, TaskConfig
-from rota_supervisor.config.resolution import pattern_domains, pool_sizes, taken_queues, warnings_of_pools
+from rota_supervisor.config.resolution import WorkerRange, pattern_domains, pool_sizes, taken_queues, warnings_of_pools
 from rota_supervisor.master.core.process_settings import poller_settings, worker_settings
 
 TIERS = (("reset",), ("sold", "expired"), ("default",))
@@ -21,15 +21,15 @@ def test_without_pools_a_default_pool_serves_every_queue() -> None:
 
     assert list(settings) == ["default"]
     assert [tier.name for tier in settings["default"].tiers] == ["reset", "expired,sold", "default"]
-    assert pool_sizes(Config(workers=3)) == {"default": 3}
+    assert pool_sizes(Config(workers=3)) == {"default": WorkerRange(3, 3)}
 
 
 def test_the_default_is_one_worker_per_processor() -> None:
-    assert pool_sizes(Config()) == {"default": os.cpu_count()}
+    assert pool_sizes(Config())["default"].least == os.cpu_count()
 
 
 def test_a_pool_may_have_no_workers() -> None:
-    assert pool_sizes(Config(workers=0)) == {"default": 0}
+    assert pool_sizes(Config(workers=0)) == {"default": WorkerRange(0, 0)}
 
 
 def test_a_pool_serves_its_queues_in_the_order_of_the_tiers() -> None:
@@ -142,7 +142,7 @@ def test_pools_take_patterns_by_their_names() -> None:
     config = Config(tiers=(("tenant-*",), ("default",)), pools=pools)
 
     assert [tier.name for tier in worker_settings(config)["own"].tiers] == ["tenant-*"]
-    assert taken_queues(config, pool_sizes(config)) == ["tenant-*"]
+    assert taken_queues(config, {"own": 2, "all": 0}) == ["tenant-*"]
     assert warnings_of_pools(config) == ['no worker takes queue "default": its pools have no workers (all)']
     assert len(pattern_domains(config)) == 1
 

@@ -23,6 +23,7 @@ from rota_supervisor.config.model import (
     QueueConfig,
     TaskConfig,
 )
+from rota_supervisor.config.resolution import WorkerRange
 from rota_supervisor.layout import Role
 from rota_supervisor.master.core.generations import Generation, Rollout
 from rota_supervisor.master.core.process_settings import Surroundings, worker_settings
@@ -192,7 +193,7 @@ def test_changed_secrets_are_not_shown() -> None:
 
 
 def test_an_operators_count_holds_until_the_file_changes_it() -> None:
-    scaling = Scaling().with_count("mail", 7, [{"mail": 2, "rest": 4}])
+    scaling = Scaling().with_count("mail", 7, [{"mail": WorkerRange(2, 2), "rest": WorkerRange(4, 4)}])
     assert _steps(_changed(limits=Limits(drain_seconds=5)), scaling) == [
         "no process is replaced: only the master uses the change"
     ]

@@ -37,7 +37,7 @@ def test_signals_scale_the_first_pool_by_one(fleet: Core) -> None:
 
 def test_scaling_returns_the_old_and_the_new_count(fleet: Core) -> None:
     pending = fleet.request(RequestKind.SCALE, ScaleOrder("web", 3, is_relative=True))
-    assert pending.result() == {"pool": "web", "from": 1, "to": 4}
+    assert pending.result() == {"pool": "web", "from": 1, "to": 4, "origin": "operator"}
 
 
 def test_quiet_and_resume_are_written_to_every_worker(fleet: Core) -> None:

@@ -3,19 +3,27 @@
 import pytest
 
 from rota_supervisor.config.model import Config, PoolConfig
+from rota_supervisor.config.resolution import WorkerRange
 from rota_supervisor.control.port import RequestRefused, ScaleOrder
 from rota_supervisor.master.core.generations import Rollout
 from rota_supervisor.master.core.targets import Scaling, ordered, origin_of_count
 
-FOUR = {"mail": 4, "web": 1}
-FIVE = {"mail": 5, "web": 1}
+COUNTS = {"mail": 4, "web": 1}
+
+
+def fixed(**numbers: int) -> dict[str, WorkerRange]:
+    return {pool: WorkerRange(number, number) for pool, number in numbers.items()}
+
+
+FOUR = fixed(**COUNTS)
+FIVE = fixed(mail=5, web=1)
 
 
 def test_an_operators_count_overrides_only_that_of_its_pool() -> None:
     scaled = Scaling().with_count("mail", 6, [FOUR])
     assert scaled.counts(FOUR) == {"mail": 6, "web": 1}
-    assert scaled.holds("mail", 4)
-    assert not scaled.holds("web", 1)
+    assert scaled.holds("mail", FOUR["mail"])
+    assert not scaled.holds("web", FOUR["web"])
 
 
 def test_an_operator_can_scale_a_pool_to_zero() -> None:
@@ -23,7 +31,7 @@ def test_an_operator_can_scale_a_pool_to_zero() -> None:
 
 
 def test_an_operators_count_survives_reloads_of_other_pools() -> None:
-    more_of_the_other = {"mail": 4, "web": 9}
+    more_of_the_other = fixed(mail=4, web=9)
     scaled = Scaling().with_count("mail", 6, [FOUR]).after([FOUR, more_of_the_other]).after([more_of_the_other])
     assert scaled.counts(more_of_the_other) == {"mail": 6, "web": 9}
 
@@ -52,16 +60,41 @@ def test_a_count_set_during_a_reload_holds_however_it_ends() -> None:
 
 
 def test_a_pool_removed_and_added_again_has_its_configured_count() -> None:
-    without = {"web": 1}
-    assert Scaling().with_count("mail", 6, [FOUR]).after([without]).after([FOUR]).counts(FOUR) == FOUR
+    without = fixed(web=1)
+    assert Scaling().with_count("mail", 6, [FOUR]).after([without]).after([FOUR]).counts(FOUR) == COUNTS
 
 
 def test_configured_and_scaled_counts_are_limited_together() -> None:
     scaled = Scaling().with_count("mail", 400, [FOUR])
-    assert scaled.faults({"mail": 4, "web": 100}) == []
-    [fault] = scaled.faults({"mail": 4, "web": 101})
+    assert scaled.faults(fixed(mail=4, web=100)) == []
+    [fault] = scaled.faults(fixed(mail=4, web=101))
     assert str(fault).endswith("got 501 with what was scaled (mail 400): scale that down first")
-    assert scaled.faults({"mail": 5, "web": 101}) == []  # its own number for mail takes precedence
+    assert scaled.faults(fixed(mail=5, web=101)) == []  # its own number for mail takes precedence
+
+
+# Ranges
+
+RANGE = {"mail": WorkerRange(2, 16), "web": WorkerRange(1, 1)}
+
+
+def test_a_range_begins_at_its_smaller_end_and_follows_the_rule_within_it() -> None:
+    assert Scaling().counts(RANGE) == {"mail": 2, "web": 1}
+    assert Scaling().with_automatic({"mail": 7, "web": 5}).counts(RANGE) == {"mail": 7, "web": 1}
+    assert Scaling().with_automatic({"mail": 20}).counts(RANGE)["mail"] == 16
+
+
+def test_an_operators_count_wins_over_a_range_until_it_is_withdrawn() -> None:
+    scaled = Scaling().with_automatic({"mail": 7}).with_count("mail", 20, [RANGE])
+    assert scaled.counts(RANGE)["mail"] == 20
+    assert scaled.with_automatic({"mail": 3}).counts(RANGE)["mail"] == 20
+    assert scaled.without_count("mail").counts(RANGE)["mail"] == 16  # it goes on from there, in the range
+    assert Scaling().with_count("mail", 6, [FOUR]).without_count("mail").counts(FOUR)["mail"] == 4
+
+
+def test_the_larger_ends_of_ranges_are_limited_together() -> None:
+    ranges = {"mail": WorkerRange(2, 400), "web": WorkerRange(1, 100)}
+    assert Scaling().faults(ranges) == []
+    assert Scaling().with_count("web", 101, [ranges]).faults(ranges) != []
 
 
 # Requests
@@ -69,7 +102,7 @@ def test_configured_and_scaled_counts_are_limited_together() -> None:
 
 def test_the_pool_may_be_omitted_if_there_is_one() -> None:
     assert ordered(ScaleOrder(None, 3), {"mail": 4}) == ("mail", 3)
-    assert ordered(ScaleOrder("web", 3), FOUR) == ("web", 3)
+    assert ordered(ScaleOrder("web", 3), COUNTS) == ("web", 3)
 
 
 @pytest.mark.parametrize(
@@ -83,7 +116,7 @@ def test_the_pool_may_be_omitted_if_there_is_one() -> None:
 )
 def test_an_unknown_or_ambiguous_pool_is_refused(pool: str | None, error: str) -> None:
     with pytest.raises(RequestRefused) as caught:
-        ordered(ScaleOrder(pool, 3), FOUR)
+        ordered(ScaleOrder(pool, 3), COUNTS)
     assert str(caught.value) == error
 
 
@@ -94,10 +127,11 @@ def test_an_unknown_or_ambiguous_pool_is_refused(pool: str | None, error: str) -
         (ScaleOrder("mail", -4, is_relative=True), 0),
         (ScaleOrder("mail", 2, is_relative=True), 6),
         (ScaleOrder("mail", 499), 499),
+        (ScaleOrder("mail", None), None),
     ],
 )
-def test_a_scale_order_is_absolute_or_relative(order: ScaleOrder, count: int) -> None:
-    assert ordered(order, FOUR) == ("mail", count)
+def test_a_scale_order_is_absolute_relative_or_automatic(order: ScaleOrder, count: int | None) -> None:
+    assert ordered(order, COUNTS) == ("mail", count)
 
 
 @pytest.mark.parametrize(
@@ -111,7 +145,7 @@ def test_a_scale_order_is_absolute_or_relative(order: ScaleOrder, count: int) ->
 )
 def test_a_count_outside_the_limits_is_refused(order: ScaleOrder, error: str) -> None:
     with pytest.raises(RequestRefused) as caught:
-        ordered(order, FOUR)
+        ordered(order, COUNTS)
     assert error in str(caught.value)
 
 
@@ -130,7 +164,7 @@ def test_a_count_outside_the_limits_is_refused(order: ScaleOrder, error: str) ->
 def test_a_count_has_its_origin(said: str | None, origin: str) -> None:
     found = Rollout.first(Config(workers=4), {"workers": said} if said else {}).in_force
     assert origin_of_count("default", found, Scaling()) == origin
-    assert origin_of_count("default", found, Scaling().with_count("default", 6, [{"default": 4}])) == "operator"
+    assert origin_of_count("default", found, Scaling().with_count("default", 6, [fixed(default=4)])) == "operator"
 
 
 def test_each_of_several_pools_has_the_origin_of_its_count() -> None:

@@ -9,6 +9,8 @@ from rota.telemetry.metrics import LAG_BUCKETS, CounterDefinition, Definition, H
 
 LABELS = {
     "queue",
+    "cause",
+    "count",
     "kind",
     "task",
     "outcome",

@@ -26,6 +26,7 @@ COMMANDS = {
     "status": ("status_verb", "Show the pools and processes of this node's master."),
     "top": ("node_verbs", "Show the fleet in a terminal, once a second."),
     "scale": ("master_verbs", "Set or change the number of workers of a pool."),
+    "explain": ("explain_verbs", "Explain how many workers a pool with a range gets."),
     "reload": ("master_verbs", "Reload the configuration of the master, as SIGHUP does."),
     "restart": ("master_verbs", "Replace all workers to run freshly imported code."),
     "quiet": ("master_verbs", "Let the workers claim no more tasks."),

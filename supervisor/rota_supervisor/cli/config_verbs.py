@@ -155,7 +155,7 @@ def warnings_of_series(config: Config, queues: int) -> list[str]:
     """Return a warning if `/metrics` cannot show all queues under their own names, because the number of series is
     limited."""
     bound = config.metrics.max_series
-    workers = sum(pool_sizes(config).values())
+    workers = sum(size.most for size in pool_sizes(config).values())
     room = queues_with_room(bound, workers)
     if room >= queues:
         return []

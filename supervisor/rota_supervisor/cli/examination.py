@@ -2,7 +2,7 @@
 the fleet, and the findings that follow from them."""
 
 import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final, NamedTuple
@@ -71,15 +71,24 @@ def examine(state: command.CliState, options: ExaminationOptions) -> Examination
     return ExaminationResult(found, in_order(findings), loaded, server)
 
 
+def _most_workers(config: Config, desired: Mapping[str, int]) -> Iterator[int]:
+    """Yield the most workers of each pool. `desired`: those that the pools of the running master have now."""
+    sizes = pool_sizes(config)
+    for pool in desired or sizes:
+        size = sizes.get(pool)
+        is_scaled = size is not None and not size.is_fixed
+        yield size.most if size is not None and (is_scaled or pool not in desired) else desired[pool]
+
+
 def _facts(
     config: Config, options: ExaminationOptions, tasks: frozenset[str] | None, server: FoundServer, unread: list[Unread]
 ) -> Examination:
     master = _find_master(config)
-    desired = [row["desired"] for row in (master.status or {}).get("pools", ())]
+    desired = {row["name"]: row["desired"] for row in (master.status or {}).get("pools", ())}
     missing = None if server.counts is None else server.counts["missing"]
     found = Examination(
         config,
-        workers=sum(desired or pool_sizes(config).values()),
+        workers=sum(_most_workers(config, desired)),
         are_workers_set=bool(config.pools) or config.workers is not None,
         process=read_process(master.pid or os.getpid(), is_master=master.pid != 0, unread=unread),
         machine=read_machine(os.environ, unread),

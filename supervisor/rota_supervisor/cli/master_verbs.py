@@ -16,6 +16,7 @@ STOP_MARGIN_SECONDS = 15.0  # after the drain, for killing workers, reporting to
 RELOAD_MARGIN_SECONDS = 15.0
 _BOOTS: Final = 3  # one for the code, and two for its first workers, which get a second try
 _NUMBER: Final = re.compile(r"[+-]?[0-9]{1,9}", re.ASCII)  # Python rejects numbers with very many digits
+_AUTO: Final = "auto"
 
 
 # The commands
@@ -45,18 +46,25 @@ def request(verb: str, **fields: Any) -> dict[str, Any]:
 
 
 @click.command(cls=command.RotaCommand, context_settings={"ignore_unknown_options": True})  # for negative numbers
-@click.argument("arguments", metavar="[POOL] N|+N|-N", nargs=-1)
+@click.argument("arguments", metavar="[POOL] N|+N|-N|auto", nargs=-1)
 def scale(arguments: tuple[str, ...]) -> None:
     """Set or change the number of workers of a pool.
 
     For example, 8 sets the total, +2 adds two workers, and -2 removes two. The number is kept until the configured one
-    changes.
+    changes, or until `auto`, which returns to the configured number, or to scaling within the configured range.
     """
     pool, number = _pool_and_number(arguments)
-    key = "more" if number[0] in "+-" else "workers"
-    reply = request("scale", pool=pool, **{key: int(number)})
+    reply = request("scale", pool=pool, **_order_of(number))
     text = f"pool {reply['pool']}: from {reply['from']} to {output.counted(reply['to'], 'worker')}"
+    if reply["origin"] == "automatic":
+        text = f"pool {reply['pool']}: scaled automatically from {output.counted(reply['to'], 'worker')} on"
     command.current_state().report(reply, text)
+
+
+def _order_of(number: str) -> dict[str, int | bool]:
+    if number == _AUTO:
+        return {"auto": True}
+    return {"more" if number[0] in "+-" else "workers": int(number)}
 
 
 def _pool_and_number(arguments: tuple[str, ...]) -> tuple[str | None, str]:
@@ -65,14 +73,14 @@ def _pool_and_number(arguments: tuple[str, ...]) -> tuple[str | None, str]:
         if argument.startswith("-") and not _NUMBER.fullmatch(argument):
             raise click.NoSuchOption(argument)
     match arguments:
-        case (number,) if _NUMBER.fullmatch(number):
+        case (number,) if number == _AUTO or _NUMBER.fullmatch(number):
             return None, number
-        case (pool, number) if _NUMBER.fullmatch(number):
+        case (pool, number) if number == _AUTO or _NUMBER.fullmatch(number):
             return pool, number
         case ():
             raise click.UsageError("name the number of workers: `rota scale 8`, `rota scale +2` or `rota scale POOL 8`")
         case (argument,) | (_, argument):
-            raise click.UsageError(f"expected a number of workers, as in 8, +2 or -2, got {argument!r}")
+            raise click.UsageError(f"expected a number of workers, as in 8, +2, -2 or auto, got {argument!r}")
     raise click.UsageError("expected one pool and one number")
 
 

@@ -20,12 +20,16 @@ from rota_supervisor.exits import ExitCode, Failure
 from rota_supervisor.layout import Role
 from rota_supervisor.process import keep_descriptors_private, show_title
 
-_COUNT: Final = re.compile(r"[0-9]{1,9}", re.ASCII)  # Python rejects numbers with very many digits
+_WORKERS: Final = re.compile(r"[0-9]{1,9}(\.\.[0-9]{1,9})?", re.ASCII)  # Python rejects numbers with very many digits
 
 
 @click.command(cls=command.RotaCommand)
 @click.option(
-    "-w", "--workers", multiple=True, metavar="N|POOL=N", help="Set the number of workers, in all or of a pool."
+    "-w",
+    "--workers",
+    multiple=True,
+    metavar="N|POOL=N",
+    help="Set the number of workers, or a range as in 2..16, in all or of a pool.",
 )
 @click.option("--pool", "pools", multiple=True, metavar="POOL", help="Run only this pool; may be repeated.")
 @click.option(
@@ -94,16 +98,17 @@ def _spawner_with_zygote() -> Spawner:
 
 def _flags_of(*, workers: Sequence[str], tiers: Sequence[str], **others: Any) -> Flags:
     """Return the values of the flags. Raises click.BadParameter."""
-    in_all: int | None = None
-    by_pool: list[tuple[str, int]] = []
+    in_all: int | str | None = None
+    by_pool: list[tuple[str, int | str]] = []
     for text in workers:
         pool, equals, count = text.rpartition("=")
-        if not _COUNT.fullmatch(count) or (equals and not pool):
-            raise click.BadParameter(f"-w must be a number, or POOL=NUMBER, not {text!r}")
+        if not _WORKERS.fullmatch(count) or (equals and not pool):
+            raise click.BadParameter(f"-w must be a number, a range as in 2..16, or POOL=NUMBER, not {text!r}")
+        number = count if ".." in count else int(count)
         if equals:
-            by_pool.append((pool, int(count)))
+            by_pool.append((pool, number))
         else:
-            in_all = int(count)
+            in_all = number
     split = tuple(tuple(queue.strip() for queue in tier.split(",")) for tier in tiers)
     return Flags(workers=in_all, pool_workers=tuple(by_pool), tiers=split, **others)
 

@@ -148,6 +148,8 @@ def _pools(rows: Sequence[Row]) -> Table:
         origin = row["origin"]
         if origin == "operator" and row["configured"] != row["desired"]:
             origin = f"operator (configured: {row['configured']})"
+        if origin == "automatic":
+            origin = f"automatic ({row['configured']})"
         counts = (_ready(row), _busy(row), row["workers"].get("quiet", 0))
         cells.append([_cut(row["name"], _MAX_NAME), row["state"], row["desired"], str(origin), *counts])
     return header, cells

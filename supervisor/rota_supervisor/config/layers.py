@@ -232,7 +232,7 @@ def _read_variable(layer: Layer, variable: str, text: str, names: Mapping[str, I
         value = _value(text, kind)
     except (KeyError, ValueError, RecursionError):
         as_json = " as JSON" * isinstance(kind, inspect.VarTupleType | inspect.StructType | inspect.DictType)
-        as_json += example_of(path, kind) if isinstance(kind, inspect.VarTupleType) else ""
+        as_json += example_of(path, kind) if isinstance(kind, inspect.VarTupleType | inspect.UnionType) else ""
         got = "a value that is not" if path in SECRET_PATHS else shown(text)
         layer.faults.append(Fault(variable, f"expected {expectation(kind)}{as_json}, got {got}"))
         return
@@ -275,6 +275,8 @@ def _folded(name: str) -> str:
 def _value(text: str, kind: inspect.Type) -> Any:
     """Return the value that a text represents. Raises KeyError, ValueError or RecursionError if it is not valid."""
     match kind:
+        case inspect.UnionType(types=(number, _)):
+            return text if ".." in text else _value(text, number)
         case inspect.StrType() | inspect.LiteralType() | inspect.DateTimeType():
             return text
         case inspect.IntType():

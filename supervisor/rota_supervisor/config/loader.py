@@ -28,8 +28,8 @@ TIERS_VARIABLE = "ROTA_TIERS"
 class Flags:
     """The settings on the command line."""
 
-    workers: int | None = None  # `-w N`
-    pool_workers: tuple[tuple[str, int], ...] = ()  # each `-w POOL=N`
+    workers: int | str | None = None  # `-w N`, a number or a range
+    pool_workers: tuple[tuple[str, int | str], ...] = ()  # each `-w POOL=N`
     pools: tuple[str, ...] = ()  # each `--pool`
     tiers: tuple[tuple[str, ...], ...] = ()  # each `-Q`
     imports: tuple[str, ...] = ()

@@ -35,6 +35,7 @@ Seconds = Annotated[float, Meta(ge=0)]
 Positive = Annotated[float, Meta(ge=0.001)]
 Weight = Annotated[float, Meta(ge=0.001, le=10_000)]  # beyond these, turns are too costly or too imprecise to count
 Share = Annotated[float, Meta(gt=0, lt=1)]
+RangeText = Annotated[str, Meta(pattern=r"^[0-9]{1,9}\.\.[0-9]{1,9}$")]  # for example "2..16"
 _LOG = LogSettings()
 
 
@@ -94,7 +95,7 @@ class ScheduleConfig(Struct, frozen=True, forbid_unknown_fields=True):
 class PoolConfig(Struct, frozen=True, forbid_unknown_fields=True):
     """`[pools.NAME]`: a group of workers."""
 
-    workers: Count = 1
+    workers: Count | RangeText = 1  # a range is scaled to hold the lag objectives of the queues
     queues: tuple[str, ...] = ("*",)  # "*" is every queue
     concurrency: Annotated[int, Meta(ge=1, le=MAX_CONCURRENCY)] = 1  # the number of tasks that each worker runs at once
 
@@ -182,6 +183,12 @@ class EndedConfig(Struct, frozen=True, forbid_unknown_fields=True):
     keep: Annotated[int, Meta(ge=0, le=MOST_ENDED_KEEP)] = DEFAULT_ENDED_KEEP
 
 
+class ScalingConfig(Struct, frozen=True, forbid_unknown_fields=True):
+    """`[scaling]`: the workers that all pools with a range may have together on a node."""
+
+    budget: Count = 0  # 0 means no budget
+
+
 class Alerts(Struct, frozen=True, forbid_unknown_fields=True):
     """`[alerts]`: how long workers may be kept from claiming from a queue before an alert fires."""
 
@@ -206,7 +213,7 @@ class Config(Struct, frozen=True, forbid_unknown_fields=True):
     redis_tls_key: str = ""
     redis_credentials: str = ""
     imports: tuple[str, ...] = ()
-    workers: Count | None = None
+    workers: Count | RangeText | None = None
     pollers: Annotated[int, Meta(ge=1, le=2)] = 1
     tiers: tuple[tuple[str, ...], ...] = (("default",),)
     durability: Durability = DEFAULT_DURABILITY
@@ -229,3 +236,4 @@ class Config(Struct, frozen=True, forbid_unknown_fields=True):
     ended: EndedConfig = EndedConfig()
     dead: DeadConfig = DeadConfig()
     alerts: Alerts = Alerts()
+    scaling: ScalingConfig = ScalingConfig()

@@ -4,7 +4,7 @@ import dataclasses
 import os
 from collections.abc import Mapping
 from operator import attrgetter
-from typing import Any, TypedDict
+from typing import Any, NamedTuple, TypedDict
 
 from msgspec import Struct
 
@@ -35,9 +35,34 @@ def served_queues(config: Config) -> tuple[str, ...]:
     return tuple(queue for tier in config.tiers for queue in tier)
 
 
-def pool_sizes(config: Config) -> dict[str, int]:
+class WorkerRange(NamedTuple):
+    """The configured number of workers of a pool: a range, or a fixed number, whose ends are equal."""
+
+    least: int
+    most: int
+
+    @property
+    def is_fixed(self) -> bool:
+        """Whether the pool always has the same number of workers."""
+        return self.least == self.most
+
+    def clamped(self, workers: int) -> int:
+        """Return the number in the range that is nearest."""
+        return max(self.least, min(workers, self.most))
+
+    def __str__(self) -> str:
+        return str(self.least) if self.is_fixed else f"{self.least}..{self.most}"
+
+
+def worker_range(value: int | str) -> WorkerRange:
+    """Return the range that a value of `workers` stands for, a number or a text such as "2..16"."""
+    least, _, most = str(value).partition("..")
+    return WorkerRange(int(least), int(most or least))
+
+
+def pool_sizes(config: Config) -> dict[str, WorkerRange]:
     """Return how many workers each pool should have: one for each processor without `workers` and `pools`."""
-    return {name: pool.workers for name, pool in resolve_pools(config).items()}
+    return {name: worker_range(pool.workers) for name, pool in resolve_pools(config).items()}
 
 
 def resolve_pools(config: Config) -> dict[str, PoolConfig]:
@@ -49,8 +74,13 @@ def resolve_pools(config: Config) -> dict[str, PoolConfig]:
 
 
 def taken_queues(config: Config, counts: Mapping[str, int]) -> list[str]:
-    """Return the queues that pools with workers take, highest tier first. `counts`: workers by pool."""
-    taken = {queue for name, pool in resolve_pools(config).items() if counts.get(name) for queue in pool.queues}
+    """Return the queues that pools with workers take, highest tier first. `counts`: workers by pool.
+
+    A pool whose range begins at 0 takes its queues even without a worker: their first task starts one.
+    """
+    sizes = pool_sizes(config)
+    takes = {name for name, size in sizes.items() if counts.get(name) or (not size.is_fixed and size.most)}
+    taken = {queue for name, pool in resolve_pools(config).items() if name in takes for queue in pool.queues}
     return [queue for queue in served_queues(config) if queue in taken or EVERY_QUEUE in taken]
 
 
@@ -69,7 +99,7 @@ def pattern_domains(config: Config) -> tuple[Domain, ...]:
 
 def warnings_of_pools(config: Config) -> list[str]:
     """Return a warning for each queue that no worker will serve because its pools have no workers."""
-    taken = taken_queues(config, pool_sizes(config))
+    taken = taken_queues(config, {name: size.least for name, size in pool_sizes(config).items()})
     if not taken:
         return ["no pool has workers: this node will run no task"]
     warnings = []

@@ -22,6 +22,7 @@ from rota_supervisor.config.resolution import (
     queue_in_key,
     schedule_of,
     served_queues,
+    worker_range,
 )
 
 MAX_WORKERS = 500  # a node has 1,016 slots for workers, and a rolling reload needs two for each worker
@@ -194,7 +195,16 @@ def _tasks(config: Config) -> Iterator[Fault]:
 def _workers(config: Config) -> Iterator[Fault]:
     if config.pools and config.workers is not None:
         yield Fault("workers", "set workers or [pools], not both: with pools, each pool sets its number of workers")
-    total = sum(pool.workers for pool in config.pools.values()) or config.workers or 0
+    given = {f"pools.{name}.workers": pool.workers for name, pool in config.pools.items()}
+    ranges = {path: worker_range(value) for path, value in (given or {"workers": config.workers or 0}).items()}
+    for path, size in ranges.items():
+        if size.least > size.most:
+            yield Fault(path, f'expected the smaller number first, as in "{size.most}..{size.least}", got "{size}"')
+    least = sum(size.least for size in ranges.values() if not size.is_fixed)
+    if 0 < config.scaling.budget < least:
+        message = f"expected at least {least}, the sum of the smaller ends of all ranges, got {config.scaling.budget}"
+        yield Fault("scaling.budget", message)
+    total = sum(max(size) for size in ranges.values())
     if total > MAX_WORKERS:
         message = f"expected at most {MAX_WORKERS} workers on a node, got {total}: start a master on another node"
         yield Fault("pools" if config.pools else "workers", message)
@@ -359,7 +369,7 @@ RULES: tuple[tuple[tuple[str, ...], Rule], ...] = (
     (("queues", "conditions"), _conditions_of_queues),
     (("tasks", "limits"), _tasks),
     (("tiers", "schedules"), _schedules),
-    (("workers", "pools"), _workers),
+    (("workers", "pools", "scaling"), _workers),
     (("tiers", "pools"), _pool_queues),
     (("tiers", "pools"), _queues_without_pool),
     (("adopt", "namespace"), _adopt),

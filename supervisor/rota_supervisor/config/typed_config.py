@@ -45,6 +45,7 @@ _ITEMS: Final[dict[type[inspect.Type], str]] = {
 }
 _EXAMPLES: Final = {
     "rate": '"10/s"',
+    "workers": '"2..16"',
     "timezone": '"Europe/Zurich"',
     "cron": '"0 3 * * *"',
     "redis_url": '"redis://127.0.0.1:6379/0"',
@@ -100,9 +101,16 @@ def _in_other_table(key: str) -> str:
 
 def without_none(kind: inspect.Type) -> inspect.Type:
     """Return an optional type without its None, which TOML does not have: a key without a value is left out."""
-    if isinstance(kind, inspect.UnionType):
-        return next(each for each in kind.types if not isinstance(each, inspect.NoneType))
-    return kind
+    if not isinstance(kind, inspect.UnionType):
+        return kind
+    first, *others = (each for each in kind.types if not isinstance(each, inspect.NoneType))
+    return inspect.UnionType((first, *others)) if others else first
+
+
+def alternatives(kind: inspect.Type) -> tuple[inspect.Type, ...]:
+    """Return the types that a key accepts: one, or a number and a text of a certain form."""
+    found = without_none(kind)
+    return found.types if isinstance(found, inspect.UnionType) else (found,)
 
 
 def convert_config(raw: Mapping[str, Any]) -> tuple[Config, list[Fault]]:
@@ -120,10 +128,11 @@ class _Conversion:
         self.faults: list[Fault] = []
 
     def convert(self, raw: Any, optional: inspect.Type, path: str) -> Any:
-        kind = without_none(optional)
+        kinds = alternatives(optional)
+        kind = next((each for each in kinds if isinstance(raw, _taken(each)[0])), kinds[0])
         if isinstance(kind, inspect.DateTimeType):
             raw = _moment(raw)
-        if fault := _fault(raw, kind, path):
+        if fault := _fault(raw, kind, optional, path):
             return self._failed(path, fault)
         match kind:
             case inspect.StructType():
@@ -168,14 +177,15 @@ class _Conversion:
         return _FAILED
 
 
-def _fault(raw: Any, kind: inspect.Type, path: str) -> str:
-    """Return the fault of a value itself, or "" if there is none."""
+def _fault(raw: Any, kind: inspect.Type, optional: inspect.Type, path: str) -> str:
+    """Return the fault of a value itself, or "" if there is none. `kind` is the one that fits best of `optional`."""
     if isinstance(raw, str) and _is_leaf(kind) and path not in SECRET_PATHS and may_hold_credentials(raw):
         return _MISPLACED
     if _fits(raw, kind):
         return ""
     got = _kind_of(raw) if path in SECRET_PATHS else shown(raw)
-    return f"expected {expectation(kind)}{_at_most(raw, kind)}{example_of(path, kind)}, got {got}"
+    accepted = " or ".join(f"{_expected(each)}{_at_most(raw, each)}" for each in alternatives(optional))
+    return f"expected {accepted}{example_of(path, without_none(optional))}, got {got}"
 
 
 def example_of(path: str, kind: inspect.Type) -> str:
@@ -183,7 +193,8 @@ def example_of(path: str, kind: inspect.Type) -> str:
     if isinstance(kind, inspect.StructType | inspect.DictType):
         return f", as [{path}]" if _PLAIN_PATH.fullmatch(path) else ""
     example = _EXAMPLES.get(_INDEX.sub("[]", path).rpartition(".")[2])
-    return f", as in {example}" if example and isinstance(kind, inspect.StrType | inspect.VarTupleType) else ""
+    has_example = isinstance(kind, inspect.StrType | inspect.VarTupleType | inspect.UnionType)
+    return f", as in {example}" if example and has_example else ""
 
 
 def _kind_of(raw: Any) -> str:
@@ -232,6 +243,8 @@ def _taken(kind: inspect.Type) -> tuple[Any, str]:
             return list | tuple, f"a list of {_ITEMS[type(item)]}"
         case inspect.LiteralType(values=values):
             return str, "one of " + ", ".join(f'"{value}"' for value in values)
+        case inspect.StrType(pattern=str()):
+            return str, "a range"
         case _:
             return _TAKEN[type(kind)]
 
@@ -242,7 +255,10 @@ def _is_leaf(kind: inspect.Type) -> bool:
 
 def expectation(optional: inspect.Type) -> str:
     """Return the accepted values of a key in words, for example `a number > 0` or `one of "none", "wait"`."""
-    kind = without_none(optional)
+    return " or ".join(map(_expected, alternatives(optional)))
+
+
+def _expected(kind: inspect.Type) -> str:
     bounds = " and ".join(f"{sign} {_plain(bound)}" for sign, _, bound in _bounds(kind))
     return f"{_taken(kind)[1]} {bounds}".rstrip()
 
@@ -268,6 +284,8 @@ def _fits(raw: Any, kind: inspect.Type) -> bool:
     if isinstance(raw, datetime) and raw.utcoffset() is None:
         return False
     if isinstance(kind, Number) and not abs(raw) <= _greatest(kind):  # This comparison also rejects NaN.
+        return False
+    if isinstance(kind, inspect.StrType) and kind.pattern and not re.fullmatch(kind.pattern, raw):
         return False
     is_one_of_them = not isinstance(kind, inspect.LiteralType) or raw in kind.values
     return is_one_of_them and all(holds(raw, bound) for _, holds, bound in _bounds(kind))

@@ -24,7 +24,7 @@ class ScaleOrder:
     """A new number of workers for a pool."""
 
     pool: str | None  # None if there is only one pool
-    number: int
+    number: int | None  # None for the configured number, or the scaling rule of a pool with a range
     is_relative: bool = False  # whether the number is added to the current one
 
 
@@ -52,6 +52,9 @@ class ControlPort(Protocol):
 
     def address(self) -> ControlReply:
         """Return the server and the namespace of the fleet, and the file that it was started with."""
+
+    def scaling(self) -> ControlReply:
+        """Return for each pool with a range what its number of workers follows from."""
 
     def request(self, kind: RequestKind, order: ScaleOrder | None = None) -> Awaitable[ControlReply]:
         """Make a request. `order` is required for SCALE, and None for all others.

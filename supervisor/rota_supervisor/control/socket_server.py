@@ -325,11 +325,15 @@ def _stop(port: ControlPort, request: _Request) -> Awaitable[ControlReply]:
 
 def _scale(port: ControlPort, request: _Request) -> Awaitable[ControlReply]:
     pool = request.get("pool")
-    given = [key for key in ("workers", "more") if key in request]
+    given = [key for key in ("workers", "more", "auto") if key in request]
     if pool is not None and not isinstance(pool, str):
         raise RequestRefused(f"pool is a name, and not {shown(pool)}")
     if len(given) != 1:
-        raise RequestRefused("scale takes either workers, the new number, or more, the number to add")
+        raise RequestRefused("scale takes one of workers, the new number, more, the number to add, and auto")
+    if given == ["auto"]:
+        if request["auto"] is not True:
+            raise RequestRefused(f"auto is true, and not {shown(request['auto'])}")
+        return port.request(RequestKind.SCALE, ScaleOrder(pool, None))
     number = request[given[0]]
     if type(number) is not int:  # `True` is an int as well.
         raise RequestRefused(f"{given[0]} is a whole number, and not {shown(number)}")
@@ -346,11 +350,12 @@ def _flag(request: _Request, name: str) -> bool:
 # The function of each verb, and the fields that a request may have in addition
 VERBS: Final[dict[str, tuple[_Act, tuple[str, ...]]]] = {
     "status": (lambda port, _: port.status(), ()),
-    "scale": (_scale, ("pool", "workers", "more")),
+    "scale": (_scale, ("pool", "workers", "more", "auto")),
     "reload": (_reload, ("dry_run",)),
     "restart": (lambda port, _: port.request(RequestKind.RESTART), ()),
     "quiet": (lambda port, _: port.request(RequestKind.QUIET), ()),
     "resume": (lambda port, _: port.request(RequestKind.RESUME), ()),
     "stop": (_stop, ("now",)),
     "address": (lambda port, _: port.address(), ()),
+    "scaling": (lambda port, _: port.scaling(), ()),
 }

@@ -120,17 +120,24 @@ class ChartPoint(NamedTuple):
 _NO_POINT: Final = ChartPoint()
 
 
+class PoolPoint(NamedTuple):
+    """The workers of a pool with a range at the end of a step."""
+
+    wanted: int
+    actual: int
+
+
 class HistoryStep(NamedTuple):
-    """The growth in one step."""
+    """The growth in one step, and the workers at its end."""
 
     added: Totals
     points: Mapping[str | None, ChartPoint]  # the points of charts by queue, and under None for all, computed once
+    pools: Mapping[str, PoolPoint] = {}
 
     @classmethod
-    def of(cls, added: Totals) -> "HistoryStep":
-        return cls(
-            added, {None: ChartPoint.of(added.overall), **{q: ChartPoint.of(each) for q, each in added.queues.items()}}
-        )
+    def of(cls, added: Totals, pools: Mapping[str, PoolPoint]) -> "HistoryStep":
+        points: dict[str | None, ChartPoint] = {q: ChartPoint.of(each) for q, each in added.queues.items()}
+        return cls(added, points | {None: ChartPoint.of(added.overall)}, pools)
 
 
 class Lag(NamedTuple):
@@ -193,6 +200,17 @@ class Recent:
         columns = zip(*points, strict=True) if points else [()] * len(ChartPoint._fields)
         return dict(zip(ChartPoint._fields, map(list, columns), strict=True))
 
+    def workers(self) -> dict[str, dict[str, list[int | None]]]:
+        """Return the workers of each pool with a range, for each step; None before the pool had a range."""
+        pools = dict.fromkeys(pool for step in self.steps for pool in step.pools)
+        return {
+            pool: {
+                field: [getattr(step.pools[pool], field) if pool in step.pools else None for step in self.steps]
+                for field in PoolPoint._fields
+            }
+            for pool in pools
+        }
+
 
 class History:
     """The memory of STEPS steps of STEP_SECONDS. Times are monotonic."""
@@ -216,7 +234,7 @@ class History:
             self._before = totals
             self._noted_at = now
         else:
-            self._steps.append(HistoryStep.of(totals.minus(noted)))
+            self._steps.append(HistoryStep.of(totals.minus(noted), _pool_points(samples)))
             self._noted_at += STEP_SECONDS
         self._noted = totals
         if len(self._steps) > STEPS:
@@ -228,6 +246,12 @@ class History:
         if self._noted is None:
             return Recent(samples, now, now, Totals({}), now, _totals(samples), ())
         return Recent(samples, now, self._began, self._before, self._noted_at, self._noted, tuple(self._steps))
+
+
+def _pool_points(samples: Samples) -> dict[str, PoolPoint]:
+    counts = {labels: int(number) for labels, (number,) in samples.series(m.POOL_WORKERS)}
+    pools = {pool for pool, _ in counts}
+    return {pool: PoolPoint(*(counts.get((pool, field), 0) for field in PoolPoint._fields)) for pool in pools}
 
 
 def _totals(samples: Samples) -> Totals:

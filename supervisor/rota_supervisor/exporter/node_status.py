@@ -116,6 +116,7 @@ def _recent(seen: Observation) -> Json:
     return {
         "history": {"step_seconds": STEP_SECONDS, "ends_at": ends_at, "length": len(recent.steps)},
         "overall": recent.row(),
+        "scaled_pools": recent.workers(),
         "lag": {**recent.lag(recent.overall)._asdict(), "late": recent.overall.share_late},
         "rate": {"done_per_second": round(done, 3), "started_per_second": round(started, 3)},
     }

@@ -198,13 +198,25 @@ def _backoff_reason(pool: Row) -> Cell:
     return text_cell(f"{failures} failures, next try in {seconds}: {held['last_error']}", level="bad")
 
 
+def _range(pool: Row) -> Cell:
+    scaling = pool.get("scaling")
+    return text_cell(f"{scaling['min']} to {scaling['max']}") if scaling else Cell(NONE)
+
+
+def _scaling_reason(pool: Row) -> Cell:
+    scaling = pool.get("scaling") or {}
+    return text_cell(scaling.get("reason", ""), 100, level="warn" if scaling.get("limited_by") else "")
+
+
 _NO_POOL: Final[Row] = {"desired": None, "workers": {}}  # for processes that are not workers
 _POOLS: Final = (
     Column("POOL", lambda row: text_cell(row["name"], 24), right=False),
     Column("STATE", lambda row: text_cell(row["state"], level="bad" if row["held"] else ""), right=False),
     Column("DESIRED", lambda row: count_cell(row["desired"])),
+    Column("RANGE", _range, 5),
     Column("HAS", lambda row: text_cell(", ".join(f"{n} {state}" for state, n in row["workers"].items())), right=False),
     Column("BACK-OFF", _backoff_reason, right=False),
+    Column("SCALING", _scaling_reason, 3, right=False),
 )
 
 

@@ -326,6 +326,22 @@ CLAIMS_REFUSED = _counter(
 
 WORKERS = _gauge("rota_workers", _MASTER, "Workers by state.", "pool state")
 WORKERS_DESIRED = _gauge("rota_workers_desired", _MASTER, "Desired workers.", "pool")
+FLEET_WORKERS_WANTED = _gauge(
+    "rota_fleet_workers_wanted",
+    _MASTER,
+    "Workers that a pool with a range needs in the whole fleet, also beyond what its nodes may run. Exported by the "
+    "node that leads the pool.",
+    "pool",
+)
+POOL_WORKERS = _gauge(
+    "rota_pool_workers",
+    _MASTER,
+    "Workers of a pool with a range on this node: wanted and actual ones, and the ends of the range, min and max.",
+    "pool count",
+)
+SCALING_LIMITED = _gauge(
+    "rota_scaling_limited", _MASTER, "1 while this cause keeps a pool with a range from growing.", "pool cause"
+)
 STARTS_HELD = _gauge(
     "rota_starts_held",
     _EXPORTER,

@@ -39,6 +39,18 @@ export function rateChart(about, history, steps) {
   return figure({ title: `Tasks a second, ${about}`, heading: "Tasks a second", lines, steps, y: linear(top), ticks });
 }
 
+// Wanted and actual workers of a pool with a range. The steps are those of the other charts, and so is the cursor.
+export function workersChart(pool, history, steps) {
+  const format = (value) => (value === null ? DASH : brief(value));
+  const lines = [
+    { name: "wanted", kind: "done", values: history.wanted, format },
+    { name: "actual", kind: "started", values: history.actual, format, area: true },
+  ];
+  const top = niceTop(Math.max(1, ...lines.flatMap((line) => line.values.map((value) => value ?? 0))));
+  const ticks = [0, top / 2, top].map((tick) => [tick, brief(tick)]);
+  return figure({ title: `Workers of pool ${pool}`, heading: `Workers of pool ${pool}`, lines, steps, y: linear(top), ticks });
+}
+
 // The same chart without text, for a row that has the numbers in other cells.
 export function lagSpark(history, objective) {
   const top = Math.max(0.1, (objective ?? 0) * 2, ...history.p99.map((value) => (value ?? 0) * 1.3));

@@ -1,12 +1,14 @@
 // The running tasks, the processes, and the events of the fleet.
 
 import { actions } from "./actions.js";
+import { lagChart, workersChart } from "./charts.js";
 import { h } from "./dom.js";
 import { bar, button, facts, id, isWanted, link, mark, number, section, soft, table } from "./parts.js";
 import { brief, clock, count, counted, moment, percent, duration } from "./text.js";
 
 const SHOWN = 60;
 const EVENTS_SHOWN = 40;
+const STEPS_SHOWN = 5;
 const NEAR = 0.8;
 const PHASES = { booting: "warn", draining: "warn", quiet: "warn" };
 const LEVELS = { error: "bad", critical: "bad", warning: "warn" };
@@ -59,6 +61,7 @@ export function workers(view) {
   const rows = view.showsAll ? wanted : wanted.slice(0, SHOWN);
   return section("workers", "Workers", "and the other processes of this node",
     table("Pools", poolColumns(view), [{ rows: status.pools }], (pool) => `pools/${pool.name}`, "The master has not published its pools yet."),
+    Object.keys(status.scaled_pools).map((pool) => scalingOf(pool, view)),
     held(status),
     table("Processes", processColumns, [{ rows }], (process) => `workers/${process.slot}`, filter ? "No process matches the filter." : "No process is running."),
     wanted.length > rows.length ? h("p", {}, button(`Show all ${count(wanted.length)}`, view.showAll)) : null);
@@ -68,6 +71,7 @@ const poolColumns = ({ status }) => [
   ["pool", (pool) => h("span", { class: "name" }, pool.name)],
   ["state", (pool) => (pool.state === "running" ? mark("good", pool.state) : mark("bad", pool.state))],
   ["workers", (pool) => bar((pool.workers.running ?? 0) / Math.max(1, pool.desired), `${count(pool.workers.running ?? 0)} of ${count(pool.desired)}`)],
+  ...(status.pools.some((pool) => pool.scaling) ? [["range", (pool) => (pool.scaling ? scaled(pool.scaling) : null)]] : []),
   ["not running", (pool) => Object.entries(pool.workers).filter(([state]) => state !== "running").map(([state, n]) => `${n} ${state}`).join(", ") || null],
   ["busy", (pool) => {
     const members = status.processes.filter((process) => isWorker(process) && (process.pool ?? pool.name) === pool.name);
@@ -76,6 +80,20 @@ const poolColumns = ({ status }) => [
   }],
   ...(status.actions ? [["action", (pool) => button("Scale", () => actions.scale(pool.name, pool.desired), `Scale pool ${pool.name}`)]] : []),
 ];
+
+// Returns the range of a pool, and why it has as many workers as it has.
+function scaled({ min, max, reason, limited_by: causes }) {
+  return [`${count(min)} to ${count(max)} `, causes?.length ? mark("warn", reason) : soft(reason ?? "no decision yet")];
+}
+
+// Returns the workers of a pool with a range above the lag on the same time axis, and the reason of each recent step.
+function scalingOf(pool, { status, events }) {
+  const steps = events.filter((event) => event.event === "fleet.autoscaled" && event.fields?.pool === pool).slice(-STEPS_SHOWN).reverse();
+  return h("div", { key: `scaling-${pool}` },
+    h("div", { class: "charts" }, workersChart(pool, status.scaled_pools[pool], status.history), lagChart("all queues", status.overall, status.history, null)),
+    steps.length ? h("ol", { class: "events", "aria-label": `Steps of pool ${pool}` }, steps.map((event) => h("li", { key: event.n },
+      h("time", { datetime: new Date(event.at * 1000).toISOString() }, clock(event.at)), h("span", {}, event.text)))) : null);
+}
 
 // Returns why starts are held back.
 function held(status) {

@@ -23,6 +23,7 @@ from rota_supervisor.fleet_snapshot import HeartbeatLimits, Member, Moment, Work
 from rota_supervisor.layout import TICK_SECONDS, Role
 from rota_supervisor.master.core import effects as do
 from rota_supervisor.master.core.children import AT_WORK, LIVE, STARTING, Child, ChildState
+from rota_supervisor.master.core.scaling_report import summary_of
 from rota_supervisor.master.core.start_backoff import StartBackoff
 from rota_supervisor.master.core.state import MasterState
 from rota_supervisor.master.core.targets import Target, origin_of_count
@@ -129,9 +130,10 @@ def _pools(state: MasterState) -> tuple[PoolFacts, ...]:
             pool,
             count,
             origin_of_count(pool, generation, scaling),
-            sizes[pool],
+            sizes[pool].least if sizes[pool].is_fixed else str(sizes[pool]),
             generation.pools[pool].settings.concurrency if pool in generation.pools else 1,
             workers[pool],
+            summary_of(state, pool, sizes[pool]),
         )
         for pool, count in scaling.counts(sizes).items()
     )
@@ -200,6 +202,7 @@ _TEXTS: Final[Mapping[str, Callable[[Fields], str]]] = {
     log_events.REDIS_KEEPS_KEYS: "Redis is set to keep all keys again".format_map,
     log_events.FLEET_READY: "the fleet is ready, workers so far: {workers}".format_map,
     log_events.FLEET_SCALED: "pool {pool}: from {before} to {workers} workers".format_map,
+    log_events.FLEET_AUTOSCALED: "pool {pool} {before} -> {workers}: {reason}".format_map,
     log_events.FLEET_QUIET: "quiet: nothing more is claimed here".format_map,
     log_events.FLEET_RESUMED: "resumed: workers claim again".format_map,
     log_events.FLEET_REFUSED: "{request} refused: {error}".format_map,

@@ -21,7 +21,7 @@ from rota_supervisor.config.errors import Fault
 from rota_supervisor.config.layers import leaves
 from rota_supervisor.config.loader import Loaded
 from rota_supervisor.config.model import Config
-from rota_supervisor.config.resolution import pool_sizes, served_queues
+from rota_supervisor.config.resolution import WorkerRange, pool_sizes, served_queues
 from rota_supervisor.master.core import process_settings
 from rota_supervisor.messages import MAX_SETTINGS
 
@@ -211,7 +211,7 @@ class Rollout:
         return tuple(found for found in (self.current, self.candidate) if found is not None)
 
     @property
-    def sizes(self) -> list[dict[str, int]]:
+    def sizes(self) -> list[dict[str, WorkerRange]]:
         """The workers by pool of each generation that may come into force, the fallback first."""
         generations = (self.displaced, *self.generations)
         return [pool_sizes(generation.config) for generation in generations if generation is not None]

@@ -85,14 +85,14 @@ def exporter_settings(config: Config) -> ExporterSettings:
 
 def _queue_settings(config: Config, name: str, tier: int) -> QueueSettings:
     queue = config.queues.get(name, QueueConfig())
+    return QueueSettings(name, tier, queue.weight, *objective_of(config, name))
+
+
+def objective_of(config: Config, name: str) -> tuple[float, float]:
+    """Return the lag objective of a queue or pattern in seconds, and the share of starts that must meet it."""
+    queue = config.queues.get(name, QueueConfig())
     metrics = config.metrics
-    return QueueSettings(
-        name,
-        tier,
-        queue.weight,
-        queue.lag_objective_seconds or metrics.lag_objective_seconds,
-        queue.lag_target or metrics.lag_target,
-    )
+    return queue.lag_objective_seconds or metrics.lag_objective_seconds, queue.lag_target or metrics.lag_target
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

@@ -72,13 +72,14 @@ def _move_rollout(state: MasterState, rollout: Rollout) -> list[do.Effect]:
     """Move to that rollout: pollers, exporter, log and operators' numbers follow the configuration now in force."""
     before = state.config
     wanted = state.wanted
+    counts = wanted.counts
     wanted.rollout = rollout
     state.keep_codes(rollout.generations)
     changed = changes.change_between(before, state.config).changed_parts
     pollers = wanted.versions.pollers + ("pollers" in changed)
     exporter = wanted.versions.exporter + ("exporter" in changed or "listen" in changed)
     wanted.versions = Versions(pollers, exporter)
-    wanted.scaling = wanted.scaling.after(rollout.sizes)
+    wanted.scaling = wanted.scaling.with_automatic(counts).after(rollout.sizes)  # A new range goes on from them.
     if _to_be_announced(before) != _to_be_announced(state.config):
         state.leases.hurry()  # A round of renewals announces the change.
     log = [do.ConfigureLog(state.config)] if before.log != state.config.log else []

@@ -87,10 +87,15 @@ def _scale(state: MasterState, event: Requested) -> list[do.Effect]:
     by_one = 1 if event.request is RequestKind.MORE else -1
     order = event.order or ScaleOrder(next(iter(counts)), by_one, is_relative=True)
     pool, count = targets.ordered(order, counts)
-    state.wanted.scaling = state.wanted.scaling.with_count(pool, count, state.rollout.sizes)
+    scaling = state.wanted.scaling
+    state.wanted.scaling = (
+        scaling.without_count(pool) if count is None else scaling.with_count(pool, count, state.rollout.sizes)
+    )
+    after = state.wanted.counts[pool]
+    origin = targets.origin_of_count(pool, state.rollout.in_force, state.wanted.scaling)
     return [
-        do.info(log_events.FLEET_SCALED, pool=pool, before=counts[pool], workers=count),
-        do.Respond(event.ticket, {"pool": pool, "from": counts[pool], "to": count}),
+        do.info(log_events.FLEET_SCALED, pool=pool, before=counts[pool], workers=after, origin=origin),
+        do.Respond(event.ticket, {"pool": pool, "from": counts[pool], "to": after, "origin": origin}),
     ]
 
 

@@ -19,6 +19,8 @@ from rota_supervisor.layout import Role
 from rota_supervisor.master.core.children import Child, Children, PoolKey
 from rota_supervisor.master.core.generations import Generation, Rollout
 from rota_supervisor.master.core.process_settings import Surroundings, WorkersOfPool
+from rota_supervisor.master.core.scaling_inputs import PoolInputs
+from rota_supervisor.master.core.scaling_rule import Decision, PoolScaling
 from rota_supervisor.master.core.start_backoff import CALM, StartBackoff
 from rota_supervisor.master.core.targets import Stop, WantedFleet
 from rota_supervisor.master_snapshot import Closed, FleetEvent, MasterSnapshot, PoolInBackoff, PoolState
@@ -123,6 +125,26 @@ class Leases:
         self.due_at = 0.0
 
 
+@dataclass(slots=True)
+class ScaledPoolState:
+    """The scaling of a pool with a range, as this node knows it."""
+
+    leader: str = ""  # the node that decides
+    history: PoolScaling | None = None  # None unless this node leads
+    inputs: PoolInputs | None = None  # what its last decision was based on; None unless this node leads
+    decision: Decision | None = None  # the decision in force
+    granted: int | None = None  # the workers that the budget of the node leaves to the pool; None without a budget
+
+
+@dataclass(slots=True)
+class ScalingRounds:
+    """The exchanges with other nodes about pools with a range."""
+
+    due_at: float = -math.inf  # when the next round begins
+    is_exchanging: bool = False
+    pools: dict[str, ScaledPoolState] = field(default_factory=dict)
+
+
 @dataclass(frozen=True, slots=True)
 class ServiceState:
     """The state of the fleet that a service manager needs."""
@@ -150,6 +172,7 @@ class Shown:
     # Desired workers by pool, and workers by pool and state, or None before the first tick
     workers: tuple[dict[str, int], Counter[tuple[str, str]]] | None = None
     gauges: dict[tuple[GaugeDefinition, tuple[str, ...]], float | None] = field(default_factory=dict)
+    scaling_gauges: dict[tuple[GaugeDefinition, tuple[str, ...]], float | None] = field(default_factory=dict)
     service_state: ServiceState = field(default_factory=ServiceState)
     status: str = ""  # the last status line for the service manager
     status_at: float = -math.inf  # when that line was last computed
@@ -197,6 +220,8 @@ class MasterState:
     redis_silent_since: float = math.inf  # since when a reply is outstanding, or `inf` if none is
     eviction_policy: str = ""  # the policy when it was last found to have changed, or "" if it never has
 
+    # Scaling
+    scaling_rounds: ScalingRounds = field(default_factory=ScalingRounds)
     # By pool, the number of first attempts that have ended with the death of their worker, for the scaling rule
     first_crashes: Counter[str] = field(default_factory=Counter)
 

@@ -11,6 +11,7 @@ from rota_supervisor.master.core import (
     redis_events,
     reload_steps,
     requests,
+    scaling_rounds,
     tick,
 )
 from rota_supervisor.master.core import effects as do
@@ -43,6 +44,7 @@ HANDLERS: Final[Mapping[type, Callable[[MasterState, Any, float], list[do.Effect
     master_events.OwnersRegistered: child_events.owners_registered,
     master_events.LeasesRenewed: redis_events.leases_renewed,
     master_events.ClosedSeen: redis_events.closed_seen,
+    master_events.ScalingSeen: scaling_rounds.scaling_seen,
     master_events.OwnerReaped: child_exit.owner_reaped,
     master_events.ClaimHeldUp: child_events.claim_held_up,
     master_events.CancelOrdered: child_events.cancel_ordered,

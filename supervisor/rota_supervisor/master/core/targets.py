@@ -1,5 +1,5 @@
 """The fleet as it should be now, pool by pool, for `plan` to bring about. It follows from the generations, operators'
-numbers and the stage of stopping.
+numbers, the scaling rule and the stage of stopping.
 
 An operator's number holds over reloads and restarts until the configuration's own number for that pool changes: the
 later one wins. During a reload, two configurations may come into force: the new one, and the one that is restored if
@@ -14,7 +14,7 @@ from functools import cached_property
 from typing import Final
 
 from rota_supervisor.config.errors import Fault, suggestion
-from rota_supervisor.config.resolution import pool_sizes
+from rota_supervisor.config.resolution import WorkerRange, pool_sizes
 from rota_supervisor.config.rules import MAX_WORKERS
 from rota_supervisor.control.port import RequestRefused, ScaleOrder
 from rota_supervisor.layout import Role
@@ -22,7 +22,7 @@ from rota_supervisor.master.core.children import Child, Children, ChildState, Po
 from rota_supervisor.master.core.generations import Generation, Rollout
 from rota_supervisor.master.core.start_backoff import StartBackoff
 
-Sizes = Mapping[str, int]  # the configured number of workers of each pool
+Sizes = Mapping[str, WorkerRange]  # the configured number of workers of each pool
 _ORIGINS = {"file": "file", "environment": "environment", "command": "flag"}  # by the first word of a value's origin
 POLLERS: Final = "pollers"
 EXPORTER: Final = "exporter"
@@ -133,29 +133,43 @@ class OperatorCount:
     """An operator's number for a pool."""
 
     count: int
-    over: frozenset[int]  # the configured numbers that it overrides
+    over: frozenset[WorkerRange]  # the configured numbers that it overrides
 
 
 @dataclass(frozen=True, slots=True)
 class Scaling:
-    """The numbers that operators gave, by pool."""
+    """The numbers that operators gave, and those of the scaling rule, by pool."""
 
     operator_counts: Mapping[str, OperatorCount] = field(default_factory=dict)
+    automatic: Mapping[str, int] = field(default_factory=dict)  # for pools with a range; 0 workers before the first
 
     def counts(self, sizes: Sizes) -> dict[str, int]:
         """Return how many workers each pool should have if the configured numbers are `sizes`."""
         return {
-            pool: self.operator_counts[pool].count if self.holds(pool, size) else size for pool, size in sizes.items()
+            pool: self.operator_counts[pool].count
+            if self.holds(pool, size)
+            else size.clamped(self.automatic.get(pool, 0))
+            for pool, size in sizes.items()
         }
 
-    def holds(self, pool: str, size: int) -> bool:
+    def holds(self, pool: str, size: WorkerRange) -> bool:
         """Whether an operator's number takes precedence over the configured one."""
         return pool in self.operator_counts and size in self.operator_counts[pool].over
 
     def with_count(self, pool: str, count: int, generations: Iterable[Sizes]) -> "Scaling":
         """Return the scaling with an operator's number for a pool, whichever of these generations comes into force."""
         over = frozenset(sizes[pool] for sizes in generations if pool in sizes)
-        return Scaling({**self.operator_counts, pool: OperatorCount(count, over)})
+        return replace(self, operator_counts={**self.operator_counts, pool: OperatorCount(count, over)})
+
+    def without_count(self, pool: str) -> "Scaling":
+        """Return the scaling without an operator's number for a pool. A pool with a range goes on from that number."""
+        others = {name: count for name, count in self.operator_counts.items() if name != pool}
+        given = self.operator_counts.get(pool)
+        return Scaling(others, self.automatic if given is None else {**self.automatic, pool: given.count})
+
+    def with_automatic(self, counts: Mapping[str, int]) -> "Scaling":
+        """Return the scaling with numbers of the scaling rule."""
+        return replace(self, automatic={**self.automatic, **counts})
 
     def after(self, generations: Sequence[Sizes]) -> "Scaling":
         """Return the numbers that still hold for these generations; the first is the one that a failed reload restores.
@@ -165,18 +179,22 @@ class Scaling:
         kept = {
             pool: scaled for pool, scaled in self.operator_counts.items() if generations[0].get(pool) in scaled.over
         }
-        return Scaling({pool: _narrowed(pool, scaled, generations) for pool, scaled in kept.items()})
+        return replace(
+            self, operator_counts={pool: _narrowed(pool, scaled, generations) for pool, scaled in kept.items()}
+        )
 
     def faults(self, sizes: Sizes) -> list[Fault]:
         """Return a fault if a configuration with these sizes is too large together with the operators' numbers."""
-        total = sum(self.counts(sizes).values())
-        if total <= MAX_WORKERS or total == sum(sizes.values()):
+        most = {pool: size.most for pool, size in sizes.items()}
+        total = sum((most | {pool: self.operator_counts[pool].count for pool in self._held(sizes)}).values())
+        if total <= MAX_WORKERS or total == sum(most.values()):
             return []
-        scaled = ", ".join(
-            f"{pool} {self.operator_counts[pool].count}" for pool, size in sizes.items() if self.holds(pool, size)
-        )
+        scaled = ", ".join(f"{pool} {self.operator_counts[pool].count}" for pool in self._held(sizes))
         message = f"expected at most {MAX_WORKERS} workers on a node, got {total} with what was scaled"
         return [Fault("pools", f"{message} ({scaled}): scale that down first")]
+
+    def _held(self, sizes: Sizes) -> list[str]:
+        return [pool for pool, size in sizes.items() if self.holds(pool, size)]
 
 
 def _narrowed(pool: str, scaled: OperatorCount, generations: Sequence[Sizes]) -> OperatorCount:
@@ -184,23 +202,34 @@ def _narrowed(pool: str, scaled: OperatorCount, generations: Sequence[Sizes]) ->
 
 
 def origin_of_count(pool: str, generation: Generation, scaling: Scaling) -> str:
-    """Return the origin of a pool's number: operator, flag, environment, file or default."""
+    """Return the origin of a pool's number: operator, automatic, flag, environment, file or default."""
     config = generation.config
-    if scaling.holds(pool, pool_sizes(config)[pool]):
+    size = pool_sizes(config)[pool]
+    if scaling.holds(pool, size):
         return "operator"
+    if not size.is_fixed:
+        return "automatic"
     path = f"pools.{pool}.workers" if config.pools else "workers"
     return _ORIGINS.get(generation.origins.get(path, "").partition(" ")[0], "default")
 
 
-def ordered(order: ScaleOrder, counts: Mapping[str, int]) -> tuple[str, int]:
-    """Return the pool of an order, and the number of workers it is to have. Raises RequestRefused."""
-    pool = order.pool
+def pool_of(order: ScaleOrder, counts: Mapping[str, int]) -> str:
+    """Return the pool of an order. Raises RequestRefused."""
     pools = ", ".join(counts)
-    if pool is None and len(counts) > 1:
+    if order.pool is None and len(counts) > 1:
         raise RequestRefused(f"there is more than one pool, name one of them: {pools}")
-    pool = next(iter(counts)) if pool is None else pool
+    pool = next(iter(counts)) if order.pool is None else order.pool
     if pool not in counts:
         raise RequestRefused(f'there is no pool "{pool}"{suggestion(pool, counts) or f"; the pools are {pools}"}')
+    return pool
+
+
+def ordered(order: ScaleOrder, counts: Mapping[str, int]) -> tuple[str, int | None]:
+    """Return the pool of an order, and the number of workers that it is to have; None for the configured number or
+    the scaling rule. Raises RequestRefused."""
+    pool = pool_of(order, counts)
+    if order.number is None:
+        return pool, None
     count = counts[pool] + order.number if order.is_relative else order.number
     if count < 0:
         raise RequestRefused(f'pool "{pool}" cannot have {count} workers: it has {counts[pool]}, and 0 is the least')

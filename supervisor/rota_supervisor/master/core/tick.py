@@ -9,7 +9,7 @@ from typing import Final
 from rota.telemetry import log_events
 from rota_supervisor.layout import TICK_SECONDS, Role
 from rota_supervisor.master.core import effects as do
-from rota_supervisor.master.core import fleet_status, manager_messages, redis_events, reload_steps
+from rota_supervisor.master.core import fleet_status, manager_messages, redis_events, reload_steps, scaling_rounds
 from rota_supervisor.master.core.children import LIVE, Child, ChildState, PoolKey
 from rota_supervisor.master.core.master_events import Ticked
 from rota_supervisor.master.core.plan import Action, NoteBlocked, Start, next_plan_at, plan
@@ -36,6 +36,7 @@ def _tick(state: MasterState, event: Ticked, now: float) -> list[do.Effect]:
     return [
         *_register_together(state, effects),
         *redis_events.renew_when_due(state, now),
+        *scaling_rounds.exchange_when_due(state, now),
         *fleet_status.show_pools(state, desired.targets),
         *manager_messages.notify(state, now),
         *_leave_when_stopped(state, now),
@@ -93,7 +94,9 @@ def wake_at(state: MasterState) -> float:
     """
     backoffs = [each.wait_until for each in state.backoffs.values()]
     leases = math.inf if state.leases.is_renewing else state.leases.due_at
-    times = [*backoffs, *state.stop.deadlines(state.redis_silent_since), state.next_plan_at, leases]
+    rounds = state.scaling_rounds
+    scaling = rounds.due_at if rounds.pools and not rounds.is_exchanging else math.inf
+    times = [*backoffs, *state.stop.deadlines(state.redis_silent_since), state.next_plan_at, leases, scaling]
     return min((at for at in times if at >= state.ticked_at), default=math.inf)
 
 

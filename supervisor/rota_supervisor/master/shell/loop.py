@@ -37,6 +37,7 @@ from rota_supervisor.master.core.master_events import (
     Ticked,
     ZygoteGone,
 )
+from rota_supervisor.master.core.scaling_report import report_of_scaling
 from rota_supervisor.master.core.state import MasterState
 from rota_supervisor.master.core.take import take
 from rota_supervisor.master.core.tick import wake_at
@@ -238,6 +239,10 @@ class MasterPort(ControlPort):
         file = self._inbox.state.surroundings.file
         server = {"redis_url": config.redis_url, "redis_credentials": config.redis_credentials}
         return {**server, "namespace": config.namespace, "file": file}
+
+    def scaling(self) -> ControlReply:
+        """Return for each pool with a range what its number of workers follows from."""
+        return report_of_scaling(self._inbox.state)
 
     def request(self, kind: RequestKind, order: ScaleOrder | None = None) -> Awaitable[ControlReply]:
         """Make a request. Its reply comes with the effect `Respond`. Raises RequestRefused."""

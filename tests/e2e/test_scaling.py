@@ -1,0 +1,164 @@
+"""Pools with a range on real fleets: what adds a worker, what adds none, and who decides on several nodes."""
+
+import json
+import os
+import signal
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any, Final
+
+import pytest
+import redis
+
+import rota
+from rota.protocol.keys import Keys
+from support.fleets import Fleets, RunningFleet
+from support.masters import ON_ONE_SERVER
+from support.waiting import until
+
+pytestmark = [ON_ONE_SERVER, pytest.mark.timeout(180)]
+
+OBJECTIVE_SECONDS: Final = 2.0
+FAILING: Final = 40
+BACKLOG: Final = 100_000
+A_BATCH: Final = 1000
+ROUNDS_SECONDS: Final = 3.0  # six rounds, in which a wrong rule would grow
+TASKS: Final = """
+
+@rota.task(retries=0)
+def nap(seconds: float = 0.02, fails: bool = False) -> None:
+    time.sleep(seconds)
+    if fails:
+        raise ValueError("as requested")
+"""
+
+
+def scaled(fleet: RunningFleet, pool: str = "default") -> int:
+    """Return the number of workers that the pool should have now."""
+    return int(next(row["desired"] for row in fleet.status()["pools"] if row["name"] == pool))
+
+
+def explained(fleet: RunningFleet, pool: str = "default") -> dict[str, Any]:
+    found: dict[str, Any] = fleet.rota_json("explain", "scaling", pool)
+    return found
+
+
+def ranged(fleets: Fleets, **settings: Any) -> RunningFleet:
+    queues = {"default": {"lag_objective_seconds": OBJECTIVE_SECONDS}}
+    made = fleets.make(**{"workers": "0..8", "queues": queues, **settings})
+    with (made.folder / "tasks.py").open("a") as file:
+        file.write(TASKS)
+    return made.start()
+
+
+@contextmanager
+def rate(fleet: RunningFleet, per_second: float) -> Iterator[None]:
+    """Enqueue tasks at this rate for a block."""
+    stop = threading.Event()
+
+    def produce() -> None:
+        begun, sent = time.monotonic(), 0
+        while not stop.wait(0.02):
+            due = int((time.monotonic() - begun) * per_second) - sent
+            if due > 0:
+                fleet.client.enqueue_many([rota.Call("nap", queue="default") for _ in range(due)])
+                sent += due
+
+    thread = threading.Thread(target=produce)
+    thread.start()
+    try:
+        yield
+    finally:
+        stop.set()
+        thread.join()
+
+
+def test_the_first_task_starts_a_worker_however_it_arrives(fleets: Fleets) -> None:
+    fleet = ranged(fleets, schedules={"soon": {"task": "note", "every": 3600, "args": ["scheduled"]}})
+    assert scaled(fleet) == 0
+    fleet.client.enqueue("note", args=["enqueued"], queue="default")
+    fleet.wait_for("start", label="enqueued")
+    assert scaled(fleet) >= 1
+    fleet.rota("scale", "0")
+    until(lambda: not fleet.workers(), "no worker is left")
+    fleet.rota("scale", "auto")
+    keys = Keys(fleet.namespace)
+    with redis.Redis.from_url(fleet.url) as server:
+        server.rpush(keys.ready_lane("default"), json.dumps(["raw-1", "default", "note", ["pushed"]]))
+    fleet.wait_for("start", label="pushed")
+    fleet.rota("scale", "0")
+    until(lambda: not fleet.workers(), "no worker is left")
+    fleet.rota("scale", "auto")
+    assert fleet.rota("cron", "run", "soon").returncode == 0
+    fleet.wait_for("start", label="scheduled")
+
+
+def test_what_more_workers_would_not_help_adds_none(fleets: Fleets) -> None:
+    queues = {
+        "default": {"lag_objective_seconds": OBJECTIVE_SECONDS},
+        "rated": {"lag_objective_seconds": OBJECTIVE_SECONDS, "rate": "10/s"},
+        "paused": {"lag_objective_seconds": OBJECTIVE_SECONDS},
+    }
+    fleet = ranged(fleets, workers="1..8", queues=queues, tiers=[list(queues)])
+    assert fleet.rota("queue", "pause", "paused").returncode == 0
+    client = fleet.client
+    for at in range(0, BACKLOG, A_BATCH):
+        client.enqueue_many([rota.Call("nap", queue="rated") for _ in range(at, at + A_BATCH)])
+    client.enqueue_many([rota.Call("nap", queue="paused") for _ in range(A_BATCH)])
+    client.enqueue_many(
+        [rota.Call("nap", kwargs={"seconds": 0.2, "fails": True}, queue="default") for _ in range(FAILING)]
+    )
+    until(lambda: "failing" in explained(fleet).get("limited_by", ()), "the guard against failing tasks")
+    until(lambda: not explained(fleet)["limited_by"], "the end of the failing tasks", 30)
+    begun = time.monotonic()
+    until(lambda: time.monotonic() - begun > ROUNDS_SECONDS, "some rounds", 2 * ROUNDS_SECONDS)
+    assert fleet.log("fleet.autoscaled") == []
+    assert scaled(fleet) == 1
+
+
+def test_a_square_wave_is_held_within_its_objective(fleets: Fleets) -> None:
+    fleet = ranged(fleets, workers="1..12")
+    with rate(fleet, 20):
+        until(lambda: explained(fleet).get("steady"), "a first decision")
+    with rate(fleet, 400):
+        until(lambda: scaled(fleet) >= 9, "workers for eight busy slots", 20)
+        begun = time.monotonic()
+        until(lambda: time.monotonic() - begun > 5, "five seconds of the high phase", 10)
+    fleet.wait_until_nothing_waits(30)
+    steps = fleet.log("fleet.autoscaled")
+    assert all(step["workers"] > step["before"] for step in steps)
+    assert all(": " in step["reason"] for step in steps)
+    assert fleet.metrics().total("rota_process_restarts_total", role="worker") == 0
+    assert fleet.books_balance()
+
+
+def test_a_number_by_hand_wins_until_auto(fleets: Fleets) -> None:
+    fleet = ranged(fleets, workers="1..8")
+    assert fleet.rota("scale", "2").returncode == 0
+    fleet.client.enqueue_many([rota.Call("nap", queue="default") for _ in range(A_BATCH)])
+    until(lambda: "operator" in explained(fleet).get("limited_by", ()), "a decision that needs more")
+    assert scaled(fleet) == 2
+    assert fleet.rota("scale", "auto").returncode == 0
+    until(lambda: scaled(fleet) > 2, "the rule goes on")
+
+
+def test_two_nodes_share_a_number_and_the_lead_moves(fleets: Fleets) -> None:
+    settings: dict[str, Any] = {
+        "workers": "1..6",
+        "queues": {"default": {"lag_objective_seconds": OBJECTIVE_SECONDS}},
+        "lease": {"seconds": 2.0, "renew_seconds": 0.5},
+    }
+    nodes = {name: fleets.node(name, **settings) for name in ("a", "b")}
+    for node in nodes.values():
+        with (node.folder / "tasks.py").open("a") as file:
+            file.write(TASKS)
+        node.start()
+    one, other = nodes.values()
+    until(lambda: len(explained(one).get("shares", ())) == 2, "a decision for both nodes")
+    leader, follower = (one, other) if "nodes" in explained(one) else (other, one)
+    one.client.enqueue_many([rota.Call("nap", queue="default") for _ in range(2 * A_BATCH)])
+    until(lambda: scaled(one) > 1 and scaled(other) > 1, "both nodes grow")
+    os.kill(leader.pid, signal.SIGKILL)
+    until(lambda: "nodes" in explained(follower), "the lead moves", 20)
