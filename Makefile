@@ -81,8 +81,9 @@ soak: compiled ## Two nodes, or three with PROFILE=hosts, and faults at random f
 trouble: $(VENV)/.installed-dev ## A fleet in trouble beside a Prometheus, to be looked at until Ctrl-C: NAME=saturation; without one, the list
 	PYTHONPATH=tests $(BIN)/python -m troubles $(if $(NAME),$(NAME),--help)
 
-watched: compiled ## What fleets tell a real Prometheus, at length: 50 kills, a large fleet, and a quiet one of ten minutes
-	TRUTH_KILLS=50 WATCH_SECONDS=600 $(BIN)/pytest tests/e2e/test_lag_truth.py tests/e2e/test_watched_fleets.py $(PYTEST_ARGS)
+watched: compiled ## Long runs: 50 kills and quiet fleets beside a real Prometheus, and square waves onto a pool with a range
+	TRUTH_KILLS=50 WATCH_SECONDS=600 $(BIN)/pytest tests/e2e/test_lag_truth.py tests/e2e/test_watched_fleets.py \
+		tests/e2e/test_scaling.py $(PYTEST_ARGS)
 
 mutation: compiled ## Known bugs put back one at a time: each must be caught; MUTATION_ARGS
 	PYTHONPATH=tests $(BIN)/python -m mutations $(MUTATION_ARGS)

@@ -5,8 +5,10 @@ import os
 import signal
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from datetime import datetime
+from statistics import quantiles
 from typing import Any, Final
 
 import pytest
@@ -21,9 +23,13 @@ from support.waiting import until
 pytestmark = [ON_ONE_SERVER, pytest.mark.timeout(180)]
 
 OBJECTIVE_SECONDS: Final = 2.0
-FAILING: Final = 40
+FIRST_FAILING: Final = 10
+FAILING: Final = 400
 BACKLOG: Final = 100_000
 A_BATCH: Final = 1000
+WAVES: Final = 3
+PHASE_SECONDS: Final = 30.0
+RISE_SECONDS: Final = 2.0  # the time after a rise in which tasks may be late
 ROUNDS_SECONDS: Final = 3.0  # six rounds, in which a wrong rule would grow
 TASKS: Final = """
 
@@ -51,6 +57,17 @@ def ranged(fleets: Fleets, **settings: Any) -> RunningFleet:
     with (made.folder / "tasks.py").open("a") as file:
         file.write(TASKS)
     return made.start()
+
+
+def pass_seconds(seconds: float) -> None:
+    """Let a load go on for a time."""
+    begun = time.monotonic()
+    until(lambda: time.monotonic() - begun > seconds, "the end of a phase", 2 * seconds)
+
+
+def started_at(line: dict[str, Any]) -> float:
+    """Return when the attempt of a line in the log started."""
+    return datetime.fromisoformat(line["timestamp"]).timestamp() - float(line["runtime_seconds"])
 
 
 @contextmanager
@@ -107,13 +124,13 @@ def test_what_more_workers_would_not_help_adds_none(fleets: Fleets) -> None:
     for at in range(0, BACKLOG, A_BATCH):
         client.enqueue_many([rota.Call("nap", queue="rated") for _ in range(at, at + A_BATCH)])
     client.enqueue_many([rota.Call("nap", queue="paused") for _ in range(A_BATCH)])
-    client.enqueue_many(
-        [rota.Call("nap", kwargs={"seconds": 0.2, "fails": True}, queue="default") for _ in range(FAILING)]
-    )
+    failing = rota.Call("nap", kwargs={"fails": True}, queue="default")
+    client.enqueue_many([failing] * FIRST_FAILING)
+    until(lambda: len(fleet.log("task.dead")) >= FIRST_FAILING, "a pool that is known to fail")
+    client.enqueue_many([failing] * FAILING)
     until(lambda: "failing" in explained(fleet).get("limited_by", ()), "the guard against failing tasks")
     until(lambda: not explained(fleet)["limited_by"], "the end of the failing tasks", 30)
-    begun = time.monotonic()
-    until(lambda: time.monotonic() - begun > ROUNDS_SECONDS, "some rounds", 2 * ROUNDS_SECONDS)
+    pass_seconds(ROUNDS_SECONDS)
     assert fleet.log("fleet.autoscaled") == []
     assert scaled(fleet) == 1
 
@@ -124,12 +141,37 @@ def test_a_square_wave_is_held_within_its_objective(fleets: Fleets) -> None:
         until(lambda: explained(fleet).get("steady"), "a first decision")
     with rate(fleet, 400):
         until(lambda: scaled(fleet) >= 9, "workers for eight busy slots", 20)
-        begun = time.monotonic()
-        until(lambda: time.monotonic() - begun > 5, "five seconds of the high phase", 10)
+        pass_seconds(5)
     fleet.wait_until_nothing_waits(30)
     steps = fleet.log("fleet.autoscaled")
     assert all(step["workers"] > step["before"] for step in steps)
     assert all(": " in step["reason"] for step in steps)
+    assert fleet.metrics().total("rota_process_restarts_total", role="worker") == 0
+    assert fleet.books_balance()
+
+
+@pytest.mark.skipif("WATCH_SECONDS" not in os.environ, reason="takes ten minutes: run `make watched`")
+@pytest.mark.timeout(1500)
+def test_square_waves_are_on_time_and_a_long_low_phase_needs_one_worker(
+    fleets: Fleets, record_property: Callable[[str, object], None]
+) -> None:
+    fleet = ranged(fleets, workers="1..12")
+    rises = []
+    with rate(fleet, 20):
+        until(lambda: explained(fleet).get("steady"), "a first decision")
+        for _ in range(WAVES):
+            rises.append(time.time())
+            with rate(fleet, 380):
+                pass_seconds(PHASE_SECONDS)
+            pass_seconds(PHASE_SECONDS)
+        until(lambda: scaled(fleet) == 1, "one worker again", 900)
+    fleet.wait_until_nothing_waits(30)
+    lines = fleet.log("task.done")
+    lags = [line["lag_seconds"] for line in lines if all(not 0 <= started_at(line) - at < RISE_SECONDS for at in rises)]
+    p99 = quantiles(lags, n=100)[98]
+    record_property("tasks", len(lags))
+    record_property("lag_p99_seconds", p99)
+    assert p99 <= OBJECTIVE_SECONDS
     assert fleet.metrics().total("rota_process_restarts_total", role="worker") == 0
     assert fleet.books_balance()
 

@@ -40,6 +40,9 @@ class FakeMaster:
     def address(self) -> ControlReply:
         return self.answers["address"]
 
+    def scaling(self) -> ControlReply:
+        return self.answers["scaling"]
+
     async def request(self, kind: RequestKind, order: ScaleOrder | None = None) -> ControlReply:
         if self.refusal:
             raise RequestRefused(self.refusal)

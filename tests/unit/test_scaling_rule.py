@@ -263,6 +263,17 @@ def test_few_failures_freeze_nothing() -> None:
     assert Pool().round(load, queue(50_000)).wanted == 16
 
 
+@pytest.mark.parametrize(
+    ("attempts", "failures", "is_frozen"), [(1, 1, False), (2, 2, True), (3, 2, False), (9, 7, True)]
+)
+def test_a_few_first_attempts_freeze_only_if_chance_does_not_explain_them(
+    attempts: int, failures: int, is_frozen: bool
+) -> None:
+    known = LoadWindow(60, attempts, attempts * 0.2, 1.0, attempts, failures)
+    decision = Pool().round(node(long=known, short=window(2)), queue(500))
+    assert (decision.limited_by == ("failing",)) is is_frozen
+
+
 def test_rare_failing_tasks_freeze_by_the_long_window() -> None:
     load = node(rate=1, task_seconds=1.0, long=window(60, 1, 1.0, failures=0.9))
     assert Pool().round(load, queue(500)).limited_by == ("failing",)

@@ -33,7 +33,7 @@ def _load(demand: Demand) -> str:
     if not demand.load and not demand.held:
         return "nothing to do"
     held = f" and {demand.held} held" if demand.held else ""
-    return f"{demand.arrivals:,.3g} per second, {_span(demand.task_seconds)} each: {demand.load:,.1f} busy{held}"
+    return f"{demand.arrivals:,.3g} per second, {_each(demand)}: {demand.load:,.1f} busy{held}"
 
 
 def _backlog(demand: Demand, workers: int) -> str:
@@ -42,12 +42,22 @@ def _backlog(demand: Demand, workers: int) -> str:
     worst = max(
         (queue for queue, _, _ in demand.backlogs), key=lambda each: each.oldest_seconds / each.objective_seconds
     )
-    seconds = demand.drain_seconds(workers)
-    end = f"drained in {_span(seconds)}" if seconds < math.inf else "not drained"
     return (
-        f"{demand.waiting:,.0f} ready, {_span(demand.task_seconds)} each, oldest {_span(worst.oldest_seconds)}, "
-        f"objective {_span(worst.objective_seconds)}: {end}"
+        f"{demand.waiting:,.0f} ready, {_each(demand)}, oldest {_span(worst.oldest_seconds)}, "
+        f"objective {_span(worst.objective_seconds)}{_end(demand, workers)}"
     )
+
+
+def _end(demand: Demand, workers: int) -> str:
+    """Return the predicted time until the backlog is gone. Without a run time nothing is predicted."""
+    if not demand.task_seconds:
+        return ""
+    seconds = demand.drain_seconds(workers)
+    return f": drained in {_span(seconds)}" if seconds < math.inf else ": not drained"
+
+
+def _each(demand: Demand) -> str:
+    return f"{_span(demand.task_seconds)} each" if demand.task_seconds else "run time unknown"
 
 
 def _span(seconds: float) -> str:

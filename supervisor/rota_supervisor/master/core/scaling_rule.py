@@ -40,7 +40,7 @@ __all__ = [
 
 GROW_SHARE: Final = 0.75  # a pool grows if its workers would not hold this part of an objective
 RETRY_SHARE: Final = 0.5  # the largest growth after a freeze
-FEWEST_ATTEMPTS: Final = 10
+FEWEST_ATTEMPTS: Final = 10  # with fewer first attempts in the short window, the long one is used
 
 
 class Decision(NamedTuple):
@@ -186,6 +186,9 @@ def _freezes(history: PoolScaling, seen: _Situation) -> Iterator[str]:
 
 
 def _is_failing(node: NodeLoad) -> bool:
-    """Whether most of the first attempts fail or crash, in the shorter window that has enough of them."""
+    """Whether more than half of the first attempts fail or crash, by more than one standard deviation.
+
+    The deviation is that of fair tosses of a coin, so the fewest attempts that can show it are two that both fail.
+    """
     window = node.short if node.short.first_attempts >= FEWEST_ATTEMPTS else node.long
-    return window.first_attempts >= FEWEST_ATTEMPTS and 2 * window.first_failures > window.first_attempts
+    return 2 * window.first_failures - window.first_attempts > math.sqrt(window.first_attempts)
