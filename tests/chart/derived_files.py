@@ -109,10 +109,10 @@ def _plainer(schema: Any) -> Any:
     if not isinstance(schema, dict):
         return schema.replace("#/$defs/", "#/definitions/") if isinstance(schema, str) else schema
     kept = {key: _plainer(value) for key, value in schema.items() if key not in _WORDS}
-    if "anyOf" in kept:  # of a value and null
-        value, null = kept.pop("anyOf")
-        assert null == {"type": "null"}, null
-        kept |= {**value, "type": [value["type"], "null"]}
+    if "anyOf" in kept:  # The bounds of a number and the pattern of a text concern no other type.
+        variants = kept.pop("anyOf")
+        kept |= {key: value for each in variants for key, value in each.items()}
+        kept["type"] = [each["type"] for each in variants]
     return kept
 
 

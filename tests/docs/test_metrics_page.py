@@ -1,6 +1,7 @@
 """docs/metrics.md matches the code: every metric, its labels, its buckets, and its cost."""
 
 import re
+from collections.abc import Iterable
 from dataclasses import replace
 
 import pytest
@@ -22,6 +23,7 @@ from rota_supervisor.exporter.queue_watch import Largest, QueueReading
 from rota_supervisor.exporter.series import Samples, exposed_series, zeroes
 from rota_supervisor.fleet_snapshot import Member
 from rota_supervisor.layout import Role
+from rota_supervisor.master.core.scaling_reason import CAUSES
 from rota_supervisor.process import Usage
 from support.child_settings import queue_settings
 from support.prose import ROOT
@@ -87,15 +89,16 @@ def test_the_page_states_the_cost_of_a_process() -> None:
 
 
 def test_the_page_states_the_cost_of_tasks_and_pools() -> None:
-    values = {"outcome": 6, "reason": 10, "state": len(m.WORKER_STATES)}
+    values = {"outcome": 6, "reason": 10, "state": len(m.WORKER_STATES), "count": 4, "cause": len(CAUSES)}
+    of_a_range = {m.FLEET_WORKERS_WANTED, m.POOL_WORKERS, m.SCALING_LIMITED}
 
-    def costs(label: str) -> int:
-        found = 0
-        for definition in m.ALL:
-            if label in definition.labels:
-                sets = [values.get(other, 1) for other in definition.labels]
-                found += exposed_series(definition) * max(sets)
-        return found
+    def costs(definitions: Iterable[m.Definition]) -> int:
+        return sum(
+            exposed_series(definition) * max(values.get(label, 1) for label in definition.labels)
+            for definition in definitions
+        )
 
-    assert cost("queue and task that ran") == costs("task")
-    assert cost("pool") == costs("pool")
+    assert cost("queue and task that ran") == costs(each for each in m.ALL if "task" in each.labels)
+    of_pools = {each for each in m.ALL if "pool" in each.labels}
+    assert cost("pool") == costs(of_pools - of_a_range)
+    assert cost("pool with a range of workers, beyond that") == costs(of_a_range)
