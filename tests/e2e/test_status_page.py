@@ -5,9 +5,11 @@ import os
 import re
 import signal
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
+import rota
 from support.browser import Tab, TabOpener
 from support.fleets import RunningFleet
 from support.masters import ON_ONE_SERVER
@@ -27,7 +29,8 @@ def fleet(server: Server, tmp_path_factory: pytest.TempPathFactory) -> Iterator[
     """Yield one fleet for all tests. The last test ends it."""
     tiers = [["mail", "bulk"], ["default"]]
     folder = tmp_path_factory.mktemp("page")
-    made = RunningFleet(server.url, f"page{os.getpid()}", folder, tiers=tiers, queues=QUEUES, workers=3)
+    settings: dict[str, Any] = {"tiers": tiers, "queues": QUEUES, "workers": "3..5", "scaling": {"max_cpu": 1}}
+    made = RunningFleet(server.url, f"page{os.getpid()}", folder, **settings)
     yield made.start()
     made.close()
 
@@ -79,6 +82,14 @@ def test_a_killed_worker_appears_with_its_cause(fleet: RunningFleet, tab: Tab) -
     assert "SIGKILL" in answer["headlines"][0]["text"]
     fleet.release("killed")
     fleet.wait_for("end", label="killed")
+
+
+def test_a_pool_with_a_range_shows_why_it_grew(fleet: RunningFleet, tab: Tab) -> None:
+    fleet.client.enqueue_many([rota.Call("tell_end", args=[0.1], queue="mail")] * 300)
+    tab.wait_for("document.querySelector('#workers figure')?.innerText.includes('Workers of pool default')")
+    tab.wait_for("document.querySelector('#workers ol')?.innerText.includes('objective 5 s: drained in')")
+    tab.wait_for("document.getElementById('pools/default').innerText.includes('3 to 5')")
+    assert tab.barriers() == []
 
 
 def test_the_dead_tasks_and_each_dead_task_have_a_page(fleet: RunningFleet, tab: Tab) -> None:

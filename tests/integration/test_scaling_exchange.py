@@ -52,7 +52,7 @@ class Node:
     seen: asyncio.Queue[Event] = field(default_factory=asyncio.Queue)
 
     async def asks(self, *pools: ScaledPool) -> ScalingSeen:
-        self.exchange.start(ExchangeScaling(pools, LEASE_SECONDS))
+        self.exchange.start(ExchangeScaling(pools, LEASE_SECONDS, max_cpu=1.0))
         event = await self.seen.get()
         assert isinstance(event, ScalingSeen)
         return event

@@ -8,8 +8,8 @@ from rota_supervisor.cgroups import CgroupReading
 from rota_supervisor.master.effects.node_resources import (
     CpuTimes,
     ResourceReader,
+    busy_share,
     free_bytes,
-    is_busy,
     private_bytes,
     ticks_in,
 )
@@ -29,21 +29,20 @@ def test_only_processors_that_the_process_may_use_count(processors: set[int], ti
     assert ticks_in(STAT, processors) == ticks
 
 
-@pytest.mark.parametrize(("busy", "expected"), [(0, False), (94, False), (95, True), (100, True)])
-def test_processors_are_busy_with_a_twentieth_left(busy: int, *, expected: bool) -> None:
+def test_the_busy_share_is_that_between_two_readings() -> None:
     before = CpuTimes(10.0, 500, 1000, None, None)
-    assert is_busy(before, CpuTimes(12.0, 500 + busy, 1100, None, None)) is expected
+    assert busy_share(before, CpuTimes(12.0, 594, 1100, None, None)) == pytest.approx(0.94)
 
 
-@pytest.mark.parametrize(("used", "expected"), [(2.8, False), (2.9, True)])
-def test_a_control_group_is_busy_at_its_own_limit(used: float, *, expected: bool) -> None:
+def test_a_control_group_is_busy_at_its_own_limit() -> None:
     before = CpuTimes(10.0, 0, 1000, 7.0, 1.5)
-    assert is_busy(before, CpuTimes(12.0, 50, 1100, 7.0 + used, 1.5)) is expected
+    assert busy_share(before, CpuTimes(12.0, 50, 1100, 9.7, 1.5)) == pytest.approx(0.9)
+    assert busy_share(before, CpuTimes(12.0, 95, 1100, 9.7, 1.5)) == pytest.approx(0.95)
 
 
 def test_a_first_reading_and_one_without_numbers_are_not_busy() -> None:
     for times in (CpuTimes(10.0, 500, 1000, 7.0, 1.5), CpuTimes(10.0, 0, 0, None, None)):
-        assert not is_busy(times, times)
+        assert busy_share(times, times) == 0
 
 
 def test_a_tenth_of_the_memory_stays_free() -> None:
@@ -64,9 +63,9 @@ def test_without_readable_files_the_memory_is_unknown() -> None:
 
 def test_this_machine_can_be_read() -> None:
     reader = ResourceReader()
-    first = reader.read()
+    first = reader.read(0.95)
     assert first.free_bytes is not None
     assert not first.is_cpu_busy
-    assert reader.read() is first
+    assert reader.read(0.95) is first
     assert private_bytes(os.getpid()) > 1 << 20
     assert private_bytes(0) == 0

@@ -184,9 +184,11 @@ class EndedConfig(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class ScalingConfig(Struct, frozen=True, forbid_unknown_fields=True):
-    """`[scaling]`: the workers that all pools with a range may have together on a node."""
+    """`[scaling]`: the limits that all pools with a range have together on a node."""
 
-    budget: Count = 0  # 0 means no budget
+    budget: Count = 0  # the most workers; 0 means no budget
+    # The share of the processors above which no pool grows; 1 turns this limit off
+    max_cpu: Annotated[float, Meta(gt=0, le=1)] = 0.95
 
 
 class Alerts(Struct, frozen=True, forbid_unknown_fields=True):

@@ -206,6 +206,7 @@ class ExchangeScaling(NamedTuple):
 
     pools: tuple[ScaledPool, ...]
     lease_seconds: float  # how long a load is valid, and how long a silent node keeps the lead
+    max_cpu: float  # the share of the processors above which no pool grows; 1 for no limit
 
 
 # Configuration

@@ -32,7 +32,8 @@ def exchange_when_due(state: MasterState, now: float) -> list[do.Effect]:
     rounds.is_exchanging = True
     rounds.due_at = now + ROUND_SECONDS
     pools = tuple(_scaled_pool(state, pool, size) for pool, size in ranges.items())
-    return [do.ExchangeScaling(pools, state.config.lease.seconds), *_gauges(state, ranges)]
+    config = state.config
+    return [do.ExchangeScaling(pools, config.lease.seconds, config.scaling.max_cpu), *_gauges(state, ranges)]
 
 
 def scaling_seen(state: MasterState, event: ScalingSeen, now: float) -> list[do.Effect]:

@@ -9,7 +9,6 @@ from typing import Final, NamedTuple
 from rota.child.child_process import boottime_seconds
 from rota_supervisor.cgroups import MOUNTED, CgroupReading, read_cgroup
 
-BUSY: Final = 0.95  # of the processors that this node may use; more workers would not run more tasks
 KEPT_FREE: Final = 0.1  # of the memory, which is not given to more workers
 _WINDOW_SECONDS: Final = 2.0
 _PROC: Final = Path("/proc")
@@ -34,7 +33,7 @@ class CpuTimes(NamedTuple):
 class NodeResources(NamedTuple):
     """The processors and the memory that this node has left for more workers."""
 
-    is_cpu_busy: bool = False  # whether its processors, or those of its control group, were busy all the time
+    is_cpu_busy: bool = False  # whether its processors, or those of its control group, were busier than permitted
     free_bytes: int | None = None  # memory for more workers; None if it could not be read
 
 
@@ -45,15 +44,18 @@ class ResourceReader:
         self._times: deque[CpuTimes] = deque(maxlen=2)
         self._last = NodeResources()
 
-    def read(self) -> NodeResources:
-        """Return the resources now. Files that this machine does not have count as no limit."""
+    def read(self, max_cpu: float) -> NodeResources:
+        """Return the resources now. `max_cpu` is the share of the processors above which they are busy; 1 for never.
+        A file that this machine does not have sets no limit.
+        """
         now = boottime_seconds()
         if self._times and now - self._times[-1].at < _WINDOW_SECONDS:
             return self._last
         group = read_cgroup(_text("self/cgroup"), MOUNTED)
         busy, ticks = ticks_in(_text("stat"), os.sched_getaffinity(0))
         self._times.append(CpuTimes(now, busy, ticks, group.cpu_seconds, group.cpu_limit))
-        self._last = NodeResources(is_busy(self._times[0], self._times[-1]), free_bytes(_text("meminfo"), group))
+        is_cpu_busy = max_cpu < 1 and busy_share(self._times[0], self._times[-1]) >= max_cpu
+        self._last = NodeResources(is_cpu_busy, free_bytes(_text("meminfo"), group))
         return self._last
 
 
@@ -66,15 +68,14 @@ def ticks_in(stat: str, processors: set[int]) -> tuple[int, int]:
     return total - sum(sum(row[_IDLE]) for row in rows), total
 
 
-def is_busy(before: CpuTimes, after: CpuTimes) -> bool:
-    """Whether the processors, or those that the control group may use, had no time left between two readings."""
-    ticks = after.ticks - before.ticks
-    if ticks > 0 and after.busy_ticks - before.busy_ticks >= BUSY * ticks:
-        return True
-    seconds = after.at - before.at
-    if seconds <= 0 or after.group_limit is None or after.group_seconds is None or before.group_seconds is None:
-        return False
-    return after.group_seconds - before.group_seconds >= BUSY * seconds * after.group_limit
+def busy_share(before: CpuTimes, after: CpuTimes) -> float:
+    """Return the busy share of the processors between two readings, or of those that the control group may use if that
+    is more."""
+    ticks, seconds = after.ticks - before.ticks, after.at - before.at
+    node = (after.busy_ticks - before.busy_ticks) / ticks if ticks > 0 else 0.0
+    if seconds <= 0 or not after.group_limit or after.group_seconds is None or before.group_seconds is None:
+        return node
+    return max(node, (after.group_seconds - before.group_seconds) / (seconds * after.group_limit))
 
 
 def free_bytes(meminfo: str, group: CgroupReading) -> int | None:

@@ -168,7 +168,7 @@ class ScalingExchange:
         gone = self._gauges.keys() - names
         self._gauges = {name: self._gauges.get(name) or PoolGauge() for name in names}
         self._known = {name: self._known.get(name) or KnownDecision() for name in names}
-        resources = self._resources.read() if names else NodeResources()
+        resources = self._resources.read(effect.max_cpu) if names else NodeResources()
         loads = {
             pool.pool: self._gauges[pool.pool].load(self._node, pool, self._memory, resources) for pool in effect.pools
         }
