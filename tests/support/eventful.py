@@ -38,6 +38,10 @@ def fail_at_length() -> None:
 @rota.task(queue="loop")
 async def block_the_loop() -> None:
     time.sleep(0.3)
+
+@rota.task(queue="narrow")
+def keep_busy() -> None:
+    time.sleep(1)
 """
 
 
@@ -48,11 +52,13 @@ def _write_tasks(scene: Scene) -> None:
 @trouble(
     prepare=_write_tasks,
     imports=["tasks", "more"],
-    tiers=[["steady", "work", "loop", "shut"], ["default"]],
+    tiers=[["steady", "work", "loop", "shut", "narrow"], ["default"]],
     pools={
         "few": {"workers": 2, "queues": ["steady", "work", "shut", "default"]},
         "many": {"workers": 1, "concurrency": 4, "queues": ["loop"]},
+        "range": {"workers": "1..2", "queues": ["narrow"]},  # its tasks need more than the range permits
     },
+    scaling={"max_cpu": 1},
     conditions={"broken": {"lua": "return queue < ready"}},
     queues={"shut": {"condition": "broken"}},
     adopt={key: {"queue": "default", "task": "note"} for key in (LEGACY_LIST, NO_QUEUE)},
@@ -67,6 +73,7 @@ def eventful(scene: Scene) -> Iterator[None]:
         Call("block_the_loop", queue="loop"),
         Call("note", ["too late"], queue="loop", expires=0.05),
         Call("note", ["never"], queue="shut"),
+        Call("keep_busy", queue="narrow", expires=5),
     ]
     with coming(scene, calls[0], per_second=20), repeating(lambda: client.enqueue_many(calls), 0.4):
         _leave_to_others(scene)
