@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from rota_supervisor.master.core.generations import Change
     from rota_supervisor.master.core.master_events import Died
     from rota_supervisor.master.core.plan import Action
+    from rota_supervisor.master.core.scaling_rule import PoolScaling
     from rota_supervisor.master.core.state import MasterState
     from rota_supervisor.master.effects.master_redis import ScheduleDeclarer
 
@@ -76,6 +77,11 @@ def reap_workers_asked_to_leave(
         blame = Blame((), crash_limit=3, loss_limit=5)
         effects.append(ReapOwner(action.slot, -1, owner, {}, blame, NOTHING, NO_TIERS))
     return effects
+
+
+def never_freeze(_original: Callable[..., Any], _history: "PoolScaling", _situation: object) -> list[str]:
+    """Find no cause for which more workers would not help."""
+    return []
 
 
 def never_up(_original: Callable[..., bool], _self: "Fence", _at_ns: int) -> bool:

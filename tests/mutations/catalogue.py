@@ -396,4 +396,14 @@ MUTATIONS: Final = (
         LuaFunction("shared/idle", "forget_times", "", ""),
         _MODEL,
     ),
+    Mutation(
+        "the backlog of a paused queue adds workers",
+        LuaFunction("scaling", "add_row", "queue", "may_be_closed = false return original(queue)"),
+        Tests("tests/integration/protocol/test_scaling.py", "paused and valkey", r"assert .*"),
+    ),
+    Mutation(
+        "a pool grows although its tasks fail",
+        PythonFunction("rota_supervisor.master.core.scaling_rule", "_freezes", bugs.never_freeze),
+        Tests("tests/scaling", "no_worker_is_added_while_tasks_fail", r"assert .*"),
+    ),
 )
