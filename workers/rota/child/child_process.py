@@ -1,8 +1,8 @@
-"""The environment of a child process: its descriptors, what wakes it, the fence, and its exit codes.
+"""The environment of a child process: its descriptors, its waits, the fence, and its exit codes.
 
-A child waits only in poll(), and every wait includes the master's death and the stop signals. A waiting child is not
-hung, so it also sends heartbeats while it waits, because a reply may take longer than the heartbeat limit. Signal
-handlers only set a flag and wake the loop.
+A child waits only in poll(), and the master's death ends every wait. A child also sends heartbeats while it waits,
+because a waiting child is not hung and a reply can take longer than the heartbeat limit. Signal handlers only set a
+flag and wake the loop.
 """
 
 import contextlib
@@ -22,15 +22,15 @@ from typing import Final
 from rota.child.slots import Slot, boottime_ns
 from rota.durations import NANOSECONDS
 
-# Signals from the master to a worker. They are real-time signals, which applications hardly use. SIGRTMIN stays free.
+# Signals from the master to a worker. They are real-time signals, which applications rarely use. SIGRTMIN stays free.
 WAKE_SIGNAL: Final = signal.SIGRTMIN + 1  # check the slot
 SOFT_LIMIT_SIGNAL: Final = signal.SIGRTMIN + 2  # the task's soft deadline has passed, or the task was cancelled
 STACK_SIGNAL: Final = signal.SIGRTMIN + 3  # log the stack
 
-_MARGIN_SHARE: Final = 0.1  # of the lease: the time between checking the clock and calling the task
+_MARGIN_SHARE: Final = 0.1  # share of the lease that is left for the time between the clock check and the task's call
 _NO_FD: Final = -1
 _STOPPING: Final = (signal.SIGTERM, signal.SIGINT)
-IGNORED_SIGNALS: Final = (signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2)  # sent to a whole service, so they arrive here
+IGNORED_SIGNALS: Final = (signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2)  # sent to all processes of a service
 
 
 def boottime_seconds() -> float:
@@ -56,8 +56,8 @@ class ChildProcess:
 
 
 def ring(bell_fd: int) -> None:
-    """Ring a bell that all children share. An error is ignored: a task may have closed the bell, or its counter may be
-    full, which wakes the master as well."""
+    """Ring a bell that all children share. An error is ignored because a task may have closed the bell, and because a
+    full counter wakes the master too."""
     with contextlib.suppress(OSError):
         os.eventfd_write(bell_fd, 1)
 
@@ -66,8 +66,9 @@ class Fence:
     """A guard that keeps a worker from starting tasks when the master may have lost the worker's lease.
 
     Without the fence, a worker that was cut off could start a task that another worker has already taken over. Both
-    sides use CLOCK_BOOTTIME, which continues while a machine sleeps. The fence counts from when the last successful
-    renewal was *sent*: the server cannot have received it earlier, so the fence is up before the lease can expire.
+    sides use CLOCK_BOOTTIME, which continues while a machine sleeps. The fence counts from the time when the last
+    successful renewal was *sent*. The server cannot have received it earlier, so the fence is up before the lease can
+    expire.
     """
 
     def __init__(self, slot: Slot, lease_seconds: float) -> None:
@@ -85,8 +86,8 @@ def fence_ns(lease_seconds: float) -> int:
 
 
 class StopSignals:
-    """TERM and INT as a flag; TERM, INT and WAKE_SIGNAL as a descriptor to wait on. Signals that are meant for the
-    master have no effect here."""
+    """The handlers that turn TERM and INT into a flag, and TERM, INT and WAKE_SIGNAL into a descriptor to wait on.
+    Signals that are meant for the master have no effect in a child."""
 
     def __init__(self) -> None:
         self.stop_requested = False
@@ -116,14 +117,14 @@ class StopSignals:
         return self._reading
 
     def empty(self) -> None:
-        """Empty the descriptor, so that waiting on it waits for the next signal."""
+        """Empty the descriptor so that the next wait on it lasts until another signal arrives."""
         try:
             os.read(self._reading, 4096)
         except BlockingIOError:
             return
 
     def wake(self) -> None:
-        """Wake the loop, as a signal without further meaning does."""
+        """Wake the loop without requesting a stop."""
         self._wake()
 
     def _stop(self, number: int, frame: FrameType | None) -> None:
@@ -146,7 +147,7 @@ class StopSignals:
 
     def _leave_to_child(self) -> None:
         for number, handler in self._handlers.items():
-            if signal.getsignal(number) == handler:  # The task may have set a handler of its own.
+            if signal.getsignal(number) == handler:  # The task may have set another handler.
                 signal.signal(number, signal.SIG_DFL)
         self._let_through()
 
@@ -169,7 +170,7 @@ class Woken(Enum):
 
 
 class Waiter:
-    """Waits for one descriptor at a time, and for the death pipe; with the stop signals, or without them.
+    """Waits for one descriptor at a time and for the death pipe, either with or without the stop signals.
 
     It calls `heartbeat` when a wait begins, and every `heartbeat_seconds` seconds during the wait.
     """
@@ -188,8 +189,8 @@ class Waiter:
     def until_ready(self, fd: int, events: int, seconds: float) -> bool:
         """Wait until the descriptor is ready, and return whether it became ready in time. This is a `connection.Wait`.
 
-        A signal does not end this wait, and is kept: the next wait that includes signals ends at once. Raises Orphaned
-        if the master dies.
+        A signal does not end this wait, but ends the next wait that includes signals at once. Raises Orphaned if the
+        master dies.
         """
         if self._until < math.inf:
             seconds = min(seconds, self._until - time.monotonic())
@@ -260,7 +261,7 @@ class StartFailed(Exception):
 
 # Exit codes of children, by which the master distinguishes an orderly exit from a crash.
 EXIT_DRAINED = 0
-EXIT_LOST = 75  # the owner is no longer registered: the worker left without touching anything
+EXIT_LOST = 75  # the owner is no longer registered, so the worker left without touching anything
 EXIT_ORPHANED = 77  # the master has died
 EXIT_OVERWRITTEN = 78  # a task overwrote the slot
 EXIT_OTHER_VERSION = 79  # the master runs another version of the package

@@ -1,8 +1,8 @@
-"""The settings of a child: the part of the configuration that it needs, frozen.
+"""The settings of a child, a frozen copy of the part of the configuration that it needs.
 
 The master writes the settings as JSON into the child's first message. Nothing else in a child reads the configuration
-file or the environment. The defaults are in `rota_supervisor.config.model`. A field with the same name as there is
-filled from it.
+file or the environment. The defaults are in `rota_supervisor.config.model`. A field is filled from the setting with the
+same name there.
 """
 
 import dataclasses
@@ -16,7 +16,7 @@ from rota.protocol.tiers import Domain, QueueShare
 
 @dataclass(frozen=True, slots=True)
 class ServerSettings:
-    """The server, and the namespace in it. The URL may contain a password, so it is excluded from the repr."""
+    """The server and the namespace. The URL may contain a password, so it is excluded from the repr."""
 
     redis_url: str = field(repr=False)
     namespace: str
@@ -43,7 +43,7 @@ class LogSettings:
 
 @dataclass(frozen=True, slots=True)
 class TaskOverride:
-    """The operator's `[tasks.NAME]`. Each value that is given overrides the decorator's."""
+    """The operator's table `[tasks.NAME]`. Each value in it overrides the decorator's value."""
 
     retries: int | None = None
     crash_limit: int | None = None
@@ -63,19 +63,19 @@ class WorkerSettings:
     server: ServerSettings
     pool: str
     concurrency: int  # tasks that each worker runs at once
-    tiers: tuple[Domain, ...]  # what the pool serves, highest first
+    tiers: tuple[Domain, ...]  # the tiers that the pool serves, highest first
     lease_seconds: float  # how long the owner stays registered without a renewal
     beat_seconds: float  # longest time without a heartbeat: between tasks, and in concurrent workers during tasks too
     park_seconds: float  # longest wait at the doorbells
-    time_limit_seconds: float  # hard time limit of tasks without one of their own
+    time_limit_seconds: float  # hard time limit of tasks that do not set one
     max_tasks: int  # attempts after which a worker is replaced, 0 for no limit
-    max_tasks_jitter: float  # largest share by which that number is reduced at random
-    max_rss_mb: int  # growth of memory at which a worker is replaced, 0 for no limit
+    max_tasks_jitter: float  # largest share by which `max_tasks` is reduced at random
+    max_rss_mb: int  # memory growth at which a worker is replaced, 0 for no limit
     max_payload_kb: int  # largest body of a task
     max_result_kb: int  # largest result that is kept
     durability: str  # the durability of tasks that the tasks enqueue
-    overrides: dict[str, TaskOverride]  # by task
-    lag_objective_seconds: float  # for queues without an objective of their own
+    overrides: dict[str, TaskOverride]  # by task name
+    lag_objective_seconds: float  # for queues that are not in `lag_objectives`
     lag_objectives: dict[str, float]  # seconds by queue
     log: LogSettings
 
@@ -92,7 +92,7 @@ class PollerSettings:
     dead_max_age_seconds: float  # older dead tasks are removed
     dead_max_count: int  # the oldest dead tasks beyond this number are removed
     forget_queue_seconds: float  # how long a pattern's queue may be empty before it is forgotten
-    queues: tuple[str, ...]  # queues and patterns of all tiers, to find the name under which a queue is counted
+    queues: tuple[str, ...]  # queues and patterns of all tiers; they determine under which name a queue is counted
     adopts: tuple[LegacySource, ...]  # the legacy lists that the poller takes items from
     log: LogSettings
 

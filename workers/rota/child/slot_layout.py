@@ -4,8 +4,8 @@ The process table comes first (see `slots`), then one region per slot: header | 
 finished outcomes | metrics (see `recorder`) | marks and records of the further tasks, which only concurrent workers use
 | log lines that are not written yet.
 
-A record holds two copies of a task, and the task's progress (see `slot_record`). Its mark, of two words, is stored
-apart from it, so that a single read of the marks shows which of hundreds of task indexes are in use.
+A record holds two copies of a task, and the task's progress (see `slot_record`). Its mark, which has two words, is
+stored separately, so that a single read of the marks shows which of hundreds of task indexes are in use.
 
 Each part is declared once, by its fields in order and the number of words that each takes. `offsets` derives the
 positions.
@@ -26,7 +26,7 @@ LOG_BYTES: Final = 4096  # the maximum size of one write to the log: see `rota.t
 
 
 class ProcessRowFields(NamedTuple):
-    """The words that only the master writes, for one slot, plus the pid. `ProcessRow` documents them."""
+    """The words of one slot that only the master writes, plus the pid. `ProcessRow` documents them."""
 
     nonce: int = 1
     pid: int = 1
@@ -51,20 +51,20 @@ class LoadFields(NamedTuple):
 
     started: int = 1  # number of tasks
     occupied: int = 1  # number of task slots that are occupied
-    since_ns: int = 1  # since when this number is occupied
-    occupied_ns: int = 1  # total time of all occupied task slots up to then
+    since_ns: int = 1  # time since which this number of task slots has been occupied
+    occupied_ns: int = 1  # total time for which task slots were occupied until `since_ns`
     ended: int = 1  # number of tasks whose run times are in the next two words
     run_ns: int = 1
-    squares: int = 1  # of the run times, in square seconds; the only word that is a double
+    squares: int = 1  # sum of the squares of the run times, in square seconds; the only word that is a double
     first_attempts: int = 1  # number of first attempts that ended
-    first_failures: int = 1  # number of those that failed
+    first_failures: int = 1  # number of first attempts that failed
 
 
 class HeaderFields(NamedTuple):
     """The beginning of a region."""
 
-    # The count of arguments, their position and their size share one word. So a process that is killed between two
-    # writes never leaves a count with the size of another.
+    # The count of arguments, their position and their size share one word. So a process that is killed at any moment
+    # never leaves a count and a size that do not belong together.
     outcomes: int = 1
     nonce_copy: int = 1  # a copy of the nonce: if the two differ, the region has been overwritten
     phase: int = 1
@@ -120,7 +120,7 @@ Fields = TypeVar(
 
 
 def offsets(sizes: Fields) -> Fields:
-    """Return the word at which each field begins, from the number of words that each takes."""
+    """Return the word at which each field begins, given the number of words that each field takes."""
     return type(sizes)._make(accumulate(sizes[:-1], initial=0))
 
 

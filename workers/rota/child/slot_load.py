@@ -2,10 +2,11 @@
 long its tasks ran. The master computes from it how many workers a pool needs.
 
 A task slot is occupied from the reply that brings its task to the first reply after the end of the task, unless that
-brings another one. So the time between two tasks of a busy worker counts, and the time in which it waits for tasks does
-not. The time is added up only when the number of occupied task slots changes. A reader adds what has passed since.
+reply brings another task. So the time between two tasks of a busy worker counts, but the time that it spends waiting
+for tasks does not. The time is added up only when the number of occupied task slots changes. A reader adds the time
+that has passed since the last change.
 
-A worker writes these words a few times for each of its turns, not for each task. They begin at 0 in each process.
+A worker writes these words a few times per turn, not per task. They begin at 0 in each process.
 """
 
 import math
@@ -31,14 +32,14 @@ class Load(NamedTuple):
     occupied: int = 0  # number of task slots that are occupied now
     occupied_seconds: float = 0.0  # total over all task slots
     ended: int = 0  # number of tasks whose run times are in the sums
-    run_seconds: float = 0.0  # sum of their run times
-    squares: float = 0.0  # sum of the squares of their run times, in square seconds
+    run_seconds: float = 0.0  # sum of the run times of these tasks
+    squares: float = 0.0  # sum of the squares of these run times, in square seconds
     first_attempts: int = 0  # number of first attempts that ended
-    first_failures: int = 0  # number of those that failed
+    first_failures: int = 0  # number of first attempts that failed
 
 
 class SlotLoad:
-    """The words of the load in one slot. One process writes them, with its own copies of the sums, which a task cannot
+    """The words of the load in one slot. One process writes them from its own copies of the sums, which a task cannot
     overwrite."""
 
     __slots__ = (
@@ -61,7 +62,7 @@ class SlotLoad:
         self._squares_at = region[at : at + WORD].cast("d")
         self.started = self.ended = 0  # as in Load
         self.run_ns = self.squares_ns = 0  # sums of the run times and of their squares
-        self.later_attempts = 0  # number of tasks in `ended` that were tried before, so that most tasks count nothing
+        self.later_attempts = 0  # number of tasks in `ended` that were not first attempts (few are)
         self.first_failures = 0  # as in Load
         self._occupied = self._occupied_ns = self._since_ns = 0
 
@@ -79,13 +80,13 @@ class SlotLoad:
         words = self._words
         at_ns = max(at_ns, self._since_ns)
         self._occupied_ns += self._occupied * (at_ns - self._since_ns)
-        words[_OCCUPIED] = 0  # A process that is stopped between two of these writes never shows more than it did.
+        words[_OCCUPIED] = 0  # A process that is stopped between two of these writes never shows too much.
         words[_OCCUPIED_NS] = self._occupied_ns
         words[_SINCE] = self._since_ns = at_ns
         words[_OCCUPIED] = self._occupied = task_slots
 
     def show_started(self, also: int = 0) -> None:
-        """Publish the number of started tasks, with `also` tasks that start now and are counted later."""
+        """Publish the number of started tasks, plus `also` tasks that start now and are counted later."""
         self._words[_STARTED] = self.started + also
 
     def ran(self, run_ns: int) -> None:

@@ -1,7 +1,7 @@
 """The memory that holds all slots: one sealed memfd, which the master creates before its first child.
 
-Each child maps its own region, and the process table read-only. Then it closes the descriptor, with which it could map
-the rest. A `SharedText` is a text that a process publishes in a part of that memory.
+Each child maps its own region, and the process table read-only. It then closes the descriptor, so it cannot map any
+other region. A `SharedText` is a text that a process publishes in a part of that memory.
 """
 
 import ctypes
@@ -26,7 +26,7 @@ _FAILED: Final = ctypes.c_void_p(-1).value
 
 
 class SlotMemory:
-    """All slots. The master creates the memory and writes it; the exporter reads it."""
+    """All slots. The master creates the memory and writes to it; the exporter reads it."""
 
     def __init__(self, fd: int, count: int, access: int) -> None:
         self.fd = fd
@@ -113,7 +113,7 @@ def _map(fd: int, at: int, length: int, access: int, *, for_forks: bool = True) 
 class SharedText:
     """A text in shared memory, stored in two copies. A number, which is written last, selects the current copy.
 
-    A process that reads during a write gets the earlier text. It reads again if another write came in the meantime.
+    A process that reads during a write gets the earlier text. It reads again if a second write began in the meantime.
     """
 
     def __init__(self, area: memoryview) -> None:

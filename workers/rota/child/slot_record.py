@@ -1,13 +1,14 @@
-"""The record of one task in a slot: two copies, and a number that is changed last. Even numbers mean that nothing runs.
+"""The record of one task in a slot: two copies, and a number that is changed last. An even number means that nothing
+runs.
 
-A worker that runs one task at a time has one record, with index 0; a concurrent worker has one for each task that it
-runs at once. The master identifies a task by its index and number.
+A worker that runs one task at a time has one record, with index 0; a concurrent worker has one record for each task
+that it can run at once. The master identifies a task by its index and number.
 
-Beside the copies the record holds the task's progress. This is a text that any thread of the task may write, and any
-process that the task forks. It carries a checksum, its length, and the mark of its task (nonce and number), so that it
-is never taken for the progress of another task. It is written by one assignment, which copies its bytes, and another
-process may read while that is under way. So a reader repeats the read until the checksum matches. A lock would not
-work: if another thread forks at that moment, the lock stays locked in the copy.
+The record also holds the task's progress. Any thread of the task, and any process that the task forks, can write this
+text. It carries a checksum, its length, and the mark of its task (nonce and number), so it is never mistaken for the
+progress of another task. One assignment copies the bytes of the text, and another process may read during the copy. So
+a reader repeats the read until the checksum matches. A lock would not work: if another thread forks while the lock is
+held, the lock stays locked in the forked process.
 """
 
 from struct import Struct
@@ -34,12 +35,12 @@ from rota.protocol.progress import LONGEST
 _LENGTH_AT: Final = 4
 _MARK_AT: Final = 8
 _TEXT_AT: Final = 16
-# The maximum number of attempts to read a task that changes in the meantime; after these, no task is returned. An
-# attempt takes 3 us, and a task 50 us.
+# The maximum number of attempts to read a task that changes during the read. After these attempts, no task is returned.
+# An attempt takes 3 us; a task takes 50 us.
 _READ_ATTEMPTS: Final = 16
-_NONCE_SHIFT: Final = 40  # one process never runs as many as 2**40 tasks with one index
+_NONCE_SHIFT: Final = 40  # no process ever runs 2**40 tasks with one index
 _WORD_MASK: Final = (1 << 64) - 1
-# These are global names for speed, as a worker uses most of them in each task.
+# These are global names for speed, because a worker uses most of them in each task.
 _STARTED: Final = TASK.started_ns
 _DEADLINE: Final = TASK.deadline_ns
 _SOFT_DEADLINE: Final = TASK.soft_deadline_ns
@@ -73,12 +74,13 @@ _RETRY: Final = 2
 class KillPolicy(NamedTuple):
     """The fate of a task if its worker is killed while the task runs.
 
-    The worker decides it when the task starts, because the master imports no user code. In the slot it is one word.
+    The worker determines the policy when the task starts, because the master imports no user code. The slot stores it
+    in one word.
     """
 
     counts_as_failure: bool = False  # whether a hard time limit counts as a failure; otherwise it counts as a crash
     retry_us: int | None = None  # delay before the retry after a hard time limit, None for no retry
-    crash_limit: int = 0  # the task's own limit, 0 for the fleet's
+    crash_limit: int = 0  # the task's limit, 0 to use the fleet's limit
 
     def to_word(self) -> int:
         outcome = _DEAD if self.retry_us is None else _RETRY + min(self.retry_us, _LONGEST_DELAY_US)
@@ -86,8 +88,8 @@ class KillPolicy(NamedTuple):
 
     @classmethod
     def from_word(cls, word: int) -> "KillPolicy":
-        """Return the kill policy of a word. A word that no worker writes gives the default: a slot may hold
-        anything."""
+        """Return the kill policy of a word. A slot may hold anything, so a word that no worker writes yields the
+        default."""
         outcome = word >> _CRASH_LIMIT_BITS
         crash_limit = word & _CRASH_LIMIT_MASK
         if not 0 <= outcome <= _RETRY + _LONGEST_DELAY_US:
@@ -98,7 +100,7 @@ class KillPolicy(NamedTuple):
 class TaskInSlot(NamedTuple):
     """A task that a worker runs. Times are CLOCK_BOOTTIME."""
 
-    entry: bytes  # its text
+    entry: bytes  # text of the task's entry
     name: str  # UNKNOWN_TASK until the body is decoded
     started_ns: int
     deadline_ns: int  # hard time limit
@@ -190,13 +192,13 @@ class TaskRecord:
         soft_deadline_ns: int = 0,
         kill_policy: int = 0,
     ) -> int:
-        """Publish a task that is about to run, and return its number. If `name` is "", the method `name` supplies it
+        """Publish a task that is about to run, and return its number. If `name` is "", the method `name` sets the name
         and the kill policy later."""
         words = self._words
         number_at = self._number_at
         number = (words[number_at] + 1) | 1
         base = self._base = self._copies_at + ((number >> 1) & 1) * TASK_WORDS
-        # This need not be written word by word: no reader uses this copy before the number selects it.
+        # This need not be written word by word, because no reader uses this copy before the number selects it.
         _COPY.pack_into(
             self._bytes,
             base * WORD,
@@ -238,7 +240,7 @@ class TaskRecord:
         words[base + _DEADLINE] = deadline_ns
 
     def heartbeat(self, at_ns: int) -> None:
-        """Record a heartbeat of the task. It counts for the process only if no other task runs there: with several, a
+        """Record a heartbeat of the task. It counts for the process only if no other task runs there. Otherwise a
         thread of one task could hide that the loop is blocked."""
         if self._process_row[PROCESS_ROW.concurrency] <= 1:
             self._words[_HEARTBEAT] = at_ns
@@ -294,7 +296,7 @@ class TaskRecord:
         return None
 
     def times(self) -> TaskTimes | None:
-        """Return the times of the running task. They exclude its texts, as the master reads all slots many times a
+        """Return the times of the running task. The texts are left out because the master reads all slots many times a
         second."""
         words = self._words
         for _ in range(_READ_ATTEMPTS):
@@ -314,8 +316,8 @@ class TaskRecord:
         return self._words[self.copy_at(self.number) + _UNSTARTED]
 
     def _put_text(self, word: int, raw: bytes) -> None:
-        # The length is 0 while the bytes change. A reader in between, or after a kill, finds no text, never half of
-        # one.
+        # The length is 0 while the bytes change. A reader that reads in between, or after a kill, finds no text rather
+        # than half a text.
         at = (word + 1) * WORD
         self._words[word] = 0
         self._bytes[at : at + len(raw)] = raw
@@ -325,11 +327,11 @@ class TaskRecord:
         at = (word + 1) * WORD
         return bytes(self._bytes[at : at + max(0, min(self._words[word], most))])
 
-    # Progress. A task that reports none touches nothing of this.
+    # Progress. A task that reports no progress does not touch any of this.
 
     def report_progress(self, entry: bytes, text: bytes) -> None:
-        """Publish the progress of the task with this entry. Nothing is written if that task does not run here: then the
-        report comes from a thread or a process that an earlier task left behind."""
+        """Publish the progress of the task with this entry. Nothing is written if that task does not run here, because
+        then the report comes from a thread or a process that an earlier task left behind."""
         mark = self._mark_of(entry)
         if mark and len(text) <= LONGEST:
             body = b"%b%b%b" % (_packed(len(text), 4), _packed(mark, 8), text)
@@ -357,7 +359,7 @@ class TaskRecord:
         return self._words[self._progress_at] != 0
 
     def _mark_of(self, entry: bytes) -> int:
-        """Return a number that identifies the running task, if its entry is this one; otherwise 0."""
+        """Return a number that identifies the running task, or 0 if that task has another entry."""
         number = self._words[self._number_at]
         at = (self.copy_at(number) + TASK.entry + 1) * WORD
         is_it = number % 2 and self._bytes[at : at + len(entry)] == entry

@@ -1,16 +1,16 @@
 """Slots: the shared memory through which children report to the master and the exporter.
 
-Numbers are written only as aligned 8-byte words, through `memoryview.cast`, so that a reader never sees half of
-one (struct.pack_into writes zeros first). Bytes are written beside the words, and published by a word that is written
-last. Counters are never reset: a slot is reused only after its previous owner was reaped, and the counters continue.
+Numbers are written only as aligned 8-byte words, through `memoryview.cast`, so a reader never sees half of a word
+(struct.pack_into writes zeros first). Bytes are written next to the words, and a word that is written last publishes
+them. Counters are never reset. A slot is reused only after its previous owner was reaped, and the counters continue.
 
-Any code in a worker can overwrite the worker's region. So a reader must not let its content harm other processes: texts
-and lengths are bounded, loops are finite, and a region whose copy of the nonce is wrong is ignored.
+Any code in a worker can overwrite the worker's region. So a reader must not let the region's content harm other
+processes: texts and lengths are bounded, loops are finite, and a region whose copy of the nonce is wrong is ignored.
 
 The words that the process of a slot must not write are in the process table, which children map read-only. Only the
 master writes there, except that a process writes its own pid when it enters the slot, before any code of the
-application runs. So nothing that a task does to its slot can make the master, the zygote or the exporter mistake
-another process for it, or lift its fence.
+application runs. So nothing that a task does to its slot can lift the worker's fence, or make the master, the zygote or
+the exporter mistake another process for the worker.
 """
 
 import time
@@ -40,7 +40,7 @@ _COUNT_SHIFT: Final = 40
 _START_SHIFT: Final = 20
 _OUTCOMES_MASK: Final = (1 << _START_SHIFT) - 1
 _OUTCOMES_BYTES: Final = METRICS_AT - OUTCOMES_AT
-# These are global names for speed, as a worker uses most of them in each task.
+# These are global names for speed, because a worker uses most of them in each task.
 _PHASE: Final = HEADER.phase
 _HEARTBEAT: Final = HEADER.heartbeat_ns
 _OUTCOMES: Final = HEADER.outcomes
@@ -54,7 +54,7 @@ _FURTHER_NUMBERS: Final = REGION.further_marks + MARK.number
 
 
 def pids_in(process_row: memoryview) -> list[int]:
-    """Return the processes in all slots, by slot; 0 for a slot without a process."""
+    """Return the pids in all slots, by slot number; 0 for a slot without a process."""
     return process_row.cast("q")[PROCESS_ROW.pid :: PROCESS_ROW_WORDS].tolist()
 
 
@@ -74,9 +74,9 @@ class ProcessRow:
     """The row of the process table for one slot, together with the region of that slot."""
 
     nonce: int = _word(PROCESS_ROW.nonce)
-    """A number that identifies the current process of the slot among all that have used the slot."""
+    """A number that identifies the current process of the slot among all processes that have used the slot."""
     pid: int = _word(PROCESS_ROW.pid)
-    """The process that has entered the slot; 0 before that, and after it was reaped."""
+    """The pid of the process that has entered the slot; 0 before that, and after the process was reaped."""
     renewed_ns: int = _word(PROCESS_ROW.renewed_ns)
     """The time when the last successful renewal of this owner's lease was sent (CLOCK_BOOTTIME)."""
     prefetch_returned: int = _word(PROCESS_ROW.prefetch_returned)
@@ -99,14 +99,14 @@ class ProcessRow:
         return self._words[_NONCE_COPY] == self._process_row[_NONCE]
 
     def is_undisturbed(self, prefetch_returned: int) -> bool:
-        """Whether the region is intact and nothing was returned since `prefetch_returned` was read. Checked after each
-        task."""
+        """Whether the region is intact and nothing was returned since `prefetch_returned` was read. The worker checks
+        this after each task."""
         process_row = self._process_row
         return self._words[_NONCE_COPY] == process_row[_NONCE] and process_row[_PREFETCH_RETURNED] == prefetch_returned
 
     @property
     def quiet_requested(self) -> bool:
-        """Whether the worker must not claim, which holds until this is reset. Written before WAKE_SIGNAL is sent."""
+        """Whether the worker must not claim until this is reset. Written before WAKE_SIGNAL is sent."""
         return self._process_row[_QUIET] != 0
 
     @quiet_requested.setter
@@ -115,7 +115,7 @@ class ProcessRow:
 
     @property
     def is_watched(self) -> bool:
-        """Whether the master checks every few milliseconds if a running task holds up prefetched ones."""
+        """Whether the master checks every few milliseconds whether a running task holds up prefetched tasks."""
         return self._process_row[PROCESS_ROW.watched] != 0
 
     def end_watch(self) -> None:
@@ -148,16 +148,16 @@ _REASONS = {reason.value: reason for reason in RecycleReason}
 
 
 def boottime_ns() -> int:
-    """Return the nanoseconds of CLOCK_BOOTTIME. All processes of a machine share it, and it continues while the machine
-    sleeps."""
+    """Return CLOCK_BOOTTIME in nanoseconds. All processes of a machine share this clock, and it continues while the
+    machine sleeps."""
     return time.clock_gettime_ns(time.CLOCK_BOOTTIME)
 
 
 class HeldLines:
     """Log lines of several short tasks, up to LOG_BYTES, which a worker writes together.
 
-    The lines are in the slot too, so that the master can write them if the worker is killed. The worker never reads
-    them from there, because a task may have overwritten them.
+    The lines are also stored in the slot, so that the master can write them if the worker is killed. The worker never
+    reads them from there, because a task may have overwritten them.
     """
 
     __slots__ = ("_bytes", "_lines", "_size", "_words")
@@ -304,7 +304,8 @@ class Slot(ProcessRow):
         return found
 
     def numbers(self) -> list[int]:
-        """Return the number of the task with each index, odd while it runs; [] if the slot was overwritten."""
+        """Return the task number of each index, which is odd while the task runs. Returns [] if the slot was
+        overwritten."""
         if not self.is_intact:
             return []
         words = self._words
@@ -319,7 +320,7 @@ class Slot(ProcessRow):
         return [task for record in self.busy_records() if (task := record.current()) is not None]
 
     def running_times(self) -> tuple[TaskTimes, ...]:
-        """Return the times of the running tasks. They exclude the texts, as the master reads all slots many times a
+        """Return the times of the running tasks. The texts are left out because the master reads all slots many times a
         second."""
         if self._process_row[_CONCURRENCY] <= 1:
             times = self._first.times()
@@ -349,10 +350,10 @@ class Slot(ProcessRow):
     # Outcomes that no turn's reply has confirmed yet. If the process dies, the master settles them. They form a ring.
 
     def add_outcomes(self, count: int, data: bytes) -> bool:
-        """Append packed settlements, of `count` arguments, for the master. Returns whether they fit.
+        """Append packed settlements with `count` arguments for the master. Returns whether they fit.
 
-        If they do not fit, only the process knows them. If it is killed before the reply to its turn, those tasks run
-        again.
+        If they do not fit, only the process knows them. If it is killed before it receives the reply to its turn, the
+        settled tasks run again.
         """
         left = self._left
         at = self._left_to
@@ -377,7 +378,7 @@ class Slot(ProcessRow):
         return self._left >> _COUNT_SHIFT, self._left & _OUTCOMES_MASK
 
     def drop_outcomes(self, count: int, size: int) -> None:
-        """Remove the first `count` arguments, of `size` bytes, because they are settled. Later ones stay."""
+        """Remove the first `count` arguments, of `size` bytes, because they are settled. Later arguments stay."""
         start = ((self._left >> _START_SHIFT & _OUTCOMES_MASK) + size) % _OUTCOMES_BYTES
         count = (self._left >> _COUNT_SHIFT) - count
         length = (self._left & _OUTCOMES_MASK) - size
@@ -393,8 +394,8 @@ class Slot(ProcessRow):
     def outcomes(self) -> tuple[int, bytes]:
         """Return the outcomes: the number of arguments, and their wire form.
 
-        The result is reliable if the process is dead, or runs the same task throughout: a worker that runs one task at
-        a time removes outcomes only between two tasks.
+        The result is reliable if the process is dead or runs the same task throughout, because a worker that runs one
+        task at a time removes outcomes only between two tasks.
         """
         left = self._words[_OUTCOMES]
         if not self.is_intact:
@@ -406,13 +407,13 @@ class Slot(ProcessRow):
 
     @property
     def spare(self) -> memoryview:
-        """The area where a worker leaves its outcomes. Other roles have none; the exporter stores its node's throughput
-        there."""
+        """The area where a worker leaves its outcomes. Other roles leave no outcomes; the exporter stores its node's
+        throughput there."""
         return self._bytes[OUTCOMES_AT:METRICS_AT]
 
     @property
     def far_spare(self) -> memoryview:
-        """The area of a concurrent worker's further tasks. Other roles have none; the master stores its notice
+        """The area of a concurrent worker's further tasks. Other roles have no such tasks; the master stores its notice
         there."""
         return self._bytes[METRICS_END:]
 
@@ -424,8 +425,8 @@ class Slot(ProcessRow):
     # Watching for prefetched tasks that a long task holds up: the master checks every few milliseconds, on request.
 
     def request_watch(self) -> bool:
-        """Request that the master watch this slot. Returns False if it does so already. If this returns True, ring the
-        master."""
+        """Request that the master watch this slot. Returns False if the master already watches it. If this returns
+        True, ring the master."""
         if self.is_watched:
             return False
         self._words[HEADER.watch_requested] = boottime_ns()  # differs from all earlier numbers
@@ -444,8 +445,9 @@ class Slot(ProcessRow):
 
     @property
     def held_up_by(self) -> int:
-        """The number of the running task while others wait to be started after it or to be settled, otherwise 0. It is
-        0 for a concurrent worker, in which nothing waits. Reading it is cheap; it may be outdated by a moment."""
+        """The number of the running task if other tasks wait to start after it or to be settled; otherwise 0. For a
+        concurrent worker, this is always 0 because nothing waits there. The read is cheap, but may be slightly
+        outdated."""
         record = self.record(0)
         number = record.number
         waits = number % 2 == 1 and self.concurrency <= 1 and (record.unstarted > 0 or self._words[_OUTCOMES] > 0)

@@ -26,10 +26,10 @@ class NoCopies:
     """A block around a call of the application's code. If the code forks, the forked copy exits at the end of the
     block.
 
-    The copy exits by `os._exit`, with Python's usual exit code. Beyond the block it would be a second worker with the
-    same owner, and it would flush buffers and run exit handlers that belong to this process. A copy is recognised by a
-    memory page that the kernel wipes in every forked process. Comparing process ids instead would take a system call
-    after each task, which made short tasks a tenth slower.
+    The copy calls `os._exit` with Python's usual exit code. If it continued after the block, it would be a second
+    worker with the same owner. It would also flush buffers and run exit handlers that belong to this process. A copy is
+    recognised by a memory page that the kernel wipes in every forked process. A comparison of process ids would take a
+    system call after each task, which made short tasks a tenth slower.
     """
 
     __slots__ = ("page",)
@@ -49,14 +49,14 @@ class NoCopies:
             _leave(error)
 
     def leave_if_copy(self, error: BaseException | None) -> None:
-        """End this process if it is a forked copy, as at the end of a block that raised `error`."""
+        """End this process if it is a forked copy, with the exit code for a block that raised `error`."""
         if not self.page[0]:
             _leave(error)
 
 
 class TaskBoundary:
-    """A block in which a task is the current one. An exception in the block, even SystemExit, ends there and is kept in
-    `exception`. A forked copy of this process ends there as well."""
+    """A block in which a task is the current task. An exception that the block raises, even SystemExit, is caught and
+    kept in `exception`. A forked copy of this process exits at the end of the block."""
 
     __slots__ = ("_current", "_page", "_token", "exception")
 
@@ -104,7 +104,7 @@ def call_hook(hook: Callable[..., object], *args: Any) -> str:
     try:
         with NoCopies():
             hook(*args)
-    except BaseException as error:  # noqa: BLE001 - the application's code may raise anything, and it is reported
+    except BaseException as error:  # noqa: BLE001 - the application's code may raise anything; this reports it
         name = f"{hook.__module__}.{hook.__qualname__}"
         log.logger().error(log_events.HOOK_FAILED, hook=name, exc_info=error)
         return f"{name} raised {type(error).__name__}"
@@ -112,10 +112,10 @@ def call_hook(hook: Callable[..., object], *args: Any) -> str:
 
 
 class Runner:
-    """Calls a task's function, and awaits the coroutine that it returns, if it does.
+    """Calls a task's function. If the function returns a coroutine, the runner awaits the coroutine.
 
-    The event loop is made for the first async task. It is kept until the worker ends, with everything that tasks left
-    running in it. `limit` ends a call from outside.
+    The event loop is made for the first async task. The loop, and everything that tasks left running in it, is kept
+    until the worker ends. `limit` ends a call from outside.
     """
 
     def __init__(self, limit: SoftLimit = soft_limit) -> None:
@@ -125,10 +125,10 @@ class Runner:
     def call(
         self, task: "TaskDefinition[..., Any]", args: tuple[Any, ...], kwargs: dict[str, Any], soft_deadline_ns: int
     ) -> Any:
-        """Call the function and return its value. Raises its exception, Cancelled if the task was cancelled, and
-        TimeLimit after its soft deadline (CLOCK_BOOTTIME, 0 for none)."""
+        """Call the function and return its value. Raises the function's exception, Cancelled if the task was cancelled,
+        or TimeLimit after the soft deadline (CLOCK_BOOTTIME, 0 for none)."""
         value = self._limit.call(soft_deadline_ns, task.function, args, kwargs)
-        # The value decides: a plain wrapper around an `async def` returns a coroutine as well.
+        # Look at the value, not the function: a plain wrapper around an `async def` returns a coroutine as well.
         if value is not None and isinstance(value, Coroutine):
             return self._await(_limited(self._limit, value))
         return value
@@ -141,7 +141,7 @@ class Runner:
 
     def _await(self, coroutine: Coroutine[Any, Any, Any]) -> Any:
         if self._loop is None:
-            import asyncio  # noqa: PLC0415 - takes 5 MB, which a worker without async tasks need not pay
+            import asyncio  # noqa: PLC0415 - takes 5 MB, which a worker without async tasks does not need
 
             self._loop = asyncio.Runner()
         # By default all calls would share the runner's context. Instead, give each task a copy of the context that it
@@ -165,7 +165,7 @@ async def _limited(limit: SoftLimit, coroutine: Coroutine[Any, Any, Any]) -> Any
 
     def cancel_soon(ending: Ending) -> None:
         # The loop cancels between two steps. A task that is cancelled during its last step would end as cancelled,
-        # whatever it returned.
+        # regardless of its return value.
         with contextlib.suppress(RuntimeError):  # The application has closed the loop.
             loop.call_soon_threadsafe(cancel, ending)
 

@@ -1,8 +1,8 @@
-"""One attempt at a task: its parts, its limits, its outcome, and what is reported of it. It does no I/O and never
-waits.
+"""One attempt at a task: its parts, its limits, its outcome and its report. This module does no I/O and never waits.
 
 The same code serves workers that run one task at a time and workers that run many. The master enforces the limits of
-tasks but imports no user code, so the worker writes into the slot what is to follow if a limit ends the attempt.
+tasks but imports no user code, so the worker writes into the slot what the master has to do if a limit ends the
+attempt.
 """
 
 import os
@@ -53,17 +53,17 @@ NO_TASK: Final = ""  # the name, in metrics and logs, of a task whose body was n
 
 @dataclass(slots=True)
 class Attempt:
-    """An attempt that is shown in the slot, runs or has ended."""
+    """An attempt that the slot shows or that has ended."""
 
     entry: Entry  # as claimed, or as Redis updated it before the start
     name: str  # of the task
     limit_ns: int  # hard time limit
     record: TaskRecord  # shows the attempt in the slot
     number: int  # identifies the attempt in its record
-    prepared: Runnable | Unfit | None  # None if the body is gone: cancelled after a claim whose reply was lost
+    prepared: Runnable | Unfit | None  # None if the body was removed by a cancellation
     needs_permission: bool = False  # whether Redis has to permit the start
-    ran_by: bytes = b""  # for the record of the attempt in Redis; empty if its end is not to be stored
-    times: Times = NOT_STARTED  # as if the function started together with the attempt, until it is called
+    ran_by: bytes = b""  # for the record of the attempt in Redis; empty if no record is stored
+    times: Times = NOT_STARTED  # until the call, the times of a call at the attempt's start
     runtime_seconds: float = 0.0  # of the function
     outcome: Outcome = DONE
     reason: str = ""  # why the task is dead
@@ -75,7 +75,8 @@ class Attempt:
     _current: CurrentTask | None = None  # made on first use
 
     def current(self) -> CurrentTask:
-        """Return the attempt as the application sees it. It is made on first use, as most tasks never need it."""
+        """Return the attempt as the application sees it. The object is made on first use because most tasks never need
+        it."""
         if self._current is None:
             entry = self.entry
             self._current = CurrentTask(
@@ -101,7 +102,7 @@ class Attempt:
         return "" if self._current is None else self._current.trace_id
 
     def steps_to_start(self, starts: StartSteps) -> StartGenerator:
-        """Return the steps that Redis needs to permit the start of a task that `needs_permission`."""
+        """Return the steps through which Redis permits the start of a task that `needs_permission`."""
         assert isinstance(self.prepared, Runnable)
         return starts.steps(self.entry, self.prepared)
 
@@ -128,7 +129,7 @@ class Attempt:
         return self.record.cancelled == self.number
 
     def settlement(self) -> Settlement:
-        """Return the settlement for Redis, with a record of the attempt unless its end is not to be stored."""
+        """Return the settlement for Redis, with a record of the attempt if one is to be stored."""
         ran_by = self.ran_by
         outcome = self.outcome
         seconds = self.runtime_seconds
@@ -139,7 +140,7 @@ class Attempt:
         return _settlement((self.entry, outcome, run))
 
     def die(self, reason: str, why: str, owner: str) -> None:
-        """Make the task dead: there is no further attempt."""
+        """Make the task dead, without a further attempt."""
         trace = "" if self.exception is None else traceback_text(self.exception)
         self.reason = str(reason)
         self.error = why
@@ -170,7 +171,7 @@ class Attempt:
 
     def _extend(self) -> datetime | None:
         if self.record.number != self.number:
-            return None  # The call comes from a thread or coroutine of an earlier task: these limits are not its own.
+            return None  # The call comes from a thread or coroutine of an earlier task, which has other limits.
         now_ns = boottime_ns()
         if self.soft_limit_ns:
             self.soft_deadline_ns = now_ns + self.soft_limit_ns
@@ -188,14 +189,15 @@ _settlement: Final = partial(tuple.__new__, Settlement)  # faster than calling t
 
 
 _ROUND_NS: Final = NANOSECONDS  # the usual interval of the master's checks
-_REMEMBERED_NS: Final = 60 * NANOSECONDS  # the master remembers a limit some seconds longer, as a write may come late
+_REMEMBERED_NS: Final = 60 * NANOSECONDS  # the master remembers a limit for some seconds more, in case a write is late
 
 
 def kill_policy_of(options: TaskOptions, failures: int, random: Callable[[], float]) -> KillPolicy:
-    """Return what follows if the hard time limit ends this attempt, or if it kills its worker. `failures` attempts have
-    failed before it.
+    """Return what follows if the hard time limit ends this attempt, or if the attempt kills its worker. `failures` is
+    the number of earlier attempts that failed.
 
-    A kill policy is used once: the worker dies, and the next worker decides again, with another random number.
+    A kill policy is used only once because the worker dies and the next worker decides again, with another random
+    number.
     """
     if options.is_started_once:
         return KillPolicy()  # there is no second attempt once it has started
@@ -205,7 +207,8 @@ def kill_policy_of(options: TaskOptions, failures: int, random: Callable[[], flo
 
 
 class ShortLimits:
-    """Shows the master the shortest soft limit under a second of the last minute, which sets how often it checks."""
+    """Shows the master the shortest soft limit of the last minute, if it is under a second. It determines how often the
+    master checks."""
 
     def __init__(self, slot: Slot, ring_master: Callable[[], None]) -> None:
         self._slot = slot
@@ -233,7 +236,7 @@ class AttemptMaker:
     limit_ns: int  # the fleet's time limit
     preparer: Preparer
     hooks: Hooks
-    started: Callable[[Entry, Times], None]  # called before the function, as a task that kills its worker has started
+    started: Callable[[Entry, Times], None]  # called before the function, in case the task kills its worker
     no_copies: NoCopies  # ends copies of this process that a task forks
     random: Callable[[], float]  # returns a number in [0, 1)
     short_limits: ShortLimits  # shows short soft limits to the master
@@ -241,9 +244,9 @@ class AttemptMaker:
     owner: str  # the name that this worker claims under
 
     def open(self, record: TaskRecord, claimed: Claimed, at_ns: int) -> Attempt:
-        """Show a claimed task in the slot, and decode it. Never raises: a task that cannot be decoded is `Unfit`."""
+        """Show a claimed task in the slot, and decode it. Never raises; a task that cannot be decoded is `Unfit`."""
         entry = claimed.entry
-        # This comes first: if anything below ends the process, the master knows which task it was.
+        # This comes first, so that the master knows the task if anything below ends the process.
         deadline_ns = at_ns + self.limit_ns
         number = record.start(entry.text, "", at_ns, deadline_ns, claimed.anchor.received_ns, claimed.unstarted)
         prepared = self.preparer.prepare(claimed.body) if claimed.body else None
@@ -263,8 +266,8 @@ class AttemptMaker:
         return Attempt(entry, name, self.limit_ns, record, number, unfit, ran_by=run_by)
 
     def start(self, attempt: Attempt, anchor: Anchor, at_ns: int, start_ns: int) -> Runnable | None:
-        """Start the limits of an attempt, which count from `at_ns`. Its start is at `start_ns`. Returns the call to
-        make, or None if the attempt has ended without one."""
+        """Start an attempt at `start_ns`, with limits that count from `at_ns`. Returns the call to make, or None if the
+        attempt has ended without a call."""
         attempt.times = times_of(attempt.entry, anchor, start_ns)
         ready = attempt.prepared
         if isinstance(ready, Runnable):
@@ -294,7 +297,7 @@ class AttemptMaker:
     def failed(self, attempt: Attempt, ready: Runnable, exception: BaseException) -> None:
         """Decide the outcome of an attempt whose function raised an exception."""
         attempt.exception = exception
-        if isinstance(exception, Cancelled) or attempt.is_cancelled():  # Whatever it raised, there is no next attempt.
+        if isinstance(exception, Cancelled) or attempt.is_cancelled():  # regardless of the exception, no next attempt
             attempt.outcome = CancelledOutcome()
             attempt.error = error_line(exception)
             return
@@ -310,7 +313,7 @@ class AttemptMaker:
 
     def call_failure_hooks(self, attempt: Attempt) -> None:
         """Call the hooks for a failed attempt. Its outcome is in the slot already, so it counts even if a hook kills
-        the worker. The hooks have a time limit of their own, which is the fleet's."""
+        the worker. The hooks have a separate time limit, which is the fleet's."""
         if attempt.outcome is DONE or (failure := attempt.failure()) is None:
             return
         attempt.record.extend(boottime_ns() + self.limit_ns, 0)
@@ -320,7 +323,8 @@ class AttemptMaker:
             call_hook(dead_hook, attempt.current(), attempt.error)
 
     def _decide(self, settings: CallSettings, failures: int) -> int:
-        """Decide what the master does if it has to end this attempt: once for each number of failures."""
+        """Decide what the master does if it has to end this attempt. This is decided once for each number of
+        failures."""
         with self.no_copies:  # The back-off may be a function of the application.
             word = settings.kill_policies[failures] = kill_policy_of(settings.options, failures, self.random).to_word()
         return word

@@ -1,11 +1,11 @@
 """The tasks that a worker holds, the outcomes that Redis has not confirmed yet, and how much to claim next. Pure.
 
-Outcomes are kept until a reply confirms them, whatever goes wrong in between. An outcome that is sent twice finds
+Outcomes are kept until a reply confirms them, even if errors occur in between. An outcome that is sent twice finds
 nothing to settle the second time, but an outcome that is lost makes a task run twice. Doorbell tokens are kept until a
-reply other than `more` arrives: only such a reply shows that they were passed on.
+reply other than `more` arrives, because only such a reply shows that they were passed on.
 
-`InFlight` is the record of a worker that runs one task at a time, `Ledger` that of a worker that runs many. `Prefetch`
-decides from recent run times how many tasks to claim at once, and when to send the next turn.
+`InFlight` is the record of a worker that runs one task at a time. `Ledger` is the record of a worker that runs many.
+`Prefetch` decides from recent run times how many tasks to claim at once, and when to send the next turn.
 """
 
 from collections import deque
@@ -26,8 +26,8 @@ CLAIM_NS: Final = 5_000_000
 # The maximum age of a claim when the next one is made. The master takes nothing back from claims younger than 25 ms.
 SAFE_CLAIM_AGE_US: Final = 20_000
 SAFE_CLAIM_AGE_NS: Final = SAFE_CLAIM_AGE_US * 1000
-# A worker lists its held tasks at least this often, even if they should be known: a server that lost writes, or that
-# processed a turn after the worker gave up on it, would otherwise hold more for this worker forever.
+# A worker lists its held tasks at least this often, even if Redis should know them. Otherwise a server that lost
+# writes, or that processed a turn after the worker gave up on it, would hold more tasks for this worker forever.
 LIST_HELD_EVERY_NS: Final = NANOSECONDS
 _ALWAYS: Final = 1 << 62
 _NO_ANCHOR: Final = Anchor(0, 0, 0)
@@ -39,8 +39,8 @@ class Claimed(NamedTuple):
     entry: Entry
     body: bytes
     anchor: Anchor
-    unstarted: int  # number of entries after this one; at least 1 while a turn is under way that may bring more
-    start_by_ns: int  # CLOCK_BOOTTIME; after that the master may have given it back, so Redis must be queried first
+    unstarted: int  # number of entries after this one; at least 1 while a turn that may bring more is under way
+    start_by_ns: int  # CLOCK_BOOTTIME; later, query Redis first because the master may have given it back
 
 
 _claimed: Final = partial(tuple.__new__, Claimed)  # faster than calling the class, as for `Entry`
@@ -48,7 +48,7 @@ _claimed: Final = partial(tuple.__new__, Claimed)  # faster than calling the cla
 
 @dataclass(slots=True)
 class _Outcomes:
-    """Outcomes that are sent together. `plain` holds those that succeeded and need no further fields."""
+    """Outcomes that are sent together. `plain` holds the outcomes of successes that need no further fields."""
 
     finished: list[bytes] = field(default_factory=list)
     plain: list[bytes] = field(default_factory=list)
@@ -69,10 +69,10 @@ class _Outcomes:
 class Unconfirmed:
     """Outcomes and tokens that no reply has confirmed.
 
-    Tasks may end while a turn is under way, so the outcomes that were sent and those that came later are kept apart.
+    Tasks may end while a turn is under way, so outcomes that were sent and outcomes that came later are kept apart.
     """
 
-    tokens: list[str] = field(default_factory=list)  # of doorbells
+    tokens: list[str] = field(default_factory=list)  # doorbell tokens
     # Whether Redis may hold tasks for this worker that are not recorded here, because a claim has had no reply or
     # because a task was forgotten.
     may_hold_more: bool = False
@@ -102,7 +102,7 @@ class Unconfirmed:
         return packed
 
     def outcomes_to_send(self) -> tuple[Packed, tuple[bytes, ...]]:
-        """Return all outcomes, for the turn to make now: settlements, and the lines of plain ones."""
+        """Return all outcomes for the turn to make now: the settlements, and the lines of the plain outcomes."""
         self._sent.take(self._later)
         return join_settlements(self._sent.finished), tuple(self._sent.plain)
 
@@ -121,11 +121,11 @@ class InFlight(Unconfirmed):
     _start_by_ns: int = 0  # deadline for the next start (CLOCK_BOOTTIME)
 
     def is_overrun(self, at_ns: int) -> bool:
-        """Whether claimed entries wait that may not be started without a turn, because their claim is too old."""
+        """Whether there are waiting entries that may not be started without a turn because their claim is too old."""
         return bool(self.waiting) and at_ns > self._start_by_ns
 
     def turn(self, limit: int, limits: Packed = NO_LIMITS) -> Turn:
-        """Return the turn to make now. It stays the same until there is a reply."""
+        """Return the turn to make now. The turn stays the same until there is a reply."""
         self.may_hold_more |= limit > 0
         held = tuple(claim.entry.id for claim in self.waiting)
         settlements, plain = self.outcomes_to_send()
@@ -165,18 +165,20 @@ class InFlight(Unconfirmed):
         return _claimed((entry, body, anchor, len(self.waiting) or int(self.may_hold_more), start_by_ns))
 
     def put_back(self, claimed: Claimed) -> None:
-        """Return an entry that was not started to the front."""
+        """Put an entry that was not started back at the front."""
         self.waiting.appendleft(Claim(claimed.entry, claimed.body))
 
     def give_back(self) -> list[Settlement]:
-        """Turn the entries that were not started into releases, the last claimed first, so that their order is kept."""
+        """Convert the entries that were not started into releases. The entry claimed last comes first, which keeps the
+        order."""
         released = [Settlement(claim.entry, Release()) for claim in reversed(self.waiting)]
         self.waiting.clear()
         self._given_back.update(settlement.entry.text for settlement in released)
         return released
 
     def was_given_back(self, text: bytes) -> bool:
-        """Whether the worker has given back the entry. Then it is no error if the master gave it back before."""
+        """Whether the worker has given back the entry. In that case it is no error if the master gave it back
+        earlier."""
         return text in self._given_back
 
 
@@ -193,21 +195,21 @@ class Ledger(Unconfirmed):
     _has_forgotten: bool = False  # whether a task was forgotten since the last turn was made
 
     def __post_init__(self) -> None:
-        self._free = list(reversed(range(self.concurrency)))  # Low indexes are taken first: unused ones take no memory.
+        self._free = list(reversed(range(self.concurrency)))  # low indexes first, because unused ones take no memory
 
     @property
     def running(self) -> int:
-        """The number of tasks that it holds."""
+        """The number of tasks that the worker holds."""
         return len(self._held)
 
     @property
     def free(self) -> int:
-        """The number of further tasks that it may claim."""
+        """The number of further tasks that the worker may claim."""
         return len(self._free)
 
     def turn(self, picks: int, at_ns: int) -> Turn:
-        """Return the turn to make now, which claims up to `picks` tasks. It lists the held tasks only if Redis may hold
-        something else, because the script compares the list."""
+        """Return the turn to make now, which claims up to `picks` tasks. The turn lists the held tasks only if Redis
+        may hold other tasks for the worker, because the script has to compare the list."""
         held = tuple(self._held.values()) if self._lists_held(at_ns) else None
         self.may_hold_more |= picks > 0
         self._has_forgotten = False
@@ -225,7 +227,7 @@ class Ledger(Unconfirmed):
 
     def take_reply(self, reply: TurnReply) -> None:
         """Take the reply to that turn."""
-        self.may_hold_more = self._has_forgotten  # The reply does not cover what was forgotten after the turn was made.
+        self.may_hold_more = self._has_forgotten  # The reply does not cover tasks that were forgotten later.
         self.quarantined = reply.quarantined
         if reply.status is not TurnStatus.MORE:
             del self.tokens[: self._sent_tokens]
@@ -260,7 +262,7 @@ PIPELINED_NS: Final = 1_500_000
 # If the queue is backlogged, the next turn is sent before a task that is expected to take at most this long.
 PREFETCH_NS: Final = 15_000_000
 MOST: Final = 128  # more would hardly reduce the round trip's share of a task, and a crash would affect more tasks
-_FALL: Final = 0.25  # when an estimate falls, it does so by this share of the difference to the last claim
+_FALL: Final = 0.25  # an estimate falls by this share of its difference from the last claim
 _LONGEST_SHARE: Final = 1 / 16
 _GROWTH: Final = 4
 
@@ -269,7 +271,7 @@ _GROWTH: Final = 4
 class ClaimTimes:
     """The run times of the tasks of one claim."""
 
-    queue: str  # its pattern, if it has one
+    queue: str  # the queue's pattern, if it has one
     at_ns: int  # when the last task ended
     tasks: int = 0
     total_ns: int = 0
@@ -326,9 +328,9 @@ class Prefetch:
         """Return how many of the `tasks` of a claim are left to run when the next turn is sent, so that its
         reply arrives by the time they have ended.
 
-        Returns 0, so that the turn is sent after all of them, if a task may take so long, including a wait for a
-        processor, that the new claim would be too old by then. Returns 1 only if the queue is backlogged, because
-        otherwise other workers may be idle while the new task waits here.
+        Returns 0, which sends the turn after all tasks, if a task may take so long, including a wait for a processor,
+        that the new claim would be too old by then. Returns 1 only if the queue is backlogged, because otherwise other
+        workers may be idle while the new task waits here.
         """
         run_times = self._run_times.get(queue)
         if run_times is None or run_times.longest_ns > PREFETCH_NS:

@@ -1,8 +1,8 @@
 """Listening at the doorbells: BLPOP, with poll() around it so that a stop signal takes effect at once.
 
 The worker sends its next turn directly after the BLPOP. The server does not process the turn before the BLPOP has
-ended, and then replies to both at once. This saves one round trip, which would wake the server's process and then this
-one.
+ended, and then replies to both at once. This saves one round trip, in which the server's process and then the worker
+would have to wake up.
 """
 
 from collections.abc import Callable, Iterable
@@ -21,24 +21,22 @@ from rota.server.connection import EARLY_SECONDS, GRACE_SECONDS, NUDGE, PARK_SEC
 from rota.server.server_errors import REASON_SILENT, ConnectionLost, UnknownScript, read_reply
 from rota.server.session import NO_REPLY
 
-_NO_SIGN: Final = (
-    f"for {PARK_SECONDS + GRACE_SECONDS:g} s there has been no reply of the server, and no renewal of the lease"
-)
+_NO_SIGN: Final = f"no reply from the server and no renewal of the lease for {PARK_SECONDS + GRACE_SECONDS:g} s"
 _SHORTEST_SECONDS: Final = 0.02  # for shorter waits, the round trip of the BLPOP would take too large a share
 
 
 class DoorbellWait(NamedTuple):
     """The end of a wait at the doorbells."""
 
-    queue: str  # whose token was taken, "" if no doorbell rang
-    reply: TurnReply  # to the turn that was sent with the BLPOP
+    queue: str  # the queue whose token was taken, "" if no doorbell rang
+    reply: TurnReply  # the reply to the turn that was sent with the BLPOP
 
 
 class Bell:
-    """The doorbells of a worker's queues, those of higher tiers first.
+    """The doorbells of a worker's queues. The doorbells of higher tiers come first.
 
-    `park_seconds` is the longest wait. `last_reply_ns` returns when the last call with a reply was sent, by this
-    process or by the master (CLOCK_BOOTTIME). A long wait ends early if there has been no reply for a while.
+    `park_seconds` is the longest wait. `last_reply_ns` returns the time when this process or the master last sent a
+    call that was replied to (CLOCK_BOOTTIME). A long wait ends early if there has been no reply for a while.
     """
 
     def __init__(
@@ -51,8 +49,8 @@ class Bell:
         self._last_reply_ns = last_reply_ns
 
     def wait_seconds(self, wait_us: int) -> float:
-        """Return for how many seconds to listen if a rate limit or a condition opens in `wait_us` (0: none does), or
-        0.0 if it opens too soon to listen."""
+        """Return for how many seconds to listen if a rate limit or a condition opens in `wait_us` microseconds (0 if
+        none does). Return 0.0 if it opens too soon to listen."""
         seconds = min(self.longest_seconds, wait_us / MICROSECONDS) if wait_us else self.longest_seconds
         return seconds if seconds >= _SHORTEST_SECONDS else 0.0
 
@@ -63,7 +61,8 @@ class Bell:
         first.
 
         At the timeout the server is nudged, because it would otherwise end the BLPOP up to 0.1 s late. After None or an
-        error, replies may still arrive: close the connection. Raises ServerError, and Orphaned if the master has died.
+        error, the caller must close the connection, because replies may still arrive. Raises ServerError, and Orphaned
+        if the master has died.
         """
         parked_ns = boottime_ns()
         has_nudged = False
@@ -89,8 +88,8 @@ class Bell:
         return DoorbellWait(self.rung(rung), reply)
 
     def _seconds_to_give_up(self, parked_ns: int, now_ns: int) -> float:
-        """Return after how many seconds to give up on the server, even during the wait, unless it is known to have
-        replied."""
+        """Return the number of seconds after which to give up on the server, even during the wait, unless the server is
+        known to have replied."""
         last_reply_ns = max(parked_ns, self._last_reply_ns())
         return PARK_SECONDS - (now_ns - last_reply_ns) / NANOSECONDS + GRACE_SECONDS
 

@@ -1,4 +1,5 @@
-"""Executors run attempts. Here are the parts that all executors share, and the executor that runs one at a time."""
+"""Executors run attempts. Here are the parts that all executors share, and the executor that runs one attempt at a
+time."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -20,14 +21,14 @@ from rota.worker.claims import Claimed
 from rota.worker.redis_times import times_of
 
 Attempted = Attempt | Literal[ThrottleStatus.THROTTLED] | None
-"""The attempt that was made. None if the task may not start: nothing of it ran, and the worker still holds it.
-THROTTLED if its rate limit did not permit the start: then the worker no longer holds it."""
+"""The attempt that was made. None if the task may not start; then no part of it ran, and the worker still holds it.
+THROTTLED if its rate limit did not permit the start; then the worker no longer holds it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Executor:
-    """Runs one attempt at a time, all in the same record. `check_start` queries Redis whether a task may start: see
-    `rota.tasks.claimed_call`."""
+    """Runs one attempt at a time, all in the same record. `check_start` finds out from Redis whether a task may start:
+    see `rota.tasks.claimed_call`."""
 
     maker: AttemptMaker
     record: TaskRecord
@@ -35,8 +36,8 @@ class Executor:
     check_start: Callable[[Attempt], MayStart]
 
     def attempt(self, claimed: Claimed, at_ns: int) -> Attempted:
-        """Run a claimed task, unless it may not start. The slot shows it from here on. Exceptions of the task are not
-        raised, but become its outcome.
+        """Run a claimed task, unless it may not start. From here on, the slot shows the task. An exception of the task
+        is not raised but becomes its outcome.
 
         `at_ns` is the current time. Returns None if the task may not start, for example because it was prefetched too
         long ago.
@@ -84,7 +85,7 @@ class Executor:
 
 @dataclass(frozen=True, slots=True)
 class StartChecker:
-    """Takes the steps that permit a start, and blocks."""
+    """Takes the steps that permit a start, and blocks while it waits."""
 
     starts: StartSteps
     link: Link

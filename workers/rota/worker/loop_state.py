@@ -1,4 +1,4 @@
-"""The state of a worker's loop, for both kinds of worker: what it may do, which step comes next, and when the worker
+"""The state of the loop in both kinds of worker: what the worker may do, which step comes next, and when the worker
 requests its replacement.
 
 The next step is looked up in a table by what the worker may do (`Mode`) and its most urgent need (`Need`). The table is
@@ -29,7 +29,7 @@ from rota.worker.redis_times import Anchor, RedisClock
 from rota.worker.worker_report import Report
 
 _MEBIBYTE: Final = 1 << 20
-_EVERY_NS: Final = 100_000_000  # reading the memory use takes 3 us, and a short task only 10
+_EVERY_NS: Final = 100_000_000  # reading the memory use takes 3 us; a short task takes only 10 us
 _LINE_BYTES: Final = 128
 
 
@@ -47,8 +47,8 @@ ENDLESS: Final = Span(sys.maxsize, sys.maxsize)
 def span_of(max_tasks: int, jitter: float, random: float) -> Span:
     """Return the span of a worker that makes at most `max_tasks` attempts, 0 for no limit.
 
-    `random` is in [0, 1). The number is reduced by up to the share `jitter`, so that workers that started together do
-    not all request their replacement at the same time.
+    `random` is in [0, 1). `jitter` is the largest share by which the number is reduced, so that workers that started
+    together do not all request their replacement at the same time.
     """
     if max_tasks == 0:
         return ENDLESS
@@ -66,7 +66,7 @@ class Growth:
         self._checked_ns = 0
 
     def is_due(self, at_ns: int) -> bool:
-        """Whether memory is to be checked again, between two tasks."""
+        """Whether it is time to check memory again, between two tasks."""
         return at_ns - self._checked_ns > _EVERY_NS
 
     def is_over(self, at_ns: int) -> bool:
@@ -95,14 +95,15 @@ class RecycleRequest:
         return max(0, self._span.end_at - attempts)
 
     def worked(self, attempts: int, at_ns: int) -> None:
-        """Request replacement if the worker has made enough attempts, `attempts` so far, or holds too much memory."""
+        """Request a replacement if the worker has made enough attempts or holds too much memory. It has made `attempts`
+        so far."""
         if attempts >= self._span.request_at:
             self._request(RecycleReason.MAX_TASKS)
         if self._growth is not None and self._growth.is_due(at_ns):
             self.check_memory(at_ns)
 
     def check_memory(self, at_ns: int) -> None:
-        """Request replacement if the worker holds too much memory."""
+        """Request a replacement if the worker holds too much memory."""
         if self._growth is not None and self._growth.is_over(at_ns):
             self._request(RecycleReason.MAX_RSS)
 
@@ -137,7 +138,7 @@ class Mode(_Key):
 
     LOST = "lost"  # its owner is no longer registered
     LEAVING = "leaving"  # a stop was requested
-    FENCED = "fenced"  # its lease may have run out
+    FENCED = "fenced"  # its lease may have expired
     QUIET = "quiet"  # the master requested that it claim nothing
     SPENT = "spent"  # it has made all its attempts
     WORKING = "working"  # none of these
@@ -160,8 +161,8 @@ def _row(*steps: Step) -> dict[Need, Step]:
 
 
 # The columns, in the order of Need: OVERRUN, CLAIMED, UNCONFIRMED, UNKNOWN_CLAIM, TURN, SLEEP, WORK. A worker that may
-# not claim gives back the tasks that it has not started. Others may start them, and they must not be charged with a
-# crash if this worker's lease is lost.
+# not claim gives back the tasks that it has not started. Other workers can then start those tasks, and no crash is
+# counted against them if this worker's lease is lost.
 _RESTING = _row(Step.GIVE_BACK, Step.GIVE_BACK, Step.SETTLE, Step.SETTLE, Step.SETTLE, Step.HOLD, Step.HOLD)
 STEPS: Final = {
     Mode.LOST: dict.fromkeys(Need, Step.LEAVE),
@@ -187,7 +188,7 @@ def mode_of(*, lost: bool, leaving: bool, fenced: bool, quiet: bool, spent: bool
 
 
 def need_of(*, unconfirmed: bool, may_hold_more: bool, turn_due: bool, nothing_found: bool) -> Need:
-    """Return the most urgent need of a worker that holds no claimed task that has not started."""
+    """Return the most urgent need of a worker that has started all claimed tasks."""
     if unconfirmed:
         return Need.UNCONFIRMED
     if may_hold_more:
@@ -198,7 +199,7 @@ def need_of(*, unconfirmed: bool, may_hold_more: bool, turn_due: bool, nothing_f
 
 
 def is_passed_on(name: str, reply: TurnReply, served_as: Callable[[str], str]) -> bool:
-    """Whether the doorbell token that woke this worker need not be passed on to another one.
+    """Whether the doorbell token that woke this worker need not be passed on to another worker.
 
     A turn that claims from a queue and leaves entries there rings that queue's doorbell, and the doorbell of its
     pattern if any queue of the pattern has entries. A turn that finds nothing need not ring. So `name` may have entries
@@ -213,10 +214,10 @@ HOLD_SECONDS: Final = {Mode.FENCED: 0.2}
 REST_SECONDS: Final = 5.0  # how long a quiet worker waits, if nothing wakes it
 LAST_QUERY_SECONDS: Final = 0.5  # how long a leaving worker waits for Redis to report what it still holds
 # While a worker claims nothing, it makes a turn at these intervals to learn its state in Redis. It does so more often
-# while it is fenced, as the reply may be `lost`.
+# while it is fenced, because the reply may be `lost`.
 _TURN_PERIODS_NS: Final = {Mode.FENCED: NANOSECONDS, Mode.QUIET: 5 * NANOSECONDS, Mode.SPENT: 5 * NANOSECONDS}
 
-# Not reported: a worker switches between these two phases many times a second.
+# Switches between these two phases are not reported, because a worker makes many of them per second.
 _AT_WORK: Final = {Phase.IDLE, Phase.BUSY}
 
 
@@ -241,9 +242,9 @@ class WorkerLoop:
     _shown: Phase = Phase.BOOTING  # the phase in the slot
     _idle: bool = False  # whether the last claim found nothing and no doorbell has rung since
     _wait_us: int = 0  # time until a rate limit or a condition opens, 0 for none
-    _attempts: int = 0  # made by this process
+    _attempts: int = 0  # number of attempts that this process has made
     _last_turn_ns: int = 0  # when the last reply was received
-    _listed_ns: int = 0  # when the last reply was received to a turn that did not wait at the doorbells
+    _listed_ns: int = 0  # when the last reply to a turn that did not wait at the doorbells was received
     _round_trip_ns: int = 0  # duration of that turn
     _sent_before: bool = False  # whether the outcomes were sent before, without a reply
     _sent_from_slot: tuple[int, int] = (0, 0)  # which outcomes in the slot the last turn sends
@@ -254,15 +255,15 @@ class WorkerLoop:
         self._load = self._slot.load
 
     def _count_failure(self, attempt: Attempt) -> None:
-        """Count a first attempt in the load of this worker, if it failed. A retry that the task itself requested is no
-        failure."""
+        """Count the attempt in the load of this worker if it was a first attempt and failed. A retry that the task
+        itself requested is not a failure."""
         entry = attempt.entry
         if not (entry.failures or entry.crashes) and attempt.failure() is not None:
             self._load.first_failures += 1
 
     def _call(self, turn: Turn) -> ScriptCall[TurnReply]:
-        """Return the command for a turn that is sent now, and note which outcomes in the slot it sends and what was
-        last returned."""
+        """Return the command for a turn that is sent now, and note which outcomes in the slot it sends and the current
+        `prefetch_returned`."""
         self._sent_from_slot = self._slot.outcomes_left
         self._prefetch_returned = self._slot.prefetch_returned
         return self.store.turn(self.process.owner, self.tiers, turn)
@@ -291,7 +292,7 @@ class WorkerLoop:
             log.logger().warning(log_events.WORKER_FENCED, owner=self.process.owner)
 
     def _show(self, phase: Phase) -> None:
-        """Show the phase, and notify the master if the worker begins or stops leaving or being quiet."""
+        """Show the phase, and notify the master unless the phase only changes between idle and busy."""
         before = self._shown
         self._shown = phase
         self._slot.phase = phase
@@ -299,7 +300,7 @@ class WorkerLoop:
             self.process.ring_master()
 
     def _report_ready(self) -> None:
-        """Report that this worker works, because the first reply has arrived."""
+        """Report that this worker is ready, because the first reply has arrived."""
         self._ready = True
         self._show(Phase.QUIET if self._slot.quiet_requested else Phase.IDLE)
         log.logger().info(log_events.WORKER_STARTED, owner=self.process.owner)

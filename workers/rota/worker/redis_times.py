@@ -5,8 +5,8 @@ So `now` plus the time since *sending* is never too early, and a lag based on it
 since *receiving* is never too late, and reveals an early start.
 
 A turn that waited behind a doorbell was sent long before the script read the time. For such a turn, the upper bound of
-Redis time is taken from a turn of the last minute that did not wait. Two clocks that are kept synchronised differ by
-only microseconds after that time.
+Redis time is taken from a turn of the last minute that did not wait. Two synchronised clocks drift apart by only
+microseconds in a minute.
 """
 
 from functools import partial
@@ -33,7 +33,7 @@ class Times(NamedTuple):
 
     start_us: int  # Redis time
     lag_seconds: float  # from the due time to the start
-    promotion_lag_seconds: float | None  # None if the task never waited for a due time, or waited for its rate after it
+    promotion_lag_seconds: float | None  # None if the task had no due time, or then waited for its rate limit
     wait_seconds: float  # from being ready to the start
     early: bool  # whether it certainly started before its due time
     start_ns: int  # CLOCK_BOOTTIME
@@ -45,7 +45,7 @@ NOT_STARTED: Final = Times(0, 0.0, None, 0.0, early=False, start_ns=0)
 def times_of(entry: Entry, anchor: Anchor, start_ns: int) -> Times:
     """Return the lag of an attempt that starts at `start_ns`, split into its parts."""
     now_us, sent_ns, received_ns = anchor
-    start_us = now_us + (start_ns - sent_ns) // _NANOSECONDS_A_MICROSECOND  # the latest possible
+    start_us = now_us + (start_ns - sent_ns) // _NANOSECONDS_A_MICROSECOND  # the latest possible start
     earliest_us = now_us + (start_ns - received_ns) // _NANOSECONDS_A_MICROSECOND
     due_us = entry.due_us
     ready_us = entry.ready_us
@@ -71,19 +71,19 @@ class RedisClock:
         return at_ns - self._seen_ns < _GOOD_FOR_NS
 
     def from_immediate_reply(self, now_us: int, sent_ns: int, received_ns: int) -> Anchor:
-        """Note the reply to a turn that did not wait, and return its reading."""
+        """Record the reply to a turn that did not wait, and return its reading of Redis time."""
         now_ns = now_us * _NANOSECONDS_A_MICROSECOND
         most_ns = now_ns - sent_ns
         least_ns = now_ns - received_ns
-        # Keep the tighter of two bounds, as this reply may have been late itself. But take the new one if the known one
-        # is old or a clock was set since.
+        # Keep the tighter of the two bounds, because this reply may also have been late. But take the new bound if the
+        # known bound is old or a clock was set since.
         if most_ns < self._offset_ns or self._offset_ns < least_ns or not self.is_good(received_ns):
             self._offset_ns = most_ns
             self._seen_ns = received_ns
         return Anchor(now_us, sent_ns, received_ns)
 
     def from_delayed_reply(self, now_us: int, sent_ns: int, received_ns: int) -> Anchor:
-        """Return the reading from the reply to a turn that waited in the server after it was sent."""
+        """Return the reading of Redis time from the reply to a turn that waited at the doorbells."""
         as_if_sent_ns = now_us * _NANOSECONDS_A_MICROSECOND - self._offset_ns
         # If the result is impossible, a clock was set. Then only the time at which the turn was sent is safe.
         possible = sent_ns <= as_if_sent_ns <= received_ns

@@ -16,7 +16,8 @@ Each iteration determines the worker's mode and its most urgent need, and takes 
    failure if the hard time limit was reached.
 7. The failure hooks run, if the attempt failed.
 8. The next turn sends the outcome. The worker repeats outcomes until a reply confirms them. This is safe because an
-   outcome that arrives twice changes nothing the second time, whereas a lost outcome would run the task twice.
+   outcome that arrives twice changes nothing the second time, whereas the task would run twice if its outcome were
+   lost.
 """
 
 import contextlib
@@ -108,7 +109,7 @@ class Loop(WorkerLoop):
         self.executor.runner.close()
 
     def _leave_without_slot(self) -> int:
-        """Settle finished tasks and give back the others, based on this process's own records: a task has overwritten
+        """Settle finished tasks and give back the others, based on this process's own records. A task has overwritten
         the slot, so the master can no longer see what this worker runs."""
         for settlement in self._in_flight.give_back():
             self._in_flight.finish(settlement)
@@ -136,7 +137,7 @@ class Loop(WorkerLoop):
         self._take_reply(reply, CLAIM_LIMIT, anchor, ran_until_ns)
 
     def _query_held_tasks(self) -> None:
-        """Query once which tasks this worker still holds, before it leaves. If there is no reply within
+        """Before this worker leaves, query once which tasks it still holds. If there is no reply within
         `LAST_QUERY_SECONDS`, the master gives back the claimed tasks."""
         with self.waiter.within(LAST_QUERY_SECONDS):
             error = self._try_turn(0)
@@ -152,7 +153,7 @@ class Loop(WorkerLoop):
             reply = self.link.connection().run(call)
         except ServerError as error:
             self._sent_before = self._in_flight.has_outcomes
-            self._load.occupy(0, sent_ns)  # While Redis is away, the worker does nothing for its tasks.
+            self._load.occupy(0, sent_ns)  # While Redis is unavailable, no task slot is occupied.
             return error
         self._take_reply(reply, limit, self._note_immediate_reply(reply, sent_ns))
         return None
@@ -203,7 +204,7 @@ class Loop(WorkerLoop):
 
     def _listen(self, seconds: float) -> None:
         sent_ns = boottime_ns()
-        # The turn claims one task at most: if this process is stopped in the meantime, only that task is held up.
+        # The turn claims at most one task, so only that task is held up if this process is stopped in the meantime.
         turn = self._call(self._in_flight.turn(CLAIM_LIMIT))
         try:
             waited = self.bell.listen(self.link.connection(), self.waiter, seconds, turn)
@@ -229,7 +230,7 @@ class Loop(WorkerLoop):
 
     def _hold(self, mode: Mode) -> None:
         """Claim nothing for a while, or until a signal comes."""
-        self._idle = False  # afterwards, claim again: there may be new tasks, or a doorbell may have rung
+        self._idle = False  # claim again, because there may be new tasks, or a doorbell may have rung
         self.waiter.pause(HOLD_SECONDS.get(mode, REST_SECONDS))
 
     # Tasks
@@ -260,7 +261,7 @@ class Loop(WorkerLoop):
         load.show()
 
     def _run_batch(self, batch: ClaimTimes) -> Pipelined[TurnReply] | None:
-        """Run claimed tasks. Returns the next turn if it was sent before the last of them was run."""
+        """Run claimed tasks. Returns the next turn if it was sent before the last task was run."""
         next_turn = None
         in_flight = self._in_flight
         tasks = min(len(in_flight.waiting), self.recycling.left(self._attempts))
@@ -269,7 +270,7 @@ class Loop(WorkerLoop):
         for left in range(tasks, 0, -1):
             if left == send_at and not in_flight.is_overrun(batch.at_ns):
                 self._request_watch()
-                log.logger().write_held()  # The log lines of the tasks that a turn settles are written before it.
+                log.logger().write_held()  # The log lines of the tasks that a turn settles are written before the turn.
                 next_turn = self.link.pipeline(self._call(in_flight.pipelined(CLAIM_LIMIT, self._prefetch.limits)))
             ended_ns = self._run_next(batch.at_ns)
             if not ended_ns:
@@ -280,11 +281,12 @@ class Loop(WorkerLoop):
         return next_turn
 
     def _send_at(self, batch: ClaimTimes, tasks: int) -> int:
-        """Return how many of `tasks` are left when the next turn is sent, or 0 to send it after all of them.
+        """Return how many of `tasks` are left when the next turn is sent, or 0 to send the turn after all of them.
 
-        It is sent after all of them if they are the last tasks of this worker, or if the round trip is so long that an
-        early turn would come too late to claim anything. It is also sent after them if tokens are to be passed on or if
-        a turn is due that lists the held tasks. Such a turn is replied to at once, which gives a reading of Redis time.
+        The turn is sent after all tasks if they are the last tasks of this worker, or if the round trip is so long that
+        an early turn would come too late to claim anything. It is also sent after all tasks if tokens must be passed
+        on, or if a turn that lists the held tasks is due. The reply to such a turn comes at once and yields a reading
+        of Redis time.
         """
         are_last = tasks == self.recycling.left(self._attempts)
         is_far = self._round_trip_ns > SAFE_CLAIM_AGE_NS // 2
@@ -302,11 +304,11 @@ class Loop(WorkerLoop):
         packed = self._in_flight.finish(attempt.settlement())
         if slot.is_undisturbed(self._prefetch_returned):
             self._last_run = b""
-        elif slot.is_intact:  # A return settles this task only if it was made after the outcome was in the slot.
+        elif slot.is_intact:  # A return settles this task only if the outcome was in the slot before.
             self._last_run = attempt.entry.text
         else:
             return 0
-        # The outcome is stored before the task is removed from the slot: from here on, a kill loses nothing.
+        # The outcome is stored before the task is removed from the slot, so from here on a kill loses nothing.
         slot.add_outcomes(ARGS_PER_SETTLEMENT, packed)
         self.report.attempt(attempt)
         entry = attempt.entry
@@ -323,7 +325,7 @@ class Loop(WorkerLoop):
 
     def _unstarted(self, claimed: Claimed, status: ThrottleStatus | None) -> int:
         if status is ThrottleStatus.THROTTLED:
-            self._load.later_attempts += 1  # It will be counted when it has run.
+            self._load.later_attempts += 1  # The task is counted when it has run.
             return boottime_ns()
         self._in_flight.put_back(claimed)
         return 0

@@ -127,7 +127,7 @@ def _loop(
         report.throttled,
     )
     if settings.concurrency > 1:
-        from rota.worker.concurrent.concurrent_loop import ConcurrentLoop  # noqa: PLC0415 - 5 MB: the zygote loads it for such
+        from rota.worker.concurrent.concurrent_loop import ConcurrentLoop  # noqa: PLC0415 - takes 5 MB
 
         return ConcurrentLoop(**standing, settings=settings, maker=maker, starts=starts, recorder=recorder)
     waiter = Waiter(signals, process.death_fd, process.slot.heartbeat, settings.beat_seconds / 2)

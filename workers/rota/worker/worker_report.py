@@ -17,7 +17,7 @@ from rota.worker.redis_times import Times
 
 _SAMPLE_SECONDS: Final = 1.0  # with `log.tasks = "sample"`, at most one success per interval is logged
 _DIGITS: Final = 6
-_FORMS: Final = 256  # combinations of task, queue, kind and outcome; a pattern may match any number of queues
+_FORMS: Final = 256  # combinations of task, queue, kind and outcome; limited because of patterns
 _LEVELS_WITH_SUCCESSES: Final = ("debug", "info")
 
 
@@ -40,8 +40,8 @@ _EVENTS: Final[dict[type[outcomes.Outcome], _OutcomeEvent]] = {
 
 @dataclass(frozen=True, slots=True)
 class _OfQueue:
-    """The metrics of each start, for one queue and kind. They are cached, because the lookup costs as much as observing
-    a value."""
+    """The metrics of each start, for one queue and kind. They are cached because a lookup costs as much as observing a
+    value."""
 
     lag: recorder.Histogram  # time from the due time to the start
     wait: recorder.Histogram  # time from being ready to the start
@@ -58,8 +58,8 @@ class _OfTask:
 
 
 class Report:
-    """A writer to the metrics recorder of the worker's slot and to the log. If `holds_lines`, log lines of successes
-    may be buffered and written together."""
+    """Writes to the metrics recorder of the worker's slot and to the log. If `holds_lines` is true, log lines of
+    successes may be buffered and written together."""
 
     def __init__(self, settings: WorkerSettings, own: recorder.Recorder) -> None:
         # Do not build lines that the log level would suppress.
@@ -107,17 +107,17 @@ class Report:
             self._unstarted(entry, outcomes.CancelledOutcome)
 
     def released(self, entry: Entry) -> None:
-        """Report a task that was given back unstarted because this worker leaves."""
+        """Report a task that was given back before its start because this worker leaves."""
         self._unstarted(entry, outcomes.Release)
 
     def given_back(self, entry: Entry) -> None:
-        """Count a task that was given back because its claim was too old. It is not logged, as it is claimed again at
-        once."""
+        """Count a task that was given back because its claim was too old. It is not logged, because it is claimed again
+        at once."""
         self._recorder.counter(metrics.TASKS_PROCESSED, entry.queue, NO_TASK, outcomes.Release.label).add()
 
     def throttled(self, queue: str, task: str) -> None:
-        """Count a task whose rate limit did not permit its start yet. It is not logged, because a backlog would log a
-        line for each task."""
+        """Count a task that may not start yet because of its rate limit. It is not logged, because a backlog would log
+        a line for each task."""
         self._recorder.counter(metrics.TASKS_THROTTLED, queue, task).add()
 
     def blocked(self, queue: str, task: str, task_id: str, seconds: float) -> None:
@@ -134,7 +134,7 @@ class Report:
         )
 
     def stale(self, text: bytes, *, sent_before: bool) -> None:
-        """Log an outcome that found no entry to settle: it had been settled before, or this worker has lost the
+        """Log an outcome that found no entry to settle. Either it was settled before, or this worker has lost the
         entry."""
         task_id = text.split(b" ", 1)[0].decode(errors="replace")
         write = log.logger().info if sent_before else log.logger().warning
@@ -143,7 +143,7 @@ class Report:
     # A task
 
     def started(self, entry: Entry, times: Times) -> None:
-        """Count the start of a task, and observe its lag and its parts."""
+        """Count the start of a task, and observe its lag and the parts of the lag."""
         queue = self.label_of_queue(entry.queue)
         known = self._queues.get((queue, entry.kind)) or self._new_queue(queue, entry.kind)
         lag = times.lag_seconds

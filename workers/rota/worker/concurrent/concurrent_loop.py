@@ -1,9 +1,9 @@
-"""The loop of a worker that runs many tasks at once, with asyncio in the main thread. All of the worker's I/O is here,
-except that of tasks.
+"""The loop of a worker that runs many tasks at once, with asyncio in the main thread. All I/O of the worker is here,
+except the I/O of its tasks.
 
 The loop claims as many tasks as its concurrency has room for, and starts all of them at once. No claimed task waits for
 another, so there is nothing to take back. Only one turn is under way at a time; tasks that end during a turn are
-settled by the next.
+settled by the next turn.
 """
 
 import asyncio
@@ -65,7 +65,7 @@ class ConcurrentLoop(WorkerLoop):
     _stacks: StackLogger = field(init=False)  # logs stacks on request
     _outages: Outages = field(init=False)
     _connection: AioConnection = field(init=False)  # for turns and queries
-    _doorbells: AioBell = field(init=False)  # have a connection of their own
+    _doorbells: AioBell = field(init=False)  # use a separate connection
     _executor: ConcurrentExecutor = field(init=False)
     _runner: asyncio.Runner = field(default_factory=asyncio.Runner)
     _wake: asyncio.Event = field(default_factory=asyncio.Event)  # set to end a wait
@@ -120,7 +120,7 @@ class ConcurrentLoop(WorkerLoop):
                 case Step.PARK:
                     await self._park()
                 case _:
-                    self._idle = False  # afterwards, claim again: there may be new tasks, or a doorbell may have rung
+                    self._idle = False  # claim again, because there may be new tasks, or a doorbell may have rung
                     await self._rest(HOLD_SECONDS.get(mode, REST_SECONDS))
         return await self._leave_without_slot()
 
@@ -137,7 +137,7 @@ class ConcurrentLoop(WorkerLoop):
 
     def _signalled(self) -> None:
         self.signals.empty()
-        self._raise_endings()  # Do this at once: a turn may be under way for seconds.
+        self._raise_endings()  # Do this at once, because a turn may take seconds.
         self._wake.set()
 
     def _orphaned(self) -> None:
@@ -146,8 +146,8 @@ class ConcurrentLoop(WorkerLoop):
         self._wake.set()
 
     def _on_limit_signal(self, number: int, frame: FrameType | None) -> None:
-        """Handle the signal for a cancellation or a soft limit. A plain function that runs in the loop is ended here, a
-        coroutine between two of its steps."""
+        """Handle the signal for a cancellation or a soft limit. A plain function that runs in the loop is ended here. A
+        coroutine is ended between two of its steps."""
         self._has_ending = True
         self.signals.wake()
         soft_limit.signalled(number, frame)
@@ -196,7 +196,7 @@ class ConcurrentLoop(WorkerLoop):
                 running.raise_ending()
 
     async def _park(self) -> None:
-        """Wait at the doorbells, if another task may be claimed, until something wakes the loop."""
+        """If another task may be claimed, wait at the doorbells until something wakes the loop."""
         if self._ledger.free and not self._ledger.quarantined:
             self._doorbells.listen()
         most = _QUARANTINE_SECONDS if self._ledger.quarantined else REST_SECONDS
@@ -211,7 +211,7 @@ class ConcurrentLoop(WorkerLoop):
             await self._rest(self._outages.failed(error))
 
     async def _query_held_tasks(self) -> None:
-        """Query once which tasks this worker still holds, before it leaves. If there is no reply within
+        """Before this worker leaves, query once which tasks it still holds. If there is no reply within
         `LAST_QUERY_SECONDS`, the master gives back the claimed tasks."""
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(LAST_QUERY_SECONDS):
@@ -235,7 +235,7 @@ class ConcurrentLoop(WorkerLoop):
         return self._call(self._ledger.turn(picks, boottime_ns()))
 
     async def _leave_without_slot(self) -> int:
-        """Settle finished tasks, based on this process's own records: a task has overwritten the slot, so the master
+        """Settle finished tasks, based on this process's own records. A task has overwritten the slot, so the master
         can no longer see what this worker runs."""
         with contextlib.suppress(ServerError):
             await self._connection.run(self._turn(0))
@@ -259,14 +259,14 @@ class ConcurrentLoop(WorkerLoop):
         """Start the claimed tasks.
 
         They are given back instead if this worker may no longer claim, or if a task overwrote the slot in the meantime.
-        A server that has lost writes may bring more tasks than the worker may run; the excess is given back too.
+        A server that has lost writes may return more tasks than the worker may run; the excess is given back too.
         """
         may_start = self._slot.is_intact and self._check_mode(anchor.received_ns, Phase.BUSY) is Mode.WORKING
         starts = self._ledger.free if may_start else 0
         for claim in claims[:starts]:
             self._start(claim, anchor)
         note = self.report.released if self.signals.stop_requested else self.report.given_back
-        for claim in reversed(claims[starts:]):  # Giving them back in reverse keeps their order.
+        for claim in reversed(claims[starts:]):  # Giving them back in reverse order keeps their order in the queue.
             self._finish(Settlement(claim.entry, Release()))
             note(claim.entry)
 
@@ -286,7 +286,7 @@ class ConcurrentLoop(WorkerLoop):
     async def _run(self, running: RunningTask, claimed: Claimed) -> None:
         try:
             await self._carry_out(running, claimed)
-        except BaseException as error:  # noqa: BLE001 - a fault of the worker: it ends the worker
+        except BaseException as error:  # noqa: BLE001 - a fault of the worker ends the worker
             self._fault = error
         self._wake.set()
 
@@ -309,7 +309,7 @@ class ConcurrentLoop(WorkerLoop):
 
     def _ended(self, attempt: Attempt) -> None:
         settlement = attempt.settlement()
-        # The outcome is stored before the task is removed from the slot: from here on, a kill loses nothing.
+        # The outcome is stored before the task is removed from the slot, so from here on a kill loses nothing.
         self._finish(settlement)
         self.report.attempt(attempt)
         self._count(attempt)

@@ -29,11 +29,12 @@ from rota.worker.redis_times import times_of
 
 LONG_SECONDS: Final = 0.1
 _OWN: Final = str(Path(__file__).parent.parent)
-_MAX_FRAMES: Final = 20  # the innermost ones, as a log line has at most 4,096 bytes
+_MAX_FRAMES: Final = 20  # the innermost frames, because a log line has at most 4,096 bytes
 
 
 class RunningTask:
-    """One task with its index. `attempt` is None until the slot shows it. `ending` ends its coroutine from outside."""
+    """One task with its index. `attempt` is None until the slot shows it. `ending` is the exception that ends its
+    coroutine from outside."""
 
     __slots__ = ("_is_awaited", "_limited_ns", "attempt", "driver", "ending", "entry", "record")
 
@@ -48,7 +49,7 @@ class RunningTask:
 
     @property
     def is_shown(self) -> bool:
-        """Whether the slot shows this task: not before its first step, and not after its end."""
+        """Whether the slot shows this task, which it does from the task's first step to its end."""
         return self.attempt is not None and self.record.number == self.attempt.number
 
     def opened(self, attempt: Attempt) -> None:
@@ -58,7 +59,8 @@ class RunningTask:
         self.record.enter_step()
 
     def enter_step(self) -> None:
-        """Mark the beginning of a step of this task, or of a coroutine that it started, which may outlive it."""
+        """Mark the beginning of a step of this task, or of a coroutine that the task started and that may outlive
+        it."""
         if self.is_shown:
             self.record.enter_step()
 
@@ -71,7 +73,7 @@ class RunningTask:
         loop, as `asyncio.timeout` does. Raises Cancelled or TimeLimit in that case."""
         self._is_awaited = True
         try:
-            self.raise_ending()  # An earlier signal may have had no effect, as nothing was awaited.
+            self.raise_ending()  # An earlier signal may have had no effect because nothing was awaited.
             return await coroutine
         except asyncio.CancelledError as error:
             if self.ending is None:
@@ -81,7 +83,8 @@ class RunningTask:
             self._is_awaited = False
 
     def raise_ending(self) -> None:
-        """Cancel the awaited coroutine if the task was cancelled or its soft deadline has passed, once for each."""
+        """Cancel the awaited coroutine if the task was cancelled or its soft deadline has passed, once for each of
+        these reasons."""
         attempt = self.attempt
         if not self._is_awaited or attempt is None or isinstance(self.ending, Cancelled):
             return
@@ -116,8 +119,8 @@ class ConcurrentExecutor:
     check_start: Callable[[Attempt], Awaitable[MayStart]]
 
     async def attempt(self, running: RunningTask, claimed: Claimed) -> Attempted:
-        """Run a claimed task, unless it may not start. The slot shows it from here on. Exceptions of the task are not
-        raised, but become its outcome."""
+        """Run a claimed task, unless it may not start. From here on, the slot shows the task. An exception of the task
+        is not raised but becomes its outcome."""
         maker = self.maker
         anchor = claimed.anchor
         at_ns = boottime_ns()
@@ -173,7 +176,7 @@ class StepWatcher:
         return asyncio.Task(_Stepped(coroutine, running, self))
 
     def make_task(self, loop: asyncio.AbstractEventLoop, coroutine: Any, **options: Any) -> asyncio.Task[Any]:
-        """Make a task for the loop. A coroutine that a Rota task starts belongs to that task."""
+        """Make an asyncio task for the loop. A coroutine that a Rota task starts belongs to that task."""
         running = _stepping.get(None)
         return asyncio.Task(coroutine if running is None else _Stepped(coroutine, running, self), loop=loop, **options)
 
@@ -222,7 +225,7 @@ class _Stepped(Coroutine[Any, Any, Any]):
         except (SystemExit, KeyboardInterrupt) as error:
             steps.no_copies.leave_if_copy(error)
             # asyncio would end the whole loop with this exception, and all other tasks with it.
-            raise RuntimeError(f"a coroutine of the task left by {error!r}") from error
+            raise RuntimeError(f"a coroutine of the task exited with {error!r}") from error
         except BaseException as error:
             steps.no_copies.leave_if_copy(error)
             raise
@@ -264,7 +267,7 @@ def _log_stack(running: RunningTask) -> None:
 
 
 def stack_of(awaitable: Any) -> str:
-    """Return the chain of calls that a coroutine awaits, the innermost first, without Rota's own outermost frames."""
+    """Return the chain of calls that a coroutine awaits, the innermost call first, without Rota's outermost frames."""
     frames: list[str] = []
     while (frame := _frame_of(awaitable)) is not None:
         code = frame.f_code

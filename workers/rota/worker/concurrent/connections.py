@@ -52,8 +52,8 @@ class AioStartChecker:
 class AioBell:
     """The doorbells of a concurrent worker.
 
-    `rung` is called with the queue whose token was taken. If that is unknown, because the connection was lost or closed
-    meanwhile, `rung` is called with all queues; if the wait timed out, with none.
+    `rung` is called with the queue whose token was taken. If the queue is unknown because the connection was lost or
+    closed during the wait, `rung` is called with all queues. If the wait timed out, it is called with no queue.
     """
 
     def __init__(self, bell: Bell, address: Address, outages: Outages, rung: Callable[[Iterable[str]], None]) -> None:
