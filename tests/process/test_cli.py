@@ -98,7 +98,7 @@ def process(folder: Path, at_server: dict[str, str]) -> Rota:
     [
         (["fly"], "No such command 'fly': there are init, run, "),
         (["worker"], "No such command 'worker': see `rota run --help`\n"),
-        (["queue", "ls", "ten*ant"], "pattern 'ten*ant' is not usable: * may only stand at its end"),
+        (["queue", "ls", "ten*ant"], "pattern 'ten*ant' is not usable: * may only appear at its end"),
         (["check", "--no-import"], """No such option '--no-import', did you mean "--no-imports"? (see"""),
         (
             ["queue", "fly"],

@@ -109,8 +109,8 @@ FAULTS = {
     'tiers = [["mail"]]\n[queues.mial]\nweight = 2': 'queues.mial: this queue is in no tier, did you mean "mail"?',
     "[queues.other]\nweight = 2": "queues.other: this queue is in no tier: add it to tiers",
     'tiers = [["*"]]': ('tiers[0][0]: "*" would take every queue of the namespace: add a prefix, as in "tenant-*"'),
-    'tiers = [["*-tenant"]]': "tiers[0][0]: pattern '*-tenant' is not usable: * may only stand at its end",
-    'tiers = [["tenant-**"]]': "tiers[0][0]: pattern 'tenant-**' is not usable: * may only stand at its end",
+    'tiers = [["*-tenant"]]': "tiers[0][0]: pattern '*-tenant' is not usable: * may only appear at its end",
+    'tiers = [["tenant-**"]]': "tiers[0][0]: pattern 'tenant-**' is not usable: * may only appear at its end",
     'tiers = [["a b*"]]': (
         "tiers[0][0]: pattern 'a b' is not usable: names are 1 to 128 of the characters A-Z a-z 0-9 _ . : -"
     ),

@@ -32,7 +32,7 @@ def test_unknown_fields_are_left_out() -> None:
 
 
 def test_an_exception_whose_text_fails_is_still_named() -> None:
-    assert error_line(_UnspeakableError()) == "_UnspeakableError: (its text cannot be made)"
+    assert error_line(_UnspeakableError()) == "_UnspeakableError: (its __str__ raised an exception)"
     assert "_UnspeakableError" in traceback_text(_UnspeakableError())
 
 

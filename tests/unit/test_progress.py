@@ -38,7 +38,7 @@ def test_whole_numbers_are_shown_without_a_fraction() -> None:
 
 @pytest.mark.parametrize("number", [-1, math.nan, math.inf, 1e16, 10**400, "many", None, [1]])
 def test_an_invalid_number_is_refused_with_a_message(number: float) -> None:
-    with pytest.raises(ValueError, match="`done` of progress is a number from 0 to 9e15, not"):
+    with pytest.raises(ValueError, match="`done` of progress must be a number from 0 to 9e15, not"):
         progress_text(number, None, "", AT_US)
 
 

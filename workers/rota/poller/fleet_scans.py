@@ -1,7 +1,7 @@
-"""The scans that one poller makes for the whole fleet: of the keys, the delayed set and the lanes.
+"""The scans of the keys, the delayed set and the lanes, which one poller makes for the whole fleet.
 
-Scripts never scan, so a poller does. It makes a few calls at a time, each of which takes a few hundred microseconds, so
-that even a server with a million keys is hardly slowed down. The sweep's reply decides which poller scans.
+Scripts never scan, so a poller does. It makes a few calls at a time. Each call takes a few hundred microseconds, so
+even a server with a million keys hardly slows down. The sweep's reply decides which poller scans.
 """
 
 import math
@@ -21,9 +21,9 @@ SCAN_COUNT: Final = 1000
 BURST_SECONDS: Final = 0.9
 _START: Final = b"0"
 
-KEYS_SECONDS: Final = 30.0  # between scans. With a scan of 600,000 keys, a lane is found within a minute
+KEYS_SECONDS: Final = 30.0  # between scans; a scan of 600,000 keys then finds each lane within a minute
 SCANS_A_BURST: Final = 20
-MOST_STRAYS: Final = 5  # how many are named; `rota audit` names all
+MOST_STRAYS: Final = 5  # how many the log names; `rota audit` names all
 
 SEARCHES_A_BURST: Final = (
     100  # covers a delayed set of 100,000 in one burst, so that all items in it are found within a second
@@ -33,7 +33,7 @@ ADOPTED_A_CALL: Final = 100
 _NO_NAME: Final = "[^-A-Za-z0-9_.:]*"  # matches members that begin with a character which no id contains
 
 AUDIT_SECONDS: Final = 60.0
-AUDIT_PAUSE_SECONDS: Final = 0.01  # 100 calls a second, each of up to 500 ids
+AUDIT_PAUSE_SECONDS: Final = 0.01  # 100 calls per second, each with up to 500 ids
 _REST_PER_SCAN: Final = 2  # the pause after a scan, as a multiple of its duration, if that exceeds AUDIT_SECONDS
 MOST_SUSPECTS: Final = 10_000
 
@@ -47,9 +47,9 @@ class FleetRound(Round):
 
 
 class KeyScan(FleetRound):
-    """The scan for lists that are not registered anywhere: in-flight lists whose owner is unknown, lanes of queues that
-    no worker serves and that only a plain push has created, and keys that look like lanes but are not. It covers all
-    keys of the server once per lease, or more often."""
+    """The scan for lists that are not registered anywhere: in-flight lists of unknown owners, lanes that only a plain
+    push has created and no worker serves, and keys that look like lanes but are not. It covers all keys of the server
+    at least once per lease."""
 
     def __init__(
         self, settings: PollerSettings, store: Store, report: PollerReport, leadership: Leadership, now: float
@@ -68,7 +68,7 @@ class KeyScan(FleetRound):
         self._strays: dict[str, str] = {}
 
     def step(self, connection: Connection, now: float) -> None:
-        """Adopt the owners that were found, or list the queues that were found, or scan some more keys. Raises
+        """Adopt the owners that were found, or register the queues that were found, or scan some more keys. Raises
         ServerError."""
         if self._owners:
             orphans = self._store.adopt_orphans(self._lease_ms, self._owners[:OWNERS_A_CALL])
@@ -113,8 +113,8 @@ class KeyScan(FleetRound):
 
 
 class ScheduledAdoption(FleetRound):
-    """The search for items that producers in other languages have scheduled, so that each gets its ticket well before
-    it is due. It runs if a sweep reports that there are any."""
+    """The search for items that producers in other languages have scheduled, so that each item gets its ticket well
+    before it is due. The search runs if a sweep reports such items."""
 
     def __init__(
         self, settings: PollerSettings, store: Store, report: PollerReport, leadership: Leadership, now: float
@@ -134,7 +134,7 @@ class ScheduledAdoption(FleetRound):
         return self._again_at if self._leadership.legacy_items else math.inf
 
     def step(self, connection: Connection, now: float) -> None:
-        """Adopt some of the items found, or scan some more members. Raises ServerError."""
+        """Adopt some of the items that were found, or scan some more members. Raises ServerError."""
         if self._members:
             adopt = self._store.adopt_scheduled(self._members[:ADOPTED_A_CALL])
             adopted = self._unless_refused("adopt_scheduled", lambda: connection.run(adopt))
@@ -161,7 +161,7 @@ class ScheduledAdoption(FleetRound):
 
 
 class AuditScan(FleetRound):
-    """The scan of the audit, each minute: see `rota.protocol.scans`. It uses no more than a third of the time."""
+    """The audit's scan, once per minute: see `rota.protocol.scans`. It uses at most a third of the time."""
 
     def __init__(
         self, settings: PollerSettings, store: Store, report: PollerReport, leadership: Leadership, now: float

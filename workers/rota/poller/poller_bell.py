@@ -1,11 +1,11 @@
 """The pollers' doorbell: a connection parked in BLPOP, and the wait on it with a local timer.
 
-The wait uses select() with a timeout in microseconds, which ended 0.4 ms late at most. BLPOP's own timeout came 50 to
-100 ms late on an idle server, and poll() counts in milliseconds.
+The wait uses select() with a timeout in microseconds, which ended at most 0.4 ms late. BLPOP's timeout came 50 to 100
+ms late on an idle server, and poll() counts in milliseconds.
 
-The same connection receives notifications of changed keys (`CLIENT TRACKING`). Legacy lists are tracked in
-broadcasting mode: the server reports each change of a key with one of the prefixes, whatever its type. The fleet's own
-lanes are tracked in the default mode: the server reports only the next change of each key that `EXISTS` has read, so a
+The same connection receives notifications of changed keys (`CLIENT TRACKING`). Legacy lists are tracked in broadcasting
+mode, in which the server reports each change of a key of any type with one of the prefixes. The fleet's lanes are
+tracked in the default mode, in which the server reports only the next change of each key that `EXISTS` has read. So a
 busy fleet gets few notifications. Neither mode takes anything from a list, so a killed poller loses nothing.
 """
 
@@ -40,7 +40,8 @@ class BellState:
 
     @property
     def is_outdated(self) -> bool:
-        """Whether the bell's connection listens for other keys than wanted. While it is parked this cannot change."""
+        """Whether the bell's connection does not listen for the wanted keys. This cannot be changed while the
+        connection is parked."""
         return self.wanted != self._tracked_prefixes
 
     def set_up(self, connection: Connection) -> None:
@@ -54,9 +55,9 @@ class BellState:
             if self.wanted:
                 prefixes = [part for key in prefixes_of(self.wanted) for part in ("PREFIX", key)]
                 connection.execute("CLIENT", "TRACKING", "ON", "BCAST", *prefixes)
-                self.is_notified = self.rang = True  # Check once: there were no notifications of earlier changes.
+                self.is_notified = self.rang = True  # Check once, because earlier changes were not notified.
             self.client_id = connection.execute("CLIENT", "ID")
-        except Refused as error:  # An ACL or a proxy may forbid it.
+        except Refused as error:  # An ACL or a proxy may forbid tracking.
             if self.wanted and not self.is_notified:
                 log.logger().warning(log_events.ADOPT_DEAF, error=str(error))
 
@@ -112,7 +113,7 @@ class KeyTracking:
             return False
         try:
             connection.execute("CLIENT", *args)
-        except Refused:  # an ACL or a proxy forbids it, or the bell has just lost its connection
+        except Refused:  # An ACL or a proxy forbids tracking, or the bell has just lost its connection.
             return False
         return True
 
@@ -127,8 +128,8 @@ def prefixes_of(keys: Iterable[str]) -> list[str]:
 
 
 class PollerBell:
-    """The doorbell of a poller. It parks again after each reply, and soon after its connection was lost. While the
-    server cannot be reached, it never rings. The same connection receives notifications of changed keys."""
+    """The doorbell of a poller. The bell parks again after each reply, and soon after its connection was lost. It never
+    rings while the server cannot be reached. The same connection receives notifications of changed keys."""
 
     def __init__(self, keys: Keys, link: Link, signals: StopSignals, death_fd: int, listening: BellState) -> None:
         self._link = link
@@ -167,14 +168,14 @@ class PollerBell:
             return may_have_rung
 
     def disconnect(self) -> None:
-        """Drop the connection, because it is lost, or may be lost like another one to the same server."""
+        """Drop the connection because it is lost, or may be lost because another connection to the same server is."""
         self._link.close()
         self._parked_at = None
         self._listening.is_notified = False
         self._listening.client_id = 0
 
     def _poll(self) -> bool:
-        """Whether the parked command took a token. Parks first, and again after each reply."""
+        """Whether the parked command took a token. This parks first, and again after each reply."""
         now = time.monotonic()
         if self._parked_at is None and now < self._not_before:
             return False

@@ -1,8 +1,8 @@
 """The poller's loop: promote a chunk of due tasks, take a step of the rounds, and rest until more is due.
 
-Promotion and rounds do not wait for each other's completion: a hundred thousand overdue tasks delay no sweep, and a
-hundred lost owners delay no due task. `Promotion` knows when its next call is due, and learns from earlier calls how
-far ahead of that time to send it.
+Promotion and rounds do not wait for each other's completion. So a hundred thousand overdue tasks do not delay a sweep,
+and a hundred lost owners do not delay a due task. `Promotion` knows when its next call is due, and learns from earlier
+calls how far ahead of that time to send it.
 """
 
 import math
@@ -49,16 +49,16 @@ _MAX_LATENCY_SECONDS: Final = 0.001
 _OUTLIER_SECONDS: Final = 0.0005
 _LEARNED_SHARE: Final = 1 / 8
 EARLY_CALL_SECONDS: Final = 0.0005  # assumed duration of an early call, before the first was measured
-_MAX_EARLY_CALL_SECONDS: Final = 0.01  # a call that took longer met a busy server
-MARGIN_SECONDS: Final = 0.0004  # a timer takes 0.1 to 0.2 ms of it, and processing a reply 0.1 ms
+_MAX_EARLY_CALL_SECONDS: Final = 0.01  # if a call took longer, the server was busy
+MARGIN_SECONDS: Final = 0.0004  # a timer takes 0.1 to 0.2 ms of this, and the processing of a reply 0.1 ms
 
 
 @dataclass(slots=True)
 class Standby:
-    """The delay by which stand-by pollers run after the first one: `rank` x 3 ms. Usually they find the work done.
+    """The delay with which stand-by pollers act after the first poller, `rank` x 3 ms. They usually find the work done.
 
-    A doorbell token wakes only one poller. That poller promotes without the delay the tasks due at `woken_due_us`, the
-    next due time that it saw when it was woken.
+    A doorbell token wakes only one poller. That poller promotes the tasks due at `woken_due_us` without the delay. This
+    is the next due time that the poller saw when it was woken.
     """
 
     rank: int
@@ -75,9 +75,9 @@ class Standby:
 class WakeLatency:
     """The delay with which a call after a rest arrives, learned from earlier calls. A rest ends this much earlier.
 
-    A timer ends 0.1 to 0.3 ms late, and a server that slept replies more slowly than one that was just active. A call
-    that arrives early moves nothing and is repeated, which costs 0.2 ms. So the aim is to arrive 0.05 ms after the due
-    time. A call that arrived more than 0.5 ms late met a busy server, and counts as 0.5 ms.
+    A timer ends 0.1 to 0.3 ms late, and a server that slept replies more slowly than a server that was just active. A
+    call that arrives early moves nothing and is repeated, which costs 0.2 ms. So the aim is to arrive 0.05 ms after the
+    due time. If a call arrives more than 0.5 ms late, the server was busy, and the delay counts as 0.5 ms.
     """
 
     seconds: float = 0.0
@@ -90,12 +90,12 @@ class WakeLatency:
 
 
 class Promotion:
-    """The promotion of due tasks, a chunk at a time, when they are due. If no task is due, it makes a call once a
-    second, and when the bell rings, to learn the next due time.
+    """The promotion of due tasks, a chunk at a time, when they are due. If no task is due, it makes a call once per
+    second, and whenever the bell rings, to learn the next due time.
 
-    A server that slept takes three times as long for the script as one that was just active. So after a rest the same
-    call is made once ahead of the due time. It moves nothing, and its reply has arrived when the promotion is to be
-    sent. The duration of such an early call is learned (`_early_call_seconds`).
+    A server that slept takes three times as long for the script as a server that was just active. So after a rest the
+    same call is made once before the due time. This early call moves nothing, and its reply arrives before the
+    promotion has to be sent. Its duration is learned (`_early_call_seconds`).
 
     `next_due` may be set by any caller that has learned the next due time.
     """
@@ -111,11 +111,11 @@ class Promotion:
         self._rang = False
 
     def due_at(self) -> float:
-        """Return when the next call is due (monotonic), in the past if one is due now."""
+        """Return the time when the next call is due (monotonic), which is in the past if a call is due now."""
         return -math.inf if self._rang else min(self._send_at(), self.next_due.stale_at)
 
     def bell_rang(self) -> None:
-        """Note that the bell rang, or may have: something may be due earlier than is known."""
+        """Note that the bell rang, or may have rung, so the known due time may be too late."""
         self._rang = True
 
     def connection_lost(self) -> None:
@@ -124,7 +124,7 @@ class Promotion:
 
     def step(self, connection: Connection, *, rested: bool) -> bool:
         """Promote a chunk. `rested` is True if a rest has just ended for it. Returns whether the call was only an early
-        one. Raises ServerError."""
+        call. Raises ServerError."""
         sent_at = self._clock()
         try:
             promoted = connection.run(self._call)
@@ -160,7 +160,7 @@ class Promotion:
         return self.next_due.due_at + self._standby.seconds(self.next_due.next_due_us)
 
     def _is_early_call(self) -> bool:
-        """Whether the next call is an early one, because the last call was long ago."""
+        """Whether the next call is an early call, because the last call was long ago."""
         return self._planned_at() - self.next_due.sent_at > 2 * (self._early_call_seconds + MARGIN_SECONDS)
 
     def _send_at(self) -> float:
@@ -169,9 +169,9 @@ class Promotion:
 
 
 class Rounds:
-    """The rounds of a poller. They sweep and reap within each second or more often, enqueue the occurrences of
-    schedules, take items from legacy lists, trim each minute, and scan if this poller is the leader. The first round
-    that is due takes a step."""
+    """The rounds of a poller. They sweep and reap at least once per second, enqueue the occurrences of schedules, take
+    items from legacy lists, trim once per minute, and scan if this poller is the leader. The first round that is due
+    takes a step."""
 
     def __init__(
         self,
@@ -188,7 +188,7 @@ class Rounds:
         self._rounds: tuple[Round, ...] = tuple(kind(settings, store, report, leadership, now) for kind in kinds)
 
     def step(self, connection: Connection) -> NextDue | None:
-        """Take a step of a round, if one is due. Returns what it learned of due times. Raises ServerError."""
+        """Take a step of a round, if one is due. Returns what the step learned about due times. Raises ServerError."""
         now = self._clock()
         due = next((each for each in self._rounds if each.due_at <= now), None)
         return None if due is None else due.step(connection, now)
@@ -242,8 +242,8 @@ class PollerLoop:
     """The loop of one poller process, from its start to its exit code."""
 
     process: child_process.ChildProcess
-    link: Link  # the connection to work on; the bell has its own
-    bell: PollerBell  # the doorbell, on a connection of its own
+    link: Link  # the connection for all calls but the bell's
+    bell: PollerBell  # the doorbell, on a separate connection
     waiter: Waiter
     signals: StopSignals
     promoting: Promotion
@@ -286,7 +286,7 @@ class PollerLoop:
             log.logger().info(log_events.POLLER_STARTED, rank=self.rank)
 
     def _is_due_soon(self) -> bool:
-        """Whether a promotion is due before a call of a round would end, so that the round has to wait."""
+        """Whether a promotion is due before a call of a round would end. The round then has to wait."""
         return self.promoting.due_at() - self.clock() < CALL_SECONDS
 
     def _rest(self) -> None:

@@ -15,14 +15,14 @@ from rota.telemetry import log, log_events, metrics
 from rota.telemetry.log import OnceAMinute
 from rota.telemetry.recorder import Recorder
 
-_NO_TASK = ""  # the scripts that end tasks here do not decode bodies
+_NO_TASK = ""  # these scripts do not decode the bodies of the tasks that they end
 _NO_QUEUE = "unknown"  # the name that the script uses when it buries such items
-_LONGEST = 300  # characters of a foreign key name: a name may have millions, and the shared text has room for 48,000
-_NAMED_IDS = 10  # the log line gives the total; `rota audit` names all
+_LONGEST = 300  # characters of a foreign key name; a name may have millions, but the shared text holds only 48,000
+_NAMED_IDS = 10  # the log line has the total; `rota audit` names all
 
 
 class PollerReport:
-    """A writer to the metrics recorder of the poller's slot and to the log."""
+    """Writes to the metrics recorder of the poller's slot and to the log."""
 
     def __init__(self, recorder: Recorder, slot_number: int, shared_text: SharedText) -> None:
         self._recorder = recorder
@@ -68,13 +68,13 @@ class PollerReport:
             self._grace_until_us = swept.grace_until_us
             seconds = round((swept.grace_until_us - swept.now_us) / MICROSECONDS, 3)
             log.logger().info(log_events.POLLER_GRACE, grace_seconds=seconds)
-        if not swept.is_leader:  # The poller that scans now reports these.
+        if not swept.is_leader:  # Another poller scans, and reports these.
             self._orphans.set(0)
             self._unplaced.set(math.nan)
             self.strays({})
 
     def reaped(self, owner: str, reaped: Reaped) -> None:
-        """Report an owner whose lease had expired, and that was reaped or turned out to be alive."""
+        """Report an owner whose lease had expired. It was reaped, or turned out to be alive."""
         for entry in reaped.requeued:
             self._recorder.counter(metrics.TASKS_RECOVERED, entry.queue, "lease_expired").add()
             log.logger().warning(
@@ -88,7 +88,7 @@ class PollerReport:
             )
 
     def adopted(self, adopted: AdoptedScheduled) -> None:
-        """Report items of the delayed set that became tasks, or were dead at once."""
+        """Report items of the delayed set that became tasks or were dead at once."""
         self._dead_at_once(adopted.dead)
 
     def _dead_at_once(self, dead: Iterable[tuple[str, str]]) -> None:
@@ -107,7 +107,8 @@ class PollerReport:
         self._dead_at_once(adopted.dead)
 
     def schedule_advanced(self, name: str, enqueued: int, missed: int) -> None:
-        """Report occurrences of a schedule that were enqueued, and those that were missed and will not be made up."""
+        """Report occurrences of a schedule that were enqueued, and occurrences that were missed and will not be made up
+        for."""
         self._count_occurrences(name, enqueued=enqueued, missed=missed)
         if missed:
             log.logger().warning(log_events.SCHEDULE_MISSED, schedule=shown(name), count=missed)
@@ -134,11 +135,11 @@ class PollerReport:
         self._unplaced_ids = ids
 
     def orphans(self, count: int) -> None:
-        """Report how many lists had no registered owner, after a complete scan."""
+        """After a complete scan, report how many lists had no registered owner."""
         self._orphans.set(count)
 
     def strays(self, faults: Mapping[str, str]) -> None:
-        """Report the keys that look like lanes but are not, each with its fault, after a complete scan."""
+        """After a complete scan, report the keys that look like lanes but are not, each with its fault."""
         if faults == self._strays:
             return
         self._strays = faults
@@ -156,6 +157,6 @@ class PollerReport:
 
 
 def _clipped(text: str) -> str:
-    """Return a text from the server that is safe to show, and shortened if it is too long."""
+    """Return a text from the server in a form that is safe to show, shortened if it is too long."""
     safe = shown(text)
     return safe if len(safe) <= _LONGEST else f"{safe[:_LONGEST]}..."

@@ -1,17 +1,17 @@
 """The rounds that every poller makes, in steps of one call each, so that promotions continue between two steps.
 
 Each round has its own interval. A step that failed is due again at once. A call that the server refused is reported and
-skipped until its next time, so that it holds up no other round. Times are monotonic.
+skipped until its next time, so it does not hold up the other rounds. Times are monotonic.
 
 The round of legacy lists takes all items from lists, and due items from sorted sets. Every poller of the fleet checks
-them from time to time, and one poller listens: the server notifies it of each change, and it takes an item when the
-item is due. The reply to each call decides which poller listens. If that poller dies, another one takes the item within
-a second.
+them from time to time. One poller also listens: the server notifies this poller of each change, and it takes each item
+when the item is due. The reply to each call decides which poller listens. If that poller dies, another poller takes its
+items within a second.
 
 The round of schedules puts occurrences into the delayed set, a little ahead of their time. From there they start like
-any other delayed task, however late the pollers are by then. Any poller may do it: the script accepts the occurrences
-that one poller has computed from the current record, and refuses those of the others. To avoid wasted work, the poller
-that scans for the fleet goes first, and the others wait a while longer.
+any other delayed task, even if the pollers are late by then. Any poller can put them there, because the script accepts
+only occurrences that were computed from the current record, so it refuses all but the first poller's. To avoid wasted
+work, the poller that scans for the fleet goes first, and the others wait a while longer.
 """
 
 import math
@@ -41,15 +41,15 @@ from rota.server.server_errors import PushedBack, Refused
 
 T = TypeVar("T")
 
-LONGEST_SECONDS: Final = 1.0  # a bare ZADD rings no doorbell: check at least this often
+LONGEST_SECONDS: Final = 1.0  # check at least this often, because a bare ZADD rings no doorbell
 
 
 @dataclass(frozen=True, slots=True)
 class NextDue:
     """The next due time in the delayed set, and the Redis time of the call that reported it.
 
-    Times are counted from when that call was sent. So a call that is sent at `due_at`, and takes as long to arrive as
-    that one did, arrives when the task is due.
+    Times are counted from the time when that call was sent. So a call that is sent at `due_at` arrives when the task is
+    due, if it takes as long to arrive as the earlier call.
     """
 
     next_due_us: int | None  # Redis time, None if the set is empty
@@ -65,12 +65,12 @@ class NextDue:
 
     @property
     def stale_at(self) -> float:
-        """The time when this knowledge becomes too old (monotonic)."""
+        """The time when this information becomes too old (monotonic)."""
         return self.sent_at + LONGEST_SECONDS
 
 
 UNKNOWN_DUE: Final = NextDue(None, 0, -math.inf)
-"""The state before the first call, or after the last reply became worthless: a call is due at once."""
+"""The state before the first call, or after the last reply became useless. A call is due at once."""
 
 
 @dataclass(slots=True)
@@ -80,7 +80,7 @@ class Leadership:
     listening: BellState  # for legacy lists, which another poller may listen for
     is_leader: bool = False  # whether this poller scans for the fleet
     legacy_items: int = 0  # number of items of the delayed set without a ticket
-    left: int = 0  # how many of them a search did not find: tasks of Rota whose ticket was lost
+    left: int = 0  # how many of these a search did not find; they are tasks of Rota whose ticket was lost
     # When a schedule has an occurrence that is not enqueued yet (monotonic); `inf` if there is none or it is unknown.
     schedule_at: float = math.inf
     undeclared: list[str] = field(default_factory=list)  # schedules to be removed
@@ -117,7 +117,7 @@ class Round:
         return self._next_at
 
     def step(self, connection: Connection, now: float) -> NextDue | None:
-        """Make one call. Returns what it learned of due times, if anything. Raises ServerError."""
+        """Make one call. Returns what the call learned about due times, if anything. Raises ServerError."""
         raise NotImplementedError
 
     def _unless_refused(self, name: str, call: Callable[[], T], owner: str = "") -> T | None:
@@ -128,18 +128,18 @@ class Round:
             return None
 
 
-CHUNK: Final = 125  # an item costs the server 11 us, so turns are delayed by 1.4 ms, as by a chunk of promotions
-PAUSE_SECONDS: Final = 0.003  # the shortest time between two calls, so that a flood leaves time for the other rounds
-LEGACY_POLL_SECONDS: Final = 0.25  # for every poller: this finds items that a killed poller was notified of
+CHUNK: Final = 125  # an item costs the server 11 us, so a chunk delays turns by 1.4 ms, as a chunk of promotions does
+PAUSE_SECONDS: Final = 0.003  # the shortest time between two calls, so that a flood leaves time for other rounds
+LEGACY_POLL_SECONDS: Final = 0.25  # for every poller, to find items that a killed poller was notified of
 UNNOTIFIED_SECONDS: Final = 0.04  # for the listening poller, if the server does not notify it
 REFUSED_SECONDS: Final = 1.0
 
-SWEEP_SECONDS: Final = 0.9  # so that a task that was pushed without ringing starts within a second
-SETTLE_SECONDS: Final = 0.01  # between a change and its sweep; meanwhile a worker claims what an `enqueue` added
+SWEEP_SECONDS: Final = 0.9  # so that a task that was pushed without a ring starts within a second
+SETTLE_SECONDS: Final = 0.01  # between a change and its sweep, so that a worker can first claim what an `enqueue` added
 REARM_SECONDS: Final = 0.05  # between such a sweep and the next check; doubled each time it finds no plain push
-_SWEEPS_A_LEASE: Final = 4  # at least; after half a lease without a sweep, no owner is reaped for another lease
-QUIET_SECONDS: Final = 4.0  # between sweeps while idle; a poller that has not swept for 5 s is no longer the leader
-_LOSS: Final = "the lease of its worker ran out: its node was lost, or cut off from Redis"
+_SWEEPS_A_LEASE: Final = 4  # at least; if half a lease passes without a sweep, no owner is reaped for another lease
+QUIET_SECONDS: Final = 4.0  # between sweeps while idle; a poller stops being the leader after 5 s without a sweep
+_LOSS: Final = "its worker's lease expired because the node was lost or cut off from Redis"
 _NAME_BYTES: Final = 8
 
 TRIM_SECONDS: Final = 60.0
@@ -147,11 +147,11 @@ _CALLS_A_TRIM: Final = 20
 
 
 class SweepRound(Round):
-    """Sweeps when it is time; otherwise reaps the next owner that the last sweep named. A sweep's reply contains the
-    duties of this poller.
+    """Sweeps when a sweep is due. Otherwise reaps the next owner that the last sweep named. A sweep's reply contains
+    the duties of this poller.
 
     While the fleet is idle, one check of the keys in which work could appear replaces most sweeps. The server tracks
-    these keys, and a change of one triggers the next sweep.
+    these keys, and a change of any of them triggers the next sweep.
     """
 
     def __init__(
@@ -201,8 +201,8 @@ class SweepRound(Round):
         return NextDue(swept.next_due_us, swept.now_us, now)
 
     def _seconds_to_rearm(self, swept: Swept) -> float:
-        """Return in how many seconds to track the keys again, after a sweep that was made early because a key had
-        changed.
+        """Return the number of seconds after which to track the keys again, after a sweep that was made early because a
+        key had changed.
 
         After a plain push the interval is short, because another push may follow. If producers rang a doorbell for
         every change, the interval doubles, up to one such sweep every SWEEP_SECONDS.
@@ -240,7 +240,7 @@ class SweepRound(Round):
         if swept.lease_ends_us is not None:
             lease_ends_at = now + (swept.lease_ends_us - swept.now_us) / MICROSECONDS
             self._quiet_until = min(self._quiet_until, lease_ends_at)
-        self._expired = deque(swept.expired)  # This includes the owners from the last sweep that were not reaped yet.
+        self._expired = deque(swept.expired)  # includes the owners of the last sweep that were not reaped yet
         return swept
 
     def _reap(self, connection: Connection, owner: str) -> None:
@@ -254,7 +254,7 @@ class SweepRound(Round):
 
 
 class TrimRound(Round):
-    """Keeps the dead set within its maximum age and size. It makes up to 20 calls each minute, while there is more to
+    """Keeps the dead set within its maximum age and size. It makes up to 20 calls per minute while there is more to
     remove."""
 
     def __init__(
@@ -304,7 +304,7 @@ class LegacyAdoption(Round):
 
 
 def seconds_to_next(adopted: AdoptedLegacy, *, is_notified: bool) -> float:
-    """Return the number of seconds until the next call, if no notification arrives before."""
+    """Return the number of seconds until the next call if no notification arrives earlier."""
     if adopted.more:
         return PAUSE_SECONDS
     if not adopted.is_leader:
@@ -315,8 +315,9 @@ def seconds_to_next(adopted: AdoptedLegacy, *, is_notified: bool) -> float:
     return min(interval, max(0.0, (adopted.next_due_us - adopted.now_us) / MICROSECONDS))
 
 
-AHEAD_SECONDS: Final = 8.0  # how far ahead occurrences are enqueued: all pollers may be away for 5 s without delays
-# The round is due this long before the first occurrence that is not enqueued yet. Sweeps report the time of that.
+AHEAD_SECONDS: Final = 8.0  # how far ahead occurrences are enqueued; all pollers can be absent for 5 s without delays
+# The round is due this long before the first occurrence that is not enqueued yet. Sweeps report the time of that
+# occurrence.
 UPCOMING_SECONDS: Final = 6.0
 STANDBY_UPCOMING_SECONDS: Final = 3.0
 _FULL: Final = "oom"
@@ -346,7 +347,8 @@ class ScheduleRound(Round):
         return UPCOMING_SECONDS if self._leadership.is_leader else STANDBY_UPCOMING_SECONDS
 
     def step(self, connection: Connection, now: float) -> None:  # noqa: ARG002 - the signature of all rounds
-        """Remove a schedule, or enqueue occurrences of one, or list the schedules that are due. Raises ServerError."""
+        """Remove a schedule, enqueue occurrences of a schedule, or list the schedules that are due. Raises
+        ServerError."""
         if self._leadership.undeclared:
             self._forget(connection, self._leadership.undeclared[0])
             del self._leadership.undeclared[0]
@@ -373,7 +375,7 @@ class ScheduleRound(Round):
             self._has_more = len(found) == SCHEDULES_A_PAGE
 
     def _advance(self, connection: Connection, kept: StoredSchedule) -> None:
-        # Imported here, because a fleet without schedules does not need time zones and the parser of expressions.
+        # Imported here because a fleet without schedules does not need time zones and the parser of expressions.
         from rota.schedules.occurrences import advance  # noqa: PLC0415
         from rota.schedules.schedule import decode_schedule  # noqa: PLC0415
 
@@ -390,12 +392,12 @@ class ScheduleRound(Round):
         )
         if self._unless_full(lambda: self._unless_refused("advance", lambda: connection.run(call), kept.name)):
             self._report.schedule_advanced(kept.name, len(planned.occurrences), planned.missed)
-            if self._has_more:  # For example at midnight: take the next page at once, instead of 500 per sweep.
+            if self._has_more:  # For example at midnight, take the next page at once instead of 500 per sweep.
                 self._leadership.schedule_at = -math.inf
 
     def _unless_full(self, call: Callable[[], bool | None]) -> bool | None:
-        """Return the call's result, or None if the server is full. Then nothing new can be enqueued, and this round
-        waits for the next sweep, while everything else continues."""
+        """Return the call's result, or None if the server is full. If it is full, nothing new can be enqueued. This
+        round then waits for the next sweep, and everything else continues."""
         try:
             return call()
         except PushedBack as error:

@@ -20,9 +20,9 @@ class BodyError(ValueError):
     """Raised for a body that cannot be read. The message is the reason and can be stored as a death record."""
 
 
-@dataclass(slots=True)  # not frozen: freezing alone would take a third of the time of reading a small body
+@dataclass(slots=True)  # not frozen, because that would take a third of the time to read a small body
 class Body:
-    """A task as it was enqueued. `id` and `queue` are None if the producer gave none."""
+    """A task as it was enqueued. `id` and `queue` are None if the producer did not set them."""
 
     id: str | None
     queue: str | None
@@ -84,13 +84,13 @@ def _parse(raw: bytes) -> Any:
             parsed, end = _scan(text, 0)
         except (ValueError, StopIteration):
             end = -1
-        if end != len(text):  # white space around it, or a fault: this parser is half as fast, and names the fault
+        if end != len(text):  # white space around it, or a fault; this parser is half as fast but names the fault
             parsed = json.loads(text, parse_constant=refuse_constant)
     except RecursionError:
         raise BodyError(f"the body is nested deeper than {MAX_DEPTH} levels") from None
     except ValueError as error:  # JSONDecodeError and UnicodeDecodeError are ValueErrors
         raise BodyError(f"the body is not JSON: {error}") from None
-    # A short body cannot be nested deeply, and neither can one with few brackets. So most bodies are not checked.
+    # A body that is short or has few brackets cannot be nested deeply. So most bodies are not checked.
     may_be_deep = len(raw) > 2 * MAX_DEPTH and raw.count(b"[") + raw.count(b"{") > MAX_DEPTH
     if may_be_deep and _is_deeper_than(parsed, MAX_DEPTH):
         raise BodyError(f"the body is nested deeper than {MAX_DEPTH} levels")
@@ -98,12 +98,13 @@ def _parse(raw: bytes) -> Any:
 
 
 def refuse_constant(constant: str) -> NoReturn:
-    """Raise ValueError for NaN and infinity: Python's parser reads them, but JSON does not have them."""
+    """Raise ValueError for NaN and infinity, because Python's parser reads them but JSON does not have them."""
     raise ValueError(f"{constant} is not a JSON number")
 
 
 def _writer() -> Callable[[Any, int], Iterable[str]]:
-    # A JSONEncoder makes this object again in each call of `encode`. Making it once halves the time of encoding a body.
+    # A JSONEncoder makes this object again in each call of `encode`. Making it only once halves the time to encode a
+    # body.
     encoder = json.JSONEncoder(ensure_ascii=False, allow_nan=False, check_circular=False, separators=(",", ":"))
     make = getattr(json.encoder, "c_make_encoder", None)
     if make is None:
@@ -113,7 +114,8 @@ def _writer() -> Callable[[Any, int], Iterable[str]]:
     return made
 
 
-# Made once: `json.dumps` and `json.loads` with options make one in each call, which takes longer than a small body.
+# Made only once, because `json.dumps` and `json.loads` with options make an encoder or a decoder in each call. That
+# takes longer than a small body.
 _write: Final = _writer()
 _scan: Final = make_scanner(json.JSONDecoder(parse_constant=refuse_constant))  # type: ignore[arg-type]  # wrong stub
 _is_name: Final = lru_cache(maxsize=256)(is_name)  # tasks are few and bodies are many
@@ -130,7 +132,7 @@ def _is_deeper_than(value: Any, depth: int) -> bool:
 def _check(task_id: Any, queue: Any, name: Any, args: Any, rest: Any) -> Body:
     if not isinstance(name, str):
         raise BodyError(f"the task's name is not a string but {_shown(name)}")
-    if len(name) > MOST_CHARACTERS or not _is_name(name):  # the length first: the cache would keep a long name
+    if len(name) > MOST_CHARACTERS or not _is_name(name):  # the length first, because the cache would keep a long name
         raise BodyError(fault_in_name("task name", name))
     if not isinstance(args, list):
         raise BodyError(f"the arguments of {name} are not an array but {_shown(args)}")

@@ -1,4 +1,4 @@
-"""The entry: an item of a lane or an in-flight list, and the fencing token of one claim of a task.
+"""The entry, which is an item of a lane or an in-flight list, and the fencing token of one claim of a task.
 
 Its text is `id queue kind due ready failures crashes losses releases flag`, with times in whole microseconds of Redis
 time. The counters only grow, so the text changes with every attempt. A late settlement of an earlier attempt finds no
@@ -19,7 +19,7 @@ MICROSECONDS = 1_000_000
 
 
 class _Letter(StrEnum):
-    """A letter in an entry. The name of its member is the word for it."""
+    """A letter in an entry. The name of the member is the word that the letter stands for."""
 
     @property
     def label(self) -> str:
@@ -34,12 +34,12 @@ class Kind(_Letter):
     DELAYED = "d"
     RETRY = "r"
     PERIODIC = "p"
-    THROTTLED = "t"  # it had to wait for the rate of its task, which does not change its due time
-    RECOVERED = "c"  # it was given back when its worker died, and is due since then
+    THROTTLED = "t"  # it had to wait for its task's rate limit, which does not change its due time
+    RECOVERED = "c"  # it was given back when its worker died, and became due then
 
 
 class CrashKind(_Letter):
-    """The way in which the worker of a task's last attempt ended. LOST: its whole node was lost."""
+    """The way in which the worker of a task's last attempt ended. LOST means that the whole node was lost."""
 
     CRASH = "C"
     SIGNAL = "S"
@@ -65,8 +65,8 @@ class Entry(NamedTuple):
     failures: int  # number of attempts that failed
     crashes: int  # number of attempts that ended because their worker died
     losses: int  # number of attempts that ended because their node was lost
-    releases: int  # number of times the task was given back without being run to its end
-    flag: str  # see the module
+    releases: int  # number of times the task was given back before it had ended
+    flag: str  # see the module's docstring
 
     @property
     def attempt(self) -> int:
@@ -80,7 +80,7 @@ class Entry(NamedTuple):
 
     @property
     def last_crash(self) -> CrashKind | None:
-        """The kind of the task's last crash or loss; None if there was none or it is not known."""
+        """The kind of the task's last crash or loss; None if the task never crashed or the kind is not known."""
         return _CRASH_KINDS.get(self.flag[-1:])
 
 
@@ -104,7 +104,7 @@ def _past(text: str) -> tuple[int, int, int, int, str]:
     """Parse the end of an entry: the counters and the flag."""
     fields = text.split(" ")
     if len(fields) != FIELDS - _OWN_FIELDS:
-        raise ValueError(f"not an entry, because of its last fields: {text!r}")
+        raise ValueError(f"not an entry; its last fields are not valid: {text!r}")
     failures, crashes, losses, releases, flag = fields
     return int(failures), int(crashes), int(losses), int(releases), flag
 

@@ -1,8 +1,9 @@
-"""Groups and chains, whose tasks follow others. This is a part of the typed store: see `rota.protocol.store`.
+"""Groups and chains, in which tasks follow other tasks. This is a part of the typed store: see `rota.protocol.store`.
 
-A chain is a list of tasks. Each task is enqueued by the transition that ends the task before it as done. A group is any
-number of tasks and chains, its members. Its follow-up is enqueued when the group is closed and its last member has
-ended. Follow-ups are stored as text, which `follow_text` writes and which is not parsed before it is needed.
+A chain is a list of tasks. Each task is enqueued by the transition that ends the task before it as done. A group
+consists of any number of tasks and chains, which are its members. Its follow-up is enqueued when the group is closed
+and its last member has ended. Follow-ups are stored as texts that `follow_text` writes. A text is not parsed before it
+is needed.
 """
 
 from collections.abc import Mapping, Sequence
@@ -17,10 +18,10 @@ from rota.protocol.wire import Arg, pack, text_of
 
 
 class Opening(NamedTuple):
-    """The follow-ups that a group starts with, each written by `follow_text`.
+    """The follow-ups with which a group is opened, each written by `follow_text`.
 
-    At most one of them is enqueued when the group ends: `on_dead` if there is one and a member is dead, otherwise
-    `then`. If the group was cancelled, none is.
+    At most one of them is enqueued when the group ends: `on_dead` if it is set and a member is dead, otherwise `then`.
+    If the group was cancelled, neither is enqueued.
     """
 
     then: bytes = NOTHING_FOLLOWS
@@ -32,9 +33,9 @@ class Into:
     """The destination of new members."""
 
     group: str = ""  # "" for chains outside of any group
-    opening: Opening | None = None  # opens the group unless it exists; None: the group must exist
-    cursor: int | None = None  # number of items accepted before; the call counts only if it matches, and advances it
-    closes: bool = False  # whether these members are the last
+    opening: Opening | None = None  # opens the group unless it exists; None if the group must exist
+    cursor: int | None = None  # number of items accepted so far; must match for the call to take effect
+    closes: bool = False  # whether these members are the last ones
 
 
 class AddStatus(StrEnum):
@@ -50,15 +51,15 @@ class Added(NamedTuple):
 
     status: AddStatus
     cursor: int  # number of items that the group has accepted so far
-    enqueued: tuple[Enqueued, ...]  # one for each item, if any; an item that was not accepted is not a member
+    enqueued: tuple[Enqueued, ...]  # the result of each item; an item that was not accepted is not a member
 
 
 class GroupPhase(StrEnum):
     """The phase of a group."""
 
-    OPEN = "open"  # it takes members and cannot end
-    CLOSED = "closed"  # it ends with its last member and takes members until then
-    CANCELLED = "cancelled"  # it ends with its last member, takes no members, and enqueues no follow-up
+    OPEN = "open"  # the group takes members and cannot end
+    CLOSED = "closed"  # the group ends with its last member and takes members until then
+    CANCELLED = "cancelled"  # the group ends with its last member, takes no members, and enqueues no follow-up
     ENDED = "ended"
 
 
@@ -74,8 +75,8 @@ class GroupState(NamedTuple):
     opened_us: int
     ended_us: int | None  # None if the group has not ended
     followed_by: str  # id of the task that was enqueued at the group's end, "" for none (see `is_cancelled`)
-    then: str  # before the end: id of the task that may be enqueued then; "" for none
-    on_dead: str  # likewise, if a member is dead
+    then: str  # before the end, id of the task that may be enqueued at the end; "" for none
+    on_dead: str  # like `then`, for the case that a member is dead
     ended: Mapping[str, int]  # number of members by outcome, one of ENDS
 
 
@@ -107,7 +108,7 @@ class CancelledGroup(NamedTuple):
 class Room(NamedTuple):
     """The reply to a client that waits for members of a group to end."""
 
-    has_come: bool  # whether this is the case already; if not, `group ID` will be sent to the client's reply list
+    has_come: bool  # whether that has already happened; if not, `group ID` will be sent to the client's reply list
     left: int | None  # number of members that have not ended; None if the group has ended
 
 
@@ -132,8 +133,8 @@ def parse_added(raw: Raw) -> Added:
 
 
 def parse_group(raw: Raw) -> GroupState | None:
-    """Parse a row in the order of the fields of GroupState, with a number for each of ENDS at its end. An empty row is
-    a group that is not known."""
+    """Parse a row in the order of the fields of GroupState, with a number for each of ENDS at the end of the row. An
+    empty row stands for a group that is not known."""
     if not raw:
         return None
     name, phase, is_cancelled, total, left, cursor, opened_us, ended_us, followed_by, then, on_dead, *ended = raw
@@ -173,7 +174,7 @@ class Dependents(Transitions):
     def add_members(self, nonce: str, members: Sequence[NewMember], into: Into = Into()) -> ScriptCall[Added]:
         """Accept up to BATCH tasks as `enqueue` does, with their follow-ups, and as members of a group.
 
-        A call repeated with its nonce within 60 s changes nothing and returns the same reply.
+        A call that is repeated with its nonce within 60 s changes nothing and returns the same reply.
         """
         opening = into.opening or Opening()
         cursor = "" if into.cursor is None else into.cursor
@@ -183,8 +184,8 @@ class Dependents(Transitions):
         return self._call("add_members", pack(args), parse_added)
 
     def close_group(self, group: str) -> ScriptCall[bool]:
-        """State that the last member was added. A group without live members ends at once. Returns False if the group
-        has ended or never existed."""
+        """Close a group because its last member was added. A group without live members ends at once. Returns False if
+        the group has ended or never existed."""
         return self._call("close_group", pack((group,)), bool)
 
     def cancel_group(self, group: str, cursor: str = "0") -> ScriptCall[CancelledGroup]:
@@ -193,7 +194,7 @@ class Dependents(Transitions):
         return self._call("cancel_group", pack((group, cursor)), parse_cancelled_group)
 
     def group(self, group: str) -> ScriptCall[GroupState | None]:
-        """Return the state of a group; None if it is not known: it never existed, or ended over a minute ago."""
+        """Return the state of a group, or None if it never existed or ended over a minute ago."""
         return self._call("group", pack((group, *ENDS)), parse_group)
 
     def groups(self, offset: int = 0, count: int = 100) -> ScriptCall[Groups]:
@@ -206,8 +207,9 @@ class Dependents(Transitions):
         return self._call("pending", pack((task_id, cursor)), parse_predecessor)
 
     def heal_members(self, cursor: str) -> ScriptCall[HealedMembers]:
-        """Remove members that no longer live from their groups, and enqueue what follows. Such members were ended by an
-        older version or deleted by hand. Begin with cursor "" and repeat with the cursor of each reply until it is "0".
+        """Remove members that are no longer live from their groups, and enqueue what follows. Such members were ended
+        by an older version or deleted by hand. Begin with cursor "" and repeat with the cursor of each reply until it
+        is "0".
         """
         return self._call("heal_members", pack((cursor,)), parse_healed_members)
 

@@ -4,8 +4,8 @@ Queues, tasks, ids, namespaces and nodes have names. Names become parts of keys 
 so the alphabet has no spaces, braces or characters that are special in Lua patterns.
 
 A pattern, for example `tenant-*`, stands for every queue whose name begins with `tenant-`. A queue is served under its
-own name if that name is in the tiers, else under the longest pattern that it fits. So it is served in one tier,
-whichever pool serves it. The scripts match in the same way: rota/lua/shared/matching.lua.
+own name if that name is in the tiers, and otherwise under the longest pattern that it fits. So it is served in the same
+tier in every pool. The scripts match in the same way: rota/lua/shared/matching.lua.
 
 All keys of a namespace share the hash tag `{namespace}`, so the keys that a script computes are on the same shard as
 the one key that it is given (KEYS[1], always the `tasks` hash; Lua takes the prefix from it).
@@ -21,9 +21,9 @@ from rota.display_text import HIDDEN
 
 MOST_CHARACTERS: Final = 128
 NAME = re.compile(rf"[A-Za-z0-9_.:-]{{1,{MOST_CHARACTERS}}}", re.ASCII)
-UNKNOWN_TASK: Final = "_unknown"  # the name in metrics and logs of a task that is not registered or not read yet
+UNKNOWN_TASK: Final = "_unknown"  # the name, in metrics and logs, of a task that is not registered or was not read yet
 DELAYED_SUFFIX = "-delayed"
-# A mistyped URL in the place of a name may contain a password.
+# If a URL was mistyped in place of a name, it may contain a password.
 _MAY_BE_SECRET: Final = re.compile(r"@|//")
 
 
@@ -43,7 +43,7 @@ def fault_in_name(what: str, text: str, most: int = MOST_CHARACTERS) -> str | No
 def fault_in_queue_name(text: str) -> str | None:
     """Return why a queue name is not valid, or None if it is."""
     if "*" in text:
-        return f"queue name {text!r} is a pattern, which only tiers and pools may name: here one queue is meant"
+        return f"queue name {text!r} is a pattern, which is allowed only in tiers and pools: name a single queue"
     if text.endswith(DELAYED_SUFFIX):
         return f"queue name {text!r} may not end in {DELAYED_SUFFIX!r}: that suffix names the delayed lane of a queue"
     return fault_in_name("queue name", text)
@@ -61,7 +61,7 @@ def fault_in_pattern(text: str) -> str | None:
     """Return why a pattern is not valid, or None if it is."""
     prefix = text.removesuffix(STAR)
     if STAR in prefix:
-        return f"pattern {text!r} is not usable: {STAR} may only stand at its end"
+        return f"pattern {text!r} is not usable: {STAR} may only appear at its end"
     return fault_in_name("pattern", prefix)
 
 
@@ -71,7 +71,7 @@ def fits(pattern: str, queue: str) -> bool:
 
 
 def served_as(queue: str, names: Iterable[str]) -> str | None:
-    """Return which of these names and patterns a queue is served under, or None if none of them fits."""
+    """Return the name or pattern, out of `names`, under which a queue is served, or None if none fits."""
     fitting = [name for name in names if name == queue or (is_pattern(name) and fits(name, queue))]
     return queue if queue in fitting else max(fitting, key=len, default=None)
 
@@ -193,7 +193,7 @@ class Keys:
 
 
 HELD_WITH_TASKS: Final = frozenset({"tasks", "tickets", "epitaphs", "keys", "members", "delayed", "dead"})
-"""The keys, beside lists, whose content an export has in its records of tasks."""
+"""The keys, apart from lists, whose content an export has in its records of tasks."""
 
 COPIED: Final[Mapping[str, str]] = {
     "former": "hash",
@@ -219,7 +219,8 @@ COPIED: Final[Mapping[str, str]] = {
     "ends-untold": "string",
     "ends-sealed": "list",
 }
-"""The types of the keys that an export copies as they are. A colon at the end stands for all keys that begin so."""
+"""The types of the keys that an export copies unchanged. A colon at the end stands for all keys that begin with the
+text."""
 
 REBUILT: Final = frozenset(
     {
@@ -228,32 +229,33 @@ REBUILT: Final = frozenset(
         *("events", "events-on", "waiters", "replies:", "orders:", "scaling:", "loads:"),
     }
 )
-"""The keys that no export has: a fleet, or the import, writes them again."""
+"""The keys that no export contains, because a fleet or the import writes them again."""
 
 
 def family_of(name: str) -> str:
-    """Return the family of a key, given without the prefix: the key itself, or its beginning up to the colon."""
+    """Return the family of a key that is given without the prefix. It is the key itself, or its beginning up to the
+    colon."""
     return name if ":" not in name else name[: name.index(":") + 1]
 
 
 def prefix_of(keys: Keys) -> str:
-    """Return what all keys of a namespace begin with."""
-    return keys._key("")  # noqa: SLF001 - it belongs to this module
+    """Return the text with which all keys of a namespace begin."""
+    return keys._key("")  # noqa: SLF001 - `_key` belongs to this module
 
 
 def pattern_of_all(keys: Keys) -> str:
     """Return the SCAN pattern that matches every key of a namespace."""
-    return keys._key("*")  # noqa: SLF001 - it belongs to this module
+    return keys._key("*")  # noqa: SLF001 - `_key` belongs to this module
 
 
 def pattern_of_lists(keys: Keys) -> str:
     """Return the SCAN pattern of lanes, in-flight lists and keys that look like lanes. It matches few other keys. The
-    name of a namespace has no special characters of patterns."""
+    name of a namespace has no characters that are special in patterns."""
     return f"*{keys.namespace}*[iq]*"
 
 
 def fault_of_lane(keys: Keys, key: str) -> str:
-    """Return why a key that looks like a lane of the namespace is not a lane, or "" for a lane and for any other
+    """Return why a key that looks like a lane of the namespace is not a lane. Returns "" for a lane, and for any other
     key."""
     lane = keys.ready_lane("")
     looks = _lookalike(keys.namespace).fullmatch(key)

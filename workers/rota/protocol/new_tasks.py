@@ -1,4 +1,4 @@
-"""New tasks as enqueue takes them, with the tasks that follow each of them, and the reply to each."""
+"""New tasks in the form that enqueue takes, the tasks that follow each new task, and the reply to each."""
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
@@ -11,7 +11,7 @@ FRONT = "^"  # appended to a due time: puts the task at the head of its lane
 
 
 class NewTask(NamedTuple):
-    """A task as enqueue takes it."""
+    """A task in the form that enqueue takes."""
 
     id: str
     queue: str
@@ -20,8 +20,8 @@ class NewTask(NamedTuple):
     # goes to the head of its lane; the last such task of a call is first in the lane.
     due: str = ""
     unique_key: str = ""  # "" for none
-    hold_ms: int = 0  # how long the unique key is held; 0: until the task has ended
-    foreign: str = ""  # the task's name if it is not declared in this process, or only in its main module; not sent
+    hold_ms: int = 0  # how long the unique key is held, 0 for until the task has ended
+    foreign: str = ""  # the task's name unless this process declares it outside of its main module; not sent
 
     @property
     def size(self) -> int:
@@ -37,8 +37,8 @@ class NewTask(NamedTuple):
 class Enqueued:
     """The result of enqueueing one item."""
 
-    duplicate: bool = False  # whether a live task has the id already; that task stays
-    holder: str = ""  # id of the task that holds the unique key, if that is why the item is a duplicate
+    duplicate: bool = False  # whether a live task already has the id; that task is kept
+    holder: str = ""  # id of the task that holds the unique key, if that makes the item a duplicate
     unserved: bool = False  # accepted, but no running master serves the queue
     unseen: bool = False  # accepted, but no fleet has ever run in this namespace
 
@@ -71,18 +71,19 @@ NOTHING_FOLLOWS: Final = b""
 
 
 def follow_text(tasks: "Iterable[NewTask]") -> bytes:
-    """Return tasks that are to follow, in this order, as text. A due of "+N" counts from the end of the previous task.
+    """Return the text for tasks that are to follow in this order. A due time of "+N" counts from the end of the
+    previous task.
 
-    Raises ValueError if a task has a unique key, because a conflict could not be reported then, or if there
-    are more tasks than MOST_FOLLOWING.
+    Raises ValueError if a task has a unique key, because a conflict could not be reported, or if there are more tasks
+    than MOST_FOLLOWING.
     """
     items = []
     for task in tasks:
         if task.unique_key:
-            raise ValueError(f"a task that follows another one cannot be unique: {task.id}")
+            raise ValueError(f"a task that follows another task cannot be unique: {task.id}")
         items.append(b"%b %b %b %d\n%b" % (*_header(task), len(task.body), task.body))
     if len(items) > MOST_FOLLOWING:
-        raise ValueError(f"{len(items)} tasks follow one another: the most is {MOST_FOLLOWING}")
+        raise ValueError(f"{len(items)} tasks follow one another, but at most {MOST_FOLLOWING} may")
     return b"".join(items)
 
 

@@ -16,7 +16,7 @@ from rota.protocol.tiers import (
 from rota.protocol.wire import Packed, pack, shown, text_of
 
 MOST_TEXT: Final = 200  # characters
-MOST_TASKS: Final = 500  # names in a heartbeat, some 16 kB; a node with more tasks sends none
+MOST_TASKS: Final = 500  # names in a heartbeat, some 16 kB; a node with more tasks sends no names
 
 
 class NodeReport(NamedTuple):
@@ -45,7 +45,7 @@ class Node(NamedTuple):
     pools: Mapping[str, Packed]  # the tiers of each pool that has workers, packed for a turn
     report: NodeReport
     lease_seconds: float
-    left_seconds: float  # until the heartbeat expires; below 0 if it has expired
+    left_seconds: float  # time until the heartbeat expires; below 0 if it has expired
     tasks: frozenset[str] | None = None  # names of the tasks that the node's modules declare; None if not known
 
     @property
@@ -54,7 +54,7 @@ class Node(NamedTuple):
 
     @property
     def silent_seconds(self) -> float:
-        """The time since its last heartbeat."""
+        """The time since the node's last heartbeat."""
         return max(0.0, self.lease_seconds - self.left_seconds)
 
 
@@ -65,8 +65,8 @@ def heartbeat_of(
     lease_seconds: float = 0.0,
     tasks: Collection[str] | None = None,
 ) -> bytes:
-    """Return the heartbeat of a master as JSON, with the kinds of entries that its scripts know. Missing values of the
-    report are left out, and so are the names of `tasks` if there are too many."""
+    """Return the heartbeat of a master as JSON, with the kinds of entries that its scripts know. It leaves out missing
+    values of the report, and the names of `tasks` if there are too many."""
     tiers_of = {pool: tier_args(tiers) for pool, tiers in pools.items()}
     known = {} if report is None else {name: value for name, value in report._asdict().items() if value is not None}
     kinds = "".join(Kind)
@@ -122,7 +122,7 @@ def _read_pools(heartbeat: Mapping[str, Any]) -> dict[str, Packed]:
 
 
 def _are_tiers(args: Any) -> bool:
-    """Whether these are arguments as `tier_args` makes them. The script accepts nothing else."""
+    """Whether these arguments have the form that `tier_args` makes. The script accepts no other form."""
     if not isinstance(args, list) or not all(isinstance(arg, str | int) for arg in args):
         return False
     at = 1
@@ -132,7 +132,7 @@ def _are_tiers(args: Any) -> bool:
     return at == len(args)
 
 
-# A value in a report of another version that has another type counts as missing.
+# A value of another type, in a report of another version, counts as missing.
 
 
 def _text(value: Any) -> str | None:
@@ -166,9 +166,9 @@ class Announced(NamedTuple):
     """The settings of the fleet that a master publishes with its heartbeat."""
 
     ends: int = DEFAULT_ENDED_KEEP  # number of ended tasks that the namespace remembers
-    events: int = 0  # approximate number of task events to keep; 0: none are written
+    events: int = 0  # approximate number of task events to keep; 0 to write no events
     shares: tuple[QueueShare, ...] = ()  # the shares of queues, for consumers
-    domains: tuple[Domain, ...] = ()  # those with patterns: scripts find in them which workers a new queue wakes
+    domains: tuple[Domain, ...] = ()  # domains with patterns, in which scripts look up which workers a new queue wakes
 
 
 NOTHING_ANNOUNCED = Announced()
@@ -178,7 +178,7 @@ class AnnounceReply(NamedTuple):
     """The reply to a master's heartbeat."""
 
     nodes: int  # number of nodes that are alive
-    any_closed: bool  # whether some queue may be closed to claims
+    any_closed: bool  # whether any queue may be closed to claims
 
 
 parse_announce = reply(AnnounceReply, int, bool)

@@ -1,17 +1,19 @@
-"""The outcome of one attempt: the values, their form in Redis, and the records that are kept for people. No I/O.
+"""The outcome of one attempt: the values, their form in Redis, and the records that are kept for people. There is no
+I/O here.
 
-Each outcome has a `label`, its name in metrics and logs, which for the end of a task is also its state.
+Each outcome has a `label`, which is its name in metrics and logs. If the outcome ends the task, the label is also the
+task's state.
 
 A settlement is an entry with its outcome. Its wire form is four arguments, `entry verb first second`, which the scripts
-`turn` and `reap` both accept. So the bytes that a worker leaves in its slot are the bytes that the master settles
-with if the worker is killed before the reply arrives.
+`turn` and `reap` both accept. So if a worker is killed before the reply arrives, the master settles with the same bytes
+that the worker left in its slot.
 
-A record is kept of each attempt that failed: a JSON object on one line, with the fields of `FailureRecord`, and `at`,
-the time by the wall clock. The last one of a dead task is its death record.
+A record is kept of each attempt that failed. It is a JSON object on one line, with the fields of `FailureRecord` and
+`at`, the time by the wall clock. The last record of a dead task is its death record.
 
-The record of an ended task is `HOW AT OWNER ENTRY RUN`, followed by the records of the earlier attempts, one on each
-line. Here RUN is ` START RUN PID NAME`; if the result was not kept although it should have been, the reason follows
-after a space. Times are whole microseconds. START and AT are Redis time.
+The record of an ended task is `HOW AT OWNER ENTRY RUN`, followed by the records of the earlier attempts, one per line.
+The last part, RUN, is ` START RUN PID NAME`. If the result should have been kept but was not, the reason follows after
+a space. Times are whole microseconds. START and AT are Redis time.
 """
 
 import json
@@ -36,13 +38,13 @@ class Done:
 
     label: ClassVar = State.DONE.value
     result: bytes = b""
-    result_ttl_ms: int = 0  # how long to keep the result; 0: not at all
-    refused: str = ""  # why the result is not kept although it should be
+    result_ttl_ms: int = 0  # how long to keep the result; 0 to not keep it
+    refused: str = ""  # why the result is not kept even though it should be
 
 
 @dataclass(frozen=True, slots=True)
 class RetryOutcome:
-    """The outcome of a failed attempt that another one will follow."""
+    """The outcome of a failed attempt that will be followed by another attempt."""
 
     label: ClassVar = "retry"
     delay_us: int  # microseconds from the settlement to the next attempt
@@ -59,7 +61,7 @@ class DeadOutcome:
 
 @dataclass(frozen=True, slots=True)
 class Release:
-    """The outcome of a task that did not run to its end for a reason outside of it. It returns to the head of its
+    """The outcome of a task that did not run to its end for a reason outside of the task. It returns to the head of its
     lane."""
 
     label: ClassVar = "released"
@@ -87,7 +89,7 @@ class Expired(EndedEarly):
 
 
 DONE: Final = Done()
-"""Nearly all outcomes: done, without a result to keep."""
+"""Most tasks have this outcome: they are done and have no result to keep."""
 
 Outcome = Done | RetryOutcome | DeadOutcome | Release | CancelledOutcome | Expired
 
@@ -97,7 +99,7 @@ class Settlement(NamedTuple):
 
     entry: Entry
     outcome: Outcome
-    run: bytes = b""  # written by `run_record_of`; empty if the end of the task is not to be remembered
+    run: bytes = b""  # written by `run_record_of`; empty if the task's end is not to be remembered
 
 
 def settlement_args(settlement: Settlement) -> tuple[Arg, ...]:
@@ -129,16 +131,16 @@ def pack_settlement(settlement: Settlement) -> bytes:
 
 
 def plain_lines(settlement: Settlement) -> bytes:
-    """Return the short form of a settlement, if a turn may send it in that form: the entry and the run, as the memory
-    of ends stores them (lua/shared/ends.lua). It covers tasks that are done and have neither a result nor a flag.
-    Return b"" if the settlement needs four arguments."""
+    """Return the short form of a settlement, which is the entry and the run as the memory of ends stores them
+    (lua/shared/ends.lua). Only tasks that are done and have neither a result nor a flag have a short form. Return b""
+    if the settlement needs four arguments."""
     entry, outcome, run = settlement
     is_plain = outcome is DONE and run and entry.text.endswith(_NO_FLAG)
     return b"\n%b\n%b" % (entry.text, run) if is_plain else b""
 
 
 def join_settlements(packed: Collection[bytes]) -> Packed:
-    """Return settlements that were packed one by one as arguments."""
+    """Return the arguments for settlements that were packed one by one."""
     return Packed(len(packed) * ARGS_PER_SETTLEMENT, b"".join(packed))
 
 
@@ -147,22 +149,22 @@ def settlements_in(count: int, data: bytes) -> Packed:
     return packed_in(count, data, ARGS_PER_SETTLEMENT)
 
 
-FAILED: Final = "failed"  # and will be retried
+FAILED: Final = "failed"  # the task will be retried
 CRASHED: Final = "crashed"
 LOST: Final = "lost"
-TIME_LIMIT: Final = "time_limit"  # the hard one
-AT_MOST_ONCE: Final = "at_most_once"  # the task was started, did not end, and must not be started again
+TIME_LIMIT: Final = "time_limit"  # the hard time limit
+AT_MOST_ONCE: Final = "at_most_once"  # the task was started, has not ended, and must not be started again
 ERROR_CHARACTERS: Final = 1000
 TRACEBACK_CHARACTERS: Final = 4000
-_OURS: Final = (  # code that called the task's function: its lines do not help to find the error
+_OURS: Final = (  # code that called the task's function; its lines do not help to find the error
     __file__.removesuffix("protocol/outcome.py"),
     traceback.__file__.removesuffix("traceback.py") + "asyncio/",
 )
-_ENCODER: Final = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"))  # once: half the time of a record
+_ENCODER: Final = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"))  # made once, to halve the time per record
 
 
 class NotRunnable(StrEnum):
-    """The reasons why a body can never be called. They are reasons of death."""
+    """The reasons why a task with this body can never be called. They are reasons of death."""
 
     GARBAGE = "garbage"
     UNKNOWN_TASK = "unknown_task"
@@ -180,7 +182,7 @@ class FailureRecord:
     traceback: str = ""  # the end of the traceback
     owner: str = ""  # the worker that ran the attempt
     pid: int = 0  # the process of that worker
-    elapsed_seconds: float = 0.0  # how long the attempt ran
+    elapsed_seconds: float = 0.0  # for how long the attempt ran
     lag_seconds: float = 0.0  # how late the attempt started
 
     def to_json(self, at: datetime) -> bytes:
@@ -198,7 +200,7 @@ class FailureRecord:
 
 
 def read_attempt_records(raw: bytes, otherwise: str) -> list[dict[str, Any]]:
-    """Return all records, the latest last, each as `read_attempt_record` returns it."""
+    """Return all records in the form that `read_attempt_record` returns, the latest last."""
     return [read_attempt_record(line, otherwise) for line in raw.split(b"\n") if line]
 
 
@@ -219,7 +221,7 @@ def error_line(error: BaseException) -> str:
     try:
         text = str(error)
     except BaseException:  # noqa: BLE001 - the application's own __str__
-        text = "(its text cannot be made)"
+        text = "(its __str__ raised an exception)"
     return f"{name}: {text}" if text else name
 
 
@@ -245,7 +247,7 @@ class RunRecord(NamedTuple):
     run_us: int = 0
     pid: int = 0
     name: str = ""
-    refused: str = ""  # why the function's result is not kept although it should be
+    refused: str = ""  # why the function's result is not kept even though it should be
 
 
 def ran_by(pid: int, name: str) -> bytes:
@@ -254,7 +256,8 @@ def ran_by(pid: int, name: str) -> bytes:
 
 
 def run_record_of(start_us: int, run_us: float, who: bytes, refused: str = "") -> bytes:
-    """Return the record of a run for a settlement; `who` is the value of `ran_by`. Each task that ends has one."""
+    """Return the record of a run for a settlement. `who` is the value of `ran_by`. Each task that ends has such a
+    record."""
     run = b" %d %d%b" % (start_us, run_us, who)
     return run if not refused else b"%b %b" % (run, " ".join(refused.split()).encode(errors="replace"))
 
@@ -280,7 +283,7 @@ def parse_ended(record: bytes) -> Ended:
     run = RunRecord(int(start_us), int(run_us), int(pid), _known(name), "".join(refused))
     ended = Ended(text_of(how), int(at_us), _known(shown(text_of(owner))), entry, run, tuple(earlier))
     if ended.how not in ENDS_OF_GONE or not all(0 <= us <= _LATEST_US for us in (ended.at_us, *run[:2], entry.due_us)):
-        raise ValueError(f"not the record of an end: {first!r}")
+        raise ValueError(f"not a record of an ended task: {first!r}")
     return ended
 
 

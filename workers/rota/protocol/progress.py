@@ -1,7 +1,7 @@
-"""Progress that a running task reports: one text, `DONE TOTAL AT_US NOTE`, from the worker's slot to Redis.
+"""The progress that a running task reports. It is one text, `DONE TOTAL AT_US NOTE`, from the worker's slot to Redis.
 
 Numbers are decimal; TOTAL is `-` if there is none; AT_US is the wall clock's time in microseconds. The text is not
-trusted, because a task can write anything into its slot: a reader accepts only a text of bounded length in this form.
+trusted, because a task can write anything into its slot. A reader accepts only a text of bounded length in this form.
 """
 
 import math
@@ -24,8 +24,8 @@ class Progress:
     """The progress of a task.
 
     * `done`, `total`: the task is at `done` of `total`; `total` is None if the task did not report one.
-    * `note`: the task's text on it.
-    * `at`: when the task reported it, by its node's clock.
+    * `note`: the task's description of its progress.
+    * `at`: when the task reported the progress, by its node's clock.
     """
 
     done: float
@@ -86,7 +86,7 @@ def _written(number: float, what: str) -> bytes:
     try:
         return repr(_checked(float(number))).encode()
     except (TypeError, ValueError, OverflowError):
-        raise ValueError(f"`{what}` of progress is a number from 0 to 9e15, not {number!r}") from None
+        raise ValueError(f"`{what}` of progress must be a number from 0 to 9e15, not {number!r}") from None
 
 
 def _read(text: str) -> float:

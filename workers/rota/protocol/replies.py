@@ -1,4 +1,4 @@
-"""The replies of the transitions, as values. Those of the scripts that only read are in `views`.
+"""The replies of the transitions, as values. The replies of the scripts that only read are in `views`.
 
 Scripts return statuses, numbers and lists of bytes, mostly in the order of the fields that they become. A reply of
 another shape is a bug of Rota, or does not come from our scripts. Its parser raises an error, which callers see as an
@@ -30,10 +30,10 @@ class Promoted:
 
     moved: Mapping[str, int]  # number of tasks moved, by queue
     buried: int  # number of unreadable items that were set aside as dead
-    next_due_us: int | None  # earliest due time of those that still wait, or None
+    next_due_us: int | None  # earliest due time of the tasks that still wait, or None
     now_us: int
     more: bool  # whether the limit was reached, so that the caller should call again
-    left_out: tuple[str, ...] = ()  # the schedule of each occurrence skipped because the previous one had not ended
+    left_out: tuple[str, ...] = ()  # schedules of occurrences that were skipped to avoid an overlap
 
 
 def parse_promoted(raw: Raw) -> Promoted:
@@ -55,12 +55,12 @@ parse_renewed = reply(Renewed, names_of, frozenset)
 
 
 class CancelOrder(NamedTuple):
-    """A running task to cancel, as the script `cancel` leaves it for the node of the task's owner."""
+    """The order to cancel a running task, which the script `cancel` leaves for the node of the task's owner."""
 
     owner: str
     task_id: str
-    ready_us: int  # `ready_us` of the task's entry: a later task with the same id is not meant
-    kill_after_seconds: float | None  # when to kill its process if it still runs; None: never
+    ready_us: int  # `ready_us` of the task's entry, which excludes later tasks with the same id
+    kill_after_seconds: float | None  # when to kill the task's process if the task still runs; None for never
 
 
 def parse_cancel_order(raw: bytes) -> CancelOrder:
@@ -73,9 +73,9 @@ def parse_cancel_order(raw: bytes) -> CancelOrder:
 class Reaped:
     """The result of reaping an owner."""
 
-    alive: bool  # whether the lease had not run out after all; then nothing was done
+    alive: bool  # whether the lease had not expired after all; then nothing was done
     settled: int  # number of the given outcomes that took effect
-    requeued: tuple[Entry, ...]  # entries as they are now in their lanes
+    requeued: tuple[Entry, ...]  # the entries that are now in their lanes
     dead: tuple[Entry, ...]  # entries that were set aside as dead
     stale: tuple[bytes, ...] = ()  # texts of entries whose outcomes had no effect
 
@@ -89,15 +89,15 @@ class Swept:
 
     now_us: int
     rescues: int  # number of doorbells rung for entries that waited without a token
-    grace_until_us: int  # before this time no owner may be reaped as expired
-    expired: tuple[str, ...]  # owners whose lease ran out
+    grace_until_us: int  # until this time, no owner may be reaped because of an expired lease
+    expired: tuple[str, ...]  # owners whose leases have expired
     next_due_us: int | None  # earliest due time of the delayed set, or None
     is_leader: bool = False  # whether this poller is the one that scans for the fleet
     legacy_items: int = 0  # number of items of the delayed set that were not adopted yet
     next_schedule_us: int | None = None  # when the next schedule must be checked, or None
-    undeclared: tuple[str, ...] = ()  # schedules that no node declares any more
-    watched: tuple[str, ...] = ()  # the keys in which new work appears; empty if there are too many
-    is_quiet: bool = False  # no `watched` key exists: there is nothing to do until one does, or until `lease_ends_us`
+    undeclared: tuple[str, ...] = ()  # schedules that no node declares any longer
+    watched: tuple[str, ...] = ()  # the keys in which new work can appear; empty if there are too many
+    is_quiet: bool = False  # no `watched` key exists, so there is nothing to do until one does or until `lease_ends_us`
     lease_ends_us: int | None = None  # when the first lease may expire, or None
 
 
@@ -108,7 +108,7 @@ parse_swept = reply(
 
 @dataclass(frozen=True, slots=True)
 class AdoptedScheduled:
-    """The number of items that became tasks, and queue and reason of each item that is dead at once."""
+    """The number of items that became tasks, and the queue and the reason of each item that is dead at once."""
 
     adopted: int
     dead: tuple[tuple[str, str], ...]
@@ -127,8 +127,8 @@ class RestoreStatus(StrEnum):
 
     RESTORED = "restored"  # it is back in its lane
     ENDED = "ended"  # it had been cancelled, and has ended
-    DEAD = "dead"  # it is dead, because its queue is not known
-    PLACED = "placed"  # nothing was done: the task does not live, or is in a lane, list or set after all
+    DEAD = "dead"  # it is dead because its queue is not known
+    PLACED = "placed"  # nothing was done, because the task is not live, or is in a lane, list or set after all
 
 
 parse_restored = statuses_of(RestoreStatus)
@@ -164,20 +164,19 @@ class Attended:
 
     registered: bool  # whether the consumer is still registered; if not, the rest is empty
     cancelled: frozenset[bytes]  # texts of entries that it holds whose cancellation was requested
-    shares: tuple[QueueShare, ...]  # how the fleet's masters serve its queues; plain ones if no master does
+    shares: tuple[QueueShare, ...]  # how masters serve its queues; defaults for queues that no master serves
 
 
 class LegacySource(NamedTuple):
     """A key from which items are taken."""
 
     key: str
-    queue: str = ""  # where its items go; "" if each item states its queue
-    task: str = ""  # the task whose one argument each item is; "" if each item states its task
+    queue: str = ""  # the queue of its items; "" if each item states its queue
+    task: str = ""  # the task that gets each item as its only argument; "" if each item states its task
 
 
 class FromSource(NamedTuple):
-    """The numbers of items that a call took from a source and left there, and what is wrong with the source, "" for
-    nothing."""
+    """The numbers of items that a call took from a source and left there, and the source's fault ("" for none)."""
 
     taken: int
     left: int
@@ -193,7 +192,7 @@ class AdoptedLegacy:
     next_due_us: int | None  # earliest due time of the items in sorted sets
     more: bool  # whether there are more items to take now
     sources: tuple[FromSource, ...]  # in the order of the call
-    dead: tuple[tuple[str, str], ...]  # queue and reason of each item that is dead at once
+    dead: tuple[tuple[str, str], ...]  # the queue and the reason of each item that is dead at once
 
 
 def _of_sources(raw: Raw) -> tuple[FromSource, ...]:

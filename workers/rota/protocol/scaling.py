@@ -1,5 +1,5 @@
-"""The exchange of nodes about pools whose number of workers follows their load: which node leads a pool, the loads of
-all nodes, the backlog, and the decision in force. Loads and decisions are texts here; the supervisor reads them."""
+"""What nodes exchange about pools whose number of workers follows their load: which node leads a pool, the loads of all
+nodes, the backlog, and the decision in force. Loads and decisions are opaque texts here, which the supervisor reads."""
 
 from collections.abc import Iterable, Mapping
 from typing import Final, NamedTuple
@@ -18,23 +18,23 @@ class Backlog(NamedTuple):
     queue: str
     queues: int  # number of queues that the row stands for
     ready: int  # number of ready tasks
-    oldest_seconds: float  # since the oldest of them became ready
-    running: int  # number of its tasks that run or are prefetched
-    is_open: bool  # whether it is neither paused nor closed by a condition
+    oldest_seconds: float  # time since the oldest of these tasks became ready
+    running: int  # number of the queue's tasks that run or are prefetched
+    is_open: bool  # whether the queue is neither paused nor closed by a condition
 
 
 class ScalingReply(NamedTuple):
     """The reply to an exchange about one pool."""
 
     leader: str  # the node that leads the pool
-    number: int  # of the decision in force; NO_DECISION if there is none
-    decision: bytes  # its text; b"" if the caller knows it
+    number: int  # number of the decision in force; NO_DECISION if there is none
+    decision: bytes  # text of the decision; b"" if the caller knows it
     loads: Mapping[str, bytes]  # the loads of the other nodes, if the caller leads
-    backlog: tuple[Backlog, ...]  # if the caller leads
+    backlog: tuple[Backlog, ...]  # empty unless the caller leads
 
 
 class PoolExchange(NamedTuple):
-    """A report of a node on one pool, with the request for the backlog."""
+    """A node's report on one pool, and its request for the backlog."""
 
     pool: str
     load: bytes  # the load of the node

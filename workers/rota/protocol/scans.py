@@ -1,9 +1,9 @@
 """Scans of the whole namespace in several calls, each of a script that works on at most 500 items.
 
-`find_task` finds one id, however many ends are remembered; `complete_overview` reads all queues; `find_unplaced` finds
-live tasks that are in no lane, list or set, so that they would never run. Tasks move during a scan, so a task that
-`find_unplaced` has not seen is only a suspect. It searches for the suspects a second time in all lanes, lists and sets,
-and returns those that are missing again.
+`find_task` finds one id among any number of remembered ends. `complete_overview` reads all queues. `find_unplaced`
+finds live tasks that are in no lane, list or set and would therefore never run. Tasks move during a scan, so a task
+that `find_unplaced` has not seen is only a suspect. It searches for the suspects a second time in all lanes, lists and
+sets, and returns those that are missing again.
 """
 
 from collections.abc import Callable, Generator, Sequence
@@ -25,8 +25,8 @@ def find_task(store: Store, task_id: str) -> Steps[TaskState]:
 
 
 def complete_status(store: Store, task_id: str, found: TaskState) -> Steps[TaskState]:
-    """Return the status of an id, completed. If the first search did not reach the oldest end, this searches the rest;
-    if the id is still not known, it searches for the task or group that the id follows."""
+    """Return the completed status of an id. If the first search did not reach the oldest end, this searches the rest.
+    If the id is still not known, this searches for the task or group that the id follows."""
     further = found
     while further.ends_read:
         further = yield from execute(store.status(task_id, further.ends_read))
@@ -34,7 +34,7 @@ def complete_status(store: Store, task_id: str, found: TaskState) -> Steps[TaskS
         return further if further.ended else found
     if follows := (yield from _predecessor(store, task_id)):
         return replace(found, state=PENDING, follows=follows)
-    # It may have been enqueued while the chains and groups were searched.
+    # The task may have been enqueued while the chains and groups were searched.
     return (yield from execute(_readable(store.status(task_id), found)))
 
 
@@ -52,7 +52,7 @@ def _readable(status: ScriptCall[TaskState], otherwise: TaskState) -> ScriptCall
 
 
 def _predecessor(store: Store, task_id: str) -> Steps[str]:
-    """Return what a pending task follows, or "" if it follows nothing."""
+    """Return the task or group that a pending task follows, or "" if there is none."""
     found = yield from execute(store.pending(task_id, ""))
     while found.cursor:
         found = yield from execute(store.pending(task_id, found.cursor))
@@ -64,8 +64,8 @@ def _never() -> bool:
 
 
 def complete_overview(store: Store, overview: Overview, is_enough: Callable[[], bool] = _never) -> Steps[Overview]:
-    """Return the overview of a chunk, extended by all later chunks. It ends early, and has `more`, once `is_enough`
-    returns true."""
+    """Return the overview of a chunk, extended by all later chunks. The scan ends early, and the overview has `more`,
+    once `is_enough` returns true."""
     rows = {row.queue: row for row in overview.queues}
     last = overview
     while last.more and not is_enough():
@@ -93,7 +93,7 @@ class Seen(Protocol):
 class BloomFilter:
     """A set that takes 8 to 16 bytes for each member and does not slow down as it grows: a Bloom filter (Bloom 1970).
 
-    It wrongly reports one in 10,000 ids as a member, and other ones in each process: see `hash`.
+    It wrongly reports one in 10,000 ids as a member. Each process has other false members: see `hash`.
     """
 
     def __init__(self, members: int) -> None:

@@ -31,8 +31,8 @@ class ScheduleRecord:
     passed_us: int  # all occurrences up to this time have been processed
     last_us: int  # the last occurrence whose time has come, 0 for none
     next_us: int | None  # the first occurrence after `passed_us`; 0 if it was not computed yet, None if there is none
-    paused_us: int  # since when the schedule is paused, 0 if it is not
-    rank_us: int  # since when a node declares this schedule, 0 if a client put it
+    paused_us: int  # time since which the schedule has been paused, 0 if it is not paused
+    rank_us: int  # time since which a node has declared this schedule, 0 if a client put it
     ahead_us: tuple[int, ...]  # occurrences that were enqueued before their time
     text: bytes  # the declaration
 
@@ -74,7 +74,7 @@ def occurrence_id(name: str, at_us: int) -> str:
 
 
 class DeclaredSchedule(NamedTuple):
-    """A schedule in a node's code or configuration. `age_seconds`: for how long the node has declared it."""
+    """A schedule in a node's code or configuration. `age_seconds` is the time for which the node has declared it."""
 
     name: str
     text: bytes
@@ -110,13 +110,14 @@ class DeclareStatus(StrEnum):
     KEPT = "kept"  # the schedule exists unchanged
     NEW = "new"  # the schedule is new
     CHANGED = "changed"  # the declaration replaced an older one
-    OLDER = "older"  # another node declares another schedule under this name, and began to do so later
+    OLDER = "older"  # another node began later to declare another schedule under this name, which is kept
     CLIENT = "client"  # a client has put a schedule with this name
     REFUSED = "refused"  # the name is not valid
 
 
 class PutStatus(StrEnum):
-    """The result when a client puts a schedule. DECLARED: it was not stored, because a node declares the name."""
+    """The result when a client puts a schedule. DECLARED means that it was not stored because a node declares the
+    name."""
 
     NEW = "new"
     SAME = "same"
@@ -125,7 +126,8 @@ class PutStatus(StrEnum):
 
 
 class RemoveStatus(StrEnum):
-    """The result when a client removes a schedule. DECLARED: it was not removed, because a node declares it."""
+    """The result when a client removes a schedule. DECLARED means that it was not removed because a node declares
+    it."""
 
     REMOVED = "removed"
     UNKNOWN = "unknown"
@@ -133,7 +135,7 @@ class RemoveStatus(StrEnum):
 
 
 class PauseStatus(StrEnum):
-    """The result of a pause or a resume. SAME: the schedule was in that state before."""
+    """The result of a pause or a resume. SAME means that the schedule was already in that state."""
 
     PAUSED = "paused"
     RESUMED = "resumed"
@@ -142,8 +144,9 @@ class PauseStatus(StrEnum):
 
 
 class RunStatus(StrEnum):
-    """The result of enqueueing an extra occurrence. CHANGED: the schedule changed since it was read, so the caller
-    should read it again. OVERLAPS: the previous occurrence has not ended, and the schedule forbids overlaps."""
+    """The result of enqueueing an extra occurrence. CHANGED means that the schedule has changed since it was read, so
+    the caller should read it again. OVERLAPS means that the previous occurrence has not ended and the schedule forbids
+    overlaps."""
 
     OK = "ok"
     CHANGED = "changed"
@@ -181,8 +184,8 @@ class ScheduleStore(Transitions):
         *,
         may_overlap: bool,
     ) -> ScriptCall[bool]:
-        """Enqueue up to OCCURRENCES_A_CALL occurrences and set the new record. False if the record is no longer `kept`:
-        then nothing was done."""
+        """Enqueue up to OCCURRENCES_A_CALL occurrences and set the new record. Returns False, and changes nothing, if
+        the record is no longer `kept`."""
         args: list[Arg] = [
             kept.name,
             kept.record,

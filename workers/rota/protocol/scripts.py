@@ -1,21 +1,22 @@
-"""The Lua files of the protocol, and a call of one of them: bytes to send and a reply to parse.
+"""The Lua files of the protocol, and the call of a script, which consists of bytes to send and a reply to parse.
 
 The scripts are loaded from `rota/lua` and identified by their SHA1. A script lists the shared functions that it needs
 in lines such as `-- with: entry doorbell`. The files of `lua/shared/` with these names are inserted between the
 script's first line (the flags) and its body. Each file is inserted once, after the files that it needs itself. So a
 script carries only what it uses, and runs as one text.
 
-An assembled script is two functions: the files listed in `_GROUND` are in the outer one, all others in the inner one.
-So each function has its own 200 locals, and a shared function reads the ground as variables of the function around it.
-That is cheaper than a search among all locals of a script: a turn executes 3 % fewer instructions.
+An assembled script consists of two functions: the outer function contains the files listed in `_GROUND`, and the inner
+function contains all others. So each function can have 200 locals, and a shared function reads the ground as variables
+of the enclosing function. That is cheaper than a search among all locals of a script, and saves 3 % of the instructions
+of a turn.
 
 Each call of a script creates its functions again. If a `-- with:` line is indented, its files are inserted at that
-place, unless the script has them already. Then these functions are created only when that function is called or that
-branch is taken, and are visible only there.
+place, unless the script already has them. Then the functions of these files are created only when the function or
+branch around that line is executed, and are visible only there.
 
-A script with the line `-- taking along: turn` also gets that whole transition, as a function after the shared files of
-both. If the first file that the script lists is `copy`, the transition changes nothing. If it is `own_args`, the
-transition gets its arguments from the script.
+A script with the line `-- taking along: turn` also gets the whole transition `turn`, as a function after the shared
+files of both. If the first file that the script lists is `copy`, the transition changes nothing. If it is `own_args`,
+the transition gets its arguments from the script.
 """
 
 from collections.abc import Callable, Generator, Sequence
@@ -28,14 +29,14 @@ from typing import Any, Generic, Protocol, TypeVar
 from rota.protocol.keys import Keys
 from rota.protocol.wire import Packed, command, pack, text_of
 
-# Use the interpreter's own SHA1 if it has one, as the standard library's `random` uses its SHA512. hashlib would load
-# OpenSSL, which takes 1.3 MB in each process of a fleet, to digest a dozen texts.
+# Use the interpreter's SHA1 if it has one, just as the standard library's `random` uses the interpreter's SHA512.
+# hashlib would load OpenSSL, which takes 1.3 MB in each process of a fleet, only to digest a dozen texts.
 try:
     from _sha1 import sha1  # type: ignore[import-not-found]  # it has no types
 except ImportError:
     from hashlib import sha1
 
-# Found relative to this file: importlib.resources would cost every worker 26 ms of imports for the same path.
+# Relative to this file, because importlib.resources would cost every worker 26 ms of imports for the same path.
 _FOLDER = Path(__file__).parent.parent / "lua"
 _WITH = "-- with:"
 _ALONG = "-- taking along:"
@@ -59,12 +60,12 @@ def read_script(name: str) -> Script:
 
 @cache
 def load_script(name: str) -> Script:
-    """Return a script. It is read once in each process."""
+    """Return a script. Each process reads it only once."""
     return read_script(name)
 
 
 def sha1_of(text: bytes) -> str:
-    """Return the SHA1 of a text in hexadecimal digits. It serves as a name, not for security."""
+    """Return the SHA1 of a text in hexadecimal digits. It is used as a name, not for security."""
     digits: str = sha1(text, usedforsecurity=False).hexdigest()
     return digits
 
@@ -87,7 +88,7 @@ def _assemble(source: str) -> str:
 
 
 def _add_needs(text: str, shared: dict[str, str]) -> None:
-    """Add the files that this text needs to `shared`, by name, each after the files that it needs itself."""
+    """Add the files that this text needs to `shared`, by name, each after the files that it needs."""
     for need in _named(_WITH, text):
         if need not in shared:
             source = (_FOLDER / "shared" / f"{need}.lua").read_text(encoding="utf-8")
@@ -96,7 +97,7 @@ def _add_needs(text: str, shared: dict[str, str]) -> None:
 
 
 def _with_inner_needs(text: str, before: dict[str, str]) -> str:
-    """Return a text with the files that its indented lines list inserted, except those in `before`."""
+    """Return a text in which the files that its indented lines list are inserted, except the files in `before`."""
     lines = []
     for line in text.split("\n"):
         lines.append(line)
@@ -109,12 +110,12 @@ def _with_inner_needs(text: str, before: dict[str, str]) -> str:
 
 
 def _named(mark: str, text: str) -> list[str]:
-    """Return the names listed in the lines that begin with a mark."""
+    """Return the names that are listed in the lines that begin with `mark`."""
     return [name for line in text.splitlines() if line.startswith(mark) for name in line.removeprefix(mark).split()]
 
 
 def read_sources() -> bytes:
-    """Read all Lua files that scripts are assembled from, each once."""
+    """Return all Lua files from which scripts are assembled, each once."""
     return b"\n".join(path.read_bytes() for path in _FOLDER.rglob("*.lua"))
 
 
@@ -130,7 +131,8 @@ Raw = Any  # bytes | int | None | list of these, as hiredis reads them
 
 
 def reply(make: Callable[..., T], *parts: Callable[[Raw], Any]) -> Callable[[Raw], T]:
-    """Return a parser for a list with one item for each field of a value; `parts` parse the items, in order."""
+    """Return a parser for a list with one item for each field of a value. `parts` are the parsers of the items, in
+    order."""
 
     def parse(raw: Raw) -> T:
         return make(*[part(item) for part, item in zip(parts, raw, strict=True)])
@@ -158,7 +160,7 @@ def time_or_none(raw: Raw) -> int | None:
     return int(raw) if raw else None
 
 
-@lru_cache(maxsize=256)  # a process has one key for each namespace and one script for each transition
+@lru_cache(maxsize=256)  # a process has one key per namespace and one script per transition
 def _opening(sha: bytes, key: str) -> Packed:
     return pack(("EVALSHA", sha, 1, key))
 
@@ -192,15 +194,16 @@ class Transitions:
 
 
 class RunCall(Protocol):
-    """A function that runs a script once on a connection, and raises the errors of that connection. The code that uses
-    it states which threads may call it."""
+    """A function that runs a script once on a connection, and raises the errors of that connection. The code that
+    receives it documents which threads may call it."""
 
     def __call__(self, call: ScriptCall[T], /) -> T: ...
 
 
 Steps = Generator[ScriptCall[Any], Any, T]
-"""Calls of scripts, each of which may depend on the earlier replies. The generator yields a call, is sent its reply,
-and finally returns a result. `follow` runs it on blocking connections, `AsyncClient` on asyncio."""
+"""A generator of script calls, each of which may depend on earlier replies. The generator yields a call, receives the
+reply through `send`, and finally returns a result. `follow` runs it on blocking connections, and `AsyncClient` runs it
+on asyncio."""
 
 
 class FollowSteps(Protocol):
@@ -210,7 +213,7 @@ class FollowSteps(Protocol):
 
 
 def execute(call: ScriptCall[T]) -> Steps[T]:
-    """Yield one call and return its reply, for `yield from`: so type checkers know the type of the reply."""
+    """Yield one call and return its reply, for `yield from`, so that type checkers know the type of the reply."""
     reply: T = yield call
     return reply
 

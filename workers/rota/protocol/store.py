@@ -1,10 +1,10 @@
-"""The typed store: one method for each transition. A method returns a `ScriptCall` and does no I/O.
+"""The typed store, with one method for each transition. A method returns a `ScriptCall` and does no I/O.
 
-A call carries its script, its arguments in wire form, and the parser of its reply. The caller runs it on a
-connection of its own: a worker's connection, the master's asyncio one, or one of a client's pool.
+A call carries its script, its arguments in wire form, and the parser of its reply. The caller runs it on its own
+connection, which is a worker's connection, the master's asyncio connection, or a connection of a client's pool.
 
 The scripts that only read are in `rota.protocol.views`, the transitions of groups and chains in `rota.protocol.groups`,
-and those of schedules in `rota.protocol.schedule_store`.
+and the transitions of schedules in `rota.protocol.schedule_store`.
 """
 
 from collections.abc import Iterable, Sequence
@@ -75,21 +75,21 @@ def _counted(settlements: Packed) -> Packed:
 
 
 FIRST_HELD = ""
-"""Used instead of the id of the running task if that is not known: it means the first entry that the owner still
+"""Used instead of the running task's id if that id is not known. It means the first entry that the owner still
 holds."""
 ALL_HELD = "all held"
-"""Used in the same way for an owner that runs several tasks at once: it means all entries that the owner still holds.
-No id has a space."""
+"""Used in the same way for an owner that runs several tasks at once. It means all entries that the owner still holds.
+No id contains a space."""
 
 
 @dataclass(frozen=True, slots=True)
 class Blame:
     """The cause of the death of a reaped owner."""
 
-    # Each id that ran, with the record that it gets; the record is empty if the task is not to blame. Empty if
-    # nothing ran. FIRST_HELD is the first entry in the owner's list, ALL_HELD are all entries in it.
+    # Each id that ran, with the record that the task gets. The record is empty if the task is not to blame. FIRST_HELD
+    # is the first entry in the owner's list, and ALL_HELD is all entries in it. Nothing is listed if nothing ran.
     ran: tuple[tuple[str, bytes], ...] = ()
-    loss_record: bytes = b"{}"  # for all entries that it held when a lease ran out
+    loss_record: bytes = b"{}"  # for all entries that the owner held when its lease expired
     crash_limit: int = DEFAULT_CRASH_LIMIT  # number of crashes after which a task is dead
     loss_limit: int = DEFAULT_LOSS_LIMIT  # number of losses after which a task is dead
     crash: CrashKind | None = CrashKind.CRASH  # the kind of crash; None if the task is not to blame
@@ -99,8 +99,8 @@ class Operations(Transitions):
     """The transitions that people trigger on the tasks and queues of one namespace."""
 
     def cancel(self, task_id: str, kill_after_ms: int | None = None) -> ScriptCall[CancelStatus]:
-        """End a waiting task. Notify the worker of a running one; after `kill_after_ms` its process is killed if it
-        still runs."""
+        """End a waiting task. Notify the worker of a running task; after `kill_after_ms`, the worker's process is
+        killed if the task still runs."""
         kill_after = "-" if kill_after_ms is None else kill_after_ms
         return self._call("cancel", pack((task_id, kill_after)), parse_cancel)
 
@@ -113,7 +113,7 @@ class Operations(Transitions):
         return self._call("resume", pack((queue,)), int)
 
     def purge(self, queue: str) -> ScriptCall[Bounded]:
-        """Purge a queue: end at most BATCH of its ready tasks."""
+        """Purge a queue by ending at most BATCH of its ready tasks."""
         return self._call("purge", pack((queue,)), parse_bounded)
 
     def purge_dead(self, ids: Sequence[str]) -> ScriptCall[int]:
@@ -143,8 +143,8 @@ class Store(Queries, Operations, Dependents):
     # Producing
 
     def enqueue(self, nonce: str, tasks: Sequence[NewTask]) -> ScriptCall[list[Enqueued]]:
-        """Accept up to BATCH tasks. A call repeated with its nonce within 60 s changes nothing and returns the same
-        reply."""
+        """Accept up to BATCH tasks. A call that is repeated with its nonce within 60 s changes nothing and returns the
+        same reply."""
         args: list[Arg] = [nonce]
         for task in tasks:
             args += (task.id, task.queue, task.how, task.body)
@@ -154,8 +154,8 @@ class Store(Queries, Operations, Dependents):
 
     def turn(self, owner: str, tiers: Packed, turn: Turn) -> ScriptCall[TurnReply]:
         """Settle the tasks that ended, and claim up to `turn.limit` entries of one queue, or the number that
-        `turn.limits` has for it. With several `turn.picks`, claim one entry for each of them. A `limit` of 0 only
-        settles."""
+        `turn.limits` has for that queue. If `turn.picks` is above 1, claim one entry per pick. If the limit is 0, only
+        settle."""
         held = turn.held or ()
         args: list[Arg] = [
             owner,
@@ -179,18 +179,18 @@ class Store(Queries, Operations, Dependents):
     def return_prefetched(
         self, owner: str, running: bytes, tiers: Packed, settlements: Packed = NOTHING
     ) -> ScriptCall[int]:
-        """Settle what a worker finished before the entry that it runs, and give back the entries that it claimed after
-        that one. Returns how many entries were given back."""
+        """Settle the tasks that a worker finished before the entry that it runs, and give back the entries that it
+        claimed after that entry. Returns how many entries were given back."""
         args = pack((owner, running)) + _counted(settlements) + tiers
         return self._call("return_prefetched", args, int)
 
     def mark_started(self, owner: str, entry: bytes) -> ScriptCall[bytes]:
-        """Mark an entry of a task that may be started at most once, before the start. Returns the entry as it is now,
-        or b"" if the owner does not hold it: then the task must not be started."""
+        """Mark an entry of a task that may be started at most once, before the start. Returns the new entry, or b"" if
+        the owner does not hold the entry. In that case the task must not be started."""
         return self._call("mark_started", pack((owner, entry)), bytes)
 
     def throttle(self, owner: str, request: RateRequest) -> ScriptCall[Throttled]:
-        """Check whether a task with a rate of its own may start. If it may not, it is delayed until it may."""
+        """Check whether a task that has a rate limit may start. If it may not, it is delayed until it may."""
         entry, name, interval_us, burst, latest_us = request
         args = pack((owner, entry, name, interval_us, burst, "" if latest_us is None else latest_us))
         return self._call("throttle", args, parse_throttled)
@@ -211,18 +211,18 @@ class Store(Queries, Operations, Dependents):
 
     def store_progress(self, reports: Iterable[tuple[str, bytes, bytes]]) -> ScriptCall[int]:
         """Store the progress of up to PROGRESS_BATCH running tasks, given as owner, entry and progress. Returns how
-        many of them still run there."""
+        many of these tasks their owners still hold."""
         return self._call("progress", pack(arg for each in reports for arg in each), int)
 
     def reap_exited(
         self, owner: str, blame: Blame, settlements: Packed = NOTHING, tiers: Packed = NO_TIERS
     ) -> ScriptCall[Reaped]:
-        """End an owner whose process has exited: settle the tasks that it had finished, and give back the rest."""
+        """End an owner whose process has exited. Settle the tasks that it had finished, and give back the rest."""
         return self._reap(owner, "exit", blame.crash, blame, _counted(settlements) + tiers)
 
     def reap_expired(self, owner: str, blame: Blame) -> ScriptCall[Reaped]:
-        """End an owner whose lease ran out. The reply is `alive` if it has not run out, or if there is a period of
-        grace."""
+        """End an owner whose lease has expired. The reply is `alive` if the lease has not expired, or during a period
+        of grace."""
         return self._reap(owner, "expired", CrashKind.LOST, blame, _counted(NOTHING) + NO_TIERS)
 
     def _reap(self, owner: str, reason: str, crash: CrashKind | None, blame: Blame, rest: Packed) -> ScriptCall[Reaped]:
@@ -249,12 +249,12 @@ class Store(Queries, Operations, Dependents):
         return self._call("adopt_scheduled", pack(members), parse_adopted_scheduled)
 
     def adopt_legacy(self, poller: str, limit: int, sources: Sequence[LegacySource]) -> ScriptCall[AdoptedLegacy]:
-        """Make tasks of up to `limit` items that are ready or due in these sources; `poller` is the caller's name."""
+        """Turn up to `limit` items that are ready or due in these sources into tasks. `poller` is the caller's name."""
         args = (arg for source in sources for arg in source)
         return self._call("adopt_legacy", pack((poller, limit, *args)), parse_adopted_legacy)
 
     def list_queues(self, queues: Sequence[str]) -> ScriptCall[int]:
-        """Register up to BATCH queues whose lanes a scan has found. Returns how many were not registered before."""
+        """Register up to BATCH queues whose lanes a scan has found. Returns how many of them were new."""
         return self._call("list_queues", pack(queues), int)
 
     def adopt_orphans(self, lease_ms: int, owners: Sequence[str]) -> ScriptCall[int]:
@@ -264,8 +264,8 @@ class Store(Queries, Operations, Dependents):
     def announce(
         self, node: str, heartbeat: bytes, ttl_ms: int, queues: Sequence[str], announced: Announced = NOTHING_ANNOUNCED
     ) -> ScriptCall[AnnounceReply]:
-        """Publish a master's heartbeat, the queues it serves and the shares of queues, all valid for `ttl_ms`, and how
-        much of the past is to be kept."""
+        """Publish a master's heartbeat, the queues that it serves and the shares of queues, all valid for `ttl_ms`.
+        Also publish how many ended tasks and events are to be kept."""
         ends, events, shares, domains = announced
         args: list[Arg] = [node, heartbeat, ttl_ms, ends, events, settings_of(shares), len(domains)]
         for domain in domains:
@@ -275,13 +275,13 @@ class Store(Queries, Operations, Dependents):
     def check_conditions(
         self, ttl_ms: int, conditions: Iterable[QueueCondition] = ()
     ) -> ScriptCall[tuple[ClosedQueue, ...]]:
-        """Set the conditions, valid for `ttl_ms`, and record since when queues are closed. Returns the closed
-        queues."""
+        """Set the conditions, valid for `ttl_ms`, and record when queues were closed. Returns the closed queues."""
         args: list[Arg] = [ttl_ms, *(arg for each in conditions for arg in each)]
         return self._call("conditions", pack(args), parse_closed)
 
     def attend(self, lease_ms: int, owner: str, queues: Sequence[str]) -> ScriptCall[Attended]:
-        """Extend the lease of a consumer and record the queues that it serves. Returns how the fleet serves these."""
+        """Extend the lease of a consumer and record the queues that it serves. Returns how the fleet serves these
+        queues."""
 
         def parse(raw: Raw) -> Attended:
             registered, cancelled, settings = raw

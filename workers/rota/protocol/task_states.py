@@ -1,9 +1,9 @@
-"""The states of a task: where each is stored, which scripts move a task out of it, and what it means to a caller. And
-task events: the entries of the stream `{NS}:events`, one for each change of a task.
+"""The states of a task, that is, where each state is stored, which scripts move a task out of it, and what it means to
+a caller. Also the task events, which are the entries of the stream `{NS}:events`, one for each change of a task.
 
 The table `STATES` is the only place that lists the states, and `ENDS` is derived from it. The client, `rota task ls`,
-`rota queue explain`, `rota group`, the audit, the Django backend and the drawing in docs/state-machines.md derive from
-both. The model test compares each move of the real scripts with the table.
+`rota queue explain`, `rota group`, the audit, the Django backend and the drawing in docs/state-machines.md use both.
+The model test compares each move of the real scripts with the table.
 """
 
 import re
@@ -48,11 +48,11 @@ class StateFacts:
 
     phase: TaskPhase
     meaning: str  # completes "The task ..."
-    stored_in: str = ""  # the key below the namespace that holds the task's entry or id; "" if none does
+    stored_in: str = ""  # the key, without the namespace, that holds the task's entry or id; "" if no key does
     moves: Mapping[State, tuple[str, ...]] = field(
         default_factory=dict
     )  # next state: the scripts that move a task there
-    has_attempt: bool = False  # whether the status has the number of an attempt: the running, the next or the last one
+    has_attempt: bool = False  # whether the status has an attempt number, that of the running, next or last attempt
     not_claimed: str = "it has ended as {state} and will not be claimed"  # why `rota queue explain` predicts no claim
 
 
@@ -64,8 +64,8 @@ CREATED: Final[Mapping[State, tuple[str, ...]]] = {
     State.RUNNING: ("turn", "import_tasks"),
     State.DEAD: ("turn", "promote", "adopt_scheduled", "adopt_legacy", "reap", "import_tasks"),
 }
-"""The states in which a task begins, and the scripts that create or adopt it there. `turn`, `promote` and `reap` do
-so for items that other programs pushed."""
+"""The states in which a task begins, and the scripts that create or adopt it there. `turn`, `promote` and `reap` adopt
+items that other programs pushed."""
 
 STATES: Final[Mapping[State, StateFacts]] = {
     State.PENDING: StateFacts(
@@ -137,7 +137,7 @@ ENDED: Final = frozenset(
 )
 
 PURGED: Final = "purged"
-"""How a task ended whose queue was purged. Its state is `cancelled`."""
+"""The end of a task whose queue was purged. Its state is `cancelled`."""
 
 ENDS: Final[tuple[str, ...]] = (*(state.value for state in STATES if state in ENDED), PURGED)
 """The ways in which a task ends, in the order in which they are shown."""
@@ -150,7 +150,7 @@ _MILLISECOND_US: Final = 1000
 
 
 class EventName(StrEnum):
-    """The name of a task event. docs/protocol.md lists the states that each leads from and to."""
+    """The name of a task event. docs/protocol.md lists the states before and after each event."""
 
     ENQUEUED = "enqueued"
     SCHEDULED = "scheduled"
@@ -171,12 +171,12 @@ class EventName(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class TaskEvent:
-    """One change of a task. Texts are "", and times None, if they do not apply.
+    """One change of a task. Texts are "" and times are None if they do not apply.
 
     * `id`: the id of the event, to continue reading after it.
-    * `event`: a name listed in docs/protocol.md. Later versions may have more.
-    * `at`: when it happened, by the server's time.
-    * `attempt`: the number of the attempt that began or ended; for a waiting task, how many attempts there were.
+    * `event`: a name listed in docs/protocol.md. Later versions may add names.
+    * `at`: when the change happened, by the server's time.
+    * `attempt`: the number of the attempt that began or ended; for a waiting task, the number of attempts so far.
     * `owner`: the worker that has or had the task, as `node:slot:nonce`.
     """
 
@@ -201,8 +201,8 @@ class EventsPage:
     wanted: bool  # whether events are being written
     oldest: str  # id of the oldest event that is kept; "" if there is none
     latest: str  # id of the latest event; "" if there is none
-    end: str  # where the next page begins; "" if there are no events here
-    events: tuple[TaskEvent, ...]  # without entries that other programs wrote
+    end: str  # where the next page begins; "" if this page has no events
+    events: tuple[TaskEvent, ...]  # events, without entries that other programs wrote
 
 
 def is_place(text: str) -> bool:
@@ -211,7 +211,7 @@ def is_place(text: str) -> bool:
 
 
 def order_of(place: str) -> tuple[int, int]:
-    """Return the numbers by which ids of events are ordered."""
+    """Return the two numbers by which event ids are ordered."""
     milliseconds, _, number = place.partition("-")
     return int(milliseconds), int(number or 0)
 

@@ -14,18 +14,18 @@ from rota.protocol.wire import Packed, pack, text_of, unpack
 DEFAULT_CRASH_LIMIT: Final = 3
 MOST_CRASHES: Final = 1000  # the highest crash limit of a task
 DEFAULT_LOSS_LIMIT: Final = 5
-DEFAULT_ENDED_KEEP: Final = 10_000  # same as KEEP in lua/shared/ending.lua, which is used before a master announces one
+DEFAULT_ENDED_KEEP: Final = 10_000  # same as KEEP in lua/shared/ending.lua, which applies until a master sets a value
 MOST_ENDED_KEEP: Final = 1_000_000
-DEFAULT_FORGET_SECONDS: Final = 300.0  # after this time an empty queue of a pattern is forgotten
+DEFAULT_FORGET_SECONDS: Final = 300.0  # time after which an empty queue of a pattern is forgotten
 
-MOST_CONDITION_CHARACTERS = 2000  # in a chunk: the server takes some 30 ns for each character to compile it
+MOST_CONDITION_CHARACTERS = 2000  # in a chunk; the server takes some 30 ns per character to compile it
 Interval = tuple[int, int]
-"""An interval in which a queue is open, in Unix microseconds. The end is not part of it."""
+"""An interval in which a queue is open, in Unix microseconds. Its end is exclusive."""
 
 
 class QueueCondition(NamedTuple):
-    """A condition and its name. `text` is made by `text_of_hours` if the kind is `hours`, and the chunk if it is
-    `lua`."""
+    """A condition and its name. `text` is the result of `text_of_hours` if the kind is `hours`, and the chunk if the
+    kind is `lua`."""
 
     name: str
     kind: Literal["hours", "lua"]
@@ -33,25 +33,26 @@ class QueueCondition(NamedTuple):
 
 
 def text_of_hours(known_until_us: int, intervals: Iterable[Interval]) -> str:
-    """Return the text of a condition of hours: the time up to which its intervals are known, then the intervals."""
+    """Return the text of a condition of hours, which is the time up to which the intervals are known, followed by the
+    intervals."""
     return "".join([str(known_until_us), *(f" {start}-{end}" for start, end in intervals)])
 
 
 _SETTING: Final = re.compile(r" ([^ =]+)=([^=]*)(?= [^ =]+=|$)")  # a queue in a text of settings, and its `share_text`
 LONGEST_DOMAIN = 64
-VIRTUAL_UNIT = 720_720  # virtual time of one entry at weight 1: divisible by every weight up to 16
+VIRTUAL_UNIT = 720_720  # virtual time of one entry at weight 1; divisible by every weight up to 16
 
 
 @dataclass(frozen=True, slots=True)
 class QueueShare:
-    """A queue as a pool serves it. If `name` is a pattern, the values hold for each queue of the pattern."""
+    """How a pool serves a queue. If `name` is a pattern, the values apply to each queue of the pattern."""
 
     name: str
     weight: float = 1.0  # in its tier
-    cap: int = 0  # maximum number of entries that run at once in the fleet; 0: no cap
-    interval_us: int = 0  # microseconds from one start to the next; 0: no rate limit
+    cap: int = 0  # maximum number of entries that run at once in the fleet; 0 for no cap
+    interval_us: int = 0  # microseconds from one start to the next; 0 for no rate limit
     burst: int = 1  # number of starts that may come at once after a pause
-    condition: str = ""  # name of the condition that decides whether the queue is open; "": it is always open
+    condition: str = ""  # name of the condition that decides whether the queue is open; "" if it is always open
 
     @property
     def is_pattern(self) -> bool:
@@ -71,25 +72,25 @@ class Domain:
 
     @property
     def has_patterns(self) -> bool:
-        """Whether some of its queues are not known by name. Redis then stores the order of their turns."""
+        """Whether some queues of the domain are not known by name. Redis then stores the order of their turns."""
         return any(share.is_pattern for share in self.queues)
 
 
 def domain_of(queues: Sequence[QueueShare], others: Iterable[str] = ()) -> Domain:
-    """Return the domain of these queues. Pools that serve the same set of queues share it, in whatever order they list
-    them. `others` are the names and patterns of all tiers; those that take queues out of a pattern of this domain are
-    excluded."""
+    """Return the domain of these queues. Pools that serve the same set of queues share a domain, regardless of the
+    order in which they list the queues. `others` are the names and patterns of all tiers. A name or pattern that takes
+    queues out of a pattern of this domain is excluded."""
     names = {share.name for share in queues}
     patterns = [share.name for share in queues if share.is_pattern]
     excluded = sorted({name for name in others if name not in names and any(fits(each, name) for each in patterns)})
     name = ",".join([*sorted(names), *(f"-{each}" for each in excluded)])
-    if len(name) > LONGEST_DOMAIN:  # Redis stores it in a field of each of its queues
+    if len(name) > LONGEST_DOMAIN:  # Redis stores the name in a field of each queue
         name = sha1_of(name.encode())
     return Domain(name, tuple(queues), tuple(excluded))
 
 
 def pack_tiers(tiers: Iterable[Domain]) -> Packed:
-    """Return the tiers, highest first, as `turn` and `reap` take them. A worker packs them once."""
+    """Return the tiers, highest first, in the form that `turn` and `reap` take. A worker packs them only once."""
     return pack(tier_args(tiers))
 
 
@@ -103,16 +104,17 @@ def tier_args(tiers: Iterable[Domain]) -> list[str | int]:
 
 
 def settings_of_domain(domain: Domain) -> str:
-    """Return the settings of a domain's queues for the scripts, as `settings_of`. If the domain has patterns, the text
-    lists all its queues, and ` NAME=-` for each excluded one, so that the text alone determines which queues the domain
-    serves and how."""
+    """Return the settings of a domain's queues for the scripts, as `settings_of` does. If the domain has patterns, the
+    text lists all its queues, and ` NAME=-` for each excluded queue or pattern. So the text alone determines which
+    queues the domain serves, and how."""
     if not domain.has_patterns:
         return settings_of(domain.queues)
     return "".join([*map(_setting, domain.queues), *(f" {name}=-" for name in domain.excluded)])
 
 
 def settings_of(shares: Iterable[QueueShare]) -> str:
-    """Return the settings of the queues that are not plain for the scripts: ` QUEUE=` and its `share_text` for each."""
+    """Return the settings of the queues for the scripts: ` QUEUE=` and the `share_text` of each queue that has settings
+    other than the defaults."""
     return "".join(_setting(share) for share in shares if share != QueueShare(share.name))
 
 
@@ -121,15 +123,17 @@ def _setting(share: QueueShare) -> str:
 
 
 def share_text(share: QueueShare) -> str:
-    """Return how a queue is served, without its name, as a text for the scripts: `COST CAP INTERVAL BURST`, followed by
-    `:CONDITION` if it has one. Only `read_share` and rota/lua/shared/share_text.lua read this form."""
+    """Return the text for the scripts that states how a queue is served, without the queue's name. The text is `COST
+    CAP INTERVAL BURST`, followed by `:CONDITION` if the queue has a condition. Only `read_share` and
+    rota/lua/shared/share_text.lua read this form."""
     cost = max(1, round(VIRTUAL_UNIT / share.weight))
     condition = f":{share.condition}" if share.condition else ""
     return f"{cost} {share.cap} {share.interval_us} {share.burst}{condition}"
 
 
 def read_share(name: str, text: bytes) -> QueueShare:
-    """Return the share of a queue that masters published, from its `share_text`; a plain one if they published none."""
+    """Return the share of a queue from the `share_text` that masters published, or a share with defaults if they
+    published none."""
     if not text:
         return QueueShare(name)
     numbers, _, condition = text.decode().partition(":")
@@ -161,7 +165,7 @@ NO_TIERS = pack_tiers(())
 
 
 def pack_limits(limits: Mapping[str, int]) -> Packed:
-    """Return the number of entries of each queue that a turn may claim, instead of its `limit`, as one argument. A
+    """Return, as one argument, the number of entries that a turn may claim from each queue instead of its `limit`. A
     script finds a word in one text faster than it reads a hundred arguments."""
     return pack(("".join(f" {queue}={limit}" for queue, limit in limits.items()),))
 

@@ -21,7 +21,7 @@ _ROW: Final = 5
 class TaskData(NamedTuple):
     """The data of a task apart from its place. Missing data is b""."""
 
-    body: bytes  # empty for a task that was cancelled
+    body: bytes  # empty if the task was cancelled
     attempts: bytes  # its attempt records
     unique: bytes  # the unique key that it holds or has held
     follows: bytes  # its group and the rest of its chain
@@ -42,22 +42,22 @@ class ListBatch(NamedTuple):
 
 
 class LocatedTask(NamedTuple):
-    """A task, and its place if that is a sorted set."""
+    """A task, and its place if it is in a sorted set."""
 
-    key: str  # `delayed`, `dead`, or "" if it is in neither
+    key: str  # `delayed`, `dead`, or "" if the task is in neither
     score: bytes
     ticket: bytes
-    former: bytes  # `incarnation tombstones` of its id
+    former: bytes  # `incarnation tombstones` of the task's id
     task: TaskData | None  # None if no task with this id is live
 
 
 class ImportedItem(NamedTuple):
-    """A task, or an item that is not a task, as `import_tasks` takes it."""
+    """A task, or an item that is not a task, in the form that `import_tasks` takes."""
 
     key: str  # without the prefix: a lane, an in-flight list, `delayed` or `dead`
     score: Arg
     text: Arg  # an entry, a ticket, or the bytes of an item that is not a task
-    id: Arg  # "" for such an item
+    id: Arg  # "" for an item that is not a task
     body: Arg
     attempts: Arg
     unique: Arg
@@ -65,7 +65,7 @@ class ImportedItem(NamedTuple):
 
 
 class ImportedKey(NamedTuple):
-    """A key that is imported as it was exported."""
+    """A key that is imported exactly as it was exported."""
 
     key: str  # without the prefix
     kind: str  # see import_keys.lua
@@ -85,13 +85,13 @@ class ImportBegun(NamedTuple):
     """The state of an import."""
 
     status: ImportStatus
-    lines: int  # number of lines that are imported
+    lines: int  # number of lines that have been imported
 
 
 class ImportedTasks(NamedTuple):
     """The result of importing a batch."""
 
-    lines: int  # number of lines of the file that are imported; -1 if this is not the import of the namespace
+    lines: int  # number of lines of the file that have been imported; -1 if the namespace imports another file
     left_out: tuple[int, ...]  # positions in the batch, from 0, of tasks whose ids are taken
 
 
@@ -130,36 +130,36 @@ class Transfers(Transitions):
     """The transitions of one namespace that export and import tasks."""
 
     def list_entries(self, name: str, read: int, count: int) -> ScriptCall[ListBatch]:
-        """Return up to `count` entries of a list, at most BATCH, after the `read` ones at its tail. `name` is its key
-        without the prefix."""
+        """Return up to `count` entries of a list, at most BATCH, after the `read` entries at its tail. `name` is the
+        list's key without the prefix."""
         return self._call("export_list", pack((name, read, count)), parse_listed)
 
     def locate(self, ids: Sequence[bytes]) -> ScriptCall[list[LocatedTask]]:
-        """Return up to BATCH tasks, or members of `delayed` that are not tasks, and their places in sorted sets."""
+        """Return up to BATCH tasks, or members of `delayed` that are not tasks, with their places in sorted sets."""
         return self._call("export_tasks", pack(ids), parse_located)
 
     def begin_import(self, file: str) -> ScriptCall[ImportBegun]:
-        """Close the namespace to fleets, and begin or continue the import of a file, which is named by its digest. ""
-        prepares the namespace for any file."""
+        """Close the namespace to fleets, and begin or continue the import of a file. `file` is the file's digest, or ""
+        to prepare the namespace for any file."""
         return self._call("begin_import", pack((file,)), parse_begun)
 
     def import_tasks(
         self, file: str, before: int, after: int, items: Iterable[ImportedItem]
     ) -> ScriptCall[ImportedTasks]:
-        """Import up to BATCH items, the lines of the file from `before` to `after`."""
+        """Import up to BATCH items, which are the lines of the file from `before` to `after`."""
         args: list[Arg] = [file, before, after]
         for item in items:
             args += item
         return self._call("import_tasks", pack(args), parse_imported)
 
     def import_keys(self, file: str, before: int, after: int, keys: Iterable[ImportedKey]) -> ScriptCall[int]:
-        """Import keys with up to BATCH values, the lines of the file from `before` to `after`. Returns how many lines
-        are imported."""
+        """Import keys with up to BATCH values, which are the lines of the file from `before` to `after`. Returns how
+        many lines have been imported."""
         args: list[Arg] = [file, before, after]
         for key, kind, expires_ms, values in keys:
             args += (key, kind, "" if expires_ms is None else expires_ms, len(values), *values)
         return self._call("import_keys", pack(args), int)
 
     def end_import(self, file: str, lines: int) -> ScriptCall[bool]:
-        """Open the namespace to fleets. Returns False if not all lines of the file are imported."""
+        """Open the namespace to fleets. Returns False if some lines of the file have not been imported."""
         return self._call("end_import", pack((file, lines, PROTOCOL_VERSION)), bool)

@@ -1,5 +1,5 @@
-"""The round trip of a worker: what it sends and claims. Also the starts of tasks with a rate, and the order of the next
-claims, as the script `explain` returns it."""
+"""The round trip of a worker: what the worker sends and claims. Also the starts of tasks with a rate limit, and the
+order of the next claims, which the script `explain` returns."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -14,49 +14,51 @@ from rota.protocol.wire import NOTHING, Packed, shown, text_of
 
 
 class RateRequest(NamedTuple):
-    """A request to start the task of an entry, which has a rate of its own."""
+    """A request to start a task that has a rate limit."""
 
     entry: bytes
     name: str  # starts are counted under this name
     interval_us: int  # microseconds from one start to the next
     burst: int  # number of starts that may come at once after a pause
-    latest_us: int | None = None  # latest start by Redis time; None: any time
+    latest_us: int | None = None  # latest start by Redis time; None for any time
 
 
 @dataclass(frozen=True, slots=True)
 class Turn:
     """The arguments of one turn."""
 
-    limit: int  # maximum number of entries to claim; 0: only settle
-    # Ids claimed before and not settled. None: the worker received all its claims and need not name any.
+    limit: int  # maximum number of entries to claim; 0 to only settle
+    # Ids that were claimed and not settled. None if the worker received all its claims and need not name any.
     held: Sequence[str] | None = ()
-    tokens: Sequence[str] = ()  # queues whose doorbell this worker emptied since its last turn
+    tokens: Sequence[str] = ()  # queues whose doorbells this worker emptied since its last turn
     settlements: Packed = NOTHING  # packed by `outcome.join_settlements`
-    limits: Packed = NO_LIMITS  # for queues that have a limit of their own, packed by `pack_limits`
-    plain: Sequence[bytes] = ()  # `outcome.plain_lines` of tasks that have them, instead of their settlements
-    # How often a queue is chosen. If it is more than once, each pick takes one entry, as that many turns would.
+    limits: Packed = NO_LIMITS  # limits of certain queues, packed by `pack_limits`
+    plain: Sequence[bytes] = ()  # `outcome.plain_lines` of tasks that have such lines, instead of their settlements
+    # How often a queue is chosen. If `picks` is above 1, each pick takes one entry, as that many turns would.
     picks: int = 1
-    # `quarantined` of the last reply: the entry for which this worker finishes all others. It then names what it holds.
+    # `quarantined` of the last reply, which is the entry for which this worker finishes all others. If it is set,
+    # `held` names what the worker holds.
     quarantined: bytes = b""
-    # From this Redis time on nothing is claimed, and the reply is `more`. 0: no such time, or `held` is given.
+    # From this Redis time on, nothing is claimed, and the reply is `more`. 0 if there is no such time, or if `held` is
+    # given.
     claim_by_us: int = 0
 
 
 class TurnStatus(StrEnum):
     """The status of a turn's reply."""
 
-    OK = "ok"  # the claims are all that the worker holds now, perhaps none
-    BACKLOGGED = "backlogged"  # as OK, and so many entries are left that the worker may prefetch
+    OK = "ok"  # the worker now holds exactly these claims, perhaps none
+    BACKLOGGED = "backlogged"  # like OK, and enough entries are left for the worker to prefetch
     AGAIN = "again"  # the claims are entries that the worker holds and did not name
     LOST = "lost"  # the worker is no longer registered
-    MORE = "more"  # the work was bounded, or it was too late to claim: call again at once with the same tokens
+    MORE = "more"  # the call reached its bound, or was too late to claim; call again at once with the same tokens
     # An entry that the worker holds, or the next one, has to run alone. The worker must not wait at a doorbell, and
     # must call again when one of its tasks has ended.
     QUARANTINE = "quarantine"
 
 
 class Claim(NamedTuple):
-    """An entry that the worker now holds, with its task's body."""
+    """An entry that the worker now holds, with the body of its task."""
 
     entry: Entry
     body: bytes
@@ -67,7 +69,7 @@ class TurnReply(NamedTuple):
 
     status: TurnStatus
     now_us: int  # Redis time in microseconds
-    wait_us: int  # time until a rate limit permits the next entry; 0 if no entry is held back, or all picks were used
+    wait_us: int  # time until a rate limit permits the next entry; 0 if it holds none back or all picks were used
     stale: tuple[bytes, ...]  # texts of settled entries that the worker no longer held
     claims: tuple[Claim, ...]
     dropped: tuple[Entry, ...]  # entries that ended at the claim because they had been cancelled while they waited
@@ -78,15 +80,15 @@ _TURN_STATUSES: Final = {status.value.encode(): status for status in TurnStatus}
 
 
 def parse_turn(raw: Raw) -> TurnReply:
-    """Parse `[status, now, wait, [stale...], [entry, body, ...], [dropped entry...]]`. If an entry has to run alone, it
-    follows."""
+    """Parse `[status, now, wait, [stale...], [entry, body, ...], [dropped entry...]]`. If an entry has to run alone,
+    its text follows."""
     status, now, wait, stale, pairs, dropped, *quarantined = raw
     claims = tuple(map(_claim_of, zip(map(parse_entry, pairs[::2]), pairs[1::2], strict=True)))
     ended = tuple(map(parse_entry, dropped))
     return TurnReply(_TURN_STATUSES[status], int(now), int(wait), tuple(stale), claims, ended, *quarantined)
 
 
-_claim_of: Final = partial(tuple.__new__, Claim)  # faster, as for entries: one turn claims up to a hundred
+_claim_of: Final = partial(tuple.__new__, Claim)  # faster, as for entries; one turn claims up to a hundred
 
 
 class ThrottleStatus(StrEnum):
@@ -99,10 +101,10 @@ class ThrottleStatus(StrEnum):
 
 
 class Throttled(NamedTuple):
-    """The reply to a request to start a task with a rate of its own."""
+    """The reply to a request to start a task that has a rate limit."""
 
     status: ThrottleStatus
-    us: int  # START: microseconds until it may start; THROTTLED: the Redis time until which it is delayed; else 0
+    us: int  # START: time until the task may start; THROTTLED: Redis time until which it is delayed; otherwise 0
 
 
 parse_throttled = reply(Throttled, status_of(ThrottleStatus), int)
@@ -114,7 +116,7 @@ EXPLAIN_OWNER = "explain:0:0"
 
 
 class EntryInOrder(NamedTuple):
-    """An entry that is claimed, and the name of its task, or "" if the name cannot be read."""
+    """An entry that is claimed, and the name of its task ("" if the name cannot be read)."""
 
     entry: Entry
     name: str
@@ -128,22 +130,22 @@ class QueueInOrder(NamedTuple):
     cost: int  # virtual time of one entry
     cap: int  # maximum number of entries that run at once in the fleet; 0: no cap
     interval_us: int  # microseconds from one start to the next; 0: no rate limit
-    entries: int  # before the first claim; `running` and `time` likewise
+    entries: int  # number of entries before the first claim; `running` and `time` are also from before it
     running: int  # number of entries that run in the fleet
-    time: int | None  # its virtual time; None if it was never served
+    time: int | None  # the queue's virtual time; None if it was never served
     left: int  # number of entries left after the last claim
     is_open: bool  # whether nothing keeps it closed
-    wait_us: int  # time for which its rate limit holds the next entry back; 0 if it does not
-    paused: bool  # whether it was paused by a person
-    condition: str  # name of the condition that decides whether it is open; "": it always is
-    closed: bool  # whether its `condition` keeps it closed
-    opens_us: int  # the time until which it is closed; 0 if not known
-    fault: str  # what is wrong with its condition
+    wait_us: int  # time for which the rate limit holds the next entry back; 0 if it does not
+    paused: bool  # whether a person paused the queue
+    condition: str  # name of the condition that decides whether the queue is open; "" if it is always open
+    closed: bool  # whether `condition` keeps the queue closed
+    opens_us: int  # the time until which the queue is closed; 0 if not known
+    fault: str  # what is wrong with the condition
 
 
 @dataclass(frozen=True, slots=True)
 class ClaimOrder:
-    """The next claims. `is_whole`: there are as many as requested, or all that exist."""
+    """The next claims. `is_whole` is true if there are as many as requested, or all that exist."""
 
     now_us: int
     is_whole: bool
@@ -152,7 +154,7 @@ class ClaimOrder:
 
 
 def _number(raw: Raw) -> int:
-    """Return the number, or 0 if another program wrote something else in its place."""
+    """Return the number, or 0 if another program wrote something else there."""
     return int(raw) if isinstance(raw, int) or raw.isdigit() else 0
 
 

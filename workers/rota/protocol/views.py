@@ -1,5 +1,5 @@
-"""The scripts that only read, a part of the typed store (see `rota.protocol.store`), and their replies as values: the
-counts of tasks, the status of an id, the queues, the dead tasks."""
+"""The scripts that only read, which are a part of the typed store (see `rota.protocol.store`), and their replies as
+values: the counts of tasks, the status of an id, the queues, the dead tasks."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -22,11 +22,11 @@ def _as_it_is(raw: Raw) -> Raw:
 
 @dataclass(frozen=True, slots=True)
 class Audit:
-    """The numbers of tasks that were accepted, of those that are live, and of those that have ended."""
+    """The numbers of accepted tasks, live tasks and ended tasks."""
 
     accepted: int
-    live: int  # dead tasks included
-    ended: Mapping[str, int]  # by outcome, one of ENDS_OF_GONE
+    live: int  # number of live tasks, including dead tasks
+    ended: Mapping[str, int]  # number of ended tasks by outcome, one of ENDS_OF_GONE
 
     @property
     def missing(self) -> int:
@@ -81,20 +81,20 @@ class TaskState:
     state: str  # a State, or `purged`
     queue: str = ""
     due_us: int = 0  # when the task was due
-    failures: int = 0  # number of attempts that failed; `crashes` and `losses` likewise
+    failures: int = 0  # number of failed attempts; `crashes` and `losses` are counted in the same way
     crashes: int = 0
     losses: int = 0
-    owner: str = ""  # the worker or consumer that holds it
+    owner: str = ""  # the worker or consumer that holds the task
     body: bytes = b""  # the body as it was enqueued, while it is kept
-    attempt_records: bytes = b""  # the records of its failed attempts, one on each line, the latest last
-    result: bytes | None = None  # while it is kept; None if none is
+    attempt_records: bytes = b""  # the records of its failed attempts, one per line, the latest last
+    result: bytes | None = None  # the result while it is kept, otherwise None
     progress: bytes = b""  # the text that `progress_text` wrote
     ended_us: int = 0  # when a dead task died
-    ended: Ended | None = None  # how it ended, while that is remembered
-    kind: str = ""  # the kind in its entry, while it has one
-    ready_us: int = 0  # when it came into its lane, while it has an entry
-    ends_read: int = 0  # number of texts of the memory of ends read, if the id was not found and there are more
-    follows: str = ""  # what has to end before a pending task, `task ID` or `group ID`
+    ended: Ended | None = None  # how the task ended, while that is remembered
+    kind: str = ""  # the kind in the task's entry, while it has an entry
+    ready_us: int = 0  # when the task came into its lane, while it has an entry
+    ends_read: int = 0  # number of texts read in the memory of ends, if the id was not found and there are more
+    follows: str = ""  # what a pending task follows: `task ID` or `group ID`
 
 
 def _ended(raw: Raw) -> Ended | None:
@@ -111,16 +111,16 @@ parse_status = reply(
 
 
 def parse_waited(raw: Raw) -> list[TaskState | None]:
-    """Parse `[a state or nil...]`, of at least the first task."""
+    """Parse `[a state or nil...]`, with an item for the first task at least."""
     if not raw:
-        raise ValueError("the reply has the state of no task")
+        raise ValueError("the reply contains no task")
     return [None if state is None else _parse_waited(state) for state in raw]
 
 
 def _parse_waited(raw: Raw) -> TaskState:
     try:
         return parse_status(raw)
-    except ValueError:  # the text of a record is not valid: other tasks must not wait because of it
+    except ValueError:  # The text of a record is not valid. Other tasks must not wait because of this.
         return TaskState("unknown")
 
 
@@ -128,7 +128,7 @@ def _parse_waited(raw: Raw) -> TaskState:
 class QueueState:
     """The numbers of one queue. Ages are in microseconds, 0 if there is no such task."""
 
-    queue: str  # fit for display
+    queue: str  # the name, fit for display
     ready: int  # tasks in the lanes of the queue
     scheduled: int  # tasks that are not due yet
     overdue: int  # scheduled tasks whose time has come
@@ -139,15 +139,15 @@ class QueueState:
     oldest_overdue_age_us: int  # how long the oldest overdue task has been due
     paused: bool
     served: bool  # whether a running master serves the queue
-    closed_age_us: int = 0  # how long nothing could be claimed, because of a pause or of a condition
-    closed_by: str = ""  # the condition that keeps it closed, or ""
+    closed_age_us: int = 0  # for how long a pause or a condition has prevented claims
+    closed_by: str = ""  # the condition that keeps the queue closed, or ""
     condition_error: str = ""  # what is wrong with that condition, or ""
 
 
 @dataclass(frozen=True, slots=True)
 class Overview:
-    """The state of queues at one instant of Redis time. `cursor` is where the next chunk begins, "0" after the
-    last."""
+    """The state of queues at one instant of Redis time. `cursor` is where the next chunk begins, "0" after the last
+    chunk."""
 
     now_us: int
     owners: int
@@ -156,7 +156,7 @@ class Overview:
 
     @property
     def more(self) -> bool:
-        """Whether there are more queues than these."""
+        """Whether there are more queues."""
         return self.cursor != "0"
 
 
@@ -174,7 +174,7 @@ class ClosedQueue:
     """A queue from which nothing can be claimed."""
 
     queue: str
-    closed_age_us: int  # how long it has been closed
+    closed_age_us: int  # for how long it has been closed
     closed_by: str  # the condition that holds entries back; "" if the queue is paused
     error: str  # what is wrong with that condition, or ""
 
@@ -189,7 +189,8 @@ _parse_closed_queue = reply(ClosedQueue, _shown_name, int, _shown_name, _shown_n
 
 @dataclass(frozen=True, slots=True)
 class ConsumerState:
-    """One consumer. Its names are fit for display. `lease_left_us` is in microseconds, 0 if its lease has run out."""
+    """One consumer. Its names are fit for display. `lease_left_us` is in microseconds, and 0 if the lease has
+    expired."""
 
     owner: str
     lease_left_us: int
@@ -221,7 +222,7 @@ _parse_consumer = reply(ConsumerState, _shown_name, int, int, _shown_name)
 
 @dataclass(frozen=True, slots=True)
 class DeadTask:
-    """One task of the dead set. `died_us` is Redis time in microseconds, `death_record` a JSON object."""
+    """One task of the dead set. `died_us` is Redis time in microseconds. `death_record` is a JSON object."""
 
     id: str
     died_us: int
@@ -256,11 +257,11 @@ class PeekedTask:
     queue: str
     name: str
     due_us: int
-    since_us: int  # when it came into its lane, or died
-    failures: int  # number of attempts that failed; `crashes` and `losses` likewise
+    since_us: int  # when the task came into its lane, or died
+    failures: int  # number of failed attempts; `crashes` and `losses` are counted in the same way
     crashes: int
     losses: int
-    owner: str  # the worker or consumer that holds it
+    owner: str  # the worker or consumer that holds the task
     detail: bytes  # the death record of a dead task, or the progress of a running one
 
 
@@ -269,8 +270,8 @@ class Peeked:
     """A page of tasks."""
 
     now_us: int
-    examined: int  # number of tasks read for this page
-    next_offset: int | None  # where the next page begins; None after the last one
+    examined: int  # number of tasks that were read for this page
+    next_offset: int | None  # where the next page begins; None after the last page
     tasks: tuple[PeekedTask, ...]
 
 
@@ -298,10 +299,10 @@ class Queries(Transitions):
 
     def wait(self, client: str, goals: Sequence[tuple[str, str]]) -> ScriptCall[list[TaskState | None]]:
         """Return the status of up to BATCH tasks, each given as (goal, id). A goal is `s` for the start, `e` for the
-        end, `r` for the end with the result.
+        end, or `r` for the end with the result.
 
-        None: the task has not reached the goal yet, and the reply list of this client will be notified. Tasks for which
-        the reply had no space are left out.
+        The status is None if the task has not reached the goal yet. The reply list of this client will then be
+        notified. Tasks for which the reply had no space are left out.
         """
         args = (arg for each in goals for arg in each)
         return self._call("wait", pack((client, *args)), parse_waited)
@@ -315,8 +316,8 @@ class Queries(Transitions):
         return self._call("dead", pack((offset, count)), parse_dead_page)
 
     def peek(self, state: str, queue: str, task: str, offset: int, count: int) -> ScriptCall[Peeked]:
-        """Return a page of the tasks that are ready (in one queue), scheduled, running or dead; "" is every queue or
-        task. Reads `count` tasks, at most BATCH. For running tasks `offset` counts owners."""
+        """Return a page of the tasks that are ready (in one queue), scheduled, running or dead. "" stands for every
+        queue or task. This reads `count` tasks, at most BATCH. For running tasks `offset` counts owners."""
         return self._call("peek", pack((state, queue, task, offset, count)), parse_peeked)
 
     def nodes(self) -> ScriptCall[list[Node]]:
@@ -324,8 +325,8 @@ class Queries(Transitions):
         return self._call("nodes", NOTHING, parse_nodes)
 
     def events(self, after: str, count: int) -> ScriptCall[EventsPage]:
-        """Return up to `count` task events, at most BATCH, that follow `after`: the id of an event, "0" for all events,
-        or "$" for none, to learn only the ends of the stream."""
+        """Return up to `count` task events, at most BATCH, that follow `after`, which is the id of an event, "0" for
+        all events, or "$" for none, to learn only the ends of the stream."""
         return self._call("events", pack((after, count)), parse_events)
 
     def audit(self) -> ScriptCall[Audit]:
@@ -337,7 +338,7 @@ class Queries(Transitions):
         return self._call("lists", NOTHING, parse_lists)
 
     def list_ids(self, lists: Sequence[str], read: int) -> ScriptCall[ListedIds]:
-        """Return up to BATCH ids in these lists, after the `read` ones at the tail of the first."""
+        """Return up to BATCH ids in these lists, after the first `read` ids at the tail of the first list."""
         return self._call("list_ids", pack((read, *lists)), parse_listed_ids)
 
     def bodies(self, cursor: str) -> ScriptCall[Bodies]:
@@ -345,5 +346,5 @@ class Queries(Transitions):
         return self._call("bodies", pack((cursor,)), parse_bodies)
 
     def unplaced(self, ids: Sequence[bytes]) -> ScriptCall[list[bytes]]:
-        """Return those of up to BATCH ids that belong to live tasks that are not delayed, dead or in flight."""
+        """Return the ids, out of up to BATCH, that belong to live tasks that are not delayed, dead or in flight."""
         return self._call("unplaced", pack(ids), list)

@@ -1,7 +1,7 @@
 """RESP packing of arguments, and the encoding of texts in both directions.
 
-A command is an array of bulk strings. `Packed` is a run of arguments in wire form with its count. So the parts that
-never change (script, key, owner, tiers) are packed once, and a turn only joins bytes.
+A command is an array of bulk strings. `Packed` is a sequence of arguments in wire form, with their number. So the parts
+that never change (script, key, owner, tiers) are packed once, and a turn only joins bytes.
 """
 
 from collections.abc import Iterable
@@ -15,7 +15,7 @@ _FOREIGN: Final = "surrogateescape"
 
 
 def text_of(raw: object) -> str:
-    """Return a reply as text. Other programs may have written any bytes where names are expected: bytes that are not
+    """Return a reply as text. Other programs may have written any bytes where names are expected. Bytes that are not
     UTF-8 become lone surrogates, so that the same bytes are sent back. See `shown`."""
     return raw.decode("utf-8", _FOREIGN) if isinstance(raw, bytes) else str(raw)
 
@@ -27,7 +27,7 @@ def shown(text: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Packed:
-    """A run of `count` bulk strings in wire form."""
+    """A sequence of `count` bulk strings in wire form."""
 
     count: int
     data: bytes
@@ -37,11 +37,12 @@ class Packed:
 
 
 def packed_in(count: int, data: bytes, step: int = 1) -> Packed:
-    """Return a run of a multiple of `step` arguments, read from memory that another process wrote; NOTHING if it is not
-    valid.
+    """Return a sequence of arguments from memory that another process wrote, or NOTHING if it is not valid. The number
+    of arguments must be a multiple of `step`.
 
-    A wrong run must not be sent. If its count were too high, the server would wait for more arguments. If it were too
-    low, the server would take the rest for commands, and their replies would be taken for replies to ours.
+    An invalid sequence must not be sent. If its count were too high, the server would wait for more arguments. If its
+    count were too low, the server would interpret the rest as commands, and their replies would be mistaken for replies
+    to our commands.
     """
     at = 0
     for _ in range(count):
@@ -68,7 +69,7 @@ def pack(args: Iterable[Arg]) -> Packed:
         fields.append(len(raw))
         fields.append(raw)
     count = len(fields) // 2
-    return Packed(count, _BULK_STRING * count % tuple(fields))  # one formatting for all takes a third less time
+    return Packed(count, _BULK_STRING * count % tuple(fields))  # a single formatting takes a third less time
 
 
 def unpack(packed: Packed) -> list[bytes]:
@@ -84,7 +85,7 @@ def unpack(packed: Packed) -> list[bytes]:
 
 
 def command(parts: Iterable[Packed]) -> bytes:
-    """Join packed parts to one command that can be written to a socket."""
+    """Join packed parts into one command that can be written to a socket."""
     total = 0
     runs = [b""]
     for run in parts:

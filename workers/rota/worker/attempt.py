@@ -297,7 +297,7 @@ class AttemptMaker:
     def failed(self, attempt: Attempt, ready: Runnable, exception: BaseException) -> None:
         """Decide the outcome of an attempt whose function raised an exception."""
         attempt.exception = exception
-        if isinstance(exception, Cancelled) or attempt.is_cancelled():  # regardless of the exception, no next attempt
+        if isinstance(exception, Cancelled) or attempt.is_cancelled():  # no next attempt, regardless of the exception
             attempt.outcome = CancelledOutcome()
             attempt.error = error_line(exception)
             return
