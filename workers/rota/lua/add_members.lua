@@ -12,8 +12,8 @@
 --   opens                 0|1: whether to open the group if it does not exist
 --   on_end                text of the task that follows when the group ends, as in shared/following.lua, or ''
 --   on_dead               text of the task that follows instead if a member is dead, or ''
---   cursor                number of items that the group must have accepted before this call; '' for any, then these
---                         are not counted
+--   cursor                number of items that the group must have accepted before this call; '' for any number,
+--                         without counting these items
 --   closes                0|1: whether to close the group after these members
 --   id, queue, how, body  task, as in `enqueue`; these and `rest` up to 500 x
 --   rest                  text of the chain that follows this task, as in shared/following.lua
@@ -21,13 +21,13 @@
 --          group-members:* group:* groups idle inflight:* keys members meta owners patterns paused progress queue:*
 --          queues ready replies:* result:* sent:* served tasks tickets times:* totals turns:* unique:* waiters
 -- errors   as `enqueue`, and ROTA… if the id of the group or a task that follows is not valid; nothing was changed
--- returns  a status, the number of items that the group has accepted so far, and the list of results as `enqueue`
---          returns it, empty unless the status is `ok`
+-- returns  a status, the number of items that the group has accepted so far, and the list of results in the form that
+--          `enqueue` returns, which is empty unless the status is `ok`
 --   ok      the accepted tasks are members of the group
 --   cursor  the group has accepted a different number of items; nothing was changed
 --   ended   the group has ended or was cancelled, or it is unknown and `opens` is 0; nothing was changed
 -- Invariant: an accepted task becomes a member and is counted by the cursor in the same call. A call with a nonce that
--- was seen within the last 60 s changes nothing, and returns the results of the first one.
+-- was seen within the last 60 s changes nothing, and returns the results of the first call.
 local FIRST, FIELDS = 8, 5
 local nonce, group, opens, on_end, on_dead, cursor, closes = unpack(own_args, 1, FIRST - 1)
 local now, key = redis_now(), following.group_key(group)
@@ -66,7 +66,7 @@ local is_repeated = is_reply_to(nonce, redis.call('GET', sent_key(nonce)))
 if has_group and not is_repeated then
   local has_ended = known[2] or known[1] == 'cancelled' or not known[1] and opens == '0'
   if has_ended or cursor ~= '' and tonumber(cursor) ~= accepted then
-    -- This write makes a WAIT after this call also cover the earlier calls, whichever connection they used.
+    -- Because of this write, a WAIT after this call also covers the earlier calls, regardless of their connections.
     if known[1] then redis.call('HSET', key, 'phase', known[1]) end
     return { has_ended and 'ended' or 'cursor', accepted, {} }
   end

@@ -9,15 +9,16 @@
 -- KEYS[1]  tasks
 -- ARGV
 --   name              name of this poller
---   limit             maximum number of items to take: sources that have some share it equally, each at least one
+--   limit             maximum number of items to take; it is divided equally among the sources that have items, at
+--                     least one each
 --   key, queue, task  per source: its key, and its queue and task name, each '' if not configured
 -- keys     counts dead delayed doorbell doorbell:* ends ends-sealed ends-untold ends:* epitaphs events events-on former
 --          group-members:* group:* groups idle keys members meta patterns paused progress pulse queue:* queues ready
 --          replies:* result:* served tasks tickets times:* totals turns:* unique:* waiters
--- returns  now in microseconds; 0|1 whether this poller is the one of the fleet that listens to the sources; the next
---          due time in microseconds or ''; 0|1 whether items are left that could be taken now; (taken, left, error or
---          '') per source; (queue, reason) per item that went to the dead set, where the reason is garbage,
---          too_far_ahead or unusable_lane
+-- returns  now in microseconds; 0|1 whether this poller listens to the sources for the fleet; the next due time in
+--          microseconds or ''; 0|1 whether items are left that could be taken now; (taken, left, error or '') per
+--          source; (queue, reason) per item that went to the dead set, where the reason is garbage, too_far_ahead or
+--          unusable_lane
 -- Invariant: an item is either in its source or a task. Items of a source are taken in its order. A source that cannot
 -- be read does not affect the others.
 local UNKNOWN_QUEUE, LONGEST_WAIT, LEADS_FOR = 'unknown', 3653 * 86400 * 1000000, 1000000 -- ten years, one second
@@ -67,7 +68,7 @@ local function due_members(source, most)
   local items = {}
   for i = 1, #found, 2 do
     local due = from_score(found[i + 1])
-    -- `due` is rounded, so compare again: a task never starts early.
+    -- `due` is rounded, so compare again, because a task must never start early.
     if due <= now then items[#items + 1] = { text = found[i], due = due } end
   end
   if #items == most then return items end
@@ -89,7 +90,7 @@ local function take(source, most)
   return #items > 0 and ask(source, 'ZREM', unpack(members)) and items or {}
 end
 
--- If the source names a task, the item becomes its only argument. Otherwise the item itself names the task.
+-- If the source names a task, the item becomes the task's only argument. Otherwise the item names its task.
 local lanes, dead = {}, {}
 local function become_task(source, item)
   local id, named

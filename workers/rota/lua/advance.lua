@@ -14,8 +14,9 @@
 -- keys     counts dead delayed doorbell doorbell:* epitaphs events events-on former idle keys members patterns paused
 --          progress queue:* queues ready schedules schedules-alive schedules-declared schedules-due served tasks
 --          tickets times:* totals turns:* waiters
--- errors   ROTA… if there are more than 100 occurrences, or one of them or the queue is not valid; no change
--- returns  1, or 0 if the stored record is not `read` any more; then nothing was changed
+-- errors   ROTA… if there are more than 100 occurrences, or if an occurrence or the queue is not valid; nothing was
+--          changed
+-- returns  1, or 0 if the stored record is no longer `read`; in that case nothing was changed
 -- Invariant: if several pollers read the same record, exactly one of them enqueues its occurrences, and does so once.
 local FIELDS, MOST, FIRST = 3, 100, 7
 local name, read, becomes, check_at, rule, queue = unpack(ARGV, 1, FIRST - 1)

@@ -15,12 +15,12 @@
 --   queue             each queue that the node serves
 -- keys     closed conditions doorbell doorbell:* ends ends-sealed ends-untold ends:* events-on former idle members meta
 --          nodes patterns paused progress queue:* queues ready served shares tasks times:* turns:* waiters
--- returns  the number of nodes that are alive, and 0|1 whether some queue may be closed to claims, or was closed; see
+-- returns  the number of nodes that are alive, and 0|1 whether any queue may be closed to claims, or was closed; see
 --          conditions.lua
 -- A node's request for events stays until another master announces itself, so that events are also kept for tasks that
 -- are enqueued while the fleet is down. The last heartbeat of a silent node stays for 5 minutes, so that people can see
 -- it.
--- Invariant: everything that is published here is valid for `ttl` only, so that a master that is gone is forgotten.
+-- Invariant: everything that is published here is valid only for `ttl`, so that a dead master is forgotten.
 local KEPT_US = 300 * 1000000
 local now = redis_now()
 local node, heartbeat, ttl, keep, events, settings, domains = unpack(ARGV, 1, 7)

@@ -10,7 +10,7 @@
 -- keys     consumers events-on former idle inflight:* members owners patterns paused progress pulse queues served
 --          shares tasks times:* turns:* waiters
 -- returns  0|1 whether the owner is registered (if not, nothing was changed); the entries in flight whose tasks were
---          cancelled; per queue its settings (see shared/shares.lua), or '' for the defaults
+--          cancelled; the settings of each queue (see shared/shares.lua), or '' for the defaults
 -- Invariant: a lease is only extended, never created. A reaped owner stays reaped.
 local now, lease, owner = redis_now(), tonumber(ARGV[1]) * 1000, ARGV[2]
 local until_us = digits_of(now + lease)

@@ -1,11 +1,11 @@
 #!lua flags=no-writes
--- Return the counters that must balance: the accepted tasks are those that are live and those that have ended.
+-- Return the counters that must balance, because every accepted task is either live or has ended.
 -- with: prefix numbers
 -- KEYS[1]  tasks
 -- ARGV
 --   ends  ways in which a task ends and is no longer stored, for example `done`
 -- keys     tasks totals
--- returns  numbers of tasks: accepted; live, which includes dead tasks; and those that ended in each of these ways
+-- returns  numbers of tasks: accepted; live, including dead tasks; and ended, one number for each of these ways
 local ends, accepted = ARGV, 0
 local totals = redis.call('HGETALL', PREFIX .. 'totals')
 for i = 1, #totals, 2 do

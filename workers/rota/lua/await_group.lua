@@ -8,9 +8,9 @@
 --   group   id of the group
 --   most    number of members that may be left, or `-` to wait for the end of the group
 -- keys     group-members:* group:* tasks
--- returns  0|1 whether this is the case now, and the number of members left (-1 if the group has ended or is unknown)
+-- returns  0|1 whether this is true now, and the number of members left (-1 if the group has ended or is unknown)
 -- Invariant: a client that has to wait is registered in the call that checked, so that no change is missed. If the
--- record has no room, the client is not registered, and checks again by itself.
+-- record has no room, the client is not registered, and has to check again later.
 local MOST_NOTED = 1000
 local client, group, most = ARGV[1], ARGV[2], ARGV[3]
 local key = PREFIX .. 'group:' .. group

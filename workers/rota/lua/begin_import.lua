@@ -3,9 +3,9 @@
 -- with: prefix imports
 -- KEYS[1]  tasks
 -- ARGV
---   file  digest of the file, '' to prepare the namespace for a file that is to come
+--   file  digest of the file, '' to prepare the namespace for a later file
 -- keys     meta tasks
--- returns  a status, and the number of lines that are imported
+-- returns  a status, and the number of lines that have been imported
 --   ok     the namespace is closed to fleets until end_import
 --   used   the namespace has been opened by a fleet; nothing was changed
 --   other  the import of another file is unfinished; nothing was changed

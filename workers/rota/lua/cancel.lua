@@ -11,10 +11,10 @@
 -- keys     counts dead delayed doorbell doorbell:* ends ends-sealed ends-untold ends:* epitaphs events events-on former
 --          group-members:* group:* groups idle inflight:* keys members meta orders:* owners patterns paused progress
 --          queue:* queues ready replies:* result:* served tasks tickets times:* totals turns:* unique:* waiters
--- returns  cancelled (it waited, and has ended) | running (it will be interrupted) | dead (it was dead before; nothing
+-- returns  cancelled (it waited, and has ended) | running (it will be interrupted) | dead (it was already dead; nothing
 --          was changed) | unknown
 -- Invariant: a waiting task has ended when the script returns. A running task is never started again.
-local ORDERS_MS, MOST_ORDERS = 60000, 1000 -- what an absent node may leave behind
+local ORDERS_MS, MOST_ORDERS = 60000, 1000 -- limits for the orders that an absent node leaves behind
 local id, kill_after, now = ARGV[1], ARGV[2], redis_now()
 guard_task_keys()
 local body = redis.call('HGET', PREFIX .. 'tasks', id)
@@ -22,7 +22,7 @@ if not body then return 'unknown' end
 local ticket = parse_ticket(id, redis.call('HGET', PREFIX .. 'tickets', id))
 if redis.call('ZSCORE', PREFIX .. 'dead', id) then return 'dead' end
 
--- Describe the waiting task. If its entry is in a lane, which is not searched, only its body is known.
+-- Describe the waiting task. If its entry is in a lane, only its body is known, because lanes are not searched.
 local _, queue, name = item_names(body)
 local run_record = NO_RUN .. (name or '-')
 local e = ticket or new_entry(id, queue or 'unknown', 'i', 0, 0)

@@ -1,6 +1,6 @@
 #!lua flags=allow-oom
--- Close a group: it ends with its last live member, at once if it has none. Until then its members can still add
--- members.
+-- Close a group. It ends when its last live member ends, or at once if it has none. Until then its members can still
+-- add members.
 -- with: prefix clock entry doorbell counters in_use about_groups incarnations legacy_item task_events waiters following
 -- KEYS[1]  tasks
 -- ARGV

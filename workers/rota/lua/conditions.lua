@@ -10,11 +10,11 @@
 --          ready served shares tasks times:* turns:* waiters
 -- returns  a row per closed queue: queue, for how many microseconds it has been closed, the name of its condition (''
 --          if it is paused), and the error of the condition or ''
--- A call checks at most 100 queues of each of `closed`, `paused`, `ready` and `shares`, chosen at random if there are
--- more. One evaluation takes 30 to 80 µs; 500 of each would block turns for 60 ms. The limit equals CLOSED_A_READING
--- of the masters.
--- Invariant: the time at which a queue was found closed is kept while it stays closed, whichever master runs the
--- script.
+-- A call checks at most 100 queues from each of `closed`, `paused`, `ready` and `shares`, chosen at random if there are
+-- more. One evaluation takes 30 to 80 µs, so 500 queues from each would block turns for 60 ms. The limit equals
+-- CLOSED_A_READING of the masters.
+-- Invariant: the time at which a queue was found closed is kept while it stays closed, regardless of which master runs
+-- the script.
 local MOST = 100
 local now = redis_now()
 local ttl = tonumber(ARGV[1])

@@ -1,5 +1,5 @@
 #!lua flags=no-writes
--- Return the consumers: owners that are programs of the application and belong to no fleet.
+-- Return the consumers, which are owners that belong to the application and not to a fleet.
 -- with: prefix clock numbers doorbell
 -- KEYS[1]  tasks
 -- keys     consumers doorbell doorbell:* events-on former idle inflight:* members owners patterns paused progress

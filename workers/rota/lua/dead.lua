@@ -6,8 +6,7 @@
 --   offset  number of tasks to skip
 --   count   number of tasks to return, up to 500
 -- keys     dead epitaphs tasks tickets
--- returns  the number of dead tasks, then a row each: id, time of death in microseconds, queue, death record,
---          body
+-- returns  the number of dead tasks, then a row per task: id, time of death in microseconds, queue, death record, body
 local offset, count = tonumber(ARGV[1]), math.max(1, math.min(tonumber(ARGV[2]), 500))
 local reply = { redis.call('ZCARD', PREFIX .. 'dead') }
 local page = redis.call('ZREVRANGE', PREFIX .. 'dead', offset, offset + count - 1, 'WITHSCORES')

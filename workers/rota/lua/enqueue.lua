@@ -7,26 +7,26 @@
 --   nonce                 name and number of the call, see shared/sent.lua; if a call within the last 60 s had this
 --                         nonce, nothing is changed, and the results of that call are returned
 --   id, queue, how, body  task; up to 500 x
---       how: '' for a task that is due now and has no unique key, else `DUE HOLD KEY`
+--       how: '' for a task that is due now and has no unique key, otherwise `DUE HOLD KEY`
 --         DUE   '' for now, '+us' after that many microseconds, '@us' at that Unix time in microseconds; then '^' to
 --               put the task at the head of its lane (the last such task of a call comes first)
 --         HOLD  milliseconds for which the task holds its unique key, 0 for as long as it lives
 --         KEY   the unique key, or ''
 -- keys     counts delayed doorbell doorbell:* epitaphs events events-on former idle inflight:* keys meta owners
 --          patterns queue:* queues ready sent:* served tasks tickets times:* totals turns:* unique:*
--- errors   ROTA… if there are more than 500 tasks, not four arguments for each, or a name is not valid; nothing was
---          changed
+-- errors   ROTA… if there are more than 500 tasks, if a task does not have four arguments, or if a name is not valid;
+--          nothing was changed
 -- returns  a result for each task:
 --   ok         accepted
 --   unserved   accepted, but no live master serves the queue
 --   unseen     accepted, but no fleet has ever run in this namespace
---   duplicate  the id belongs to a live task, or to a cancelled one that may still run
+--   duplicate  the id belongs to a live task, or to a cancelled task that may still run
 --   held ID    the live task ID holds the unique key
 -- The id of a task that was cancelled while it waited can be used again. The old entry stays in its lane as a tombstone
 -- (see shared/incarnations.lua), and the new task has its own entry.
 -- Invariant: an accepted id is in `tasks` and in exactly one lane, list or set. Applications wait for this script,
--- mostly with one task per call. It therefore avoids functions and tables, each of which costs a tenth to a quarter of
--- a redis.call, and shared files of which it would use one line.
+-- mostly with one task per call. It therefore avoids functions and tables, because each of them costs a tenth to a
+-- quarter of a redis.call. It also avoids shared files of which it would use only one line.
 local FIELDS, MOST = 4, 500
 if #ARGV > 1 + MOST * FIELDS then return redis.error_reply('ROTA at most 500 tasks a call') end
 if (#ARGV - 1) % FIELDS > 0 then return redis.error_reply('ROTA four arguments for each task') end
@@ -36,7 +36,7 @@ local now = redis_now()
 local stamp = string.format('%d%06d', now / 1000000, now % 1000000) -- takes a third of the time of %.0f
 local lives, running
 
--- Return the result for an accepted task. A fleet that is only absent for a while is not reported.
+-- Return the result for an accepted task. A temporary absence of the fleet is not reported.
 local function accepted_status(queue)
   local until_us = call('HGET', SERVED, queue)
   if until_us and (tonumber(until_us) or 0) > now or any_patterns and servings_of(queue)[1] then return 'ok' end
@@ -53,8 +53,8 @@ local statuses, queues, accepted, bodies = {}, {}, {}, {}
 local tickets, scores, first_due = {}, {}, math.huge
 local holds, holders
 local events = report and {} -- arguments of `report`, for each task
--- Read all ids with one command: a HEXISTS for each would be a tenth of a full call. Nearly every id is new and has no
--- body.
+-- Read all ids with one command, because a HEXISTS for each id would take a tenth of a full call. Nearly every id is
+-- new and has no body.
 local ids = {}
 for at = 2, #ARGV, FIELDS do ids[#ids + 1] = ARGV[at] end
 local live = #ids > 0 and call('HMGET', TASKS, unpack(ids)) or {}
@@ -80,7 +80,7 @@ for at = 2, #ARGV, FIELDS do
   local status, follows = lane.status, live[#statuses + 1]
   if follows == '' then
     -- The task with this id was cancelled. The id is taken while that task runs. If there are more owners than `cancel`
-    -- searches, assume that it runs.
+    -- searches, assume that the task runs.
     if not running then
       running = { too_many = call('ZCARD', PREFIX .. 'owners') > 500 }
       for _, owner in ipairs(call('ZRANGE', PREFIX .. 'owners', 0, 499)) do
@@ -168,14 +168,15 @@ local nonce = ARGV[1]
 local sent = sent_key(nonce)
 local stored = call('SET', sent, nonce .. '\n' .. table.concat(statuses, '\n'), 'GET', 'PX', SENT_MS)
 if is_reply_to(nonce, stored) then
-  -- Write again, so that a WAIT after this call also covers the first call, even if that used another connection.
+  -- Write again, so that a WAIT after this call also covers the first call, even if the first call used another
+  -- connection.
   call('SET', sent, stored, 'PX', SENT_MS)
   statuses = {}
   for status in string.gmatch(string.sub(stored, #nonce + 2), '[^\n]+') do statuses[#statuses + 1] = status end
   return statuses
 end
 
--- As in the shared files: a broken doorbell or counter must not stop a script after its first write.
+-- As in the shared files, a broken doorbell or counter must not stop a script after its first write.
 local function ring(bell)
   if try('LLEN', bell) == 0 then call('RPUSH', bell, '1') end
 end

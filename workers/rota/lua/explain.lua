@@ -16,7 +16,7 @@
 --          events events-on former group-members:* group:* groups idle inflight:* keys members meta owners patterns
 --          paused progress queue:* queues rates ready replies:* result:* rotation served tasks tickets times:* totals
 --          turns:* unique:* waiters
--- returns  now in microseconds; 0|1 whether the list of claims is complete or has `most` claims (0: it took too much
+-- returns  now in microseconds; 0|1 whether the list of claims is complete or has `most` claims (0 if it took too much
 --          work); (entry, task name) per claim; then a row for each queue that is claimed from and, up to 100 in total,
 --          for other queues with entries:
 --     queue, tier, cost, cap, interval in microseconds
@@ -107,7 +107,7 @@ local function check_room(share, paused)
   return #claimed > 0 or entries_in(share.queue) == 0, wait
 end
 
--- Return when a condition of hours opens next; 0 for other conditions, and if the masters published no such time.
+-- Return when a condition of hours opens next, or 0 for other conditions and if the masters published no such time.
 local function opens_at(condition)
   local text = redis.pcall('HGET', CONDITIONS, condition)
   if type(text) ~= 'string' or not string.find(text, '^%d+ hours ') then return 0 end

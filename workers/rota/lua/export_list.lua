@@ -1,7 +1,7 @@
 #!lua flags=no-writes
 -- Return the entries of a lane or an in-flight list with their tasks, for an export. The list is read from its tail, as
--- by list_ids: entries that leave at the head shift nothing that is still to be read. Entries that enter at the tail
--- shift it so that some entries are read twice, but none is missed.
+-- in list_ids.lua. Entries that leave at the head then do not shift the part that is still to be read, and entries that
+-- enter at the tail shift it so that some entries are read twice, but none is missed.
 -- with: prefix entry in_use incarnations
 -- KEYS[1]  tasks
 -- ARGV
@@ -9,9 +9,9 @@
 --   from   number of entries at its tail that earlier calls have read
 --   count  number of entries to read
 -- keys     epitaphs events-on former inflight:* keys members patterns paused progress queue:* tasks waiters
--- returns  the number of entries read, then for each, tail first: its text and what `export_tasks` returns of a task,
---          body, attempt records, unique key, and what follows. The body is nil if the text is not the entry of a live
---          task: for a legacy item, a tombstone, or other bytes
+-- returns  the number of entries read; then per entry, tail first: its text, the body, attempt records and unique key
+--          of its task, and what follows the task, as in export_tasks.lua. The body is nil if the text is not the entry
+--          of a live task, for example a legacy item, a tombstone, or other bytes
 local list, from, count = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3])
 local lines = redis.pcall('LRANGE', PREFIX .. list, -(from + count), -(from + 1))
 if lines.err or #lines == 0 then return { 0 } end

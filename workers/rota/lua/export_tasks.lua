@@ -5,9 +5,9 @@
 -- ARGV
 --   ids  ids of tasks, or members of `delayed` that are not adopted; up to 500
 -- keys     dead delayed epitaphs former keys members tasks tickets
--- returns  for each id: the key that holds it, `delayed` or `dead`, '' for neither; its score; its ticket; the
---          incarnation and tombstones of its id; body, attempt records, unique key, and what follows. What there is not
---          is nil; a task that has ended has no body
+-- returns  for each id: the key that holds it, `delayed` or `dead`, or '' for neither; its score; its ticket; the
+--          incarnation and tombstones of its id; body, attempt records and unique key of its task, and what follows the
+--          task. Missing values are nil. A task that has ended has no body
 local ids = ARGV
 local delayed = redis.call('ZMSCORE', PREFIX .. 'delayed', unpack(ids))
 local dead = redis.call('ZMSCORE', PREFIX .. 'dead', unpack(ids))

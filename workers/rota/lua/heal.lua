@@ -1,14 +1,14 @@
 #!lua flags=allow-oom
 -- Count running, delayed and dead tasks again and replace the counters. A call counts 500 tickets; repeat it with the
--- returned cursor until that is '0'. The counters of running tasks are exact at once. Those of delayed and dead tasks
--- are exact if no task moved in the meantime; otherwise run the script again.
+-- returned cursor until the cursor is '0'. The counters of running tasks are exact at once. The counters of delayed and
+-- dead tasks are exact if no task moved in the meantime; otherwise run the script again.
 -- with: prefix numbers entry ticket lists recount
 -- KEYS[1]  tasks
 -- ARGV
 --   cursor  '0' in the first call, then the cursor of the last reply
 -- keys     counts dead healing inflight:* owners rotation tasks tickets
 -- returns  the next cursor
--- Invariant: only counters are written, from what was counted. Tasks are not changed.
+-- Invariant: only counters are written. Tasks are not changed.
 local healing = PREFIX .. 'healing'
 local cursor = ARGV[1]
 

@@ -1,7 +1,7 @@
 #!lua flags=allow-oom
--- Process the end of group members and chain steps whose end was missed: a node of an earlier version, which knows no
--- members, ended them, or they were deleted by hand. A task in the dead set ended as dead. How any other task ended is
--- read from the memory of ends. A task that is not remembered counts as purged.
+-- Process the end of group members and chain steps whose end was missed, because a node of an earlier version, which
+-- does not know members, ended them, or because they were deleted by hand. A task in the dead set ended as dead. How
+-- any other task ended is read from the memory of ends. A task that is not remembered counts as purged.
 -- with: prefix clock entry doorbell counters in_use about_groups incarnations legacy_item task_events waiters following
 -- with: remembered
 -- sets: bytes_read
@@ -12,7 +12,7 @@
 --          group-members:* group:* groups idle keys members meta patterns paused progress queue:* queues ready
 --          replies:* result:* served tasks tickets times:* totals turns:* unique:* waiters
 -- returns  the next cursor ('0' after the last batch), and the number of members that had ended. The cursor stays the
---          same if the call stops in the middle of a batch: the next call finds only the members that are left of it
+--          same if the call stops in the middle of a batch; the next call then finds only the rest of the batch
 -- Invariant: each member that has ended is removed from its group once.
 local CHUNK = 500
 local now, healed, work = redis_now(), 0, 0

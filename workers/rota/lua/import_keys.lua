@@ -1,21 +1,21 @@
 #!lua
--- Import keys that an export has copied as they are: settings, schedules, groups, results, remembered ends.
+-- Import keys that an export has copied unchanged: settings, schedules, groups, results, remembered ends.
 -- with: prefix clock imports
 -- KEYS[1]  tasks
 -- ARGV
 --   file    digest of the file
---   before  number of its lines that are imported already
+--   before  number of its lines that earlier calls have imported
 --   after   number of its lines that are imported after this call
 --   key, kind, expires, count, values  each key with `count` values, up to 500 values in all
 --     key      without the prefix
 --     kind     how the values are written: the type of the key; `counters` for a hash whose values are added; `hold`
---              for a string that is written only if there is none
+--              for a string that is written only if the key does not exist
 --     expires  Unix time in milliseconds, '' for never
 --     values   field and value of a hash, score and member of a sorted set, item, member or text
 -- keys     ends ends-sealed ends-untold ends:* former group-members:* group:* groups lives members meta paused queues
 --          rate:* rates result:* schedules schedules-alive schedules-declared schedules-due sent:* tasks totals
 --          unique:*
--- returns  the number of lines that are imported, -1 if this is not the import of the namespace
+-- returns  the number of lines that have been imported, -1 if the namespace is not importing this file
 -- Invariant: as in import_tasks.lua.
 local FIRST, GROUP = 4, '^group%-members:(.*)$'
 local file, before, after = ARGV[1], tonumber(ARGV[2]), ARGV[3]
@@ -45,8 +45,8 @@ local held = {}
 each_key(function(key, _, kind) held[key] = redis.call(LENGTHS[kind], key) end)
 redis.call('HLEN', PREFIX .. 'members')
 
--- A member of a group that is not in the file has ended while the export ran. Then heal_members removes it from the
--- group, for which it has to be in `members`.
+-- A group member that is not in the file ended while the export ran. heal_members can remove it from the group only if
+-- it is in `members`.
 local function note_ended_members(group, ids)
   for i, body in ipairs(redis.call('HMGET', KEYS[1], unpack(ids))) do
     if not body then redis.call('HSET', PREFIX .. 'members', ids[i], group) end

@@ -1,24 +1,24 @@
 #!lua
 -- Import tasks, and items that are not tasks, from an export. Lists are filled from their tails to their heads, so
--- tasks that producers enqueue during the import come after those of the file.
+-- tasks that producers enqueue during the import come after the tasks of the file.
 -- with: prefix clock numbers counters imports
 -- KEYS[1]  tasks
 -- ARGV
 --   file    digest of the file
---   before  number of its lines that are imported already
+--   before  number of its lines that earlier calls have imported
 --   after   number of its lines that are imported after this call
 --   key, score, text, id, body, attempts, unique, follows  up to 500 x
---     key       where it is, without the prefix: a lane, an in-flight list, `delayed` or `dead`
+--     key       where the task is, without the prefix: a lane, an in-flight list, `delayed` or `dead`
 --     score     its score in a sorted set
 --     text      its entry, its ticket, or the bytes of an item that is not a task
---     id        '' for such an item
+--     id        '' for an item that is not a task
 --     body      see `tasks`
---     attempts  its attempt records, or ''; `unique` and `follows` likewise
+--     attempts  its attempt records; '' for none, as in `unique` and `follows`
 -- keys     counts dead delayed epitaphs inflight:* keys members meta owners queue:* queues ready tasks tickets totals
--- returns  the number of lines that are imported, and the positions of the tasks that were left out, from 1: a producer
---          has enqueued another task with that id. -1 if this is not the import of the namespace. If the
---          number is neither `after` nor follows from it, nothing was changed
--- Invariant: the lines of a file are imported once and in order, however often a call is repeated.
+-- returns  the number of lines that have been imported, -1 if the namespace is not importing this file; and the
+--          positions, from 1, of the tasks that were left out because a producer has enqueued another task with the
+--          same id. If the number is not `after`, nothing was changed
+-- Invariant: the lines of a file are imported once and in order, even if a call is repeated.
 local FIELDS, FIRST = 8, 4
 local file, before, after = ARGV[1], tonumber(ARGV[2]), ARGV[3]
 local known, imported = unfinished_import()
@@ -51,7 +51,7 @@ local function note(hash, id, value)
   if value ~= '' or hash == KEYS[1] then fields[#fields + 1], fields[#fields + 2] = id, value end
 end
 
--- Note what belongs to a task beside its place, and count it in its queue.
+-- Note all data of a task except its place, and count the task in its queue.
 local function note_task(key, text, id, body, attempts, unique, follows)
   local is_scored = sets[PREFIX .. key]
   note(KEYS[1], id, body)
@@ -70,7 +70,7 @@ for at = FIRST, #ARGV, FIELDS do
   local position = (at - FIRST) / FIELDS + 1
   if id ~= '' and taken[position] then
     left_out[#left_out + 1] = position
-    total('cancelled', 1) -- as for a task that follows another one and whose id is taken
+    total('cancelled', 1) -- as for a task that follows another task and has an id that is taken
   else
     local set = sets[PREFIX .. key]
     local into = set or lists[PREFIX .. key]

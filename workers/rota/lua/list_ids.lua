@@ -8,8 +8,8 @@
 --   from   number of entries of the first list that earlier calls have read
 --   lists  keys of the lists, without the prefix
 -- keys     events-on former inflight:* members patterns paused progress queue:* tasks waiters
--- returns  the number of lists that were read completely, the number of entries of the next list that were read, the
---          ids
+-- returns  the number of lists that were read completely, the number of entries of the next list that were read, and
+--          the ids
 local MOST, LONGEST = 500, 384
 
 -- Return the id of the task of an entry; '' for a legacy item, which has no task yet, and for an entry of a cancelled

@@ -1,6 +1,6 @@
 #!lua flags=allow-oom
--- Add queues that have entries to the set of known queues, so that sweeps, listings and metrics include them. It is for
--- queues that no worker serves: if a program pushes directly to a lane of such a queue, no process learns of it.
+-- Add queues that have entries to the set of known queues, so that sweeps, listings and metrics include them. This is
+-- for queues that no worker serves. If a program pushes directly to a lane of such a queue, no process notices.
 -- with: prefix legacy_item doorbell
 -- KEYS[1]  tasks
 -- ARGV

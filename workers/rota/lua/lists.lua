@@ -4,7 +4,7 @@
 -- KEYS[1]  tasks
 -- keys     doorbell doorbell:* events-on former idle inflight:* members owners patterns paused progress queue:* queues
 --          served tasks times:* turns:* waiters
--- returns  the number of entries in all lists, then the keys of the lists that have some, without the prefix
+-- returns  the number of entries in all lists, then the keys, without the prefix, of the lists that have entries
 local entries, lists = 0, {}
 local function note(list)
   local n = length(list)

@@ -7,8 +7,8 @@
 --   owner  owner that holds the entry
 --   entry  the entry as it was claimed
 -- keys     inflight:* owners tasks
--- returns  the entry with its mark, or '' if the owner is not registered or does not hold it; then the task must not be
---          started
+-- returns  the entry with its mark, or '' if the owner is not registered or does not hold the entry; in that case the
+--          task must not be started
 -- Invariant: a repeated call finds the marked entry and returns the same reply.
 local owner, entry = ARGV[1], ARGV[2]
 local inflight, marked = PREFIX .. 'inflight:' .. owner, marked_text(entry)

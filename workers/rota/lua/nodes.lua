@@ -1,5 +1,5 @@
 #!lua flags=no-writes
--- Return the nodes whose masters are alive, and those that have been silent for up to 5 minutes.
+-- Return the nodes whose masters are alive, and the nodes that have been silent for up to 5 minutes.
 -- with: prefix clock numbers
 -- KEYS[1]  tasks
 -- keys     nodes tasks

@@ -1,7 +1,7 @@
 #!lua flags=allow-oom
--- Register the owners of in-flight lists that have no registered owner, for the length of one lease. When it expires
--- they are reaped like any other owner. Running tasks are counted again, because an earlier count lacks the tasks in
--- these lists.
+-- Register the owners of in-flight lists that have no registered owner, for the length of one lease. When the lease
+-- expires, they are reaped like any other owner. Running tasks are counted again, because an earlier count lacks the
+-- tasks in these lists.
 -- with: prefix clock numbers entry lists doorbell recount
 -- KEYS[1]  tasks
 -- ARGV
@@ -10,7 +10,7 @@
 -- keys     counts doorbell doorbell:* events-on former idle inflight:* members owners patterns paused progress queue:*
 --          rotation served tasks times:* turns:* waiters
 -- returns  the number of owners that were not registered
--- Invariant: an owner gets one lease, however often it is found. No task is changed.
+-- Invariant: an owner gets only one lease, even if it is found several times. No task is changed.
 local lease = tonumber(ARGV[1]) * 1000
 local expires = digits_of(redis_now() + lease)
 redis.call('HLEN', PREFIX .. 'counts')

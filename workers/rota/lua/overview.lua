@@ -1,5 +1,5 @@
 #!lua flags=no-writes
--- Return the numbers of tasks, for gauges and for people: for each queue that is named, and for a batch of the known
+-- Return the numbers of tasks, for gauges and for people, of each queue that is named and of a batch of the known
 -- queues.
 -- with: prefix clock numbers entry ticket doorbell unadopted matching closing
 -- KEYS[1]  tasks
@@ -12,7 +12,7 @@
 --     queue, ready, scheduled, overdue, in flight, dead, accepted
 --     age in microseconds of the oldest ready task and of the longest overdue task
 --     0|1 paused, 0|1 served
---     for how many microseconds the queue has been closed with entries waiting (0: it is open)
+--     for how many microseconds the queue has been closed with entries waiting (0 if it is open)
 --     the condition that closes it or '', the error of the condition or ''
 -- At most 500 named queues and 500 overdue tasks are counted by queue. Legacy items in the delayed set count as
 -- scheduled in the queue `unknown` until they are adopted.
@@ -45,7 +45,8 @@ for i = 1, #all_due, 2 do
   end
 end
 
--- Read the counters of all queues with one call: with 10,000 queues, a call for each would take most of the time.
+-- Read the counters of all queues with one call, because with 10,000 queues one call per queue would take most of the
+-- time.
 local function values(command, key, prefix)
   local fields = {}
   for i, queue in ipairs(names) do fields[i] = prefix .. queue end

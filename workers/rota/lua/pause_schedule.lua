@@ -10,8 +10,8 @@
 --          group-members:* group:* groups idle keys members meta patterns paused progress queue:* queues ready
 --          replies:* result:* schedules schedules-alive schedules-declared schedules-due served tasks tickets times:*
 --          totals turns:* unique:* waiters
--- returns  paused | same (it was paused before) | unknown
--- Invariant: no occurrence of the schedule that is due later is left in `delayed`.
+-- returns  paused | same (it was already paused) | unknown
+-- Invariant: no future occurrence of the schedule is left in `delayed`.
 local name, now = ARGV[1], redis_now()
 guard_schedules()
 guard_task_keys()

@@ -11,15 +11,16 @@
 -- keys     dead delayed doorbell doorbell:* epitaphs events-on former idle inflight:* members owners patterns paused
 --          progress queue:* served tasks tickets times:* turns:* waiters
 -- returns  now in microseconds, the number of entries read, the offset of the next page ('' after the last), then a row
---          each: id, queue, name, due time, time at which it became ready or died (both in microseconds, 0 if not
+--          per task: id, queue, name, due time, time at which it became ready or died (both in microseconds, 0 if not
 --          known), failures, crashes, losses, owner, and the death record of a dead task or the progress of a running
---          one
+--          task
 --   ready      both lanes of the queue, the delayed lane first, because it is served first
 --   scheduled  the delayed set, earliest due time first
---   running    the in-flight lists; the offset counts owners. Lists are read whole, as long as all of them together
---              have no more than `count` entries; the first list that is not empty is always read, up to 500 entries
+--   running    the in-flight lists; the offset counts owners. Lists are read completely, as long as they have at most
+--              `count` entries in total; the first list that is not empty is always read, up to 500 entries
 --   dead       the dead set, latest first
--- Cancelled tasks are left out. An item that is not an entry is a legacy item; the row has the names in the item.
+-- Cancelled tasks are left out. An item that is not an entry is a legacy item; its row has the names that the item
+-- contains.
 local MOST, LONGEST_DETAIL = 500, 4000
 local now, state, queue, task = redis_now(), ARGV[1], ARGV[2], ARGV[3]
 local offset, count = tonumber(ARGV[4]), math.max(1, math.min(tonumber(ARGV[5]), MOST))
@@ -73,7 +74,7 @@ local function show_running()
   return redis.call('ZCARD', PREFIX .. 'owners'), at
 end
 
--- Add rows for members of a sorted set. `show_known` is called for those that have a ticket.
+-- Add rows for members of a sorted set. `show_known` is called for members that have a ticket.
 local function show_scored(key, page, show_known)
   for i = 1, #page, 2 do
     examined = examined + 1

@@ -6,8 +6,8 @@
 --   owner, entry, text  owner, entry and progress text of a task; up to 250 x
 -- keys     inflight:* owners progress tasks
 -- returns  the number of entries that their owners still hold
--- Invariant: progress is stored only for tasks in flight. Every script that removes their entry from the list deletes
--- it.
+-- Invariant: progress is stored only for tasks in flight. Every script that removes a task's entry from the list also
+-- deletes the progress.
 local PROGRESS, held = PREFIX .. 'progress', 0
 redis.call('HLEN', PROGRESS)
 for at = 1, #ARGV, 3 do

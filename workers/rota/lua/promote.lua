@@ -12,11 +12,11 @@
 -- returns  now in microseconds; the next due time in microseconds or ''; 0|1 whether more tasks may be due; the number
 --          of members that became dead because they are not tasks or have no usable lane; (queue, number of moved
 --          tasks)...; the schedule of each occurrence that was skipped because an earlier one has not ended
--- Invariant: no task is moved before its due time. Each moved member ends up in exactly one lane, in the dead set, or
--- ended.
+-- Invariant: no task is moved before its due time. Each moved member is then in exactly one lane or in the dead set, or
+-- has ended.
 local UNKNOWN_QUEUE = 'unknown'
 local GARBAGE = '{"reason":"garbage","error":"not a task: no queue could be read from this member of the delayed set"}'
--- Parts of a ticket. With the two times in between, they are the entry; most tasks need no more parsing.
+-- Parts of a ticket. With the two times in between, they form the entry, so most tasks need no further parsing.
 local PIECES = '^((%S+) [idrp]) (%d+ %d+ %d+ %d+ [-u%d%u]%d*%u?)$'
 local SHORT = 20 -- length of counters and flag up to which every counter is short enough
 local now, limit = redis_now(), tonumber(ARGV[1])
@@ -146,7 +146,7 @@ local function fill(queue)
   local lane, size = delayed_lane(queue.name), #queue.texts + #queue.fronts
   if size == 0 then return end
   if #queue.texts > 0 then redis.call('RPUSH', lane, unpack(queue.texts)) end
-  -- Reversed, as if each had been pushed alone.
+  -- The order is reversed, as if each had been pushed alone.
   if #queue.fronts > 0 then redis.call('LPUSH', lane, unpack(queue.fronts)) end
   redis.call('SADD', PREFIX .. 'ready', queue.name)
   redis.call('SADD', PREFIX .. 'queues', queue.name)
@@ -159,7 +159,7 @@ if #members > 0 then
   look_up()
   take_out()
   for _, task in ipairs(waiting) do
-    if not task.dead then move(task) end -- a dead task that was scheduled by hand stays dead: see revive
+    if not task.dead then move(task) end -- a dead task that was scheduled by hand stays dead, see revive
   end
   for _, queue in ipairs(queues) do fill(queue) end
 end

@@ -1,6 +1,7 @@
 #!lua flags=allow-oom
--- Remove an owner whose process or node is gone: settle the tasks that it had finished, and put the others back at the
--- head of their lanes, in order. Tasks that may be to blame are charged with the crash or the loss.
+-- Remove an owner whose process has exited or whose lease has expired. Settle the tasks that it had finished, and put
+-- the others back at the head of their lanes, in order. Tasks that may be to blame are charged with the crash or the
+-- loss.
 -- with: prefix clock numbers entry doorbell counters in_use incarnations legacy_item task_events waiters other_ends
 -- with: following
 -- with: settle adopt tiers rotation
@@ -10,7 +11,7 @@
 --   reason                      exit | expired, see below
 --   crash_limit                 number of crashes after which a task is dead
 --   loss_limit                  number of losses after which a task is dead
---   loss_record                 attempt record for the tasks it held, if its lease expired
+--   loss_record                 attempt record for the tasks that the owner held, if its lease has expired
 --   mark_of_crash               letter of the kind of crash, or '' if no task is to blame
 --   count_ran                   number of running tasks that follow
 --   id, record                  running task and its attempt record; `count_ran` x
@@ -23,19 +24,20 @@
 --          turns:* unique:* waiters
 -- returns  ok | alive, the number of outcomes that were settled, the entries given back, the entries that are now dead,
 --          the outcomes that were stale
---   exit     the process is known to be gone. Only the tasks that ran are charged with a crash, and only if `record`
---            and `mark_of_crash` are not empty. An empty id means the first entry that is left in the list after the
---            outcomes are settled; `all held` means all of them. If several tasks are charged, none becomes dead,
---            because it is not known which of them caused the crash. Entries with a crash on record run alone, so the
---            next crash identifies the task. A charged task that will run again keeps `record` as its last attempt
---            record, and the mark in its flag
---   expired  the lease ran out. Every task held is charged with a loss. The script checks the lease again: it returns
---            `alive` and changes nothing if the lease has not expired, or during the grace period after an outage
--- A task that ran or is charged with a loss gets a new due time, now, and the kind `c` (recovered). A task that was not
+--   exit     the process is known to have exited. Only the tasks that ran are charged with a crash, and only if
+--            `record` and `mark_of_crash` are not empty. An empty id means the first entry that is left in the list
+--            after the outcomes are settled; `all held` means all entries that are left. If several tasks are charged,
+--            none becomes dead, because it is not known which of them caused the crash. Entries with a crash on record
+--            run alone, so the next crash identifies the task. A charged task that will run again keeps `record` as its
+--            last attempt record, and the mark in its flag
+--   expired  the lease has expired. Every task that the owner held is charged with a loss. The script checks the lease
+--            again, and returns `alive` and changes nothing if the lease has not expired, or during the grace period
+--            after an outage
+-- A task that ran or is charged with a loss becomes due now, and gets the kind `c` (recovered). A task that was not
 -- started keeps its due time, so its lag is counted. While a node of an earlier version is alive, all tasks keep their
 -- kind and due time.
 -- A task that may be started at most once and is marked as started (see mark_started.lua) becomes dead.
--- Invariant: afterwards the owner is not registered, its list is gone, and nothing that it sends has an effect.
+-- Invariant: afterwards the owner is not registered, its list does not exist, and nothing that it sends has an effect.
 local GARBAGE = '{"reason":"garbage","error":"not an entry, but it was in the list of a worker"}'
 local now = redis_now()
 local owner, reason = ARGV[1], ARGV[2]
@@ -96,7 +98,7 @@ local function charge_entry(e)
   return nil, false
 end
 
--- Return the death record of a task that must not be started again: what happened, with the reason
+-- Return the death record of a task that must not be started again. It describes what happened, with the reason
 -- `at_most_once`.
 local function end_of_marked(e)
   local happened = reason == 'expired' and loss_record or ran[e.id] or MAY_HAVE_STARTED
@@ -148,7 +150,7 @@ if has_list then redis.call('DEL', inflight) end
 redis.call('ZREM', PREFIX .. 'owners', owner)
 redis.pcall('HDEL', PREFIX .. 'consumers', owner)
 
--- Ring for all queues that the owner served as well, because it may have taken a doorbell token with it.
+-- Also ring for all queues that the owner served, because it may have died with a doorbell token.
 each_queue(domains, function(name)
   touched[name] = true
   if is_pattern(name) then ring_bell(PREFIX .. 'doorbell:' .. name) end -- workers of the pattern check all its queues

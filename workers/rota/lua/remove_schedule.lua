@@ -6,8 +6,8 @@
 -- KEYS[1]  tasks
 -- ARGV
 --   name      name of the schedule
---   patience  microseconds that must have passed since the last declaration expired, before a declared schedule may be
---             removed; '' for a client, which may not remove it
+--   patience  microseconds that must have passed since the last declaration expired before a declared schedule can be
+--             removed; '' for a client, which cannot remove a declared schedule
 -- keys     counts dead delayed doorbell doorbell:* ends ends-sealed ends-untold ends:* epitaphs events events-on former
 --          group-members:* group:* groups idle keys members meta patterns paused progress queue:* queues ready
 --          replies:* result:* schedules schedules-alive schedules-declared schedules-due served tasks tickets times:*

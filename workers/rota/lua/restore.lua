@@ -8,11 +8,11 @@
 -- keys     counts dead delayed doorbell doorbell:* ends ends-sealed ends-untold ends:* epitaphs events events-on former
 --          group-members:* group:* groups idle inflight:* keys members meta owners patterns paused progress queue:*
 --          queues ready replies:* result:* served tasks tickets times:* totals turns:* unique:* waiters
--- returns  a status each: restored | ended (it was cancelled while it waited) | dead (its queue is unknown, or its lane
---          is not a list) | placed (it has ended, or is in a lane, list or set; nothing was changed)
+-- returns  a status per id: restored | ended (it was cancelled while it waited) | dead (its queue is unknown, or its
+--          lane is not a list) | placed (it has ended, or is in a lane, list or set; nothing was changed)
 -- Invariant: no task runs twice because of this script. The new entry has a higher incarnation than all others of its
--- id and is pushed to the tail. If a lane holds an older entry after all, a claim finds that first and drops it as a
--- tombstone (see shared/incarnations.lua).
+-- id and is pushed to the tail. If a lane holds an older entry after all, a claim finds that entry first and drops it
+-- as a tombstone (see shared/incarnations.lua).
 local UNKNOWN_QUEUE = 'unknown'
 local UNPLACED = '{"reason":"unplaced",'
   .. '"error":"it was in no lane, list or set, and its body does not name its queue: enqueue it again"}'
@@ -43,9 +43,9 @@ end
 
 local function put_back(id, body)
   if body == '' then
-    -- A flag with everything that it may hold; its end was recorded when it was cancelled.
+    -- The flag has every possible part. The end was recorded when the task was cancelled.
     remove_ended(id, 'u1X', 'cancelled')
-    if follow then follow('cancelled', now, { id }) end -- in case it was running then
+    if follow then follow('cancelled', now, { id }) end -- in case the task was running at that time
     return 'ended'
   end
   local e = next_incarnation(id, body)

@@ -7,7 +7,7 @@
 --   queue  name of the queue
 -- keys     closed doorbell doorbell:* events-on former idle members patterns paused progress queue:* ready served tasks
 --          times:* turns:* waiters
--- returns  1 if the queue was paused, else 0
+-- returns  1 if the queue was paused, otherwise 0
 -- Invariant: if the queue holds entries, a worker that sleeps at its doorbell wakes.
 local queue = ARGV[1]
 local was = redis.call('SREM', PREFIX .. 'paused', queue)

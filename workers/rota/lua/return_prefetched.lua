@@ -1,5 +1,5 @@
 #!lua flags=allow-oom
--- Return prefetched tasks while a worker runs a long one. The tasks that the worker finished before the running task
+-- Return prefetched tasks while a worker runs a long task. The tasks that the worker finished before the running task
 -- are settled. The tasks after it, which have not started, are put back at the head of their lanes in their order. This
 -- does not count as an attempt.
 -- with: prefix clock entry start_mark doorbell counters in_use incarnations legacy_item task_events waiters other_ends
@@ -15,9 +15,9 @@
 -- keys     counts dead delayed doorbell doorbell:* ends ends-sealed ends-untold ends:* epitaphs events events-on former
 --          group-members:* group:* groups idle inflight:* keys members meta patterns paused progress queue:* queues
 --          ready replies:* result:* rotation served tasks tickets times:* totals turns:* unique:* waiters
--- returns  the number of entries after the running one that left the list. They were given back, or ended if they had
+-- returns  the number of entries after the running entry that left the list. They were given back, or ended if they had
 --          been cancelled; an entry that is marked as started, or whose lane is not a list, went to the dead set
--- Invariant: apart from settled entries, only entries after the running one leave the list. Nothing is given back if
+-- Invariant: apart from settled entries, only entries after the running entry leave the list. Nothing is given back if
 -- the running entry is no longer in the list, or if an item after it is not an entry.
 local now = redis_now()
 local owner, running = ARGV[1], ARGV[2]
@@ -44,7 +44,7 @@ if not position then return 0 end
 local entries = {}
 for i, text in ipairs(redis.call('LRANGE', inflight, position + 1, -1)) do
   entries[i] = parse_entry(text)
-  if not entries[i] then return 0 end -- not written by Rota: `reap` sets it aside
+  if not entries[i] then return 0 end -- not written by Rota, so `reap` sets it aside
 end
 
 redis.call('LTRIM', inflight, 0, position)

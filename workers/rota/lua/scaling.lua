@@ -1,6 +1,6 @@
 #!lua flags=allow-oom
--- Exchange what nodes need to scale one pool over all of them: store the load of a node, let one node lead the pool,
--- store its decision, and return the loads of the other nodes and the backlog to the node that leads.
+-- Exchange the data that nodes need to scale one pool across all nodes: store the load of a node, let one node lead the
+-- pool, store its decision, and return the loads of the other nodes and the backlog to the node that leads.
 -- with: prefix clock numbers doorbell tiers closing
 -- KEYS[1]  tasks
 -- ARGV
@@ -14,11 +14,12 @@
 -- keys     closed conditions counts doorbell doorbell:* events-on former idle loads:* members patterns paused progress
 --          queue:* scaling:* served shares tasks times:* turns:* waiters
 -- returns  the node that leads, '' after a withdrawal; number and text of the decision in force, '' for a text that the
---          node knows; then, if the node leads, (node, load) of up to 500 others, and a row per queue with entries:
---     queue; number of queues that the row stands for; number of entries; age in microseconds of the oldest one;
---     number that run; 0|1 whether the queue is open
--- A pattern may have any number of queues, so up to 200 queues of a domain with patterns are read, the next ones in
--- turn. If there are more, a row with the name of the pattern estimates them.
+--          node knows; then, if the node leads, (node, load) of up to 500 other nodes, and a row per queue with
+--          entries:
+--     queue; number of queues that the row stands for; number of entries; age in microseconds of the oldest entry;
+--     number of running tasks; 0|1 whether the queue is open
+-- A pattern can have any number of queues, so a call reads up to 200 queues of a domain with patterns, and the next
+-- call continues with the next queues. If there are more queues, a row with the name of the pattern estimates them.
 -- Invariant: a node that has not called for `ttl` leads nothing, and its load is not returned.
 local MOST_NODES, MOST_QUEUES, MOST_READ, CHUNK, TIERS = 500, 200, 1000, 50, 7
 local now = redis_now()
@@ -50,8 +51,8 @@ local function loads_of_others()
   return loads, expired
 end
 
--- Return the number of entries in a lane, and for how long its first entry has been ready; 0 for an item that no script
--- wrote.
+-- Return the number of entries in a lane, and for how long its first entry has been ready; the latter is 0 for an item
+-- that no script wrote.
 local function inspect_lane(lane)
   local entries = length(lane)
   local first = entries > 0 and redis.call('LINDEX', lane, 0)
@@ -90,7 +91,7 @@ local function add_named(domain)
 end
 
 -- Add the queues of a domain that it serves by a pattern. `turns:DOMAIN` also has queues that are named or that other
--- domains serve: a new domain begins with a mark for each queue with entries.
+-- domains serve, because a new domain begins with a mark for each queue with entries.
 local function add_queues_of_patterns(domain)
   local turns, seen, read = turns_key(domain.name), {}, 0
   local found, closed, ready, pattern = 0, 0, 0, string.match(domain.settings, ' ([^ =]*%*)=%d')
@@ -112,7 +113,8 @@ local function add_queues_of_patterns(domain)
     read = read + math.max(1, #members)
   end
   if read >= total or found > 0 and closed == found then return end
-  -- If the queues read are empty or not served here, one task is assumed: a worker has to remove these from the order.
+  -- If the queues that were read are empty or not served here, assume one task, so that a worker removes these queues
+  -- from the order.
   local others = math.max(1, math.ceil((total - read) * found / read))
   rows[#rows + 1] = { pattern, others, math.max(1, math.ceil(ready / math.max(1, found) * others)), 0, 0, 1 }
   named[#named + 1] = 'running:*'

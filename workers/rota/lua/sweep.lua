@@ -21,7 +21,7 @@
 --     0|1 whether this is the poller that scans for the fleet
 --     number of delayed items that are not adopted
 --     time at which a schedule has to be processed next, or ''
---     schedules that no node declares any more
+--     schedules that no node declares any longer
 --     keys in which new work appears, empty if there are too many
 --     0|1 whether none of these keys exists and nothing else is to be done
 --     time before which no lease can expire, or ''
@@ -36,7 +36,7 @@ local known = redis.call('HMGET', pulse, 'at', 'grace_until', 'from', 'lease', '
 local last, grace, cursor = whole(known[1]), whole(known[2]) or 0, digits_of(whole(known[3]) or 0)
 local asked_for, asked_at = lease_in_use(known[4], known[5], now)
 local longest = math.max(lease, asked_for)
--- A lease that expires too late was written before the clock was set back. It would keep a dead owner's tasks that
+-- A lease that expires too late was written before the clock was set back. It would keep a dead owner's tasks for that
 -- long.
 local far_ahead = redis.call('ZRANGEBYSCORE', owners, digits_of(now + 2 * longest), '+inf', 'LIMIT', 0, OWNERS)
 redis.call('HLEN', PREFIX .. 'counts')
@@ -55,9 +55,9 @@ grace = prolonged(grace)
 -- Each sweep checks a window of at most 500 queues; the next sweep continues after it.
 local rescues, examined = 0, 0
 local any_conditions = any_more and redis.call('EXISTS', CONDITIONS) == 1
--- Whether a cap or a rate may keep the queue closed. Then nothing has to ring, because the worker that ends a task of
--- the queue or waits for the rate checks again. Only workers know the cap, so this is a guess: the bell is rung anyway,
--- but does not count as a rescue.
+-- Whether a cap or a rate may keep the queue closed. In that case nothing has to ring, because the worker that ends a
+-- task of the queue or waits for the rate checks again. Only workers know the cap, so this is a guess: the bell is rung
+-- anyway, but does not count as a rescue.
 local function may_be_full(queue)
   local running = redis.pcall('HGET', PREFIX .. 'counts', 'running:' .. queue)
   local empty_at = redis.pcall('HGET', PREFIX .. 'rates', queue)
@@ -69,8 +69,8 @@ local function check(queue)
   if entries_in(queue) > 0 then
     any_entries = true
     redis.call('SADD', PREFIX .. 'ready', queue)
-    -- A worker that finds a condition closed checks again by itself. No worker did so for a bare push, so ring shortly
-    -- before the condition opens.
+    -- A worker that finds a condition closed checks again later. After a bare push, no worker has found the condition
+    -- closed, so ring shortly before it opens.
     local closed = any_conditions and closed_by(queue, now)
     if not closed or closed ~= '' and decision_on(queue, closed, now).after < SOON then
       local rung = ring_if_served(queue)
@@ -85,7 +85,7 @@ repeat
   for _, queue in ipairs(chunk[2]) do check(queue) end
 until cursor == '0' or examined >= QUEUES
 redis.call('HSET', pulse, 'at', digits_of(now), 'grace_until', digits_of(grace), 'from', cursor)
--- The clock was set back: count the longest lease from now, or it would count until the clock has caught up.
+-- The clock was set back, so count the longest lease from now. Otherwise it would count until the clock has caught up.
 if asked_at > now and longest > lease then note_lease(longest, now) end
 
 -- Count running tasks again every 10 s. Otherwise a wrong counter could keep a capped queue closed or open forever.
@@ -101,10 +101,10 @@ if grace <= now then expired = redis.call('ZRANGEBYSCORE', owners, '-inf', digit
 -- One poller does the work that requires a scan of keys or lanes for the whole fleet.
 local function is_scanner() return leads(name, 'walker', 'walks_until', SCANS_FOR, now) end
 
--- A key of the wrong type stops promotions, but no sweep.
+-- A key of the wrong type stops promotions, but not sweeps.
 local first = any_more and redis.pcall('ZRANGE', delayed, 0, 0, 'WITHSCORES') or {}
 local next_due = first[2] and digits_of(from_score(first[2])) or ''
--- The same holds for these keys. A declaration counts for one more lease after it has expired, so that a node which
+-- The same applies to these keys. A declaration counts for one more lease after it has expired, so that a node which
 -- declares another text under the name can take over.
 local schedule = any_more and redis.pcall('ZRANGE', due, 0, 0, 'WITHSCORES') or {}
 local next_schedule = schedule[2] and whole(schedule[2]) and digits_of(whole(schedule[2])) or ''

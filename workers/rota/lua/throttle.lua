@@ -13,13 +13,14 @@
 -- keys     counts dead delayed doorbell doorbell:* epitaphs events events-on former idle inflight:* keys members owners
 --          patterns paused progress queue:* rate:* ready served tasks tickets times:* totals turns:* waiters
 -- returns  a status and a number of microseconds
---   start      it may start after this many microseconds: 0, or at most 5 ms, which the worker waits
---   throttled  it is delayed until this Redis time
---   late       it could start only after `latest`; nothing was changed
---   gone       its owner does not hold it, or it was cancelled: it must not be started; nothing was changed
--- Invariant: a start with k starts before it comes at least k intervals, minus the slack, after the first of them. A
--- delayed task has a reserved time, so it is delayed only once, unless tasks before it started late.
-local MOST_WAIT = 5000 -- microseconds: about as long as the work of a claim, or as a detour through the delayed set
+--   start      the task may start after this many microseconds: 0, or at most 5 ms, for which the worker waits
+--   throttled  the task is delayed until this Redis time
+--   late       the task could start only after `latest`; nothing was changed
+--   gone       the owner does not hold the task, or the task was cancelled; it must not be started, and nothing was
+--              changed
+-- Invariant: a start that follows k other starts comes at least k intervals, minus the slack, after the first of them.
+-- A delayed task has a reserved time, so it is delayed only once, unless tasks before it started late.
+local MOST_WAIT = 5000 -- microseconds: about as long as the work of a claim or a detour through the delayed set
 local owner, text, latest = ARGV[1], ARGV[2], whole(ARGV[6])
 local interval, burst = tonumber(ARGV[4]), tonumber(ARGV[5])
 local slack = slack_of(interval, burst)
@@ -31,9 +32,9 @@ local is_held = e and redis.call('ZSCORE', PREFIX .. 'owners', owner) and redis.
 if not is_held or any_incarnations and is_tombstone(e.id, e.flag) then return { 'gone', 0 } end
 if (redis.call('HGET', KEYS[1], e.id) or '') == '' then return { 'gone', 0 } end
 
--- A rate is three generic cell rates. `paid` is the time at which the starts so far are paid off. `line` is the same
--- with the tasks that wait, so a new task comes after them. `again` is the same for delayed tasks that came back and
--- found that others before them had started late, so that they do not all start at once. A `paid` that is further ahead
+-- A rate is three generic cell rates. `paid` is the time at which the starts so far are paid off. `line` is that time
+-- including the tasks that wait, so a new task comes after them. `again` is that time for delayed tasks that came back
+-- and found that earlier tasks had started late, so that they do not all start at once. A `paid` that is further ahead
 -- than a full bucket comes from a clock that was set back. If the rate was changed, all three are scaled.
 local function read_rate()
   local state = redis.pcall('GET', rate)
@@ -55,7 +56,7 @@ end
 local function delay_until(slot)
   redis.call('LREM', inflight, 1, text)
   count('running:' .. e.queue, -1)
-  -- The task was not started, so it loses the mark `b` of a started one.
+  -- The task was not started, so it loses the mark `b` of a started task.
   e.kind, e.flag = 't', string.gsub(string.gsub(e.flag, 'b', ''), '^$', '-')
   local first = redis.call('ZRANGE', PREFIX .. 'delayed', 0, 0, 'WITHSCORES')
   redis.call('HSET', PREFIX .. 'tickets', e.id, ticket_text(e) .. ' ' .. digits_of(e.due))

@@ -5,13 +5,14 @@
 -- ARGV
 --   owner                       owner name of the worker
 --   limit                       maximum number of entries to claim from one queue, 0 to claim nothing
---   picks                       number of times a queue is chosen; with more than 1, each pick claims one entry
+--   picks                       number of times a queue is chosen; if it is above 1, each pick claims one entry
 --   awaited                     entry that has to run alone and for which the worker finishes its other tasks, or ''
---   names_held                  0|1: whether the ids that it holds follow; 0 if it received the reply of each claim
+--   names_held                  0|1: whether the ids that the worker holds follow; 0 if it received the reply to each
+--                               claim
 --   claim_by                    Redis time in microseconds from which nothing is claimed, 0 for no limit
---   held                        number of ids that it holds, then these ids
---   tokens                      number of queues whose doorbell token it took, then these queues; the script rings for
---                               them again if they still have entries, unless it returns `more`
+--   held                        number of ids that the worker holds, then these ids
+--   tokens                      number of queues whose doorbell tokens the worker took, then these queues; the script
+--                               rings for them again if they still have entries, unless it returns `more`
 --   limits                      text ` QUEUE=LIMIT` for each queue with its own limit
 --   plain_count                 number of tasks in `plain`
 --   plain                       lines of the tasks that are done without a result, as in shared/ends.lua
@@ -26,14 +27,14 @@
 --          entries; a flat list with entry and body of each claim; entries that were dropped because they were
 --          cancelled; with `quarantine` the entry that has to run alone
 --   ok          the claims: up to `limit` entries of one queue. With several picks, the entries that as many turns of
---               one pick would claim. Fewer than `picks` means that nothing else may be claimed now
---   backlogged  as `ok` with one pick, and so many tasks are left that this worker may prefetch the next one
+--               one pick would claim. Fewer entries than `picks` mean that nothing else may be claimed now
+--   backlogged  as `ok` with one pick, and enough tasks are left for this worker to prefetch the next one
 --   quarantine  as `ok`, but nothing else is claimed while this owner holds a task: the entry has to run alone. The
 --               owner holds it already, or it is next
 --   again       the claims are the entries of the in-flight list that the worker did not name, because the reply that
 --               returned them was lost; the body is '' if the task was cancelled
 --   lost        the owner is not registered; its outcomes were settled, but it may claim nothing. Or its list has the
---               wrong type; then nothing was settled
+--               wrong type, and nothing was settled
 --   more        500 entries were examined and picks are left, or `claim_by` has passed. Call again at once with the
 --               same tokens
 -- Invariant: only the list of a registered owner grows. An outcome counts only if its entry is in that list.
@@ -68,7 +69,7 @@ redis.call('HLEN', PREFIX .. 'tasks')
 redis.call('HLEN', PREFIX .. 'keys')
 redis.call('SCARD', PREFIX .. 'ready')
 guard_rotation(domains)
-local bounds -- limits of the queues, if some queue may have any
+local bounds -- limits of the queues, if any queue may have limits
 local has_settings = false
 for _, domain in ipairs(domains) do has_settings = has_settings or domain.settings ~= '' end
 if has_settings then
@@ -77,7 +78,7 @@ if has_settings then
   redis.call('HLEN', PREFIX .. 'rates')
   bounds = make_bounds(now)
 end
-local goes_anywhere = any_members -- as chains and groups may
+local goes_anywhere = any_members -- whether this turn may write to the keys of any task, as chains and groups may
 for verb_at = settlements_at + 1, settlements_at + settlements * 4, 4 do
   goes_anywhere = goes_anywhere or ARGV[verb_at] ~= 'done'
 end
@@ -111,7 +112,7 @@ end
 if bounds then write_counts() end -- conditions use the counts of running tasks
 
 -- Ring for a queue if it has entries that a worker could claim now. Never ring for a queue that is paused or has no
--- room: workers would wake each other without end.
+-- room, because workers would wake each other forever.
 local function pass_on(queue)
   if any_patterns and is_pattern(queue) then return pass_on_in_turn(domains, queue) end
   if has_more[queue] == nil then has_more[queue] = entries_in(queue) > 0 end
@@ -148,7 +149,7 @@ elseif holding > 0 and names_held then
     local e = parse_entry(text)
     if e and e.crashes + e.losses > 0 then quarantined = text end
     if not e then
-      holding = holding - 1 -- not an entry: `reap` will set it aside
+      holding = holding - 1 -- not an entry, so `reap` will set it aside
     elseif not named[e.id] then
       local is_superseded = any_incarnations and is_tombstone(e.id, e.flag)
       claims[#claims + 1] = text

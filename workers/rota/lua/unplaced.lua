@@ -6,7 +6,7 @@
 -- ARGV
 --   id  id to check; up to 500
 -- keys     dead delayed inflight:* owners tasks
--- returns  those of the given ids that belong to such tasks
+-- returns  the given ids that belong to such tasks
 local live = {}
 for _, id in ipairs(ARGV) do
   if redis.call('HEXISTS', KEYS[1], id) == 1 then live[#live + 1] = id end

@@ -1,5 +1,5 @@
 #!lua flags=allow-oom
--- Return the schedules that have an occurrence soon, and those whose next occurrence is not computed yet.
+-- Return the schedules that have an occurrence soon, and the schedules whose next occurrence has not been computed yet.
 -- with: prefix clock numbers
 -- KEYS[1]  tasks
 -- ARGV

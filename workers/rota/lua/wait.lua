@@ -21,7 +21,7 @@ redis.call('HLEN', PREFIX .. 'tickets')
 redis.call('ZCARD', PREFIX .. 'dead')
 redis.call('HLEN', PREFIX .. 'epitaphs')
 
--- If the task's record has no room, the client is not registered, and checks again by itself some seconds later.
+-- If the task's record has no room, the client is not registered, and has to check again some seconds later.
 local function note(goal, id)
   local waiter = ' ' .. (goal == 's' and 's:' or 'e:') .. client
   local noted = redis.call('HGET', WAITERS, id) or ''
@@ -37,7 +37,7 @@ local function held(id)
   return found.owner, found.line
 end
 
--- Return the state of a task that has reached its goal, else nil.
+-- Return the state of a task that has reached its goal, otherwise nil.
 local function reached(goal, id)
   local is_live = redis.call('HSTRLEN', tasks, id) > 0 and not redis.call('ZSCORE', PREFIX .. 'dead', id)
   if is_live and (goal ~= 's' or not held(id)) then return nil end

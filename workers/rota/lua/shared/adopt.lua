@@ -2,7 +2,7 @@
 -- with: legacy_item place
 -- keys     epitaphs keys tasks
 
--- Return the id of a legacy item if it has one that is not taken, else a new id.
+-- Return the id of a legacy item if it has an id that is not taken, or else a new id.
 local adopted = 0
 local function usable_id(id, now)
   while not id or redis.call('HEXISTS', PREFIX .. 'tasks', id) == 1 or incarnation_of(id) do

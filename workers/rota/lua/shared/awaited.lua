@@ -3,8 +3,8 @@
 -- with: entry doorbell tiers rotation
 -- keys     queue:*
 
--- Claim the awaited entry if it is still the first of its queue and the queue is open. It is claimed before all others,
--- because it was next when it was found. If the owner still holds other entries, the claim ends with nothing.
+-- Claim the awaited entry if it is still the first of its queue and the queue is open. The entry is claimed before all
+-- others, because it was next when a turn found it. If the owner still holds other entries, nothing is claimed.
 local function claim_awaited(claim)
   local _, queue = names_in(claim.awaited)
   local share = queue and share_of(claim.domains, queue)

@@ -9,9 +9,9 @@
 local function condition_on(bounds, share) return decision_on(share.queue, share.condition, bounds.now) end
 local function is_open(bounds, share) return not share.condition or condition_on(bounds, share).open end
 
--- Return the number of microseconds after which the starts of a queue so far are paid off: `rates` has that time. The
--- number is at most one interval more than the slack. The second value is true if the stored time is further ahead than
--- that: it was then written before the clock was set back, or with a slower rate.
+-- Return the number of microseconds until the time in `rates`, at which the starts of a queue so far are paid off. The
+-- number is at most one interval more than the slack. The second value is true if the stored time is further ahead,
+-- because it was written before the clock was set back, or with a slower rate.
 local function rate_ahead(bounds, share)
   local empty_at = tonumber(redis.call('HGET', PREFIX .. 'rates', share.queue) or '') or 0
   local full = share.interval + slack_of(share.interval, share.burst)
@@ -33,7 +33,7 @@ local function note_starts(bounds, share, entries, may_be_more)
 end
 
 -- Return how many entries the cap and the rate allow to start now. If the rate allows none, the second value is the
--- number of microseconds until it allows the next one, else 0.
+-- number of microseconds until it allows the next start, otherwise 0.
 local function room(bounds, share)
   local allowed, wait = math.huge, 0
   if share.cap > 0 then
@@ -69,7 +69,7 @@ local function shut_until(bounds, share)
   local allowed, after = room(bounds, share)
   if share.interval > 0 then
     local _, is_left_over = rate_ahead(bounds, share)
-    if is_left_over then spend_rate(bounds, share, 0) end -- or the queue would stay closed until that time
+    if is_left_over then spend_rate(bounds, share, 0) end -- otherwise the queue would stay closed until that time
   end
   if allowed < 1 then return after > 0 and bounds.now + after or SHUT end
   return not is_open(bounds, share) and bounds.now + condition_on(bounds, share).after or nil

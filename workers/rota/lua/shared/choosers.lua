@@ -5,7 +5,7 @@
 -- with: tiers rotation turns heads
 -- keys     rotation
 
--- Whether the claim continues: picks are left, and nothing prevents the next one.
+-- Whether the claim continues, because picks are left and nothing prevents the next pick.
 local function goes_on(claim)
   if claim.left <= 0 then return false end
   if claim.quarantined then
@@ -17,8 +17,9 @@ local function goes_on(claim)
 end
 
 -- Return how many entries of this queue to claim at once. If its starts are limited, the queue's own number in `limits`
--- does not apply: entries that are claimed but not started yet would count towards the limit, and other workers could
--- start fewer. If there are several picks, a queue without rivals may get all that are left.
+-- does not apply. Otherwise entries that are claimed but not started yet would count towards the limit, and other
+-- workers could start fewer entries. If there are several picks, a queue without rivals may get all picks that are
+-- left.
 local function most_of(claim, share, has_rivals)
   local bounds, left, limit = claim.bounds, claim.left, claim.limit
   if claim.several and has_rivals then return 1 end
@@ -34,8 +35,8 @@ end
 -- queues, more than one entry of each queue is read at once, so that each queue is read and written only once. Fields:
 --   domain       the domain
 --   indexes      indexes in ARGV of the queues that may be served
---   states       their states, see shared/virtual_time.lua; nil if the domain has one queue
---   clock, turn  those of the domain
+--   states       states of these queues, see shared/virtual_time.lua; nil if the domain has one queue
+--   clock, turn  clock and turn of the domain
 --   shares       index -> share of a queue that was chosen
 --   last         the previous share; `share.at` is its position in `indexes`
 
@@ -69,7 +70,7 @@ local function next_in_rotation(chooser, claim, taken)
     local share = chooser.shares[index] or share_in(domain, ARGV[index])
     chooser.shares[index] = share
     if share.head and not has_rivals then close(claim, share) end
-    local is_known = share.rest and not share.head -- it was read before and is closed
+    local is_known = share.rest and not share.head -- the head was read before and is closed
     if not is_known or share.rest > 0 and not (share.is_bounded and not bounds:has_room(domain, index)) then
       if claim.several and not share.head then
         share.ahead = has_rivals and math.ceil(2 * claim.left / #indexes)

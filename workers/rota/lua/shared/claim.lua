@@ -6,24 +6,24 @@
 --   limit        entries to claim from one queue
 --   limits       text with the limits of the queues that have their own
 --   domains      the tiers
---   bounds       the limits on starts, see shared/bounds.lua; nil if no queue has any
+--   bounds       the limits on starts, see shared/bounds.lua; nil if no queue has limits
 --   now          Redis time in microseconds
 --   to_ring      queue or pattern -> whether to ring for it; written here
 --   has_more     queue -> whether it has more entries; written here
 -- `claim_entries` adds these:
 --   texts        the claimed entries; the first `pushed` of them are in the list
 --   claims       each entry with its body
---   dropped      entries that were removed because their tasks are gone
---   left         number of picks left; `several`: there was more than one
+--   dropped      entries that were removed because their tasks were cancelled
+--   left         number of picks left; `several` is true if there was more than one
 --   examined     number of entries and marks read so far
 --   status       why the claim ended; 'ok' while it goes on
 --   quarantined  the entry that has to run alone
 -- with: doorbell tiers share_text rotation heads choosers
 -- keys     owners
 
--- Whether a worker that claimed from this queue may prefetch the next task. All of these must hold: so many tasks are
--- left that no worker becomes idle; no higher tier exists, because its tasks would have to wait for two tasks instead
--- of one; no limit applies, because a prefetched task would count towards it while it waits.
+-- Whether a worker that claimed from this queue may prefetch the next task. All of these must be true: enough tasks are
+-- left to keep all workers busy; no higher tier exists, because its tasks would have to wait for two tasks instead of
+-- one; no limit applies, because a prefetched task would count towards it while it waits.
 local function is_backlogged(claim, share)
   local first, for_each = claim.domains[1], 4
   if claim.several or claim.quarantined or share.rest < for_each or share.domain ~= first.name then return false end

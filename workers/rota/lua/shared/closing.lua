@@ -1,4 +1,4 @@
--- What closes a queue to all claims: a pause, or the condition that masters published for it.
+-- What can close a queue to all claims: a pause, or the condition that masters published for the queue.
 -- with: numbers shares share_text condition
 -- keys     paused
 local function condition_of(queue, now)
@@ -7,8 +7,8 @@ local function condition_of(queue, now)
   return share.condition
 end
 
--- Return '' if a queue is paused, else the name of the condition that closes it and the error of the condition, if any;
--- nil if the queue is open.
+-- Return '' if a queue is paused, otherwise the name of the condition that closes it and the error of the condition, if
+-- any. Return nil if the queue is open.
 local function closed_by(queue, now)
   if redis.pcall('SISMEMBER', PREFIX .. 'paused', queue) == 1 then return '' end
   local name = condition_of(queue, now)

@@ -1,15 +1,15 @@
 -- Decide whether the condition of a queue lets its tasks start now. `conditions` maps NAME to `UNTIL_US KIND TEXT`, as
 -- masters define it (conditions.lua).
---   hours  the text is `KNOWN_US FROM_US-TO_US...`: the times at which the queue is open, in order, and until when they
---          are known
+--   hours  the text is `KNOWN_US FROM_US-TO_US...`: the intervals in which the queue is open, in order, and the time up
+--          to which they are known
 --   lua    the text is a chunk that the check of the configuration has accepted (config/conditions.py): it has no
 --          loops, calls only functions of `math`, and cannot join texts, so its length limits its cost
 -- A definition that is not valid closes the queues that name it, and affects nothing else.
 -- keys     closed conditions
 local CONDITIONS, CLOSED = PREFIX .. 'conditions', PREFIX .. 'closed'
 
--- Return the decision on a queue, computed once per call: `open`; if it is closed, `after`, the microseconds after
--- which to check again; and `fault`, the error of the condition, if any.
+-- Return the decision on a queue, which is computed once per call. Its fields are `open`; `after`, the microseconds
+-- after which to check again if the queue is closed; and `fault`, the error of the condition, if any.
 local decider, decisions = nil, {}
 local function decision_on(queue, name, now)
   if not decider then

@@ -8,7 +8,7 @@ do
   -- Key -> field or member -> current value: a text; 0 or 1 for a member of a set; false if it is absent.
   local notes = {}
   local cut = {} -- list -> number of entries removed from its head
-  local placed = {} -- sorted set -> { score, member } for all that were added, in order
+  local placed = {} -- sorted set -> { score, member } for all added members, in order
 
   -- Return a number as the text that the server would store.
   local function text_of(value) return type(value) == 'number' and string.format('%.17g', value) or value end
@@ -141,7 +141,7 @@ do
     end,
     HDEL = function(_, _, key, ...)
       for _, field in ipairs({ ... }) do note(key, field, false) end
-      return select('#', ...) -- only fields that are there are removed by transitions
+      return select('#', ...) -- transitions remove only fields that exist
     end,
     HINCRBY = function(query, _, key, field, by)
       local number = look_up(query, 'HGET', key, field) or '0'

@@ -67,7 +67,7 @@ local function decide(queue, name, now)
   local kind, rest = string.match(is_ours and text or '', '^%d+ (%l+) (.*)$')
   if not KINDS[kind] then return closed_for(RECHECK_AFTER, 'the text in Redis is not a condition') end
   local decision = KINDS[kind](rest, now, queue)
-  decision.counts = kind == 'lua' -- it may depend on the number of running tasks
+  decision.counts = kind == 'lua' -- the decision may depend on the number of running tasks
   if decision.fault then decision.fault = string.sub(decision.fault, 1, LONGEST_ERROR) end
   return decision
 end

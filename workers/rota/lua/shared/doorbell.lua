@@ -1,5 +1,5 @@
 -- Doorbells: lists with at most one token each. A worker sleeps in BLPOP on the bells of its queues. A bell carries no
--- task, so a bell that has the wrong type must not stop a script after its first write: ringing never raises.
+-- task, so a bell of the wrong type must not stop a script after its first write. Therefore ringing never raises.
 -- with: patterns marks
 -- keys     doorbell doorbell:* paused queue:*
 local function ring_bell(bell)
@@ -25,14 +25,14 @@ local function ring(queue)
   return ring_bells(queue)
 end
 
--- A lane of the wrong type counts as empty: it stops its own queue and no other.
+-- A lane of the wrong type counts as empty, so it stops only its own queue.
 local function length(list)
   local n = redis.pcall('LLEN', list)
   return type(n) == 'number' and n or 0
 end
 local function entries_in(queue) return length(ready_lane(queue)) + length(delayed_lane(queue)) end
 
--- As `ring`, but ring only if the queue has entries and is not paused.
+-- Like `ring`, but ring only if the queue has entries and is not paused.
 local function ring_if_served(queue)
   if entries_in(queue) == 0 then return 0 end
   if redis.pcall('SISMEMBER', PREFIX .. 'paused', queue) ~= 1 then return ring(queue) end

@@ -1,5 +1,5 @@
--- Record the end of a task, and remove what it leaves. The caller has removed the entry from its lane, list or
--- set.
+-- Record the end of a task, and remove what the task leaves behind. The caller has removed the entry from its lane,
+-- list or set.
 -- with: ends
 -- keys     epitaphs keys meta result:* tasks unique:*
 local follow -- processes chains and groups, if there are any: see following.lua
@@ -16,7 +16,7 @@ end
 
 -- Return the record of a run as a line for the memory of ends. It comes from a worker's slot, which a task may have
 -- overwritten; a text that is not such a line counts as an unknown run.
-local NO_RUN = ' 0 0 0 ' -- then the task's name or '-'; for a task that was not started, or whose run is unknown
+local NO_RUN = ' 0 0 0 ' -- followed by the task's name or '-'; for a task that was not started, or whose run is unknown
 local function run_record_line(run_record)
   local is_line = string.sub(run_record, 1, 1) == ' ' and not string.find(run_record, '\n', 1, true)
   return is_line and run_record or NO_RUN .. '-'
@@ -25,8 +25,8 @@ end
 local function after_run_record(past) return '\r' .. string.gsub(string.gsub(past, '\r', ' '), '\n', '\r') end
 
 -- Remove what a task that ends may have left elsewhere: its unique key, attempt records, and the record of earlier
--- tasks of its id. The flag shows which of these exist, so a task without any costs one comparison. Return the attempt
--- records as they follow the record of the run.
+-- tasks of its id. The flag shows which of these exist, so a task with none of them costs one comparison. Return the
+-- attempt records in the form in which they follow the record of the run.
 local function clear_up(id, flag)
   if flag == '-' then return '' end
   local past = false
@@ -45,7 +45,7 @@ do -- a block, because Lua allows a function only 200 locals
   -- write.
   local keep -- read when the first task of a call ends
   local function remembers()
-    local KEEP, MOST_KEPT = 10000, 1000000 -- the default if no master has set it; the largest value that is accepted
+    local KEEP, MOST_KEPT = 10000, 1000000 -- the default if no master has set a value; the largest accepted value
     keep = keep or tonumber(redis.pcall('HGET', PREFIX .. 'meta', 'ended_keep')) or KEEP
     return keep > 0 and keep <= MOST_KEPT
   end

@@ -1,7 +1,8 @@
--- The memory of ends: how the last tasks ended, as text. A hash field for each task, or even a line built by a script,
--- would cost more than the rest of a task's end. So the worker writes the text, and the script stores it as it is.
+-- The memory of ends, which is a text that states how the last tasks ended. A hash field for each task, or even a line
+-- built by a script, would cost more than the rest of a task's end. So the worker writes the text, and the script
+-- stores it unchanged.
 -- Tasks that end together are a block of `ends`, in which each line is preceded by a line feed:
---   !COUNT HOW AT OWNER    of COUNT tasks, each with two lines:
+--   !COUNT HOW AT OWNER    the end of COUNT tasks, each with two lines:
 --   ENTRY                  its last entry, which begins with its id
 --    RUN                   the record of its run, then a carriage return before each record of an earlier attempt
 -- A text that has become long is sealed: it is renamed to `ends:NUMBER`, where NUMBER counts all ends so far, and

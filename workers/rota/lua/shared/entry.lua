@@ -1,7 +1,7 @@
--- Entries (see rota/protocol/entry.py). A text that no script could have written is not an entry, wherever it is found:
--- names have the characters of rota/protocol/keys.py, times have at most 16 digits, and the four counters at most 18
--- together, so that a double is exact. The patterns are literals, because joining parts would take time in every call.
--- Only an entry in an in-flight list can have the mark `b` (see mark_started.lua).
+-- Entries (see rota/protocol/entry.py). A text that no script could have written is not an entry, regardless of where
+-- it is found. Names have the characters of rota/protocol/keys.py, times have at most 16 digits, and the four counters
+-- have at most 18 digits together, so that a double is exact. The patterns are literals, because joining parts would
+-- take time in every call. Only an entry in an in-flight list can have the mark `b` (see mark_started.lua).
 local ENTRY =
   '^([%w_.:-]+) ([%w_.:-]+) ([idrptc]) ()(%d+) ()(%d+) ()(%d+) (%d+) (%d+) (%d+) ()([-bu%d%u]%d*b?%u?)$'
 local LONGEST = 384 -- no entry is longer; a giant legacy item must not be matched against the pattern
@@ -21,8 +21,8 @@ local function parse_entry(text)
 end
 
 -- Nearly every entry is new, and entries that were enqueued or promoted together differ only in their ids. So the part
--- after the id, the tail, is checked once for consecutive entries: its names, and by the positions of the spaces that
--- its times have 16 digits.
+-- after the id, the tail, is checked once for consecutive entries. The check covers its names, and the positions of its
+-- spaces show that its times have 16 digits.
 local NEW_TAIL = '^ ([0-9A-Za-z_.:-]+) [idrpt] [0-9]+ [0-9]+ 0 0 0 0 %-$'
 local SPACE, DUE_AT, READY_AT = 32, -44, -27
 local new_tail, new_queue -- of the new entry that was checked last
@@ -38,8 +38,8 @@ local function new_tail_at(text)
   return at
 end
 
--- Return what a claim needs of an entry: its id, and whether it has a crash or a loss on record. Return nil for a text
--- that is not an entry. The id of a new entry is not checked.
+-- Return what a claim needs to know about an entry: its id, and whether it has a crash or a loss on record. Return nil
+-- for a text that is not an entry. The id of a new entry is not checked.
 local function glance(text)
   local at = new_tail_at(text)
   if at then return string.sub(text, 1, at - 1), false end

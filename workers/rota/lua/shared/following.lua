@@ -2,8 +2,8 @@
 -- group.
 -- `members` maps the id of a live task to `GROUP` or `-`, then after a line feed the rest of its chain: for each task a
 -- line `ID QUEUE DUE BYTES` and the body. `group-members:GROUP` has the members that have not ended, with the current
--- task of each chain. Each end counts once, when the task is removed from that set. A fleet without members does none
--- of this, apart from one check.
+-- task of each chain. Each end counts once, when the task is removed from that set. In a fleet without members, this
+-- file only makes one check.
 -- with: ending
 -- sets: follow
 -- keys     group-members:* group:* groups tasks
@@ -17,7 +17,7 @@ if any_members then
   local function group_key(group) return PREFIX .. 'group:' .. group end
   local function members_key(group) return PREFIX .. 'group-members:' .. group end
   following.group_key, following.members_key, following.item = group_key, members_key, ITEM
-  following.ring = ring_if_served -- a turn, which also claims, rings in its own way
+  following.ring = ring_if_served -- `turn` replaces this function, because it also claims
 
   -- Return the number of the incarnation for a task with this id: '' for the first task, nil if the id is taken. A
   -- cancelled task whose entry is still in a lane also occupies its id.
@@ -47,8 +47,8 @@ if any_members then
     return id
   end
 
-  -- Wake the clients that wait for room in a group or for its end. `awaited` has ` CLIENT:MOST` for each; MOST is the
-  -- number of members that may be left, `-` for the end.
+  -- Wake the clients that wait for room in a group or for its end. `awaited` has ` CLIENT:MOST` for each client; MOST
+  -- is the number of members that may be left, `-` for the end.
   local function wake_for(group, awaited, left, has_ended)
     local kept = {}
     for client, most in string.gmatch(awaited, ' (%w+):([%d-]+)') do
@@ -99,7 +99,7 @@ if any_members then
     if type(left) == 'number' and left > 0 then redis.pcall('HINCRBY', group_key(group), how, left) end
   end
 
-  -- A task of a chain is done: the next one replaces it. If the group is cancelled, or the id of the next task is
+  -- When a task of a chain is done, the next task replaces it. If the group is cancelled, or the id of the next task is
   -- taken, the rest of the chain is dropped.
   local function go_on(id, group, rest, now)
     if group == '-' then return put_what_follows(rest, '-', now) end

@@ -5,8 +5,8 @@
 local EXAMINE = 500 -- entries and marks per call
 
 -- Read up to `most` entries from the head of a queue: first `delayed` of the `all_delayed` entries in the delayed lane,
--- then entries of the ready lane. `is_whole`: the queue has no more entries. `passed`: number of entries that were
--- processed; `taken` of them were claimed.
+-- then entries of the ready lane. `is_whole` means that the queue has no more entries. `passed` is the number of
+-- entries that were processed, and `taken` is the number of entries that were claimed.
 local function read_head(claim, queue, most)
   local all_delayed, found = length(delayed_lane(queue)), nil
   most = math.max(1, math.min(most, EXAMINE - claim.examined))

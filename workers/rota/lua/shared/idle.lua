@@ -3,7 +3,7 @@
 -- with: numbers doorbell
 -- keys     counts doorbell:* idle paused queues rates ready served totals
 
--- Return the pattern of a queue that is served only through a pattern, else nil.
+-- Return the pattern of a queue that is served only through a pattern, otherwise nil.
 local function pattern_of(queue, servings, now)
   if #servings == 0 then return nil end
   for _, serving in ipairs(servings) do

@@ -1,6 +1,6 @@
 -- The import of a namespace. While it is unfinished, the field `protocol` of `meta` is `import`, so that no master
 -- starts and no owner is registered, and the field `import` is `FILE LINES`: the digest of the file, '' if the
--- namespace is only prepared for an import, and the number of its lines that are imported.
+-- namespace is only prepared for an import, and the number of its lines that have been imported.
 -- keys     meta
 local META, UNFINISHED = PREFIX .. 'meta', 'import'
 

@@ -1,11 +1,11 @@
--- Which optional features are in use. The keys are read only if patterns.lua has found any of them.
+-- Find out which optional features are in use. The keys are read only if patterns.lua has found any of them.
 -- with: patterns
 -- keys     paused
 local any_incarnations = in_use and redis.call('HLEN', FORMER) > 0
 local any_paused = in_use and redis.call('SCARD', PREFIX .. 'paused') > 0
 local any_progress = in_use and redis.call('EXISTS', PROGRESS) == 1
 local any_events = in_use and redis.call('EXISTS', EVENTS_ON) == 1
-local any_waiters, any_members = false, false -- a key of the wrong type disables its feature only
+local any_waiters, any_members = false, false -- a key of the wrong type disables only its feature
 if in_use then
   local waiters, members = redis.pcall('HLEN', WAITERS), redis.pcall('HLEN', MEMBERS)
   any_waiters = type(waiters) == 'number' and waiters > 0

@@ -1,10 +1,10 @@
 -- Tombstones: entries of cancelled tasks whose ids were used again. A waiting task is cancelled without a search for
 -- its entry in the lane, so the entry stays there. If the id is enqueued again before a claim drops the entry, the
--- entry becomes a tombstone. An incarnation of an id is one task with that id; they are numbered from 0. `former` maps
--- the id to `incarnation tombstones`: the number of its current incarnation, and the number of tombstones. The flag of
--- an entry has the number of its incarnation, unless that is 0, so a tombstone has a lower number than the live task.
--- If there are no tombstones, one function that returns nothing replaces these three, because defining a function takes
--- time in each call.
+-- entry becomes a tombstone. An incarnation of an id is one task with that id. Incarnations are numbered from 0.
+-- `former` maps the id to `incarnation tombstones`: the number of its current incarnation, and the number of
+-- tombstones. The flag of an entry has the number of its incarnation, unless that is 0, so a tombstone has a lower
+-- number than the live task. If there are no tombstones, one function that returns nothing replaces the three functions
+-- below, because defining a function takes time in each call.
 -- keys     tasks
 local function no_incarnation() end
 local incarnation_of, is_tombstone, incarnation_ended = no_incarnation, no_incarnation, no_incarnation
@@ -16,8 +16,8 @@ if any_incarnations then
     return tonumber(incarnation or ''), tonumber(tombstones or '')
   end
 
-  -- Whether an entry is a tombstone. If `goes` is true, the entry was removed from its list: count one tombstone less.
-  -- If it was the last one, and the current task with this id has ended, delete the record of the id.
+  -- Whether an entry is a tombstone. If `goes` is true, the entry was removed from its list, so count one tombstone
+  -- less. If it was the last tombstone, and the current task with this id has ended, delete the record of the id.
   is_tombstone = function(id, flag, goes)
     local incarnation, tombstones = incarnation_of(id)
     if not incarnation or (tonumber(string.match(flag, '%d+') or '') or 0) >= incarnation then return false end

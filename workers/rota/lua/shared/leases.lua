@@ -1,6 +1,6 @@
 -- Leases may have different lengths, on several nodes or before and after a reload. A script that decides about other
--- owners uses the longest lease in use: the longest one that a node has requested less than twice its length ago.
--- `pulse` has that lease and the time of the last such request. A `pulse` of the wrong type stops sweeps, but no
+-- owners uses the longest lease in use. This is the longest lease that a node has requested less than twice its length
+-- ago. `pulse` has that lease and the time of the last such request. A `pulse` of the wrong type stops sweeps, but not
 -- renewals.
 -- keys     pulse
 local LONGEST_LEASE = 31 * 86400 * 1000000 -- a month
@@ -16,7 +16,7 @@ local function note_lease(lease, now)
   redis.pcall('HSET', PREFIX .. 'pulse', 'lease', digits_of(lease), 'lease_at', digits_of(now))
 end
 
--- Return 0|1 whether this poller is the leader for a kind of work, which one poller does for the whole fleet. It stays
+-- Return 0|1 whether this poller is the leader for a kind of work that one poller does for the whole fleet. It stays
 -- the leader as long as it calls again within `microseconds`; after that the next caller takes over. `name_field` and
 -- `until_field` are the fields of `pulse` with the name of the leader and the time until which it leads.
 local function leads(name, name_field, until_field, microseconds, now)

@@ -18,7 +18,7 @@ local function item_names(text)
   return name_or_nil(id), queue_or_nil(queue), name_or_nil(name)
 end
 
--- Return the name of the task in a body, '' if it cannot be read. For people only.
+-- Return the name of the task in a body, '' if it cannot be read. The name is only shown to people.
 local function name_in(body)
   local _, _, name = item_names(body)
   return name or name_or_nil(string.match(string.sub(body, 1, 200), '^%s*%[%s*"([^"]*)"')) or ''

@@ -10,7 +10,7 @@ local function held_ids()
   return held
 end
 
--- Return those of at most 500 ids that are neither in `held` nor delayed nor dead. These tasks are in a lane, or
+-- Return the ids, out of at most 500, that are neither in `held` nor delayed nor dead. These tasks are in a lane, or
 -- nowhere.
 local function in_lane_or_nowhere(ids, held)
   if #ids == 0 then return {} end

@@ -1,7 +1,7 @@
 -- Marks for queues of patterns. Masters publish each domain that has patterns: `patterns` maps it to `UNTIL SETTINGS`.
 -- A script that pushes to such a queue marks the queue in these domains, and rings the bells of the names and patterns
--- through which it is served there. In a fleet without patterns none of these functions is created; it only makes one
--- check.
+-- through which it is served there. In a fleet without patterns, this file only makes one check and creates none of
+-- these functions.
 -- with: matching
 -- keys     idle served times:* turns:*
 local MARK = -1 -- the score of a mark: see shared/turns.lua
@@ -11,7 +11,7 @@ if any_patterns then
   times_key = function(domain) return PREFIX .. 'times:' .. domain end
 
   -- Return the domains with patterns that serve a queue, each with the name or pattern that the queue matches.
-  local announced -- read once per call; a key of the wrong type disables patterns only
+  local announced -- read once per call; a key of the wrong type disables only patterns
   local known = {}
   servings_of = function(queue)
     if known[queue] then return known[queue] end

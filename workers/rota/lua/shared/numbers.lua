@@ -1,12 +1,12 @@
 -- Numbers as the scripts write them: whole, in digits. Other programs may have stored anything, and tonumber would also
 -- accept `nan`, `1e300` and `0x10`. A text that no script could have written counts as missing.
-local DIGITS, MOST_WHOLE = 16, 9e15 -- as LATEST: a double is not exact above it
+local DIGITS, MOST_WHOLE = 16, 9e15 -- as LATEST, because a double is not exact above it
 local function whole(text)
   local number = text and #text <= DIGITS and string.find(text, '^%d+$') and tonumber(text)
   return number and number <= MOST_WHOLE and number or nil
 end
 
--- As `whole`, for counters: they may be negative for a while, and a missing one is 0.
+-- Like `whole`, but for counters, which may be negative for a while. A missing counter is 0.
 local function whole_or_zero(text)
   return text and (whole(text) or string.sub(text, 1, 1) == '-' and -(whole(string.sub(text, 2)) or 0)) or 0
 end

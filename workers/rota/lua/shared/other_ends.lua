@@ -3,7 +3,7 @@
 -- with: ending ticket place
 -- keys     dead epitaphs queue:* ready tasks tickets
 
--- Attempt records of a task: one per line, latest last, at most ten.
+-- The attempt records of a task, one per line, latest last, at most ten.
 local MOST_RECORDS = 10
 local function add_attempt_record(e, record)
   local line = string.gsub(record, '\n', ' ') -- it comes from a slot that the task may have overwritten
@@ -59,8 +59,8 @@ local UNUSABLE = '{"reason":"unusable_lane","error":"the key of a lane of this q
 local MAY_HAVE_STARTED = '{"reason":"at_most_once","error":"it may have been started, and its worker died before '
   .. 'it reported the end"}'
 
--- Put an entry back at the head of its lane. Return false if it became dead instead: its lane is not a list, or it is
--- marked as started and may be started only once. The caller has increased a counter, so the text is new.
+-- Put an entry back at the head of its lane. Return false if it became dead instead, because its lane is not a list, or
+-- because it is marked as started and may be started only once. The caller has increased a counter, so the text is new.
 local function give_back(e, now)
   local lane = lane_of(e.queue, e.kind)
   local is_marked = string.find(e.flag, 'b', 1, true)

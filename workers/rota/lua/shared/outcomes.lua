@@ -1,5 +1,5 @@
--- Settle outcomes one by one: all but the plain ones of shared/settle.lua, which includes this file only if there are
--- any, because creating these functions takes time in each turn. `settling` is a record with these fields:
+-- Settle outcomes one by one. shared/settle.lua settles the plain outcomes, and includes this file only if there are
+-- others, because creating these functions takes time in each turn. `settling` is a record with these fields:
 --   owner, now  the owner, and Redis time in microseconds
 --   inflight    key of the owner's list
 --   from        list of outcomes: `n` of them from `at` on, each `entry verb first second`
@@ -35,8 +35,8 @@ local function settle_otherwise(settling, e, verb, first, second)
 end
 
 -- Store a result. `kept` is `TTL_MS RESULT`. A TTL of 0 means that the result was refused; then the result of an
--- earlier task with this id is deleted. The text comes from a slot that the task may have overwritten: a TTL that
--- is not a number counts as 0.
+-- earlier task with this id is deleted. The text comes from a slot that the task may have overwritten, so a TTL that is
+-- not a number counts as 0.
 local function keep_result(id, kept)
   local space = string.find(kept, ' ', 1, true)
   local ttl = space and math.min(tonumber(string.sub(kept, 1, space - 1)) or 0, LATEST) or 0
@@ -62,7 +62,7 @@ local function end_done(settling, id, text, flag, run_record, kept)
   if kept ~= '' then keep_result(id, kept) end
 end
 
--- A worker settles its tasks in the order in which it claimed them. Remove those at the head of the list with one
+-- A worker settles its tasks in the order in which it claimed them. Remove the tasks at the head of the list with one
 -- command, and return their number.
 local function take_head_off(inflight, from, at, n)
   local head, same = redis.call('LRANGE', inflight, 0, n - 1), 0

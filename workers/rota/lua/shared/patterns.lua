@@ -1,5 +1,5 @@
--- Check with one command whether any optional feature is in use. If so, in_use.lua reads which ones. Only patterns are
--- checked here already, because the functions for them (see marks.lua) are created only if masters have published
+-- Check with one command whether any optional feature is in use. If so, in_use.lua finds out which ones. Patterns are
+-- already checked here, because the functions for them (see marks.lua) are created only if masters have published
 -- patterns.
 -- keys     events-on former members patterns paused progress waiters
 local FORMER, PROGRESS, EVENTS_ON = PREFIX .. 'former', PREFIX .. 'progress', PREFIX .. 'events-on'

@@ -4,7 +4,7 @@
 -- with: entry ticket doorbell counters
 -- keys     delayed queue:* queues ready tasks tickets
 
--- Return a new entry: no attempts, no unique key, and the first incarnation of its id.
+-- Return a new entry, with no attempts, no unique key, and the first incarnation of its id.
 local function new_entry(id, queue, kind, due, ready)
   return {
     id = id, queue = queue, kind = kind, due = due, ready = ready,

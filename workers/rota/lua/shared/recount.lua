@@ -33,7 +33,7 @@ local function time_of(state)
   return time and tonumber(time)
 end
 local function repair_rotation()
-  -- A key of the wrong type stops turns, but no sweep.
+  -- A key of the wrong type stops turns, but not sweeps.
   local states, clocks = redis.pcall('HGETALL', PREFIX .. 'rotation'), {}
   for i = 1, #states, 2 do clocks[states[i]] = time_of(states[i + 1]) end
   for i = 1, #states, 2 do

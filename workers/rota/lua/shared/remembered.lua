@@ -2,7 +2,7 @@
 -- with: ends
 local MOST_READ = 3145728 -- bytes per call, which takes milliseconds; the client calls again to search further
 local FOUND_FASTER = 4 -- finding an id in a text takes a quarter of the time of reading it
-local bytes_read, texts, forgotten = 0, {}, nil -- `texts`: by the number of newer ones
+local bytes_read, texts, forgotten = 0, {}, nil -- the index in `texts` is the number of newer texts
 
 local function read_text(key)
   local text = redis.pcall('GET', key)
@@ -11,7 +11,7 @@ local function read_text(key)
   return text
 end
 
--- Return the text with this number; nil if there are no more, false if it is gone or has the wrong type.
+-- Return the text with this number; nil if there are no more, false if it was deleted or has the wrong type.
 local function text_at(n)
   if texts[n] == nil then
     local number = n > 0 and redis.pcall('LINDEX', SEALED, -n)

@@ -1,5 +1,5 @@
--- Renew leases. `extend_leases` extends the leases of the owners that are registered. It returns these owners, and
--- those that are not registered.
+-- Renew leases. `extend_leases` extends the leases of the owners that are registered. It returns these owners, and the
+-- owners that are not registered.
 -- keys     inflight:* owners tasks
 local function extend_leases(owners, expires)
   local extended, lost, scored = {}, {}, {}

@@ -28,7 +28,8 @@ local function guard_rotation(domains)
   if any_patterns then guard_turns(domains) end
 end
 
--- Charge a queue for entries that were claimed, in one serving or one by one. A queue alone in its domain has no state.
+-- Charge a queue for entries that were claimed, in one serving or one by one. A queue that is alone in its domain has
+-- no state.
 local function charge(share, entries, servings)
   if share.is_only_node then return end
   local key, clock_field, field = fields_of(share)
@@ -43,7 +44,7 @@ local function credit(share, entries)
   if not share or share.is_only_node or entries == 0 then return end
   local key, _, field = fields_of(share)
   local before = redis.call('HGET', key, field)
-  if share.in_turn and not before then return end -- it was forgotten in the meantime
+  if share.in_turn and not before then return end -- the queue was forgotten in the meantime
   local time, turn = numbers_of(before)
   local state = state_of(time - entries * share.cost, turn)
   redis.call('HSET', key, field, state)

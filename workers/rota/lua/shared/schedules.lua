@@ -1,17 +1,17 @@
--- Schedules: tasks that are enqueued again and again. `schedules` maps a name to a record: a line with the state, then
+-- Schedules, whose tasks are enqueued again and again. `schedules` maps a name to a record: a line with the state, then
 -- the text of the schedule, which only clients and pollers read. The line is `PASSED LAST NEXT PAUSED RANK AHEAD`;
 -- times are in microseconds:
 --   PASSED  time up to which all occurrences are processed
 --   LAST    time of the last occurrence that became ready, 0 for none
 --   NEXT    time of the first occurrence after PASSED, 0 if it is not computed yet, `-` if there is none
---   PAUSED  time at which it was paused, 0 if it is not
+--   PAUSED  time at which the schedule was paused, 0 if it is not paused
 --   RANK    time at which a node first declared this text, 0 if a client stored it
 --   AHEAD   times of the occurrences that were enqueued ahead of time, separated by commas, `-` for none
 -- keys     schedules schedules-alive schedules-declared schedules-due
 local SCHEDULES, SCHEDULES_DUE = PREFIX .. 'schedules', PREFIX .. 'schedules-due'
 local DECLARED, ALIVE = PREFIX .. 'schedules-declared', PREFIX .. 'schedules-alive'
 local STATE = '^(%d+) (%d+) ([%d-]+) (%d+) (%d+) ([%d,-]+)\n(.*)$'
-local LONGEST_NAME = 100 -- MOST_NAME_CHARACTERS of rota/schedules/schedule.py: an id consists of the name and the time
+local LONGEST_NAME = 100 -- MOST_NAME_CHARACTERS of rota/schedules/schedule.py; an id consists of the name and the time
 
 local function guard_schedules()
   redis.call('HLEN', SCHEDULES)
@@ -31,7 +31,8 @@ local function schedule_of(name)
   }
 end
 
--- Store a schedule. If its next occurrence is not computed, it is due at once; if it is paused or has ended, never.
+-- Store a schedule. It is due at once if its next occurrence has not been computed, and never if it is paused or has
+-- ended.
 local function keep_schedule(name, s)
   local state = { digits_of(s.passed), digits_of(s.last), s.next, digits_of(s.paused), digits_of(s.rank), s.ahead }
   redis.call('HSET', SCHEDULES, name, table.concat(state, ' ') .. '\n' .. s.text)

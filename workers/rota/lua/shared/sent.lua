@@ -1,7 +1,7 @@
--- Replies of enqueues, for calls that are repeated. A nonce is `NAME NUMBER`, and `sent:NAME` has the nonce and the
--- results of the last call with that name. A client that received the reply uses the same name with the next number,
--- which overwrites the record. A client that did not receive it uses another name. A nonce without a number is used as
--- a name as a whole.
+-- Replies to enqueue calls, kept for calls that are repeated. A nonce is `NAME NUMBER`, and `sent:NAME` has the nonce
+-- and the results of the last call with that name. A client that received the reply uses the same name with the next
+-- number, which overwrites the record. A client that did not receive the reply uses another name. If a nonce has no
+-- number, the whole nonce is the name.
 -- keys     sent:*
 local SENT_MS = 60000
 local function sent_key(nonce) return PREFIX .. 'sent:' .. (string.match(nonce, '^(%S+) %d+$') or nonce) end

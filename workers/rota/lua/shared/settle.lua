@@ -5,8 +5,8 @@
 local settle
 do
   -- Settle tasks that are done without a result. `plain` has their lines in the form of the memory of ends. A single
-  -- one may be anywhere in the list. Several are removed only if they are the head of the list, in order. Return the
-  -- entries that were removed.
+  -- task may be anywhere in the list. Several tasks are removed only if they are the head of the list, in order. Return
+  -- the entries that were removed.
   local function settle_plain(inflight, n, plain)
     if n == 1 then -- one command instead of two
       local text = string.match(plain, '^\n([^\n]+)\n[^\n]*$')
@@ -39,8 +39,8 @@ do
   --   at, n             the outcomes: the index in ARGV of the first one, and their number
   --   plain, plain_n    lines of tasks that are done, and their number; only their entries are read, unless events or
   --                     tombstones require more
-  -- Return the stale entries; by queue the number of settled tasks, which the caller subtracts from the counters; and
-  -- by queue the number of released tasks.
+  -- Return the stale entries; the number of settled tasks by queue, which the caller subtracts from the counters; and
+  -- the number of released tasks by queue.
   settle = function(call)
     local inflight, plain, plain_n = PREFIX .. 'inflight:' .. call.owner, call.plain, call.plain_n or 0
     local ids, stale, settled = {}, {}, {}

@@ -1,6 +1,6 @@
--- How a queue is served, as a text: `COST CAP INTERVAL BURST`, then `:CONDITION` if it has one. Only this file and
--- rota/protocol/tiers.py know its form. In a list of settings, ` NAME=` is in front of each text, or of `-` for a queue
--- that is not served.
+-- The text that states how a queue is served: `COST CAP INTERVAL BURST`, then `:CONDITION` if the queue has a
+-- condition. Only this file and rota/protocol/tiers.py know its form. In a list of settings, ` NAME=` precedes each
+-- text, or `-` for a queue that is not served.
 local SHARE = '^([1-9]%d*) (%d+) (%d+) (%d+)([%w_.:-]*)() ?[^ =]*()'
 local COLON, EQUALS = 58, 61
 
@@ -18,8 +18,8 @@ local function read_share(share, text, at)
   return behind
 end
 
--- As `read_share`, for settings that a program of the same version has written. Any other text raises an error, because
--- to ignore a part of it could open a queue that a condition closes.
+-- Like `read_share`, but for settings that a program of the same version has written. Any other text raises an error,
+-- because ignoring a part of it could open a queue that a condition closes.
 local function read_setting(share, settings, at)
   local behind = read_share(share, settings, at)
   if behind then return behind end
@@ -31,8 +31,8 @@ local function share_text(share)
   return share.condition and numbers .. ':' .. share.condition or numbers
 end
 
--- Whether a list of settings limits no starts: nothing is left of it without the texts that only have a cost. A text of
--- a form that is not known counts as a limit.
+-- Whether a list of settings does not limit any starts, because each of its texts sets only a cost. A text in an
+-- unknown form counts as a limit.
 local function limits_nothing(settings)
   local left = string.gsub(settings, ' [^ =]+=%d+ 0 0 %d+', '')
   return left == '' or (string.gsub(left, ' [^ =]+=%-', '')) == ''

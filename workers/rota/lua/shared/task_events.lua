@@ -1,7 +1,7 @@
 -- Task events: the stream `events` has an entry for each change of a task, written by the transition that makes the
 -- change. `events-on` maps each node that has events enabled to the approximate number of events to keep. If no node
--- has, `report` is nil, and callers skip it: `if report then report(...) end`. A stream of the wrong type stops no
--- transition.
+-- has events enabled, `report` is nil, and callers skip it: `if report then report(...) end`. A stream of the wrong
+-- type does not stop any transition.
 -- keys     events tasks
 local report, report_end, task_name_in, reason_in
 if any_events then

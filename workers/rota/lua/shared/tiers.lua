@@ -1,12 +1,12 @@
 -- The tiers of a call, from ARGV[at]: the number of domains, then for each `name settings n` and n names of queues or
--- patterns. The settings are a list as in shared/share_text.lua, with each name that does not have the default
--- settings; with patterns with each name, see shared/matching.lua. A fleet may serve a hundred queues while a call
--- concerns one, so the list is read only where needed. A domain with patterns that no master has published serves no
--- tasks, because nothing is marked in it.
+-- patterns. The settings are a list as in shared/share_text.lua. They contain each name that does not have the default
+-- settings, or every name if the domain has patterns (see shared/matching.lua). A fleet may serve a hundred queues
+-- while a call concerns one, so the list is read only where needed. A domain with patterns that no master has published
+-- serves no tasks, because nothing is marked in it.
 -- with: patterns matching share_text
 local PLAIN_COST = 720720 -- VIRTUAL_UNIT of rota/protocol/tiers.py: the cost of an entry at weight 1
 
-local tiers_at -- where `read_tiers` was called for last; `explain` replaces the tiers of the turn that it takes along
+local tiers_at -- the last argument of `read_tiers`; `explain` replaces the tiers of its turn
 local function read_tiers(at)
   local domains, number = {}, tonumber(ARGV[at])
   tiers_at, at = at, at + 1
@@ -31,7 +31,7 @@ end
 local function share_in(domain, queue)
   local share = {
     queue = queue, domain = domain.name, cost = PLAIN_COST, cap = 0, interval = 0, burst = 1,
-    name = false, is_bounded = false, is_only_node = false, -- or the table would be enlarged in each call
+    name = false, is_bounded = false, is_only_node = false, -- otherwise the table would be enlarged in each call
     head = false, rest = false, at = false, -- used during a claim
   }
   local at

@@ -2,7 +2,7 @@
 -- them. The sorted set `turns:DOMAIN` has these scores and members:
 --   -1  marks: names of queues that may have received entries or room since a claim last checked them
 --   0   `TIME TURN QUEUE` for queues that may be served; these texts sort in the order of their turns
---   T   the same for queues that are closed: until the microsecond T, or with SHUT until a script marks them
+--   T   the same texts for queues that are closed until the microsecond T, or if T is SHUT, until a script marks them
 -- `times:DOMAIN` has the times. A queue that comes back starts at the domain's clock, or at its own time if that is
 -- later. So a queue gains nothing from having been empty, and loses nothing when it is forgotten.
 -- with: marks virtual_time doorbell tiers
@@ -34,7 +34,7 @@ if any_patterns then
     end
   end
 
-  -- Return the state of a queue that comes back, from the state it had before.
+  -- Return the state of a queue that comes back, given its earlier state.
   local function state_on_return(clock, before)
     local time = before and #before == STATE_BYTES and numbers_of(before) or 0
     return time > clock and time - clock < FURTHEST and before or state_of(clock, 0)
@@ -46,8 +46,8 @@ if any_patterns then
     return members
   end
 
-  -- Give marked queues their turns, and return the number of marks. A mark that these settings do not serve is dropped:
-  -- it was made for another master's settings.
+  -- Give marked queues their turns, and return the number of marks. A mark that these settings do not serve is dropped,
+  -- because it was made for another master's settings.
   process_marks = function(domain)
     local turns, times = turns_key(domain.name), times_key(domain.name)
     local marks = redis.call('ZRANGE', turns, MARK, MARK, 'BYSCORE', 'LIMIT', 0, MOST_MARKS)
@@ -90,8 +90,8 @@ if any_patterns then
     return redis.call('ZRANGE', turns_key(domain.name), OPEN, OPEN, 'BYSCORE', 'LIMIT', 0, most)
   end
 
-  -- Return the share of the queue of a member. A member that is not valid, or is not the current one of its queue, is
-  -- removed; then return nil.
+  -- Return the share of the queue of a member. If the member is not valid, or is not the current member of its queue,
+  -- remove it and return nil.
   share_at = function(domain, member)
     local share = share_in(domain, string.sub(member, STATE_BYTES + 2))
     local is_its_own = redis.call('HGET', times_key(domain.name), share.queue) == string.sub(member, 1, STATE_BYTES)

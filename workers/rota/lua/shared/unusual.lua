@@ -2,8 +2,8 @@
 -- finds the first one. `claim` is the record of shared/claim.lua.
 -- with: entry counters incarnations
 
--- Check an entry that may be of another kind than a new entry with a body. Return its text and its body; no body if
--- its task is gone. `claim.quarantined` becomes the entry if it has to run alone.
+-- Check an entry that may be something other than a new entry with a body. Return its text and its body, or no body if
+-- its task was cancelled. `claim.quarantined` becomes the entry if it has to run alone.
 local function check_entry(claim, queue, head, i)
   local text, body, id = head.texts[i], head.bodies[i], head.ids[i]
   local live = body and id ~= ''

@@ -2,11 +2,11 @@
 -- `e` for its end. Each client blocks on its own list. The text pushed there, `how id`, only makes it call `wait`
 -- again; see wait.lua. If no client waits, `notify_waiters` is nil.
 -- keys     replies:*
-local REPLIES_MS = 60000 -- a client that has not read its list for this long counts as gone
+local REPLIES_MS = 60000 -- a client that has not read its list for this long is assumed to have exited
 
 local notify_waiters, wake
 if any_waiters or any_members then
-  -- A list gets its expiry with its first item, so that later items for a client that is gone do not keep it.
+  -- A list gets its expiry with its first item, so later items do not keep the list of a client that has exited.
   local function wake_client(client, texts)
     local replies = PREFIX .. 'replies:' .. client
     if redis.pcall('RPUSH', replies, unpack(texts)) == #texts then redis.call('PEXPIRE', replies, REPLIES_MS) end

@@ -10,7 +10,8 @@ local function leave_out(e, now)
   end_task(e, 'cancelled', now, '-', NO_RUN .. (task or '-'))
 end
 
--- Return the id as `occurrence_id` of rota/protocol/schedule_store.py does: Unix seconds, with a fraction if necessary.
+-- Return the id that `occurrence_id` of rota/protocol/schedule_store.py returns. It has Unix seconds, with a fraction
+-- if necessary.
 local function occurrence_id(name, at)
   return name .. ':' .. (string.gsub(string.format('%.6f', at / 1000000), '%.?0+$', ''))
 end
@@ -27,8 +28,8 @@ local function take_back(id, now)
   return true
 end
 
--- Cancel the occurrences with times after `after`. Those that jitter still delays stay in `ahead`; the latest one that
--- became ready goes to `last`.
+-- Cancel the occurrences with times after `after`. Occurrences that jitter still delays stay in `ahead`. The time of
+-- the latest occurrence that became ready goes to `last`.
 local function withdraw(name, s, after, now)
   local left = {}
   for at in string.gmatch(s.ahead, '%d+') do
