@@ -100,7 +100,7 @@ class StopSignals:
         self._forking = threading.local()
 
     def install(self) -> None:
-        """Install the handlers, then unblock all signals that were blocked since before the fork.
+        """Install the handlers, then unblock all signals that have been blocked since before the fork.
 
         In a process that a task forks, these signals have their default effect. With our handlers they would wake this
         process instead.
@@ -234,7 +234,7 @@ class Waiter:
 
 
 class _PollSet:
-    """A poll() on some fixed descriptors and one that changes."""
+    """A poll() on some fixed descriptors and on one descriptor that changes."""
 
     def __init__(self, *fixed: int) -> None:
         self._poll = select.poll()

@@ -7,7 +7,7 @@ finished outcomes | metrics (see `recorder`) | marks and records of the further 
 A record holds two copies of a task, and the task's progress (see `slot_record`). Its mark, which has two words, is
 stored separately, so that a single read of the marks shows which of hundreds of task indexes are in use.
 
-Each part is declared once, by its fields in order and the number of words that each takes. `offsets` derives the
+Each part is declared once, by its fields in order and the number of words of each field. `offsets` derives the
 positions.
 """
 
@@ -69,7 +69,7 @@ class HeaderFields(NamedTuple):
     nonce_copy: int = 1  # a copy of the nonce: if the two differ, the region has been overwritten
     phase: int = 1
     heartbeat_ns: int = 1
-    mark: int = sum(MarkFields())  # of task index 0
+    mark: int = sum(MarkFields())  # the mark of task index 0
     watch_requested: int = 1  # the last request for a watch
     recycle_reason: int = 1  # why the worker requests its replacement
     shortest_soft_ns: int = 1  # see `Slot`
@@ -105,11 +105,11 @@ class RegionFields(NamedTuple):
     """The parts of a region: 96 kB up to the metrics, 1,056 kB up to the further tasks, 1,824 kB in all."""
 
     header: int = sum(HeaderFields())
-    record: int = sum(RecordFields())  # of task index 0
+    record: int = sum(RecordFields())  # the record of task index 0
     outcomes: int = (96 << 10) // WORD - header - record
     metrics: int = (960 << 10) // WORD
-    further_marks: int = (MAX_CONCURRENCY - 1) * sum(MarkFields())  # of all task indexes but 0
-    further_records: int = (MAX_CONCURRENCY - 1) * sum(RecordFields())  # of all task indexes but 0
+    further_marks: int = (MAX_CONCURRENCY - 1) * sum(MarkFields())  # the marks of the other task indexes
+    further_records: int = (MAX_CONCURRENCY - 1) * sum(RecordFields())  # the records of the other task indexes
     held_lines: int = LOG_BYTES // WORD
     unused: int = (768 << 10) // WORD - further_marks - further_records - held_lines
 
@@ -125,7 +125,7 @@ def offsets(sizes: Fields) -> Fields:
 
 
 PROCESS_ROW: Final = offsets(ProcessRowFields())
-PROCESS_ROW_WORDS: Final = sum(ProcessRowFields())  # of one slot
+PROCESS_ROW_WORDS: Final = sum(ProcessRowFields())  # number of words per slot
 PROCESS_ROW_BYTES: Final = PROCESS_ROW_WORDS * WORD
 MARK: Final = offsets(MarkFields())
 MARK_WORDS: Final = sum(MarkFields())

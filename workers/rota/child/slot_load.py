@@ -62,7 +62,7 @@ class SlotLoad:
         self._squares_at = region[at : at + WORD].cast("d")
         self.started = self.ended = 0  # as in Load
         self.run_ns = self.squares_ns = 0  # sums of the run times and of their squares
-        self.later_attempts = 0  # number of tasks in `ended` that were not first attempts (few are)
+        self.later_attempts = 0  # number of tasks in `ended` that had been tried before, which are few
         self.first_failures = 0  # as in Load
         self._occupied = self._occupied_ns = self._since_ns = 0
 

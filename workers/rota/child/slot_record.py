@@ -225,7 +225,7 @@ class TaskRecord:
         words[self._base + _KILL_POLICY] = kill_policy
         start = (at + 1) * WORD
         self._bytes[start : start + len(raw)] = raw
-        words[at] = len(raw)  # Written last, as in `_put_text`: until now it was 0.
+        words[at] = len(raw)  # Written last, as in `_put_text`. Until now the length was 0.
 
     def restart(self, entry: bytes, started_ns: int) -> None:
         """Publish that the task starts only now, and that its entry has changed."""
@@ -355,7 +355,7 @@ class TaskRecord:
 
     @property
     def has_progress(self) -> bool:
-        """Whether a task has ever reported progress here. Reads a single word."""
+        """Whether a task has ever reported progress here. This reads a single word."""
         return self._words[self._progress_at] != 0
 
     def _mark_of(self, entry: bytes) -> int:

@@ -80,8 +80,8 @@ class ProcessRow:
     renewed_ns: int = _word(PROCESS_ROW.renewed_ns)
     """The time when the last successful renewal of this owner's lease was sent (CLOCK_BOOTTIME)."""
     prefetch_returned: int = _word(PROCESS_ROW.prefetch_returned)
-    """The number of the task behind which the master last returned prefetched tasks; 0 before the first time. It is
-    written before the call is sent, so a worker that finds an outcome settled also finds this number."""
+    """The number of the task that ran when the master last returned the prefetched tasks behind it; 0 before the first
+    return. It is written before the call is sent, so a worker that finds an outcome settled also finds this number."""
     concurrency: int = _word(PROCESS_ROW.concurrency)
     """The maximum number of tasks that the process runs at once."""
     stacks_requested: int = _word(PROCESS_ROW.stacks_requested)
@@ -194,7 +194,7 @@ class HeldLines:
         self._size = self._words[HEADER.held_lines] = 0
 
     def left_behind(self) -> bytes:
-        """Return the complete lines that a dead process has left. The master calls this."""
+        """Return the complete lines that a dead process left behind. The master calls this."""
         text = bytes(
             self._bytes[HELD_LINES_AT : HELD_LINES_AT + max(0, min(self._words[HEADER.held_lines], LOG_BYTES))]
         )
@@ -287,7 +287,7 @@ class Slot(ProcessRow):
 
     @property
     def shortest_soft_met_ns(self) -> int:
-        """The time when that limit was last met (CLOCK_BOOTTIME)."""
+        """The time when a task last had that limit (CLOCK_BOOTTIME)."""
         return self._words[HEADER.shortest_soft_met_ns]
 
     def show_soft_limit(self, limit_ns: int, met_ns: int) -> None:
@@ -340,7 +340,7 @@ class Slot(ProcessRow):
 
     @property
     def stepping(self) -> int | None:
-        """The index of the task whose coroutine takes a step now, in a concurrent worker; None if none does."""
+        """The index of the task whose coroutine takes a step now, in a concurrent worker; None if no coroutine does."""
         concurrency = self._process_row[_CONCURRENCY]
         if concurrency <= 1:
             return None
@@ -446,8 +446,8 @@ class Slot(ProcessRow):
     @property
     def held_up_by(self) -> int:
         """The number of the running task if other tasks wait to start after it or to be settled; otherwise 0. For a
-        concurrent worker, this is always 0 because nothing waits there. The read is cheap, but may be slightly
-        outdated."""
+        concurrent worker, this is always 0 because nothing waits there. Reading this is cheap, but the value may be
+        slightly outdated."""
         record = self.record(0)
         number = record.number
         waits = number % 2 == 1 and self.concurrency <= 1 and (record.unstarted > 0 or self._words[_OUTCOMES] > 0)

@@ -30,8 +30,8 @@ class BellState:
     """State shared by the rounds of a poller and its bell."""
 
     wanted: tuple[str, ...] = ()  # prefixes of legacy lists to track
-    is_notified: bool = False  # whether the server tracks them
-    rang: bool = False  # a legacy list has changed, or may have
+    is_notified: bool = False  # whether the server tracks these prefixes
+    rang: bool = False  # whether a legacy list has changed or may have changed
     client_id: int = 0  # CLIENT ID of the bell's connection, 0 for none
     changed_at: float = math.inf  # when the first key of the fleet changed since the last check (monotonic)
     _tracked_prefixes: tuple[str, ...] = field(
@@ -82,7 +82,7 @@ class KeyTracking:
 
     @property
     def changed_at(self) -> float:
-        """The time when the first tracked key changed (monotonic), `inf` if none has."""
+        """The time when the first tracked key changed (monotonic), `inf` if no key has."""
         return self._listening.changed_at if self.is_armed else math.inf
 
     def disarm(self) -> None:
@@ -92,7 +92,7 @@ class KeyTracking:
     def arm(self, connection: Connection, keys: tuple[str, ...]) -> bool:
         """Track these keys if they are not tracked already.
 
-        Return whether the caller has to read them now with its next command. Raises ServerError.
+        Return whether the caller has to read these keys with its next command. Raises ServerError.
         """
         route = connection, self._listening.client_id
         if route != self._route:
@@ -119,7 +119,7 @@ class KeyTracking:
 
 
 def prefixes_of(keys: Iterable[str]) -> list[str]:
-    """Return the keys, except those that begin with another key, because the server refuses overlapping prefixes."""
+    """Return the keys without the keys that begin with another key, because the server refuses overlapping prefixes."""
     kept: list[str] = []
     for key in sorted(keys):
         if not kept or not key.startswith(kept[-1]):

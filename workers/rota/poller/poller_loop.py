@@ -48,7 +48,7 @@ _AIM_SECONDS: Final = 0.00005
 _MAX_LATENCY_SECONDS: Final = 0.001
 _OUTLIER_SECONDS: Final = 0.0005
 _LEARNED_SHARE: Final = 1 / 8
-EARLY_CALL_SECONDS: Final = 0.0005  # assumed duration of an early call, before the first was measured
+EARLY_CALL_SECONDS: Final = 0.0005  # assumed duration of an early call until one has been measured
 _MAX_EARLY_CALL_SECONDS: Final = 0.01  # if a call took longer, the server was busy
 MARGIN_SECONDS: Final = 0.0004  # a timer takes 0.1 to 0.2 ms of this, and the processing of a reply 0.1 ms
 
@@ -249,7 +249,7 @@ class PollerLoop:
     promoting: Promotion
     rounds: Rounds
     rank: int  # position among the node's pollers
-    clock: Callable[[], float] = time.monotonic  # monotonic
+    clock: Callable[[], float] = time.monotonic  # returns monotonic time
     _ready: bool = False  # whether a call has succeeded
     _rested: bool = False  # whether a rest has just ended for a promotion
 

@@ -118,7 +118,7 @@ class PollerReport:
             self._recorder.counter(metrics.SCHEDULE_OCCURRENCES, name, outcome).add(counts.get(outcome, 0))
 
     def schedule_removed(self, name: str) -> None:
-        """Report a schedule that was removed because no node declares it any more."""
+        """Report a schedule that was removed because no node declares it any longer."""
         log.logger().info(log_events.SCHEDULE_REMOVED, schedule=shown(name))
 
     def schedule_unreadable(self, name: str, error: str) -> None:

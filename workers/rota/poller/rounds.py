@@ -81,7 +81,7 @@ class Leadership:
     is_leader: bool = False  # whether this poller scans for the fleet
     legacy_items: int = 0  # number of items of the delayed set without a ticket
     left: int = 0  # how many of these a search did not find; they are tasks of Rota whose ticket was lost
-    # When a schedule has an occurrence that is not enqueued yet (monotonic); `inf` if there is none or it is unknown.
+    # The time of the first occurrence that is not enqueued yet (monotonic); `inf` if there is none or it is unknown.
     schedule_at: float = math.inf
     undeclared: list[str] = field(default_factory=list)  # schedules to be removed
 
@@ -136,7 +136,7 @@ REFUSED_SECONDS: Final = 1.0
 
 SWEEP_SECONDS: Final = 0.9  # so that a task that was pushed without a ring starts within a second
 SETTLE_SECONDS: Final = 0.01  # between a change and its sweep, so that a worker can first claim what an `enqueue` added
-REARM_SECONDS: Final = 0.05  # between such a sweep and the next check; doubled each time it finds no plain push
+REARM_SECONDS: Final = 0.05  # between such a sweep and the next check; doubled after each one without a plain push
 _SWEEPS_A_LEASE: Final = 4  # at least; if half a lease passes without a sweep, no owner is reaped for another lease
 QUIET_SECONDS: Final = 4.0  # between sweeps while idle; a poller stops being the leader after 5 s without a sweep
 _LOSS: Final = "its worker's lease expired because the node was lost or cut off from Redis"
@@ -274,7 +274,7 @@ class TrimRound(Round):
 
 
 class LegacyAdoption(Round):
-    """Takes items from legacy lists. It is never due if none are configured."""
+    """Takes items from legacy lists. It is never due if no lists are configured."""
 
     def __init__(
         self, settings: PollerSettings, store: Store, report: PollerReport, leadership: Leadership, now: float

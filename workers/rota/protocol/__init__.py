@@ -1,1 +1,1 @@
-"""The protocol: the data in Redis and the ways it changes. No I/O here."""
+"""The protocol: the data in Redis, and the ways in which it changes. This package does no I/O."""

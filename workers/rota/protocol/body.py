@@ -60,7 +60,7 @@ def encode_json(value: Any) -> bytes:
 
 
 def decode_body(raw: bytes, max_bytes: int = 0) -> Body:
-    """Read a body in the legacy or the full form, of at most `max_bytes` (0: any size).
+    """Read a body in the legacy or the full form, of at most `max_bytes` (0 for any size).
 
     Raises BodyError with the reason if the body cannot be read.
     """

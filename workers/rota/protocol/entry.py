@@ -23,7 +23,7 @@ class _Letter(StrEnum):
 
     @property
     def label(self) -> str:
-        """The word in lower case, as metric labels and logs have it."""
+        """The word in lower case, as metric labels and logs use it."""
         return self.name.lower()
 
 
@@ -54,7 +54,7 @@ _CRASH_KINDS = {kind.value: kind for kind in CrashKind}
 
 
 class Entry(NamedTuple):
-    """A parsed entry. The module describes its text."""
+    """A parsed entry. The module's docstring describes its text."""
 
     text: bytes  # the form that Redis stores; settlements send it back unchanged
     id: str
@@ -87,7 +87,7 @@ class Entry(NamedTuple):
 def parse_entry(text: bytes) -> Entry:
     """Parse an entry that a script returned.
 
-    Raises ValueError if the text is not an entry, which no script returns.
+    Raises ValueError if the text is not an entry. No script returns such a text.
     """
     fields = text.decode().split(" ", _OWN_FIELDS)
     kind = _KINDS.get(fields[2]) if len(fields) == _OWN_FIELDS + 1 else None

@@ -34,15 +34,15 @@ class Into:
 
     group: str = ""  # "" for chains outside of any group
     opening: Opening | None = None  # opens the group unless it exists; None if the group must exist
-    cursor: int | None = None  # number of items accepted so far; must match for the call to take effect
+    cursor: int | None = None  # items accepted so far; the call takes effect only if this matches, and advances it
     closes: bool = False  # whether these members are the last ones
 
 
 class AddStatus(StrEnum):
-    """The reply to new members. After CURSOR and ENDED nothing was changed."""
+    """The reply to new members. CURSOR and ENDED mean that nothing was changed."""
 
     OK = "ok"  # the members were processed
-    CURSOR = "cursor"  # the group has accepted another number of items
+    CURSOR = "cursor"  # the group has accepted a different number of items
     ENDED = "ended"  # the group has ended, was cancelled, or is not known
 
 
@@ -101,14 +101,14 @@ class CancelledGroup(NamedTuple):
     """A batch of the members of a cancelled group. The caller has to cancel each of them."""
 
     is_known: bool  # False if the group has ended or never existed
-    cursor: str  # where the next batch begins; "0" after the last one
+    cursor: str  # where the next batch begins; "0" after the last batch
     ids: tuple[str, ...]
 
 
 class Room(NamedTuple):
     """The reply to a client that waits for members of a group to end."""
 
-    has_come: bool  # whether that has already happened; if not, `group ID` will be sent to the client's reply list
+    has_come: bool  # whether the wait is over already; if not, `group ID` will be sent to the client's reply list
     left: int | None  # number of members that have not ended; None if the group has ended
 
 
@@ -116,7 +116,7 @@ class Predecessor(NamedTuple):
     """The task or group that a task follows."""
 
     name: str  # `task ID` or `group ID`; "" if this batch has none
-    cursor: str  # where the next batch begins; "" after the last one
+    cursor: str  # where the next batch begins; "" after the last batch
 
 
 class HealedMembers(NamedTuple):
@@ -189,7 +189,7 @@ class Dependents(Transitions):
         return self._call("close_group", pack((group,)), bool)
 
     def cancel_group(self, group: str, cursor: str = "0") -> ScriptCall[CancelledGroup]:
-        """Cancel the follow-up of a group, and accept no new members. Begin with cursor "0", cancel each of the ids,
+        """Cancel the follow-up of a group, and accept no new members. Begin with cursor "0", cancel each returned id,
         and repeat with the cursor of each reply until it is "0" again."""
         return self._call("cancel_group", pack((group, cursor)), parse_cancelled_group)
 

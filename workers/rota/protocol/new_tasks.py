@@ -1,4 +1,4 @@
-"""New tasks in the form that enqueue takes, the tasks that follow each new task, and the reply to each."""
+"""New tasks in the form that enqueue takes, the tasks that follow each new task, and the reply to each new task."""
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
@@ -7,7 +7,7 @@ from typing import Final, NamedTuple
 from rota.protocol.scripts import Raw
 from rota.protocol.wire import text_of
 
-FRONT = "^"  # appended to a due time: puts the task at the head of its lane
+FRONT = "^"  # appended to a due time to put the task at the head of its lane
 
 
 class NewTask(NamedTuple):

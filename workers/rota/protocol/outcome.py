@@ -1,5 +1,5 @@
-"""The outcome of one attempt: the values, their form in Redis, and the records that are kept for people. There is no
-I/O here.
+"""The outcome of one attempt: the values, their form in Redis, and the records that are kept for people. This module
+does no I/O.
 
 Each outcome has a `label`, which is its name in metrics and logs. If the outcome ends the task, the label is also the
 task's state.

@@ -1,7 +1,7 @@
 """The replies of the transitions, as values. The replies of the scripts that only read are in `views`.
 
 Scripts return statuses, numbers and lists of bytes, mostly in the order of the fields that they become. A reply of
-another shape is a bug of Rota, or does not come from our scripts. Its parser raises an error, which callers see as an
+another shape is a bug in Rota, or does not come from our scripts. Its parser raises an error, which callers see as an
 error of the server: see `rota.server.server_errors.read_reply`.
 """
 
@@ -32,7 +32,7 @@ class Promoted:
     buried: int  # number of unreadable items that were set aside as dead
     next_due_us: int | None  # earliest due time of the tasks that still wait, or None
     now_us: int
-    more: bool  # whether the limit was reached, so that the caller should call again
+    more: bool  # whether the limit was reached; the caller should then call again
     left_out: tuple[str, ...] = ()  # schedules of occurrences that were skipped to avoid an overlap
 
 
@@ -92,7 +92,7 @@ class Swept:
     grace_until_us: int  # until this time, no owner may be reaped because of an expired lease
     expired: tuple[str, ...]  # owners whose leases have expired
     next_due_us: int | None  # earliest due time of the delayed set, or None
-    is_leader: bool = False  # whether this poller is the one that scans for the fleet
+    is_leader: bool = False  # whether this poller scans for the fleet
     legacy_items: int = 0  # number of items of the delayed set that were not adopted yet
     next_schedule_us: int | None = None  # when the next schedule must be checked, or None
     undeclared: tuple[str, ...] = ()  # schedules that no node declares any longer
@@ -148,8 +148,8 @@ parse_cancel = status_of(CancelStatus)
 
 @dataclass(frozen=True, slots=True)
 class Bounded:
-    """The number of things that a bounded call processed, and whether there are more, so that the caller should call
-    again."""
+    """The number of items that a bounded call processed, and whether the caller should call again because there are
+    more."""
 
     count: int
     more: bool
@@ -188,7 +188,7 @@ class AdoptedLegacy:
     """The result of adopting items from legacy sources."""
 
     now_us: int
-    is_leader: bool  # whether this poller is the one that listens for the fleet
+    is_leader: bool  # whether this poller listens for the fleet
     next_due_us: int | None  # earliest due time of the items in sorted sets
     more: bool  # whether there are more items to take now
     sources: tuple[FromSource, ...]  # in the order of the call

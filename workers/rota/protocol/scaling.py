@@ -1,5 +1,6 @@
-"""What nodes exchange about pools whose number of workers follows their load: which node leads a pool, the loads of all
-nodes, the backlog, and the decision in force. Loads and decisions are opaque texts here, which the supervisor reads."""
+"""The data that nodes exchange about pools whose number of workers follows their load: which node leads a pool, the
+loads of all nodes, the backlog, and the decision in force. Loads and decisions are opaque texts here, which the
+supervisor reads."""
 
 from collections.abc import Iterable, Mapping
 from typing import Final, NamedTuple

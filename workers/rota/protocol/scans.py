@@ -1,4 +1,4 @@
-"""Scans of the whole namespace in several calls, each of a script that works on at most 500 items.
+"""Scans of the whole namespace in several calls. Each call runs a script that works on at most 500 items.
 
 `find_task` finds one id among any number of remembered ends. `complete_overview` reads all queues. `find_unplaced`
 finds live tasks that are in no lane, list or set and would therefore never run. Tasks move during a scan, so a task
@@ -39,8 +39,8 @@ def complete_status(store: Store, task_id: str, found: TaskState) -> Steps[TaskS
 
 
 def _readable(status: ScriptCall[TaskState], otherwise: TaskState) -> ScriptCall[TaskState]:
-    """Return a command whose reply counts as `otherwise` if it cannot be parsed, because of foreign data among the
-    ends."""
+    """Return a command whose reply counts as `otherwise` if the reply cannot be parsed because of foreign data among
+    the ends."""
 
     def parse(raw: Raw) -> TaskState:
         try:
@@ -75,7 +75,7 @@ def complete_overview(store: Store, overview: Overview, is_enough: Callable[[], 
 
 
 UnplacedScan = Generator[ScriptCall[Any], Any, list[bytes]]
-"""Yields calls, is sent the reply to each, and finally returns ids."""
+"""A generator that yields calls, receives each reply through `send`, and finally returns ids."""
 
 _BITS_A_MEMBER: Final = 64
 _BITS_SET: Final = 3

@@ -1,4 +1,4 @@
-"""Schedules as Redis stores them: the record of each, and the transitions that change it.
+"""Schedules in the form that Redis stores: the record of each schedule, and the transitions that change the record.
 
 A record is a line of state, followed by the declaration of the schedule: see `rota/lua/shared/schedules.lua`. The
 declaration is a text here; `rota.schedules` reads it.
@@ -109,7 +109,7 @@ class DeclareStatus(StrEnum):
 
     KEPT = "kept"  # the schedule exists unchanged
     NEW = "new"  # the schedule is new
-    CHANGED = "changed"  # the declaration replaced an older one
+    CHANGED = "changed"  # the declaration replaced an older declaration
     OLDER = "older"  # another node began later to declare another schedule under this name, which is kept
     CLIENT = "client"  # a client has put a schedule with this name
     REFUSED = "refused"  # the name is not valid

@@ -66,7 +66,7 @@ from rota.protocol.wire import NOTHING, Arg, Packed, pack, text_of
 BATCH = 500  # the maximum number of items that a script works on in one call
 
 
-PROGRESS_BATCH = 250  # each takes a read and a write
+PROGRESS_BATCH = 250  # each report takes a read and a write
 OWNERS_A_CALL = 100  # the maximum number of owners that are renewed, or checked as orphans, in one call
 
 
@@ -87,7 +87,7 @@ class Blame:
     """The cause of the death of a reaped owner."""
 
     # Each id that ran, with the record that the task gets. The record is empty if the task is not to blame. FIRST_HELD
-    # is the first entry in the owner's list, and ALL_HELD is all entries in it. Nothing is listed if nothing ran.
+    # is the first entry in the owner's list, and ALL_HELD is all entries in it. The tuple is empty if nothing ran.
     ran: tuple[tuple[str, bytes], ...] = ()
     loss_record: bytes = b"{}"  # for all entries that the owner held when its lease expired
     crash_limit: int = DEFAULT_CRASH_LIMIT  # number of crashes after which a task is dead
@@ -117,11 +117,12 @@ class Operations(Transitions):
         return self._call("purge", pack((queue,)), parse_bounded)
 
     def purge_dead(self, ids: Sequence[str]) -> ScriptCall[int]:
-        """Delete up to BATCH dead tasks. Returns how many there were."""
+        """Delete up to BATCH dead tasks. Returns how many of these tasks were dead."""
         return self._call("purge_dead", pack(ids), int)
 
     def revive(self, ids: Sequence[str]) -> ScriptCall[int]:
-        """Put up to BATCH dead tasks back in their lanes with their failures reset. Returns how many there were."""
+        """Put up to BATCH dead tasks back in their lanes with their failures reset. Returns how many of these tasks
+        were dead."""
         return self._call("revive", pack(ids), int)
 
     def trim(self, max_age_us: int, max_count: int) -> ScriptCall[Bounded]:
@@ -238,8 +239,8 @@ class Store(Queries, Operations, Dependents):
         """Do the regular work of the pollers: ring for entries whose doorbell was not rung, write the pulse, and forget
         queues of patterns that have been empty for `forget_seconds`.
 
-        Returns the owners whose leases expired, what is due next, and whether `poller`, a name, is the poller of the
-        fleet that scans the keys.
+        Returns the owners whose leases expired, what is due next, and whether the poller with the name `poller` scans
+        the keys for the fleet.
         """
         args = pack((lease_ms, poller, round(forget_seconds * 1000)))
         return self._call("sweep", args, parse_swept)
@@ -258,7 +259,8 @@ class Store(Queries, Operations, Dependents):
         return self._call("list_queues", pack(queues), int)
 
     def adopt_orphans(self, lease_ms: int, owners: Sequence[str]) -> ScriptCall[int]:
-        """Give one lease to owners that are not registered but have in-flight lists. Returns how many there were."""
+        """Give one lease to owners that are not registered but have in-flight lists. Returns how many such owners there
+        were."""
         return self._call("orphans", pack((lease_ms, *owners)), int)
 
     def announce(

@@ -45,10 +45,10 @@ VIRTUAL_UNIT = 720_720  # virtual time of one entry at weight 1; divisible by ev
 
 @dataclass(frozen=True, slots=True)
 class QueueShare:
-    """How a pool serves a queue. If `name` is a pattern, the values apply to each queue of the pattern."""
+    """The way in which a pool serves a queue. If `name` is a pattern, the values apply to each queue of the pattern."""
 
     name: str
-    weight: float = 1.0  # in its tier
+    weight: float = 1.0  # weight within its tier
     cap: int = 0  # maximum number of entries that run at once in the fleet; 0 for no cap
     interval_us: int = 0  # microseconds from one start to the next; 0 for no rate limit
     burst: int = 1  # number of starts that may come at once after a pause
@@ -62,7 +62,7 @@ class QueueShare:
 
 @dataclass(frozen=True, slots=True)
 class Domain:
-    """The queues that a pool serves in one tier. The rotation among them is fair."""
+    """The queues that a pool serves in one tier, in a fair rotation."""
 
     name: str
     queues: tuple[QueueShare, ...]

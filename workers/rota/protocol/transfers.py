@@ -91,7 +91,7 @@ class ImportBegun(NamedTuple):
 class ImportedTasks(NamedTuple):
     """The result of importing a batch."""
 
-    lines: int  # number of lines of the file that have been imported; -1 if the namespace imports another file
+    lines: int  # number of lines that have been imported; -1 if the namespace is not importing this file
     left_out: tuple[int, ...]  # positions in the batch, from 0, of tasks whose ids are taken
 
 

@@ -52,7 +52,7 @@ class TurnStatus(StrEnum):
     AGAIN = "again"  # the claims are entries that the worker holds and did not name
     LOST = "lost"  # the worker is no longer registered
     MORE = "more"  # the call reached its bound, or was too late to claim; call again at once with the same tokens
-    # An entry that the worker holds, or the next one, has to run alone. The worker must not wait at a doorbell, and
+    # An entry that the worker holds, or the next entry, has to run alone. The worker must not wait at a doorbell, and
     # must call again when one of its tasks has ended.
     QUARANTINE = "quarantine"
 
@@ -128,9 +128,9 @@ class QueueInOrder(NamedTuple):
     queue: str
     tier: int
     cost: int  # virtual time of one entry
-    cap: int  # maximum number of entries that run at once in the fleet; 0: no cap
-    interval_us: int  # microseconds from one start to the next; 0: no rate limit
-    entries: int  # number of entries before the first claim; `running` and `time` are also from before it
+    cap: int  # maximum number of entries that run at once in the fleet; 0 for no cap
+    interval_us: int  # microseconds from one start to the next; 0 for no rate limit
+    entries: int  # number of entries before the first claim, like `running` and `time`
     running: int  # number of entries that run in the fleet
     time: int | None  # the queue's virtual time; None if it was never served
     left: int  # number of entries left after the last claim

@@ -111,7 +111,7 @@ parse_status = reply(
 
 
 def parse_waited(raw: Raw) -> list[TaskState | None]:
-    """Parse `[a state or nil...]`, with an item for the first task at least."""
+    """Parse `[a state or nil...]`, with an item for at least the first task."""
     if not raw:
         raise ValueError("the reply contains no task")
     return [None if state is None else _parse_waited(state) for state in raw]
@@ -262,7 +262,7 @@ class PeekedTask:
     crashes: int
     losses: int
     owner: str  # the worker or consumer that holds the task
-    detail: bytes  # the death record of a dead task, or the progress of a running one
+    detail: bytes  # the death record of a dead task, or the progress of a running task
 
 
 @dataclass(frozen=True, slots=True)
@@ -294,7 +294,7 @@ class Queries(Transitions):
 
     def status(self, task_id: str, ends_read: int = 0) -> ScriptCall[TaskState]:
         """Return the status of an id. Each lane is searched only up to BATCH entries from its head, and the memory of
-        ends for some milliseconds: `TaskState.ends_read` is where to continue."""
+        ends only for some milliseconds. `TaskState.ends_read` states where to continue."""
         return self._call("status", pack((task_id, ends_read)), parse_status)
 
     def wait(self, client: str, goals: Sequence[tuple[str, str]]) -> ScriptCall[list[TaskState | None]]:
@@ -330,7 +330,7 @@ class Queries(Transitions):
         return self._call("events", pack((after, count)), parse_events)
 
     def audit(self) -> ScriptCall[Audit]:
-        """Return the counts of tasks of the namespace."""
+        """Return the task counts of the namespace."""
         return self._call("audit", pack(ENDS_OF_GONE), parse_audit)
 
     def lists(self) -> ScriptCall[Lists]:

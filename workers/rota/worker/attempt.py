@@ -56,15 +56,15 @@ class Attempt:
     """An attempt that the slot shows or that has ended."""
 
     entry: Entry  # as claimed, or as Redis updated it before the start
-    name: str  # of the task
+    name: str  # name of the task
     limit_ns: int  # hard time limit
     record: TaskRecord  # shows the attempt in the slot
     number: int  # identifies the attempt in its record
-    prepared: Runnable | Unfit | None  # None if the body was removed by a cancellation
+    prepared: Runnable | Unfit | None  # None if the task was cancelled after a claim whose reply was lost
     needs_permission: bool = False  # whether Redis has to permit the start
     ran_by: bytes = b""  # for the record of the attempt in Redis; empty if no record is stored
     times: Times = NOT_STARTED  # until the call, the times of a call at the attempt's start
-    runtime_seconds: float = 0.0  # of the function
+    runtime_seconds: float = 0.0  # run time of the function
     outcome: Outcome = DONE
     reason: str = ""  # why the task is dead
     error: str = ""  # one line

@@ -1,4 +1,5 @@
-"""The tasks that a worker holds, the outcomes that Redis has not confirmed yet, and how much to claim next. Pure.
+"""The tasks that a worker holds, the outcomes that Redis has not confirmed yet, and how much to claim next. This module
+does no I/O.
 
 Outcomes are kept until a reply confirms them, even if errors occur in between. An outcome that is sent twice finds
 nothing to settle the second time, but an outcome that is lost makes a task run twice. Doorbell tokens are kept until a
@@ -140,8 +141,8 @@ class InFlight(Unconfirmed):
         return Turn(limit, None, (), settlements, limits, plain, claim_by_us=claim_by_us)
 
     def take_reply(self, reply: TurnReply, anchor: Anchor, ran_until_ns: int = 0) -> None:
-        """Take a reply: remove what it confirms and add what it brings. For a pipelined turn, `ran_until_ns` is the end
-        of the last task that ran in the meantime."""
+        """Process a reply by removing what it confirms and adding what it returns. For a pipelined turn, `ran_until_ns`
+        is the end of the last task that ran in the meantime."""
         self.may_hold_more = ran_until_ns > self._anchor.received_ns + SAFE_CLAIM_AGE_NS
         self.outcomes_confirmed()
         self._given_back.clear()
@@ -234,7 +235,7 @@ class Ledger(Unconfirmed):
         self.outcomes_confirmed()
 
     def add(self, task_id: str) -> int:
-        """Give a claimed task an index, and return it."""
+        """Give a claimed task an index, and return the index."""
         task_index = self._free.pop()
         self._held[task_index] = task_id
         return task_index
@@ -245,7 +246,7 @@ class Ledger(Unconfirmed):
         self._free.append(task_index)
 
     def forget(self, task_index: int) -> None:
-        """Free the index of a task that was not started but is still held. A later reply will bring it again."""
+        """Free the index of a task that was not started but is still held. A later reply will return the task again."""
         self.remove(task_index)
         self.may_hold_more = self._has_forgotten = True
 

@@ -1,8 +1,8 @@
 """The state of the loop in both kinds of worker: what the worker may do, which step comes next, and when the worker
 requests its replacement.
 
-The next step is looked up in a table by what the worker may do (`Mode`) and its most urgent need (`Need`). The table is
-pure.
+The next step is looked up in a table by what the worker may do (`Mode`) and its most urgent need (`Need`). The lookup
+has no side effects.
 """
 
 import math
@@ -70,7 +70,7 @@ class Growth:
         return at_ns - self._checked_ns > _EVERY_NS
 
     def is_over(self, at_ns: int) -> bool:
-        """Whether memory has grown by more than the limit. Reads the current size."""
+        """Whether memory has grown by more than the limit. This reads the current size."""
         self._checked_ns = at_ns
         return self._resident_pages() - self._first_pages > self._most_pages
 
@@ -118,12 +118,12 @@ class Step(Enum):
     """The next step of the loop."""
 
     RUN = "run"  # Run the claimed tasks.
-    CLAIM = "claim"  # Make a turn that claims, and settles too.
+    CLAIM = "claim"  # Make a turn that claims and settles.
     SETTLE = "settle"  # Make a turn that claims nothing.
     PARK = "park"  # Wait at the doorbells.
     HOLD = "hold"  # Wait, because nothing may be claimed.
     GIVE_BACK = "give back"  # Give back the claimed tasks that were not started.
-    QUERY = "query"  # Query once which tasks a claim without a reply has brought.
+    QUERY = "query"  # Query once which tasks a call without a reply has claimed.
     LEAVE = "leave"  # Exit.
 
 
@@ -134,7 +134,7 @@ class _Key(Enum):
 
 
 class Mode(_Key):
-    """The mode of a worker, which decides what it may do. If several apply, the first one counts."""
+    """The mode of a worker, which decides what it may do. If several modes apply, the first one counts."""
 
     LOST = "lost"  # its owner is no longer registered
     LEAVING = "leaving"  # a stop was requested
@@ -211,7 +211,7 @@ def is_passed_on(name: str, reply: TurnReply, served_as: Callable[[str], str]) -
 
 
 HOLD_SECONDS: Final = {Mode.FENCED: 0.2}
-REST_SECONDS: Final = 5.0  # how long a quiet worker waits, if nothing wakes it
+REST_SECONDS: Final = 5.0  # how long a quiet worker waits if nothing wakes it
 LAST_QUERY_SECONDS: Final = 0.5  # how long a leaving worker waits for Redis to report what it still holds
 # While a worker claims nothing, it makes a turn at these intervals to learn its state in Redis. It does so more often
 # while it is fenced, because the reply may be `lost`.
@@ -269,7 +269,7 @@ class WorkerLoop:
         return self.store.turn(self.process.owner, self.tiers, turn)
 
     def _check_mode(self, now_ns: int, phase: Phase = Phase.IDLE) -> Mode:
-        """Return what the worker may do, and show its phase. `phase` is the phase to show if it may claim."""
+        """Return the worker's mode, and show its phase. `phase` is the phase to show if the worker may claim."""
         fenced = self.fence.is_up(now_ns)
         quiet = self._slot.quiet_requested
         leaving = self.signals.stop_requested

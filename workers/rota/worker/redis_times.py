@@ -1,4 +1,4 @@
-"""The start of an attempt in Redis time, and the parts of its lag. Pure.
+"""The start of an attempt in Redis time, and the parts of its lag. This module does no I/O.
 
 A worker knows Redis time from its last turn: the script read `now` after the turn was sent and before the reply came.
 So `now` plus the time since *sending* is never too early, and a lag based on it is never too small. `now` plus the time
@@ -35,7 +35,7 @@ class Times(NamedTuple):
     lag_seconds: float  # from the due time to the start
     promotion_lag_seconds: float | None  # None if the task had no due time, or then waited for its rate limit
     wait_seconds: float  # from being ready to the start
-    early: bool  # whether it certainly started before its due time
+    early: bool  # whether the task certainly started before its due time
     start_ns: int  # CLOCK_BOOTTIME
 
 
@@ -67,7 +67,7 @@ class RedisClock:
         self._seen_ns = -_GOOD_FOR_NS  # when that bound was read
 
     def is_good(self, at_ns: int) -> bool:
-        """Whether there was, within the last minute, a reply to a turn that did not wait."""
+        """Whether a turn that did not wait got a reply within the last minute."""
         return at_ns - self._seen_ns < _GOOD_FOR_NS
 
     def from_immediate_reply(self, now_us: int, sent_ns: int, received_ns: int) -> Anchor:
@@ -85,6 +85,6 @@ class RedisClock:
     def from_delayed_reply(self, now_us: int, sent_ns: int, received_ns: int) -> Anchor:
         """Return the reading of Redis time from the reply to a turn that waited at the doorbells."""
         as_if_sent_ns = now_us * _NANOSECONDS_A_MICROSECOND - self._offset_ns
-        # If the result is impossible, a clock was set. Then only the time at which the turn was sent is safe.
+        # If the result is impossible, a clock was set. In that case only the time at which the turn was sent is safe.
         possible = sent_ns <= as_if_sent_ns <= received_ns
         return Anchor(now_us, as_if_sent_ns if possible else sent_ns, received_ns)

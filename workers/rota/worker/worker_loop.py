@@ -229,7 +229,7 @@ class Loop(WorkerLoop):
         self._last_turn_ns = 0
 
     def _hold(self, mode: Mode) -> None:
-        """Claim nothing for a while, or until a signal comes."""
+        """Claim nothing for a while, or until a signal arrives."""
         self._idle = False  # claim again, because there may be new tasks, or a doorbell may have rung
         self.waiter.pause(HOLD_SECONDS.get(mode, REST_SECONDS))
 

@@ -17,7 +17,7 @@ from rota.worker.redis_times import Times
 
 _SAMPLE_SECONDS: Final = 1.0  # with `log.tasks = "sample"`, at most one success per interval is logged
 _DIGITS: Final = 6
-_FORMS: Final = 256  # combinations of task, queue, kind and outcome; limited because of patterns
+_FORMS: Final = 256  # combinations of task, queue, kind and outcome; limited because a pattern may fit many queues
 _LEVELS_WITH_SUCCESSES: Final = ("debug", "info")
 
 

@@ -1,4 +1,4 @@
-"""The tasks that a concurrent worker runs: the index of each, the steps of its coroutines, and its stack.
+"""The tasks that a concurrent worker runs, with their indexes, the steps of their coroutines, and their stacks.
 
 Each coroutine of a task, and each coroutine that the task starts, is driven by `_Stepped`. While a step runs, the slot
 shows the task's index. If the loop is blocked, the master then knows which task's stack to request.
