@@ -7,7 +7,7 @@
 -- keys     meta tasks
 -- returns  a status, and the number of lines that have been imported
 --   ok     the namespace is closed to fleets until end_import
---   used   the namespace has been opened by a fleet; nothing was changed
+--   used   a fleet has opened the namespace; nothing was changed
 --   other  the import of another file is unfinished; nothing was changed
 -- Invariant: a namespace in which a fleet has run is never closed.
 local file = ARGV[1]

@@ -1,5 +1,5 @@
 #!lua flags=allow-oom
--- Cancel a group: the group accepts no more members, nothing follows it, and its chains stop. The script returns the
+-- Cancel a group, so that it accepts no more members, nothing follows it, and its chains stop. The script returns the
 -- remaining members in batches, and the caller cancels them.
 -- with: prefix clock entry doorbell counters in_use about_groups incarnations legacy_item task_events waiters following
 -- KEYS[1]  tasks

@@ -1,5 +1,5 @@
 #!lua flags=allow-oom
--- End an import, so that a fleet can open the namespace from now on.
+-- End an import, so that a fleet can open the namespace.
 -- with: prefix imports
 -- KEYS[1]  tasks
 -- ARGV

@@ -184,7 +184,7 @@ end
 for id, incarnation in pairs(lives or {}) do
   call('HSET', FORMER, id, incarnation.text)
   if incarnation.follows then
-    try('HINCRBY', PREFIX .. 'totals', 'cancelled', 1) -- the claim that finds its tombstone will not count it
+    try('HINCRBY', PREFIX .. 'totals', 'cancelled', 1) -- the claim that finds the tombstone will not count it
     call('HDEL', PREFIX .. 'epitaphs', id)
   end
 end

@@ -4,7 +4,7 @@
 -- KEYS[1]  tasks
 -- ARGV
 --   after  id of an event, '0' for the beginning of the stream, '$' for its end
---   most   number of events to return; not checked here, clients pass BATCH (500) of rota/protocol/store.py
+--   most   number of events to return; not checked here, because clients pass BATCH (500) of rota/protocol/store.py
 -- keys     events events-on tasks
 -- returns  0|1 whether some node has events enabled, the ids of the oldest and the latest event ('' if there is none),
 --          then one list of the events, each as { id, { field, value, ... } }

@@ -1,8 +1,8 @@
 #!lua flags=no-writes
 -- Return the next claims in order. The script runs `turn` repeatedly over a copy of the data, each time for a worker
 -- that holds no task. It assumes that in the meantime no task is enqueued, becomes due, or ends.
--- The files of `turn` are listed here too, with those that it includes only where it needs them: the function `turn`
--- would otherwise have more than 60 upvalues.
+-- The files of `turn`, including those that it includes only where needed, are also listed here, because the function
+-- `turn` would otherwise have more than 60 upvalues.
 -- with: copy prefix clock entry doorbell counters in_use incarnations legacy_item task_events waiters following settle
 -- with: tiers rotation bounds claim
 -- taking along: turn
@@ -20,15 +20,15 @@
 --          work); (entry, task name) per claim; then a row for each queue that is claimed from and, up to 100 in total,
 --          for other queues with entries:
 --     queue, tier, cost, cap, interval in microseconds
---     before these claims: number of entries, number running, virtual time
+--     before these claims: number of entries, number of running entries, virtual time
 --     after these claims: number of entries; 0|1 whether the queue is open; microseconds until its rate allows a start
 --       (0 if the rate does not delay it); 0|1 paused; its condition or ''; 0|1 whether the condition closes it; the
---       time in microseconds at which the condition opens it, if known, else 0; the error of the condition or ''
+--       time in microseconds at which the condition opens it, if known, otherwise 0; the error of the condition or ''
 local MOST_ROWS, MOST_WORK = 100, 50000
 local most, queue_asked = tonumber(ARGV[#ARGV]), ARGV[#ARGV - 1]
 local now = redis_now()
 
--- Run one turn. Return its claim (entry and body, or nothing) and for how long a rate limit delays the next one.
+-- Run one turn. Return its claim (entry and body, or nothing) and for how long a rate limit delays the next claim.
 local function claim()
   local reply
   decisions = {} -- conditions depend on counts, which the previous claim has changed

@@ -63,7 +63,7 @@ end
 
 for i, id in ipairs(ARGV) do
   local body = unplaced[id] and redis.call('HGET', KEYS[1], id)
-  unplaced[id] = nil -- an id given twice is put back once
+  unplaced[id] = nil -- an id that is given twice is put back once
   statuses[i] = body and put_back(id, body) or 'placed'
 end
 return statuses

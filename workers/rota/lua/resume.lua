@@ -16,6 +16,6 @@ if entries_in(queue) > 0 then
   redis.call('SADD', PREFIX .. 'ready', queue)
   ring(queue)
 elseif any_patterns then
-  mark(queue) -- claims that skipped it have to see that it is empty
+  mark(queue) -- so that claims that skipped the queue see that it is empty
 end
 return was

@@ -21,7 +21,7 @@ for _, id in ipairs(ARGV) do
 end
 local revived = 0
 for _, e in ipairs(entries) do
-  if redis.call('ZREM', PREFIX .. 'dead', e.id) == 1 then -- an id given twice is revived once
+  if redis.call('ZREM', PREFIX .. 'dead', e.id) == 1 then -- an id that is given twice is revived once
     redis.call('HDEL', PREFIX .. 'tickets', e.id)
     redis.call('HDEL', PREFIX .. 'epitaphs', e.id)
     count('dead:' .. e.queue, -1)

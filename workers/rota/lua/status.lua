@@ -11,6 +11,6 @@
 -- returns  state, queue, due time, failures, crashes, losses, owner, body, attempt records, result (nil if none is
 --          stored), progress, the time at which a dead task died, the record of its end if it is remembered, kind, the
 --          time at which it became ready, and the number of texts to skip in the next call if there are more to search
---          for a record (else 0). Times are in microseconds
+--          for a record (otherwise 0). Times are in microseconds
 local id, from = ARGV[1], tonumber(ARGV[2])
 return task_state_of(id, holder_of, from)

@@ -1,5 +1,5 @@
 #!lua flags=allow-oom
--- Check whether a task with its own rate may start now. If it may not, delay the task until the next free time of its
+-- Check whether a task with a rate limit may start now. If it may not, delay the task until the next free time of its
 -- rate. Workers call this before they start such a task.
 -- with: prefix clock numbers entry ticket doorbell counters in_use incarnations legacy_item task_events rate
 -- KEYS[1]  tasks

@@ -1,5 +1,5 @@
 #!lua flags=allow-oom
--- Settle a worker's finished tasks, then claim its next ones. This is the one round trip of a worker.
+-- Settle a worker's finished tasks, then claim its next tasks. This is the one round trip of a worker.
 -- with: prefix clock entry doorbell counters in_use incarnations task_events waiters following settle tiers rotation
 -- KEYS[1]  tasks
 -- ARGV
@@ -159,7 +159,7 @@ elseif holding > 0 and names_held then
   if #claims > 0 then return reply('again', claims, {}) end
 end
 if limit <= 0 then return reply('ok', {}, {}) end
--- The tasks that wait behind a long task may have been returned by its master.
+-- The master may have returned the tasks that wait behind a long task.
 if claim_by > 0 and now >= claim_by then return reply('more', {}, {}) end
 if quarantined then return reply('quarantine', {}, {}, quarantined) end
 

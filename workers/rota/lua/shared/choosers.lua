@@ -31,8 +31,8 @@ local function most_of(claim, share, has_rivals)
   return math.max(own_at and tonumber(string.match(claim.limits, '^%d+', own_at)) or limit, 1)
 end
 
--- The chooser of a domain whose queues are known by name; they take turns. If there are several picks and several
--- queues, more than one entry of each queue is read at once, so that each queue is read and written only once. Fields:
+-- The chooser of a domain whose queues are known by name and take turns. If there are several picks and several queues,
+-- more than one entry of each queue is read at once, so that each queue is read and written only once. Fields:
 --   domain       the domain
 --   indexes      indexes in ARGV of the queues that may be served
 --   states       states of these queues, see shared/virtual_time.lua; nil if the domain has one queue

@@ -4,7 +4,7 @@
 --   awaited      entry that has to run alone, as a previous turn returned it, or ''
 --   picks        number of times a queue is chosen
 --   limit        entries to claim from one queue
---   limits       text with the limits of the queues that have their own
+--   limits       text with the limits of the queues for which `limit` does not apply
 --   domains      the tiers
 --   bounds       the limits on starts, see shared/bounds.lua; nil if no queue has limits
 --   now          Redis time in microseconds

@@ -2,7 +2,7 @@
 -- masters define it (conditions.lua).
 --   hours  the text is `KNOWN_US FROM_US-TO_US...`: the intervals in which the queue is open, in order, and the time up
 --          to which they are known
---   lua    the text is a chunk that the check of the configuration has accepted (config/conditions.py): it has no
+--   lua    the text is a chunk that the check of the configuration has accepted (config/conditions.py). It has no
 --          loops, calls only functions of `math`, and cannot join texts, so its length limits its cost
 -- A definition that is not valid closes the queues that name it, and affects nothing else.
 -- keys     closed conditions

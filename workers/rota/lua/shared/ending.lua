@@ -51,7 +51,7 @@ do -- a block, because Lua allows a function only 200 locals
   end
 
   -- Seal the current text. `known` is the number of all ends so far. If that is not a valid number, the memory was
-  -- overwritten and starts again. Then delete the oldest sealed texts, as long as the newer ones hold at least `keep`
+  -- overwritten and starts again. Then delete the oldest sealed texts, as long as the newer texts hold at least `keep`
   -- ends, and remove list items that are not valid numbers.
   local function seal(known)
     if type(known) ~= 'number' or known > LATEST or type(redis.pcall('RPUSH', SEALED, known)) ~= 'number' then

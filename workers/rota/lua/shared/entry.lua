@@ -25,7 +25,7 @@ end
 -- spaces show that its times have 16 digits.
 local NEW_TAIL = '^ ([0-9A-Za-z_.:-]+) [idrpt] [0-9]+ [0-9]+ 0 0 0 0 %-$'
 local SPACE, DUE_AT, READY_AT = 32, -44, -27
-local new_tail, new_queue -- of the new entry that was checked last
+local new_tail, new_queue -- tail and queue of the new entry that was checked last
 
 -- Return where the tail of a new entry begins, or nil for any other text.
 local function new_tail_at(text)

@@ -1,5 +1,5 @@
--- The head of a queue: the first entries of its lanes, as a claim has read them. A share has one in `share.head` while
--- entries are claimed from it. `claim` is the record of shared/claim.lua.
+-- The head of a queue, which consists of the first entries of its lanes that a claim has read. A share has a head in
+-- `share.head` while entries are claimed from it. `claim` is the record of shared/claim.lua.
 -- with: entry doorbell counters turns
 -- keys     queue:* ready tasks
 local EXAMINE = 500 -- entries and marks per call

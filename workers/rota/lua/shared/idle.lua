@@ -24,7 +24,7 @@ local function is_empty(queue, now)
   return (whole(type(paid_off) == 'string' and paid_off) or 0) <= now
 end
 
--- Delete the counters of a queue. The number of its accepted tasks is added to that of the pattern.
+-- Delete the counters of a queue. The number of its accepted tasks is added to the number of the pattern.
 local function forget_counters(queue, pattern)
   redis.call('HDEL', PREFIX .. 'counts', 'running:' .. queue, 'delayed:' .. queue, 'dead:' .. queue)
   local accepted = redis.pcall('HGET', PREFIX .. 'totals', 'accepted:' .. queue)

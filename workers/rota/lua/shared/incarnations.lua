@@ -29,7 +29,8 @@ if any_incarnations then
     return true
   end
 
-  -- A task with the number of an incarnation has ended. The record of its id stays while there are tombstones.
+  -- Note that a task whose flag has an incarnation number has ended. The record of its id stays while there are
+  -- tombstones.
   incarnation_ended = function(id)
     local _, tombstones = incarnation_of(id)
     if tombstones == 0 then redis.call('HDEL', FORMER, id) end

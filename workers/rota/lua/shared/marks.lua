@@ -34,7 +34,7 @@ if any_patterns then
   end
 
   -- Return the names of the bells at which the workers of a queue listen: the matching names and patterns, and the
-  -- queue's own name if it is served under that, or if nothing matches.
+  -- queue's own name if it is served under that name, or if nothing matches.
   bell_names = function(queue)
     local names, seen = {}, {}
     for _, serving in ipairs(servings_of(queue)) do

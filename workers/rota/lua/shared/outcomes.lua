@@ -16,7 +16,7 @@ local function settle_otherwise(settling, e, verb, first, second)
   if verb == 'cancelled' or verb == 'expired' then
     end_task(e, verb, now, owner, first)
   elseif redis.call('HGET', PREFIX .. 'tasks', e.id) == '' then
-    -- The task was cancelled while it ran: there is no other attempt, and nothing to inspect.
+    -- The task was cancelled while it ran, so there is no other attempt, and nothing to inspect.
     end_task(e, 'cancelled', now, owner, NO_RUN .. '-')
   elseif verb == 'dead' then
     e.failures = e.failures + 1

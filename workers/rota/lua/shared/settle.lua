@@ -36,7 +36,7 @@ do
 
   -- Settle all outcomes of a call. `call` has these fields:
   --   owner             the owner, and `now`, Redis time in microseconds
-  --   at, n             the outcomes: the index in ARGV of the first one, and their number
+  --   at, n             the outcomes: the index in ARGV of the first outcome, and their number
   --   plain, plain_n    lines of tasks that are done, and their number; only their entries are read, unless events or
   --                     tombstones require more
   -- Return the stale entries; the number of settled tasks by queue, which the caller subtracts from the counters; and

@@ -1,5 +1,5 @@
 -- Entries at the head of a queue that are not simply new entries with a body. heads.lua includes this file when a claim
--- finds the first one. `claim` is the record of shared/claim.lua.
+-- finds the first such entry. `claim` is the record of shared/claim.lua.
 -- with: entry counters incarnations
 
 -- Check an entry that may be something other than a new entry with a body. Return its text and its body, or no body if
