@@ -74,7 +74,7 @@ class HeaderFields(NamedTuple):
     recycle_reason: int = 1  # why the worker requests its replacement
     shortest_soft_ns: int = 1  # see `Slot`
     shortest_soft_met_ns: int = 1  # see `Slot`
-    stepping: int = 1  # index of the task whose coroutine runs now, plus one; 0 if none runs
+    stepping: int = 1  # index of the task whose coroutine runs now, plus one; 0 if no coroutine runs
     held_lines: int = 1  # size of the log lines, in bytes
     load: int = sum(LoadFields())
     unused: int = 3

@@ -96,7 +96,7 @@ class SlotLoad:
         self.squares_ns += run_ns * run_ns
 
     def show(self) -> None:
-        """Publish all counters except those of `occupy`."""
+        """Publish all counters except the ones that `occupy` writes."""
         words = self._words
         first = _FIRST
         words[first + LOAD.started] = self.started
@@ -109,8 +109,8 @@ class SlotLoad:
     # The master's side
 
     def read(self, task_slots: int, at_ns: int) -> Load | None:
-        """Return the load at `at_ns` of a process with this many task slots; None if the words cannot be those of a
-        worker, or change at every attempt to read them."""
+        """Return the load at `at_ns` of a process with this many task slots; None if no worker can have written these
+        words, or if they change at every attempt to read them."""
         for _ in range(_READ_ATTEMPTS):
             numbers = self._words[_FIRST:_END].tolist()
             squares = self._squares_at[0]

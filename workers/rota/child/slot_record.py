@@ -105,7 +105,7 @@ class TaskInSlot(NamedTuple):
     started_ns: int
     deadline_ns: int  # hard time limit
     claimed_ns: int = 0  # when the reply to its claim was received
-    unstarted: int = 0  # number of entries of the same claim that come after it
+    unstarted: int = 0  # number of entries that come after the task in its claim
     soft_deadline_ns: int = 0  # 0 for none
     kill_policy: int = 0  # see KillPolicy
     task_index: int = 0  # in the slot
@@ -312,7 +312,7 @@ class TaskRecord:
 
     @property
     def unstarted(self) -> int:
-        """The number of entries of the same claim that come after the running task."""
+        """The number of entries that come after the running task in its claim."""
         return self._words[self.copy_at(self.number) + _UNSTARTED]
 
     def _put_text(self, word: int, raw: bytes) -> None:

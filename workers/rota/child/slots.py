@@ -297,7 +297,7 @@ class Slot(ProcessRow):
     # The running tasks, with one record per task index
 
     def record(self, task_index: int) -> TaskRecord:
-        """Return the record of a task index, from 0. It is always the same object."""
+        """Return the record of a task index, from 0. Each call for an index returns the same object."""
         found = self._records.get(task_index)
         if found is None:
             found = self._records[task_index] = TaskRecord(task_index, self._bytes, self._words, self._process_row)
@@ -374,7 +374,8 @@ class Slot(ProcessRow):
 
     @property
     def outcomes_left(self) -> tuple[int, int]:
-        """The number of arguments that the process has left here, and their size in bytes, as for `drop_outcomes`."""
+        """The number of arguments that the process has left here, and their size in bytes. `drop_outcomes` takes these
+        numbers."""
         return self._left >> _COUNT_SHIFT, self._left & _OUTCOMES_MASK
 
     def drop_outcomes(self, count: int, size: int) -> None:
@@ -433,8 +434,8 @@ class Slot(ProcessRow):
         return True
 
     def grant_watch(self) -> bool:
-        """Watch the slot from now on if there is a new request, and return whether there was one. The master calls
-        this."""
+        """Watch the slot from now on if there is a new request, and return whether there was a request. The master
+        calls this."""
         requested = self._words[HEADER.watch_requested]
         process_row = self._process_row
         if requested == process_row[PROCESS_ROW.watch_granted]:

@@ -101,7 +101,7 @@ local function without_ticket(task)
   return rebuilt_entry(id, queue, 'd', task.due.us, incarnation_of(id), now)
 end
 
--- Cancel an occurrence that must not overlap with an earlier one. Return whether it was cancelled.
+-- Cancel an occurrence that must not overlap with an earlier occurrence. Return whether it was cancelled.
 local left_out = {}
 local function is_left_out(task)
   if string.sub(task.head, -1) ~= 'p' then return false end

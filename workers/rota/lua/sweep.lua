@@ -1,5 +1,5 @@
 #!lua flags=allow-oom
--- Find work that was announced to no process. Pollers run this every 0.9 s. The script rings for entries without a
+-- Find work that no process has been notified of. Pollers run this every 0.9 s. The script rings for entries without a
 -- doorbell token, keeps the fleet's pulse, and reports expired owners, the next due time, and items pushed without a
 -- client. It also marks queues with entries as ready, forgets idle queues of patterns, and counts running tasks again
 -- every 10 s.

@@ -1,7 +1,7 @@
 """The scans of the keys, the delayed set and the lanes, which one poller makes for the whole fleet.
 
 Scripts never scan, so a poller does. It makes a few calls at a time. Each call takes a few hundred microseconds, so
-even a server with a million keys hardly slows down. The sweep's reply decides which poller scans.
+even a server with a million keys slows down very little. The sweep's reply decides which poller scans.
 """
 
 import math

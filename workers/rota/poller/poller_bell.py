@@ -4,7 +4,7 @@ The wait uses select() with a timeout in microseconds, which ended at most 0.4 m
 ms late on an idle server, and poll() counts in milliseconds.
 
 The same connection receives notifications of changed keys (`CLIENT TRACKING`). Legacy lists are tracked in broadcasting
-mode, in which the server reports each change of a key of any type with one of the prefixes. The fleet's lanes are
+mode, in which the server reports each change of a key, of any type, that has one of the prefixes. The fleet's lanes are
 tracked in the default mode, in which the server reports only the next change of each key that `EXISTS` has read. So a
 busy fleet gets few notifications. Neither mode takes anything from a list, so a killed poller loses nothing.
 """

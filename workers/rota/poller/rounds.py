@@ -128,7 +128,7 @@ class Round:
             return None
 
 
-CHUNK: Final = 125  # an item costs the server 11 us, so a chunk delays turns by 1.4 ms, as a chunk of promotions does
+CHUNK: Final = 125  # an item costs the server 11 us, so a chunk delays turns by 1.4 ms, like a chunk of promotions
 PAUSE_SECONDS: Final = 0.003  # the shortest time between two calls, so that a flood leaves time for other rounds
 LEGACY_POLL_SECONDS: Final = 0.25  # for every poller, to find items that a killed poller was notified of
 UNNOTIFIED_SECONDS: Final = 0.04  # for the listening poller, if the server does not notify it

@@ -23,7 +23,7 @@ class _Letter(StrEnum):
 
     @property
     def label(self) -> str:
-        """The word in lower case, as metric labels and logs use it."""
+        """The word in lower case, for metric labels and logs."""
         return self.name.lower()
 
 

@@ -102,7 +102,8 @@ def _header(task: "NewTask") -> tuple[bytes, bytes, bytes]:
 
 
 class NewMember(NamedTuple):
-    """A member of a group: a task, and the tasks that follow it if it is a chain, as `follow_text` wrote them."""
+    """A member of a group, which is a task or a chain. `following` has the chain's other tasks, written by
+    `follow_text`."""
 
     task: "NewTask"
     following: bytes = NOTHING_FOLLOWS

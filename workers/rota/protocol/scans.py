@@ -3,7 +3,7 @@
 `find_task` finds one id among any number of remembered ends. `complete_overview` reads all queues. `find_unplaced`
 finds live tasks that are in no lane, list or set and would therefore never run. Tasks move during a scan, so a task
 that `find_unplaced` has not seen is only a suspect. It searches for the suspects a second time in all lanes, lists and
-sets, and returns those that are missing again.
+sets, and returns the suspects that are missing again.
 """
 
 from collections.abc import Callable, Generator, Sequence

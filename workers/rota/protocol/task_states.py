@@ -52,7 +52,7 @@ class StateFacts:
     moves: Mapping[State, tuple[str, ...]] = field(
         default_factory=dict
     )  # next state: the scripts that move a task there
-    has_attempt: bool = False  # whether the status has an attempt number, that of the running, next or last attempt
+    has_attempt: bool = False  # whether the status has the number of the running, next or last attempt
     not_claimed: str = "it has ended as {state} and will not be claimed"  # why `rota queue explain` predicts no claim
 
 

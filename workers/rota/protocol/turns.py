@@ -34,7 +34,7 @@ class Turn:
     settlements: Packed = NOTHING  # packed by `outcome.join_settlements`
     limits: Packed = NO_LIMITS  # limits of certain queues, packed by `pack_limits`
     plain: Sequence[bytes] = ()  # `outcome.plain_lines` of tasks that have such lines, instead of their settlements
-    # How often a queue is chosen. If `picks` is above 1, each pick takes one entry, as that many turns would.
+    # Number of times a queue is chosen. If `picks` is above 1, each pick takes one entry, as that many turns would.
     picks: int = 1
     # `quarantined` of the last reply, which is the entry for which this worker finishes all others. If it is set,
     # `held` names what the worker holds.
@@ -47,7 +47,7 @@ class Turn:
 class TurnStatus(StrEnum):
     """The status of a turn's reply."""
 
-    OK = "ok"  # the worker now holds exactly these claims, perhaps none
+    OK = "ok"  # the worker now holds exactly these claims, if any
     BACKLOGGED = "backlogged"  # like OK, and enough entries are left for the worker to prefetch
     AGAIN = "again"  # the claims are entries that the worker holds and did not name
     LOST = "lost"  # the worker is no longer registered

@@ -16,7 +16,7 @@ _FOREIGN: Final = "surrogateescape"
 
 def text_of(raw: object) -> str:
     """Return a reply as text. Other programs may have written any bytes where names are expected. Bytes that are not
-    UTF-8 become lone surrogates, so that the same bytes are sent back. See `shown`."""
+    UTF-8 become lone surrogates, so the text is sent back as the original bytes. See `shown`."""
     return raw.decode("utf-8", _FOREIGN) if isinstance(raw, bytes) else str(raw)
 
 

@@ -93,7 +93,7 @@ def _exit_code(error: BaseException | None) -> int:
         case SystemExit(code=int(code)):
             return code & 0xFF
         case SystemExit(code=text):
-            print(text, file=sys.stderr)  # noqa: T201 - as sys.exit("...") does
+            print(text, file=sys.stderr)  # noqa: T201 - sys.exit("...") prints it too
         case _:
             sys.excepthook(type(error), error, error.__traceback__)
     return _EXIT_RAISED

@@ -158,7 +158,7 @@ class InFlight(Unconfirmed):
         self.waiting.extend(reply.claims)
 
     def next(self) -> Claimed:
-        """Remove and return the entry to be started next. Raises IndexError if none waits."""
+        """Remove and return the entry to start next. Raises IndexError if no entry waits."""
         entry, body = self.waiting.popleft()
         anchor = self._anchor
         start_by_ns = self._start_by_ns

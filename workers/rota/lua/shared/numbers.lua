@@ -1,5 +1,5 @@
--- Numbers as the scripts write them: whole, in digits. Other programs may have stored anything, and tonumber would also
--- accept `nan`, `1e300` and `0x10`. A text that no script could have written counts as missing.
+-- Numbers in the form that the scripts write, which is whole and in digits. Other programs may have stored anything,
+-- and tonumber would also accept `nan`, `1e300` and `0x10`. A text that no script could have written counts as missing.
 local DIGITS, MOST_WHOLE = 16, 9e15 -- as LATEST, because a double is not exact above it
 local function whole(text)
   local number = text and #text <= DIGITS and string.find(text, '^%d+$') and tonumber(text)

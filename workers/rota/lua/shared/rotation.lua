@@ -28,8 +28,8 @@ local function guard_rotation(domains)
   if any_patterns then guard_turns(domains) end
 end
 
--- Charge a queue for entries that were claimed, in one serving or one by one. A queue that is alone in its domain has
--- no state.
+-- Charge a queue for claimed entries, either in one serving or one by one. A queue that is alone in its domain has no
+-- state.
 local function charge(share, entries, servings)
   if share.is_only_node then return end
   local key, clock_field, field = fields_of(share)

@@ -1,5 +1,5 @@
--- The settings of a queue that a master published last, as in shared/share_text.lua. A queue of a pattern has the
--- settings of the pattern. A queue without valid settings has the defaults, ''.
+-- The settings of a queue that a master published last, in the form of shared/share_text.lua. A queue of a pattern has
+-- the settings of the pattern. A queue without valid settings has the defaults, ''.
 -- with: numbers patterns marks share_text
 -- keys     shares
 local LONGEST_SHARE = 250
