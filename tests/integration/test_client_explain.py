@@ -65,7 +65,7 @@ def test_the_explanation_of_a_queue_has_its_reason_and_end(client: Client, fleet
     assert "pool mail does not serve it" in client.explain(queue="free").about
     scheduled = client.explain(queue="high").about
     assert "none of its tasks is ready" in scheduled
-    assert "1 wait for their due times, the next one is ready at" in scheduled
+    assert "scheduled tasks: 1; the next one is ready at" in scheduled
     unserved = "queue nobodys: no pool of a running fleet serves it: add it to `tiers`"
     assert client.explain(queue="nobodys").about == unserved
 
@@ -92,8 +92,8 @@ def test_without_a_master_no_claims_are_expected(client: Client, fleet: Fleet) -
     fleet.redis.delete(fleet.keys.nodes)
     found = client.explain(queue="mail")
     assert found.pools == ()
-    assert "no master announces any, so no worker claims" in found.about
-    with pytest.raises(UnknownPool, match="no master announces any"):
+    assert "no master announces a pool, so no worker claims tasks" in found.about
+    with pytest.raises(UnknownPool, match="no master announces a pool"):
         client.explain(pool="mail")
 
 

@@ -213,7 +213,7 @@ class TestGroups:
             with pytest.raises(rota.Uncertain) as caught:
                 client.enqueue(group)
             assert len(caught.value.ids) == 100
-            assert "with id='g', it continues exactly there" in caught.value.__notes__[0]
+            assert "with id='g', it continues exactly where it stopped" in caught.value.__notes__[0]
             [repeated] = caught.value.repeat()
             status = client.group(repeated.id).status()
             assert (repeated.id, status.total, status.state) == ("g", ROUND_MEMBERS + 100, "closed")
@@ -294,7 +294,7 @@ class TestMap:
         with pytest.raises(OSError, match="went away") as caught:
             client.map(work, broken(), id="m")
         assert (
-            "group m has 200 items for certain, and is not complete: mapped again with id='m'"
+            "group m has at least 200 items and is not complete: if it is mapped again with id='m'"
             in (caught.value.__notes__[0])
         )
         assert (client.group("m").status().state, client.group("m").status().cursor) == ("open", 200)

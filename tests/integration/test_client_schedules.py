@@ -141,9 +141,9 @@ def test_misuses_raise_before_anything_is_sent(client: Client, server: Server, r
         put("two words", report, rota.Every(60, args=[1]))
     with pytest.raises(ValueError, match="names are 1 to 100 of the characters"):
         put("n" * 101, report, rota.Every(60, args=[1]))
-    with pytest.raises(TypeError, match=r"a schedule is put as rota.Cron\(...\) or rota.Every"):
+    with pytest.raises(TypeError, match=r"a schedule must be rota.Cron\(...\) or rota.Every"):
         put("a", report, "* * * * *")  # type: ignore[arg-type]  # the fault
-    with pytest.raises(ValueError, match="put under the name 'a', and named 'b'"):
+    with pytest.raises(ValueError, match="the schedule is put as 'a', but its own name is 'b'"):
         put("a", report, rota.Every(60, args=[1], name="b"))
     narrow = rota.Client(server.url, client.namespace, max_payload_kb=1)
     with narrow, pytest.raises(rota.PayloadTooLarge, match="the limit is 1 KiB"):

@@ -462,7 +462,7 @@ def test_queues_are_listed_paused_and_purged(rota: Rota, process: Rota) -> None:
 def test_queue_explain_lists_the_next_claims(rota: Rota, server: Server, namespace: str) -> None:
     for number in range(3):
         rota("task", "enqueue", "resize", str(number), "--queue", "default", "--id", f"a{number}")
-    nobody = "pools: no master announces any, so no worker claims\nserved by no fleet: default\n"
+    nobody = "pools: no master announces a pool, so no worker claims tasks\nserved by no fleet: default\n"
     assert rota("queue", "explain").out == nobody
 
     pools = {"all": [domain_of([QueueShare("default", cap=2), QueueShare("bulk")])]}
@@ -476,7 +476,7 @@ def test_queue_explain_lists_the_next_claims(rota: Rota, server: Server, namespa
     assert shown[1].split() == ["#", "QUEUE", "TASK", "ID", "TIER", "LANE", "ATTEMPT", "WHY"]
     assert shown[2].split()[:6] == ["1", "default", "resize", "a0", "1", "ready"]
     assert shown[2].endswith("no other queue of its tier is ready, 1 of 2 running")
-    assert "its cap is reached, 2 of 2 running, until one of them ends" in shown[-2]
+    assert "its cap is reached until a task ends: 2 of 2 tasks are running" in shown[-2]
 
     told = rota("queue", "explain", "--id", "a2").out
     assert told.startswith("it is ready, and not among these claims: 2 of its queue come before it\nqueue default")

@@ -24,14 +24,14 @@ _TEXTS: Final[Mapping[str, Mapping[str, str]]] = {
 
     The arguments are those of `Client`, except that `redis` is a client for asyncio, such as `redis.asyncio.Redis`. All
     tasks of the event loop share one connection; `wait` and `result` share a second one. The client belongs to the
-    event loop that uses it first, and another loop may use it only after that loop was closed. Close it with `aclose`,
-    or use it as an async context manager:
+    event loop that uses it first. Another loop may use it only after that loop was closed. Close the client with
+    `aclose`, or use it as an async context manager:
 
         async with rota.AsyncClient("redis://localhost:6379/0") as client:
             handle = await client.enqueue(resize.call(7))
 """: """A client for one namespace of one server. Thread-safe, and safe to use after a fork.
 
-    `redis_url` names the server. Instead, `redis` can be a client of the application, of redis-py or valkey-py: a
+    `redis_url` names the server. Instead, `redis` can be the application's own client of redis-py or valkey-py: a
     `redis.Redis`, the result of `Sentinel.master_for`, a connection pool, or a `RedisCluster`. Then each call borrows a
     connection from its pool. Close the client when it is no longer needed, or use it as a context manager:
 
@@ -39,43 +39,43 @@ _TEXTS: Final[Mapping[str, Mapping[str, str]]] = {
             handle = client.enqueue(resize.call(7))
 
     * `max_payload_kb` limits the body of one task, in KiB.
-    * `timeout_seconds` limits each call as a whole, with connecting and all requests; in `enqueue_many`, it limits each
-      4,000 tasks.
+    * `timeout_seconds` limits each call as a whole, including connecting and all requests. In `enqueue_many`, it limits
+      each 4,000 tasks.
     * `durability` is what an enqueue waits for besides the server's reply: "none", "wait" (a replica has the task) or
       "waitaof" (the task is on disk).
     * `redis_tls_ca`, `redis_tls_cert` and `redis_tls_key` are PEM files for a `rediss://` URL: the certificates of the
       authorities to trust, instead of the system's, and the certificate and key of the client, if the server requests a
       certificate.
-    * `redis_credentials` is a function without arguments that returns user, password and the time when they expire, an
-      object with `get_credentials()` as in redis-py, or the import path of either, in the form "module:name". It is
-      called again before that time, and when the server refuses what it returned.
+    * `redis_credentials` is a function without arguments that returns the user, the password and the time when they
+      expire, an object with `get_credentials()` as in redis-py, or the import path of either, in the form
+      "module:name". It is called again before that time, and when the server refuses the user or the password.
     * `on_commit` delays each enqueue until a transaction is committed: see `Task.using`.
 """,
         """
         The call is sent before this method returns, so it cannot wait for a commit: if `on_commit` does not call back
         at once, because a transaction is open, nothing is sent and RuntimeError is raised.
 
-        If the await is cancelled, CancelledError has Uncertain as its cause if the call was sent (`Uncertain.behind`
-        finds it, and can repeat the call exactly), and Unavailable if it was not.
+        If the await is cancelled, the cause of CancelledError is Uncertain if the call was sent, and Unavailable if it
+        was not. `Uncertain.behind` returns that Uncertain, which can repeat the call exactly.
 """: """
         `on_commit` is called with a callback that sends the call, to be called when a transaction is committed: see
         `Task.using`.
 """,
-        """See `AsyncConsumer`. It is registered when it is entered with `async with`:
-""": """See `Consumer`. It is registered at once:
+        """See `AsyncConsumer`. The consumer registers when it is entered with `async with`:
+""": """See `Consumer`. The consumer registers at once:
 """,
         """            ValueError: If `limit` or `lease_seconds` is out of range.
 """: """            ValueError: If `limit` or `lease_seconds` is out of range.
-            Unavailable: If the server cannot be reached or refused.
+            Unavailable: If the server cannot be reached or refuses the call.
             Uncertain: If the server did not reply in time.
 """,
-        """Follow task events with `async for`, optionally those of one queue or of one task name.
+        """Follow task events with `async for`, optionally only events of one queue or of one task name.
 
-        The reader has its own connection. It takes its position, or raises, when it is entered with `async with`, and
-        otherwise at the first event:
-""": """Follow task events with `for`, optionally those of one queue or of one task name.
+        The reader has its own connection. It determines its position, or raises, when it is entered with `async with`,
+        and otherwise at the first event:
+""": """Follow task events with `for`, optionally only events of one queue or of one task name.
 
-        The reader has its own connection. It takes its position, or raises, at once:
+        The reader has its own connection. It determines its position, or raises, at once:
 """,
     },
 }

@@ -167,7 +167,7 @@ def test_each_default_client_uses_the_redis_client_of_its_kind() -> None:
     async def place() -> str:
         return rota.default_async_client()._driver.endpoint.place
 
-    with pytest.raises(rota.NotConfigured, match="a Redis client that blocks and none of asyncio"):
+    with pytest.raises(rota.NotConfigured, match="that blocks, but this call needs a client for asyncio"):
         asyncio.run(place())
     rota.configure(redis=redis.asyncio.Redis(port=2))
     assert (default_client()._driver.endpoint.place, asyncio.run(place())) == ("localhost:1", "localhost:2")
@@ -190,11 +190,11 @@ def test_a_client_and_a_url_together_are_refused() -> None:
 
 
 def test_an_unusable_redis_client_is_refused_with_advice() -> None:
-    with pytest.raises(TypeError, match="a Redis client of yours is given as redis="):
+    with pytest.raises(TypeError, match="pass your own Redis client as redis="):
         Client(redis.Redis())  # type: ignore[arg-type]  # that is the claim
     with pytest.raises(TypeError, match="expected a client, got str: pass a Redis client"):
         Client(redis="redis://here")  # type: ignore[arg-type]  # likewise
-    with pytest.raises(TypeError, match=r"for this one use rota\.AsyncClient"):
+    with pytest.raises(TypeError, match=r"use rota\.AsyncClient for this one"):
         Client(redis=redis.asyncio.Redis())
-    with pytest.raises(TypeError, match=r"such as redis\.asyncio\.Redis; this one blocks"):
+    with pytest.raises(TypeError, match=r"such as redis\.asyncio\.Redis, but this one blocks"):
         rota.AsyncClient(redis=redis.Redis())

@@ -56,7 +56,7 @@ def pool_outlook(queues: list[QueueInOrder], *claims: EntryInOrder) -> PoolOutlo
         (
             queue("q", cap=2, running=2, is_open=False),
             Outlook.CAP,
-            "its cap is reached, 2 of 2 running, until one of them ends",
+            "its cap is reached until a task ends: 2 of 2 tasks are running",
         ),
         (
             queue("q", interval_us=1, wait_us=1_500_000, is_open=False),

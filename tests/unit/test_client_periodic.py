@@ -100,7 +100,7 @@ def test_two_schedules_of_one_name_are_refused() -> None:
     @rota.task(name="report", every=30)
     def report() -> None: ...
 
-    with pytest.raises(rota.DuplicateTask, match="two schedules are named 'report', of the tasks 'report' and 'other'"):
+    with pytest.raises(rota.DuplicateTask, match="tasks 'report' and 'other' both have a schedule named 'report'"):
 
         @rota.task(name="other", schedules=[rota.Every(30, name="report")])
         def other() -> None: ...

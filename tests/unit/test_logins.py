@@ -79,7 +79,7 @@ FAULTS = {
     "a module that fails": ("1 / 0", "shop_auth:login", "cannot be imported: ZeroDivisionError: division by zero ("),
     "no such name": ("", "shop_auth:login", "the module 'shop_auth' has no 'login'"),
     "no function": ("login = 5", "shop_auth:login", "it is a int: name a function"),
-    "a list": ("def login(): return []", "shop_auth:login", "returned list: have it return (user, password)"),
+    "a list": ("def login(): return []", "shop_auth:login", "returned list: make it return (user, password)"),
 }
 
 

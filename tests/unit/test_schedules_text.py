@@ -37,11 +37,11 @@ def test_default_values_are_left_out_of_the_text() -> None:
 
 
 FOREIGN: list[tuple[Any, str]] = [
-    ("[]", "no object"),
+    ("[]", "it is not an object"),
     ("", "Expecting value"),
     ("[" * 100_000, "too deep"),
-    ({"task": "t", "queue": "q"}, "one of cron and every_us"),
-    ({"task": "t", "queue": "q", "cron": "* * * * *", "every_us": 1_000_000}, "one of cron and every_us"),
+    ({"task": "t", "queue": "q"}, "either cron or every_us"),
+    ({"task": "t", "queue": "q", "cron": "* * * * *", "every_us": 1_000_000}, "either cron or every_us"),
     ({"queue": "q", "every_us": 1_000_000}, "task is missing"),
     ({"task": "t", "queue": "q", "every_us": 1.5}, "every_us is of a wrong type"),
     ({"task": "t", "queue": "q", "every_us": True}, "every_us is of a wrong type"),
@@ -82,7 +82,7 @@ BAD_CRON = [
     ("@daily", "it has 1 field; expected 5"),
     ("0 0 30 2 *", "it never occurs"),
     ("* * */20 * 1L", "it never occurs"),
-    ("* " * 200, "it has 400 characters, and may have 250"),
+    ("* " * 200, "it has 400 characters, but may have at most 250"),
     ("9" * 240 + " * * * *", "is not a valid minute"),
 ]
 

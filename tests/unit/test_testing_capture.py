@@ -192,7 +192,7 @@ def test_a_failed_assertion_lists_the_enqueued_calls(calls: Capture) -> None:
         "  captured_resize(8) queue=images delay=60  <- other arguments",
         "  captured_once(1) queue=default unique",
     ]
-    with pytest.raises(AssertionError, match=r"expected 2 calls of captured_once, got 1; enqueued were:"):
+    with pytest.raises(AssertionError, match=r"expected 2 calls of captured_once, got 1; these calls were enqueued:"):
         calls.assert_enqueued(once, times=2)
     with pytest.raises(AssertionError, match=r"expected no calls of captured_resize, got 1:\n  captured_resize\(8\)"):
         calls.assert_not_enqueued(resize)
@@ -326,7 +326,7 @@ def test_a_move_over_too_many_occurrences_is_an_error() -> None:
 def test_the_clock_only_moves_forward(calls: Capture) -> None:
     before = calls.clock.now
     assert calls.clock.now == before
-    with pytest.raises(ValueError, match="only moves on"):
+    with pytest.raises(ValueError, match="only moves forward"):
         calls.clock.move(-1)
     with pytest.raises(ValueError, match="no time zone"):
         calls.clock.move_to(datetime(2040, 1, 1))  # noqa: DTZ001 - a naive datetime is the point of the test

@@ -64,7 +64,7 @@ def test_a_chain_ends_at_a_dead_or_cancelled_task() -> None:
 def test_then_runs_once_after_the_last_member() -> None:
     with capture() as calls:
         handle = rota.group([*words("a"), rota.chain(*words("b", "c"))], then=work.call("then")).enqueue()
-        with pytest.raises(NotRun, match=r"has not ended: capture\(\) runs nothing by itself"):
+        with pytest.raises(NotRun, match=r"has not ended: capture\(\) runs no tasks"):
             handle.wait()
         calls.drain()
         assert ran == ["a", "b", "c", "then"]
@@ -154,7 +154,7 @@ def test_a_following_task_is_pending_as_on_a_server() -> None:
             "it follows task one, which has not ended",
             "it follows group g, which has not ended",
         ]
-        with pytest.raises(NotRun, match="task two is pending, as it follows task one"):
+        with pytest.raises(NotRun, match="task two is pending, because it follows task one"):
             client.wait("two")
         captured.drain()
         assert [client.status(each).state for each in (*chain.ids, "last")] == ["done"] * 3

@@ -1,6 +1,6 @@
-"""Rota: tasks over Redis or Valkey, with the lag of each start.
+"""Rota runs tasks over Redis or Valkey, and measures how late each task starts.
 
-Names are loaded at their first use, so that `import rota` costs an application almost nothing.
+Names are loaded on first use, so that `import rota` costs an application almost nothing.
 """
 
 from importlib import import_module

@@ -2,14 +2,15 @@
 
 `redact` shows those parts of a value that cannot belong to a secret.
 
-A person who mistypes a URL may put the password anywhere: in place of the port, the database or an option, before the
-`@` or without one, under another key. So a URL is shown from left to right as long as its parts are recognized, and
-ends in `***` at the first part that is not. Nothing is hidden because it looks like a secret.
+A person who mistypes a URL may put the password anywhere: in place of the port, the database or an option, before an
+`@`, without an `@`, or under another key. So a URL is shown from left to right as long as its parts are recognized, and
+ends in `***` at the first part that is not. `redact` does not try to recognize secrets.
 
-`printable` escapes all characters that `str.isprintable` rejects: control characters, those that set the direction of
-writing, separators of lines and paragraphs, halves of surrogate pairs, invisible and unassigned ones, and white space
-other than the space. So no text can move a cursor, ring a bell, color a terminal, hide, or reorder the text beside it.
-Escapes are written as in JSON (`\\u001b`, `\\n`), so a JSON document remains one, with the same data.
+`printable` escapes all characters that `str.isprintable` rejects: control characters, characters that set the direction
+of writing, separators of lines and paragraphs, halves of surrogate pairs, invisible and unassigned characters, and
+white space other than the space. So no text can move a cursor, ring a bell, color a terminal, hide, or reorder the text
+beside it. Escapes are written as in JSON (`\\u001b`, `\\n`), so an escaped JSON document is still valid JSON with the
+same data.
 """
 
 import re
@@ -17,8 +18,8 @@ from json.encoder import encode_basestring_ascii
 from typing import Final
 
 HIDDEN: Final = "***"
-# The options of well-known clients, which show what the URL was meant to be. Any other text in the place of an option
-# may be the rest of a password with a ? or a & in it.
+# The options of well-known clients, which are recognized as options. Any other text in the place of an option may be
+# the rest of a password that contains a ? or an &.
 OPTIONS: Final = frozenset(
     {
         *("client_name", "db", "decode_responses", "encoding", "encoding_errors", "health_check_interval"),
@@ -33,7 +34,7 @@ _USER: Final = re.compile(r"[\w.-]*")
 _HOST: Final = r"(?:[\w.-]+|\[[0-9a-f:.%]+\])(?::[0-9]{1,5})?(?=[:/?#,]|\Z)"
 _DATABASE: Final = r"/(?:[0-9]{1,5}(?=[?#]|\Z))?"
 _OPTIONS: Final = rf"(?:\?(?:db=[0-9]{{1,5}}(?:&|\Z))*(?:(?:{'|'.join(sorted(OPTIONS))})=)?)?"
-# The parts after the credentials that are recognized, for each kind of URL.
+# For each kind of URL, the parts after the credentials that are recognized.
 _ONE_SERVER: Final = re.compile(rf"(?:{_HOST})?(?:{_DATABASE})?{_OPTIONS}:?", re.IGNORECASE)
 _SENTINELS: Final = re.compile(
     rf"(?:{_HOST}(?:,{_HOST})*(?:/[\w.-]*(?=[/?#]|\Z))?(?:{_DATABASE})?{_OPTIONS})?[:,]?", re.IGNORECASE
@@ -84,7 +85,7 @@ def _credentials(text: str) -> str:
     user, colon, password = text.partition(":")
     if not text or (password and _USER.fullmatch(user)):
         return f"{user}{colon}{HIDDEN}" if text else ""
-    return HIDDEN  # there is no password: the colon is missing, or on its wrong side
+    return HIDDEN  # there is no password after the user: the colon is missing or misplaced
 
 
 def may_hold_credentials(text: str) -> bool:
@@ -93,8 +94,8 @@ def may_hold_credentials(text: str) -> bool:
 
 
 def quoted(text: str) -> str:
-    """Return a text in quotes, or `***` if it may contain a secret: it has an '@', or a ':' that is not followed by a
-    port."""
+    """Return a text in quotes, or `***` if it may contain a secret, that is, if it has an '@' or a ':' that is not
+    followed by a port."""
     return HIDDEN if _PAIR.search(text) else f'"{text}"'
 
 
@@ -103,12 +104,12 @@ _DELETE: Final = "\x7f"  # the only ASCII character to escape that JSON leaves
 
 
 def printable(text: str) -> str:
-    """Return the text on one line, with all characters escaped that are not letters, digits, signs or spaces."""
+    """Return the text on one line, with every character escaped that `str.isprintable` rejects."""
     return text if text.isprintable() else _NO_PLAIN_ASCII.sub(_spelled, text)
 
 
 def printable_lines(text: str) -> str:
-    """Return a text of several lines, each of them made printable."""
+    """Return a text of several lines, with each line made printable."""
     return text if text.isprintable() else "\n".join(map(printable, text.split("\n")))
 
 

@@ -1,4 +1,4 @@
-"""Durations as callers pass them, as seconds or timedelta everywhere, and the delays of a back-off."""
+"""Durations, which callers pass as seconds or as a timedelta, and the delays of a back-off."""
 
 import math
 import random
@@ -19,9 +19,10 @@ _UNITS: Final = (("d", 86_400), ("h", 3600), ("m", 60), ("s", 1))
 
 
 def seconds(duration: Duration, what: str) -> float:
-    """Return a duration in seconds; `what` names it in errors.
+    """Return a duration in seconds. Error messages call the duration `what`.
 
-    Raises TypeError if it is neither a number nor a timedelta, ValueError if it is not finite or longer than 100 years.
+    Raises TypeError if the duration is neither a number nor a timedelta, and ValueError if it is not finite or is
+    longer than 100 years.
     """
     if isinstance(duration, timedelta):
         value = duration.total_seconds()
@@ -38,7 +39,8 @@ def seconds(duration: Duration, what: str) -> float:
 
 
 def positive_seconds(duration: Duration, what: str) -> float:
-    """Return a duration above 0 in seconds. Raises the errors of `seconds`, and ValueError if it is not above 0."""
+    """Return a duration above 0 in seconds. Raises the errors of `seconds`, and ValueError if the duration is not above
+    0."""
     value = seconds(duration, what)
     if value <= 0:
         raise ValueError(f"{what} must be more than 0 seconds, got {duration!r}")
@@ -46,7 +48,8 @@ def positive_seconds(duration: Duration, what: str) -> float:
 
 
 def not_negative_seconds(duration: Duration, what: str) -> float:
-    """Return a duration of 0 or more in seconds. Raises the errors of `seconds`, and ValueError if it is negative."""
+    """Return a duration of 0 or more in seconds. Raises the errors of `seconds`, and ValueError if the duration is
+    negative."""
     value = seconds(duration, what)
     if value < 0:
         raise ValueError(f"{what} must be 0 seconds or more, got {duration!r}")
@@ -66,7 +69,7 @@ def microseconds(duration: Duration, what: str) -> int:
 def unix_microseconds(when: datetime, what: str) -> int:
     """Return an aware datetime as exact Unix time in microseconds.
 
-    Raises TypeError if it is not a datetime, ValueError if it is naive or over 100 years ahead.
+    Raises TypeError if `when` is not a datetime, and ValueError if it is naive or more than 100 years ahead.
     """
     if not isinstance(when, datetime):
         raise TypeError(f"{what} must be a datetime, got {when!r}")
@@ -93,7 +96,7 @@ def in_seconds(values: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def in_words(seconds: float, units: int = 2) -> str:
-    """Return a time in its largest units, for people: `42 ms`, `4.2 s`, `3 m 5 s`, `2 d 1 h`."""
+    """Return a time in its largest units, for people to read: `42 ms`, `4.2 s`, `3 m 5 s`, `2 d 1 h`."""
     if 0 < seconds < 0.1:  # noqa: PLR2004 - below a tenth of a second
         return f"{seconds * 1000:.3g} ms"
     if seconds < 10:  # noqa: PLR2004 - where a tenth of a second matters
@@ -127,8 +130,8 @@ def doubled(first_seconds: float, most_seconds: float, doublings: int) -> float:
 
 
 class Backoff:
-    """Delays between connection attempts. Each is drawn at random from the upper half of an interval that doubles, so
-    that the processes of a fleet do not reconnect at the same moment."""
+    """Delays between connection attempts. Each delay is drawn at random from the upper half of an interval that
+    doubles, so that the processes of a fleet do not reconnect at the same moment."""
 
     def __init__(
         self, first_seconds: float, most_seconds: float, uniform: Callable[[float, float], float] = random.uniform

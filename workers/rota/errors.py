@@ -1,5 +1,5 @@
-"""The exceptions and warnings that callers and tasks see. Those with a handle or a task's status are in
-`rota.client.command_replies`.
+"""The exceptions and warnings that callers and tasks see. Errors that return handles or contain a task's status are in
+`rota.client.command_replies` and `rota.client.inquiries`.
 
 Errors derive from RotaError and from the built-in class that a caller would expect. Tasks raise `Retry` and `Dead` to
 choose how they end. `TimeLimit` and `Cancelled` are raised inside tasks. They are BaseExceptions, so that an `except
@@ -43,7 +43,7 @@ class ScheduleDeclared(RotaError, ValueError):
 
 
 class GroupEnded(RotaError, RuntimeError):
-    """Raised if a group accepts no more members: it has ended, was cancelled, or is not known (any more)."""
+    """Raised if a group accepts no more members: it has ended, was cancelled, or is not (or no longer) known."""
 
 
 class NotConfigured(RotaError, RuntimeError):
@@ -57,7 +57,7 @@ class NoCurrentTask(RotaError, RuntimeError):
 class Unavailable(RotaError, ConnectionError):
     """Raised if the server cannot be reached or refuses to work. The call was not carried out.
 
-    `accepted` has the ids of an `enqueue_many` that the server had accepted before.
+    `accepted` has the ids of the tasks of an `enqueue_many` that the server had already accepted.
     """
 
     def __init__(self, message: str, accepted: Sequence[str] = ()) -> None:
@@ -67,7 +67,7 @@ class Unavailable(RotaError, ConnectionError):
 
 class ServerFull(Unavailable):
     """Raised if the server has no memory left (maxmemory) and accepts no new tasks. Workers continue with the existing
-    ones."""
+    tasks."""
 
 
 class EventsOff(RotaError, RuntimeError):
@@ -76,8 +76,8 @@ class EventsOff(RotaError, RuntimeError):
 
 
 class EventsLost(RotaError, LookupError):
-    """Raised if the next task events may be lost: they are no longer kept, or the server lost its last writes. A reader
-    that continues gets the events that are left."""
+    """Raised if the next task events may be lost, because they are no longer kept or the server lost its last writes. A
+    reader that continues gets the events that are left."""
 
 
 class WaitTimeout(RotaError, TimeoutError):
@@ -88,8 +88,8 @@ class WaitTimeout(RotaError, TimeoutError):
 class LeaseLost(RotaError, RuntimeError):
     """Raised if a consumer no longer holds a task that it settles. The settlement changed nothing.
 
-    Its lease expired (the process was stopped, or cut off from the server), or its consumer was closed. The task will
-    run again or has done so already.
+    The consumer's lease expired (because the process was stopped, or cut off from the server), or the consumer was
+    closed. The task will run again or has done so already.
     """
 
 
@@ -98,7 +98,8 @@ class RotaWarning(UserWarning):
 
 
 class UnservedQueue(RotaWarning):
-    """The warning that tasks were accepted on a queue that no running fleet serves. They wait until one does."""
+    """The warning that tasks were accepted on a queue that no running fleet serves. The tasks wait until a fleet serves
+    it."""
 
 
 class UnknownTask(RotaWarning):
@@ -107,12 +108,12 @@ class UnknownTask(RotaWarning):
 
 
 class UnseenNamespace(RotaWarning):
-    """The warning that tasks were accepted in a namespace in which no fleet has ever run. They wait until one is
-    started there."""
+    """The warning that tasks were accepted in a namespace in which no fleet has ever run. The tasks wait until a fleet
+    is started there."""
 
 
 class BlockingCall(RotaWarning):
-    """The warning that a `rota.Client` made a blocking call in a running event loop, which it holds up."""
+    """The warning that a blocking call of a `rota.Client` holds up a running event loop."""
 
 
 RETRY_DELAY: Final = "the delay of rota.Retry"
@@ -147,8 +148,8 @@ class Dead(Exception):
 class TimeLimit(BaseException):
     """Raised inside a task when its soft time limit has passed. Catch it to clean up, then raise it again.
 
-    It is raised at any line of the function, but only in its main thread, and never inside Rota's own calls: it is
-    deferred until they return. It is raised once, and again only after `current_task().beat()`. In a coroutine it is a
+    It can be raised at any line of the function, but only in the main thread. Inside Rota's own calls it is deferred
+    until the call returns. It is raised once, and again only after `current_task().beat()`. In a coroutine it is a
     cancellation (`asyncio.CancelledError`). An attempt that it ends has failed and is retried as after any exception.
     """
 
@@ -156,7 +157,7 @@ class TimeLimit(BaseException):
 class Cancelled(BaseException):
     """Raised inside a running task that was cancelled. Catch it to clean up, then raise it again.
 
-    It is raised at the same places as TimeLimit, and once. If the task ends with this or any other exception, it ends
-    as cancelled, without another attempt. If it returns, it is done. A task that raises Cancelled itself ends as
-    cancelled too.
+    It can be raised at the same places as TimeLimit, and is raised only once. If the task ends with this or any other
+    exception, it ends as cancelled, without another attempt. If it returns, it is done. A task that raises Cancelled
+    itself ends as cancelled too.
     """

@@ -1,16 +1,16 @@
 """Names that other task libraries use, and what to write instead.
 
-They are used only in error messages: nothing works under two names.
+The names are used only in error messages, because nothing in Rota has two names.
 """
 
 from collections.abc import Iterable, Mapping
 from typing import Any, Final, NoReturn
 
-_TIERS: Final = "the priority of a task is the tier of its queue, `tiers` in rota.toml: write queue="
+_TIERS: Final = "the priority of a task is the tier of its queue (`tiers` in rota.toml): write queue="
 _HOOKS: Final = "hooks are for all tasks: @rota.on_failure, @rota.on_dead, @rota.around_task"
 _BY_NAME: Final = 'by name rota.default_client().enqueue("resize", args=[7], queue="images")'
 
-# For each kind of object on which a name is written: the advice, and the names that other libraries use for it.
+# For each kind of object: the advice, and the names from other libraries that get this advice.
 _TABLE: Final[Mapping[str, Mapping[str, str]]] = {
     "declaration": {  # options of `@rota.task`
         "write retries=": "max_retries retry max_tries attempts",
@@ -45,15 +45,15 @@ _TABLE: Final[Mapping[str, Mapping[str, str]]] = {
         "write cap": "concurrency max_concurrency",
         "write retries": "max_retries attempts",
     },
-    "call": {  # options of `using`, besides those that only a declaration takes
+    "call": {  # options of `using`, besides the options that only a declaration takes
         "write delay=, in seconds": "countdown",
         "write at=, an aware datetime": "eta",
-        f"{_TIERS}; front=True puts one call to the head of its lane": "priority",
+        f"{_TIERS}; front=True puts one call at the head of its lane": "priority",
         "write id=": "task_id job_id message_id jid",
         "write retries=": "max_retries retry attempts",
         "write queue=": "queue_name routing_key",
         "arguments follow, as in .using(...).enqueue(7)": "args kwargs",
-        "write rota.chain(resize.call(7), notify.call(7)); of a group `then` and `on_dead`": "link link_error",
+        "write rota.chain(resize.call(7), notify.call(7)), or pass then= and on_dead= to rota.group": "link link_error",
         "write time_limit= where the task is declared, in @rota.task(...)": "job_timeout timeout",
     },
     "schedule": {  # options of `rota.Cron` and `rota.Every`
@@ -70,7 +70,7 @@ _TABLE: Final[Mapping[str, Mapping[str, str]]] = {
         'write redis_url="redis://localhost:6379/0"': "url broker broker_url redis host backend result_backend dsn",
         "write timeout_seconds=": "timeout socket_timeout",
         "write namespace=": "prefix name key_prefix",
-        "those of the fleet are in rota.toml": "tiers queues workers concurrency imports include",
+        "the settings of the fleet are in rota.toml": "tiers queues workers concurrency imports include",
     },
     "task": {  # attributes of a task
         "write .enqueue(...)": "delay send perform_async kiq defer submit",
@@ -102,7 +102,7 @@ _TABLE: Final[Mapping[str, Mapping[str, str]]] = {
     },
     "flow": {  # attributes of a chain and of a group
         "write .enqueue()": "delay apply_async send run kiq submit defer",
-        "write .enqueue(), whose handle has it": "wait status cancel add get join",
+        "write .enqueue(): the handle that it returns has this name": "wait status cancel add get join",
         'pass them to its calls: rota.chain(resize.using(queue="images").call(7), ...)': "using set options",
     },
     "map": {  # options of `rota.map`
@@ -128,7 +128,7 @@ _TABLE: Final[Mapping[str, Mapping[str, str]]] = {
         "write .progress(done, total)": "update_state",
         "write .attempt, which counts from 1": "retries retry_count job_try",
         "write .id": "task_id job_id message_id",
-        "they are the parameters of the function": "args kwargs",
+        "the arguments are the parameters of the function": "args kwargs",
         "write .beat()": "heartbeat",
     },
     "package": {  # names of the package
@@ -152,7 +152,7 @@ _TABLE: Final[Mapping[str, Mapping[str, str]]] = {
             "on_success signals before_task after_task middleware"
         ),
         "write rota.configure(redis_url=...); the settings of a fleet are in rota.toml": "conf config app",
-        "write handle.wait(timeout=5), of what an enqueue returned": "wait join",
+        "write handle.wait(timeout=5): an enqueue returns the handle": "wait join",
     },
 }
 
@@ -162,7 +162,7 @@ def _by_name(kind: str) -> dict[str, str]:
 
 
 FOREIGN_NAMES: Final = {kind: _by_name(kind) for kind in _TABLE}
-"""The advice for each foreign name, by kind and name."""
+"""The advice for each foreign name of each kind of object."""
 FOREIGN_NAMES["using"] = FOREIGN_NAMES["task"] | FOREIGN_NAMES["using"]
 
 
@@ -175,13 +175,13 @@ def fault_in_option(name: str, owner: str, names: Mapping[str, str], options: It
 
 
 def fault_in_attribute(name: str, owner: str, names: Mapping[str, str]) -> str:
-    """Return the message for an attribute that does not exist. Python itself adds names of similar spelling."""
+    """Return the message for an attribute that does not exist. Python itself suggests similar names."""
     advice = names.get(name)
     return f"{owner} has no attribute {name!r}" + (f": {advice}" if advice else "")
 
 
 def nearest(name: str, known: Iterable[str]) -> str:
-    """Return `, did you mean 'x'?` for the nearest known name, "" if there is none."""
+    """Return `, did you mean 'x'?` for the nearest known name, or "" if no known name is similar."""
     import difflib  # noqa: PLC0415 - needed only for messages
 
     near = difflib.get_close_matches(name, list(known), n=1)
@@ -189,7 +189,7 @@ def nearest(name: str, known: Iterable[str]) -> str:
 
 
 class KnowsForeignNames:
-    """A class whose objects respond to a foreign name with what to write instead.
+    """A class whose objects explain what to write instead of a foreign name.
 
     Each foreign name is an attribute that raises, because `__getattr__` would slow down every other attribute.
     """

@@ -1,14 +1,14 @@
 """The exceptions that end a running task from outside: TimeLimit at its soft limit, and Cancelled after a cancellation.
-Both are raised in the call of that task, and nowhere else.
+Both are raised only in the call of that task.
 
 The master sends the worker a signal. Python runs its handler between any two steps of the main thread, and an exception
-of the handler appears there. So the handler raises only
+that the handler raises appears there. So the handler raises one only if all of these are true:
 
-1. while a task is called (`SoftLimit.call`). It checks the deadline against the clock once more, and compares the
-   number of the task with the one that the master wrote into the slot, so that a late signal ends no other task;
-2. not inside a call of the task to our own code (`time_limit_deferred`). There the exception waits until the call
-   returns, so that no reply is left unread on a connection and no enqueue is interrupted halfway;
-3. not around a fork, where Python would print the exception and drop it.
+1. A task is being called (`SoftLimit.call`). The handler checks the deadline against the clock once more, and compares
+   the number of the task with the number that the master wrote into the slot, so that a late signal ends no other task.
+2. The task is not inside a call to our own code (`time_limit_deferred`). Otherwise the exception waits until the call
+   returns, so that no reply is left unread on a connection and no enqueue is interrupted halfway.
+3. The process is not forking, because Python would print the exception and drop it.
 
 Applications import this module with the client, so it imports little.
 """
@@ -31,26 +31,28 @@ Ending = TimeLimit | Cancelled
 class SoftLimit:
     """The limits of the call that the main thread of this process makes now, if any.
 
-    In a `with` block of this object, an exception that is due waits until the block ends. Threads of the task that
-    enter such a block delay nothing.
+    In a `with` block of this object, an exception that is due waits until the block ends. If another thread of the task
+    enters such a block, this delays nothing.
     """
 
     __slots__ = ("_deadline_ns", "_end", "_holds", "_is_cancelled", "_is_missed", "_is_raised", "_thread")
 
     def __init__(self) -> None:
-        # CLOCK_BOOTTIME; 0 without a soft limit, and after TimeLimit was raised, which happens once for each deadline.
+        # CLOCK_BOOTTIME; 0 if there is no soft limit, and after TimeLimit was raised, because each deadline raises it
+        # once.
         self._deadline_ns = 0
         # Raises the exception, or cancels a coroutine; None while nothing is called.
         self._end: Callable[[Ending], None] | None = None
-        # One item for each reason to wait. A list, because it changes in one step, in which the handler cannot run.
+        # One item for each reason to wait. It is a list because a list changes in one step, which the handler cannot
+        # interrupt.
         self._holds: list[None] = []
         self._is_cancelled: Callable[[], bool] = _never
-        self._is_raised = False  # whether Cancelled was raised in this call, which happens once
+        self._is_raised = False  # whether Cancelled was already raised in this call
         self._is_missed = False  # whether a signal came while nothing was called
         self._thread = 0
 
     def install(self, number: int, is_cancelled: Callable[[], bool]) -> None:
-        """Handle the signal, in the main thread. Call this after all other code that registers for forks.
+        """Start handling the signal, in the main thread. Call this after all other code that registers for forks.
         `is_cancelled` returns whether the running task was cancelled."""
         self._is_cancelled = is_cancelled
         self._thread = get_ident()
@@ -63,16 +65,17 @@ class SoftLimit:
         os.register_at_fork(after_in_parent=again)
 
     def call(self, deadline_ns: int, function: Callable[..., R], args: Sequence[Any], kwargs: Mapping[str, Any]) -> R:
-        """Call the function. Raises Cancelled in it if the task is cancelled in the meantime, and TimeLimit when the
-        deadline passes, unless the deadline is 0."""
+        """Call the function. Cancelled is raised in the function if the task is cancelled in the meantime, and
+        TimeLimit when the deadline passes. A deadline of 0 means no limit."""
         try:
             self._start(deadline_ns, _raise)
             return function(*args, **kwargs)
-        finally:  # not a context manager: the handler could run in its `__exit__` and raise before the limit is off
+        finally:  # not a context manager: the handler could run in `__exit__` and raise before the limit is off
             self._end = None
 
     async def wait_for(self, awaited: Awaitable[R], cancel: Callable[[Ending], None]) -> R:
-        """Await the result of the last call. At any step `cancel` may be called with the exception to raise in it."""
+        """Await the result of the last call. `cancel` can be called at any step, with the exception to raise in the
+        coroutine."""
         try:
             self._start(self._deadline_ns, cancel)
             return await awaited
@@ -84,7 +87,7 @@ class SoftLimit:
         self._deadline_ns = deadline_ns
 
     def is_due(self, ending: Ending) -> bool:
-        """Whether an exception still applies: the call has not ended, and got no new deadline in the meantime."""
+        """Whether an exception still applies, because the call has neither ended nor received a new deadline."""
         return self._end is not None and (isinstance(ending, Cancelled) or self._deadline_ns == 0)
 
     def signalled(self, _number: int = 0, _frame: FrameType | None = None) -> None:

@@ -51,9 +51,9 @@ class Chain(CallChain, KnowsForeignNames, kind="flow"):
 class Group(CallGroup, KnowsForeignNames, kind="flow"):
     """Calls and chains that run in any order, with a task that follows when all have ended. Made by `rota.group`.
 
-    In the step that ends the last member, the server enqueues `on_dead` if it is given and a member is dead, and
-    otherwise `then`, however the members ended. If the enqueue of a group was interrupted, enqueueing a group with the
-    same `id` continues where it stopped.
+    In the step that ends the last member, the server enqueues `on_dead` if it is given and a member is dead. Otherwise
+    it enqueues `then`, however the members ended. If the enqueue of a group was interrupted, enqueueing a group with
+    the same `id` continues where it stopped.
     """
 
     def enqueue(self, *, client: "Client | None" = None, on_commit: OnCommitOption = ...) -> "GroupHandle":
@@ -94,7 +94,8 @@ def group(
 
         rota.group([resize.call(7), resize.call(8)], then=publish.call()).enqueue()
 
-    Then `on_dead` is enqueued if it is given and a member is dead, and otherwise `then`, however the members ended.
+    At the end, `on_dead` is enqueued if it is given and a member is dead. Otherwise `then` is enqueued, however the
+    members ended.
 
     Raises:
         TypeError: If a member, `then` or `on_dead` is not a call or a chain.
@@ -114,12 +115,13 @@ def map(  # noqa: A001 - `rota.map`, as the built-in one
         rota.map(resize, image_ids, max_waiting=5_000, then=publish.call())
 
     Each item is the only argument of its task. Items are sent in chunks of `chunk` (100), and at most `max_waiting`
-    (1,000) tasks exist at a time that have not ended, so the call waits for workers. It also waits while the server is
+    (1,000) of the tasks are unfinished at a time, so the call waits for workers. It also waits while the server is
     away. `items` may be an iterator over millions of items: only one chunk is in memory.
 
     If a call with an `id` was interrupted, a call with the same id and the same items continues after the items that
-    the server already has. `then` and `on_dead` are those of `rota.group`. After each chunk `progress` is called with
-    the number of accepted items and their total, or None if that is not known; True draws a bar in the terminal.
+    the server already has. `then` and `on_dead` have the same meaning as in `rota.group`. After each chunk, `progress`
+    is called with the number of accepted items and their total, which is None if it is not known. True draws a bar in
+    the terminal.
 
     Raises:
         TypeError, ValueError: If an option is not valid, `task` is not a task, or `items` is not iterable.

@@ -1,7 +1,7 @@
-"""The outcome of a command, and what the caller gets: a value, an error or a warning. Blocking and asyncio clients use
-it.
+"""The outcome of a command, and what the caller gets: a value, an error or a warning. Blocking and asyncio clients
+share this module.
 
-A command has one of three outcomes, because a caller must do three things: the server replied, the server refused (so
+A command has one of three outcomes, which a caller must treat differently: the server replied, the server refused (so
 the command was not carried out), or the command was sent and no reply came.
 """
 
@@ -50,11 +50,12 @@ _NOT_REPEATABLE: Final = "only an enqueue can be repeated exactly, and only in t
 
 
 class Denied(Unavailable):
-    """The server does not permit this user to run the command. Waiting does not help: a person has to change that."""
+    """Raised if the server does not permit this user to run the command. Only a person can change that, so waiting does
+    not help."""
 
 
 def unavailable(message: str, error: Exception) -> Unavailable:
-    """Return the error that callers get with this message: Denied if a permission or a password caused it."""
+    """Return an error with this message for callers. It is Denied if a permission or a password is missing."""
     return Denied(message) if is_denial(error) else Unavailable(message)
 
 
@@ -66,15 +67,16 @@ def is_denial(error: Exception) -> bool:
 
 
 class Uncertain(RotaError, TimeoutError):
-    """The call was sent and no reply came, so it may have been carried out.
+    """Raised if a call was sent and no reply came, so that it may have been carried out.
 
     It is also raised if the call was carried out, but the durability that the client requests was not confirmed in
     time; then the message states what is missing.
 
-    `ids` are the tasks that may or may not have been accepted, and `id` is the first of them. `accepted` are the ids of
-    an `enqueue_many` that the server has certainly accepted; tasks in neither were not sent. `repeat` sends the same
-    enqueue again, and the server adds only what it has not added yet. A new enqueue with the same id is not as safe: it
-    adds nothing while the first copy lives, but adds a second copy if the first has ended in the meantime.
+    `ids` are the tasks that may or may not have been accepted, and `id` is the first of them. `accepted` has the ids of
+    the tasks of an `enqueue_many` that the server has certainly accepted. Tasks that are in neither were not sent.
+    `repeat` sends the same enqueue again, and the server adds only what it has not added yet. A new enqueue with the
+    same id is not as safe: it adds nothing while the first copy lives, but adds a second copy if the first has ended in
+    the meantime.
 
     If an await of `AsyncClient` is cancelled, CancelledError has this error as its cause if the call was sent, and
     Unavailable if it was not: see `behind`.
@@ -95,7 +97,7 @@ class Uncertain(RotaError, TimeoutError):
         self._aagain = aagain
 
     def __reduce__(self) -> tuple[type["Uncertain"], tuple[str, tuple[str, ...], tuple[str, ...]]]:
-        # A pickled error cannot be repeated, because that needs connections, which stay in their process.
+        # A pickled error cannot repeat its call, because connections stay in their process.
         return type(self), (str(self), self.ids, self.accepted)
 
     def repeat(self) -> "list[Handle[Any]]":
@@ -104,13 +106,13 @@ class Uncertain(RotaError, TimeoutError):
         Tasks that the server has accepted are not added twice.
 
         Raises:
-            Uncertain: If no reply came again, or if the call was sent more than 50 s ago (the server knows it for 60
-                s).
+            Uncertain: If again no reply came, or if the call was sent more than 50 s ago (the server remembers it for
+                60 s).
             Unavailable, GroupEnded: If the call enqueued a group, whose other members could not be added.
             ValueError: If the call was not an enqueue, was made in another process, or was made by an AsyncClient.
         """
         if self._again is None:
-            raise ValueError(_NOT_REPEATABLE if self._aagain is None else "use `await error.arepeat()`: it was awaited")
+            raise ValueError(_NOT_REPEATABLE if self._aagain is None else "it was awaited: use `await error.arepeat()`")
         return self._again()
 
     async def arepeat(self) -> "list[AsyncHandle[Any]]":
@@ -119,12 +121,12 @@ class Uncertain(RotaError, TimeoutError):
         See `repeat`, which raises the same errors.
         """
         if self._aagain is None:
-            raise ValueError(_NOT_REPEATABLE if self._again is None else "it was not awaited: error.repeat()")
+            raise ValueError(_NOT_REPEATABLE if self._again is None else "it was not awaited: use `error.repeat()`")
         return await self._aagain()
 
     @classmethod
     def behind(cls, error: BaseException | None) -> "Uncertain | None":
-        """Return the Uncertain that caused a CancelledError, or a TimeoutError of `asyncio.timeout`.
+        """Return the Uncertain that caused a CancelledError or a TimeoutError of `asyncio.timeout`.
 
         None means that nothing was sent, so nothing is in doubt.
         """
@@ -152,7 +154,8 @@ class ClientWarnings:
         self.to_check: list[str] = []  # Task names that were not checked yet.
 
     def check_reply(self, task: NewTask, reply: Enqueued) -> None:
-        """Warn if the server reported a problem with a task that it accepted, and note the task's name for checking."""
+        """Warn if the server reported a problem with a task that it accepted, and note the task's name, to check it
+        later."""
         if task.foreign and task.foreign not in self._names:
             self._names.add(task.foreign)
             self.to_check.append(task.foreign)
@@ -160,14 +163,14 @@ class ClientWarnings:
             self._warn(
                 UnservedQueue,
                 f"no running fleet serves queue {task.queue!r}: its tasks wait until one does "
-                "(is it in `tiers` of rota.toml, and the fleet running?)",
+                "(is the queue in `tiers` of rota.toml, and is the fleet running?)",
                 task.queue,
             )
         elif reply.unseen and self._is_new(UnseenNamespace):
             self._warn(
                 UnseenNamespace,
                 f"no fleet was ever seen in namespace {self._namespace!r} on {self._address}: tasks wait until "
-                "one is started there (are these `namespace` and `redis_url` of its rota.toml?)",
+                "one is started there (are these the `namespace` and `redis_url` of its rota.toml?)",
             )
 
     def names_to_check(self) -> list[str]:
@@ -177,7 +180,7 @@ class ClientWarnings:
         return names
 
     def check_names(self, names: Sequence[str], known: frozenset[str] | None) -> None:
-        """Warn of names that are not `known` to the fleets. None means that the known names cannot be determined."""
+        """Warn about names that are not `known` to the fleets. None means that the known names cannot be determined."""
         for name in names:
             if known is not None and name not in known:
                 near = nearest(name, known)
@@ -193,8 +196,8 @@ class ClientWarnings:
         if _get_running_loop() is not None and self._is_new(BlockingCall):
             self._warn(
                 BlockingCall,
-                "a call of rota.Client waits for the server, and holds up the event loop that runs in this thread: "
-                "`await task.aenqueue(...)` and `rota.AsyncClient` do not",
+                "a call of rota.Client waits for the server, which holds up the event loop of this thread: use "
+                "`await task.aenqueue(...)` or `rota.AsyncClient` instead",
             )
 
     def _is_new(self, category: type[RotaWarning], of: str = "") -> bool:
@@ -267,8 +270,8 @@ class Exchange(NamedTuple, Generic[T]):
 
     commands: Iterable[ScriptCall[T]]
     confirmation: Confirmation | None  # If there is one, each command that is Replied is confirmed too.
-    deadline: float  # When the exchange ends, connecting included (monotonic seconds).
-    # The part of the time left after connecting in which replies may come. The rest is for sending again.
+    deadline: float  # When the exchange, including connecting, must end (monotonic seconds).
+    # The part of the time after connecting that is for replies. The rest is for sending the commands again.
     share: float = WHOLE
 
 
@@ -289,10 +292,11 @@ def value_of(reply: Reply[T], ids: Sequence[str] = ()) -> T:
 
 
 class ReplyReader:
-    """Turns raw replies, and the errors in their place, into a `Reply`. Messages call the server `shown`."""
+    """Turns a raw reply, or the error that came instead, into a `Reply`. Messages call the server `shown`."""
 
     def __init__(self, shown: str, credentials_in: str = URL_SETTING) -> None:
-        """Store how messages refer to the server. `credentials_in` names the setting that has user and password."""
+        """Store how messages refer to the server. `credentials_in` names the setting that has the user and the
+        password."""
         self._shown = shown
         self._credentials_in = credentials_in
 
@@ -319,7 +323,7 @@ class ReplyReader:
         if not lack:
             return replies
         why = (
-            f"{self._shown} has accepted the tasks and not confirmed them: within {wanted.seconds:g} s, {lack} "
+            f"{self._shown} has accepted the tasks but not confirmed them: within {wanted.seconds:g} s, {lack} "
             f"(durability = {wanted.durability!r})"
         )
         return [NotConfirmed(why) if isinstance(reply, Replied) else reply for reply in replies]
@@ -347,7 +351,7 @@ class ReplyReader:
         return f"is not reachable: {why}{self._advice(error)}"
 
     def _advice(self, error: ConnectionLost) -> str:
-        """Return what to do if a server is not reachable, or "" if nothing is known or the error has it."""
+        """Return advice for a server that is not reachable, or "" if there is none or the error already has it."""
         if isinstance(error, TlsFault) or self._credentials_in != URL_SETTING:
             return ""
         if str(error).startswith(_NO_CONNECTION):
@@ -374,9 +378,10 @@ class ReplyReader:
         return f"make {self._credentials_in} with one"
 
 
-_NO_CONNECTION: Final = "no connection to "  # The beginning of the message of a connection that failed.
+_NO_CONNECTION: Final = "no connection to "  # The beginning of the message about a connection that failed.
 _START_IT: Final = ": start it, or set redis_url (or ROTA_REDIS_URL) to the right address"
-_ENDED: Final = ("the connection broke", "the server closed the connection")  # It was open before: the server runs.
+# The connection was open before, so the server runs.
+_ENDED: Final = ("the connection broke", "the server closed the connection")
 _PERHAPS_TLS: Final = ": if it requires TLS, write redis_url with rediss://"
 _ADVICE: Final = {
     "READONLY": "set {} to its primary",

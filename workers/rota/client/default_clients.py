@@ -8,7 +8,7 @@ Each setting comes from the first of these sources that has it:
    ROTA_REDIS_TLS_CERT, ROTA_REDIS_TLS_KEY, ROTA_NAMESPACE, ROTA_DURABILITY, ROTA_TIMEOUT_SECONDS.
 4. The file in ROTA_CONFIG, or else ./rota.toml.
 5. REDIS_URL.
-6. If there is such a file, the defaults of the fleet that reads it.
+6. If there is a file as in 4, the defaults of the fleet that reads it.
 """
 
 import functools
@@ -51,11 +51,10 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 
 class DefaultClient:
-    """The default clients: a blocking one, and one for each event loop. They are made at the first use.
+    """The default clients: a blocking one, and one for each event loop. They are made on first use.
 
-    There is no lock, because a fork could leave it locked. If two threads use the default client for the first time at
-    the same time, both make one, and one of the two is kept. Settings of `configure` have precedence over those of the
-    fleet.
+    There is no lock, because a fork could leave it locked. If two threads first use the default client at the same
+    time, each makes one, and one of the two is kept. Settings of `configure` have precedence over those of the fleet.
     """
 
     def __init__(self) -> None:
@@ -139,7 +138,7 @@ def configure(
 
         rota.configure(redis_url="redis://db.example:6379/0", namespace="mail", timeout_seconds=5)
 
-    Options that are not given keep their value, or come from the environment. `redis` is a Redis client of the
+    Options that are not given keep their values, or come from the environment. `redis` is a Redis client of the
     application, blocking or for asyncio, to be used instead of a URL; an application that uses both kinds calls this
     function once for each. `on_commit` is described at `Task.using`; None sends at once. The other options are those of
     `Client`.
@@ -174,7 +173,7 @@ def _with_client(given: ClientSettings, redis: "RedisClient") -> ClientSettings:
 
     files = (given.redis_tls_ca, given.redis_tls_cert, given.redis_tls_key)
     if given.redis_url or given.redis_credentials or any(files):
-        raise TypeError("rota.configure takes either redis or redis_url with its credentials and files for TLS")
+        raise TypeError("rota.configure takes either redis or redis_url with its credentials and TLS files")
     check_source(redis)
     return given._replace(async_redis=redis) if is_asyncio(redis) else given._replace(redis=redis)
 
@@ -267,10 +266,10 @@ _NOT_CONFIGURED = (
     "ROTA_REDIS_URL; ROTA_CONFIG, the path of a rota.toml; REDIS_URL"
 )
 _OTHER_KIND = (
-    "rota.configure was given a Redis client {0} and none {1}, which this call needs: call rota.configure(redis=...) "
+    "rota.configure was given a Redis client {0}, but this call needs a client {1}: call rota.configure(redis=...) "
     "once more with such a client"
 )
-_KINDS = ("of asyncio", "that blocks")
+_KINDS = ("for asyncio", "that blocks")
 
 
 def make_client(configured: ClientSettings, on_commit: OnCommit | None = None) -> "Client":

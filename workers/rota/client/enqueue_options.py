@@ -1,4 +1,5 @@
-"""Options between a call and the server: a commit (`on_commit`), a progress bar (`progress`), a stand-in for tests."""
+"""Options that act between a call and the server: a commit (`on_commit`), a progress bar (`progress`), and a stand-in
+for tests."""
 
 import inspect
 from collections.abc import Callable, Iterator, Sequence
@@ -17,14 +18,14 @@ W = TypeVar("W")
 H = TypeVar("H")
 
 OnCommit = Callable[[Callable[[], None]], object]
-"""Takes a callback, and calls it when the transaction is committed, or at once if there is no transaction. After a
-rollback it never calls it."""
+"""A function that takes a callback, and calls it when the transaction is committed, or at once if there is no
+transaction. After a rollback, the callback is never called."""
 OnCommitOption = OnCommit | EllipsisType | None
 """`None` sends at once; `...` uses the client's option."""
 
 
 def check_on_commit(value: OnCommit) -> OnCommit:
-    """Return the function that registers a callback for the commit. Raises TypeError if it is not such a function."""
+    """Return `value` if it can register a callback for the commit. Raises TypeError if it cannot."""
     if not callable(value):
         raise TypeError(
             f"on_commit must be a callable that takes a callback, as django.db.transaction.on_commit is, got {value!r}"
@@ -46,7 +47,7 @@ MAP_WAITS_NOT: Final = "map() starts at once: call it after the commit, or on a 
 def check_nothing_waits(on_commit: OnCommit, why_not: str = AWAITED_NOW) -> None:
     """Check that `on_commit` does not delay an enqueue.
 
-    Raises RuntimeError if it would, and TypeError if it is not valid.
+    Raises RuntimeError if `on_commit` would delay an enqueue, and TypeError if `on_commit` is not valid.
     """
     called: list[bool] = []
     check_on_commit(on_commit)(lambda: called.append(True))
@@ -55,9 +56,9 @@ def check_nothing_waits(on_commit: OnCommit, why_not: str = AWAITED_NOW) -> None
 
 
 class OnceSent(Generic[W, H]):
-    """The callback of a commit: it sends the enqueue the first time it is called.
+    """The callback of a commit, which sends the enqueue the first time it is called.
 
-    `handles` are the handles that sending returned, or None before.
+    `handles` has the handles that sending returned, or is None until then.
     """
 
     def __init__(self, waiting: W, send: Callable[[W], list[H]]) -> None:
@@ -66,15 +67,16 @@ class OnceSent(Generic[W, H]):
         self.handles: list[H] | None = None
 
     def __call__(self) -> None:
-        """Send the enqueue. The errors of `Client.enqueue` are raised in the framework that calls this."""
+        """Send the enqueue. The framework that calls this gets the errors of `Client.enqueue`."""
         if self.handles is None:
             self.handles = self._send(self._waiting)
 
 
 ReportProgress = Callable[[int], object]
-"""Takes the number of tasks accepted so far."""
+"""A function that takes the number of tasks accepted so far."""
 ProgressOption = Callable[[int, int | None], object] | bool | None
-"""Takes the number of tasks accepted so far and their total (None if not known). True draws a bar."""
+"""A function that takes the number of tasks accepted so far and their total (None if it is not known). True draws a
+bar."""
 
 
 @contextmanager
@@ -91,7 +93,7 @@ def progress_reporter(progress: ProgressOption, total: int | None) -> Iterator[R
     elif callable(progress):
         yield lambda done: progress(done, total)
     else:
-        raise TypeError(f"progress must be True, or a callable that is given (done, total), got {progress!r}")
+        raise TypeError(f"progress must be True, or a callable that takes (done, total), got {progress!r}")
 
 
 def report_all(progress: ProgressOption, total: int) -> None:
@@ -125,7 +127,8 @@ NO_SERVER: Final = "redis://no-server.invalid"  # The URL of a default client in
 class Interceptor(Protocol):
     """A stand-in for the server, such as that of `rota.testing`. Any thread that uses a client may call it.
 
-    Its arguments have passed all checks of a call, and are what a server would receive. Its errors reach the caller.
+    The arguments of its methods have passed all checks of a call, and are what a server would receive. Errors of the
+    methods reach the caller.
     """
 
     def enqueue(self, namespace: str, tasks: "Sequence[NewTask]") -> "list[Enqueued]":
@@ -138,7 +141,7 @@ class Interceptor(Protocol):
         """Return the result of a wait at once. Raises if the event has not happened."""
 
     def wait_for_group(self, namespace: str, query: "GroupQuery") -> "Room":
-        """Return at once the result of a wait until a group accepts more members, or has ended.
+        """Return at once the result of a wait for a group to accept more members or to end.
 
         Raises if the event has not happened.
         """

@@ -1,8 +1,8 @@
 """Task events as a client reads them: the pages (no I/O), and the blocking reader.
 
-A script reads each page of events, so the bounds of the stream and the events are of the same instant. If there are no
-new events, the reader waits in XREAD on a connection of its own, for PARK_SECONDS at a time, so that it notices a dead
-connection.
+A script reads each page of events, so the bounds of the stream and the events belong to the same moment. If there are
+no new events, the reader waits in XREAD on a separate connection. It waits for PARK_SECONDS at a time, so that it
+notices a dead connection.
 """
 
 import math
@@ -35,7 +35,7 @@ _OFF: Final = (
     "until its next heartbeat"
 )
 _TRIMMED: Final = (
-    "the event to continue after is no longer kept, and later ones may be gone: see `max_length` of [events]"
+    "the last event that was read is no longer kept, and later events may be lost: see `max_length` of [events]"
 )
 _SERVER_LOST: Final = "the server has lost its last writes, and with them events that were read before"
 
@@ -45,8 +45,8 @@ class WantedEvents:
     """The events that a reader returns, and how long it waits for the next one."""
 
     after: str | None = None  # The id of the last event that was read, or None to start at the end.
-    queue: str = ""  # "" for all queues.
-    task: str = ""  # The name of a task, or "" for all.
+    queue: str = ""  # A queue, or "" for all queues.
+    task: str = ""  # The name of a task, or "" for all tasks.
     timeout_seconds: float | None = None  # The longest wait for the next event, None for no limit.
 
     def has(self, event: TaskEvent) -> bool:
@@ -154,9 +154,10 @@ def no_events(error: Exception) -> Unavailable:
 
 
 class TaskEvents(Iterator[TaskEvent]):
-    """An iterator over task events, in their order, for one thread. It ends if no event came within its `timeout`.
+    """An iterator over task events, in their order, for one thread. It ends if no event comes within its `timeout`.
 
-    It continues after a lost connection, a restart or a failover, and in a forked child, with a new connection there.
+    It continues after a lost connection, a restart or a failover. In a forked child, it continues with a new
+    connection.
 
     Raises:
         EventsLost: If events may have been missed. The next call continues with the events that are kept.
@@ -191,7 +192,7 @@ class TaskEvents(Iterator[TaskEvent]):
         self.close()
 
     def close(self) -> None:
-        """Close the connection. May be repeated."""
+        """Close the connection. This may be called more than once."""
         with time_limit_deferred:
             if self._connection is not None:
                 self._connection.close()
@@ -199,7 +200,8 @@ class TaskEvents(Iterator[TaskEvent]):
 
     @property
     def position(self) -> str:
-        """The position after the last event that was returned: as `after`, it makes another reader continue there."""
+        """The position after the last event that was returned. Pass it as `after` to continue there with another
+        reader."""
         return self._reading.position
 
     def __next__(self) -> TaskEvent:

@@ -1,4 +1,4 @@
-"""The next claims of each pool with their reasons in words, and the requests to the server for them.
+"""The next claims of each pool, explained in words, and the requests to the server that this needs.
 
 `outlook_of` and the functions about one queue or task are pure. `explain` makes the requests.
 """
@@ -43,7 +43,7 @@ class ExpectedClaim:
     attempt: int
     crashes: int
     losses: int
-    running: int  # How many tasks of the queue will run, this one included. Only counted if the queue has a `cap`.
+    running: int  # How many tasks of the queue will run, including this one. Counted only if the queue has a `cap`.
     cap: int  # 0 for no cap.
     why: str  # Why it is this task's turn.
 
@@ -74,9 +74,9 @@ class QueueOutlook:
     weight: float
     ready: int  # The number of ready tasks.
     claims: int  # How many of the ready tasks are among the claims that are explained.
-    running: int  # How many tasks run, those of the claims included.
+    running: int  # How many tasks run, including the tasks of the claims.
     cap: int  # 0 for no cap.
-    # When the rate or the condition lets the next task start, or None if they do not delay it or this is not known.
+    # When the rate or the condition lets the next task start, or None if neither delays it or the time is not known.
     opens_at: datetime | None
     why: str  # Why no more tasks are among the claims, and when they could be.
 
@@ -103,7 +103,7 @@ class PoolOutlook:
 def outlook_of(pool: str, nodes: Sequence[str], order: ClaimOrder, closed_since: Mapping[str, datetime]) -> PoolOutlook:
     """Return the reply of the script, explained in words.
 
-    `closed_since` has the time since which a queue is closed, if it is known.
+    `closed_since` has the times at which queues were closed, as far as they are known.
     """
     taken = Counter(claim.entry.queue for claim in order.claims)
     queues = tuple(_queue_outlook(each, order, taken[each.queue], closed_since) for each in order.queues)
@@ -203,14 +203,14 @@ def _queue_outlook(
 
 
 def _is_shut(queue: QueueInOrder, claims: int) -> bool:
-    """Whether the queue is closed. If no task in it is ready, whether it would be closed for the next one."""
+    """Whether the queue is closed. If no task in it is ready, whether it would be closed for the next task."""
     return not queue.is_open if queue.left else (queue.paused or queue.closed) and not claims
 
 
 def _shut_by(queue: QueueInOrder, running: int, closed_since: datetime | None) -> Iterator[tuple[Outlook, str]]:
     """Yield the reasons why a turn cannot claim from this queue.
 
-    The script has already decided whether it can.
+    The script has already decided whether a turn can claim.
     """
     since = f" since {_as_text(closed_since)}" if closed_since else ""
     if queue.paused:
@@ -220,7 +220,7 @@ def _shut_by(queue: QueueInOrder, running: int, closed_since: datetime | None) -
         fault = f": {queue.fault}" if queue.fault else ""
         yield Outlook.CONDITION, f"its condition {queue.condition} keeps it closed{since}{opens}{fault}"
     if queue.cap and running >= queue.cap:
-        yield Outlook.CAP, f"its cap is reached, {running} of {queue.cap} running, until one of them ends"
+        yield Outlook.CAP, f"its cap is reached until a task ends: {running} of {queue.cap} tasks are running"
     if queue.wait_us:
         yield Outlook.RATE, f"its rate permits the next start in {queue.wait_us / MICROSECONDS:.3f} s"
 
@@ -250,7 +250,7 @@ def _who_is_first(queue: QueueInOrder, order: ClaimOrder) -> str:
 
 # One queue or one task
 
-NO_POOLS: Final = "no master announces any, so no worker claims"
+NO_POOLS: Final = "no master announces a pool, so no worker claims tasks"
 
 
 def about_queue(queue: str, pools: Sequence[PoolOutlook]) -> Iterator[str]:
@@ -284,8 +284,8 @@ def about_scheduled(task: TaskStatus, at: datetime) -> str:
 
 
 def about_delayed(state: QueueState, due_at: datetime | None, at: datetime) -> str:
-    """Return a text that explains when a queue that has only scheduled tasks will have a ready one."""
-    return f"{state.scheduled} wait for their due times, the next one is ready {_when(due_at, at)}"
+    """Return a text that explains when a queue that has only scheduled tasks will have a ready task."""
+    return f"scheduled tasks: {state.scheduled}; the next one is ready {_when(due_at, at)}"
 
 
 def about_gone(task: TaskStatus) -> str:
@@ -305,7 +305,7 @@ _MAX_SEARCHED: Final = 10_000  # How many tasks of a lane are searched for the p
 
 @dataclass(frozen=True, slots=True)
 class WantedClaims:
-    """A request for the next `count` claims of each pool, or of one.
+    """A request for the next `count` claims of each pool, or of one pool.
 
     If a queue or a task is named, the reply also explains why it is not among the claims.
     """
@@ -341,7 +341,7 @@ class Explanation:
 
 
 class UnknownPool(ValueError):
-    """No master has a pool with this name."""
+    """Raised if no master has a pool with this name."""
 
 
 def explain(store: Store, wanted: WantedClaims) -> Steps[Explanation]:
@@ -402,12 +402,12 @@ def _about(store: Store, found: Explanation, state: QueueState) -> Steps[list[st
         if state.scheduled and not state.ready:
             lines.append(about_delayed(state, (yield from _next_due(store, state.queue)), found.at))
     if not state.served:
-        lines.append("no master announces that it serves this queue: is it in `tiers`, and the fleet running?")
+        lines.append("no master announces that it serves this queue: is it in `tiers`, and is the fleet running?")
     return lines
 
 
 def _count_before(store: Store, task: TaskStatus) -> Steps[int | None]:
-    """Return how many tasks of the queue are served before this one, or None if it is not among the first 10,000."""
+    """Return how many tasks of the queue are served before this task, or None if it is not among the first 10,000."""
     before = 0
     offset = 0
     while offset < _MAX_SEARCHED:

@@ -1,8 +1,8 @@
 """Enqueueing chains and groups: the commands of an enqueue, and how it continues. No I/O, as in `rota.client.sender`.
 
-A group of many members is sent in several calls. In the same step as each call, the server adds the accepted items to a
-count in the group's record: the group's cursor. If the same group is enqueued again, it continues exactly there.
-`rota.map` fills a group from an iterator in this way, as far as `max_waiting` permits.
+A group of many members is sent in several calls. In the same step as each call, the server adds the number of accepted
+items to a count in the group's record, which is the group's cursor. If the same group is enqueued again, the enqueue
+continues exactly at the cursor. `rota.map` fills a group from an iterator in this way, as far as `max_waiting` permits.
 """
 
 import sys
@@ -32,7 +32,7 @@ H = TypeVar("H", bound=WithId)
 T = TypeVar("T", bound=WithId)
 H_co = TypeVar("H_co", bound=WithId, covariant=True)
 HandleOf = Callable[[NewMember, Enqueued], H]
-"""Makes the caller's handle from a task or a chain and the server's reply."""
+"""A function that makes the caller's handle from a task or a chain and the server's reply."""
 
 
 class GroupHandleOf(Protocol[H_co]):
@@ -43,7 +43,7 @@ class GroupHandleOf(Protocol[H_co]):
 
 @dataclass(frozen=True, slots=True)
 class FlowContext:
-    """The means by which a client checks and sends chains and groups. Their senders are derived from its `sender`."""
+    """What a client needs to check and send chains and groups. The senders for them are derived from `sender`."""
 
     store: Store
     checks: Checks
@@ -98,17 +98,17 @@ class MembersSending(Generic[H]):
 
 
 class Filling:
-    """The enqueue of items into a group. `go_on` continues it after a call in doubt was repeated."""
+    """The enqueue of items into a group. `go_on` continues the enqueue after a call in doubt was repeated."""
 
     def __init__(self, context: FlowContext, group_id: str, opening: Opening, go_on: GoOn = just_repeat) -> None:
         self.group_id = group_id
         self.cursor = 0  # The number of items that the server has accepted.
-        # `is_new`: this enqueue added items, or there are none. `has_ended`: the group accepts no more.
+        # `is_new` if this enqueue added items or there are none; `has_ended` if the group accepts no more items.
         self.is_new = self.has_ended = False
         self._opening = opening
         self._context = context
-        self._first: int | None = 0  # The number of the first item in this round, None for the call that only opens.
-        self._last = -1  # The number of items with which the group is complete, -1 if more will follow.
+        self._first: int | None = 0  # The number of the first item in this round, or None for the opening call.
+        self._last = -1  # The number of items with which the group is complete, or -1 if more will follow.
         self._sender = context.sender.of(self._packed, self._process_reply, go_on)
 
     def open(self) -> Sending[NewMember]:
@@ -119,7 +119,7 @@ class Filling:
     def send(self, members: Sequence[NewMember], *, are_last: bool) -> Sending[NewMember]:
         """Send the items from the cursor on, and close the group with them if they `are_last`.
 
-        `cursor` counts those that were accepted before. Raises the errors of `Sender.send`.
+        `cursor` is the number of items that were accepted before. Raises the errors of `Sender.send`.
         """
         self._first = self.cursor
         self._last = self.cursor + len(members) if are_last else -1
@@ -213,8 +213,8 @@ def noting_how_to_continue(filling: Filling, done_again: str) -> Iterator[None]:
     except BaseException as error:  # Also Ctrl-C and errors of an iterator, since the caller may not know the id.
         if filling.cursor or not isinstance(error, Unavailable):  # Otherwise the group does not exist.
             error.add_note(
-                f"group {filling.group_id} has {filling.cursor:,} items for certain, and is not complete: {done_again} "
-                f"again with id={filling.group_id!r}, it continues exactly there"
+                f"group {filling.group_id} has at least {filling.cursor:,} items and is not complete: if it is "
+                f"{done_again} again with id={filling.group_id!r}, it continues exactly where it stopped"
             )
         raise
 
@@ -234,8 +234,8 @@ def group_ended(group_id: str, what: str) -> GroupEnded:
 
 
 MapSteps = Generator[Sending[NewMember] | GroupQuery, Room | None, None]
-"""Yields enqueues to send, and queries whose event the driver waits for. It receives the reply of the query, and errors
-of sending are thrown into it."""
+"""A generator of enqueues to send, and of queries whose events the driver waits for. It receives the reply to each
+query, and errors of sending are thrown into it."""
 _TRIES: Final = 5  # Attempts at one call, if the server responds between them.
 
 
@@ -243,8 +243,8 @@ class MapOptions(TypedDict, total=False):
     """The options of `rota.map`."""
 
     chunk: int  # How many items are enqueued at a time, 1 to 500. The default is 100.
-    max_waiting: int  # How many tasks may exist that have not ended. The default is 1,000.
-    id: str | None  # `id`, `then` and `on_dead` are those of `rota.group`.
+    max_waiting: int  # How many unfinished tasks may exist at a time. The default is 1,000.
+    id: str | None  # `id`, `then` and `on_dead` have the same meaning as in `rota.group`.
     then: Call[Any] | CallChain | None
     on_dead: Call[Any] | CallChain | None
     progress: ProgressOption  # Called after each chunk, as in `Client.enqueue_many`.
@@ -252,7 +252,7 @@ class MapOptions(TypedDict, total=False):
 
 @dataclass(frozen=True, slots=True)
 class MapPlan:
-    """The options of `rota.map` with their defaults, checked. Raises TypeError, ValueError or InvalidName."""
+    """The checked options of `rota.map`, with their defaults. Raises TypeError, ValueError or InvalidName."""
 
     chunk: int = 100
     max_waiting: int = 1000
@@ -323,14 +323,14 @@ def caller_of(task: Any) -> Callable[[Any], Call[Any]]:
 def _why_no_task(thing: Any) -> str:
     if name := thing.name if isinstance(thing, Call) else task_of_method(thing):
         options = f'with options rota.map({name}.using(queue="bulk"), items)'
-        return f" takes the task itself, for example rota.map({name}, items): it makes the calls; {options}"
+        return f" takes the task itself and makes the calls, for example rota.map({name}, items), or {options}"
     if isroutine(thing):
         return f": {thing.__name__} is not a task: declare it with @rota.task"
     return f" takes a declared task, for example rota.map(resize, items), got {thing!r}"
 
 
 def count_of(iterable: Iterable[Any]) -> int | None:
-    """Return the number of items, or None for an iterator. Raises TypeError if this is not an iterable."""
+    """Return the number of items, or None for an iterator. Raises TypeError if `iterable` is not iterable."""
     if not isinstance(iterable, Iterable):
         raise TypeError(
             f"rota.map takes a task and its items, for example rota.map(resize, image_ids), got {iterable!r}"
@@ -375,7 +375,7 @@ def _sent(filling: Filling, sending: Callable[[], Sending[NewMember]]) -> Genera
 
 
 def _awaited(filling: Filling, most_left: int) -> Generator[GroupQuery, Room | None, int]:
-    """Wait until at most `most_left` members have not ended, and return how many have not."""
+    """Wait until at most `most_left` members have not ended, and return their number."""
     found = yield GroupQuery(filling.group_id, most_left)
     if found is None or found.left is None:
         raise group_ended(filling.group_id, f"{filling.cursor:,} items were accepted")

@@ -35,7 +35,7 @@ class _NoResult(RotaError):
 
 
 class TaskDead(_NoResult, RuntimeError):
-    """The task whose result was requested is dead. `status` has all that is known about it."""
+    """Raised if a task whose result was requested is dead. `status` has all that is known about the task."""
 
     @property
     def death(self) -> dict[str, Any]:
@@ -44,32 +44,34 @@ class TaskDead(_NoResult, RuntimeError):
 
 
 class TaskCancelled(_NoResult, RuntimeError):
-    """The task whose result was requested was cancelled, or purged with its queue.
+    """Raised if a task whose result was requested was cancelled, or purged with its queue.
 
-    `status` has all that is known about it.
+    `status` has all that is known about the task.
     """
 
 
 class TaskExpired(_NoResult, RuntimeError):
-    """The task whose result was requested was not started before it expired. `status` has all that is known about
-    it."""
+    """Raised if a task whose result was requested expired before it was started. `status` has all that is known about
+    the task."""
 
 
 class ResultNotStored(_NoResult, LookupError):
-    """The task is done but its result is not stored, or nothing is known about the task. The message has the reason.
+    """Raised if the task is done but its result is not stored, or if nothing is known about the task.
+
+    The message has the reason.
 
     `status` has all that is known about the task.
     """
 
 
 def status_steps(store: Store, task_id: str, *, args: bool) -> Steps[TaskStatus]:
-    """Return the status of a task. Unlike `status`, it raises errors."""
+    """Return the status of a task. Unlike `status`, this raises errors."""
     require_name("id", task_id)
     return status_of(task_id, (yield from find_task(store, task_id)), args=args)
 
 
 def unknown_for(task_id: str, error: RotaError) -> TaskStatus:
-    """Return the status of a task whose status could not be requested."""
+    """Return the status `unknown`, with the error that made it impossible to read the real status."""
     return TaskStatus(task_id, State.UNKNOWN, error=str(error))
 
 
@@ -84,7 +86,7 @@ def explain_steps(
     store: Store, n: int, queue: str | None, task_id: str | None, pool: str | None
 ) -> "Steps[Explanation]":
     """Return the explanation of the next claims: see `Client.explain`."""
-    # Imported only here: a program that only enqueues does not need it.
+    # Imported here because a program that only enqueues does not need the module.
     from rota.client.explanation import WantedClaims, explain  # noqa: PLC0415
 
     _check_chosen(queue, pool)
@@ -101,7 +103,7 @@ def cancel_command(store: Store, task_id: str, kill_after: Duration | None) -> S
 
 
 def wanted_events(after: str | None, queue: str | None, task: str | None, timeout: Duration | None) -> WantedEvents:
-    """Check the arguments of `events`, and return the events that its reader returns."""
+    """Check the arguments of `events`, and return them as one record."""
     _check_chosen(queue, task)
     waits = None if timeout is None else seconds(timeout, "timeout")
     return WantedEvents(after, queue or "", task or "", waits)
@@ -126,7 +128,7 @@ def result_of(status: TaskStatus, kept: bytes | None) -> Any:
         case State.DONE if kept is not None and not status.result_refused:
             return _converted(status, json.loads(kept))
         case State.DONE:
-            raise ResultNotStored(f"{task} is done, and its result is not stored: {_why_not(status)}", status)
+            raise ResultNotStored(f"{task} is done, but its result is not stored: {_why_not(status)}", status)
         case State.DEAD:
             raise TaskDead(f"{task} is dead: {status.error}", status)
         case State.CANCELLED:
@@ -145,7 +147,7 @@ def _converted(status: TaskStatus, wire: Any) -> Any:
         return task.typed.load_result(wire)
     except Misfit as misfit:
         why = f"result{misfit.path} {misfit.fault}"
-        text = f"task {status.id} is done, and its result cannot be read here: {why}"
+        text = f"task {status.id} is done, but its result cannot be read here: {why}"
         raise ResultNotStored(text, status) from misfit
 
 

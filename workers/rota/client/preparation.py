@@ -43,7 +43,7 @@ _VARIANT = {f"{digit:x}": f"{digit & 3 | 8:x}" for digit in range(16)}  # Two bi
 _UNDECLARED = TaskOptions()
 
 carried: Final[ContextVar[dict[str, Any]]] = ContextVar("rota_carried", default={})  # noqa: B039 - never written to
-"""Data that bodies made in this context carry besides their arguments, for example the context of a trace."""
+"""The data besides the arguments that bodies made in this context carry, for example the context of a trace."""
 
 _Bound = tuple[Sequence[Any], Mapping[str, Any]]  # Arguments, bound to the parameters of the function.
 
@@ -53,8 +53,8 @@ def prepare(call: Call[Any], registry: Registry, max_payload_kb: int) -> NewTask
 
     Raises:
         InvalidName, InvalidArguments, PayloadTooLarge: If a name, the arguments or the size is not valid.
-        ValueError: If an option is not valid, or two exclude each other.
-        TypeError: If this is not a call, or an option has a wrong type.
+        ValueError: If an option is not valid, or two options exclude each other.
+        TypeError: If `call` is not a call, or an option has a wrong type.
     """
     try:
         name = call.name
@@ -106,7 +106,7 @@ def prepare_each(calls: Iterable[Call[Any]], registry: Registry, max_payload_kb:
 def in_sending_order(tasks: Sequence[NewTask]) -> tuple[Sequence[NewTask], Callable[[list[H]], list[H]]]:
     """Return tasks in the order in which they must be sent.
 
-    The second value is a function that puts results of tasks in that order back into the original order.
+    The second value is a function that restores the original order of the tasks in a list of their results.
     """
     order = sending_order(tasks)
     if order is None:
@@ -119,10 +119,10 @@ def _inverse(order: Sequence[int]) -> list[int]:
 
 
 def sending_order(tasks: Sequence[NewTask]) -> list[int] | None:
-    """Return the indexes of tasks in the order in which they must be sent, or None if it is the given order.
+    """Return the indexes of tasks in the order in which they must be sent, or None if that is the given order.
 
-    A task that is put at the head of a lane comes before those that were put there earlier, so they are sent in
-    reverse.
+    Each task that is put at the head of a lane comes before the tasks that were put there earlier, so such tasks are
+    sent in reverse order.
     """
     fronts = [at for at, task in enumerate(tasks) if task.due[-1:] == FRONT]
     if not fronts:
@@ -174,7 +174,8 @@ def _due(call: Call[Any]) -> str:
 
 
 def _require_near(call: Call[Any], what: str, wait_us: float) -> None:
-    # Such a delay is not plausible. It may have a wrong unit, which would be noticed only then.
+    # Such a delay is not plausible. It may have a wrong unit, which would otherwise be noticed only when the task is
+    # due.
     if wait_us > _LONGEST_WAIT_US:
         raise ValueError(f"{call.name}: {what} lies more than ten years ahead: is it computed from milliseconds?")
 
@@ -182,7 +183,8 @@ def _require_near(call: Call[Any], what: str, wait_us: float) -> None:
 def _unique(
     call: Call[Any], options: TaskOptions, queue: str, bound: _Bound, typed: "TypedArguments | None"
 ) -> tuple[str, int]:
-    # Return the key, or "" for none, and how many milliseconds it is held, or 0 for as long as the task lives.
+    # Return the key, or "" if there is none, and the number of milliseconds for which the key is held, or 0 to hold it
+    # while the task lives.
     unique = options.unique if call.unique is None else check_unique(call.unique)
     if not unique:
         if call.unique_for is not None:
@@ -211,7 +213,8 @@ _NOT_UNIQUE: Final = "when it is enqueued, another task may hold its key, and no
 def check_chain(calls: Sequence[Call[Any]]) -> None:
     """Check the calls of a chain.
 
-    Raises TypeError if one is not a call, and ValueError if there are none, or a call after the first is to be unique.
+    Raises TypeError if an item is not a call, and ValueError if there are no calls or a call after the first is to be
+    unique.
     """
     for at, call in enumerate(calls):
         check_link(call, f"calls[{at}]")
@@ -234,7 +237,7 @@ def check_group(then: Any, on_dead: Any, group_id: Any) -> None:
 
 
 def _check_not_unique(call: Call[Any], where: str) -> None:
-    """Raise ValueError if a call holds a unique key, by its own option or by its declaration."""
+    """Raise ValueError if a call is unique, because of its own option or its task's declaration."""
     task = default_registry.get(call.name) if isinstance(call.name, str) else None
     if call.unique:
         raise ValueError(f"{where}: a call that follows cannot be unique: {_NOT_UNIQUE}")
@@ -253,9 +256,9 @@ class Checks:
     max_payload_kb: int
 
     def member(self, member: Call[Any] | CallChain) -> NewMember:
-        """Return a call, or a chain, in the form in which it is sent.
+        """Return the form in which a call or a chain is sent.
 
-        Raises the errors of `prepare`, for a chain with the number of the call.
+        Raises the errors of `prepare`. For a chain, they have the number of the call.
         """
         first, *rest = self._tasks(member)
         return NewMember(first, follow_text(rest))

@@ -1,4 +1,4 @@
-"""The queues of a namespace: the number of tasks in each state, and the first tasks in each."""
+"""The queues of a namespace, with the number of their tasks and their first tasks in each state."""
 
 from dataclasses import dataclass
 from datetime import datetime
@@ -26,7 +26,7 @@ class QueueCounts:
     running: int
     dead: int
     accepted: int  # All tasks that the queue has ever accepted.
-    oldest_ready_seconds: float  # How long the first ready task has been ready, 0 if there is none.
+    oldest_ready_seconds: float  # How long the first ready task has been ready, or 0 if there is none.
     paused: bool
     served: bool  # Whether a running fleet claims from the queue.
     closed_by: str  # The condition that keeps the queue closed, or "".
@@ -56,7 +56,7 @@ def _counts_of(state: QueueState) -> QueueCounts:
 
 T = TypeVar("T")
 
-MOST_SEARCHED: Final = 10_000  # How many tasks are read to find those that match.
+MOST_SEARCHED: Final = 10_000  # How many tasks are read at most to find tasks that match.
 DEFAULT_LIMIT: Final = 100
 
 
@@ -70,7 +70,7 @@ class QueuedTask:
     name: str
     due_at: datetime | None
     due_in_seconds: float | None  # Below 0 if the task is late.
-    since: datetime | None  # When the task entered its lane, or died. Not known if it is scheduled.
+    since: datetime | None  # When the task entered its lane, or died. None for a scheduled task.
     age_seconds: float | None  # The time since then.
     attempt: int  # The number of the attempt that runs, comes next, or was the last.
     failures: int
@@ -83,7 +83,7 @@ class QueuedTask:
 
 @dataclass(frozen=True, slots=True)
 class WantedTasks:
-    """A request for tasks in one state, of a queue and of a task name ("" for all), at most `limit`."""
+    """A request for at most `limit` tasks in one state. A `queue` and a `task` name restrict it, unless they are ""."""
 
     state: State
     queue: str = ""
@@ -113,7 +113,7 @@ class TasksFound:
 
 
 def listed_state(name: str) -> State:
-    """Return the state with that name. Raise ValueError if tasks in it are not listed, for example `done`."""
+    """Return the state with that name. Raise ValueError if tasks in that state are not listed, for example `done`."""
     if name not in LISTED:
         *first, last = (f'"{state}"' for state in LISTED)
         raise ValueError(f"state must be {', '.join(first)} or {last}, got {name!r}")
@@ -121,7 +121,7 @@ def listed_state(name: str) -> State:
 
 
 def find(store: Store, wanted: WantedTasks) -> Steps[TasksFound]:
-    """Search until as many tasks are found as wanted, or until 10,000 were read if some of them do not match."""
+    """Search until the wanted number of tasks is found. If some may not match, stop after 10,000 tasks."""
     tasks: list[QueuedTask] = []
     searched = 0
     most = max(MOST_SEARCHED, wanted.limit)
@@ -142,7 +142,7 @@ def find(store: Store, wanted: WantedTasks) -> Steps[TasksFound]:
 def _queues(store: Store, wanted: WantedTasks) -> Steps[list[str]]:
     """Return the queues to read.
 
-    Ready tasks of all queues are read queue by queue, since each queue has its own lanes.
+    Ready tasks of all queues are read queue by queue, because each queue has its own lanes.
     """
     if wanted.queue or wanted.state is not State.READY:
         return [wanted.queue]

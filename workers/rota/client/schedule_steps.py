@@ -1,4 +1,4 @@
-"""The requests of clients about schedules, declared by a node or created by a client."""
+"""The requests of clients about schedules, which a node declared or a client created."""
 
 import os
 from collections.abc import Callable
@@ -57,7 +57,7 @@ def find_schedule(store: ScheduleStore, name: str) -> Steps[FoundSchedule | Sche
 def run_schedule_now(store: ScheduleStore, name: str) -> Steps[tuple[str, bool]]:
     """Enqueue an extra occurrence, and return its id and False.
 
-    If an earlier occurrence has not ended and they may not overlap, return the id of that one and True. Raises
+    If an earlier occurrence has not ended and occurrences may not overlap, return the earlier one's id and True. Raises
     UnknownSchedule, or Unavailable if the schedule changes during each attempt.
     """
     task_id = f"{name}:{os.urandom(_RANDOM_BYTES).hex()}"
@@ -148,13 +148,13 @@ class ScheduleSteps:
 def _schedule(name: str, task: "TaskDefinition[..., Any] | str", when: Periodic) -> Schedule:
     require_name("the name of a schedule", name)
     if not isinstance(when, Periodic):
-        raise TypeError(f"a schedule is put as rota.Cron(...) or rota.Every(...), got {when!r}")
+        raise TypeError(f"a schedule must be rota.Cron(...) or rota.Every(...), got {when!r}")
     if when.name not in (None, name):
-        raise ValueError(f"put under the name {name!r}, and named {when.name!r}: leave one out")
+        raise ValueError(f"the schedule is put as {name!r}, but its own name is {when.name!r}: leave out name=")
     known = default_registry.get(task) if isinstance(task, str) else task
     if not hasattr(known, "bind") and known is not None:
         raise TypeError(
-            f"a schedule is put for a task or its name, its arguments in rota.Cron(..., args=[7]), got {task!r}"
+            f"a schedule needs a task or its name, got {task!r}; pass the arguments in rota.Cron(..., args=[7])"
         )
     if known is not None:
         return replace(dumped(known, when), name=name).of(name, known.name, known.options.queue, "client")

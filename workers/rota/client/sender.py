@@ -1,9 +1,9 @@
-"""The sending of enqueues: in rounds of bounded size, each call exactly once by its nonce.
+"""Sends enqueues in rounds of bounded size. By its nonce, each call counts exactly once.
 
 No I/O: a driver with connections, blocking or not, runs the `Sending`.
 
 The server remembers a nonce for 60 s. Within that time, it replies from memory to a call that is sent again, even if
-its tasks have ended in the meantime. After that time, it would be a new call.
+its tasks have ended in the meantime. After that time, the call would count as a new one.
 """
 
 import os
@@ -36,7 +36,7 @@ class WithId(Protocol):
 
 
 class Sent(WithId, Protocol):
-    """An item to send: a task, or a task with those that follow it. `size` is its approximate number of bytes."""
+    """An item to send: a task, or a task with the tasks that follow it. `size` is its approximate number of bytes."""
 
     @property
     def size(self) -> int: ...
@@ -50,8 +50,8 @@ V2 = TypeVar("V2")
 H2 = TypeVar("H2", bound=WithId)
 T = TypeVar("T")
 
-REPEAT_SECONDS: Final = 50.0  # Less than the 60 s for which the server remembers a nonce, as the call takes time.
-_BATCH_TASKS: Final = 125  # The script takes half a millisecond for so many; meanwhile the next batch is packed.
+REPEAT_SECONDS: Final = 50.0  # Less than the 60 s for which the server remembers a nonce, because the call takes time.
+_BATCH_TASKS: Final = 125  # The script takes half a millisecond for a batch. Meanwhile the next batch is packed.
 _BATCH_BYTES: Final = 1 << 20  # While the server reads a batch, it does nothing else.
 _ROUND_BATCHES: Final = 32
 _ROUND_BYTES: Final = 4 << 20  # How much is sent without a reply, within one timeout.
@@ -59,12 +59,12 @@ _FIRST_SHARE: Final = 0.5  # The part of the timeout for the first reply. The re
 _PERHAPS: Final = "the tasks may have been accepted"
 
 Sending = Generator[Exchange[Any], list[Reply[Any]], list[H]]
-"""Yields exchanges, receives the replies to them, and returns the handles. The driver throws Unavailable into it if
-nothing was sent, and Cut if the caller no longer waits."""
+"""A generator that yields exchanges, receives the replies to them, and returns the handles. The driver throws
+Unavailable into it if nothing was sent, and Cut if the caller no longer waits."""
 
 
 GoOn = Callable[["Sending[Any]"], "Sending[Any]"]
-"""Takes the sending that repeats a call in doubt. Runs it, and then the rest of the enqueue."""
+"""A function that takes the sending that repeats a call in doubt, and runs it and then the rest of the enqueue."""
 
 
 def just_repeat(repeated: "Sending[Any]") -> "Sending[Any]":
@@ -73,7 +73,7 @@ def just_repeat(repeated: "Sending[Any]") -> "Sending[Any]":
 
 
 class Cut(Exception):
-    """The caller no longer waits for the replies to an exchange."""
+    """Raised if the caller no longer waits for the replies to an exchange."""
 
     def __init__(self, *, is_sent: bool) -> None:
         super().__init__()
@@ -94,14 +94,14 @@ class Batch(NamedTuple, Generic[S]):
 
 Pieces = Sequence[tuple[Sequence[S], int]]
 """The items of each call of one round, and how many items are sent before that call. Nonces are taken only when the
-round is sent, so that an enqueue of many rounds takes few."""
+round is sent, so that an enqueue of many rounds takes few nonces."""
 
 
 class Nonces:
-    """The nonces of calls. Thread-safe; a forked child has its own names.
+    """The nonces of calls. Thread-safe. A forked child has its own names.
 
     After a call with a reply, the next call uses the same name and the next number, so that the server keeps one record
-    for the name, not one for each call. The name of any other call is never used again, because that call may be
+    for the name, not one for each call. The name of a call without a reply is never used again, because the call may be
     repeated, and a copy of it may arrive late.
     """
 
@@ -126,10 +126,10 @@ class Nonces:
 
 
 class Sender(Generic[S, V, H]):
-    """The means by which enqueues are sent.
+    """The sender of one kind of enqueue.
 
-    If durability needs a confirmation, each round waits for its own: two rounds may go to two servers, of which only
-    the second would confirm.
+    If durability needs a confirmation, each round waits for its own confirmation, because two rounds may go to two
+    servers, and then only the second server would confirm.
     """
 
     def __init__(
@@ -146,7 +146,7 @@ class Sender(Generic[S, V, H]):
         self._repeats = repeats  # How callers repeat an enqueue, for messages.
         self._handles_of = handles_of  # Makes the handles of a batch from its reply.
         self._doubt = doubt  # Makes the Uncertain that can repeat the sending.
-        self._seconds = seconds  # The timeout of a round, retries included.
+        self._seconds = seconds  # The timeout of a round, including retries.
         self._confirmation = confirmation
         self._nonces = Nonces()
 
@@ -156,7 +156,7 @@ class Sender(Generic[S, V, H]):
         handles_of: Callable[[Sequence[S2], V2], list[H2]],
         go_on: GoOn = just_repeat,
     ) -> "Sender[S2, V2, H2]":
-        """Return a sender for other things with the same settings.
+        """Return a sender with the same settings for another kind of item.
 
         `go_on` continues an enqueue after a repeated call.
         """
@@ -169,10 +169,10 @@ class Sender(Generic[S, V, H]):
         return made
 
     def send(self, items: Sequence[S], progress: Callable[[int], object] | None = None) -> Sending[H]:
-        """Send tasks in order, each round once, and the calls without a reply a second time.
+        """Send tasks in order. Each round is sent once, and its calls without a reply a second time.
 
-        After each round `progress` is called with the number of tasks accepted so far. Raises Unavailable, ServerFull
-        or Uncertain; the rounds after the one that failed were not sent.
+        After each round, `progress` is called with the number of tasks accepted so far. Raises Unavailable, ServerFull
+        or Uncertain. The rounds after the failed round are not sent.
         """
         rounds = _rounds(items)
         if len(rounds) == 1 and progress is None:
@@ -180,7 +180,8 @@ class Sender(Generic[S, V, H]):
         return self._send_rounds(rounds, progress)
 
     def send_as_one(self, items: Sequence[S]) -> Sending[H]:
-        """Send the items in one call, even if there are none. There may be at most as many as a script takes."""
+        """Send the items in one call, even if there are none. The number of items must not exceed what a script
+        takes."""
         return self._send_round([(items, 0)])
 
     def _send_rounds(self, rounds: Sequence[Pieces[S]], progress: Callable[[int], object] | None) -> Sending[H]:
@@ -226,7 +227,7 @@ class Sender(Generic[S, V, H]):
     def _again(
         self, batches: Sequence[Batch[S]], deadline: float
     ) -> Generator[Exchange[Any], list[Reply[Any]], list[Reply[V]]]:
-        # If the second try is refused or cannot be sent, the first may still have been accepted: the result stays
+        # If the second try is refused or cannot be sent, the first may still have been accepted, so the result stays
         # NotReplied.
         try:
             replies = yield self._exchange(batches, deadline)
@@ -306,7 +307,7 @@ def _is_remembered(sent_at: float) -> bool:
 
 
 def _split(things: Sequence[T], sizes: Sequence[int], most: int, most_bytes: int) -> list[Sequence[T]]:
-    # Split the items into runs of at most `most` items and `most_bytes`. A larger item is a run of its own.
+    # Split the items into runs of at most `most` items and `most_bytes`. A larger item is a separate run.
     if len(things) == 1 or (len(things) <= most and sum(sizes) <= most_bytes):
         return [things] if things else []
     runs = []

@@ -1,6 +1,6 @@
-"""The status of a task: its state, and how its attempts ended; and the status of a group.
+"""The status of a task, with its state and the ends of its attempts, and the status of a group.
 
-Other programs that use the server may have written invalid values: a value of a wrong type counts as missing.
+Other programs that use the server may have written invalid values, so a value of a wrong type counts as missing.
 """
 
 from collections.abc import Iterable, Mapping
@@ -31,7 +31,7 @@ class AttemptRecord:
     error: str  # The error in one line.
     at: datetime | None = None  # When the attempt ended, by the clock of the node.
     node: str = ""  # The node that ran the attempt.
-    pid: int = 0  # The process there that ran it.
+    pid: int = 0  # The process on that node that ran the attempt.
     run_seconds: float = 0.0  # How long the attempt had run.
     # How late the attempt had started. None if its process died before it could report this.
     lag_seconds: float | None = None
@@ -40,7 +40,7 @@ class AttemptRecord:
 def attempts_of(records: Iterable[Mapping[str, Any]]) -> tuple[AttemptRecord, ...]:
     """Return the records of attempts, oldest first.
 
-    The record of a worker that died has no attempt number: it gets the number after that of the previous record.
+    The record of a worker that died has no attempt number, so it gets the previous record's number plus 1.
     """
     attempts: list[AttemptRecord] = []
     for record in records:
@@ -110,7 +110,7 @@ class TaskStatus:
     queue: str = ""
     name: str = ""
     kind: str = ""  # One of immediate, delayed, retry, periodic, throttled and recovered.
-    # When an immediate task was enqueued, a scheduled one may start, or a recovered one was returned to its lane.
+    # When an immediate task was enqueued, a scheduled task may start, or a recovered task was returned to its lane.
     due_at: datetime | None = None
     ready_at: datetime | None = None  # When the task entered its lane.
     attempt: int = 0  # The number of the attempt that runs, comes next, or was the last.
@@ -131,7 +131,7 @@ class TaskStatus:
     run_seconds: float | None = None  # How long the run took.
     lag_seconds: float | None = None  # How late the run started.
     node: str = ""  # The node of the run.
-    pid: int | None = None  # The process there that ran the task.
+    pid: int | None = None  # The process on that node that ran the task.
     has_result: bool | None = None  # Whether the result of a task that is done is stored.
     result_refused: str = ""  # Why the result was not stored although this was requested.
     # `args` and `kwargs` are set only on request, and only while the task is live or dead.
@@ -147,7 +147,7 @@ def status_of(task_id: str, found: TaskState, *, args: bool = False) -> TaskStat
 
 
 def _of_standing(task_id: str, found: TaskState, *, args: bool) -> TaskStatus:
-    """Return the status of a task that lives, is dead, or whose end is not remembered."""
+    """Return the status of a task that is live or dead, or whose end is not remembered."""
     state = _state_of(found.state)
     is_dead = state is State.DEAD
     starts = found.failures + found.crashes + found.losses
@@ -195,7 +195,7 @@ def _why(state: State, follows: str) -> str:
 def _of_ended(task_id: str, ended: Ended, *, has_result: bool) -> TaskStatus:
     entry = ended.entry
     run = ended.run
-    # The start reported by the worker, and the end minus the run time, are both upper bounds of the time of the start.
+    # The start reported by the worker, and the end minus the run time, are both upper bounds of the start time.
     start_us = min(run.start_us, ended.at_us - run.run_us)
     started = run.start_us > 0
     records = read_attempt_records(b"\n".join(ended.earlier), "why")
@@ -267,7 +267,7 @@ class GroupStatus:
     state: GroupStanding
     total: int = 0  # The number of members that were accepted.
     left: int = 0  # The number of members that have not ended.
-    done: int = 0  # The number of members that are done. The fields up to `purged` count how the others ended.
+    done: int = 0  # The number of members that are done. The fields up to `purged` count those that ended otherwise.
     dead: int = 0
     cancelled: int = 0
     expired: int = 0

@@ -79,11 +79,11 @@ class Task(TaskDefinition[P, R], KnowsForeignNames, kind="task"):
             InvalidArguments, PayloadTooLarge, NotConfigured, Unavailable, ServerFull, Uncertain: As `enqueue` does.
         """
         if delay is None:
-            raise TypeError(f"delay must be seconds or a timedelta, got None; without one, {self._plain_enqueue}")
+            raise TypeError(f"delay must be seconds or a timedelta, got None; without a delay, {self._plain_enqueue}")
         return Using(self, {"delay": delay}).enqueue(*args, **kwargs)
 
     def enqueue_at(self, when: datetime, /, *args: P.args, **kwargs: P.kwargs) -> "Handle[R]":
-        """Enqueue a call of the function, due at an aware datetime. If it is in the past, the call is due now.
+        """Enqueue a call of the function, due at an aware datetime. If that is in the past, the call is due now.
 
             resize.enqueue_at(datetime(2030, 1, 1, tzinfo=UTC), 7)
 
@@ -93,7 +93,7 @@ class Task(TaskDefinition[P, R], KnowsForeignNames, kind="task"):
             InvalidArguments, PayloadTooLarge, NotConfigured, Unavailable, ServerFull, Uncertain: As `enqueue` does.
         """
         if when is None:
-            raise TypeError(f"at must be a datetime, got None; without one, {self._plain_enqueue}")
+            raise TypeError(f"at must be a datetime, got None; without a time, {self._plain_enqueue}")
         return Using(self, {"at": when}).enqueue(*args, **kwargs)
 
     @property
@@ -116,8 +116,8 @@ class Task(TaskDefinition[P, R], KnowsForeignNames, kind="task"):
 
         `on_commit` is called with a callback, like `django.db.transaction.on_commit`. The call is checked at once, and
         is sent when the callback is called, which raises the errors of sending. Until then, the server does not know
-        the handle's `id`, and `duplicate` is False; `delay` counts from then. None sends at once, whatever the client's
-        option. `aenqueue` sends at once or raises RuntimeError: see `AsyncClient.enqueue`.
+        the handle's `id`, and `duplicate` is False; `delay` counts from then. None sends at once, regardless of the
+        client's option. `aenqueue` sends at once or raises RuntimeError: see `AsyncClient.enqueue`.
 
         Raises:
             TypeError: If an option does not exist, or `client` is not a client.
@@ -130,7 +130,7 @@ class Task(TaskDefinition[P, R], KnowsForeignNames, kind="task"):
 
 
 class Using(KnowsForeignNames, Generic[P, R], kind="using"):
-    """A task with options for a call. The options are not among the arguments, so their names never collide."""
+    """A task with options for a call. The options are separate from the arguments, so their names never collide."""
 
     def __init__(
         self,
@@ -148,8 +148,8 @@ class Using(KnowsForeignNames, Generic[P, R], kind="using"):
         """Return a call of the task with these options, for `enqueue_many` and `Client.enqueue`.
 
         Raises:
-            TypeError: If `on_commit` was given, which must be given to those methods instead: it decides when a call is
-                sent, and is not a part of the call.
+            TypeError: If `on_commit` was given. It decides when a call is sent and is not part of the call, so pass it
+                to those methods instead.
         """
         if self._on_commit is not ...:
             raise TypeError("a call cannot decide when it is sent: pass on_commit to enqueue_many or Client.enqueue")
@@ -159,7 +159,7 @@ class Using(KnowsForeignNames, Generic[P, R], kind="using"):
         """Enqueue a call of the task with these options, and return its handle.
 
         Raises:
-            ValueError: If an option is not valid, or two exclude each other, such as `delay` and `at`.
+            ValueError: If an option is not valid, or two options exclude each other, such as `delay` and `at`.
             TypeError: If an option has a wrong type, or the client is an AsyncClient.
             InvalidArguments, InvalidName, PayloadTooLarge, NotConfigured, Unavailable, ServerFull, Uncertain: As
                 `Client.enqueue` does.
@@ -249,16 +249,16 @@ def task(
 ) -> Task[..., Any] | Declare:
     """Declare a function as a task: `@rota.task`, or `@rota.task(queue="mail", retries=5)`.
 
-    Arguments are checked against the signature of the decorated object. If another decorator below this one adds
-    arguments, it must have a signature of its own, since a plain `*args, **kwargs` counts as passing all arguments on.
+    Arguments are checked against the signature of the decorated object. If a decorator below this one adds arguments,
+    it must declare its own signature, because a plain `*args, **kwargs` counts as passing all arguments on.
 
     Options, with durations in seconds or as a timedelta (docs/tasks.md has an example of each):
 
     * `name` is the name of the task in Redis, for other programs and in `rota.toml`.
       Default: the name of the function.
-    * `queue` is the queue that the task is enqueued on, unless a call names another one.
+    * `queue` is the queue that the task is enqueued on, unless a call names another queue.
       Default: "default".
-    * `retries` is how often a failed task is retried. After that it is set aside as dead. Crashes are counted
+    * `retries` is how often a failed task is retried. After that, the task is set aside as dead. Crashes are counted
       separately.
       Default: 10, which allows 11 attempts.
     * `backoff` is how the delay before a retry grows with the number of failures n: "exponential" is
@@ -268,28 +268,28 @@ def task(
       Default: 2 seconds.
     * `max_delay` is the longest delay before a retry. It does not limit the delay of `rota.Retry`.
       Default: an hour.
-    * `jitter` multiplies the delay by a random number from 0 to 1, so that tasks that failed together do not return
+    * `jitter` multiplies the delay by a random number from 0 to 1, so that tasks that failed together are not retried
       together. Delays from a function or from `rota.Retry` are used as they are.
       Default: True.
-    * `retry_on` has the exceptions that are retried. After any other, the task is dead at once.
+    * `retry_on` has the exceptions that are retried. After any other exception, the task is dead at once.
       Default: every Exception.
     * `dead_on` has the exceptions that are not retried, even if `retry_on` has them.
       Default: none.
-    * `crash_limit` is the number of crashes of its worker after which the task is dead. With 0 the task is started at
-      most once: if that start does not end it, it is dead.
+    * `crash_limit` is the number of crashes of its worker after which the task is dead. With 0, the task is started at
+      most once: if that attempt does not end the task, the task is dead.
       Default: None, which is `restarts.crash_limit` of the fleet (3).
     * `time_limit` is the time after which the worker of an attempt is killed. The attempt has failed, and is retried as
       after an exception.
       Default: None, which is `limits.time_limit_seconds` of the fleet (an hour).
     * `soft_time_limit` is the time after which `rota.TimeLimit` is raised inside the function, which may catch it and
       return early; then the task is done. If TimeLimit leaves the function, the task has failed. In a coroutine, the
-      await is cancelled (`asyncio.CancelledError`), and TimeLimit is raised only if that leaves the coroutine.
-      `current_task().beat()` restarts both limits.
+      await is cancelled (`asyncio.CancelledError`), and TimeLimit is raised only if that exception leaves the
+      coroutine. `current_task().beat()` restarts both limits.
       Default: None, no soft limit.
-    * `expires` is how late the task may start. If it would start later, it ends as expired and is not started.
+    * `expires` is how late the task may start. If it would start later, it is not started and ends as expired.
       Default: None, it never expires.
     * `unique` allows only one live task with the same arguments, or with the key that a function returns for them. A
-      second one is not enqueued, and its handle has `duplicate` set.
+      second task is not enqueued, and its handle has `duplicate` set.
       Default: False.
     * `unique_for` is the longest time that the unique key is held, from the enqueue. The end of the task frees it
       earlier.
@@ -298,7 +298,7 @@ def task(
       Default: 0, it is not stored.
     * `remember` makes the fleet remember how the task ended, so that `rota.status` can report it.
       Default: True.
-    * `rate` limits how often the task starts in the whole fleet, for example "100/m". A task that may not start yet is
+    * `rate` limits how often the task starts in the whole fleet, for example "100/m". A task that exceeds the rate is
       delayed.
       Default: None, no limit.
     * `rate_key` counts the rate separately for each value of this text, with arguments filled in, such as "{account}".

@@ -1,8 +1,9 @@
-"""The blocking connections of a client, each with a deadline for every wait: single ones, a parked one, and a pool.
+"""The blocking connections of a client, each with a deadline for every wait: single connections, a parked connection,
+and a pool.
 
 The pool has as many connections as threads use at a time. It never repeats a command without the caller's knowledge. A
-connection on which all commands have a reply is kept for the next exchange; any other is closed. If one was lost, all
-idle connections are closed too. Taking one from the list needs no lock (ADR 20).
+connection on which all commands have a reply is kept for the next exchange; any other is closed. If a connection was
+lost, all idle connections are closed too. Taking a connection from the list needs no lock (ADR 20).
 """
 
 import math
@@ -34,8 +35,8 @@ T = TypeVar("T")
 class TimedConnection:
     """A connection for commands that write, on which each step ends by a deadline (monotonic seconds).
 
-    Steps are each address that is tried, the queries to sentinels, the handshakes, the greeting, and each reply. Only
-    the resolution of a host name is limited by resolv.conf instead.
+    The steps are each address that is tried, the queries to sentinels, the handshakes, the greeting, and each reply.
+    The resolution of a host name is limited by resolv.conf instead.
     """
 
     def __init__(self, endpoint: Endpoint, seconds: float, deadline: float = math.inf) -> None:
@@ -82,7 +83,7 @@ class TimedConnection:
         self._connection.give_back()
 
     def close(self) -> None:
-        """Close the connection, even if a thread waits on it. May be repeated.
+        """Close the connection, even if a thread waits on it. This may be called more than once.
 
         After a fork, this closes only the child's copy of the parent's connection.
         """
@@ -104,7 +105,7 @@ class ReplyList:
     """A reader of the list `key`, which waits for PARK_SECONDS at a time, so that it notices a dead connection."""
 
     def __init__(self, endpoint: Endpoint, timeout_seconds: float, key: str) -> None:
-        """Keep the settings. The first `park` connects."""
+        """Store the settings. The first `park` connects."""
         self._endpoint = endpoint
         self._timeout_seconds = timeout_seconds
         self._connection: TimedConnection | None = None
@@ -132,7 +133,7 @@ class ReplyList:
         return self._connection.fileno() if self._connection is not None and self.is_parked else _NO_FD
 
     def messages(self) -> list[str] | None:
-        """Return the messages of the list, none if the time expired, or None if no reply has come yet.
+        """Return the messages of the list, an empty list if the time expired, or None if no reply has come yet.
 
         Raises Unavailable.
         """
@@ -151,7 +152,7 @@ class ReplyList:
         return [text_of(message) for message in ([first[1]] if first else []) + (rest or [])]
 
     def close(self) -> None:
-        """Close the connection. The next `park` makes another one."""
+        """Close the connection. The next `park` opens another connection."""
         self.silent_at = math.inf
         if self._connection is not None:
             self._connection.close()
@@ -165,7 +166,7 @@ class ReplyList:
 class Wakeup:
     """A bell that ends a wait in this process.
 
-    It consists of sockets, so ringing a bell that is closed never writes to a descriptor that was reused.
+    The bell consists of sockets, so ringing it after `close` never writes to a descriptor that was reused.
     """
 
     def __init__(self) -> None:
@@ -174,7 +175,7 @@ class Wakeup:
         self._sender.setblocking(False)
 
     def ring(self) -> None:
-        """End the current wait, or the next one. May be called from anywhere, even from signal handlers."""
+        """End the current wait, or the next one. This may be called from anywhere, even from signal handlers."""
         with suppress(OSError):  # The buffer is full, which ends the wait too, or the bell is closed.
             self._sender.send(b"\0")
 
@@ -188,16 +189,16 @@ class Wakeup:
             self._receiver.recv(_RINGS)
 
     def close(self) -> None:
-        """Close the bell. May be repeated."""
+        """Close the bell. This may be called more than once."""
         self._receiver.close()
         self._sender.close()
 
 
 class ClientPool:
-    """Connections to one server, or to one primary. Thread-safe; a forked child makes its own connections."""
+    """Connections to one server, or to one primary. Thread-safe. A forked child makes its own connections."""
 
     def __init__(self, endpoint: Endpoint, timeout_seconds: float) -> None:
-        """Keep the settings. The first use connects."""
+        """Store the settings. The first use connects."""
         self.endpoint = endpoint
         self.timeout_seconds = timeout_seconds
         self._reader = ReplyReader(endpoint.shown, endpoint.credentials_in)
@@ -241,7 +242,7 @@ class ClientPool:
         return replies if confirmation is None else self._reader.confirmed(replies, confirmation, confirmed)
 
     def close(self) -> None:
-        """Close all connections. May be repeated; the next use of the pool opens new ones."""
+        """Close all connections. This may be called more than once. The next use of the pool opens new connections."""
         self._kept.clear()
         for connection in list(self._all):
             self._drop(connection)
@@ -297,7 +298,7 @@ class ClientPool:
 def _pipeline(
     connection: TimedConnection, commands: Iterable[ScriptCall[T]], pack: Callable[[ScriptCall[T]], bytes], tail: bytes
 ) -> tuple[list[ScriptCall[T]], list[object]]:
-    # Return the commands, and one reply or error for each, and one more for the tail if there is one.
+    # Return the commands, one reply or error for each, and one more for the tail if there is one.
     sent: list[ScriptCall[T]] = []
     coming = iter(commands)
     try:

@@ -64,7 +64,7 @@ class GroupQuery(NamedTuple):
 
     @property
     def event(self) -> str:
-        return "ended" if self.most_left is None else f"come to {self.most_left:,} members or fewer that have not ended"
+        return "ended" if self.most_left is None else f"come down to {self.most_left:,} unfinished members"
 
 
 WaitQuery = TaskQuery | GroupQuery
@@ -103,9 +103,10 @@ class OpenWait:
 
 
 class Wait(OpenWait):
-    """The wait of one thread, which sleeps on a lock of its own.
+    """The wait of one thread, which sleeps on its own lock.
 
-    A signal handler may raise out of the sleep. Then the wait `is_over`, and the waiting thread drops it later.
+    A signal handler may raise an exception during the sleep. Then the wait `is_over`, and the waiting
+    thread drops it later.
     """
 
     __slots__ = ("_asleep",)
@@ -158,7 +159,7 @@ class OpenWaits:
                 self._pending[query] = how if how in ENDS else ""
 
     def query_all(self) -> None:
-        """Schedule all queries again, and drop the waits that are over."""
+        """Schedule all queries again, and drop the waits whose callers no longer wait."""
         for query, waits in list(self._waits.items()):
             waits[:] = [wait for wait in waits if not wait.is_over]
             if not waits:
@@ -166,7 +167,8 @@ class OpenWaits:
         self._pending = {query: self._pending.get(query, "") for query in self._waits}
 
     def next_queries(self) -> dict[WaitQuery, str]:
-        """Return the queries for the next call: one about a group, or as many about tasks as the script takes."""
+        """Return the queries for the next call: either one about a group, or as many about tasks as the script
+        takes."""
         first = next(iter(self._pending), None)
         if isinstance(first, GroupQuery):
             return {first: ""}
@@ -220,7 +222,7 @@ class WaitRounds:
 
     @property
     def has_more(self) -> bool:
-        """Whether there are waits, or were some until a short time ago."""
+        """Whether there are waits, or there were some until recently."""
         return bool(self.open) or time.monotonic() < self._idle_at
 
     def receive(self, messages: Sequence[str]) -> None:
@@ -257,7 +259,7 @@ class WaitRounds:
         self.retry_at = time.monotonic() + self._backoff.next_seconds()
 
     def seconds_to_rest(self, silent_at: float) -> float:
-        """Return for how long there is nothing to do, unless a message or a wait arrives."""
+        """Return how long there is nothing to do, unless a message or a wait arrives."""
         now = time.monotonic()
         if self.open:
             self._idle_at = math.inf
@@ -267,7 +269,7 @@ class WaitRounds:
 
 
 def group_query(store: Store, client: str, query: GroupQuery) -> ScriptCall[Room]:
-    """Return the command that queries a group, and has the server notify this client of later changes."""
+    """Return the command that queries a group, and makes the server notify this client of later changes."""
     if query.most_left is None:
         return store.await_group_end(client, query.group)
     return store.await_room(client, query.group, query.most_left)
@@ -289,8 +291,8 @@ def results_in(reply: Reply[WaitResults]) -> WaitResults:
 
 
 def has_come(query: TaskQuery, found: TaskState) -> bool:
-    """Whether the state that was found ends the wait. It does not if the task was pending, and was enqueued
-    meanwhile."""
+    """Whether the state that was found ends the wait. A task that was pending and has been enqueued in the meantime
+    does not end it."""
     return found.state not in WAITING and (found.state != State.RUNNING or query.goal is Goal.START)
 
 

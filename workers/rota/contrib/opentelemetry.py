@@ -1,7 +1,7 @@
 """Traces: spans of enqueues and of attempts, following OpenTelemetry's semantic conventions for messaging.
 
-`instrument` wraps the methods of the clients that enqueue, and adds an `around_task` hook for attempts. Without a call
-of `instrument`, tracing costs nothing.
+`instrument` wraps the clients' methods that enqueue, and adds an `around_task` hook for attempts. Without a call of
+`instrument`, tracing costs nothing.
 """
 
 import inspect
@@ -33,7 +33,7 @@ _SYSTEM: Final = {"messaging.system": "rota"}
 
 _Arguments = tuple[Any, ...]
 _FoundCalls = tuple[_Arguments, Sequence[Call[Any]]]
-"""The arguments, with iterators read, and the calls in them, if known."""
+"""The arguments, in which iterators were replaced by lists, and the calls in them if these are known."""
 _FindCalls = Callable[[_Arguments, dict[str, Any]], _FoundCalls]
 
 
@@ -50,13 +50,14 @@ _instrumentation: Final = _Instrumentation()
 
 
 def instrument(tracer_provider: TracerProvider | None = None, *, as_children: bool = False) -> None:
-    """Make a span of each enqueue (`send QUEUE`) and of each attempt (`process QUEUE`), from now on.
+    """Make a span for each enqueue (`send QUEUE`) and for each attempt (`process QUEUE`) from now on.
 
     Call it where tasks are declared, both in the application and in its workers. It starts no threads and no exporters.
-    Without a `tracer_provider`, spans go to the global one, even if that is set later, as workers do after the fork.
+    Without a `tracer_provider`, spans go to the global one, even if it is set later, for example in workers after the
+    fork.
 
-    The span of an attempt begins a trace of its own that is linked to the span of its enqueue. With `as_children` it is
-    a child of that span instead. A second call changes the options of the first one.
+    The span of an attempt begins a new trace that is linked to the span of its enqueue. With `as_children`, it is a
+    child of that span instead. A second call of this function changes the options.
     """
     _instrumentation.tracer = trace.get_tracer("rota", __version__, tracer_provider)
     _instrumentation.as_children = as_children
@@ -80,7 +81,7 @@ def uninstrument() -> None:
 
 @contextmanager
 def processing(task: CurrentTask | ClaimedTask) -> Iterator[Span]:
-    """Make a span of a block in which a task is processed. Workers do this by themselves; it is for programs with a
+    """Make a span for a block in which a task is processed. Workers do this automatically. Call it in programs with a
     consumer, as in `with task, processing(task):`. An exception from the block marks the span as failed and is raised
     again."""
     sent = _context_in(task.carried)
@@ -129,7 +130,7 @@ def _of_attempt(task: CurrentTask | ClaimedTask) -> dict[str, AttributeValue]:
 
 
 def _add_recovery_event(span: Span, task: CurrentTask | ClaimedTask) -> None:
-    """Add an event for an attempt that left no span because it ended with its worker."""
+    """Add an event for an attempt that left no span because its worker died."""
     if task.kind == Kind.RECOVERED.label:
         span.add_event("recovered", {"rota.task.crashes": task.crashes})
     elif task.kind == Kind.RETRY.label:
@@ -166,7 +167,8 @@ def _traced(method: Callable[..., Any], calls_in: _FindCalls) -> Callable[..., A
 
 @contextmanager
 def _sending(calls: Sequence[Call[Any]]) -> Iterator[Span]:
-    """Make a span of an enqueue. All its tasks carry its context: a span for each would cost more than the tasks do."""
+    """Make a span for an enqueue. All its tasks carry the span's context, because a span for each task would cost more
+    than the task."""
     queues = {_queue_of(call) for call in calls}
     queue = queues.pop() if len(queues) == 1 else ""
     attributes = _operation("send", queue)

@@ -1,9 +1,9 @@
 """Cron expressions in a time zone. Only this module imports cronsim and zoneinfo, so only users of schedules load them.
 
-cronsim parses an expression and steps through it. It follows Debian's cron at changes of daylight saving: a time that
-the clock skips counts as the first moment after the gap, and a time that occurs twice counts once, the first time. That
-holds for expressions whose minute and hour do not begin with `*` and that have no seconds. All others follow the wall
-clock, so that `*/20 * * * *` occurs every 20 minutes throughout.
+cronsim parses an expression and steps through its times. At changes of daylight saving time, it follows Debian's cron:
+a time that the clock skips counts as the first moment after the gap, and a time that occurs twice counts only the first
+time. This applies to expressions without seconds whose minute and hour do not begin with `*`. All other expressions
+follow the wall clock, so that `*/20 * * * *` occurs every 20 minutes throughout.
 """
 
 from collections.abc import Iterator
@@ -25,7 +25,7 @@ else:
     HAS_CRONSIM = True
 
 MOST_CHARACTERS = 250
-_MAX_CLOCK_CHANGE_S = 3 * 3600  # more than any clock is put back: the start of a search backwards need not be exact
+_MAX_CLOCK_CHANGE_S = 3 * 3600  # more than any clock is put back; the start of a backward search need not be exact
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
@@ -47,8 +47,8 @@ _ANY = ["*"] * len(_FIELDS)
 
 
 def fault_in_cron(expression: str) -> str | None:
-    """Return what is wrong with an expression, where, and what is allowed there. None if it is valid or cronsim is
-    missing."""
+    """Return what is wrong with an expression, where, and what is allowed there, or None if the expression is valid or
+    cronsim is missing."""
     fault = HAS_CRONSIM and _fault_in_text(expression)
     return f'cron "{expression[:MOST_CHARACTERS]}": {fault}' if fault else None
 
@@ -56,7 +56,7 @@ def fault_in_cron(expression: str) -> str | None:
 @lru_cache(maxsize=256)
 def _fault_in_text(expression: str) -> str:
     if len(expression) > MOST_CHARACTERS:
-        return f"it has {len(expression)} characters, and may have {MOST_CHARACTERS}"
+        return f"it has {len(expression)} characters, but may have at most {MOST_CHARACTERS}"
     parts = expression.split()
     if len(parts) not in (len(_FIELDS) - 1, len(_FIELDS)):
         counted = "1 field" if len(parts) == 1 else f"{len(parts)} fields"
@@ -103,7 +103,7 @@ def _occurs(expression: str) -> bool:
 
 
 def fault_in_timezone(name: str) -> str | None:
-    """Return the message for a name that is not a time zone known to this node, or None if it is one."""
+    """Return a message if this node does not know a time zone with this name, or None if it does."""
     try:
         ZoneInfo(name)
     except (KeyError, ValueError, OSError):  # a folder of the database is an OSError
@@ -141,7 +141,7 @@ def _local(timezone: str, instant_us: int) -> datetime:
 
 def _ordered(sim: Iterator[datetime], after_us: int) -> Iterator[int]:
     # cronsim uses the wall clock, on which an hour may occur twice or not at all. So it may return a time before the
-    # instant that it began with, or the same time again.
+    # instant at which it began, or the same time again.
     last = after_us
     try:
         for moment in sim:

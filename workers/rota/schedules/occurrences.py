@@ -16,14 +16,14 @@ from rota.schedules.schedule import CronRule, EveryRule, Schedule
 MOST_MISSED: Final = 1000
 LATE_US: Final = 30 * MICROSECONDS
 MOST_AHEAD: Final = 100
-"""The maximum number of occurrences, delayed by jitter, that can be taken back."""
+"""The maximum number of occurrences that can be taken back while jitter delays them."""
 
 
 class Occurrence(NamedTuple):
     """One occurrence of a schedule."""
 
-    at_us: int  # the time of the schedule, which identifies the occurrence
-    due_us: int  # when it is due to start; jitter delays it
+    at_us: int  # the scheduled time, which identifies the occurrence
+    due_us: int  # when the occurrence is due to start, which jitter delays
 
 
 class Reckoning(NamedTuple):
@@ -31,11 +31,11 @@ class Reckoning(NamedTuple):
 
     enqueue: tuple[Occurrence, ...]  # occurrences to enqueue, in order
     left_out: int  # number of missed occurrences that are not made up for; at most 1,000 are counted
-    following: Occurrence | None  # the first occurrence in the future, None if there is none
+    following: Occurrence | None  # the first occurrence in the future, or None if there is none
 
     @property
     def passed_us(self) -> int | None:
-        """The `at_us` of the last of `enqueue`, from which to continue; None if there is none."""
+        """The `at_us` of the last occurrence in `enqueue`, from which to continue, or None if `enqueue` is empty."""
         return self.enqueue[-1].at_us if self.enqueue else None
 
 
@@ -124,8 +124,8 @@ def _jitter_us(schedule: Schedule, at_us: int) -> int:
 
 
 class Advance(NamedTuple):
-    """The next step of a schedule: occurrences to enqueue, the new record, and how many missed ones are not made up
-    for."""
+    """The next step of a schedule: occurrences to enqueue, the new record, and the number of missed occurrences that
+    are not made up for."""
 
     occurrences: tuple[NewOccurrence, ...]
     record: ScheduleRecord

@@ -1,7 +1,7 @@
 """The declaration of a schedule, its checks, and its text in Redis. Times are whole microseconds of Unix time.
 
-The text is a strict JSON object, and equal for equal schedules. It does not have the name, which is the field of the
-hash. Default values are left out.
+The text is a strict JSON object. Equal schedules have equal texts. The text does not contain the name, which is the
+field in the hash, or default values.
 """
 
 import dataclasses
@@ -18,7 +18,7 @@ Missed = Literal["last", "all", "none"]
 Overlap = Literal["skip", "queue"]
 Source = Literal["code", "file", "client"]
 
-MOST_NAME_CHARACTERS: Final = 100  # an id of an occurrence consists of the name and the time
+MOST_NAME_CHARACTERS: Final = 100  # because the id of an occurrence consists of the name and the time
 MOST_ARGUMENT_BYTES: Final = 65_536
 MOST_JITTER_US: Final = 86_400 * MICROSECONDS
 SHORTEST_INTERVAL_US: Final = MICROSECONDS
@@ -37,7 +37,7 @@ class CronRule:
 @dataclass(frozen=True, slots=True)
 class EveryRule:
     """The multiples of an interval, counted from the schedule's start, or else from 1970-01-01 00:00 UTC. So all nodes
-    agree, whenever they were started."""
+    agree, regardless of when they were started."""
 
     interval_us: int
 
@@ -57,7 +57,7 @@ class Schedule:
     kwargs: Mapping[str, Any] = field(default_factory=dict)
     missed: Missed = "last"  # what is made up for if no fleet ran: the last occurrence, all (the last 1,000), or none
     overlap: Overlap = "skip"  # whether to skip or enqueue an occurrence if the previous one has not ended
-    jitter_us: int = 0  # each occurrence is delayed by a random time up to this
+    jitter_us: int = 0  # the longest random delay of each occurrence
     start_us: int | None = None  # occurrences are at or after this time
     end_us: int | None = None  # occurrences are before this time
     source: Source = "code"
@@ -69,8 +69,8 @@ class Schedule:
 
 
 class BadSchedule(ValueError):
-    """Raised for values that are not a valid schedule. `faults` are pairs of the value's name and what is wrong with
-    it. The message is the first fault."""
+    """Raised for values that are not a valid schedule. `faults` has pairs of a value's name and what is wrong with the
+    value. The message is the first fault."""
 
     def __init__(self, faults: tuple[tuple[str, str], ...]) -> None:
         super().__init__(faults[0][1])
@@ -78,7 +78,7 @@ class BadSchedule(ValueError):
 
 
 def fault_in_schedule_name(name: str) -> str | None:
-    """Return why the name of a schedule is not valid, or None if it is."""
+    """Return why the name of a schedule is not valid, or None if it is valid."""
     return fault_in_name("the name of a schedule", name, MOST_NAME_CHARACTERS)
 
 
@@ -106,7 +106,7 @@ def _faults_in_rule(rule: Rule) -> Iterator[tuple[str, str | None]]:
             None if fits else f"every must be 1 second to 100 years, got {rule.interval_us / MICROSECONDS:g} s",
         )
         return
-    # Imported only here: it loads libraries that a program without cron expressions does not need.
+    # Imported here because it loads libraries that a program without cron expressions does not need.
     from rota.schedules.cron import fault_in_cron, fault_in_timezone  # noqa: PLC0415
 
     yield "cron", fault_in_cron(rule.expression)
@@ -114,7 +114,7 @@ def _faults_in_rule(rule: Rule) -> Iterator[tuple[str, str | None]]:
 
 
 def _fault_in_size(schedule: Schedule) -> str | None:
-    # Each heartbeat of a node carries its declarations. The check that they are JSON is made where they are given.
+    # Each heartbeat of a node carries its declarations. Whether they are JSON is checked where they are given.
     if schedule.source == "client":
         return None
     try:
@@ -205,7 +205,7 @@ def decode_schedule(name: str, text: bytes) -> Schedule:
 
 def _check_types(values: Any) -> None:
     if not isinstance(values, dict):
-        raise ValueError("not a schedule: no object")  # noqa: TRY004 - the fault is in a text, not in an argument
+        raise ValueError("not a schedule: it is not an object")  # noqa: TRY004 - the fault is in a text, not in an argument
     for key, value in values.items():
         if key not in _TYPES:
             raise ValueError(f"not a schedule: unknown key {key[:50]!r}")
@@ -220,7 +220,7 @@ def _rule_of(values: dict[str, Any]) -> Rule:
     interval_us = values.pop("every_us", None)
     timezone = values.pop("timezone", "UTC")
     if (expression is None) == (interval_us is None):
-        raise ValueError("not a schedule: it has one of cron and every_us")
+        raise ValueError("not a schedule: it must have either cron or every_us")
     if expression is not None:
         return CronRule(expression, timezone)
     return EveryRule(interval_us)

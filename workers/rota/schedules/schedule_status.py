@@ -21,8 +21,8 @@ class ScheduleStatus:
     * `source`: where the schedule was declared: "code", "file" or "client".
     * `last_at`: the last occurrence whose time has come.
     * `next_at`: the next occurrence.
-    * `due_at`: when the next occurrence is due to start; jitter delays it.
-    * `paused_at`: since when the schedule is paused.
+    * `due_at`: when the next occurrence is due to start, which jitter delays.
+    * `paused_at`: when the schedule was paused.
     * `error`: why the data in Redis under this name is not a schedule.
     """
 
@@ -48,7 +48,7 @@ class ScheduleStatus:
 
     @property
     def when(self) -> str:
-        """The times of its occurrences in words, for example `0 3 * * * Europe/Zurich` or `every 30 s`."""
+        """The times of the occurrences in words, for example `0 3 * * * Europe/Zurich` or `every 30 s`."""
         return f"{self.cron} {self.timezone}".strip() if self.every is None else f"every {self.every:g} s"
 
 
@@ -62,12 +62,12 @@ class FoundSchedule(NamedTuple):
     now_us: int
 
     def upcoming(self, count: int) -> Times:
-        """Return the times of its next occurrences, as if it were not paused."""
+        """Return the times of the next occurrences, as if the schedule were not paused."""
         coming = islice(occurrences(self.schedule, self.now_us), count)
         return [utc_datetime(each.at_us) for each in coming]
 
     def status(self) -> ScheduleStatus:
-        """Return its status for people and programs."""
+        """Return the schedule's status for people and programs."""
         schedule = self.schedule
         record = self.record
         now_us = self.now_us
@@ -95,8 +95,8 @@ class FoundSchedule(NamedTuple):
 
 def rows_of(page: SchedulePage) -> list[dict[str, Any]]:
     """Return the schedules of a page as JSON rows, for `rota status` and the status page. `state` is waiting, paused,
-    over (there are no more occurrences) or broken. `next_in_seconds` is based on Redis time, and None unless the state
-    is waiting."""
+    over (there are no more occurrences) or broken. `next_in_seconds` is based on Redis time, and is None unless the
+    state is waiting."""
     found = [read_schedule(kept, page.now_us) for kept in page.schedules]
     now = utc_datetime(page.now_us)
     return [_row(each.status() if isinstance(each, FoundSchedule) else each, now) for each in found]
@@ -140,7 +140,7 @@ def _time(unix_us: int | None) -> datetime | None:
 
 
 def read_schedule(kept: StoredSchedule, now_us: int) -> FoundSchedule | ScheduleStatus:
-    """Return the schedule, or a status with the error if it cannot be read."""
+    """Return the schedule, or a status with the error if the schedule cannot be read."""
     try:
         record = read_schedule_record(kept.record)
         return FoundSchedule(kept, record, decode_schedule(kept.name, record.text), now_us)

@@ -1,9 +1,10 @@
 """The address of the server: the parser of Redis URLs, and the search for the primary that sentinels name. No I/O.
 
 1. Each sentinel in turn is queried for the address of the service. A sentinel that does not reply in time is skipped.
-2. The server at that address is queried for its ROLE: it may have been demoted or have died without the sentinel's
-   knowledge.
-3. The first server whose role is that of a primary is used. If there is none, the error has the reply of each sentinel.
+2. The server at that address is queried for its ROLE, because it may have been demoted or have died without the
+   sentinel's knowledge.
+3. The first server that reports the role of a primary is used. If there is none, the error has the reply of each
+   sentinel.
 
 No result is kept: each new connection searches again, so the next connection after a failover notices it. The protocol
 follows Redis's "Guidelines for Redis clients with support for Redis Sentinel".
@@ -28,8 +29,8 @@ from rota.server.server_errors import REASON_SENTINEL, ConnectionLost, Refused, 
 DEFAULT_PORT: Final = 6379
 DEFAULT_SENTINEL_PORT: Final = 26379
 SCHEMES: Final = ("redis", "rediss", "unix")
-SENTINEL_SECONDS: Final = 1.0  # to connect to a sentinel, and for its reply: the next sentinel may know as well
-PRIMARY_SECONDS: Final = 2.0  # to connect to the primary: its host may be down while a failover is under way
+SENTINEL_SECONDS: Final = 1.0  # to connect to a sentinel, and for its reply; then the next sentinel is queried
+PRIMARY_SECONDS: Final = 2.0  # to connect to the primary; short, because its host may be down during a failover
 _SENTINEL_OPTIONS: Final = frozenset({"db", "sentinel_username", "sentinel_password"})
 # Scheme, credentials, hosts, path, options. urlsplit cannot be used: it rejects a list of hosts with an IPv6 address.
 _SENTINEL_URL: Final = re.compile(
@@ -41,7 +42,7 @@ _SENTINEL_URL: Final = re.compile(
 class TlsFiles:
     """The PEM files for TLS connections to the server."""
 
-    ca: str = ""  # certificates of the authorities to trust; "": those of the system
+    ca: str = ""  # certificates of the authorities to trust, or "" for the system's
     cert: str = ""  # the client's certificate, for a server that requires one
     key: str = ""  # the key of that certificate
 
@@ -51,7 +52,7 @@ NO_TLS_FILES: Final = TlsFiles()
 
 @dataclass(frozen=True, slots=True)
 class ServerAccess:
-    """The access data given beside a URL. `logins` supplies user and password if the URL has none."""
+    """The access data that are given in addition to a URL. `logins` supplies user and password if the URL has none."""
 
     tls_files: TlsFiles = NO_TLS_FILES
     logins: Logins | None = None
@@ -74,12 +75,13 @@ class Sentinels:
 class Address:
     """The address and the credentials of a server. Its repr has no password. `logins` replaces user and password.
 
-    With `sentinels`, host and port are not used: the sentinels are queried for them at each connection, see `search`.
+    With `sentinels`, host and port are not used, because the sentinels are queried for them at each connection: see
+    `search`.
     """
 
     host: str = "127.0.0.1"
     port: int = DEFAULT_PORT
-    path: str = ""  # the path of a Unix socket; "": host and port are used
+    path: str = ""  # the path of a Unix socket, or "" to use host and port
     tls: bool = False  # whether to use TLS
     database: int = 0
     username: str = ""  # "" for the server's default user
@@ -95,16 +97,16 @@ class Address:
 
     @property
     def search_seconds(self) -> float:
-        """The longest duration of the search for the primary, 0 if there is none."""
+        """The longest duration of the search for the primary, or 0 if there is no search."""
         return 0.0 if self.sentinels is None else len(self.sentinels.addresses) * (SENTINEL_SECONDS + PRIMARY_SECONDS)
 
     @property
     def kept_login(self) -> Login | None:
-        """The login if no provider has to be called for it, else None."""
+        """The login if no provider has to be called for it, or else None."""
         return Login(self.username, self.password) if self.logins is None else self.logins.kept()
 
     def login(self) -> Login:
-        """Return the login. May block, if a provider is called. Raises LoginUnknown if there is none."""
+        """Return the login. This can block if a provider is called. Raises LoginUnknown if there is no login."""
         return Login(self.username, self.password) if self.logins is None else self.logins.current()
 
     def renewal_of(self, login: Login) -> Renewal | None:
@@ -117,7 +119,7 @@ class Address:
 
     @property
     def place(self) -> str:
-        """The address in messages."""
+        """The address as messages show it."""
         if self.sentinels is not None:
             return f"the primary of {self.sentinels.service!r}"
         return self.path or shown_address(self.host, self.port)
@@ -139,15 +141,15 @@ def parse_address(url: str, tls_files: TlsFiles = NO_TLS_FILES) -> Address:
     """
     if not isinstance(url, str):
         raise TypeError(
-            f"the server is given by a URL, for example redis://localhost:6379/0, got {type(url).__name__}; "
-            "a Redis client of yours is given as redis=..."
+            f"the server must be a URL, for example redis://localhost:6379/0, got {type(url).__name__}; "
+            "pass your own Redis client as redis=..."
         )
     behind_sentinels = _SENTINEL_URL.fullmatch(url)
     try:
         found = _of_one_server(url) if behind_sentinels is None else _of_sentinels(behind_sentinels)
     except ValueError as error:
         shown = redact(url) if url else ""
-        named = "the value, which is not shown as it may be a password," if shown == HIDDEN else repr(shown)
+        named = "the value, which is not shown because it may be a password," if shown == HIDDEN else repr(shown)
         raise ValueError(f"{named} {error}") from None
     _check_files(tls_files, tls=found.tls)
     return replace(found, tls_files=tls_files)
@@ -160,7 +162,7 @@ def address_with(url: str, access: ServerAccess) -> Address:
     if access.logins is None:
         return address
     if address.username or address.password:
-        raise ValueError(f"{redact(url)!r} has a user or a password, and {SETTING} gives them too: leave one out")
+        raise ValueError(f"{redact(url)!r} has a user or a password, but {SETTING} also gives them: leave one out")
     return replace(address, logins=access.logins)
 
 
@@ -180,7 +182,7 @@ def _check_files(files: TlsFiles, *, tls: bool) -> None:
         raise ValueError("a client certificate needs both redis_tls_cert and redis_tls_key")
 
 
-# These functions raise ValueError without any part of the URL: a mistyped password may be in any part.
+# These functions raise ValueError without any part of the URL, because a mistyped password may be in any part.
 
 
 def _of_one_server(url: str) -> Address:
@@ -201,8 +203,8 @@ def _of_one_server(url: str) -> Address:
         database = _database(query.get("db") or ("0" if unix else parts.path.strip("/")))
     except ValueError:
         raise ValueError(
-            "is not a Redis URL: a port is a number from 1 to 65535 and a database one from 0; in a user or a password "
-            "/ : @ # ? and % are written percent-encoded, / as %2F"
+            "is not a Redis URL: a port is a number from 1 to 65535, a database a number from 0; in a user or a "
+            "password, write / : @ # ? and % percent-encoded, for example / as %2F"
         ) from None
     return Address(
         host=parts.hostname or "127.0.0.1",
@@ -231,7 +233,7 @@ def _split(url: str) -> SplitResult:
 
 def _of_sentinels(found: re.Match[str]) -> Address:
     scheme, credentials, hosts, path, options, fragment = (part or "" for part in found.groups())
-    allowed = "beside db there are sentinel_username and sentinel_password, for sentinels that want them"
+    allowed = "besides db, there are sentinel_username and sentinel_password, for sentinels that require them"
     query = _options(options, fragment, _SENTINEL_OPTIONS, allowed)
     service, _, database = path.strip("/").partition("/")
     if not service:
@@ -288,8 +290,8 @@ _MAX_SHOWN: Final = 80  # characters of a reply that is not valid
 
 @dataclass(frozen=True, slots=True)
 class Query:
-    """A query of the search: connect to `address`, send `args`, and give up after `seconds` without connection or
-    reply."""
+    """A query of the search, which connects to `address`, sends `args`, and gives up after `seconds` without a
+    connection or a reply."""
 
     address: Address
     args: tuple[Arg, ...]
@@ -297,15 +299,15 @@ class Query:
 
 
 ReplyOrError = Any
-"""A reply as hiredis reads it, or the ServerError in its place."""
+"""A reply as hiredis reads it, or the ServerError that came instead."""
 
 Search = Generator[Query, ReplyOrError, None]
 
 
 def search(address: Address) -> Search:
-    """Yield queries, and receive their replies. The search ends after the ROLE of the primary, the last server queried.
+    """Yield queries, and receive their replies. The last query is the ROLE of the primary.
 
-    Raises ConnectionLost if there is no primary, and the error of the primary if it refuses us.
+    Raises ConnectionLost if there is no primary, and the error of the primary if the primary refuses the query.
     """
     assert address.sentinels is not None
     sentinels = address.sentinels
@@ -353,7 +355,7 @@ def _of_sentinel(sentinel: Address, *args: str) -> Query:
 
 
 def _named_address(reply: ReplyOrError) -> tuple[str, int] | None:
-    # Return None for an address to which no connection is possible: the sentinel is then skipped, and no resolver
+    # Return None for an address to which no connection is possible, so that the sentinel is skipped and no resolver
     # raises.
     match reply:
         case [bytes() as host, bytes() as port] if (
@@ -367,7 +369,7 @@ def _named_address(reply: ReplyOrError) -> tuple[str, int] | None:
 
 
 def _unusable_reply(reply: ReplyOrError, server: Address) -> str:
-    """Return the reply of a sentinel that named no address, as text."""
+    """Return as text the reply of a sentinel that named no address."""
     if isinstance(reply, ServerError):
         return f"did not reply ({_without_address(reply, server)})"
     return "did not know it" if reply is None else f"replied {repr(reply)[:_MAX_SHOWN]}"
@@ -380,7 +382,7 @@ def _without_address(error: ServerError, server: Address) -> str:
 def _fault(role: ReplyOrError, server: Address) -> str:
     """Return why a server with this reply to ROLE is not the primary, or "" if it is."""
     match role:
-        case Refused():  # the password or the permissions are wrong, and so they would be at any other server
+        case Refused():  # the password or the permissions are wrong, as they would be at any other server
             raise role
         case ServerError():
             return _without_address(role, server)

@@ -2,9 +2,9 @@
 
 An `AioStream` is one open connection. Many callers can wait on it at once, because replies come in the order of the
 commands. The pool of an asyncio client uses it. An `AioConnection` is for a process that must never block: it sends one
-command at a time, in the order of its callers, and after a stream has broken, the next command opens another one. An
-`Opener` opens streams. Its caller limits the time, except for a search of the primary, whose steps have limits of their
-own.
+command at a time, in the order of its callers. After a stream has broken, the next command opens another stream. An
+`Opener` opens streams. Its caller limits the time, except for a search for the primary, whose steps have their own
+limits.
 """
 
 import asyncio
@@ -36,7 +36,7 @@ class AioStream(asyncio.Protocol):
     """One open connection. The reply to a command, or the error in its place, is the result of a future.
 
     If a caller gives up, its reply is discarded and no other caller is affected. A retired stream accepts no more
-    commands: the next ones go over a new stream, while replies to earlier commands may still arrive on this one.
+    commands. Later commands use a new stream, while replies to earlier commands may still arrive on the retired stream.
     """
 
     def __init__(self) -> None:
@@ -58,7 +58,7 @@ class AioStream(asyncio.Protocol):
         return self.renewal is not None and self.renewal.is_due
 
     def send(self, data: bytes) -> "asyncio.Future[Any]":
-        """Send one command. Returns the future of its reply."""
+        """Send one command, and return the future of its reply."""
         reply: asyncio.Future[Any] = self._loop.create_future()
         if self._end.done():
             reply.set_result(self._end.result())
@@ -76,7 +76,7 @@ class AioStream(asyncio.Protocol):
         return reply
 
     async def drain(self) -> None:
-        """Wait while the server accepts no data. Also returns when the connection has ended."""
+        """Wait while the server accepts no data. This also returns when the connection has ended."""
         await self._has_room.wait()
 
     def retire(self) -> None:
@@ -86,7 +86,7 @@ class AioStream(asyncio.Protocol):
             self.close()
 
     def close(self, why: str = "the connection was closed") -> None:
-        """Close at once. Callers that wait get an error with the reason `why`. May be called again."""
+        """Close at once. Callers that wait get an error with the reason `why`. This may be called again."""
         self._finish(ConnectionLost(why, REASON_NETWORK))
 
     def close_with_loop(self) -> None:
@@ -132,7 +132,7 @@ class AioStream(asyncio.Protocol):
 
     def _give(self, reply: Any) -> None:
         if not self._awaited:
-            self._finish(ConnectionLost("the server sent a reply to no command", REASON_PROTOCOL))
+            self._finish(ConnectionLost("the server sent a reply without a command", REASON_PROTOCOL))
             return
         waits = self._awaited.popleft()
         if not waits.done():
@@ -157,7 +157,7 @@ class AioStream(asyncio.Protocol):
             if self._transport.get_extra_info("sslcontext") is None:
                 self._transport.close()
             else:
-                self._transport.abort()  # `close` would wait for the server's goodbye, which may never come
+                self._transport.abort()  # `close` would wait until the server closes too, which may never happen
 
 
 class StreamOpener(Protocol):
@@ -165,7 +165,7 @@ class StreamOpener(Protocol):
 
     @property
     def place(self) -> str:
-        """The server in error messages."""
+        """The server as error messages show it."""
         ...
 
     def patience(self, seconds: float) -> float:
@@ -189,12 +189,11 @@ class Opener:
     def patience(self, seconds: float) -> float:
         """Return how many seconds opening a connection may take.
 
-        With sentinels the limit does not depend on `seconds`. Otherwise a slow link, on which each single reply arrives
-        in time, might never get connected.
+        With sentinels, the limit does not depend on `seconds`. Otherwise a slow link might never get connected,
+        although each single reply arrives in time.
         """
-        # A sentinel that does not reply takes the time of its own step and no more, however short the limit for the
-        # server is. The next search begins with that sentinel again, so with one limit for the whole search it would
-        # never be skipped.
+        # A sentinel that does not reply takes only the time of its own step. The next search begins with that sentinel
+        # again, so it would never be skipped if one short limit applied to the whole search.
         return self._address.search_seconds if self._address.has_failover else seconds
 
     async def open(self) -> AioStream:
@@ -247,7 +246,7 @@ class Opener:
         except ConnectionLost as error:
             stream.close()
             raise greeting_fault(error, address) from error
-        except BaseException:  # whatever it was, a connection that was not fully greeted must not be used
+        except BaseException:  # any exception, because a connection that was not fully greeted must not be used
             stream.close()
             raise
         return stream
@@ -303,8 +302,7 @@ class AioConnection:
         seconds: Callable[[], float] = lambda: 5.0,
         watch: ConnectionWatch | None = None,
     ) -> None:
-        """`seconds` returns how long a reply or a connection may take. A search for the primary has a limit of its
-        own."""
+        """`seconds` returns how long a reply or a connection may take. A search for the primary has its own limit."""
         self._opener = opener
         self._seconds = seconds
         self._watch = watch or ConnectionWatch()
@@ -313,7 +311,7 @@ class AioConnection:
 
     @property
     def is_connected(self) -> bool:
-        """Whether there is a connection. One that was lost unnoticed counts too."""
+        """Whether there is a connection. A connection that was lost unnoticed counts too."""
         return self._stream is not None
 
     async def run(self, call: ScriptCall[T]) -> T:
@@ -329,7 +327,7 @@ class AioConnection:
         return await self._watched(self._request(data))
 
     async def close(self) -> None:
-        """Close at once. May be called again. The next command connects again."""
+        """Close at once. This may be called again. The next command connects again."""
         self._drop()
 
     async def _watched(self, step: Awaitable[T]) -> T:
@@ -384,9 +382,9 @@ def too_slow(seconds: float) -> ConnectionLost:
 class Resolver:
     """A resolver of host names that uses daemon threads, which the process does not join at its end.
 
-    asyncio's own lookup runs in the loop's default executor, which `asyncio.run` joins: a resolver that hung for 20 s
-    delayed a master's TERM for that time, beyond every deadline. A caller that looks up a name while a lookup of that
-    name runs waits for the same result. So a resolver that hangs takes one thread for each name, however often the name
+    asyncio's own lookup runs in the loop's default executor, which `asyncio.run` joins, so a resolver that hung for 20
+    s would delay a master's TERM for that time, beyond every deadline. If a lookup of a name is already running,
+    further callers wait for its result. So a resolver that hangs takes one thread for each name, however often the name
     is looked up.
     """
 
@@ -394,8 +392,8 @@ class Resolver:
         self._lookup: dict[str, asyncio.Future[Found]] = {}
 
     async def addresses_of(self, host: str) -> list[str]:
-        """Return the addresses of a host, the best first; the host itself if it is an address. Raises OSError if there
-        is none."""
+        """Return the addresses of a host, the best first, or the host itself if it is an address. Raises OSError if
+        there is none."""
         if _is_address(host):
             return [host]
         lookup = self._lookup.get(host) or self._start(host)
@@ -431,7 +429,7 @@ def _look_up(host: str) -> Found:
     except OSError as error:
         return error
     except UnicodeError as error:  # a label that is empty or too long
-        return OSError(f"{host!r} is no host name: {error}")
+        return OSError(f"{host!r} is not a valid host name: {error}")
 
 
 def _is_address(host: str) -> bool:

@@ -1,9 +1,8 @@
 """Connections that a client borrows from the application's redis-py or valkey-py client.
 
 The application's pool connects, authenticates, follows its sentinels, and takes each connection back after use. Rota
-reads and writes on the socket of the connection itself, so that its round trips and deadlines stay exact: redis-py's
-retries repeat the connecting, and never a command. Nothing of redis-py is imported; its objects are recognized by their
-methods.
+itself reads and writes on the connection's socket, so that round trips and deadlines stay exact: redis-py's retries
+repeat only the connecting, and never a command. redis-py is not imported. Its objects are recognized by their methods.
 """
 
 import asyncio
@@ -23,7 +22,7 @@ _GIVE: Final = "pass a Redis client, a ConnectionPool, what Sentinel.master_for 
 
 
 class Borrowing:
-    """The application's client, and the names of its server for messages."""
+    """The application's client, and the names of its server in messages."""
 
     def __init__(self, source: Any, key: str, *, is_of_asyncio: bool) -> None:
         """Check the object. `key` is any key of the namespace. Raises TypeError or ValueError if it cannot be used."""
@@ -41,7 +40,7 @@ class Borrowing:
         self.has_failover = self.is_cluster or hasattr(self.pool, "service_name")
 
     def moved(self) -> None:
-        """Make the next connection to a cluster go to the node that has the slot by then."""
+        """Make the next connection to a cluster go to the node that has the slot at that time."""
         self.is_stale = True
 
     def _place(self) -> str:
@@ -54,10 +53,10 @@ class Borrowing:
 
 
 _OF_ASYNCIO_WANTED: Final = (
-    "redis: rota.AsyncClient wants a client of asyncio, such as redis.asyncio.Redis; this one blocks"
+    "redis: rota.AsyncClient needs a client for asyncio, such as redis.asyncio.Redis, but this one blocks"
 )
 _BLOCKING_WANTED: Final = (
-    "redis: rota.Client wants a client that blocks, such as redis.Redis; for this one use rota.AsyncClient"
+    "redis: rota.Client needs a client that blocks, such as redis.Redis; use rota.AsyncClient for this one"
 )
 
 
@@ -77,7 +76,7 @@ class RedisEndpoint(Borrowing):
             lent = borrow(pool)
             try:
                 return BorrowedConnection(lent, pool, options, self.moved)
-            except BaseException:  # for example for a class without a socket: the pool must not run empty
+            except BaseException:  # for example for a class without a socket, so that the pool does not run empty
                 pool.release(lent)
                 raise
         except Exception as error:
@@ -104,12 +103,13 @@ class BorrowedConnection(Connection):
         self._seconds_before = self._socket.gettimeout()
         self._socket.setblocking(False)
         self._pool = pool
-        self._lent = [lent]  # the thread that takes it out returns it: another one may close this at the same time
+        # The thread that takes the connection out returns it, because another thread may close this object meanwhile.
+        self._lent = [lent]
         self._moved = moved
 
     def try_receive(self) -> Any:
-        """Return the next reply if it has arrived, else NO_REPLY. Raises ServerError if that fails, or if the reply is
-        an error."""
+        """Return the next reply if it has arrived, or else NO_REPLY. Raises ServerError if that fails, or if the reply
+        is an error."""
         return self._of_commands(super().try_receive)
 
     def receive(self) -> Any:
@@ -117,14 +117,14 @@ class BorrowedConnection(Connection):
         return self._of_commands(super().receive)
 
     def give_back(self) -> None:
-        """Return the connection to its pool for its next user. All replies have been read."""
+        """Return the connection to its pool for its next user. All replies must have been read."""
         with suppress(IndexError):
             lent = self._lent.pop()
             self._socket.settimeout(self._seconds_before)
             self._pool.release(lent)
 
     def close(self, *, everywhere: bool = False) -> None:
-        """Close the connection at once and return it to its pool, which connects it again. May be called again."""
+        """Close the connection at once and return it to its pool, which connects it again. This may be called again."""
         with suppress(IndexError):
             lent = self._lent.pop()
             super().close(everywhere=everywhere)
@@ -144,11 +144,11 @@ class BorrowedConnection(Connection):
 
 
 def check_source(source: Any) -> None:
-    """Raise TypeError or ValueError, with what to give instead, if an object does not lend connections that can
+    """Raise TypeError or ValueError, with what to pass instead, if an object does not lend connections that can
     write."""
     pool = getattr(source, "connection_pool", source)
     if callable(getattr(source, "master_for", None)):
-        raise TypeError('redis: a Sentinel knows many services: give sentinel.master_for("mymaster")')
+        raise TypeError('redis: a Sentinel knows many services: pass sentinel.master_for("mymaster")')
     if not _is_cluster(source) and not callable(getattr(pool, "get_connection", None)):
         raise TypeError(f"redis: expected a client, got {type(source).__name__}: {_GIVE}")
     if getattr(pool, "is_master", True) is False:
@@ -185,7 +185,7 @@ def error_of_source(error: Exception) -> ServerError:
 
 
 class BorrowedStream(AioStream):
-    """The transport of a pool's connection. It goes back to the pool when the stream has ended."""
+    """The transport of a pool's connection. The connection returns to the pool when the stream has ended."""
 
     def __init__(self, lent: Any, give_back: Callable[[], None], moved: Callable[[], None]) -> None:
         """Take over a lent connection. `moved` is called if another server turns out to have the hash slot."""

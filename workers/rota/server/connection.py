@@ -1,5 +1,5 @@
-"""One blocking connection of Rota's own to the server. The commands and replies on it are those of `session`. Every
-wait has a deadline and uses the `wait` function given at the start, in which a worker also watches its death pipe."""
+"""Rota's own blocking connection to the server. The commands and replies on it are those of `session`. Every wait has a
+deadline and uses the `wait` function of the options, in which a worker also watches its death pipe."""
 
 import errno
 import os
@@ -38,12 +38,13 @@ Wait = Callable[[int, int, float], bool]
 
 # The time for which a command is parked in the server, for example at a doorbell.
 PARK_SECONDS: Final = 5  # whole seconds
-# For a process that learns in another way, just as often, whether the server is alive.
+# For a process that finds out in another way, just as often, whether the server is alive.
 LONG_PARK_SECONDS: Final = 20
-EARLY_SECONDS: Final = 0.005  # a parked command may end earlier than requested by this much
+EARLY_SECONDS: Final = 0.005  # how much earlier than requested a parked command may end
 NUDGE: Final = b"*0\r\n"
 """A command without words, which the server ignores. An idle server checks its timers every 0.1 s, so a parked command
-may end that much late. The server also checks its timers after it has read something, even on a blocked connection."""
+may end up to 0.1 s late. The server also checks its timers after it has read something, even on a blocked
+connection."""
 GRACE_SECONDS: Final = 3.0  # the server's timers are up to 0.1 s late; the rest is for a busy server
 # Errors of TLS and the poll() event that each waits for. They are given by name, because ssl is imported only with TLS.
 _TLS_WANTS: Final = {"SSLWantReadError": select.POLLIN, "SSLWantWriteError": select.POLLOUT}
@@ -58,7 +59,7 @@ _KEEPALIVE: Final = (
 
 
 def wait_for(fd: int, events: int, seconds: float) -> bool:
-    """Wait with poll() for the one descriptor. This is the default `Wait`."""
+    """Wait with poll() for one descriptor. This is the default `Wait`."""
     poller = select.poll()
     poller.register(fd, events)
     return bool(poller.poll(max(0.0, seconds) * 1000))
@@ -78,7 +79,8 @@ DEFAULT_OPTIONS: Final = ConnectionOptions()
 
 
 class Connection:
-    """A connection, which the constructor makes and greets. After a `ConnectionLost` the caller makes a new one."""
+    """A connection, which the constructor makes and greets. After a `ConnectionLost`, the caller makes a new
+    connection."""
 
     renewal: Renewal | None = None
 
@@ -120,16 +122,16 @@ class Connection:
         self._options = options
 
     def give_back(self) -> None:
-        """Return a borrowed connection to its pool. A connection of our own is closed."""
+        """Return a borrowed connection to its pool. Rota's own connection is closed."""
         self.close()
 
     def close(self, *, everywhere: bool = False) -> None:
-        """Close at once. May be called again. With `everywhere`, close it in all processes that have it, and under
-        threads that wait on it, which then raise ConnectionLost."""
+        """Close at once. This may be called again. With `everywhere`, the connection ends in all processes that have
+        it, and threads that wait on it raise ConnectionLost."""
         if everywhere:
             with suppress(OSError):  # the connection has ended already
-                # Below TLS: SSLSocket's own shutdown drops TLS first, so data that a thread sends just then would go in
-                # plain text.
+                # Below TLS, because SSLSocket's own shutdown drops TLS first, and data that a thread then sends would
+                # be plain text.
                 socket.socket.shutdown(self._socket, socket.SHUT_RDWR)
         self._socket.close()
 
@@ -159,7 +161,7 @@ class Connection:
         """Return the next reply. Waits at most `read_seconds` for each piece of it. Raises ServerError if that fails,
         or if the reply is an error."""
         while (reply := self._session.reply()) is NO_REPLY:
-            self._wait(select.POLLIN, "to reply")  # wait first, because the reply is hardly ever there yet
+            self._wait(select.POLLIN, "to reply")  # wait first, because the reply has hardly ever arrived yet
             self._read()
         return reply
 
@@ -169,7 +171,7 @@ class Connection:
             data = self._socket.recv(READ_BYTES)
         except OSError as error:
             if _wanted(error, select.POLLIN) == select.POLLOUT:  # TLS must write before it can read more
-                self._wait(select.POLLOUT, "to go on with TLS")
+                self._wait(select.POLLOUT, "to continue with TLS")
             return False
         self._session.take(data)
         return True
@@ -198,7 +200,7 @@ class Connection:
 
 def silence_error(seconds: float) -> ConnectionLost:
     """Return the error for a command parked for `seconds` that had no reply GRACE_SECONDS after that."""
-    return ConnectionLost(f"a wait of {seconds:g} s had no end", REASON_SILENT)
+    return ConnectionLost(f"a wait of {seconds:g} s did not end", REASON_SILENT)
 
 
 def _wanted(error: OSError, otherwise: int) -> int:
@@ -294,7 +296,7 @@ def _connect_tcp(address: Address, options: ConnectionOptions) -> socket.socket:
 
 
 def _resolvable(host: str) -> str | bytes:
-    # Even a plain name would load the IDNA codec if it were passed as text: 1.4 MB in each process.
+    # Even a plain name would load the IDNA codec if it were passed as text, which takes 1.4 MB in each process.
     return host.encode() if host.isascii() else host
 
 

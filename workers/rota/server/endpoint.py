@@ -44,17 +44,17 @@ class NamedServer(Protocol):
 
     @property
     def shown(self) -> str:
-        """The server in error messages: a URL without secrets, or a phrase."""
+        """The server as error messages show it, which is a URL without secrets, or a phrase."""
         ...
 
     @property
     def place(self) -> str:
-        """The server in warnings, for example `127.0.0.1:6379`."""
+        """The server as warnings show it, for example `127.0.0.1:6379`."""
         ...
 
     @property
     def credentials_in(self) -> str:
-        """The setting that has user and password, for messages, for example `redis_url`."""
+        """The setting that has the user and the password, as messages name it, for example `redis_url`."""
         ...
 
     @property
@@ -84,7 +84,7 @@ class AioEndpoint(NamedServer, Protocol):
         ...
 
     async def settle(self) -> None:
-        """Wait until closed connections have been returned to where they came from."""
+        """Wait until closed connections have been returned to the pool that lent them."""
         ...
 
 
@@ -94,7 +94,7 @@ class UrlEndpoint:
     keeps: Final = True
 
     def __init__(self, url: str, access: ServerAccess = NO_ACCESS) -> None:
-        """Parse the URL. Raises ValueError if it is not valid, TypeError if it is not a text."""
+        """Parse the URL. Raises ValueError if it is not valid, and TypeError if it is not a text."""
         self._address = address_with(url, access)
         self.shown = redact(url)
         self.credentials_in = URL_SETTING if access.logins is None else SETTING

@@ -1,5 +1,5 @@
-"""A link: the connection of a process, which is made again after it was lost. Also outages: how the failures of a
-connection are logged and counted."""
+"""Links, which are connections that are made again after they were lost, and outages, which log and count a
+connection's failures."""
 
 import time
 from typing import Any, Generic, TypeVar
@@ -48,7 +48,7 @@ class Outages:
 
 
 class Pipelined(Generic[T]):
-    """A call that was sent, at `sent_ns` of CLOCK_BOOTTIME, and whose reply is received when it is needed."""
+    """A call that was sent at `sent_ns` of CLOCK_BOOTTIME. Its reply is received when it is needed."""
 
     __slots__ = ("_call", "_connection", "_reply", "sent_ns")
 
@@ -63,7 +63,8 @@ class Pipelined(Generic[T]):
             self._reply = error
 
     def take_in(self) -> bool:
-        """Wait for the reply, whatever it is, and keep it. Return False if its connection cannot be used any more."""
+        """Wait for the reply, even if it is an error, and keep it. Return False if its connection can no longer be
+        used."""
         if self._reply is NO_REPLY:
             try:
                 self._reply = self._connection.try_receive()  # usually it has already arrived
@@ -74,7 +75,7 @@ class Pipelined(Generic[T]):
         return not isinstance(self._reply, ConnectionLost)
 
     def reply(self) -> T:
-        """Wait for the reply and return it parsed. The reply is not kept. Raises ServerError if the call failed."""
+        """Wait for the reply, and return the parsed reply without keeping it. Raises ServerError if the call failed."""
         self.take_in()
         reply = self._reply
         self._reply = None
@@ -86,7 +87,8 @@ class Pipelined(Generic[T]):
 
 
 class Link:
-    """A holder of at most one connection. It repeats no command: callers repeat those that may be repeated."""
+    """A holder of at most one connection. It never repeats a command: callers repeat the commands that may be
+    repeated."""
 
     def __init__(self, address: Address, options: ConnectionOptions, recorder: Recorder) -> None:
         self._address = address
@@ -99,8 +101,8 @@ class Link:
     def connection(self, *, is_parked: bool = False) -> Connection:
         """Return the connection, and make it if there is none. Raises ServerError if that fails.
 
-        Replies come in order, so the reply to a pipelined call is received first: otherwise it would be taken for the
-        reply to the next command. A connection without a parked command is replaced before its password expires.
+        Replies come in order, so the reply to a pipelined call is received first. Otherwise it would be mistaken for
+        the reply to the next command. A connection without a parked command is replaced before its password expires.
         """
         pipelined = self._pipelined
         self._pipelined = None

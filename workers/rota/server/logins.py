@@ -1,4 +1,4 @@
-"""Logins: the user and the password with which a connection authenticates, if a provider of the application gives them.
+"""Logins, which are the user and the password with which a connection authenticates if the application has a provider.
 
 Such passwords expire. A provider is called again before that, and after the server has refused a login.
 """
@@ -29,7 +29,7 @@ _REQUESTED_AFTER: Final = 0.8
 _RENEWED_AFTER: Final = 0.9
 _HEAD: Final = struct.Struct("<II")  # length and checksum of the login in shared memory
 _MAX_BYTES: Final = 1 << 17
-_NOT_THEIRS: Final = (__file__, str(importlib.__file__), "<frozen ")  # not of the application
+_NOT_THEIRS: Final = (__file__, str(importlib.__file__), "<frozen ")  # files that are not part of the application
 _WHAT_TO_RETURN: Final = "return (user, password), or (user, password, Unix time at which it expires)"
 
 
@@ -38,7 +38,7 @@ class HasCredentials(Protocol):
     """A provider with the interface of redis-py's providers."""
 
     def get_credentials(self) -> tuple[Any, ...]:
-        """Return user and password, and the time at which they expire if that is known."""
+        """Return the user and the password, and the time at which they expire if it is known."""
 
 
 CredentialProvider = str | HasCredentials | Callable[[], tuple[Any, ...]]
@@ -57,7 +57,8 @@ class ProviderFault(LoginUnknown):
 
 
 class Login(NamedTuple):
-    """A user and a password, known `since` and valid `until`, in seconds of CLOCK_BOOTTIME."""
+    """A user and a password. `since` is when they became known and `until` when they expire, in seconds of
+    CLOCK_BOOTTIME."""
 
     user: str
     password: str
@@ -87,11 +88,11 @@ class Logins(Protocol):
         ...
 
     def current(self) -> Login:
-        """Return the login. May block. Raises LoginUnknown if there is none."""
+        """Return the login. This can block. Raises LoginUnknown if there is no login."""
         ...
 
     def refused(self) -> bool:
-        """Record that the server refused the login. Returns whether another one may be available at once."""
+        """Record that the server refused the login, and return whether another one may be available at once."""
         ...
 
 
@@ -103,7 +104,7 @@ class Renewal(NamedTuple):
 
     @property
     def is_due(self) -> bool:
-        """Whether the connection should be replaced now: its login expires soon, and there is another one."""
+        """Whether the connection should be replaced now, because its login expires soon and there is another one."""
         return boottime() >= self.login.renew_at and self.logins.kept() != self.login
 
 
@@ -126,8 +127,8 @@ class ProvidedLogins:
         return login if login is not None and boottime() < login.request_at else None
 
     def current(self) -> Login:
-        """Return the login. Calls the provider if necessary. Raises LoginUnknown if that fails and the last login has
-        expired."""
+        """Return the login, and call the provider if necessary. Raises LoginUnknown if that fails and the last login
+        has expired."""
         login = self.kept()
         last = self._login
         self._is_new = login is None
@@ -137,7 +138,7 @@ class ProvidedLogins:
             now = boottime()
             if last is None or now >= last.until:
                 raise
-            login = last._replace(since=now)  # so that the provider is called again within the rest of its lifetime
+            login = last._replace(since=now)  # so that the provider is called again within the rest of the lifetime
         self._login = login
         return login
 
@@ -148,8 +149,8 @@ class ProvidedLogins:
 
 
 class SharedLogins:
-    """The login of a fleet, in memory that its master writes and its children read, with a bell that they ring if the
-    server refuses the login. A reader that finds a write in progress reads again."""
+    """The login of a fleet, in memory that its master writes and its children read, with a bell that the children ring
+    if the server refuses the login. A reader that finds a write in progress reads again."""
 
     def __init__(self, memory: int, bell: int) -> None:
         self.memory = memory
@@ -183,7 +184,7 @@ class SharedLogins:
 
     def refused(self) -> bool:
         """Notify the master, which calls the provider again. Another login is available only some time later."""
-        with contextlib.suppress(BlockingIOError):  # the counter is full: it was notified often enough
+        with contextlib.suppress(BlockingIOError):  # the counter is full, so the master was notified often enough
             os.eventfd_write(self.bell, 1)
         return False
 
@@ -195,7 +196,7 @@ class SharedLogins:
 
 
 class FleetLogin:
-    """The login of the fleet that this process belongs to. None in any other process, and without a provider."""
+    """The login of the fleet that this process belongs to. It is None in any other process, and without a provider."""
 
     def __init__(self) -> None:
         self.shared: SharedLogins | None = None
@@ -222,7 +223,7 @@ def logins_of(provider: Any) -> Logins | None:
 
 
 def request_login(provider: CredentialProvider) -> Login:
-    """Call a provider. Raises ProviderFault if it cannot be used, LoginUnknown if it fails."""
+    """Call a provider. Raises ProviderFault if it cannot be used, and LoginUnknown if it fails."""
     named = f"{SETTING} = {provider!r}" if isinstance(provider, str) else SETTING
     found: Any = _imported(provider, named) if isinstance(provider, str) else provider
     try:
@@ -262,8 +263,8 @@ def _import(module: str) -> ModuleType:
 
 
 def login_of(returned: object, named: str, unix_now: float, now: float) -> Login:
-    """Return the login that a provider returned; `now` is CLOCK_BOOTTIME. Raises ProviderFault or LoginUnknown if it is
-    not valid."""
+    """Return the login that a provider returned. `now` is the time of CLOCK_BOOTTIME. Raises ProviderFault or
+    LoginUnknown if the login is not valid."""
     match returned:
         case (str(password),):
             return Login("", password, now)
@@ -276,11 +277,11 @@ def login_of(returned: object, named: str, unix_now: float, now: float) -> Login
             raise LoginUnknown(f"{named}: the password that it gave expired {late}: check this machine's clock")
     kinds = ", ".join(type(each).__name__ for each in returned) if isinstance(returned, tuple) else ""
     shown = f"({kinds})" if kinds else type(returned).__name__
-    raise ProviderFault(f"{named}: the provider returned {shown}: have it {_WHAT_TO_RETURN}")
+    raise ProviderFault(f"{named}: the provider returned {shown}: make it {_WHAT_TO_RETURN}")
 
 
 def _shown_error(error: Exception) -> str:
-    """Return kind, text and place of an error, without words that may contain a secret."""
+    """Return the kind, text and place of an error, without words that may contain a secret."""
     words = (HIDDEN if may_hold_credentials(word) else word for word in str(error).split())
     frames = traceback.extract_tb(error.__traceback__)
     theirs = [frame for frame in frames if not frame.filename.startswith(_NOT_THEIRS)]

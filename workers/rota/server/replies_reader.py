@@ -35,8 +35,8 @@ class Reader:
         self._buffer += data
 
     def gets(self) -> Any:
-        """Return the next reply if all of it has arrived, else `notEnoughData`. Raises ProtocolError if the data is not
-        RESP."""
+        """Return the next reply if all of it has arrived, or else `notEnoughData`. Raises ProtocolError if the data is
+        not RESP."""
         self._at = 0
         try:
             reply = self.reply()

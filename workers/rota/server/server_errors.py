@@ -1,6 +1,6 @@
 """The errors between Rota and the server. There are three kinds, because callers handle them in three ways.
 
-* `ConnectionLost`: the connection cannot be used any more. Reconnect. The last command may have been executed.
+* `ConnectionLost`: the connection can no longer be used. Reconnect. The last command may have been executed.
 * `PushedBack`: the server is alive and refuses commands for now. Back off and send the same command again.
 * `Refused`: the command itself was refused, for example because of a wrong type, a missing permission or a script
   error.
@@ -45,7 +45,7 @@ class ServerError(Exception):
 
 
 class ConnectionLost(ServerError):
-    """Raised if the connection is gone or must be given up. It is not known whether the last command was executed."""
+    """Raised if the connection is lost or must be given up. It is not known whether the last command was executed."""
 
 
 class TlsFault(ConnectionLost):
@@ -65,7 +65,7 @@ class Refused(ServerError):
 
 
 class UnknownScript(Refused):
-    """Raised for NOSCRIPT: the caller sends the script's text."""
+    """Raised for NOSCRIPT, after which the caller sends the script's text."""
 
 
 # The first words of error replies and their kinds.
@@ -83,13 +83,14 @@ _KINDS: Final[dict[str, type[ServerError]]] = {
 
 
 def wants_password(text: str) -> bool:
-    """Whether an error reply means that the server requires a password and was given none. The first word shows it, or,
-    for a command of more than ten arguments, the text of a Protocol error."""
+    """Whether an error reply means that the server requires a password but was given none. The first word shows this,
+    or the text of a protocol error if the command has more than ten arguments."""
     return text.startswith("NOAUTH") or "uthentication required" in text or "unauthenticated" in text
 
 
 def without_arguments(text: str) -> str:
-    """Return an error reply without the arguments that it repeats: a server without AUTH repeats the password."""
+    """Return an error reply without the arguments that it repeats, because a server without AUTH repeats the
+    password."""
     return text.partition(", with args beginning with")[0]
 
 
@@ -108,13 +109,13 @@ def error_of_reply(reply: str) -> ServerError:
     return PushedBack(text, "maxclients") if text.startswith(_FULL) else Refused(text)
 
 
-# The exceptions that a parser raises if the reply has another form than it expects.
+# The exceptions that a parser raises if the reply does not have the expected form.
 _UNREADABLE: Final = (ValueError, TypeError, LookupError, ArithmeticError, AttributeError)
 
 
 def read_reply(call: ScriptCall[T], raw: Any) -> T:
-    """Return the parsed reply of a script. Raises Refused if the parser cannot read it: such a reply must not end a
-    process, and callers that may repeat the call do so."""
+    """Return the parsed reply of a script. Raises Refused if the parser cannot read the reply, because such a reply
+    must not end a process. Callers that may repeat the call do so."""
     try:
         return call.parse(raw)
     except _UNREADABLE as error:

@@ -2,12 +2,12 @@
 
 The blocking connection and the asyncio connection both use this. They differ only in how they read and write bytes.
 
-1. Each first sends its `greeting`.
-2. It feeds in the bytes that it read, and collects the replies. An error reply is raised as an exception whose class
+1. Each connection first sends its `greeting`.
+2. It passes in the bytes that it read, and collects the replies. An error reply is raised as an exception whose class
    shows what to do about it.
-3. It never repeats a command on its own: if a claim were sent twice, no worker would know of the tasks of one of them.
-   The one exception is NOSCRIPT (`UnknownScript`), which means that nothing was executed. Then the script is sent as
-   text.
+3. It never repeats a command on its own, because if a claim were sent twice, no worker would know about the tasks of
+   one copy. The only exception is NOSCRIPT (`UnknownScript`), which means that nothing was executed. Then the script is
+   sent as text.
 
 An enqueue may wait for more than the server's reply: for a replica or for the disk (`Confirmation`).
 docs/reliability.md has the promise of each level. The command that waits is sent after the scripts on the same
@@ -59,7 +59,7 @@ class Session:
         self._reader.feed(data)
 
     def reply(self) -> Any:
-        """Return the next reply if all of it has arrived, else NO_REPLY. Raises ServerError if that fails, or if the
+        """Return the next reply if all of it has arrived, or else NO_REPLY. Raises ServerError if that fails, or if the
         reply is an error."""
         try:
             reply = self._reader.gets()
@@ -71,8 +71,8 @@ class Session:
 
 
 def greeting(address: Address, login: Login, name: str) -> list[bytes]:
-    """Return the commands with which a connection begins. The last one sets the name that CLIENT LIST shows to people.
-    It may be refused, because an ACL or a proxy may forbid it."""
+    """Return the commands with which a connection begins. The last command sets the name that CLIENT LIST shows. The
+    server may refuse it, because an ACL or a proxy may forbid it."""
     first: list[tuple[Arg, ...]] = []
     if login.user or login.password:
         first.append(("AUTH", login.user or "default", login.password))
@@ -82,8 +82,8 @@ def greeting(address: Address, login: Login, name: str) -> list[bytes]:
 
 
 def tls_context(files: TlsFiles) -> "SSLContext":
-    """Return the TLS context of all connections. It has these files, read now, or else the system's authorities, and
-    checks the host name. Raises TlsFault if a file cannot be used."""
+    """Return the TLS context of all connections. It uses these files, which are read now, or else the system's
+    authorities, and checks the host name. Raises TlsFault if a file cannot be used."""
     import ssl  # noqa: PLC0415 - 2 MB that only TLS needs
 
     named = f"redis_tls_ca: {files.ca}"
@@ -93,7 +93,7 @@ def tls_context(files: TlsFiles) -> "SSLContext":
         if files.cert:
             named = f"redis_tls_cert, redis_tls_key: {files.cert} and {files.key}"
             content = "a certificate and its key in PEM format"
-            context.load_cert_chain(files.cert, files.key, password=lambda: b"")  # else it would prompt on a terminal
+            context.load_cert_chain(files.cert, files.key, password=lambda: b"")  # or else it prompts on a terminal
     except ssl.SSLError as error:
         raise TlsFilesFault(f"{named}: expected {content}, without a passphrase", REASON_NETWORK) from error
     except OSError as error:
@@ -114,7 +114,7 @@ def connection_fault(what: str, error: OSError) -> ConnectionLost:
 
 def greeting_fault(error: ConnectionLost, address: Address) -> ConnectionLost:
     """Return the error for a connection that ended before it was greeted. With TLS 1.3, a server that requires a
-    certificate and gets none ends the connection only then, and its alert may be lost on the way."""
+    certificate and gets none ends the connection only at this point, and its alert may be lost on the way."""
     if not address.tls or address.tls_files.cert or error.reason != REASON_NETWORK or isinstance(error, TlsFault):
         return error
     return TlsFault(f"{error}: if it requires a certificate, {_NAME_OURS}", REASON_NETWORK)
@@ -136,8 +136,8 @@ _NO_TLS: Final = ("WRONG_VERSION_NUMBER", "RECORD_LAYER_FAILURE")
 
 
 def _tls_fault(error: OSError) -> str:
-    """Return what TLS found and what to set; "" for an error of another kind. Checks attributes, as ssl may not be
-    loaded."""
+    """Return what TLS found and what to set, or "" for an error of another kind. This checks attributes, because ssl
+    may not be loaded."""
     if message := getattr(error, "verify_message", ""):
         return f"its certificate is not accepted ({message}): {_what_to_set(getattr(error, 'verify_code', 0))}"
     if isinstance(error, NoHandshake):
@@ -157,8 +157,8 @@ def _what_to_set(verify_code: int) -> str:
 
 
 Durability = Literal["none", "wait", "waitaof"]
-# A share of the time that a reply may take: servers check their timers every 0.1 s, and their reply must arrive in
-# time.
+# A share of the time that a reply may take, because servers check their timers every 0.1 s, and their reply must arrive
+# in time.
 _WAITING_SHARE: Final = 0.75
 _NO_MATTER_SECONDS: Final = 0.01
 
@@ -212,7 +212,7 @@ class Confirmation:
 
 
 def confirmation(durability: Durability, *, failover: bool, timeout_seconds: float) -> Confirmation | None:
-    """Return the confirmation to request, or None if the server's reply is enough; `failover` is whether another server
+    """Return the confirmation to request, or None if the server's reply is enough. `failover` is whether another server
     may take over."""
     if durability == "none":
         return None

@@ -1,7 +1,7 @@
 """Checks that arguments and results are strict JSON: a task receives exactly what its caller wrote, or the call fails.
 
-Allowed are None, bool, int, finite float, str, list, and dict with str keys. Arguments whose annotations are other
-types were converted before: see `rota.tasks.typed_arguments`.
+Allowed are None, bool, int, finite float, str, list, and dict with str keys. Arguments with other annotations were
+converted before: see `rota.tasks.typed_arguments`.
 """
 
 import math
@@ -50,7 +50,8 @@ class DumpsResult(Protocol):
 
 
 class Misfit(Exception):
-    """Raised for a value that does not fit its annotation. `path` leads to the part at fault; "" is the whole value."""
+    """Raised for a value that does not fit its annotation. `path` leads to the part that does not fit, or is "" for the
+    whole value."""
 
     def __init__(self, path: str, fault: str) -> None:
         super().__init__(path, fault)
@@ -59,7 +60,7 @@ class Misfit(Exception):
 
 
 def is_model(kind: object) -> bool:
-    """Whether this is a class of pydantic models. There are none if pydantic is not imported."""
+    """Whether this is a class of pydantic models. Without an import of pydantic, there are no such classes."""
     pydantic = sys.modules.get("pydantic")
     return pydantic is not None and isinstance(kind, type) and issubclass(kind, pydantic.BaseModel)
 
@@ -72,12 +73,12 @@ def step(key: Any) -> str:
 def check_arguments(
     name: str, args: Sequence[Any], kwargs: Mapping[str, Any], task: DescribesArguments | None = None
 ) -> None:
-    """Check that every argument is strict JSON; `args` itself may be any sequence, and `kwargs` any mapping.
+    """Check that every argument is strict JSON. `args` itself may be any sequence, and `kwargs` any mapping.
 
-    Raises InvalidArguments, with path and type of the first argument that is not JSON, and with its parameter if `task`
-    is given.
+    Raises InvalidArguments with the path and type of the first argument that is not JSON, and also with its parameter
+    if `task` is given.
     """
-    # Nearly every call returns here. This check is about ten times faster than the search for a fault that follows.
+    # Nearly every call returns here. This check is about ten times faster than the search for a fault below.
     if type(args) in _ARRAYS and type(kwargs) is dict and _are_plain(args) and (not kwargs or _is_plain_object(kwargs)):
         return
     require_collections(name, args, kwargs)
@@ -109,8 +110,8 @@ def check_key(name: str, key: Any) -> None:
 
 
 def kept_result(value: Any, ttl_seconds: float, max_kb: int, typed: DumpsResult | None = None) -> Done:
-    """Return the outcome of a task whose result is to be kept for `ttl_seconds`. The task is done even if the result
-    cannot be kept. `typed` converts the result."""
+    """Return the outcome of a task that is done and whose result is to be stored for `ttl_seconds`. The task is done
+    even if the result cannot be stored. `typed` converts the result."""
     try:
         value = value if typed is None else typed.dump_result(value)
         if fault := _fault_in("result", value):
@@ -126,14 +127,15 @@ def kept_result(value: Any, ttl_seconds: float, max_kb: int, typed: DumpsResult 
 
 
 def _fault_in(root: str, value: Any) -> str:
-    """Return the path and the reason why a value is not strict JSON, where tuples count as lists; "" if it is."""
+    """Return the path and the reason why a value is not strict JSON, or "" if it is. Tuples count as lists."""
     if _are_plain((value,), 0, _ARRAYS):
         return ""
     return next((f"{where} {fault}" for where, fault in _faults(root, value, 0, _ARRAYS)), "")
 
 
 def _are_plain(values: Iterable[Any], depth: int = _OUTER_LEVELS, arrays: tuple[type[Any], ...] = _LISTS) -> bool:
-    # True: the values have no fault. False: they may have one. Only exact types pass, so no code of subclasses runs.
+    # True means that the values have no fault, False that they may have one. Only exact types pass, so no code of
+    # subclasses runs.
     for value in values:
         kind = type(value)
         if kind is str:

@@ -1,4 +1,4 @@
-"""Calls to enqueue: a task's name with arguments and options; also chains and groups of calls."""
+"""Calls to enqueue, which are a task's name with arguments and options, and chains and groups of calls."""
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
     R_co = TypeVar(
         "R_co", covariant=True, default=Any
-    )  # so that rota.Call("resize") needs no annotation; typing has it from 3.13 on
+    )  # so that rota.Call("resize") needs no annotation; typing has defaults from 3.13 on
 else:
     from typing import TypeVar
 
@@ -27,13 +27,13 @@ class CallOptions(TypedDict, total=False):
     queue: str | None  # the queue of this task
     delay: Duration | None  # time until the task is due, seconds or timedelta; pass `delay` or `at`, not both
     at: datetime | None  # when the task is due, an aware datetime
-    id: str | None  # if a live task has this id, that task stays and the handle has `duplicate` set
-    unique: Unique | None  # this and the next four as in the declaration
+    id: str | None  # if a live task has this id, it stays and the handle has `duplicate` set
+    unique: Unique | None  # this and the next four are as in the declaration
     unique_for: Duration | None
     expires: Duration | None
     retries: int | None
     result_ttl: Duration | None
-    front: bool  # put the task at the head of its lane, now or when it is due; one `enqueue_many` keeps its order
+    front: bool  # put the task at the head of its lane, now or when it is due; `enqueue_many` keeps the order
 
 
 CALL_OPTIONS: Final = frozenset(CallOptions.__annotations__)
@@ -41,10 +41,10 @@ CALL_OPTIONS: Final = frozenset(CallOptions.__annotations__)
 
 @dataclass(frozen=True)
 class Call(Generic[R_co]):
-    """A call by name: what `task.call(...)` returns, or made by hand, for example `rota.Call("resize", args=[7])`.
+    """A call of a task by its name. `task.call(...)` returns one, or make it yourself: `rota.Call("resize", args=[7])`.
 
-    `R_co` is the type that the task's function returns. The fields after `kwargs` are the options of the call, as
-    `using` takes them.
+    `R_co` is the type that the task's function returns. The fields after `kwargs` are the same options that `using`
+    takes.
     """
 
     name: str
@@ -71,8 +71,8 @@ class CallChain:
 
 @dataclass(frozen=True)
 class CallGroup:
-    """Calls and chains that run in any order, and a call that is enqueued once, in the atomic step that ends the
-    last of them."""
+    """Calls and chains that run in any order, and a call that is enqueued once, in the atomic step that ends the last
+    member."""
 
     members: tuple[Call[Any] | CallChain, ...]
     then: Call[Any] | CallChain | None = None
@@ -88,7 +88,7 @@ class MakesCalls(Protocol):
 
 
 def plain_call(name: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Call[Any]:
-    """Return `Call(name, args, kwargs)` in a third of the time: the other fields stay defaults of the class."""
+    """Return `Call(name, args, kwargs)` in a third of the time, because the other fields stay defaults of the class."""
     call: Call[Any] = object.__new__(Call)
     call.__dict__.update(name=name, args=args, kwargs=kwargs)
     return call
@@ -118,7 +118,7 @@ def many(calls: Iterable[Call[Any]]) -> Iterable[Call[Any]]:
 
 
 def members_of(members: Iterable[Call[Any] | CallChain]) -> tuple[Call[Any] | CallChain, ...]:
-    """Return all members of a group. Raises TypeError if one of them cannot be a member, or if `members` is not
+    """Return all members of a group. Raises TypeError if an item cannot be a member, or if `members` is not
     iterable."""
     if not isinstance(members, Iterable):
         raise TypeError(f"a group takes many calls, for example [resize.call(7), resize.call(8)], got {members!r}")
@@ -136,7 +136,7 @@ def calls_of(member: Call[Any] | CallChain) -> Sequence[Call[Any]]:
 def check_member(member: Any, where: str) -> None:
     """Raise TypeError if the object cannot be a member of a group."""
     if isinstance(member, CallGroup):
-        raise TypeError(f"{where}: a group cannot be a member of another: enqueue it in `then`, by a task of yours")
+        raise TypeError(f"{where}: a group cannot be a member of another group: enqueue it from a task given as `then`")
     if not isinstance(member, CallChain):
         _check_call(member, where)
 
@@ -179,16 +179,16 @@ def advice_on_options(name: str, names: Collection[str]) -> str:
 
 
 def why_no_call(thing: Any) -> str:
-    """Return the message for an object that was to be enqueued and is not a Call."""
+    """Return the message for an object that is not a Call but was to be enqueued."""
     name = getattr(thing, "__name__", "resize")
     if isinstance(thing, str):
         return f'a name alone is not a call, got {thing!r}: write rota.Call({thing!r}, args=[7], queue="images")'
     if hasattr(thing, "call"):
-        return f"this is a task, not a call of it: write {name}.call(...), or enqueue it by {name}.enqueue(...)"
+        return f"this is a task, not a call of it: write {name}.call(...), or enqueue it with {name}.enqueue(...)"
     if hasattr(thing, "duplicate"):
         return f"it is already enqueued: {thing!r}; make a call with resize.call(...)"
     if thing is None:
-        return "None is not a call: resize(7) calls the function here and now, and resize.call(7) makes a call of it"
+        return "None is not a call: resize(7) calls the function now, but resize.call(7) makes a call to enqueue"
     if callable(thing):
         task = task_of_method(thing)
         advice = f"the function {name} is not a task: declare it with @rota.task, and write {name}.call(...)"
@@ -198,7 +198,7 @@ def why_no_call(thing: Any) -> str:
 
 
 def task_of_method(thing: Any) -> str:
-    """Return the name of the task whose method this is, for example `resize.enqueue`; "" for anything else."""
+    """Return the name of the task whose method this is (for example `resize.enqueue`), or "" for anything else."""
     owner = getattr(thing, "__self__", None)
     return getattr(owner, "__name__", "resize") if hasattr(owner, "call") else ""
 

@@ -1,17 +1,17 @@
-"""From a claimed body to a call that can be made, or the reason why it can never be made. Workers and consumers share
-this.
+"""Turns a claimed body into a call that can be made, or into the reason why it can never be made. Workers and consumers
+share this module.
 
-Before some starts the owner queries Redis: whether the rate of the task permits the start, and to mark a task that may
-be started at most once. The steps are yielded one by one, so that a blocking loop and an asyncio loop can take the same
-steps.
+Before some starts, the owner queries Redis to find out whether the task's rate permits the start, and to mark a task
+that may be started at most once. The steps are yielded one by one, so that a blocking loop and an asyncio loop can take
+the same steps.
 
 1. The script grants a start, or takes the task away from its owner. It also grants a start that is a few milliseconds
-   ahead; the owner waits until then.
-2. The script marks an entry that may be started at most once, if the owner still holds it. If the owner is killed from
-   here on, the task is dead.
+   ahead, for which the owner waits.
+2. The script marks an entry that may be started at most once, if the owner still holds it. If the owner is killed after
+   this, the task is dead.
 3. If no reply arrives, nothing is started. The owner still holds the entry, and its next call returns the entry's
-   current form, so a repeated request finds the mark. A start that was granted in a reply that was lost is not made, so
-   there are never more starts than the rate permits.
+   current form, so a repeated request finds the mark. If the reply that grants a start is lost, the start does not take
+   place, so there are never more starts than the rate permits.
 4. The reply may have been slow, so the owner checks again whether it may start anything.
 """
 
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 
 _KIBIBYTE: Final = 1024
 _MAX_REMEMBERED: Final = 1000
-# After these, the owner still holds the task, and ends it whether it runs or not.
+# After these statuses, the owner still holds the task, and ends it whether it runs or not.
 _MAY_END: Final = (ThrottleStatus.START, ThrottleStatus.LATE)
 _UNDECLARED: Final = (
     "no module that the fleet imports declares a task named {!r}: add its module to `imports` of rota.toml, or correct "
@@ -50,15 +50,15 @@ _UNDECLARED: Final = (
 
 @dataclass(frozen=True, slots=True)
 class CallSettings:
-    """The settings that are the same for all calls of a task, unless a call was enqueued with options of its own."""
+    """The settings that all calls of a task share, unless a call was enqueued with its own options."""
 
     options: TaskOptions  # the options in force
     limit_ns: int  # time limit in nanoseconds
     soft_limit_ns: int  # soft time limit in nanoseconds, 0 for none
-    ran_by: bytes  # part of the record of the run; empty if the end of the task is not to be remembered
-    kill_policies: dict[int, int]  # what follows if the worker is killed during this task, by number of failures
+    ran_by: bytes  # part of the record of the run; empty if the task's end is not to be remembered
+    kill_policies: dict[int, int]  # what follows if the worker is killed during this task, by the number of failures
     needs_permission: bool  # whether Redis must be queried before the start
-    are_plain: bool  # whether the start needs no preparation: the task has the fleet's time limit and no other limit
+    are_plain: bool  # whether the start needs no preparation, because the task has the fleet's time limit and no other
 
 
 class Runnable(NamedTuple):
@@ -76,7 +76,7 @@ class Runnable(NamedTuple):
         return self.task.name
 
 
-_runnable: Final = partial(tuple.__new__, Runnable)  # made like entries, because it is faster
+_runnable: Final = partial(tuple.__new__, Runnable)  # made like entries, because this is faster
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,7 +101,7 @@ class RunSettings(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class DefaultRunSettings:
-    """The settings of a process without a configuration: the defaults. A `max_payload_kb` of 0 means any size."""
+    """The default settings, for a process without a configuration. A `max_payload_kb` of 0 means any size."""
 
     max_payload_kb: int = 0
     time_limit_seconds: float = DEFAULT_TIME_LIMIT_SECONDS
@@ -126,7 +126,7 @@ class Preparer:
         self._kill_policies: dict[tuple[str, int], dict[int, int]] = {}
 
     def prepare(self, raw: bytes) -> Runnable | Unfit:
-        """Decode a body, find its task, bind its arguments and determine its options. Never raises because of the
+        """Decode a body, find its task, bind its arguments and determine its options. This never raises because of the
         body."""
         name = UNKNOWN_TASK
         try:
@@ -149,12 +149,12 @@ class Preparer:
             return Unfit(NotRunnable.GARBAGE, f"it cannot be prepared: {error_line(error)}")
 
     def _call_settings(self, task: AnyTask, enqueued: dict[str, Any]) -> CallSettings:
-        """Determine the settings of a task. A task without a time limit of its own has the fleet's."""
+        """Determine the settings of a task. A task without its own time limit has the fleet's."""
         fleets_limit = self._settings.time_limit_seconds
         options = effective_options(task.options, self._settings.overrides.get(task.name), enqueued)
         time_limit = fleets_limit if options.time_limit is None else options.time_limit
         soft_limit = options.soft_time_limit or 0.0
-        # The task, the operator and the fleet each choose a limit. A soft limit that is not shorter than the hard one
+        # The task, the operator and the fleet each choose a limit. A soft limit that is not shorter than the hard limit
         # would never be reached.
         if soft_limit >= time_limit:
             options = replace(options, soft_time_limit=None)
@@ -181,31 +181,31 @@ class Preparer:
 class MayStart(NamedTuple):
     """The decision whether a task is to be started."""
 
-    entry: Entry | None  # the entry as it is now; None if the task must not be started
+    entry: Entry | None  # the current entry, or None if the task must not be started
     status: ThrottleStatus
 
     @property
     def refusal(self) -> Literal[ThrottleStatus.THROTTLED] | None:
-        """THROTTLED if the task's rate did not permit the start: the task was delayed, and its owner no longer holds
-        it. None if the owner still holds the task."""
+        """THROTTLED if the task's rate did not permit the start, so that the task was delayed and its owner no longer
+        holds it. None if the owner still holds the task."""
         return ThrottleStatus.THROTTLED if self.status is ThrottleStatus.THROTTLED else None
 
 
 StartGenerator = Generator[ScriptCall[Any] | float, Any, MayStart]
-"""Yields commands to run, and is sent the reply to each, or None if there was none. Also yields seconds to wait."""
+"""A generator of commands to run and of seconds to wait. It is sent the reply to each command, or None without one."""
 
 
 @dataclass(frozen=True, slots=True)
 class StartSteps:
-    """The steps to the starts of tasks that `owner` holds."""
+    """The steps before the starts of tasks that `owner` holds."""
 
     owner: str
     store: Store
     may_start: Callable[[], bool]  # whether the owner may still start anything
-    throttled: Callable[[str, str], None]  # called with queue and name of each task that may not start yet
+    throttled: Callable[[str, str], None]  # called with the queue and the name of each task that may not start yet
 
     def steps(self, entry: Entry, ready: Runnable) -> StartGenerator:
-        """Yield the steps to the start of a call whose settings require a query to Redis first."""
+        """Yield the steps before the start of a call whose settings require a query to Redis."""
         options = ready.settings.options
         status = ThrottleStatus.START
         if options.rate is not None:
@@ -231,7 +231,7 @@ class StartSteps:
 
 
 def take_steps(steps: StartGenerator, take: Callable[[ScriptCall[Any] | float], Any]) -> MayStart:
-    """Take the steps to a start, each with a blocking call of `take`. Raises the errors of `take`."""
+    """Take the steps before a start, each with a blocking call of `take`. Raises the errors of `take`."""
     reply = None
     try:
         while True:

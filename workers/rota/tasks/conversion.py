@@ -1,4 +1,5 @@
-"""Conversion of Python values to JSON and back, based on an annotation. Loaded only if an annotation needs it.
+"""Conversion of Python values to JSON and back, based on an annotation. This module is loaded only if an annotation
+needs it.
 
 A value is dumped, loaded again as the worker will load it, and compared. A value that would arrive changed is rejected.
 """
@@ -31,15 +32,15 @@ class Converter:
     """A converter of values of one annotation."""
 
     def __init__(self, annotation: Any) -> None:
-        """Make the converter. Raises TypeError if JSON would not show which type of this annotation a value has."""
+        """Make the converter. Raises TypeError if JSON would not show which of the annotation's types a value has."""
         msgspec.json.Decoder(annotation)
         self._annotation = annotation
 
     def dump(self, value: Any) -> Any:
-        """Convert a value to JSON values. Raises Misfit if it would arrive changed."""
+        """Convert a value to JSON values. Raises Misfit if the value would arrive changed."""
         try:
             dumped = msgspec.to_builtins(value, str_keys=True, enc_hook=_dump_other)
-            wire = json.loads(json.dumps(dumped))  # a tuple in it becomes a list here, as it does for the worker
+            wire = json.loads(json.dumps(dumped))  # a tuple in the value becomes a list here, as for the worker
         except Exception as error:
             raise Misfit("", f"cannot be written as JSON: {error_line(error)}") from error
         arrives = self._read(wire)
@@ -48,7 +49,7 @@ class Converter:
         return wire
 
     def load(self, wire: Any) -> Any:
-        """Return the value that JSON represents. Raises Misfit if it does not fit the annotation."""
+        """Return the value that JSON represents. Raises Misfit if the value does not fit the annotation."""
         value = self._read(wire)
         for path, fault in _differences("", value, value):
             raise Misfit(path, fault)
@@ -64,8 +65,8 @@ class Converter:
 
 
 class PydanticConverter:
-    """A converter that uses the rules of pydantic, for tasks with `pydantic=True`. For example, "7" is an int unless
-    the annotation is strict."""
+    """A converter that uses the rules of pydantic, for tasks with `pydantic=True`. For example, "7" is accepted as an
+    int unless the annotation is strict."""
 
     def __init__(self, annotation: Any) -> None:
         """Make the converter. Raises pydantic's errors if it has no schema for the annotation."""
@@ -74,7 +75,8 @@ class PydanticConverter:
         self._adapter = TypeAdapter[Any](annotation)
 
     def dump(self, value: Any) -> Any:
-        """Convert a value to JSON values. Raises Misfit if pydantic rejects it, or if it would arrive changed."""
+        """Convert a value to JSON values. Raises Misfit if pydantic rejects the value, or if the value would arrive
+        changed."""
         try:
             checked = self._adapter.validate_python(value)
             wire = self._adapter.dump_python(checked, mode="json", by_alias=True, round_trip=True)
@@ -86,7 +88,7 @@ class PydanticConverter:
         return wire
 
     def load(self, wire: Any) -> Any:
-        """Return the value that JSON represents. Raises Misfit if pydantic rejects it."""
+        """Return the value that JSON represents. Raises Misfit if pydantic rejects the value."""
         try:
             return self._adapter.validate_json(encode_json(wire))
         except Exception as error:
@@ -94,7 +96,7 @@ class PydanticConverter:
 
 
 def ordered(value: Any) -> Any:
-    """Convert a value to JSON values that are the same for equal values: sets are sorted."""
+    """Convert a value to JSON values that are the same for equal values, so sets are sorted."""
     return msgspec.to_builtins(value, str_keys=True, order="deterministic", enc_hook=_dump_for_order)
 
 
@@ -107,7 +109,7 @@ def _misfit_of(error: Exception) -> Misfit:
 
 
 def _first_of_pydantic(error: Exception) -> tuple[str, str]:
-    # pydantic's own message has a line for each fault, the values that were given, and a web address.
+    # pydantic's own message would have a line for each fault, the given values, and a web address.
     errors = getattr(error, "errors", None)
     if not callable(errors):
         return "", error_line(error)
@@ -119,7 +121,7 @@ def _first_of_pydantic(error: Exception) -> tuple[str, str]:
 def _dump_other(value: Any, *, mode: Literal["json", "python"] = "json") -> Any:
     if isinstance(value, PurePath):
         return str(value)
-    if isinstance(value, datetime):  # a subclass, for example of a library that fakes the time in tests
+    if isinstance(value, datetime):  # a subclass, for example from a library that fakes the time in tests
         return value.isoformat()
     for kind in (str, int, float):
         if isinstance(value, kind):
@@ -150,8 +152,8 @@ def _load_other(kind: Any, wire: Any) -> Any:
 
 
 def _differences(path: str, given: Any, arrives: Any) -> Iterator[tuple[str, str]]:
-    """Yield each path at which the value that arrives differs from the one given, or which must not be sent at all,
-    with the message."""
+    """Yield each path at which the value that arrives differs from the given value, or at which a value must not be
+    sent at all. Each path comes with a message."""
     parts = _parts(given)
     others = _parts(arrives)
     if not _is_same_kind(given, arrives, is_whole=others is None):

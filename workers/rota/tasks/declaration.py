@@ -1,4 +1,4 @@
-"""Checks of the functions that `@rota.task` decorates, and the signature with its options for `help`. No I/O."""
+"""Checks of the functions that `@rota.task` decorates, and the signature that `help` shows with the options. No I/O."""
 
 import dataclasses
 import inspect
@@ -20,11 +20,11 @@ _NO_OBJECT: Final = (
 
 
 def why_no_task(given: Any, name: Any) -> str:
-    """Return why the object cannot be a task and what to write instead, or "" if it can; `name` is the value of
-    `name=`."""
+    """Return why the object cannot be a task and what to write instead, or "" if it can be a task. `name` is the value
+    of `name=`."""
     match given:
         case str():
-            return f"@rota.task takes the function, and its name by keyword: @rota.task(name={given!r})"
+            return f"@rota.task takes the function, and its name as a keyword argument: @rota.task(name={given!r})"
         case type():
             return f"{given.__qualname__} is a class: declare a function that creates one"
         case classmethod() | property():

@@ -1,4 +1,4 @@
-"""The settings of clients: the server, the namespace and the limits for the tasks of this process, with defaults."""
+"""The settings of clients, with defaults: the server, the namespace, and the limits for the tasks of this process."""
 
 import errno
 import os
@@ -26,7 +26,7 @@ _CHUNK_BYTES: Final = 1 << 16
 
 
 def check_payload_limit(max_payload_kb: object) -> int:
-    """Return a valid limit of a body in KiB. Raises TypeError or ValueError if it is not valid."""
+    """Return a valid limit for a body in KiB. Raises TypeError or ValueError if the limit is not valid."""
     if isinstance(max_payload_kb, bool) or not isinstance(max_payload_kb, int):
         raise TypeError(f"max_payload_kb must be a whole number, got {max_payload_kb!r}")
     if max_payload_kb < 1:
@@ -37,8 +37,8 @@ def check_payload_limit(max_payload_kb: object) -> int:
 def read_settings_file(path: "Path") -> bytes:
     """Return the content of a settings file, or of a pipe such as the shell's `<(...)`.
 
-    Raises OSError if the file cannot be read, is a device, or has more than MOST_FILE_BYTES, and if a pipe has not
-    ended within PIPE_SECONDS.
+    Raises OSError if the file cannot be read, is a device, or has more than MOST_FILE_BYTES, or if a pipe has not ended
+    within PIPE_SECONDS.
     """
     with open(path, "rb", buffering=0, opener=_open_at_once) as file:
         mode = os.fstat(file.fileno()).st_mode
@@ -75,9 +75,9 @@ def _read_pipe(fd: int, path: "Path") -> bytes:
 class ClientSettings(NamedTuple):
     """The settings that a client is made from. A field is None if its source does not set it."""
 
-    redis_url: str | None = None  # the server, if the application gives no client of its own
+    redis_url: str | None = None  # the server, unless the application gives its own client
     namespace: str | None = None
-    max_payload_kb: int | None = None  # largest body of a task, in KiB
+    max_payload_kb: int | None = None  # the largest body of a task, in KiB
     durability: str | None = None  # "none", "wait" or "waitaof"
     timeout_seconds: float | None = None  # how long a call may take
     redis_tls_ca: str | None = None  # file with the authorities to trust
@@ -89,7 +89,7 @@ class ClientSettings(NamedTuple):
 
     @property
     def has_redis(self) -> bool:
-        """Whether the application gave a Redis client of its own, of either kind, instead of a URL."""
+        """Whether the application gave its own Redis client, of either kind, instead of a URL."""
         return self.redis is not None or self.async_redis is not None
 
     @property
@@ -104,10 +104,10 @@ class ClientSettings(NamedTuple):
         return str(self.redis_url).lower().startswith("rediss")  # a value that is not a text is rejected later
 
     def or_else(self, other: "ClientSettings") -> "ClientSettings":
-        """Return these settings, completed with the other's.
+        """Return these settings, completed with the other settings.
 
-        If these name a server, nothing of the other's server is used, except TLS files if these have a URL with TLS,
-        and the source of user and password.
+        If these settings name a server, nothing about the other server is used, except the TLS files if these settings
+        have a URL with TLS, and the source of the user and password.
         """
         if self.redis_url:
             other = other._replace(redis=None, async_redis=None)

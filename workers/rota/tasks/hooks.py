@@ -20,14 +20,14 @@ from rota.foreign_names import KnowsForeignNames
 class CurrentTask(KnowsForeignNames, kind="current task"):
     """One attempt of a task, while it runs.
 
-    * `kind`: immediate, delayed, retry, periodic, throttled or recovered.
+    * `kind`: one of immediate, delayed, retry, periodic, throttled and recovered.
     * `attempt`: the number of the attempt, from 1.
     * `crashes`: the number of attempts that ended because their worker died.
     * `due_at`: when the task was due, by Redis time.
     * `lag_seconds`: how late this attempt started.
-    * `deadline`: when the time limit ends the attempt; None without a time limit.
+    * `deadline`: when the time limit ends the attempt, or None without a time limit.
     * `carried`: texts that came with the task besides its arguments, for example `traceparent`.
-    * `trace_id`: the trace id for the log line of this attempt; the application may set it.
+    * `trace_id`: the trace id for the log line of this attempt. The application may set it.
     """
 
     id: str
@@ -47,20 +47,19 @@ class CurrentTask(KnowsForeignNames, kind="current task"):
 
     @property
     def cancelled(self) -> bool:
-        """Whether the task was cancelled, for code in which `rota.Cancelled` cannot be raised and that has to check
-        instead."""
+        """Whether the task was cancelled. Check this in code in which `rota.Cancelled` cannot be raised."""
         return self.query_cancelled is not None and self.query_cancelled()
 
     def beat(self) -> None:
-        """Report that the task makes progress: its time limits start again, and `deadline` moves with them."""
+        """Report that the task makes progress. Its time limits start again, and `deadline` moves with them."""
         if self.extend is not None:
             self.deadline = self.extend()
 
     def progress(self, done: float, total: float | None = None, note: str = "") -> None:
-        """Report how far the task is. The command line, the status page and `status` show it about a second later.
+        """Report the progress of the task. The command line, the status page and `status` show it about a second later.
 
         Call it as often as you like and from any thread: it takes a few microseconds and only writes to memory. The
-        note may have 100 bytes.
+        note may have up to 100 bytes.
 
         Raises ValueError if a number is not from 0 to 9e15.
         """
@@ -83,8 +82,8 @@ def current_task() -> CurrentTask:
         ) from None
 
 
-# The worker calls these around each attempt. `set_running` takes a function that returns the task, and returns a token;
-# `reset_running` takes the token. A context manager would cost three times as much for its two method calls.
+# The worker calls these around each attempt. `set_running` takes a function that returns the task, and returns a token
+# for `reset_running`. A context manager would cost three times as much because of its two method calls.
 set_running: Final = _running.set
 reset_running: Final = _running.reset
 
@@ -93,11 +92,11 @@ reset_running: Final = _running.reset
 class AttemptFailure:
     """The failure of an attempt, and what follows.
 
-    * `reason`: `failed` if there is another attempt, else why the task is dead: `retries`, `dead_on`, `not_retried`,
-      `asked` or `backoff`; or why it could not be run: `garbage`, `unknown_task`, `arguments` or `options`.
+    * `reason`: `failed` if there is another attempt. Otherwise why the task is dead (`retries`, `dead_on`,
+      `not_retried`, `asked` or `backoff`) or could not be run (`garbage`, `unknown_task`, `arguments` or `options`).
     * `error`: the error in one line.
-    * `exception`: the exception that the task raised; None if the task could not be run.
-    * `retry_in_seconds`: when the next attempt is due; None if the task is dead.
+    * `exception`: the exception that the task raised, or None if the task could not be run.
+    * `retry_in_seconds`: the time until the next attempt is due, or None if the task is dead.
     """
 
     reason: str
@@ -135,10 +134,10 @@ class Hooks:
 
     @contextmanager
     def wrapped(self, task: CurrentTask) -> Iterator[None]:
-        """Run the block inside every `around_task` hook, the first declared outermost.
+        """Run the block inside every `around_task` hook. The hook that was declared first is the outermost.
 
-        An exception of the block is raised in the hooks at their `yield`. It ends at a hook that does not raise
-        it again. Raises RuntimeError if a hook does not yield exactly once.
+        An exception of the block is raised in the hooks at their `yield`. A hook that does not raise the exception
+        again ends it. Raises RuntimeError if a hook does not yield exactly once.
         """
         with ExitStack() as stack:
             for hook in self.around:
@@ -150,7 +149,7 @@ default_hooks = Hooks()
 
 
 def on_worker_start(function: AnyWorkerHook) -> AnyWorkerHook:
-    """Call the function in each worker after the fork, before its first claim: the place to open connections."""
+    """Call the function in each worker after the fork, before its first claim. Open connections here."""
     return _add_plain(default_hooks.worker_start, function, ())
 
 
@@ -171,8 +170,8 @@ def on_failure(function: AnyFailureHook) -> AnyFailureHook:
     """Call the function with the CurrentTask and an AttemptFailure after each failed attempt, whether the task is
     retried or dead. Use it for an error tracker. `raise rota.Retry` alone does not count as a failure here.
 
-    Attempts that end because their worker died, for example by a crash or the hard time limit, do not call it. Task
-    events report them.
+    The function is not called for attempts that end because their worker died, for example from a crash or at the hard
+    time limit. Task events report these attempts.
     """
     return _add_plain(default_hooks.failure, function, ("task", "failure"))
 
@@ -180,7 +179,7 @@ def on_failure(function: AnyFailureHook) -> AnyFailureHook:
 def on_dead(function: AnyDeadHook) -> AnyDeadHook:
     """Call the function with the CurrentTask and the reason when a worker sets a task aside as dead.
 
-    It is not called for a death that no worker sees, for example after the last crash or the last lost lease.
+    The function is not called if no worker sees the task's death, for example after its last crash or last lost lease.
     """
     return _add_plain(default_hooks.dead, function, ("task", "reason"))
 
@@ -214,6 +213,6 @@ def _add(hooks: list[Any], function: AnyHook) -> AnyHook:
 
 
 def _location(function: Callable[..., Any]) -> object:
-    # Lambdas in one function share a qualified name, so a lambda is identified by itself.
+    # Lambdas in one function share a qualified name, so a lambda is identified by its object.
     name = function.__qualname__
     return function if name.endswith("<lambda>") else (function.__module__, name)

@@ -1,4 +1,4 @@
-"""The options of a task: their defaults, their checks, and the order in which they override one another. Also rates."""
+"""The options of a task and rates: the defaults, the checks, and the order in which options override one another."""
 
 import re
 from collections.abc import Callable, Mapping, Sequence
@@ -34,10 +34,10 @@ NO_RATE: Final = Rate(0, 1)
 
 
 def parse_rate(text: str) -> Rate:
-    """Read "COUNT/s", "COUNT/m" or "COUNT/h". Raises ValueError, with the expected form, if the text has another form.
+    """Read "COUNT/s", "COUNT/m" or "COUNT/h". Raises ValueError with the expected form if the text has another form.
 
-    Starts are spread evenly. The starts of a tenth of a second may come at once, so that "5000/s" can be served in
-    batches while no window of one second has more than a tenth too many.
+    Starts are spread evenly, but those of a tenth of a second may come at once. So "5000/s" can be served in batches,
+    and no window of one second has more than a tenth too many starts.
     """
     match = _RATE.fullmatch(text)
     if match is None or not int(match[1]):
@@ -48,8 +48,8 @@ def parse_rate(text: str) -> Rate:
 
 
 def check_rate(value: object, what: str = "rate") -> Rate | None:
-    """Return a rate as `@rota.task` takes it, or None for no rate. Raises TypeError or ValueError if it is not
-    valid."""
+    """Return the rate for a value that `@rota.task` takes, or None for no rate. Raises TypeError or ValueError if the
+    value is not valid."""
     if value is None:
         return None
     if not isinstance(value, str):
@@ -61,8 +61,8 @@ def check_rate(value: object, what: str = "rate") -> Rate | None:
 
 
 def check_rate_key(value: object, what: str = "rate_key") -> str:
-    """Return a rate key: a text with names of parameters in braces. Raises TypeError or ValueError if it is not
-    valid."""
+    """Return a valid rate key, which is a text with names of parameters in braces. Raises TypeError or ValueError if it
+    is not valid."""
     if not isinstance(value, str):
         raise TypeError(f'{what} must be a text such as "{{account}}", got {value!r}')
     try:
@@ -84,7 +84,7 @@ def parameters_in(rate_key: str) -> list[str]:
 
 
 def key_of(rate_key: str, arguments: Mapping[str, Any]) -> str:
-    """Return the rate key filled with arguments, given by name. Starts are counted for each such value."""
+    """Return the rate key with the arguments, given by name, filled in. Starts are counted for each such value."""
     return rate_key.format_map(arguments)
 
 
@@ -101,7 +101,7 @@ class ScheduleArguments(TypedDict, total=False):
     """The arguments of `@rota.task` that make a task periodic."""
 
     cron: str  # a cron expression, for example "0 3 * * *"
-    timezone: str  # the time zone of `cron`; default: UTC
+    timezone: str  # the time zone of `cron`, by default UTC
     every: Duration  # an interval
     schedules: "Sequence[Periodic]"  # several schedules, or schedules with arguments
 
@@ -134,7 +134,7 @@ _PERIODIC: Final = tuple(ScheduleArguments.__annotations__)
 
 
 def check_retries(value: object, what: str = "retries") -> int:
-    """Return a valid number of retries. Raises TypeError or ValueError if it is not valid."""
+    """Return a valid number of retries. Raises TypeError or ValueError if the number is not valid."""
     if isinstance(value, bool) or not isinstance(value, int):
         raise TypeError(f"{what} must be a whole number, got {value!r}")
     if value < 0:
@@ -152,7 +152,7 @@ def _crash_limit(value: object, what: str) -> int | None:
 
 
 def check_queue(value: str, what: str = "queue") -> str:
-    """Return a valid queue name. Raises InvalidName if it is not valid."""
+    """Return a valid queue name. Raises InvalidName if the name is not valid."""
     fault = fault_in_queue_name(value) if isinstance(value, str) else f"{what} must be a string, got {value!r}"
     if fault:
         raise InvalidName(fault)
@@ -160,8 +160,7 @@ def check_queue(value: str, what: str = "queue") -> str:
 
 
 def require_name(what: str, text: str) -> str:
-    """Return a valid name of a task, an id or a namespace; `what` is its kind for the message. Raises InvalidName if
-    the name is not valid."""
+    """Return a valid task name, id or namespace. Raises InvalidName if it is not valid; the message calls it `what`."""
     fault = fault_in_name(what, text) if isinstance(text, str) else f"{what} must be a string, got {text!r}"
     if fault:
         raise InvalidName(fault)
@@ -216,18 +215,18 @@ class TaskOptions:
     `limits.time_limit_seconds` (default 3600).
     """
 
-    # The queue that the task is enqueued on, unless a call gives another one.
+    # The queue that the task is enqueued on, unless a call names another queue.
     # Default: "default".
     queue: Annotated[str, check_queue] = "default"
 
-    # How often a failed task is retried; with 10 there are at most 11 attempts.
-    # Then the task is set aside as dead. Crashes are counted separately.
+    # How often a failed task is retried. With 10 retries, there are at most 11 attempts. Then the task is set aside as
+    # dead. Crashes are counted separately.
     # Default: 10 retries.
     retries: Annotated[int, check_retries] = 10
 
     # How the delay before a retry grows with the number of failures n: "exponential" is `base * 2 ** (n - 1)`, "linear"
-    # is `base * n`, and a function takes n and returns a duration.
-    # A function that fails or returns no duration makes the task dead.
+    # is `base * n`, and a function takes n and returns a duration. A function that fails or returns no duration makes
+    # the task dead.
     # Default: "exponential".
     backoff: Annotated[Backoff, _backoff] = "exponential"
 
@@ -239,23 +238,22 @@ class TaskOptions:
     # Default: 3600 seconds.
     max_delay: Annotated[float, not_negative_seconds] = 3600.0
 
-    # Whether the delay is multiplied by a random number from 0 to 1, so that tasks that failed together do not all come
-    # back together.
-    # A delay from a backoff function or from `rota.Retry` is used as it is.
+    # Whether the delay is multiplied by a random number from 0 to 1, so that tasks that failed together are not all
+    # retried together. A delay from a backoff function or from `rota.Retry` is used as it is.
     # Default: True.
     jitter: Annotated[bool, check_boolean] = True
 
-    # The exceptions that are retried. The task is dead at once if it raises another one.
+    # The exceptions that are retried. The task is dead at once if it raises another exception.
     # Default: every Exception.
     retry_on: Annotated[tuple[type[BaseException], ...], _exceptions] = (Exception,)
 
-    # The exceptions that are not retried, even if `retry_on` has them: the task is dead at once.
+    # The exceptions after which the task is dead at once, even if `retry_on` has them.
     # Default: none.
     dead_on: Annotated[tuple[type[BaseException], ...], _exceptions] = ()
 
-    # After how many crashes of its worker the task is dead, for example by running out of memory.
-    # With 0 the task is started at most once: if that start does not end it, it is dead.
-    # Default: None, as the fleet is configured.
+    # The number of crashes of its worker, for example for lack of memory, after which the task is dead. With 0, the
+    # task is started at most once: if that attempt does not end the task, the task is dead. Default: None, as the fleet
+    # is configured.
     crash_limit: Annotated[int | None, _crash_limit] = None
 
     # The time after which the worker of an attempt is killed.
@@ -266,43 +264,43 @@ class TaskOptions:
     # Default: None, no soft limit.
     soft_time_limit: Annotated[float | None, _optional_duration] = None
 
-    # How late the task may start after it was due. If it would start later, it ends as expired without being started.
+    # How late the task may start after it was due. If it would start later, it is not started and ends as expired.
     # Default: None, it never expires.
     expires: Annotated[float | None, _optional_duration] = None
 
-    # Whether only one live task may exist with these arguments, or with the key that a function makes of them.
-    # A second one is not enqueued, and its handle has `duplicate` set.
+    # Whether only one live task may exist with these arguments, or with the key that a function makes of them. A second
+    # task is not enqueued, and its handle has `duplicate` set.
     # Default: False.
     unique: Annotated[Unique, check_unique] = False
 
-    # The longest time that the unique key is held, counted from the enqueue. It is free earlier if the task ends.
+    # The longest time that the unique key is held, counted from the enqueue. The end of the task frees it earlier.
     # Default: None, until the task has ended.
     unique_for: Annotated[float | None, _optional_duration] = None
 
-    # How long the value that the function returns is kept.
-    # Default: 0, it is not kept.
+    # How long the value that the function returns is stored.
+    # Default: 0, it is not stored.
     result_ttl: Annotated[float, not_negative_seconds] = 0.0
 
     # Whether the fleet remembers how the task ended, so that `rota.status` can report it.
     # Default: True.
     remember: Annotated[bool, check_boolean] = True
 
-    # How often the task may start in the whole fleet, for example "100/m". A task that may not start yet is delayed.
+    # How often the task may start in the whole fleet, for example "100/m". A task that exceeds the rate is delayed.
     # Default: None, no such limit.
     rate: Annotated[Rate | None, check_rate] = None
 
-    # What the rate is counted for: each value of this text, with the task's arguments filled in, for example
+    # The rate is counted separately for each value of this text, with the task's arguments filled in, for example
     # "{account}".
-    # Default: "", the whole task.
+    # Default: "", one rate for the whole task.
     rate_key: Annotated[str, check_rate_key] = ""
 
     # Whether pydantic checks and converts all arguments and the result.
-    # Default: False, only those whose annotations need it are converted.
+    # Default: False, only arguments and results whose annotations need it are converted.
     pydantic: Annotated[bool, check_boolean] = False
 
     @property
     def is_started_once(self) -> bool:
-        """Whether the task may be started at most once: no start after one that has not ended."""
+        """Whether the task may be started at most once, even if that attempt does not end it."""
         return self.crash_limit == 0
 
 
@@ -310,10 +308,11 @@ _CHECKS: Final = {name: kind.__metadata__[0] for name, kind in TaskOptions.__ann
 
 
 def check_options(given: TaskArguments) -> TaskOptions:
-    """Check the arguments of the decorator and fill in the defaults. `rota.tasks.periodic` checks those of schedules.
+    """Check the arguments of the decorator and fill in the defaults. `rota.tasks.periodic` checks the arguments of
+    schedules.
 
-    Raises InvalidName if the queue's name is not valid, and TypeError or ValueError, with the option's name, for the
-    rest.
+    Raises InvalidName if the queue's name is not valid, and TypeError or ValueError with the option's name if another
+    option is not valid.
     """
     if unknown := sorted(set(given).difference(_CHECKS, _PERIODIC)):
         raise TypeError(
@@ -335,8 +334,8 @@ def check_options(given: TaskArguments) -> TaskOptions:
 def effective_options(
     options: TaskOptions, override: "TaskOverride | None", enqueued: Mapping[str, Any]
 ) -> TaskOptions:
-    """Return the options in force for one task: its declaration, overridden by the operator's `[tasks.NAME]`,
-    overridden by the options it was enqueued with.
+    """Return the options in force for one task. The operator's `[tasks.NAME]` overrides the declaration, and the
+    options with which the task was enqueued override both.
 
     `enqueued` comes from a body that any program may have written, so a value of a wrong type counts as not given.
     """
@@ -354,8 +353,7 @@ def effective_options(
 
 
 def fault_in_options(enqueued: Mapping[str, Any]) -> str | None:
-    """Return which options of a body are unknown, or None if there are none. A misspelt option must not be taken for a
-    missing one."""
+    """Return which options of a body are unknown, or None if there are none. A misspelt option must not be ignored."""
     unknown = sorted(set(enqueued).difference(OPTIONS_OF_A_CALL))
     if not unknown:
         return None

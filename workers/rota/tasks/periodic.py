@@ -1,5 +1,5 @@
 """Periodic tasks as callers declare them: `rota.Cron`, `rota.Every`, and the arguments `cron`, `every` and `schedules`
-of `@rota.task`. Each makes a Schedule, which all other code works with.
+of `@rota.task`. Each of them makes a Schedule, which all other code uses.
 
 Only an application that declares something periodic loads this module and the parser of cron expressions.
 """
@@ -28,11 +28,11 @@ class Periodic:
 
     * `name`: the name of the schedule. Default: the task's name.
     * `queue`: the queue of its tasks. Default: the task's queue.
-    * `missed`: which occurrences are made up for if their time passed while no fleet ran: the "last" one (the default),
-      "all" (the last 1,000), or "none".
-    * `overlap`: whether an occurrence is skipped ("skip", the default) or enqueued anyway ("queue") if the one before
+    * `missed`: which occurrences are enqueued later if their time passed while no fleet ran: the "last" one (the
+      default), "all" (the last 1,000), or "none".
+    * `overlap`: whether an occurrence is skipped ("skip", the default) or enqueued anyway ("queue") if the previous one
       has not ended.
-    * `jitter`: each occurrence is delayed by a random time up to this. Default: 0.
+    * `jitter`: the longest random delay of each occurrence. Default: 0.
     * `start`, `end`: occurrences are at or after `start` and before `end`.
     """
 
@@ -62,8 +62,8 @@ class Periodic:
             return super().__new__(cls)
 
     def __post_init__(self) -> None:
-        """Check the fields. Raises ValueError or TypeError if one is wrong; InvalidArguments, a TypeError, for the
-        arguments."""
+        """Check the fields. Raises ValueError or TypeError if a field is wrong, and InvalidArguments, which is a
+        TypeError, for the arguments."""
         require_collections(type(self).__name__, self.args, self.kwargs)
         for what, example in _AS.items():
             value = getattr(self, what, None)
@@ -96,8 +96,9 @@ class Periodic:
 
 @dataclass(frozen=True)
 class Cron(Periodic):
-    """The times of a cron expression: minute, hour, day of the month, month, day of the week. If there are six fields,
-    the first is the second. Times are in `timezone`, a name of the IANA database such as "Europe/Zurich"."""
+    """The times of a cron expression with the fields minute, hour, day of the month, month and day of the week. A sixth
+    field, for the second, comes before them. Times are in `timezone`, a name of the IANA database such as
+    "Europe/Zurich"."""
 
     expression: str
     timezone: str = field(default=UTC, kw_only=True)
@@ -110,7 +111,7 @@ class Cron(Periodic):
 @dataclass(frozen=True)
 class Every(Periodic):
     """The multiples of an interval (seconds or timedelta, at least one second). They are counted from `start`, or else
-    from 1970-01-01 00:00 UTC, so the time at which a node was started does not matter."""
+    from 1970-01-01 00:00 UTC, regardless of when a node was started."""
 
     interval: Duration
 
@@ -132,8 +133,8 @@ class ScheduledTask(DescribesArguments, Protocol):
 
 
 def declared(given: Mapping[str, Any]) -> tuple[Periodic, ...]:
-    """Return the schedules that the arguments of `@rota.task` declare. Raises TypeError or ValueError if they are
-    wrong."""
+    """Return the schedules that the arguments of `@rota.task` declare. Raises TypeError or ValueError if the arguments
+    are wrong."""
     cron = given.get("cron")
     every = given.get("every")
     timezone = given.get("timezone")
@@ -158,7 +159,7 @@ def _listed(schedules: Sequence[Periodic]) -> Sequence[Periodic]:
 
 
 def dumped(task: ScheduledTask, periodic: Periodic) -> Periodic:
-    """Return a copy with its arguments as JSON, checked against the task's signature. Raises InvalidArguments."""
+    """Return a copy of `periodic` whose arguments are JSON and fit the task's signature. Raises InvalidArguments."""
     args = periodic.args
     kwargs = periodic.kwargs
     if (args or kwargs) and (typed := task.read_annotations()) is not None:
@@ -174,10 +175,11 @@ def dumped(task: ScheduledTask, periodic: Periodic) -> Periodic:
 
 
 def schedules_of(task: ScheduledTask, queue: str, declarations: Sequence[Periodic]) -> tuple[Schedule, ...]:
-    """Return the schedules of a task, checked against its signature. A schedule without a name gets the task's name,
-    from the second on with its number: `report`, `report:2`.
+    """Return the schedules of a task, checked against its signature. Schedules without a name get the task's name, with
+    a number from the second one on: `report`, `report:2`.
 
-    Raises InvalidArguments, ValueError or TypeError if a declaration is wrong, and DuplicateTask if two have one name.
+    Raises InvalidArguments, ValueError or TypeError if a declaration is wrong, and DuplicateTask if two schedules have
+    the same name.
     """
     made: dict[str, Schedule] = {}
     for number, given in enumerate(declarations, 1):

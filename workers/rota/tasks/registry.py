@@ -1,4 +1,4 @@
-"""The tasks that a process knows by name: functions with options, as a worker runs them."""
+"""The tasks that a process knows by name, which are functions with options."""
 
 import functools
 import inspect
@@ -27,7 +27,7 @@ _VARIADIC: Final = [inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYW
 
 
 class TaskDefinition(Generic[P, R]):
-    """A function with a name and options under which workers run it. Calling it calls the function."""
+    """A function with the name and options with which workers run it. Calling the task calls the function."""
 
     __name__: str
 
@@ -36,10 +36,10 @@ class TaskDefinition(Generic[P, R]):
         self.name = name
         self.options = options
         self.schedules: tuple[Schedule, ...] = ()
-        functools.update_wrapper(self, function, updated=())  # without its attributes: they might have names of ours
+        functools.update_wrapper(self, function, updated=())  # not its attributes: their names might be ours
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
-        """Call the function, in this process, now."""
+        """Call the function now, in this process."""
         return self.function(*args, **kwargs)
 
     def __repr__(self) -> str:
@@ -63,7 +63,7 @@ class TaskDefinition(Generic[P, R]):
         """Bind arguments to the function's signature without calling it. Return them as the function would receive
         them.
 
-        Raises InvalidArguments, with the task and what does not fit, if they do not fit the signature.
+        Raises InvalidArguments, with the task and the reason, if they do not fit the signature.
         """
         if not kwargs and len(args) in self._fitting_counts:
             return tuple(args), {}
@@ -94,9 +94,9 @@ class TaskDefinition(Generic[P, R]):
         return self.read_annotations()
 
     def read_annotations(self) -> "TypedArguments | None":
-        """Return the converter like `typed`, but without caching it: at the declaration, classes that an annotation
-        names may not exist yet."""
-        with time_limit_deferred:  # a TimeLimit in the middle of an import would leave it half done
+        """Return the converter like `typed`, but do not cache it, because classes that an annotation names may not
+        exist yet when the task is declared."""
+        with time_limit_deferred:  # a TimeLimit in the middle of an import would leave the module half imported
             from rota.tasks.typed_arguments import typed_arguments  # noqa: PLC0415 - loaded when a task is first used
 
             return typed_arguments(self.name, self.function, self._signature, with_pydantic=self.options.pydantic)
@@ -110,7 +110,7 @@ class TaskDefinition(Generic[P, R]):
     def rate_request(
         self, entry: Entry, options: TaskOptions, args: Sequence[Any], kwargs: Mapping[str, Any]
     ) -> RateRequest | None:
-        """Return the request for the start of a call with these arguments under the options in force, or None without a
+        """Return the request to start a call with these arguments under the options in force, or None if there is no
         rate. Arguments that do not fit the signature count as no arguments."""
         if options.rate is None:
             return None
@@ -150,8 +150,8 @@ class TaskDefinition(Generic[P, R]):
 
 
 def signature_of(function: Callable[..., Any]) -> inspect.Signature | None:
-    """Return the signature of a function. For a wrapper it is the wrapper's own signature, because the wrapper may add
-    arguments. Only a wrapper with a bare `(*args, **kwargs)` has the signature of the function that it wraps."""
+    """Return the signature of a function. A wrapper has its own signature, because it may add arguments. Only a wrapper
+    with a bare `(*args, **kwargs)` has the signature of the function that it wraps."""
     try:
         own = inspect.signature(function, follow_wrapped=False)
     except ValueError:  # some functions written in C have no signature
@@ -167,14 +167,14 @@ AnyTask = TaskDefinition[..., Any]
 
 
 def written_at(function: Callable[..., Any]) -> str:
-    """Return where a function is written as `file:line`, or its module if that is not known."""
+    """Return the location of a function as `file:line`, or its module if the location is not known."""
     code = getattr(inspect.unwrap(function), "__code__", None)
     return f"{code.co_filename}:{code.co_firstlineno}" if code else str(function.__module__)
 
 
 def _is_second(known: Callable[..., Any], function: Callable[..., Any]) -> bool:
-    """Whether the module that runs now declares both functions, as two different ones. When a module is reloaded it is
-    compiled again, and the code of the functions it declared before is not a constant of its new code."""
+    """Whether the module that runs now declares both functions, as two different functions. A reloaded module is
+    compiled again, so the code of functions that it declared before is not a constant of its new code."""
     first, second = (getattr(inspect.unwrap(each), "__code__", None) for each in (known, function))
     frame = inspect.currentframe()
     while frame is not None:
@@ -195,8 +195,8 @@ class Registry:
         """Add a task. It replaces a task with the same module and qualified name, for example when a module is
         reloaded.
 
-        Raises DuplicateTask if another function has the name already, even one with the same name in the same module,
-        or if another task has a schedule with the same name.
+        Raises DuplicateTask if another function already has the task's name, even a function of the same module and
+        name, or if another task has a schedule with the same name.
         """
         known = self._tasks.get(task.name)
         if known is not None and (known.location != task.location or _is_second(known.function, task.function)):
@@ -213,8 +213,8 @@ class Registry:
         for other in self._tasks.values():
             if other.name != task.name and any(each.name == schedule for each in other.schedules):
                 raise DuplicateTask(
-                    f"two schedules are named {schedule!r}, of the tasks {other.name!r} and {task.name!r}: "
-                    'give one another name, as in schedules=[rota.Cron(..., name="...")]'
+                    f"tasks {other.name!r} and {task.name!r} both have a schedule named {schedule!r}: "
+                    'give one of them another name, as in schedules=[rota.Cron(..., name="...")]'
                 )
 
     def get(self, name: str) -> AnyTask | None:

@@ -1,4 +1,5 @@
-"""The rules of retries: whether and when an attempt follows a failed one. No I/O: the random number is an argument.
+"""The rules that decide whether and when another attempt follows a failed one. No I/O: the random number is an
+argument.
 
 The default is exponential back-off with full jitter (Brooker, "Exponential Backoff And Jitter", 2015).
 `backoff="linear", base=2, jitter=False` is the classic rule of 2 seconds for each failure.
@@ -22,13 +23,13 @@ _NO_TERMINAL: Final = (
 
 
 class DeadReason(StrEnum):
-    """The reason why there is no further attempt. These are a bounded set, so they can be the label of a metric."""
+    """The reason why there is no further attempt. There are few reasons, so they can be values of a metric's label."""
 
     RETRIES = "retries"  # the last attempt failed
     DEAD_ON = "dead_on"  # the exception is one of the task's dead_on
     NOT_RETRIED = "not_retried"  # the exception is not in the task's retry_on
     REQUESTED = "asked"  # the task raised rota.Dead
-    BACKOFF = "backoff"  # the task's own backoff function failed or did not return a duration
+    BACKOFF = "backoff"  # the task's backoff function failed or did not return a duration
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +79,7 @@ def _end(options: TaskOptions, failures: int, exception: BaseException) -> GiveU
 
 
 def _is_of_debugger(exception: BaseException) -> bool:
-    bdb = sys.modules.get("bdb")  # it is loaded if there was a breakpoint
+    bdb = sys.modules.get("bdb")  # the module is loaded if there was a breakpoint
     return bdb is not None and isinstance(exception, bdb.BdbQuit)
 
 

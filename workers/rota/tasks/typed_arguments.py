@@ -1,8 +1,8 @@
-"""The typed arguments of a task: arguments, and the result, whose annotations are types that JSON does not have.
+"""The typed arguments of a task, which are arguments and results whose annotations are types that JSON does not have.
 
-JSON has None, bool, int, float, str, list, and dict with str keys. An annotation made of those needs no conversion. Any
-other annotation needs one, if there is a conversion for the types that it names: the argument is dumped at the call,
-and loaded before the function is called. This module is loaded when a task is first used.
+JSON has None, bool, int, float, str, list, and dict with str keys. An annotation made of those types needs no
+conversion. For other annotations, if there is a conversion for their types, the argument is dumped at the call and
+loaded before the function is called. This module is loaded when a task is first used.
 """
 
 import collections.abc
@@ -41,7 +41,7 @@ _OBJECTS: Final = {dict, collections.abc.Mapping, collections.abc.MutableMapping
 _SETS: Final = {set, frozenset, collections.abc.Set, collections.abc.MutableSet}
 _UNIONS: Final = {Union, UnionType}
 _CONVERTED: Final = {*_JSON, *_LISTS, *_OBJECTS, *_SETS, *_UNIONS, tuple, bytes, bytearray}
-_OF_LIBRARIES: Final = {  # by name, so that their modules are not imported by an application that does not use them
+_OF_LIBRARIES: Final = {  # by name, so that an application that does not use these modules does not import them
     *(("datetime", name) for name in ("datetime", "date", "time", "timedelta")),
     ("uuid", "UUID"),
     ("decimal", "Decimal"),
@@ -50,7 +50,7 @@ _POSITIONAL: Final = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSIT
 
 
 class Parameters(NamedTuple):
-    """The parameters of a function, to find the one that an argument goes to."""
+    """The parameters of a function, to find the parameter for an argument."""
 
     positional: tuple[str, ...] = ()
     keywords: frozenset[str] = frozenset()
@@ -71,7 +71,7 @@ class Parameters(NamedTuple):
 
 
 def parameters_of(signature: inspect.Signature | None) -> Parameters:
-    """Return the parameters of a function; none if it has no signature."""
+    """Return the parameters of a function, or no parameters if it has no signature."""
     every = () if signature is None else tuple(signature.parameters.values())
     return Parameters(
         tuple(each.name for each in every if each.kind in _POSITIONAL),
@@ -82,7 +82,7 @@ def parameters_of(signature: inspect.Signature | None) -> Parameters:
 
 
 class Annotation(NamedTuple):
-    """An annotation as it was written, perhaps as a text. `may_be_none`: the parameter's default is None."""
+    """An annotation as it was written, perhaps as a text. `may_be_none` is whether the parameter's default is None."""
 
     written: Any
     may_be_none: bool = False
@@ -93,7 +93,7 @@ class Annotation(NamedTuple):
         return self.written if isinstance(self.written, str) else inspect.formatannotation(self.written)
 
     def resolved(self, function: Callable[..., Any]) -> Any:
-        """Return the type of the annotation in the function's module. Raises the errors of looking it up."""
+        """Return the type of the annotation in the function's module. Raises any error that the lookup raises."""
         written_in = getattr(inspect.unwrap(function), "__globals__", {})
         holder = SimpleNamespace(__annotations__={"it": self.written})
         found = get_type_hints(holder, globalns=written_in, include_extras=True)["it"]
@@ -101,7 +101,7 @@ class Annotation(NamedTuple):
 
 
 def annotations_of(signature: inspect.Signature | None) -> dict[str, Annotation]:
-    """Return the annotations by parameter. That of the result is named `return`."""
+    """Return the annotations by parameter. The annotation of the result has the key `return`."""
     if signature is None:
         return {}
     found = {each.name: Annotation(each.annotation, each.default is None) for each in signature.parameters.values()}
@@ -178,12 +178,12 @@ class TypedArguments:
     shown: Mapping[str, str]  # each annotation as it was written
 
     def dump(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> tuple[list[Any], dict[str, Any]]:
-        """Return the arguments as JSON values. Raises InvalidArguments if one would arrive changed."""
+        """Return the arguments as JSON values. Raises InvalidArguments if an argument would arrive changed."""
         require_collections(self.name, args, kwargs)
         return self._each(args, kwargs, dumps=True)
 
     def load(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
-        """Return the arguments as the function takes them. Raises InvalidArguments if one does not fit its
+        """Return the arguments as the function takes them. Raises InvalidArguments if an argument does not fit its
         annotation."""
         loaded, named = self._each(args, kwargs, dumps=False)
         return tuple(loaded), named
@@ -222,10 +222,10 @@ class TypedArguments:
 def typed_arguments(
     name: str, function: Callable[..., Any], signature: inspect.Signature | None, *, with_pydantic: bool
 ) -> TypedArguments | None:
-    """Return the converter that a task's annotations need, or None if they need none, like those of most tasks.
+    """Return the converter that a task's annotations need, or None if they need none, as for most tasks.
 
-    Raises TypeError with pydantic if it does not support an annotation, ModuleNotFoundError if pydantic is not
-    installed.
+    With pydantic, raises TypeError if pydantic does not support an annotation, and ModuleNotFoundError if pydantic is
+    not installed.
     """
     written = annotations_of(signature)
     made: dict[str, Converter | PydanticConverter] = {}
@@ -242,8 +242,8 @@ def typed_arguments(
 def described(
     function: Callable[..., Any], signature: inspect.Signature | None, argument: int | str
 ) -> tuple[str, str]:
-    """Return, for messages, the name of an argument that is not JSON, and its valid values, or why its annotation is
-    not used."""
+    """Return, for messages, the name of an argument that is not JSON, and either its valid values or why its annotation
+    is not used."""
     parameter, path = parameters_of(signature).of(argument)
     annotation = annotations_of(signature).get(parameter)
     found = None if annotation is None else _converter_or_why(function, annotation)
@@ -269,7 +269,7 @@ def _converter_or_why(function: Callable[..., Any], annotation: Annotation) -> "
         return Converter(found)
     except ModuleNotFoundError as error:
         return _NO_MSGSPEC if error.name == "msgspec" else str(error)
-    except (TypeError, ValueError, NameError, AttributeError, RecursionError) as error:  # also from classes it names
+    except (TypeError, ValueError, NameError, AttributeError, RecursionError) as error:  # also from its classes
         return f"it cannot be used for conversion: {str(error).partition(' - type ')[0]}"
 
 
@@ -286,5 +286,5 @@ def _with_pydantic(
             name=error.name,
         ) from None
     except Exception as error:
-        text = f"{name}: pydantic=True, and pydantic cannot work with {parameter}, annotated as {annotation.shown}"
+        text = f"{name}: pydantic=True, but pydantic cannot work with {parameter}, annotated as {annotation.shown}"
         raise TypeError(f"{text}: {error_line(error)}") from error

@@ -1,16 +1,16 @@
-"""Structured logging: events with fields, one on each line. A write never blocks and never tears a line.
+"""Structured logging of events with fields, one event per line. A write never blocks and never tears a line.
 
-1. Each process configures its log after the fork, on a descriptor of its own.
+1. Each process configures its log after the fork, on its own descriptor.
 2. A line is written as a whole, in one write of at most 4,096 bytes. Longer writes would tear on a pipe that many
    processes share. A line that is too long is cut in its longest fields and marked `truncated`.
 3. A line that cannot be written at once (full pipe, full disk, reader gone) is dropped and counted.
-4. A worker may hold lines to write several at once. They are written before any other line of its main thread. If the
-   master kills the worker, the master writes them from the worker's slot.
-5. The application's logging is left alone: structlog and the standard library's logging belong to it, see `adopt`. So
-   does the text that it prints, unless `capture_output` is set.
+4. A worker may hold lines to write several at once. Held lines are written before any other line of its main thread. If
+   the master kills the worker, the master writes them from the worker's slot.
+5. The application's logging is left alone. The application controls structlog and the standard library's logging (see
+   `adopt`), and also the text that it prints, unless `capture_output` is set.
 
-Measured with CPython 3.11: the line of an attempt, 16 fields as JSON into a file, takes 4.7 us, of which 1.5 us are the
-write; 4.0 us if it is held; 9.1 us without a form. A line below the level takes 0.1 us, and 0.04 us for each field
+With CPython 3.11, an attempt's line of 16 fields as JSON takes 4.7 us, including 1.5 us for the write to a file. It
+takes 4.0 us if it is held, and 9.1 us without a form. A line below the level takes 0.1 us, plus 0.04 us for each field
 collected for it.
 """
 
@@ -46,7 +46,7 @@ _DEBUG, _INFO, _WARNING, *_ = LEVELS.values()
 
 
 class _Sink:
-    """The descriptor to which lines are written. In `held`, lines of the thread that creates this may wait for more
+    """The descriptor to which lines are written. Lines of the thread that creates the sink may wait in `held` for more
     lines."""
 
     def __init__(self, fd: int, counts: Counts, held: HeldLines | None) -> None:
@@ -108,18 +108,18 @@ def _reopen(fd: int) -> int | None:
     flags = os.O_WRONLY | os.O_APPEND | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
     try:
         own = os.open(f"/proc/self/fd/{fd}", flags)
-    except OSError:  # a socket, for example from journald; opened by another user; no /proc
+    except OSError:  # a socket (for example from journald), a file of another user, or no /proc
         return None
-    # In a file, for example after `rota run > log 2>&1`, text that a task prints would overwrite our lines: the shell's
-    # description has an offset of its own, which our writes do not move.
+    # In a file, for example after `rota run > log 2>&1`, text that a task prints would overwrite our lines, because the
+    # shell's description has its own offset, which our writes do not move.
     if stat.S_ISREG(os.fstat(fd).st_mode):
         fcntl.fcntl(fd, fcntl.F_SETFL, fcntl.fcntl(fd, fcntl.F_GETFL) | os.O_APPEND)
     return own
 
 
 class Logger:
-    """A writer of events with a level and fields, if the level is logged. `exc_info` is an exception, or True for the
-    one being handled. It becomes the field `exception`."""
+    """A writer of events with fields, if their level is logged. `exc_info` is an exception, or True for the exception
+    that is being handled. It becomes the field `exception`."""
 
     __slots__ = ("_least", "_lines", "close", "hold", "write", "write_held")
 
@@ -160,19 +160,19 @@ _logger: Logger | None = None
 
 
 def configure(settings: LogSettings, fd: int = STDERR, held: HeldLines | None = None, **bound: Any) -> None:
-    """Set up this process's log on `fd`. May be called again. All lines have the `bound` fields; `held` is where lines
-    of this thread may wait."""
+    """Set up this process's log on `fd`. This may be called again. All lines have the `bound` fields. Lines of this
+    thread may wait in `held`."""
     global _logger  # noqa: PLW0603 - a process has one log, as it has one stderr
     lines = _lines(settings.format, fd, bound)
     before = _logger
     _logger = Logger(settings.level, lines, _Sink(fd, _counts, held))
-    if before is not None:  # at the end: if anything above fails, the log stays as it was
+    if before is not None:  # at the end, so that the log stays as it was if anything above fails
         before.close()
 
 
 def of_process(role: str, namespace: str, node: str, **identity: Any) -> Fields:
-    """Return the fields that all lines of this process of the fleet have; `identity` identifies it among those of its
-    role."""
+    """Return the fields that all lines of this process of the fleet have; `identity` distinguishes it from other
+    processes of its role."""
     return {"role": role, **identity, "pid": os.getpid(), "node": node, "namespace": namespace}
 
 
@@ -185,7 +185,7 @@ def logger() -> Logger:
 
 
 def counts() -> Counts:
-    """Return how many lines of this process were dropped or cut so far."""
+    """Return the counts of this process's lines that were dropped or cut so far."""
     return _counts
 
 
@@ -199,7 +199,7 @@ class LineCounters:
         self._recorded = Counts()
 
     def record(self) -> None:
-        """Add what was counted since the last call. It is called from time to time."""
+        """Add the counts since the last call. The process calls this from time to time."""
         if _counts != self._recorded:
             self._dropped.add(_counts.dropped - self._recorded.dropped)
             self._failed.add(_counts.failed - self._recorded.failed)
@@ -211,7 +211,7 @@ def _lines(name: str, fd: int, bound: dict[str, Any]) -> LogLines:
     on_terminal = os.isatty(fd)
     if name == "json" or (name == "auto" and not on_terminal):
         return JsonLines(bound, _counts)
-    # Imported only here: both use structlog, which JSON, the format for production, does not need.
+    # Imported here because both formats use structlog, which JSON, the format for production, does not need.
     from rota.telemetry.log_text import text_lines  # noqa: PLC0415
 
     return text_lines(name, bound, _counts, colors=on_terminal and not os.environ.get("NO_COLOR"))
@@ -249,8 +249,8 @@ class ForeignHandler(logging.Handler):
         self._of_task = of_task
 
     def handle(self, record: logging.LogRecord) -> bool:
-        """Handle a record as any handler does, with the soft limit deferred. If TimeLimit were raised here, the
-        handler's lock could stay locked, and threads of later tasks would wait for it forever."""
+        """Handle a record as other handlers do, but defer the soft limit. If TimeLimit were raised here, the handler's
+        lock could stay locked, and threads of later tasks would wait for it forever."""
         with time_limit_deferred:
             return bool(super().handle(record))
 
@@ -269,8 +269,8 @@ def adopt(settings: LogSettings, of_task: Callable[[], Fields] = dict) -> None:
     """Send the standard library's logging to our log, unless the application has set up its own logging.
 
     With `settings.capture_output`, also turn what this process prints into log lines. `of_task` returns the fields that
-    name the current task. Call this after the application's modules were imported: a root logger that has a handler
-    would make their `logging.basicConfig()` do nothing.
+    name the current task. Call this after the application's modules were imported, because a root logger that has a
+    handler would make their `logging.basicConfig()` do nothing.
     """
     _handle_records(settings.level, of_task)
     if settings.capture_output:
@@ -286,7 +286,7 @@ def _handle_records(level: str, of_task: Callable[[], Fields]) -> None:
 
 
 class PrintedLines(io.TextIOBase):
-    """A replacement of `sys.stdout` or `sys.stderr`: each printed line becomes a log line, so printing never blocks.
+    """A replacement for `sys.stdout` or `sys.stderr`. Each printed line becomes a log line, so printing never blocks.
 
     Text without an end of line is kept until the end arrives, until a flush, or until it would fill a log line.
     """

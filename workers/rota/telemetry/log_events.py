@@ -1,4 +1,5 @@
-"""Every event that Rota logs, as a constant. No other module spells one. `docs/events.md` lists them."""
+"""Every event that Rota logs, as a constant. No other module contains the name of an event. `docs/events.md` lists
+them."""
 
 from typing import Final
 
@@ -51,7 +52,7 @@ EXPORTER_EXITED: Final = "exporter.exited"
 EXPORTER_ACTION: Final = "exporter.action"
 EXPORTER_REQUEST_FAILED: Final = "exporter.request_failed"
 
-# Each child that ends has exactly one of these events.
+# Exactly one of these events is logged for each child that ends.
 DEATHS: Final = (WORKER_EXITED, WORKER_KILLED, WORKER_HUNG, ZYGOTE_EXITED, POLLER_EXITED, EXPORTER_EXITED)
 
 POOL_BACKOFF: Final = "pool.backoff"

@@ -1,7 +1,7 @@
 """Log lines. All formats share the time, the order of fields, the form of exceptions, and the limit of one write.
 
-This module also has the JSON format, which is the one for production: the constant parts of a line are made only once.
-A `Form` makes lines that are written again and again.
+This module also has the JSON format, which is the format for production and makes the constant parts of a line only
+once. A `Form` makes lines that are written repeatedly.
 """
 
 import json.encoder
@@ -19,8 +19,8 @@ FIRST: Final = ("timestamp", "level", "event")
 EXCEPTION: Final = "exception"
 _EXC_INFO: Final = "exc_info"
 _KEPT_CHARACTERS: Final = 64  # no field is cut shorter than this
-# The limits, in characters, of a line with a traceback that has to be cut: each message in it, and each field beside
-# it.
+# If a line with a traceback has to be cut, the limits in characters of each message in the traceback and of each field
+# beside it.
 _MAX_MESSAGE_CHARACTERS: Final = 1000
 _MAX_FIELD_CHARACTERS: Final = 500
 _CUT_ROUNDS: Final = 32
@@ -39,7 +39,7 @@ class Counts:
     """The number of log lines of this process that were not written as they should be."""
 
     dropped: int = 0  # not written at all
-    failed: int = 0  # dropped because the write failed; the others did not fit, because the log's reader is slow
+    failed: int = 0  # dropped because the write failed; all others did not fit, because the log's reader is slow
     truncated: int = 0  # cut to fit
 
 
@@ -74,7 +74,7 @@ class Clock:
 
 
 def all_fields(timestamp: str, level: str, event: str, bound: Mapping[str, Any], given: Mapping[str, Any]) -> Fields:
-    """Return the fields of a line in order: time, level, event, the bound ones, the given ones, the exception."""
+    """Return the fields of a line in order: time, level, event, bound fields, given fields, exception."""
     first = {"timestamp": timestamp, "level": level, "event": event}
     fields = {**first, **bound, **given, **first}
     if _EXC_INFO in fields:
@@ -99,7 +99,7 @@ def fit(fields: Fields, render: Render, counts: Counts) -> bytes:
         line = _encoded(render(fields))
         if len(line) <= LINE_BYTES or not _cut_longest(fields, len(line) - LINE_BYTES):
             break
-    if len(line) > LINE_BYTES:  # there are hundreds of fields: only time, level and event remain
+    if len(line) > LINE_BYTES:  # of hundreds of fields, only time, level and event remain
         minimal: Fields = {key: str(fields[key])[:_KEPT_CHARACTERS] for key in FIRST if key in fields}
         line = _encoded(render({**minimal, "truncated": True}))
     return line[:LINE_BYTES]
@@ -116,7 +116,7 @@ def _cut_longest(fields: Fields, excess: int) -> bool:
     keep = max(_KEPT_CHARACTERS, min(len(text) - excess, len(text) * 3 // 4))
     if keep >= len(text):
         return False
-    # The end of a traceback is worth most.
+    # The end of a traceback is its most useful part.
     fields[longest] = "..." + text[len(text) - keep + 3 :] if longest == EXCEPTION else _cut(text, keep)
     return True
 
@@ -142,8 +142,8 @@ def _encoder() -> Callable[[object], str]:
     """Return the function that encodes a value as JSON. A value that JSON does not have is encoded as its repr.
 
     `JSONEncoder.encode` makes its C encoder again at each call, which takes 0.9 of the 3.2 us for the fields of an
-    attempt. It is kept here if the C library has it. msgspec would need 0.4 us, but 1.2 MB in each process, and it
-    encodes dates, sets, bytes, enums and NaN in another way.
+    attempt. This function keeps the C encoder if Python has it. msgspec would need 0.4 us, but takes 1.2 MB in each
+    process, and encodes dates, sets, bytes, enums and NaN differently.
     """
     make = getattr(json.encoder, "c_make_encoder", None)
     if make is None:
@@ -159,7 +159,7 @@ _quoted: Final = json.encoder.encode_basestring
 
 
 class JsonLines:
-    """A maker of log lines as JSON, which all have the `bound` fields. It counts the lines that it had to cut."""
+    """A maker of JSON log lines that all have the `bound` fields. It counts the lines that it had to cut."""
 
     def __init__(self, bound: Mapping[str, Any], counts: Counts) -> None:
         self._bound = {name: value for name, value in bound.items() if name not in FIRST}
@@ -177,9 +177,9 @@ class JsonLines:
         return fit(all_fields(now, level, event, self._bound, fields), _render, self._counts)
 
     def around(self, level: str, event: str, fields: Fields) -> tuple[str, str] | None:
-        """Return the constant parts of lines with these fields, for `Form`: the part between the time and the value of
-        the first field, and the rest, with `%` placeholders for the values for which `fields` has types. None if a
-        field would replace another one of the line."""
+        """Return the constant parts of lines with these fields, for `Form`. These are the part between the time and the
+        value of the first field, and the rest, with `%` placeholders for the values for which `fields` has types.
+        Returns None if a field would replace another field of the line."""
         if not self._own_names.isdisjoint(fields):
             return None
         first, *others = fields.items()
@@ -216,7 +216,7 @@ class Form:
     """A maker of lines of one level and event that differ only in the values of some fields. `fields` has a type in
     place of each such value: `str` for the first field, `int` or `float` (seconds to the microsecond) for others.
 
-    Such a line takes a third of the time of any other line as JSON, because its constant parts are put together in
+    Such a line takes a third of the time of any other JSON line, because its constant parts are put together in
     advance.
     """
 

@@ -16,7 +16,7 @@ _WHO_WIDTH: Final = 9
 _UNIT: Final = "_seconds"
 # The fields that come first on the console, without their names. All others follow in their order, with their names.
 _WITHOUT_NAMES: Final = ("timestamp", "level", "event", "who", "task", "task_id")
-# Fields that are the same in all lines of a fleet, or that the event implies; and values that are not worth showing.
+# Fields that are the same in all lines of a fleet, that the event implies, or that are not worth showing.
 _LEFT_OUT: Final = frozenset({"pid", "node", "namespace", "outcome", "wait_seconds"})
 _PLAIN: Final = {"kind": "immediate", "attempt": 1, "promotion_lag_seconds": 0.0, "pool": "default", "queue": "default"}
 
@@ -67,13 +67,13 @@ def _printable(value: object) -> object:
 
 
 def for_people(fields: Fields) -> Fields:
-    """Return the fields that a person needs of a line: the process first, no usual values, durations with their
-    unit."""
-    own = ("role",) if fields.get("role") == _MASTER else ("role", "slot")  # a master's lines name slots of others
+    """Return the fields of a line that a person needs, with the process first, without usual values, and with units for
+    durations."""
+    own = ("role",) if fields.get("role") == _MASTER else ("role", "slot")  # a master logs the slots of others
     who = " ".join(str(fields[key]) for key in own if key in fields)
     shown = {**fields, "timestamp": fields["timestamp"][_TIME], "who": who}
     names = [*_WITHOUT_NAMES, *(key for key in fields if key not in (*_WITHOUT_NAMES, *_LEFT_OUT, *own))]
-    if EXCEPTION in fields and "error" in names:  # it is shown below, as the last line of the traceback
+    if EXCEPTION in fields and "error" in names:  # the error is shown below, as the last line of the traceback
         names.remove("error")
     return dict(_for_people(key, shown[key]) for key in names if key in shown and shown[key] != _PLAIN.get(key))
 

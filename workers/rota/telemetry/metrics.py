@@ -8,7 +8,7 @@ queues:
 * EXPORTER computes the rest at each scrape: from Redis, slot headers, its settings and /proc.
 
 Series whose label values are known in advance exist from the start, with the value 0. Queues of a pattern come and go
-without limit while series stay, so counters of such queues are kept for the pattern as a whole (`QueueLabels`).
+without limit, but series stay, so counters of such queues are kept for the pattern as a whole (`QueueLabels`).
 """
 
 from collections.abc import Callable, Iterable
@@ -43,8 +43,9 @@ OPEN_LABELS: Final = frozenset({"queue", "task", "schedule", "source"})
 
 
 class QueueLabels:
-    """The labels of queues, based on the names and patterns in tiers: the queue's own name if it is listed, else the
-    longest pattern that it fits. It works like `rota.protocol.keys.served_as`, but fast enough for each task."""
+    """The labels of queues, based on the names and patterns in tiers. The label of a queue is its name if the tiers
+    list it, and otherwise the longest pattern that the name fits. This works like `rota.protocol.keys.served_as`, but
+    is fast enough for each task."""
 
     def __init__(self, served: Iterable[str] = ()) -> None:
         names = frozenset(served)
@@ -52,8 +53,8 @@ class QueueLabels:
         self._beginnings = tuple((pattern.removesuffix(STAR), pattern) for pattern in patterns)
         self._names = names
         self.of: Callable[[str], str] = self._of if patterns else str
-        """Return the label of a queue. It is called for each task, so without patterns it is `str`, not a Python
-        function."""
+        """Return the label of a queue. Without patterns, this is `str` and not a Python function, because it is called
+        for each task."""
 
     def _of(self, queue: str) -> str:
         for beginning, pattern in self._beginnings:
@@ -92,18 +93,18 @@ class Definition:
 
     @property
     def is_of_tasks(self) -> bool:
-        """Whether each task of a queue has series of its own."""
+        """Whether each task of a queue has its own series."""
         return self.labels[:2] == ("queue", "task")
 
     def as_other(self, labels: tuple[str, ...]) -> tuple[str, ...]:
-        """Return the labels with `_other` for each open one, or for all if none is open."""
+        """Return the labels with `_other` in place of each open label, or of all labels if none is open."""
         return tuple(
             OTHER if name in OPEN_LABELS or not self.is_open else value
             for name, value in zip(self.labels, labels, strict=True)
         )
 
     def tasks_as_other(self, labels: tuple[str, ...]) -> tuple[str, ...]:
-        """Return the labels with `_other` for the task."""
+        """Return the labels with `_other` in place of the task."""
         return (labels[0], OTHER, *labels[2:]) if self.is_of_tasks else labels
 
 
@@ -122,10 +123,10 @@ class GaugeDefinition(Definition):
 
 @dataclass(frozen=True, slots=True)
 class PeakDefinition(Definition):
-    """The highest value that any slot saw in about the last minute; 0 if there was none. Shown as a gauge.
+    """The highest value that any slot saw in about the last minute, or 0 if there was none. It is shown as a gauge.
 
     A record has two pairs of numbers for two half minutes, used in turn: the number of the half minute of
-    CLOCK_BOOTTIME, and the highest value in it. So the peak is right however rarely it is read, and also after the
+    CLOCK_BOOTTIME, and the highest value in it. So the peak is right even if it is rarely read, and even after the
     process has died.
     """
 
@@ -136,7 +137,7 @@ class PeakDefinition(Definition):
 
 @dataclass(frozen=True, slots=True)
 class HistogramDefinition(Definition):
-    """A metric that counts observations in `buckets`, upper bounds in ascending order. Slots are summed."""
+    """A metric that counts observations in `buckets`, which are upper bounds in ascending order. Slots are summed."""
 
     buckets: tuple[float, ...] = LAG_BUCKETS
 
@@ -235,19 +236,19 @@ QUEUE_PAUSED = _gauge("rota_queue_paused", _EXPORTER, "1 while claims are stoppe
 QUEUE_CLOSED = _gauge(
     "rota_queue_closed",
     _EXPORTER,
-    "1 while its condition allows no claims. For a pattern, 1 while one of its largest queues is closed.",
+    "1 while the queue's condition allows no claims. For a pattern, 1 while one of its largest queues is closed.",
     "queue",
 )
 QUEUE_CLOSED_AGE = _gauge(
     "rota_queue_closed_age_seconds",
     _EXPORTER,
-    "How long claims have been stopped because it is paused, or its condition keeps tasks waiting. 0 if neither holds.",
+    "How long the queue has been paused, or its condition has kept tasks waiting. 0 if neither is the case.",
     "queue",
 )
 CONDITION_ERRORS = _counter(
     "rota_condition_errors_total",
     _MASTER,
-    "Failed evaluations of the queue's condition, which keep it closed. A master evaluates it with each renewal.",
+    "Failed evaluations of the queue's condition, which keep the queue closed. A master evaluates it at each renewal.",
     "queue",
 )
 QUIET_AGE = _gauge("rota_quiet_age_seconds", _MASTER, "How long this node has been quiet, 0 if it is not.")
@@ -255,17 +256,17 @@ FORGOTTEN_AFTER = _gauge(
     "rota_forgotten_after_seconds", _EXPORTER, "After how long a closed queue or a quiet node counts as forgotten."
 )
 QUEUE_WEIGHT = _gauge("rota_queue_weight", _EXPORTER, "The configured share of the queue in its tier.", "queue")
-QUEUE_SERVED = _gauge("rota_queue_served", _EXPORTER, "1 while a master or consumer serves it.", "queue")
+QUEUE_SERVED = _gauge("rota_queue_served", _EXPORTER, "1 while a master or consumer serves the queue.", "queue")
 QUEUE_PATTERN = _gauge(
     "rota_queue_pattern",
     _EXPORTER,
-    "1 for a queue of a pattern that is shown by name, and for _other: its counters are those of the pattern.",
+    "1 for a queue of a pattern that is shown by name, and for _other. The pattern has the counters of the queue.",
     "queue pattern",
 )
 QUEUE_STATES_AGE = _gauge(
     "rota_queue_states_age_seconds",
     _EXPORTER,
-    "The age of the gauges of queues: the time since the reading that is shown, or since the last one that succeeded. "
+    "The age of the queue gauges: the time since the reading that is shown, or since the last successful reading. "
     "Absent if [metrics] cluster turns the reading off on this node.",
 )
 CONSUMERS = _gauge("rota_consumers", _EXPORTER, "Consumers of the whole fleet: external programs that take tasks.")
@@ -329,14 +330,14 @@ WORKERS_DESIRED = _gauge("rota_workers_desired", _MASTER, "Desired workers.", "p
 FLEET_WORKERS_WANTED = _gauge(
     "rota_fleet_workers_wanted",
     _MASTER,
-    "Workers that a pool with a range needs in the whole fleet, also beyond what its nodes may run. Exported by the "
+    "Workers that a pool with a range needs in the whole fleet, even beyond what its nodes may run. Exported by the "
     "node that leads the pool.",
     "pool",
 )
 POOL_WORKERS = _gauge(
     "rota_pool_workers",
     _MASTER,
-    "Workers of a pool with a range on this node: wanted and actual ones, and the ends of the range, min and max.",
+    "Workers of a pool with a range on this node: wanted and actual workers, and the range's ends, min and max.",
     "pool count",
 )
 SCALING_LIMITED = _gauge(
@@ -368,7 +369,7 @@ PROCESS_RESIDENT_MEMORY = _gauge(
 PROCESS_CPU = _counter(
     "rota_process_cpu_seconds_total",
     (Writer.MASTER, Writer.EXPORTER),
-    "User and system time of the current process of the slot and of its dead ones, which the master counted.",
+    "User and system time of the slot's current process, and of its dead processes as counted by the master.",
     "role slot",
 )
 PROCESS_OPEN_FDS = _gauge("rota_process_open_fds", _EXPORTER, "Open file descriptors.", "role slot")
@@ -393,7 +394,7 @@ SCHEDULE_OCCURRENCES = _counter(
     "schedule outcome",
 )
 DOORBELL_RESCUES = _counter(
-    "rota_doorbell_rescues_total", _POLLER, "Doorbells the sweep rang for entries that had not been announced."
+    "rota_doorbell_rescues_total", _POLLER, "Doorbells that the sweep rang for entries that had not been announced."
 )
 INFLIGHT_ORPHANS = _gauge(
     "rota_inflight_orphans",
@@ -458,7 +459,7 @@ SERIES_DROPPED = _counter(
     tuple(Writer),
     'Times a queue, a task or another label set exceeded the limit and became "_other".',
 )
-QUEUES_SHOWN = _gauge("rota_metrics_queues_shown", _EXPORTER, "Configured queues with series of their own.")
+QUEUES_SHOWN = _gauge("rota_metrics_queues_shown", _EXPORTER, "Configured queues with their own series.")
 QUEUES_FOLDED = _gauge(
     "rota_metrics_queues_folded",
     _EXPORTER,
@@ -471,7 +472,7 @@ LOG_LINES_DROPPED = _counter(
 LOG_LINES_FAILED = _counter(
     "rota_log_lines_failed_total",
     _ALL_WITH_REDIS,
-    "Lost log lines whose write failed, for example on a full disk. The others had a reader that was too slow.",
+    "Lost log lines whose write failed, for example on a full disk. For the other lost lines, the reader was too slow.",
 )
 
 ALL: Final = tuple(value for value in globals().values() if isinstance(value, Definition))

@@ -39,8 +39,8 @@ _MILLISECONDS: Final = 1000
 
 
 class Expected(TypedDict, total=False):
-    """The expected properties of a call; those that are not given may have any value. If only one of `args` and
-    `kwargs` is given, the other one is expected to be empty."""
+    """The expected properties of a call. Properties that are not given may have any value. If only one of `args` and
+    `kwargs` is given, the other is expected to be empty."""
 
     args: Sequence[Any]
     kwargs: Mapping[str, Any]
@@ -66,10 +66,10 @@ class CapturedCall:
     kwargs: dict[str, Any]  # as stored in the body, after JSON
     queue: str
     id: str
-    delay: float = 0.0  # seconds, 0 for none
-    at: datetime | None = None  # the time that the call was scheduled for, if it was
+    delay: float = 0.0  # seconds, or 0 for no delay
+    at: datetime | None = None  # the time for which the call was scheduled, or None
     unique: bool = False  # whether the call holds a unique key
-    unique_for: float | None = None  # how many seconds it holds the key, None for the lifetime of the task
+    unique_for: float | None = None  # the seconds for which the key is held, or None for the task's lifetime
     retries: int = 0  # in force: given with the call, or else as declared
     expires: float | None = None  # in force
     result_ttl: float = 0.0  # in force
@@ -180,13 +180,14 @@ def _bound(name: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> tuple[t
 
 
 def list_of_calls(calls: Sequence[CapturedCall], wanted: WantedCalls) -> str:
-    """Return a text that lists what was enqueued instead, calls of the task first, each with its differences."""
+    """Return a text that lists the calls that were enqueued instead, with their differences. Calls of the task come
+    first."""
     if not calls:
         return "nothing was enqueued"
     lines = sorted((_line(call, wanted.differences(call)) for call in calls), key=lambda line: line[0])
     shown = [text for _, text in lines[:_MAX_SHOWN]]
     more = [f"  and {len(lines) - _MAX_SHOWN} more"] if len(lines) > _MAX_SHOWN else []
-    return "\n".join(["enqueued were:", *shown, *more])
+    return "\n".join(["these calls were enqueued:", *shown, *more])
 
 
 def _line(call: CapturedCall, differences: list[str]) -> tuple[bool, str]:
@@ -198,8 +199,8 @@ def _line(call: CapturedCall, differences: list[str]) -> tuple[bool, str]:
 DEFAULT_MOST: Final = 1000
 _LAST_SHOWN: Final = 5
 _HOW_TO_RUN: Final = (
-    "capture() runs nothing by itself. Have the test call drain() of what capture() gives, after clock.move(...) for "
-    "what is not due yet; or run each call at once with eager()"
+    "capture() runs no tasks. Call drain() on the object that capture() yields, after clock.move(...) for tasks that "
+    "are not due yet, or run each call at once with eager()"
 )
 _MAX_OCCURRENCES: Final = 10_000
 
@@ -221,8 +222,8 @@ class CaptureClock:
         return utc_datetime(self.now_us)
 
     def move(self, by: Duration) -> datetime:
-        """Move forward by seconds or a timedelta, and return the time. Raises TypeError, or ValueError for a move
-        back."""
+        """Move forward by seconds or a timedelta, and return the time. Raises TypeError, or ValueError if `by` is
+        negative."""
         return self._move_to(self.now_us + microseconds(by, "by"))
 
     def move_to(self, when: datetime) -> datetime:
@@ -232,7 +233,7 @@ class CaptureClock:
 
     def _move_to(self, now_us: int) -> datetime:
         if now_us < self.now_us:
-            raise ValueError(f"the clock only moves on: it is {self.now}, {utc_datetime(now_us)} is before that")
+            raise ValueError(f"the clock only moves forward: it is {self.now}, and {utc_datetime(now_us)} is earlier")
         before_us = self.now_us
         self.now_us = now_us
         try:
@@ -244,7 +245,7 @@ class CaptureClock:
 
 
 def _occurrences_between(after_us: int, until_us: int) -> list[NewTask]:
-    """Return the tasks of the declared schedules, in order. Raises ValueError for more than 10,000 of one schedule."""
+    """Return the tasks of the declared schedules, in order. Raises ValueError if a schedule has more than 10,000."""
     from rota.schedules.occurrences import body_of, occurrences  # noqa: PLC0415 - reads cron expressions
 
     found: list[tuple[int, NewTask]] = []
@@ -254,7 +255,7 @@ def _occurrences_between(after_us: int, until_us: int) -> list[NewTask]:
         if len(at_most) > _MAX_OCCURRENCES:
             raise ValueError(
                 f"the schedule {schedule.name!r} occurs more than {_MAX_OCCURRENCES:,} times: move the clock in "
-                "steps, or have it begin where the test plays, as in capture(at=...)"
+                "steps, or begin at the time of the test, as in capture(at=...)"
             )
         for each in at_most:
             task_id = occurrence_id(schedule.name, each.at_us)
@@ -264,7 +265,7 @@ def _occurrences_between(after_us: int, until_us: int) -> list[NewTask]:
 
 
 class EndlessDrain(RuntimeError):
-    """A drain has made its maximum number of attempts, and there are still tasks to run."""
+    """Raised if a drain has made its maximum number of attempts, and there are still tasks to run."""
 
 
 class Capture(Sequence[CapturedCall]):
@@ -303,7 +304,8 @@ class Capture(Sequence[CapturedCall]):
         self._waiting.clear()
 
     def of(self, task: "Task[..., Any] | str", **expected: Unpack[Expected]) -> list[CapturedCall]:
-        """Return the calls of a task, given as such or by name, that match the expected properties: see `Expected`."""
+        """Return the calls of a task, given as an object or by name, that match the expected properties: see
+        `Expected`."""
         return self._found(WantedCalls(task, expected))
 
     def assert_enqueued(
@@ -326,7 +328,7 @@ class Capture(Sequence[CapturedCall]):
         return found
 
     def assert_not_enqueued(self, task: "Task[..., Any] | str | None" = None, **expected: Unpack[Expected]) -> None:
-        """Assert that no matching call of the task was enqueued; without a task, that nothing was enqueued."""
+        """Assert that no matching call of the task was enqueued or, without a task, that nothing was enqueued."""
         __tracebackhide__ = True
         if task is None and expected:
             raise TypeError(f"name the task whose calls must not have {', '.join(expected)}")
@@ -339,11 +341,11 @@ class Capture(Sequence[CapturedCall]):
     # Running the tasks
 
     def drain(self, *, raises: bool = True, limits: bool = False, most: int = DEFAULT_MOST) -> list[Ran]:
-        """Run the tasks that are due by the clock, and those that they enqueue, until none is left. Returns the
+        """Run the tasks that are due by the clock, and the tasks that they enqueue, until none is left. Return the
         attempts in order.
 
-        If a task fails and `raises` is true, its exception is raised here and the other tasks remain to be drained;
-        otherwise only the attempt records it. A failed task that has retries left is due again after its longest
+        If a task fails and `raises` is true, its exception is raised here and the other tasks remain to be drained.
+        Otherwise only the attempt has the exception. A failed task that has retries left is due again after its longest
         back-off, because the jitter is not random here. `limits` decides whether the soft time limit is raised. Raises
         EndlessDrain after `most` attempts.
         """
@@ -381,8 +383,8 @@ class Capture(Sequence[CapturedCall]):
 def _endless(ran: Sequence[Ran], most: int) -> str:
     last = ", ".join(f"{each.task} ({each.outcome})" for each in ran[-_LAST_SHOWN:])
     return (
-        f"{most:,} attempts were made, and there is more to run; the last were {last}. Does a task enqueue itself, or "
-        "is it tried again without a delay? drain(most=...) allows more"
+        f"{most:,} attempts were made, and more tasks are ready; the last attempts were {last}. Does a task enqueue "
+        "itself, or is it retried without a delay? drain(most=...) permits more attempts"
     )
 
 
@@ -392,8 +394,8 @@ def capture(*, at: datetime | None = None, schedules: bool = True) -> Iterator[C
     neither a server nor a configuration. Yields the calls, with a clock to move and `drain` to run them.
 
     `at` is an aware datetime at which the clock begins, instead of now. `schedules` decides whether the schedules of
-    declared tasks occur as the clock is moved. Handles work inside the block: `status` and `cancel` as with a server;
-    `wait` and `result` raise NotRun for tasks that were not drained.
+    declared tasks occur as the clock is moved. Handles work inside the block: `status` and `cancel` work as with a
+    server, and `wait` and `result` raise NotRun for tasks that were not drained.
     """
     calls = Capture(at=at, schedules=schedules)
     with stand_in_installed(calls._stand_in):  # noqa: SLF001 - of the same module

@@ -1,4 +1,4 @@
-"""Attempts that run in the test's process, as a worker makes them, and calls that run when they are enqueued."""
+"""Attempts that run in the test's process as they would in a worker, and calls that run when they are enqueued."""
 
 import asyncio
 import contextvars
@@ -52,7 +52,7 @@ def is_in_main_thread() -> bool:
 
 @contextmanager
 def limit_enforced(record: TaskRecord) -> Iterator[None]:
-    """Interrupt the task that the record shows, when it exceeds its soft limit. Use this in the main thread."""
+    """Interrupt the task that the record shows when it exceeds its soft limit. Use this in the main thread."""
     _install()
     over = threading.Event()
     watch = threading.Thread(target=_watch, args=(record, over), name="rota-testing-limit", daemon=True)
@@ -82,12 +82,12 @@ def _watch(record: TaskRecord, over: threading.Event) -> None:
 
 
 _LONGEST_NS: Final = 1 << 62
-_LONGEST_DELAY: Final = 1.0  # the longest jitter, instead of a random one, so that all runs are equal
+_LONGEST_DELAY: Final = 1.0  # the longest jitter instead of a random one, so that all runs are the same
 
 
 @dataclass(frozen=True, slots=True)
 class Ran:
-    """One attempt that was made."""
+    """An attempt that was made."""
 
     task: str
     id: str
@@ -95,8 +95,8 @@ class Ran:
     outcome: str  # `retry`, or the state in which the task ended, for example `done`
     exception: BaseException | None = None  # raised by the task
     error: str = ""  # the exception in one line, or why the task could not be called
-    delay: float = 0.0  # seconds until the next attempt, after retry
-    result: Any = None  # the result as a handle returns it, if `result_ttl` keeps it
+    delay: float = 0.0  # seconds until the next attempt, if there is a retry
+    result: Any = None  # the result as a handle returns it, if `result_ttl` stores it
 
     @property
     def has_failed(self) -> bool:
@@ -105,7 +105,7 @@ class Ran:
 
 
 class RunMode(NamedTuple):
-    """The way in which tasks are run: whether failed ones are retried, and whether soft limits are enforced."""
+    """How tasks are run: whether failed tasks are retried, and whether soft limits are enforced."""
 
     retries: bool
     limits: bool
@@ -189,8 +189,8 @@ def _executor(slot: Slot, runner: Runner) -> Executor:
 
 
 class _Runner(Runner):
-    """A worker's runner. If an event loop already runs in this thread, a task's coroutine runs in a thread of its own,
-    with a loop of its own."""
+    """A worker's runner. If an event loop already runs in this thread, a task's coroutine runs in a separate thread
+    with its own loop."""
 
     def _await(self, coroutine: Coroutine[Any, Any, Any]) -> Any:
         if asyncio._get_running_loop() is None:  # noqa: SLF001 - the public function raises instead
@@ -205,9 +205,9 @@ class _Runner(Runner):
             self.close()
 
 
-_HOW_TO_RUN: Final = "eager() runs what a task enqueues after that task, so nothing in it can wait for that"
+_HOW_TO_RUN: Final = "eager() runs the tasks that a task enqueues after that task, so the task cannot wait for them"
 _running: ContextVar["tuple[_EagerRuns, deque[KeptTask]] | None"] = ContextVar("rota_testing_running", default=None)
-"""The block that runs the task of this context, and the tasks that the block runs after it."""
+"""The block that runs the task of this context, and the tasks that the block runs afterwards."""
 
 
 @contextmanager
@@ -215,11 +215,11 @@ def eager(*, retries: bool = False, limits: bool = False, raises: bool = True) -
     """Run each call that is enqueued in the block, in this process, before the enqueue returns. Yields the list of
     attempts.
 
-    A task runs at once, whenever it is due. Tasks that it enqueues run after it. If `retries` is true, failed tasks are
-    retried at once, as their options allow; otherwise the first failure is final. If `limits` is true, soft time limits
-    are raised in tasks that the main thread enqueues. If `raises` is true, the enqueue raises the exception of a task
-    that is dead; otherwise only its handle reports that. Handles work inside the block, with results as workers keep
-    them (`result_ttl`).
+    A task runs at once, even if it is due later. Tasks that it enqueues run after it. If `retries` is true, failed
+    tasks are retried at once, as their options allow; otherwise the first failure is final. If `limits` is true, soft
+    time limits are raised in tasks that the main thread enqueues. If `raises` is true, the enqueue raises the exception
+    of a task that is dead; otherwise only its handle reports that. Handles work inside the block, and have the results
+    that a worker would store (`result_ttl`).
     """
     runs = _EagerRuns(RunMode(retries=retries, limits=limits), raises=raises)
     with stand_in_installed(StandIn(runs.kept_tasks, runs.accepted, _HOW_TO_RUN)):

@@ -1,5 +1,5 @@
-"""The server's state of tasks in tests: which are live, which unique keys are held, and the state and end of each. This
-does for one task what the scripts do, without lanes, owners and leases."""
+"""The server's state of tasks in tests: which tasks are live, which unique keys are held, and each task's state and
+end. For one task, this does what the scripts do, without lanes, owners and leases."""
 
 import heapq
 import time
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from rota.worker.attempt import Attempt
 
 Accepted = Callable[[str, Sequence[tuple[NewTask, "KeptTask"]]], None]
-"""Takes the accepted tasks of one call, with their namespace."""
+"""A function that takes the accepted tasks of one call, with their namespace."""
 
 OWNER = "testing:0:1"  # the node, slot and nonce of the process that runs tasks in tests
 _NO_RUN = b" 0 0"
@@ -46,9 +46,9 @@ class KeptTask:
     entry: Entry
     is_front: bool  # whether it was enqueued at the front
     state: State
-    attempt_records: list[bytes] = field(default_factory=list)  # of its failed attempts
+    attempt_records: list[bytes] = field(default_factory=list)  # the records of its failed attempts
     ended: TaskState | None = None  # set once the task has ended, is dead, or is unknown
-    record: TaskRecord | None = None  # set once the task was run; the worker's code shows it there
+    record: TaskRecord | None = None  # set once the task was run; the worker's code shows the task in it
 
     @property
     def is_live(self) -> bool:
@@ -111,7 +111,7 @@ class KeptTasks:
         return self._tasks.get((namespace, task_id))
 
     def state_of(self, namespace: str, task_id: str) -> TaskState:
-        """Return the state of an id."""
+        """Return the state of the task with this id."""
         kept = self.find(namespace, task_id)
         return TaskState(State.UNKNOWN) if kept is None else kept.found()
 
@@ -201,7 +201,7 @@ class KeptTasks:
 
 
 class WaitingTasks:
-    """The tasks that wait to be drained: those that are ready, in order, and those that are due later."""
+    """The tasks that wait to be drained: the ready tasks in order, and the tasks that are due later."""
 
     def __init__(self, kept_tasks: KeptTasks) -> None:
         self._kept_tasks = kept_tasks
@@ -261,7 +261,7 @@ def _due_us(due: str, now_us: int) -> int:
     if text[0] == "+":
         return now_us + int(text[1:])
     at_us = int(text[1:])
-    # The application reads a clock that has moved on since this one was last set.
+    # The application reads a clock that has advanced since this clock was last set.
     return now_us if at_us <= time.time() * MICROSECONDS else at_us
 
 

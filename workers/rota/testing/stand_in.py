@@ -1,5 +1,5 @@
 """The replacement for the server in tests, with its state of chains and groups: the successors of each task, and the
-members of a group that have not ended. This does at the end of a task what `lua/shared/following.lua` does."""
+members of a group that have not ended. At the end of a task, this does what `lua/shared/following.lua` does."""
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
@@ -55,14 +55,14 @@ class KeptGroup:
 
 
 class _Links(NamedTuple):
-    # The group of a task, "" for none, and the tasks that follow it in its chain.
+    # The group of a task, or "" for no group, and the tasks that follow the task in its chain.
     group: str
     following: Sequence[NewTask]
 
 
 class KeptGroups:
-    """The chains and groups of all namespaces. `accepted` is called with the tasks that follow others, as with tasks
-    that are enqueued."""
+    """The chains and groups of all namespaces. `accepted` is called with the tasks that follow others, as it is with
+    enqueued tasks."""
 
     def __init__(self, kept_tasks: KeptTasks, accepted: Accepted) -> None:
         self._kept_tasks = kept_tasks
@@ -92,7 +92,7 @@ class KeptGroups:
         return None if query.most_left is None else Room(has_come=True, left=0)
 
     def follows(self, namespace: str, task_id: str) -> str:
-        """Return what a pending task follows, as `task ID` or `group ID`; "" if it follows nothing."""
+        """Return what a pending task follows, as `task ID` or `group ID`, or "" if it follows nothing."""
         for (of, before), links in self._links.items():
             if of == namespace and any(new.id == task_id for new in links.following):
                 return f"task {before}"
@@ -226,11 +226,12 @@ _STARTED: Final = (State.RUNNING, State.DONE, State.DEAD)
 
 
 class NotRun(WaitTimeout):
-    """A wait for a task that has not been run. With workers, the wait would not have ended, or not in time."""
+    """Raised for a wait for a task that has not been run. With workers, the wait would not have ended in time, if at
+    all."""
 
 
 class NeedsServer(RotaError, NotImplementedError):
-    """A command that only a real server can process, but that was sent to the stand-in."""
+    """Raised for a command that was sent to the stand-in, but that only a real server can process."""
 
 
 class StandIn:
@@ -264,8 +265,8 @@ class StandIn:
             return cast("T", handler(namespace, args[0].decode()))
         if name not in self._groups.handlers:
             raise NeedsServer(
-                f"{name!r} needs a server: capture() and eager() have only enqueue, status, wait, result and cancel, "
-                "and what is done with groups. The fixture rota_client has a server"
+                f"{name!r} needs a server: capture() and eager() support only enqueue, status, wait, result, cancel "
+                "and the methods of groups. Use the fixture rota_client, which has a server"
             )
         return cast("T", self._groups.handlers[name](namespace, args))
 
@@ -273,13 +274,14 @@ class StandIn:
         """Return the state of a task that has reached the goal. Raises NotRun if it has not."""
         kept = self._kept_tasks.find(namespace, query.task_id)
         if kept is None and (before := self._groups.follows(namespace, query.task_id)):
-            raise NotRun(f"{query.subject} is pending, as it follows {before}: {self._how_to_run}")
+            raise NotRun(f"{query.subject} is pending, because it follows {before}: {self._how_to_run}")
         if kept is None or kept.ended is not None or (query.goal is Goal.START and kept.state in _STARTED):
             return self._kept_tasks.state_of(namespace, query.task_id)
         raise NotRun(f"task {kept.entry.id} ({decode_body(kept.body).name}) is {kept.state}: {self._how_to_run}")
 
     def wait_for_group(self, namespace: str, query: GroupQuery) -> Room:
-        """Return the reply to a query about a group. Raises NotRun if it waits for an end that has not come."""
+        """Return the reply to a query about a group. Raises NotRun if it waits for the end of a group that has not
+        ended."""
         room = self._groups.wait(namespace, query)
         if room is None:
             raise NotRun(f"group {query.group} has not ended: {self._how_to_run}")
@@ -288,7 +290,7 @@ class StandIn:
 
 @contextmanager
 def stand_in_installed(interceptor: Interceptor) -> Iterator[None]:
-    """Have the interceptor reply to all clients of this process, until the block ends."""
+    """Make the interceptor reply to all clients of this process until the block ends."""
     before = interception.interceptor
     interception.interceptor = interceptor
     try:

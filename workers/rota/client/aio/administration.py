@@ -23,7 +23,7 @@ class AsyncAdministration(AsyncLifecycle):
     async def resume(self, queue: str) -> bool:
         """Resume a queue, so that workers claim from it again, and return False if it was not paused.
 
-        If tasks wait in it, a worker wakes at once. A queue that its condition keeps closed stays closed.
+        If tasks wait in it, a worker wakes at once. A queue stays closed if its condition keeps it closed.
 
         Raises:
             InvalidName: If the queue is not a valid name.
@@ -35,8 +35,8 @@ class AsyncAdministration(AsyncLifecycle):
     async def revive(self, task_id: str) -> bool:
         """Put a dead task back in its lane, and return False if it is not dead.
 
-        The task runs as if it were enqueued now: its failures, crashes and losses are reset to 0, so it has all its
-        retries again. It no longer belongs to its chain or group, and runs alone.
+        The task runs as if it were enqueued now: its failures, crashes and losses are reset to 0, so that it has all
+        its retries again. It no longer belongs to its chain or group, and runs alone.
 
         Raises:
             InvalidName: If the id is not a valid name.
@@ -49,7 +49,7 @@ class AsyncAdministration(AsyncLifecycle):
     async def purge_dead(self, task_id: str) -> bool:
         """Delete a dead task permanently, and return False if it is not dead.
 
-        Its arguments and the record of its death are deleted with it, and its id may be enqueued again.
+        Its arguments and the record of its death are deleted with it, and its id can be enqueued again.
 
         Raises:
             InvalidName: If the id is not a valid name.

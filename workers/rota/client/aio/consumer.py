@@ -1,6 +1,6 @@
 """The consumer for asyncio, which runs a blocking consumer in threads.
 
-So the lease is renewed in time, and no task runs twice, even when the program's event loop is blocked.
+Because of the threads, the lease is renewed in time even if the program's event loop is blocked, so no task runs twice.
 """
 
 import asyncio
@@ -26,8 +26,8 @@ T = TypeVar("T")
 class AsyncLeasedTask(ClaimedTask):
     """A task that this process holds until it is settled or the lease is lost.
 
-    It is like LeasedTask, except that its methods are awaited and that it is a context manager for `async with`. A
-    settlement continues in its thread if the await is cancelled.
+    This class is like LeasedTask, except that its methods are awaited and that it is used with `async with`. If the
+    await is cancelled, a settlement continues in its thread.
     """
 
     @classmethod
@@ -48,7 +48,7 @@ class AsyncLeasedTask(ClaimedTask):
         await self._settle(self._when_failed(Dead(why)))
 
     async def release(self) -> None:
-        """Return the task to the head of its lane, which does not count as a failure. Raises the errors of
+        """Return the task to the head of its lane. This does not count as a failure. Raises the errors of
         `LeasedTask.done`."""
         await self._settle(Release())
 
@@ -58,7 +58,7 @@ class AsyncLeasedTask(ClaimedTask):
     async def __aexit__(
         self, _kind: type[BaseException] | None, error: BaseException | None, _trace: TracebackType | None
     ) -> bool:
-        """Settle the task, unless the block has done so, by the rules of `LeasedTask.__exit__`.
+        """Settle the task by the rules of `LeasedTask.__exit__`, unless the block has already done so.
 
         `asyncio.CancelledError` releases the task, and leaves the block.
         """
@@ -76,8 +76,8 @@ class AsyncLeasedTask(ClaimedTask):
 class AsyncConsumer(AsyncIterator[AsyncLeasedTask]):
     """An asynchronous iterator over leased tasks of one or more queues, made by `AsyncClient.consumer`. See `Consumer`.
 
-    `async with` registers the consumer, and at its end returns the tasks that it holds. Iteration waits for a task, and
-    ends after `stop`. If an await is cancelled, the next one receives the task that it would have received.
+    `async with` registers the consumer, and returns the tasks that the consumer holds at the end of the block.
+    Iteration waits for a task, and ends after `stop`. If an await is cancelled, the next await receives the task.
     """
 
     def __init__(self, driver: Driver, options: ConsumerOptions) -> None:
@@ -91,7 +91,7 @@ class AsyncConsumer(AsyncIterator[AsyncLeasedTask]):
         registering = _in_thread(self._register)
         try:
             await asyncio.shield(registering)
-        except asyncio.CancelledError:  # The block never runs, so nothing else would end the renewal of the lease.
+        except asyncio.CancelledError:  # The block never runs, so only this ends the renewal of the lease.
             registering.add_done_callback(self._leave)
             raise
         return self
@@ -107,7 +107,7 @@ class AsyncConsumer(AsyncIterator[AsyncLeasedTask]):
     async def __anext__(self) -> AsyncLeasedTask:
         """Wait for a task and return it.
 
-        Raises what `Consumer.__next__` raises, and StopAsyncIteration after `stop` or `aclose`.
+        Raises the errors of `Consumer.__next__`, and StopAsyncIteration after `stop` or `aclose`.
         """
         consumer = self._entered
         if self._coming is None:
@@ -122,11 +122,11 @@ class AsyncConsumer(AsyncIterator[AsyncLeasedTask]):
         return AsyncLeasedTask.of(task)
 
     def stop(self) -> None:
-        """End iteration. Tasks that are held stay held, and may be settled."""
+        """End iteration. The consumer keeps its tasks, which can still be settled."""
         self._entered.stop()
 
     async def aclose(self) -> None:
-        """Stop, and return the tasks that are held to their lanes. The call may be repeated."""
+        """Stop, and return the tasks that the consumer holds to their lanes. This may be called more than once."""
         await _in_thread(self._close)
 
     def _register(self) -> None:
@@ -149,12 +149,12 @@ class AsyncConsumer(AsyncIterator[AsyncLeasedTask]):
 
 
 def _in_thread(function: Callable[[], T]) -> "asyncio.Future[T]":
-    """Call the function in a thread of its own, and return a future of its result.
+    """Call the function in a new thread, and return a future for its result.
 
-    The program does not wait for the thread when it ends, as it would for the threads of asyncio.
+    Unlike the threads of asyncio, this thread does not delay the end of the program.
     """
     ended: Future[T] = Future()
-    ended.set_running_or_notify_cancel()  # From here on the thread continues even if the await is cancelled.
+    ended.set_running_or_notify_cancel()  # From here on, the thread continues even if the await is cancelled.
 
     def run() -> None:
         try:

@@ -36,10 +36,10 @@ T = TypeVar("T")
 REPEATS: Final = "await arepeat()"  # How callers repeat an enqueue that may or may not have been accepted.
 MAP_AT_ONCE: Final = AWAITED_NOW
 _WANTS_BLOCKING: Final = (
-    "a consumer needs connections that block: make it with rota.Client(redis=...).consumer(...), or give this "
+    "a consumer needs blocking connections: make it with rota.Client(redis=...).consumer(...), or give this "
     "AsyncClient a redis_url"
 )
-_AT_ONCE: Final = 100  # Calls that are prepared before the loop continues; this takes some milliseconds.
+_AT_ONCE: Final = 100  # The number of calls that are prepared before the loop continues, in some milliseconds.
 
 
 class Connections:
@@ -50,30 +50,32 @@ class Connections:
         self.pid = os.getpid()
         self._endpoint = endpoint
         self.pool = AioPool(endpoint, seconds)
-        self.confirming = AioPool(endpoint, seconds)  # A separate connection, as WAIT blocks all later commands.
+        self.confirming = AioPool(endpoint, seconds)  # A separate connection, because WAIT blocks all later commands.
         self.waiting = AioWaiting(endpoint, seconds, store, self.pool)
 
     @property
     def is_over(self) -> bool:
-        """Whether the connections are obsolete: their loop is closed, or they belong to the parent of a fork."""
+        """Whether the connections are obsolete: their loop is closed, or they belong to the parent process of a
+        fork."""
         return self.pid != os.getpid() or self.loop.is_closed()
 
     async def settle(self) -> None:
-        """Wait until all connections that were closed have ended."""
+        """Wait until all closed connections have ended."""
         await self.waiting.settle()
         await self._endpoint.settle()
 
     def close(self) -> None:
-        """Close all connections. Must be called in their own loop."""
+        """Close all connections. Must be called in their event loop."""
         self.waiting.close()
         self.pool.close()
         self.confirming.close()
 
 
 class AsyncDriver:
-    """The connections of a client to one namespace of one server, like `Driver`.
+    """The connections of an asyncio client to one namespace of one server, like `Driver`.
 
-    They belong to the event loop that uses them first, and to another loop only after that one was closed.
+    The connections belong to the event loop that uses them first. Another loop can use them only after that loop was
+    closed.
     """
 
     def __init__(
@@ -84,7 +86,7 @@ class AsyncDriver:
         namespace: str,
         timeout_seconds: float,
     ) -> None:
-        """Check the arguments; the first call connects. Raises the errors of `Driver`."""
+        """Check the arguments. The first call connects. Raises the errors of `Driver`."""
         self.namespace = namespace
         self.timeout_seconds = timeout_seconds
         self.store = Store(namespace)
@@ -95,7 +97,7 @@ class AsyncDriver:
         self._connections: Connections | None = None
 
     async def aclose(self) -> None:
-        """Close the connections, and wait until they have ended. May be repeated; a later call connects again."""
+        """Close the connections, and wait until they have ended. The next call of a method connects again."""
         there = self._connections
         self.close()
         if there is not None and there.loop is asyncio.get_running_loop():
@@ -103,7 +105,7 @@ class AsyncDriver:
             await there.settle()
 
     def close(self) -> None:
-        """Close the connections, from any thread. May be repeated; a later call connects again."""
+        """Close the connections, from any thread. The next call of a method connects again."""
         there = self._connections
         self._connections = None
         if there is not None and not there.is_over:
@@ -124,7 +126,7 @@ class AsyncDriver:
         try:
             [reply] = await pool.exchange(stream, exchange)
         except asyncio.CancelledError as cancelled:
-            raise cancelled from Uncertain("the await was cancelled; it may have been carried out", ids)
+            raise cancelled from Uncertain("the await was cancelled; the call may have been carried out", ids)
         return value_of(reply, ids)
 
     async def follow(self, steps: Steps[T], /) -> T:
@@ -185,7 +187,7 @@ class AsyncDriver:
         return await self._here().waiting.wait(query, timeout)
 
     async def wait_for_group(self, query: GroupQuery, timeout: Duration | None) -> Room:
-        """Wait until the group accepts more members, or has ended."""
+        """Wait until the group accepts more members or has ended."""
         if (interceptor := interception.interceptor) is not None:
             return interceptor.wait_for_group(self.namespace, query)
         found = await self.wait(query, timeout)
@@ -193,7 +195,7 @@ class AsyncDriver:
         return found
 
     def consumer(self, options: "ConsumerOptions") -> "AsyncConsumer":
-        """Return a consumer with these options, which were checked. Raises TypeError if the client has no URL."""
+        """Return a consumer with these checked options. Raises TypeError if the client has no URL."""
         from rota.client.aio.consumer import AsyncConsumer  # noqa: PLC0415 - as in Driver
 
         if self._url is None:
@@ -222,7 +224,7 @@ class AsyncLifecycle:
         await self.aclose()
 
     async def aclose(self) -> None:
-        """Close the connections. Waiting calls raise Unavailable. May be repeated; a later call connects again."""
+        """Close the connections. Waiting calls raise Unavailable. The next call of a method connects again."""
         await self._driver.aclose()
 
     def close_soon(self) -> None:

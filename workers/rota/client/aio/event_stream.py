@@ -1,4 +1,4 @@
-"""Task events for asyncio. The pages, and the decisions based on them, are shared with the blocking reader."""
+"""Task events for asyncio. The code for pages and decisions is shared with the blocking reader."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -16,9 +16,9 @@ from rota.server.server_errors import ServerError
 class AsyncTaskEvents(AsyncIterator[TaskEvent]):
     """An asynchronous iterator over task events, in their order, for one asyncio task.
 
-    Ends and raises as `TaskEvents` does.
+    It ends and raises like `TaskEvents`.
 
-    `async with` determines the position to read from at once; otherwise this happens when the first event is requested.
+    `async with` determines the position to read from at once. Otherwise this happens when the first event is requested.
     """
 
     def __init__(self, endpoint: AioEndpoint, seconds: float, store: Store, wanted: WantedEvents) -> None:
@@ -36,7 +36,7 @@ class AsyncTaskEvents(AsyncIterator[TaskEvent]):
         await self.aclose()
 
     async def aclose(self) -> None:
-        """Close the connection. May be repeated."""
+        """Close the connection. This may be called more than once."""
         await self._connection.close()
 
     @property

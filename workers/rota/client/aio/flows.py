@@ -38,7 +38,7 @@ from rota.tasks.options import require_name
 
 
 class AsyncFlows:
-    """Chains and groups through one client, whose docstrings name the errors."""
+    """Chains and groups through one client. The docstrings of the client name the errors."""
 
     def __init__(
         self, client: AsyncTaskAccess, driver: AsyncDriver, context: FlowContext, on_commit: OnCommit | None

@@ -1,4 +1,4 @@
-"""Handles of tasks, chains and groups, which an enqueue returns."""
+"""The handles of tasks, chains and groups that an enqueue returns."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
@@ -28,8 +28,8 @@ class AsyncTaskAccess(Protocol):
 class AsyncHandle(KnowsForeignNames, Generic[R_co], kind="handle"):
     """An enqueued task. `R_co` is the type that its function returns.
 
-    The call added nothing if `duplicate` is true: a task with this id existed, or another one held the unique key. Then
-    `id` is the id of that task.
+    If `duplicate` is true, the call added nothing, because a task with this id existed, or another task held the unique
+    key. Then `id` is the id of the existing task.
     """
 
     id: str
@@ -44,7 +44,7 @@ class AsyncHandle(KnowsForeignNames, Generic[R_co], kind="handle"):
         fields["client"] = client
 
     async def status(self) -> TaskStatus:
-        """Return the current status of the task. Raises nothing: see `AsyncClient.status`."""
+        """Return the current status of the task. This raises no error: see `AsyncClient.status`."""
         return await self.client.status(self.id)
 
     async def wait(self, timeout: Duration | None = None) -> TaskStatus:
@@ -83,21 +83,21 @@ class AsyncHandle(KnowsForeignNames, Generic[R_co], kind="handle"):
         Raises:
             ValueError: If `kill_after` is not above 0.
             Unavailable: If the server cannot be reached or refuses the call. Nothing was changed.
-            Uncertain: If the server did not reply in time. The call may be repeated.
+            Uncertain: If the server did not reply in time. The call can be repeated.
         """
         return await self.client.cancel(self.id, kill_after)
 
 
 PASSED: Final = (State.DONE, State.UNKNOWN)
-"""The states of a task after which the chain has gone on. A task that the server no longer remembers is `unknown`."""
+"""The states of a task after which the chain continues. A task that the server no longer remembers is `unknown`."""
 
 
 @dataclass(frozen=True)
 class AsyncChainHandle(KnowsForeignNames, kind="handle"):
     """An enqueued chain. `ids` are the ids of its tasks, in order.
 
-    The call added nothing if `duplicate` is true: a task with the first id existed, or another one held its unique key.
-    Then `ids` has only the id of that task.
+    If `duplicate` is true, the call added nothing, because a task with the first id existed, or another task held its
+    unique key. Then `ids` has only the id of the existing task.
     """
 
     ids: tuple[str, ...]
@@ -110,7 +110,7 @@ class AsyncChainHandle(KnowsForeignNames, kind="handle"):
         return self.ids[0]
 
     async def status(self) -> TaskStatus:
-        """Return the status of the task that the chain has reached, or with which it ended. Raises nothing."""
+        """Return the status of the task that the chain has reached, or with which it ended. This raises no error."""
         for task_id in self.ids:
             found = await self.client.status(task_id)
             if found.state not in PASSED or found.error:
@@ -136,14 +136,14 @@ class AsyncChainHandle(KnowsForeignNames, kind="handle"):
     async def cancel(self, kill_after: Duration | None = None) -> CancelStatus:
         """Cancel the task that the chain has reached, which drops the rest, and return what that task was doing.
 
-        If it was `running` and is done before it is notified, the chain continues: see `AsyncClient.cancel`.
+        If that task was `running` and is done before it is notified, the chain continues: see `AsyncClient.cancel`.
 
         Raises:
             ValueError: If `kill_after` is not above 0.
             Unavailable: If the server cannot be reached or refuses the call.
-            Uncertain: If the server did not reply in time. The call may be repeated.
+            Uncertain: If the server did not reply in time. The call can be repeated.
         """
-        for task_id in self.ids:  # In order, because the next task may have been enqueued when this one ended.
+        for task_id in self.ids:  # In order, because the next task may have been enqueued when this task ended.
             status = await self.client.cancel(task_id, kill_after)
             if status is not CancelStatus.UNKNOWN:
                 break
@@ -167,7 +167,8 @@ class AsyncGroupAccess(Protocol):
 class AsyncGroupHandle(KnowsForeignNames, kind="handle"):
     """A group of tasks and chains.
 
-    The call added nothing if `duplicate` is true: a group with this id had all its members already, or has ended.
+    If `duplicate` is true, the call added nothing, because a group with this id already had all its members, or has
+    ended.
     """
 
     id: str
@@ -180,7 +181,8 @@ class AsyncGroupHandle(KnowsForeignNames, kind="handle"):
         return self.flows.client
 
     async def status(self) -> GroupStatus:
-        """Return the status of the group: `unknown` if it ended more than a minute ago, or never existed.
+        """Return the status of the group, which is `unknown` if the group ended more than a minute ago or never
+        existed.
 
         Raises:
             Unavailable: If the server cannot be reached or refuses the call.
@@ -189,7 +191,7 @@ class AsyncGroupHandle(KnowsForeignNames, kind="handle"):
         return await self.flows.status(self.id)
 
     async def wait(self, timeout: Duration | None = None) -> GroupStatus:
-        """Wait until all members have ended and the task that follows is enqueued, and return the status of the group.
+        """Wait until all members have ended and the task that follows is enqueued, and return the group's status.
 
         Raises:
             WaitTimeout: If the group has not ended within `timeout` (seconds or timedelta). The group continues.
@@ -199,9 +201,9 @@ class AsyncGroupHandle(KnowsForeignNames, kind="handle"):
         return await self.flows.wait(self.id, timeout)
 
     async def add(self, members: Iterable[Call[Any] | CallChain]) -> list[AsyncHandle[Any] | AsyncChainHandle]:
-        """Add members to a group that has not ended, and return a handle of each.
+        """Add members to a group that has not ended, and return a handle for each.
 
-        A member of the group may do this too.
+        A member of the group can also do this.
 
         Raises:
             GroupEnded: If the group has ended, was cancelled, or is not known.
@@ -214,7 +216,7 @@ class AsyncGroupHandle(KnowsForeignNames, kind="handle"):
     async def cancel(self) -> bool:
         """Cancel all members that have not ended, including those that run.
 
-        Returns False if the group has ended or is unknown. Neither `then` nor `on_dead` is enqueued. The call may be
+        Returns False if the group has ended or is unknown. Neither `then` nor `on_dead` is enqueued. The call can be
         repeated.
 
         Raises:

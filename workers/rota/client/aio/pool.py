@@ -1,4 +1,4 @@
-"""The connection of an asyncio client, which is replaced when it is lost, and exchanges over it."""
+"""The connection of an asyncio client, which is replaced when it is lost, and the exchanges over this connection."""
 
 import asyncio
 import time
@@ -23,7 +23,7 @@ class AioPool:
     """One connection to a server, or to a primary, for one event loop."""
 
     def __init__(self, endpoint: AioEndpoint, timeout_seconds: float) -> None:
-        """Keep the settings. The first use connects."""
+        """Store the settings. The first use connects."""
         self._opener = endpoint.opener(_NAME)
         self._seconds = timeout_seconds
         self._reader = ReplyReader(endpoint.shown, endpoint.credentials_in)
@@ -71,9 +71,9 @@ class AioPool:
         return replies if confirmation is None else self._reader.confirmed(replies, confirmation, confirmed)
 
     def close(self) -> None:
-        """Close the connection permanently, so that no call in progress opens one that nothing would close.
+        """Close the connection permanently, so that no call in progress opens another one, which nothing would close.
 
-        The call may be repeated.
+        This may be called more than once.
         """
         self._is_closed = True
         if self._opening is not None:
@@ -118,7 +118,7 @@ class AioPool:
 
 
 async def _replies(stream: AioStream, commands: Iterable[bytes], deadline: float) -> list[Any]:
-    """Return one reply, or the error in its place, for each command."""
+    """Return one reply for each command, or an error in place of the reply."""
     replies: list[asyncio.Future[Any]] = []
     coming = iter(commands)
     try:
@@ -127,13 +127,13 @@ async def _replies(stream: AioStream, commands: Iterable[bytes], deadline: float
                 replies.append(stream.send(data))  # Sent before any await, so that each taken command gets a reply.
                 await stream.drain()
                 if len(replies) > 1:
-                    await asyncio.sleep(0)  # Packing many commands takes a while, so let other tasks run.
+                    await asyncio.sleep(0)  # Packing many commands takes time, so let other tasks run.
             await asyncio.wait(replies)
     except TimeoutError:
         pass  # The missing replies become errors below.
     finally:
         for reply in replies:
-            reply.cancel()  # This affects only those without a reply, for which nothing waits any more.
+            reply.cancel()  # This affects only futures without a reply, for which nothing waits any more.
     if any(reply.cancelled() for reply in replies):
         stream.retire()
     silent = ConnectionLost("no reply came in time", REASON_SILENT)

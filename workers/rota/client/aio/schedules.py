@@ -1,4 +1,4 @@
-"""`client.schedules`: the schedules of a fleet, to list, change and run."""
+"""`client.schedules`, which lists, changes and runs the schedules of a fleet."""
 
 from typing import Any
 
@@ -12,10 +12,10 @@ from rota.tasks.registry import TaskDefinition
 
 
 class AsyncSchedules:
-    """The schedules of a fleet, as a client reads and changes them.
+    """The schedules of a fleet, which a client can read and change.
 
-    Each method raises InvalidName if a name is not valid, Unavailable if the server cannot be reached or refused, and
-    Uncertain if the server did not reply in time.
+    Each method raises InvalidName if a name is not valid, Unavailable if the server cannot be reached or refuses the
+    call, and Uncertain if the server did not reply in time.
     """
 
     def __init__(self, client: AsyncTaskAccess, driver: AsyncDriver, steps: ScheduleSteps) -> None:
@@ -32,7 +32,7 @@ class AsyncSchedules:
         return await self._driver.follow(self._steps.get(name))
 
     async def upcoming(self, name: str, count: int = 10) -> Times:
-        """Return the times of the next occurrences, `count` at most, as if the schedule were not paused.
+        """Return the times of the next `count` occurrences, as if the schedule were not paused.
 
         Raises:
             UnknownSchedule: If there is no schedule with this name.
@@ -44,15 +44,15 @@ class AsyncSchedules:
 
             await client.schedules.put("nightly", report, rota.Cron("0 3 * * *"))
 
-        A task that is named needs `queue` in `when`, unless this process declares it. The schedule stays until a client
-        removes it.
+        If the task is given by its name, `when` needs a `queue`, unless this process declares the task. The schedule
+        stays until a client removes it.
 
         Raises:
             ScheduleDeclared: If a node's code or configuration declares a schedule with this name.
             InvalidArguments: If the arguments are not JSON, or do not fit the task's signature.
             PayloadTooLarge: If the body of the task is larger than `max_payload_kb`.
-            TypeError: If `when` is not `rota.Cron` or `rota.Every`, or `task` is not a task or a name.
-            ValueError: If `when` is not valid, or has another name.
+            TypeError: If `when` is not `rota.Cron` or `rota.Every`, or if `task` is neither a task nor a name.
+            ValueError: If `when` is not valid, or has a name other than `name`.
         """
         return await self._driver.follow(self._steps.put(name, task, when))
 
@@ -73,7 +73,7 @@ class AsyncSchedules:
         return await self._driver.follow(self._steps.pause(name))
 
     async def resume(self, name: str) -> bool:
-        """Resume a schedule with its next occurrence, and return False if it was not paused.
+        """Resume a schedule from its next occurrence on, and return False if it was not paused.
 
         Occurrences that were due during the pause are not made up for.
 
@@ -85,8 +85,8 @@ class AsyncSchedules:
     async def run_now(self, name: str) -> AsyncHandle[Any]:
         """Enqueue one more occurrence, due now, even if the schedule is paused, and return its handle.
 
-        If occurrences may not overlap and an earlier one has not ended, nothing is enqueued: the handle is that of the
-        earlier one, and its `duplicate` is true.
+        If occurrences may not overlap and an earlier one has not ended, nothing is enqueued. Then this returns the
+        handle of the earlier one, with `duplicate` set.
 
         Raises:
             UnknownSchedule: If there is no schedule with this name.

@@ -1,4 +1,4 @@
-"""Waiting for tasks in an event loop: one asyncio task, with one blocking connection, serves all waits of a client."""
+"""Waits for tasks in an event loop. One asyncio task, with one blocking connection, serves all waits of a client."""
 
 import asyncio
 import math
@@ -22,7 +22,7 @@ _NAME: Final = "rota:waiting"
 
 
 class AioWait(OpenWait):
-    """One call that waits."""
+    """The wait of one call."""
 
     __slots__ = ("_woken",)
 
@@ -72,7 +72,7 @@ class AioWaiting:
         return wait.outcome(limit, self._rounds.trouble, in_time=in_time)
 
     def close(self) -> None:
-        """End all waits. May be repeated."""
+        """End all waits. This may be called more than once."""
         self._rounds.open.give_up(CLOSED)  # A task that is cancelled before its first step does nothing.
         if self._serving is not None:
             self._serving.cancel()
@@ -88,7 +88,7 @@ class AioWaiting:
                 if time.monotonic() >= self._rounds.retry_at:
                     await self._converse()
                 await self._rest()
-        finally:  # Even after a bug in Rota, no call may wait for a task that has ended.
+        finally:  # Even after a bug in Rota, no call must wait for a task that has ended.
             self._rounds.open.give_up(CLOSED)
             await self._leave()
 
@@ -116,8 +116,8 @@ class AioWaiting:
     async def _listen(self) -> list[str] | Unavailable:
         """Return the messages that were pushed, or the error if the connection failed.
 
-        The error is returned, not raised: possibly nothing retrieves the result of this task, and asyncio would log
-        that.
+        The error is returned and not raised because perhaps nothing retrieves the result of this task, and asyncio
+        would log an exception that was never retrieved.
         """
         try:
             first = await self._connection.execute("BLPOP", self._rounds.key, PARK_SECONDS)

@@ -67,7 +67,7 @@ R = TypeVar("R")
 class Client(Administration, KnowsForeignNames, kind="client"):
     """A client for one namespace of one server. Thread-safe, and safe to use after a fork.
 
-    `redis_url` names the server. Instead, `redis` can be a client of the application, of redis-py or valkey-py: a
+    `redis_url` names the server. Instead, `redis` can be the application's own client of redis-py or valkey-py: a
     `redis.Redis`, the result of `Sentinel.master_for`, a connection pool, or a `RedisCluster`. Then each call borrows a
     connection from its pool. Close the client when it is no longer needed, or use it as a context manager:
 
@@ -75,16 +75,16 @@ class Client(Administration, KnowsForeignNames, kind="client"):
             handle = client.enqueue(resize.call(7))
 
     * `max_payload_kb` limits the body of one task, in KiB.
-    * `timeout_seconds` limits each call as a whole, with connecting and all requests; in `enqueue_many`, it limits each
-      4,000 tasks.
+    * `timeout_seconds` limits each call as a whole, including connecting and all requests. In `enqueue_many`, it limits
+      each 4,000 tasks.
     * `durability` is what an enqueue waits for besides the server's reply: "none", "wait" (a replica has the task) or
       "waitaof" (the task is on disk).
     * `redis_tls_ca`, `redis_tls_cert` and `redis_tls_key` are PEM files for a `rediss://` URL: the certificates of the
       authorities to trust, instead of the system's, and the certificate and key of the client, if the server requests a
       certificate.
-    * `redis_credentials` is a function without arguments that returns user, password and the time when they expire, an
-      object with `get_credentials()` as in redis-py, or the import path of either, in the form "module:name". It is
-      called again before that time, and when the server refuses what it returned.
+    * `redis_credentials` is a function without arguments that returns the user, the password and the time when they
+      expire, an object with `get_credentials()` as in redis-py, or the import path of either, in the form
+      "module:name". It is called again before that time, and when the server refuses the user or the password.
     * `on_commit` delays each enqueue until a transaction is committed: see `Task.using`.
     """
 
@@ -153,7 +153,8 @@ class Client(Administration, KnowsForeignNames, kind="client"):
     ) -> "Handle[Any] | ChainHandle | GroupHandle":
         """Enqueue one call, a chain, a group, or a task by its name, and return its handle.
 
-        A task that is named needs `queue`, unless this process declares it. Invalid input is never sent.
+        If a task is given by its name, pass `queue`, unless this process declares the task. Invalid input is never
+        sent.
 
             handle = client.enqueue(resize.call(7))
             handle = client.enqueue("resize", args=[7], queue="images", delay=60)
@@ -165,11 +166,12 @@ class Client(Administration, KnowsForeignNames, kind="client"):
             InvalidArguments: If the arguments are not JSON, or do not fit the signature of the task.
             InvalidName: If the task, its id or its queue is not a valid name, or the queue is missing.
             PayloadTooLarge: If the body is larger than `max_payload_kb`.
-            TypeError: If this is not a call, a chain, a group or a name, or an option has a wrong type.
-            ValueError: If an option is not valid, or two exclude each other, such as `delay` and `at`.
+            TypeError: If the first argument is not a call, a chain, a group or a name, or an option has a wrong type.
+            ValueError: If an option is not valid, or two options exclude each other, such as `delay` and `at`.
             Unavailable: If the server cannot be reached or refuses the call. The call was not accepted.
             ServerFull: If the server has no memory left. The call was not accepted.
-            Uncertain: If the call may have been accepted, or its durability is not confirmed. It can be repeated.
+            Uncertain: If the call may have been accepted, or its durability is not confirmed. The error can repeat the
+                call.
             GroupEnded: If a group with this id ended or was cancelled before all its members were accepted.
         """
         if positional:
@@ -184,15 +186,15 @@ class Client(Administration, KnowsForeignNames, kind="client"):
     ) -> list[Handle[R]]:
         """Enqueue many calls in order, a few hundred per round trip, and return their handles in the same order.
 
-        All calls are checked before any is sent. Those with `front=True` are sent after the others, the last one first,
+        All calls are checked before any is sent. Calls with `front=True` are sent after the others, in reverse order,
         so that they end up in order at the head of their lane. `progress` is called with the number of accepted calls
-        and their total after every 4,000 calls at most; True draws a bar in the terminal.
+        and their total, at least after every 4,000 calls. True draws a bar in the terminal.
 
         Raises:
             InvalidArguments, InvalidName, PayloadTooLarge, TypeError, ValueError: As `enqueue` does, with the number of
                 the call, counted from 0. Nothing was sent.
             Unavailable, ServerFull, Uncertain: As `enqueue` does. `accepted` of the error has the ids of the tasks that
-                were accepted before; the calls after the failed ones were not sent.
+                were accepted before. The calls after the failed ones were not sent.
         """
         tasks = in_chunks(prepare_each(many(calls), default_registry, self._max_payload_kb))
         there, back = in_sending_order(tasks)
@@ -201,14 +203,14 @@ class Client(Administration, KnowsForeignNames, kind="client"):
     def execute_later(self, queue: str, name: str, args: Sequence[Any], delay: float = 0) -> str:
         """Enqueue a task by its name, due `delay` seconds from now, and return its id.
 
-        The signature is that of the legacy producers; new code calls `enqueue`. Raises the errors of `enqueue`.
+        This has the signature of the legacy producers. New code should call `enqueue`. Raises the errors of `enqueue`.
         """
         return (self.enqueue(name, args=args, queue=queue, delay=delay)).id
 
     def group(self, group_id: str) -> "GroupHandle":
         """Return the handle of a group, to inspect it, add to it, wait for it or cancel it.
 
-        This sends nothing, so the handle of an unknown id is returned too: its `status` is then `unknown`.
+        This sends nothing, so an unknown id also has a handle, whose `status` is then `unknown`.
 
         Raises:
             InvalidName: If the id is not a valid name.
@@ -218,7 +220,7 @@ class Client(Administration, KnowsForeignNames, kind="client"):
     def map(self, task: MakesCalls, items: Iterable[Any], **options: "Unpack[MapOptions]") -> "GroupHandle":
         """Enqueue a task for each item, as a group, and return its handle when all items are accepted.
 
-        At most `max_waiting` (1,000) tasks exist at a time that have not ended, so the call waits for workers. See
+        At most `max_waiting` (1,000) of the tasks are unfinished at a time, so the call waits for workers. See
         `rota.map`, which has the same options and raises the same errors.
         """
         return self._flows.map(task, items, options)
@@ -228,26 +230,26 @@ class Client(Administration, KnowsForeignNames, kind="client"):
     def consumer(
         self, queue: str, *more: str, limit: int = 1, lease_seconds: Duration = fleet_settings.DEFAULT_LEASE_SECONDS
     ) -> "Consumer":
-        """Return a consumer, which takes tasks of these queues in this process, at most `limit` (1 to 500) at a time.
+        """Return a consumer, with which this process takes tasks of these queues, at most `limit` (1 to 500) at a time.
 
-        See `Consumer`. It is registered at once:
+        See `Consumer`. The consumer registers at once:
 
             with client.consumer("mail", limit=10) as tasks:
                 for task in tasks:
                     with task:
                         send(*task.args)
 
-        If the process is stopped, or cut off from the server, for `lease_seconds` (at least 1), other workers get its
-        tasks.
+        If the process is stopped, or cut off from the server, for `lease_seconds` (at least 1), its tasks go to
+        workers.
 
         Raises:
             InvalidName: If a queue is not a valid name.
             TypeError: If `limit` or `lease_seconds` has a wrong type.
             ValueError: If `limit` or `lease_seconds` is out of range.
-            Unavailable: If the server cannot be reached or refused.
+            Unavailable: If the server cannot be reached or refuses the call.
             Uncertain: If the server did not reply in time.
         """
-        # Imported only here: a program that only enqueues does not need it.
+        # Imported here because a program that only enqueues does not need the module.
         from rota.client.consumer.lease import consumer_options  # noqa: PLC0415
 
         return self._driver.consumer(consumer_options((queue, *more), limit, lease_seconds, self._max_payload_kb))
@@ -265,8 +267,8 @@ class Client(Administration, KnowsForeignNames, kind="client"):
     def status(self, task_id: str, *, args: bool = False) -> TaskStatus:
         """Return the status of a task, with its arguments if `args` is true.
 
-        The status has the state, the queue, the times and counters, and the records of attempts that failed. Raises
-        nothing: if the status cannot be read, its `state` is `unknown` and its `error` is the reason.
+        The status has the state, the queue, the times and counters, and the records of attempts that failed. This
+        raises no error: if the status cannot be read, its `state` is `unknown` and its `error` is the reason.
         """
         try:
             return self._driver.follow(status_steps(self._driver.store, task_id, args=args))
@@ -276,11 +278,11 @@ class Client(Administration, KnowsForeignNames, kind="client"):
     def peek(
         self, queue: str | None = None, state: str = State.READY, *, task: str | None = None, limit: int = DEFAULT_LIMIT
     ) -> list[QueuedTask]:
-        """Return the first tasks in one state, of a queue or of all queues, at most `limit` of them.
+        """Return the first `limit` tasks in one state, either of one queue or of all queues.
 
-        `state` is `ready` (in the order of their lanes), `scheduled` (next due first), `running` or `dead` (latest
-        first). `task` restricts the list to one task name, for example `peek("mail", "dead", task="send")`. Nothing
-        beyond these tasks is read; if some are filtered out, the search ends after 10,000.
+        `state` is `ready` (in the order of the lanes), `scheduled` (next due first), `running` or `dead` (latest
+        first). `task` restricts the list to one task name, for example `peek("mail", "dead", task="send")`. No other
+        tasks are read. With a filter, the search ends after 10,000 tasks.
 
         Raises:
             ValueError: If the state or the limit is not valid.
@@ -294,8 +296,8 @@ class Client(Administration, KnowsForeignNames, kind="client"):
     def queues(self) -> list[QueueCounts]:
         """Return all queues that have or had tasks, sorted by name, with the number of tasks in each state.
 
-        Each also has the age of its oldest ready task, and whether it is paused, served by a running fleet, or closed
-        by a condition.
+        Each queue also has the age of its oldest ready task, and whether it is paused, served by a running fleet, or
+        closed by a condition.
 
         Raises:
             Unavailable: If the server cannot be reached or refuses the call.
@@ -308,8 +310,8 @@ class Client(Administration, KnowsForeignNames, kind="client"):
     ) -> "Explanation":
         """Return the next `n` claims (1 to 1,000) of each pool, in order and with their reasons.
 
-        `pool` restricts this to one pool. For a `queue` or a `task_id`, it also explains why they are not among these
-        claims, and when they could be. The script that claims runs on a copy of the data, so nothing changes.
+        `pool` restricts this to one pool. With a `queue` or a `task_id`, this also explains why it is not among these
+        claims, and when it could be. The claiming script runs on a copy of the data, so nothing changes.
 
         Raises:
             InvalidName: If the queue, the pool or the id is not a valid name.
@@ -329,17 +331,17 @@ class Client(Administration, KnowsForeignNames, kind="client"):
         task: str | None = None,
         timeout: Duration | None = None,
     ) -> TaskEvents:
-        """Follow task events with `for`, optionally those of one queue or of one task name.
+        """Follow task events with `for`, optionally only events of one queue or of one task name.
 
-        The reader has its own connection. It takes its position, or raises, at once:
+        The reader has its own connection. It determines its position, or raises, at once:
 
             with client.events(queue="mail", timeout=60) as events:
                 for event in events:
                     print(event)
 
-        `after` is the `id` of the last event that was processed, to continue after it; "0" for all events that are
-        kept; None for those that happen from now on. `timeout` limits the wait for the next event, in seconds or as a
-        timedelta: None waits forever, and 0 returns only events that are there already.
+        `after` is the `id` of the last event that was processed, "0" for all events that are kept, or None for the
+        events that happen from now on. `timeout` limits the wait for the next event, in seconds or as a timedelta. None
+        waits forever, and 0 returns only events that are already there.
 
         Raises:
             InvalidName: If the queue or the task name is not valid.
@@ -350,7 +352,7 @@ class Client(Administration, KnowsForeignNames, kind="client"):
         """
         wanted = wanted_events(after, queue, task, timeout)
         if (interceptor := self._driver.interceptor()) is not None:
-            # This raises, since a stand-in has no events.
+            # This raises because a stand-in has no events.
             interceptor.run(self.namespace, self._driver.store.events("$", BATCH))
         return TaskEvents(self._driver.endpoint, self._driver.timeout_seconds, self._driver.store, wanted)
 
@@ -359,11 +361,11 @@ class Client(Administration, KnowsForeignNames, kind="client"):
     def wait(self, task_id: str, timeout: Duration | None = None) -> TaskStatus:
         """Wait until a task has ended, whether it succeeded or not, and return its status.
 
-        The state is `unknown` if nothing is known about the task (any more). The wait continues while the server is
-        away. `timeout` is in seconds or a timedelta; None waits as long as it takes.
+        The state is `unknown` if nothing is (or is no longer) known about the task. The wait continues while the server
+        is away. `timeout` is in seconds or a timedelta. None waits forever.
 
         Raises:
-            WaitTimeout: If the task has not ended in time. This is a TimeoutError; the task continues.
+            WaitTimeout: If the task has not ended in time. The task continues. WaitTimeout is a TimeoutError.
             InvalidName: If the id is not a valid name.
             Unavailable: If the client is closed in the meantime, or the server does not permit this user to wait.
         """
@@ -382,8 +384,7 @@ class Client(Administration, KnowsForeignNames, kind="client"):
     def result(self, task_id: str, timeout: Duration | None = None) -> Any:
         """Wait until a task has ended, and return what its function returned.
 
-        The wait continues while the server is away. `timeout` is in seconds or a timedelta; None waits as long as it
-        takes.
+        The wait continues while the server is away. `timeout` is in seconds or a timedelta. None waits forever.
 
         Raises:
             TaskDead: If the task is dead. Its `death` describes how it died.
@@ -401,13 +402,13 @@ class Client(Administration, KnowsForeignNames, kind="client"):
 
         A waiting task ends at once (`cancelled`). In a running task, `rota.Cancelled` is raised (`running`). A
         task that is `dead` or `unknown` is not changed. `kill_after` is a time in seconds or a timedelta: if the task
-        still runs that long after the worker was notified, the worker is killed.
+        is still running that long after the worker was notified, the worker is killed.
 
         Raises:
             InvalidName: If the id is not a valid name.
             ValueError: If `kill_after` is not above 0.
             Unavailable: If the server cannot be reached or refuses the call. Nothing was changed.
-            Uncertain: If the server did not reply in time. The task may have been cancelled; the call may be repeated.
+            Uncertain: If the server did not reply in time. The task may have been cancelled. The call can be repeated.
         """
         return self._driver.run(cancel_command(self._driver.store, task_id, kill_after), [task_id])
 
@@ -423,7 +424,7 @@ class Client(Administration, KnowsForeignNames, kind="client"):
         return Flows(self, self._driver, context, self._on_commit)
 
     def _state(self, goal: Goal, task_id: str, timeout: Duration | None) -> TaskState:
-        """Wait for a task, and before that for the tasks that it follows."""
+        """Wait for the tasks that a task follows, and then for the task."""
         query = TaskQuery(goal, require_name("id", task_id))
         if (interceptor := interception.interceptor) is not None:
             return interceptor.wait(self.namespace, query)

@@ -1,4 +1,4 @@
-"""The connections of a blocking client, and its calls on them. Thread-safe, and safe to use after a fork."""
+"""The connections of a blocking client, and its calls on them. They are thread-safe, and safe to use after a fork."""
 
 import os
 import time
@@ -47,9 +47,10 @@ class Driver:
         namespace: str,
         timeout_seconds: float,
     ) -> None:
-        """Check the arguments; the first call connects.
+        """Check the arguments. The first call connects.
 
-        Raises ValueError if the URL is not valid, and TypeError if `redis` cannot be used or both are given.
+        Raises ValueError if the URL is not valid, and TypeError if `redis` cannot be used or both `redis` and a URL are
+        given.
         """
         self.namespace = namespace
         self.timeout_seconds = timeout_seconds
@@ -60,7 +61,7 @@ class Driver:
         self._waiting = Waiting(self.pool, self.store)
 
     def close(self) -> None:
-        """Close the connections. May be repeated; a later call connects again."""
+        """Close the connections. The next call of a method connects again."""
         with time_limit_deferred:
             self._waiting.close()
             self.pool.close()
@@ -129,7 +130,7 @@ class Driver:
         return self._waiting.wait(query, timeout)
 
     def wait_for_group(self, query: GroupQuery, timeout: Duration | None) -> Room:
-        """Wait until the group accepts more members, or has ended."""
+        """Wait until the group accepts more members or has ended."""
         if (interceptor := interception.interceptor) is not None:
             return interceptor.wait_for_group(self.namespace, query)
         found = self.wait(query, timeout)
@@ -137,11 +138,11 @@ class Driver:
         return found
 
     def consumer(self, options: "ConsumerOptions") -> "Consumer":
-        """Return a consumer with these options, which were checked.
+        """Return a consumer with these checked options.
 
-        Raises Unavailable or Uncertain if it cannot be registered.
+        Raises Unavailable or Uncertain if the consumer cannot be registered.
         """
-        # Imported only here: a program that only enqueues does not need it.
+        # Imported here because a program that only enqueues does not need the module.
         from rota.client.consumer import Consumer, ConsumerTransport  # noqa: PLC0415
 
         return Consumer(ConsumerTransport(self.store, self.run, self.endpoint, self.timeout_seconds), options)
@@ -160,12 +161,12 @@ class Lifecycle:
         self.close()
 
     def close(self) -> None:
-        """Close the connections. Waiting calls raise Unavailable. May be repeated; a later call connects again."""
+        """Close the connections. Waiting calls raise Unavailable. The next call of a method connects again."""
         self._driver.close()
 
 
 def in_chunks(things: Iterable[T]) -> list[T]:
-    """Return all items of the iterable. There is no event loop to yield to, as in the asyncio driver."""
+    """Return all items of the iterable. Unlike in the asyncio driver, there is no event loop to yield to."""
     return list(things)
 
 
@@ -174,7 +175,7 @@ def once_committed(
 ) -> list[H]:
     """Send when `on_commit` calls back, and return the handles.
 
-    If it has not called back yet, these are the handles that are `expected`.
+    If `on_commit` has not called back yet, these are the `expected` handles.
     """
     callback = OnceSent(waiting, send)
     check_on_commit(on_commit)(callback)

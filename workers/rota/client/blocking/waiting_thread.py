@@ -1,14 +1,15 @@
-"""The waiting thread of a client: one blocking connection, however many threads of the application wait.
+"""The waiting thread of a client, which needs one blocking connection, however many threads of the application wait.
 
-1. The thread calls the script `wait` for all new waits. Those whose event has happened end at once; for the others
-   the server notes that this client waits.
-2. The thread sleeps in BLPOP at the client's reply list. A message on this list is only a wake-up: the thread then
+1. The thread calls the script `wait` for all new waits. Waits whose event has happened end at once. For the others, the
+   server notes that this client waits.
+2. The thread sleeps in BLPOP at the client's reply list. A message on this list is only a wake-up call: the thread then
    calls the script again, so that only one script reads results.
 3. After an error, and every QUERY_ALL_SECONDS, the thread calls the script for all open waits, and the server notes
-   them again. So a wait survives a lost connection, a failover, and a server that lost its last second of writes.
+   these waits again. So a wait survives a lost connection, a failover, and a server that lost its last second of
+   writes.
 
-A thread of the application hands its `Wait` to this thread and sleeps on it. No waiting thread calls the server, so a
-time limit, a cancellation or Ctrl-C can interrupt it at any time.
+A thread of the application hands its `Wait` to this thread and sleeps until the wait ends. Threads that wait do not
+call the server, so a time limit, a cancellation or Ctrl-C can interrupt them at any time.
 """
 
 import os
@@ -38,7 +39,7 @@ _FAILED: Final = "the client's waiting thread failed (standard error has its tra
 
 
 class _Mail:
-    """New waits for the thread, or None to end it. Adding one wakes the thread."""
+    """New waits for the thread, or None to end it. Adding an item wakes the thread."""
 
     def __init__(self, first: Wait) -> None:
         self._lock = Lock()
@@ -47,7 +48,7 @@ class _Mail:
         self._wakeup = Wakeup()
 
     def leave(self, wait: Wait | None) -> bool:
-        """Add a wait, and return False accepts no more."""
+        """Add a wait, and return whether the mail accepted it."""
         with self._lock:
             if self._is_closed:
                 return False
@@ -63,7 +64,7 @@ class _Mail:
         return taken
 
     def close_if_empty(self) -> bool:
-        """If no wait is left, accept no more. Return whether that is the case."""
+        """Accept no more waits if none is left. Return whether that is the case."""
         with self._lock:
             self._is_closed = not self._left
         return self._is_closed
@@ -113,7 +114,7 @@ class WaitingThread(Thread):
                     self._converse()
                 self._rest()
             why = CLOSED
-        finally:  # Even after a bug in Rota, no call may wait for a thread that has ended.
+        finally:  # Even after a bug in Rota, no call must wait for a thread that has ended.
             for wait in self._mail.close():
                 self._keep(wait)
             self._rounds.open.give_up(why)
@@ -183,7 +184,7 @@ class Waiting:
         return wait.outcome(limit, thread.trouble, in_time=in_time)
 
     def close(self) -> None:
-        """End all waits. May be repeated; the next wait starts a new thread."""
+        """End all waits. This may be called more than once. The next wait starts a new thread."""
         thread = self._thread
         self._thread = None
         if thread is not None and self.pid == os.getpid():

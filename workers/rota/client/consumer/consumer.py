@@ -1,10 +1,11 @@
-"""A consumer: an owner of tasks like a worker, but in a program of the application.
+"""A consumer, which is an owner of tasks like a worker, but in a program of the application.
 
 1. It registers as an owner, and a thread renews its lease: see `lease`.
 2. When the program wants a task, the consumer claims one with the same script as workers, so tiers, rotation, caps and
    rates apply. It claims nothing in advance, so no task waits behind a long one.
-3. If there is nothing to claim, it waits at the doorbells of its queues. Its next turn reports the token that it took.
-4. It settles each task with a call of its own: see `lease`.
+3. If there is nothing to claim, it waits at the doorbells of its queues. Its next turn reports the token that it took
+   from a doorbell.
+4. It settles each task with a separate call: see `lease`.
 5. When it is closed, it ends its registration, which returns the tasks that it holds.
 """
 
@@ -59,10 +60,10 @@ class Doorbells:
         self._start = pack(("BLPOP", *self._queues))
 
     def listen(self, connection: Connection, seconds: float, wakeup: Wakeup, is_over: Callable[[], bool]) -> str | None:
-        """Wait until a doorbell rings, and return its queue, whose token was taken.
+        """Wait until a doorbell rings, take its token, and return its queue.
 
-        Returns "" if none rang in time, and None if `is_over` became true first. After None a reply may still come, so
-        the connection must be closed. Raises ServerError.
+        Returns "" if no doorbell rang in time, and None if `is_over` became true first. After None, a reply may still
+        come, so the connection must be closed. Raises ServerError.
         """
         connection.send(command((self._start, pack((f"{seconds - EARLY_SECONDS:.3f}",)))))
         over_at = time.monotonic() + seconds
@@ -81,9 +82,9 @@ class Doorbells:
 
 
 class Consumer(Iterator[LeasedTask]):
-    """An iterator over leased tasks of one or more queues, for a program that runs them itself.
+    """An iterator over leased tasks of one or more queues, for a program that runs the tasks itself.
 
-    `Client.consumer` makes it:
+    `Client.consumer` makes a consumer:
 
         with client.consumer("mail") as tasks:
             for task in tasks:
@@ -103,11 +104,11 @@ class Consumer(Iterator[LeasedTask]):
         self._bells = Doorbells(transport.store.keys, options.queues)
         self._preparer = Preparer(TakenTasks(default_registry), DefaultRunSettings(options.max_payload_kb))
         self._holds = Holds(transport.store, self._run, options.lease_seconds, self._wakeup.ring)
-        self._claiming = threading.Lock()  # Only one thread at a time claims and listens.
+        self._claiming = threading.Lock()  # Held by the one thread that claims and listens.
         self._connection: Connection | None = None
         self._claims: deque[Claim] = deque()
         self._now_us = 0  # The Redis time of the last turn.
-        self._unfit: list[bytes] = []  # Outcomes of tasks that must not run, until a turn has reported them.
+        self._unfit: list[bytes] = []  # The outcomes of tasks that must not run, until a turn has reported them.
         self._tokens: list[str] = []
         self._trouble = Backoff(_FIRST_PAUSE_SECONDS, _MAX_PAUSE_SECONDS)
         self._is_in_trouble = False
@@ -122,7 +123,7 @@ class Consumer(Iterator[LeasedTask]):
 
     @property
     def owner(self) -> str:
-        """The name under which the consumer holds tasks now. It changes after a lease was lost."""
+        """The name under which the consumer holds tasks now. The name changes when a lease is lost."""
         return self._lease.registration.owner
 
     def __enter__(self) -> Self:
@@ -147,15 +148,15 @@ class Consumer(Iterator[LeasedTask]):
             raise StopIteration
 
     def stop(self) -> None:
-        """End iteration. Tasks that are held stay held, and may be settled. Signal handlers may call this."""
+        """End iteration. The consumer keeps its tasks, which can still be settled. Signal handlers may call this."""
         self._stopped = True
         self._wakeup.ring()
 
     def close(self) -> None:
-        """Stop, and return the tasks that are held to their lanes.
+        """Stop, and return the tasks that the consumer holds to their lanes.
 
-        If the server cannot be reached, they return when the lease has expired. The call may be repeated, and does
-        nothing in a forked child. Signal handlers must not call it.
+        If the server cannot be reached, the tasks return when the lease has expired. This may be called more than once,
+        and does nothing in a forked child. Signal handlers must not call it.
         """
         if os.getpid() != self._pid:
             return
@@ -244,7 +245,7 @@ class Consumer(Iterator[LeasedTask]):
     def _request_start(self, entry: Entry, ready: Runnable) -> MayStart:
         """Return whether the task may start.
 
-        This depends on its rate; a task that may be started only once is marked as started first.
+        This depends on the task's rate. A task that may be started only once is first marked as started.
         """
         registration = self._lease.registration
         starts = StartSteps(registration.owner, self._transport.store, lambda: not registration.lost, lambda *_: None)
@@ -252,7 +253,7 @@ class Consumer(Iterator[LeasedTask]):
 
     def _take_step(self, step: ScriptCall[Any] | float) -> Any:
         if isinstance(step, float):
-            return time.sleep(step)  # This takes some milliseconds at most.
+            return time.sleep(step)  # At most some milliseconds.
         return self._connected().run(step)
 
     def _give_back_claims(self) -> None:
@@ -272,7 +273,7 @@ class Consumer(Iterator[LeasedTask]):
         queue = self._bells.listen(self._connected(), wait_seconds, self._wakeup, self._is_over)
         if queue:
             self._tokens.append(queue)
-        elif queue is None:  # A token may be lost. The removal of this owner rings again, and so does the sweep.
+        elif queue is None:  # A token may be lost: the removal of this owner, or the sweep, rings again.
             self._disconnect()
 
     def _is_over(self) -> bool:
@@ -286,7 +287,7 @@ class Consumer(Iterator[LeasedTask]):
 
     def _check_process(self) -> None:
         if os.getpid() != self._pid:
-            raise RuntimeError(f"this consumer belongs to process {self._pid}: make one in the forked child itself")
+            raise RuntimeError(f"this consumer belongs to process {self._pid}: make another one in the forked child")
 
     def _connected(self) -> Connection:
         if self._connection is not None and self._connection.is_to_renew:
@@ -303,7 +304,7 @@ class Consumer(Iterator[LeasedTask]):
             self._connection = None
 
     def _note_trouble(self, error: Exception | None) -> None:
-        """Note whether the server works, and log once when it does not."""
+        """Note whether the server works, and log the first error of an outage."""
         if error is None:
             self._trouble.reset()
         elif not self._is_in_trouble:

@@ -1,11 +1,12 @@
 """The lease of a consumer, the tasks that it holds, and how each of them is settled.
 
-The consumer is registered as an owner, a thread renews its lease, it registers again after a lost lease, and it is
-removed at the end. Between renewals the thread listens to the orders of its node, as a master does. Each order reports
-that a task was cancelled; then the next renewal, whose reply names all cancelled tasks, comes at once.
+The consumer registers as an owner, and a thread renews its lease. It registers again after a lost lease, and ends its
+registration at the end. Between renewals the thread listens to the orders of its node, as a master does. Each order
+reports that a task was cancelled. Then the thread renews at once, because the reply to a renewal names all cancelled
+tasks.
 
-A settlement names the entry, which is its fencing token. So it may be sent repeatedly until there is a reply: a copy
-that arrives late, or twice, changes nothing.
+A settlement names the entry, which is its fencing token. So the settlement may be sent repeatedly until there is a
+reply, because a copy that arrives late or twice changes nothing.
 """
 
 import logging
@@ -50,9 +51,9 @@ class ConsumerOptions:
     """The queues from which a consumer takes tasks, and its limits."""
 
     queues: tuple[str, ...]
-    limit: int  # The number of tasks that it may hold at a time.
+    limit: int  # The number of tasks that the consumer may hold at a time.
     lease_seconds: float
-    max_payload_kb: int  # The largest body that it accepts, in KiB.
+    max_payload_kb: int  # The largest body that the consumer accepts, in KiB.
 
 
 def consumer_options(
@@ -72,7 +73,7 @@ def consumer_options(
 
 
 class OwnerRegistration:
-    """One registration of the consumer as an owner, until its lease is lost."""
+    """A registration of the consumer as an owner, which lasts until its lease is lost."""
 
     def __init__(self, owner: str) -> None:
         self.owner = owner
@@ -83,9 +84,9 @@ class OwnerRegistration:
 
 @dataclass(frozen=True, slots=True)
 class ConsumerTransport:
-    """The means by which a consumer reaches the server.
+    """A consumer's access to the server.
 
-    Any thread may call `run`. The consumer also opens its own connections to `endpoint`, on which it waits for a reply
+    Any thread may call `run`. The consumer also opens its own connections to `endpoint`, and waits there for a reply
     for at most `timeout_seconds`.
     """
 
@@ -96,7 +97,7 @@ class ConsumerTransport:
 
 
 class Lease:
-    """The registrations of one consumer, one after another.
+    """The successive registrations of one consumer.
 
     `lost` is called if a renewal finds that the lease was lost.
     """
@@ -149,7 +150,7 @@ class Lease:
         shares = reply.shares if reply.registered else tuple(map(QueueShare, self._options.queues))
         registration.tiers = pack_tiers([domain_of(shares)])
         registration.cancelled = reply.cancelled
-        # After the end, the owner may have been removed already, which does not mean that its lease was lost.
+        # After the end, the owner may already have been removed, which does not mean that its lease was lost.
         if not reply.registered and not registration.lost and not self._over.is_set():
             registration.lost = True
             LOG.warning("the lease of %s was lost: the tasks that it held run again", registration.owner)
@@ -169,7 +170,7 @@ class Lease:
         self._wakeup.close()
 
     def _rest(self, seconds: float, *, listens: bool) -> bool:
-        """Wait for the given seconds, or until an order comes, and return whether to continue."""
+        """Wait until the seconds have passed or an order comes, and return whether to continue."""
         until = time.monotonic() + seconds
         while not self._over.is_set() and (left := until - time.monotonic()) > 0:
             try:
@@ -203,7 +204,7 @@ class Fate(Enum):
 class HeldTask:
     """A task that a consumer holds.
 
-    `fate` is its state, as far as this process knows. `sent` is an outcome that was sent without a reply.
+    `fate` is the state of the task, as far as this process knows. `sent` is an outcome that was sent but got no reply.
     """
 
     def __init__(self, entry: Entry, registration: OwnerRegistration, holds: "Holds") -> None:
@@ -231,7 +232,7 @@ class HeldTask:
 
 
 class Holds:
-    """All tasks that a consumer has handed out. `changed` is called when one of them ends."""
+    """All tasks that a consumer has handed out. `changed` is called when a task ends."""
 
     def __init__(self, store: Store, run: RunCall, timeout_seconds: float, changed: Callable[[], None]) -> None:
         self._store = store
@@ -245,14 +246,14 @@ class Holds:
         return len(self._held)
 
     def ids_of(self, registration: OwnerRegistration) -> tuple[str, ...]:
-        """Return the ids that a turn has to name: those of the tasks held under this registration.
+        """Return the ids that a turn has to name, which are the ids of the tasks held under this registration.
 
         A registration that was lost may hold an earlier entry with the same id.
         """
         return tuple(hold.entry.id for hold in list(self._held.values()) if hold.registration is registration)
 
     def add(self, hold: HeldTask) -> None:
-        """Add a task that is handed out."""
+        """Add a task that the consumer hands out."""
         self._held[hold.entry.text] = hold
 
     def settle(self, hold: HeldTask, packed: bytes) -> None:
@@ -317,4 +318,4 @@ class Holds:
 
     def _doubt(self, hold: HeldTask) -> Uncertain:
         task_id = hold.entry.id
-        return Uncertain(f"no reply to the settlement of task {task_id} came: it may have been carried out", [task_id])
+        return Uncertain(f"no reply came to the settlement of task {task_id}: it may have been carried out", [task_id])

@@ -1,4 +1,4 @@
-"""A task that a program holds, and how a claim becomes one. Nothing here communicates with Redis."""
+"""Tasks that a program holds, and how they are made from claims. Nothing here communicates with Redis."""
 
 import os
 import time
@@ -43,7 +43,7 @@ from rota.tasks.retry_rules import GiveUp, decide
 if TYPE_CHECKING:
     from rota.tasks.typed_arguments import TypedArguments
 
-_MAX_NAMES: Final = 1000  # The number of names that are cached: a producer may use any number of names.
+_MAX_NAMES: Final = 1000  # The number of names that are cached, because a producer can use any number of names.
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -53,7 +53,7 @@ class ClaimedTask:
     id: str
     name: str
     queue: str
-    # `args` and `kwargs` are converted by the annotations of the task if this process declares it.
+    # If this process declares the task, `args` and `kwargs` are converted by its annotations.
     args: tuple[Any, ...]
     kwargs: Mapping[str, Any]
     kind: str  # One of immediate, delayed, retry, periodic, throttled and recovered.
@@ -61,7 +61,7 @@ class ClaimedTask:
     crashes: int  # Attempts that ended with the crash of their process.
     losses: int  # Attempts that ended with the loss of their node.
     due_at: datetime  # When the task was due, by Redis time.
-    lag_seconds: float  # How much later the task was claimed.
+    lag_seconds: float  # How long after `due_at` the task was claimed.
     at_most_once: bool  # Whether the task was declared with `crash_limit=0`.
     carried: Mapping[str, str]  # Texts that came with the task besides its arguments, for example `traceparent`.
     _entry: Entry = field(repr=False)
@@ -134,8 +134,9 @@ class ClaimedTask:
 class LeasedTask(ClaimedTask):
     """A task that this process holds until it is settled or the lease is lost.
 
-    As a context manager, it is done at the end of the block, and retried if an exception leaves the block: see
-    `__exit__`. Its methods may be called from any thread; settling a task a second time raises RuntimeError.
+    If it is used as a context manager, the task is done at the end of the block, and is retried if an exception leaves
+    the block: see `__exit__`. Its methods may be called from any thread. Settling a task a second time raises
+    RuntimeError.
     """
 
     def done(self, result: object = None) -> None:
@@ -147,8 +148,8 @@ class LeasedTask(ClaimedTask):
         Raises:
             LeaseLost: If this process no longer holds the task. Nothing was changed, and the task runs again.
             Unavailable: If the server could not be reached, or refused, for as long as the lease lasts. The task is
-                still held, and may be settled again.
-            Uncertain: If the outcome was sent and no reply came. The task is still held, and may be settled again.
+                still held, and can be settled again.
+            Uncertain: If the outcome was sent and no reply came. The task is still held, and can be settled again.
             RuntimeError: If the task was settled before.
         """
         self._settle(self._when_done(result))
@@ -157,7 +158,7 @@ class LeasedTask(ClaimedTask):
         """Report the attempt as failed.
 
         The task is attempted again after `delay` (seconds or timedelta), or after the task's own back-off if there is
-        no `delay`. If it has no retries left, it is dead.
+        no `delay`. If the task has no retries left, it is dead.
 
         Raises:
             TypeError, ValueError: If the delay is not valid. The task is still held.
@@ -170,7 +171,7 @@ class LeasedTask(ClaimedTask):
         self._settle(self._when_failed(Dead(why)))
 
     def release(self) -> None:
-        """Return the task to the head of its lane, which does not count as a failure. Raises the errors of `done`."""
+        """Return the task to the head of its lane. This does not count as a failure. Raises the errors of `done`."""
         self._settle(Release())
 
     def __enter__(self) -> Self:
@@ -179,7 +180,7 @@ class LeasedTask(ClaimedTask):
     def __exit__(
         self, _kind: type[BaseException] | None, error: BaseException | None, _trace: TracebackType | None
     ) -> bool:
-        """Settle the task, unless the block has done so.
+        """Settle the task, unless the block has already done so.
 
         Without an exception, the task is done. An `Exception` fails the attempt, as in a worker, and does not leave the
         block: it is logged to `rota.consumer`, and the consumer's loop continues. Likewise `rota.Cancelled` ends the
@@ -199,7 +200,7 @@ class LeasedTask(ClaimedTask):
 class _TakenTask(TaskDefinition[..., Any]):
     """A task as a program takes it.
 
-    The program may not use the function, so the arguments stay as they were enqueued unless an annotation converts
+    The program may not call the function, so the arguments stay as they were enqueued unless an annotation converts
     them.
     """
 
@@ -215,7 +216,7 @@ def _taken(name: str, declared: AnyTask | None) -> _TakenTask:
 
 
 class TakenTasks:
-    """The tasks that a program can take: those of any name, declared in this process or not."""
+    """The tasks that a program can take, with any name, whether this process declares them or not."""
 
     def __init__(self, registry: Registry) -> None:
         self._registry = registry
@@ -264,7 +265,7 @@ def callable_or_end(claim: Claim, prepared: Runnable | Unfit | None, now_us: int
 
 
 def expired(entry: Entry, ready: Runnable) -> Settlement:
-    """Return the outcome of a task that could start only after it expired."""
+    """Return the outcome of a task that expired before it could start."""
     return _unrun(entry, Expired(), ready.name)
 
 

@@ -66,7 +66,8 @@ def of_project() -> dict[str, Any]:
 
 
 def configure_client() -> None:
-    """Make the default client use `ROTA`. A fault in it is raised when a task is enqueued; `check` reports it."""
+    """Make the default client use `ROTA`. A fault in the setting is raised when a task is enqueued, and `check` reports
+    it."""
     given = of_project()
     waits = given.pop("on_commit", True)
     for name in ("timeout_seconds", "max_payload_kb"):  # `configure` would raise their faults before any check
@@ -147,8 +148,8 @@ def import_tasks() -> None:
 
 
 def on_commit(send: Callable[[], None]) -> None:
-    """Call `send` once every transaction that is open now, on any database of this thread, has been committed. Call it
-    at once if none is open. If one of them is rolled back, it is never called.
+    """Call `send` when all transactions that are now open in this thread, on any database, have been committed, or at
+    once if none is open. If one of them is rolled back, `send` is never called.
 
     This opens no connection, so it may also be called in async code, where no transaction is ever open.
     """
@@ -192,8 +193,8 @@ def _close_old(task: CurrentTask) -> None:
 
 def _close_old_of_thread() -> None:
     for connection in connections.all(initialized_only=True):
-        # A worker has no open transaction here, but a test that runs tasks may have one. It must close the connection
-        # itself.
+        # A worker has no open transaction here, but a test that runs tasks may have one. Then the test must close the
+        # connection.
         if not connection.in_atomic_block:
             connection.queries_log.clear()
             connection.close_if_unusable_or_obsolete()

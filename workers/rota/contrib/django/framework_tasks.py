@@ -1,6 +1,6 @@
-"""The tasks of Django's Tasks framework as a worker runs them, and the framework's results of them.
+"""The tasks of Django's Tasks framework, as workers run them, and the framework's results for these tasks.
 
-The framework is part of Django since version 6.0. Before that it was the package django-tasks.
+The framework has been part of Django since version 6.0. For earlier versions, it is the package django-tasks.
 """
 
 import builtins
@@ -67,8 +67,8 @@ _CLASS: Final = re.compile(r"(?:attempt \d+ of \d+: )?(?P<name>\w+)(?::|$)")
 
 
 def new_result(task: AnyTask, task_id: str, args: Sequence[Any], kwargs: Mapping[str, Any], **known: Any) -> AnyResult:
-    """Return the result of a task that has just been enqueued, changed by `known`. Raises TypeError if an argument is
-    not JSON."""
+    """Return the result of a task that has just been enqueued, with the fields in `known`. Raises TypeError if an
+    argument is not JSON."""
     values: dict[str, Any] = {
         "status": TaskResultStatus.READY,
         "enqueued_at": timezone.now(),
@@ -94,12 +94,12 @@ def running_result(task: AnyTask, current: CurrentTask, args: Sequence[Any], kwa
         enqueued_at=None,
         started_at=now,
         last_attempted_at=now,
-        worker_ids=[f"{os.uname().nodename}:{os.getpid()}"] * current.attempt,  # Django takes their number for attempts
+        worker_ids=[f"{os.uname().nodename}:{os.getpid()}"] * current.attempt,  # Django counts these as attempts
     )
 
 
 def result_of(task: AnyTask, status: TaskStatus, returned: Any) -> AnyResult:
-    """Return the result of a task with this status. `returned` is the value that its function returned, if it is
+    """Return the result of a task with this status. `returned` is the value that its function returned, if the task is
     done."""
     result = new_result(
         task,
@@ -126,7 +126,7 @@ def _last_worker(status: TaskStatus) -> list[str]:
 def _errors_of(status: TaskStatus) -> list[TaskError]:
     errors = [_error_of(each.error, "") for each in status.attempts]
     last = str((status.death or {}).get("traceback", ""))
-    if errors and last:  # of earlier attempts only one line is kept
+    if errors and last:  # only one line is kept of earlier attempts
         errors[-1] = _error_of(status.attempts[-1].error, last)
     return errors
 

@@ -34,7 +34,7 @@ from rota.tasks.registry import default_registry
 
 PRIORITY_QUEUES: Final = "priority_queues"
 RESULT_SECONDS: Final = 86_400
-"""How long the result of a task is kept, unless OPTIONS has another `result_ttl`."""
+"""How long the result of a task is stored, unless OPTIONS has another `result_ttl`."""
 
 TRANSFER_SECONDS: Final = 5.0
 """How long the transfer of a stored result may take."""
@@ -43,9 +43,9 @@ TRANSFER_SECONDS: Final = 5.0
 class RotaBackend(BaseTaskBackend):
     """A backend that enqueues tasks with the default client, on commit unless `ROTA` states otherwise.
 
-    OPTIONS has options of `@rota.task`, except the queue, for all tasks of this backend; and `priority_queues`, for
-    example `{50: "urgent", -50: "bulk"}`, the queues of tasks that name no queue and whose priority is at least as far
-    from 0. Without it Django rejects priorities.
+    OPTIONS can have the options of `@rota.task`, except the queue, for all tasks of this backend. It can also have
+    `priority_queues`, for example `{50: "urgent", -50: "bulk"}`. A task that names no queue then goes to the queue of
+    the limit farthest from 0 that its priority reaches. Without `priority_queues`, Django rejects priorities.
     """
 
     supports_defer = True
@@ -65,7 +65,7 @@ class RotaBackend(BaseTaskBackend):
         InvalidName."""
         super().validate_task(task)
         name = require_name("task name", task.module_path)
-        if name not in declared or declared[name].func is not task.func:  # else it is the same task after `using`
+        if name not in declared or declared[name].func is not task.func:  # otherwise it is the same task after `using`
             default_registry.add(rota_task(task, type(self), self._task_options, self._queue_of(task)))
             declared[name] = task
 
@@ -102,8 +102,8 @@ class RotaBackend(BaseTaskBackend):
 
 
 def queue_for(priority: int, queues: Mapping[int, str]) -> str:
-    """Return the queue for a priority: that of the limit farthest from 0 that the priority reaches, or else the default
-    queue."""
+    """Return the queue of the limit farthest from 0 that the priority reaches, or the default queue if it reaches
+    none."""
     reached = [limit for limit in queues if 0 < limit <= priority or priority <= limit < 0]
     return queues[max(reached, key=abs)] if reached else DEFAULT_TASK_QUEUE_NAME
 
@@ -111,7 +111,7 @@ def queue_for(priority: int, queues: Mapping[int, str]) -> str:
 def _returned(task_id: str) -> Any:
     try:
         return default_client().result(task_id, TRANSFER_SECONDS)
-    except ResultNotStored:  # it expired in the meantime
+    except ResultNotStored:  # the result expired in the meantime
         return None
 
 

@@ -1,7 +1,7 @@
 """The admin page for staff: queues with their counts, dead tasks to revive or purge, and the status of a task by its
 id.
 
-Add its URLs with `path("admin/rota/", include("rota.contrib.django.urls"))`, before those of the admin.
+Add its URLs with `path("admin/rota/", include("rota.contrib.django.urls"))`, before the URLs of the admin.
 """
 
 from collections.abc import Callable, Sequence
@@ -27,8 +27,8 @@ MOST_DEAD: Final = 100
 
 @require_GET
 def fleet(request: HttpRequest) -> HttpResponse:
-    """Show the queues, those with the most tasks first, and the latest dead tasks, only of one queue if `queue` names
-    it."""
+    """Show the queues, starting with those that have the most tasks, and the latest dead tasks. If `queue` names a
+    queue, show only its dead tasks."""
     queue = request.GET.get("queue", "")
     try:
         client = default_client()
