@@ -1,6 +1,6 @@
 """Text from outside, made safe for display: without secrets (`redact`), and without control characters (`printable`).
 
-`redact` shows those parts of a value that cannot belong to a secret.
+`redact` shows only the parts of a value that cannot belong to a secret.
 
 A person who mistypes a URL may put the password anywhere: in place of the port, the database or an option, before an
 `@`, without an `@`, or under another key. So a URL is shown from left to right as long as its parts are recognized, and

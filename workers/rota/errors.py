@@ -43,7 +43,7 @@ class ScheduleDeclared(RotaError, ValueError):
 
 
 class GroupEnded(RotaError, RuntimeError):
-    """Raised if a group accepts no more members: it has ended, was cancelled, or is not (or no longer) known."""
+    """Raised if a group accepts no more members: it has ended, was cancelled, or is unknown."""
 
 
 class NotConfigured(RotaError, RuntimeError):

@@ -1,6 +1,6 @@
 """Names that other task libraries use, and what to write instead.
 
-The names are used only in error messages, because nothing in Rota has two names.
+The names are used only in error messages, because nothing in Rota works under two names.
 """
 
 from collections.abc import Iterable, Mapping

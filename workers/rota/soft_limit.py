@@ -4,8 +4,9 @@ Both are raised only in the call of that task.
 The master sends the worker a signal. Python runs its handler between any two steps of the main thread, and an exception
 that the handler raises appears there. So the handler raises one only if all of these are true:
 
-1. A task is being called (`SoftLimit.call`). The handler checks the deadline against the clock once more, and compares
-   the number of the task with the number that the master wrote into the slot, so that a late signal ends no other task.
+1. The function of a task is running (`SoftLimit.call`). The handler checks the deadline against the clock once more,
+   and compares the number of the task with the number that the master wrote into the slot, so that a late signal ends
+   no other task.
 2. The task is not inside a call to our own code (`time_limit_deferred`). Otherwise the exception waits until the call
    returns, so that no reply is left unread on a connection and no enqueue is interrupted halfway.
 3. The process is not forking, because Python would print the exception and drop it.

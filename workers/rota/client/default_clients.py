@@ -8,7 +8,7 @@ Each setting comes from the first of these sources that has it:
    ROTA_REDIS_TLS_CERT, ROTA_REDIS_TLS_KEY, ROTA_NAMESPACE, ROTA_DURABILITY, ROTA_TIMEOUT_SECONDS.
 4. The file in ROTA_CONFIG, or else ./rota.toml.
 5. REDIS_URL.
-6. If there is a file as in 4, the defaults of the fleet that reads it.
+6. If the file of source 4 exists, the defaults of the fleet that reads it.
 """
 
 import functools
@@ -54,7 +54,7 @@ class DefaultClient:
     """The default clients: a blocking one, and one for each event loop. They are made on first use.
 
     There is no lock, because a fork could leave it locked. If two threads first use the default client at the same
-    time, each makes one, and one of the two is kept. Settings of `configure` have precedence over those of the fleet.
+    time, each makes one, and one of the two is kept. Settings of `configure` have precedence over the fleet's.
     """
 
     def __init__(self) -> None:
@@ -140,8 +140,8 @@ def configure(
 
     Options that are not given keep their values, or come from the environment. `redis` is a Redis client of the
     application, blocking or for asyncio, to be used instead of a URL; an application that uses both kinds calls this
-    function once for each. `on_commit` is described at `Task.using`; None sends at once. The other options are those of
-    `Client`.
+    function once for each. `on_commit` is described at `Task.using`; None sends at once. `Client` describes the other
+    options.
 
     Raises:
         TypeError: If `on_commit` is not a function that takes a callback, if `redis` cannot be used, if both `redis`

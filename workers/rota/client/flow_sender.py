@@ -385,7 +385,7 @@ def _awaited(filling: Filling, most_left: int) -> Generator[GroupQuery, Room | N
 def _added(
     filling: Filling, items: Items, members: Sequence[NewMember]
 ) -> Generator[Sending[NewMember], Any, list[NewMember]]:
-    """Send members, and return those that were not accepted because another process has moved the cursor."""
+    """Send members, and return the members that were not accepted because another process has moved the cursor."""
     first = filling.cursor
     yield from _sent(filling, lambda: filling.send(_left(filling, members, first), are_last=False))
     if filling.has_ended:

@@ -71,7 +71,7 @@ def status_steps(store: Store, task_id: str, *, args: bool) -> Steps[TaskStatus]
 
 
 def unknown_for(task_id: str, error: RotaError) -> TaskStatus:
-    """Return the status `unknown`, with the error that made it impossible to read the real status."""
+    """Return the status of a task that could not be read because of the error."""
     return TaskStatus(task_id, State.UNKNOWN, error=str(error))
 
 

@@ -43,7 +43,8 @@ _VARIANT = {f"{digit:x}": f"{digit & 3 | 8:x}" for digit in range(16)}  # Two bi
 _UNDECLARED = TaskOptions()
 
 carried: Final[ContextVar[dict[str, Any]]] = ContextVar("rota_carried", default={})  # noqa: B039 - never written to
-"""The data besides the arguments that bodies made in this context carry, for example the context of a trace."""
+"""Extra data, for example a trace context, that bodies carry besides their arguments if they are made in this
+context."""
 
 _Bound = tuple[Sequence[Any], Mapping[str, Any]]  # Arguments, bound to the parameters of the function.
 

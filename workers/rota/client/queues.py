@@ -56,7 +56,7 @@ def _counts_of(state: QueueState) -> QueueCounts:
 
 T = TypeVar("T")
 
-MOST_SEARCHED: Final = 10_000  # How many tasks are read at most to find tasks that match.
+MOST_SEARCHED: Final = 10_000  # The maximum number of tasks that are read to find matching tasks.
 DEFAULT_LIMIT: Final = 100
 
 

@@ -1,4 +1,4 @@
-"""Sends enqueues in rounds of bounded size. By its nonce, each call counts exactly once.
+"""Sends enqueues in rounds of bounded size. Each call counts exactly once, because it has a nonce.
 
 No I/O: a driver with connections, blocking or not, runs the `Sending`.
 

@@ -304,7 +304,7 @@ def task(
     * `rate_key` counts the rate separately for each value of this text, with arguments filled in, such as "{account}".
       Default: "", one rate for the whole task.
     * `pydantic` makes pydantic check and convert all arguments and the result.
-      Default: False, only those whose annotations need it are converted.
+      Default: False, only arguments and results whose annotations need it are converted.
     * `cron` enqueues the task at these times, without arguments, for example "*/5 * * * *".
       Default: none, the task is not periodic.
     * `timezone` is the time zone of `cron`.

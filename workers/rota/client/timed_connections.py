@@ -202,7 +202,7 @@ class ClientPool:
         self.endpoint = endpoint
         self.timeout_seconds = timeout_seconds
         self._reader = ReplyReader(endpoint.shown, endpoint.credentials_in)
-        self._all: set[TimedConnection] = set()  # All connections, so that `close` can close those in use.
+        self._all: set[TimedConnection] = set()  # All connections, so that `close` can also close connections in use.
         self._kept: list[TimedConnection] = []  # The idle connections.
         self._keep = self._kept.append if endpoint.keeps else self._give_back
         self._tried: Confirmation | None = None

@@ -23,7 +23,7 @@ class Occurrence(NamedTuple):
     """One occurrence of a schedule."""
 
     at_us: int  # the scheduled time, which identifies the occurrence
-    due_us: int  # when the occurrence is due to start, which jitter delays
+    due_us: int  # when the occurrence is due to start, including its delay by jitter
 
 
 class Reckoning(NamedTuple):

@@ -1,7 +1,7 @@
 """The declaration of a schedule, its checks, and its text in Redis. Times are whole microseconds of Unix time.
 
-The text is a strict JSON object. Equal schedules have equal texts. The text does not contain the name, which is the
-field in the hash, or default values.
+The text is a strict JSON object. Equal schedules have equal texts. The text contains neither the name, which is the
+field in the hash, nor default values.
 """
 
 import dataclasses

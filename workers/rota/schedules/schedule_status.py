@@ -21,7 +21,7 @@ class ScheduleStatus:
     * `source`: where the schedule was declared: "code", "file" or "client".
     * `last_at`: the last occurrence whose time has come.
     * `next_at`: the next occurrence.
-    * `due_at`: when the next occurrence is due to start, which jitter delays.
+    * `due_at`: when the next occurrence is due to start, including its delay by jitter.
     * `paused_at`: when the schedule was paused.
     * `error`: why the data in Redis under this name is not a schedule.
     """

@@ -96,7 +96,7 @@ class Connection:
         except ConnectionLost as error:
             self.close()
             raise greeting_fault(error, address) from error
-        except BaseException:  # whatever it was, the socket must not leak
+        except BaseException:  # any exception, because the socket must not leak
             self.close()
             raise
 
@@ -257,7 +257,7 @@ def _query(query: Query, options: ConnectionOptions) -> tuple[Connection | None,
         return connection, connection.execute(*query.args)
     except ServerError as error:
         return connection, error
-    except BaseException:  # `wait` may raise any exception of its owner, and the socket must not leak
+    except BaseException:  # `wait` can raise any exception, and the socket must not leak
         connection.close()
         raise
 
@@ -313,7 +313,7 @@ def _connect_one(family: int, place: Any, options: ConnectionOptions) -> socket.
     try:
         made.setblocking(False)
         _finish_connecting(made, made.connect_ex(place), options)
-    except BaseException:  # `wait` may raise any exception of its owner, and the socket must not leak
+    except BaseException:  # `wait` can raise any exception, and the socket must not leak
         made.close()
         raise
     return made
@@ -333,7 +333,7 @@ def _secure(made: socket.socket, address: Address, options: ConnectionOptions) -
         context = tls_context(address.tls_files)
         made = secured = context.wrap_socket(made, server_hostname=address.host, do_handshake_on_connect=False)
         _shake_hands(secured, options)
-    except BaseException:  # whatever it was, the socket must not leak
+    except BaseException:  # any exception, because the socket must not leak
         made.close()
         raise
     return secured

@@ -11,7 +11,7 @@ The blocking connection and the asyncio connection both use this. They differ on
 
 An enqueue may wait for more than the server's reply: for a replica or for the disk (`Confirmation`).
 docs/reliability.md has the promise of each level. The command that waits is sent after the scripts on the same
-connection, in the same round trip, because WAIT and WAITAOF cover what their own connection has written.
+connection, in the same round trip, because WAIT and WAITAOF cover only the writes of their own connection.
 """
 
 from dataclasses import dataclass, replace

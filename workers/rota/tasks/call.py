@@ -27,7 +27,7 @@ class CallOptions(TypedDict, total=False):
     queue: str | None  # the queue of this task
     delay: Duration | None  # time until the task is due, seconds or timedelta; pass `delay` or `at`, not both
     at: datetime | None  # when the task is due, an aware datetime
-    id: str | None  # if a live task has this id, it stays and the handle has `duplicate` set
+    id: str | None  # if a live task has this id, that task stays and the handle has `duplicate` set
     unique: Unique | None  # this and the next four are as in the declaration
     unique_for: Duration | None
     expires: Duration | None

@@ -252,8 +252,8 @@ class TaskOptions:
     dead_on: Annotated[tuple[type[BaseException], ...], _exceptions] = ()
 
     # The number of crashes of its worker, for example for lack of memory, after which the task is dead. With 0, the
-    # task is started at most once: if that attempt does not end the task, the task is dead. Default: None, as the fleet
-    # is configured.
+    # task is started at most once: if that attempt does not end the task, the task is dead.
+    # Default: None, as the fleet is configured.
     crash_limit: Annotated[int | None, _crash_limit] = None
 
     # The time after which the worker of an attempt is killed.

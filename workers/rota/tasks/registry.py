@@ -36,7 +36,7 @@ class TaskDefinition(Generic[P, R]):
         self.name = name
         self.options = options
         self.schedules: tuple[Schedule, ...] = ()
-        functools.update_wrapper(self, function, updated=())  # not its attributes: their names might be ours
+        functools.update_wrapper(self, function, updated=())  # without its attributes, which might replace ours
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
         """Call the function now, in this process."""

@@ -3,7 +3,8 @@
 1. Each process configures its log after the fork, on its own descriptor.
 2. A line is written as a whole, in one write of at most 4,096 bytes. Longer writes would tear on a pipe that many
    processes share. A line that is too long is cut in its longest fields and marked `truncated`.
-3. A line that cannot be written at once (full pipe, full disk, reader gone) is dropped and counted.
+3. A line that cannot be written at once (because the pipe or the disk is full, or the reader has exited) is dropped and
+   counted.
 4. A worker may hold lines to write several at once. Held lines are written before any other line of its main thread. If
    the master kills the worker, the master writes them from the worker's slot.
 5. The application's logging is left alone. The application controls structlog and the standard library's logging (see

@@ -19,8 +19,8 @@ FIRST: Final = ("timestamp", "level", "event")
 EXCEPTION: Final = "exception"
 _EXC_INFO: Final = "exc_info"
 _KEPT_CHARACTERS: Final = 64  # no field is cut shorter than this
-# If a line with a traceback has to be cut, the limits in characters of each message in the traceback and of each field
-# beside it.
+# The limits, in characters, if a line with a traceback has to be cut: for each message in the traceback, and for each
+# field beside it.
 _MAX_MESSAGE_CHARACTERS: Final = 1000
 _MAX_FIELD_CHARACTERS: Final = 500
 _CUT_ROUNDS: Final = 32

@@ -260,7 +260,7 @@ QUEUE_SERVED = _gauge("rota_queue_served", _EXPORTER, "1 while a master or consu
 QUEUE_PATTERN = _gauge(
     "rota_queue_pattern",
     _EXPORTER,
-    "1 for a queue of a pattern that is shown by name, and for _other. The pattern has the counters of the queue.",
+    "1 for a queue of a pattern that is shown by name, and for _other. Its counters are those of the pattern.",
     "queue pattern",
 )
 QUEUE_STATES_AGE = _gauge(

@@ -375,8 +375,8 @@ class Recorder:
 
 
 def _together(definition: Definition, labels: tuple[str, ...]) -> _Together:
-    """Return the group of series that find room together, such as a queue's kind, a queue's task, or a single
-    series."""
+    """Return the key of the group of series that find room together. A group has the series of a kind or a task of a
+    queue, the other series of a queue, or a single series."""
     names = definition.labels[:2]
     if names in (("queue", "kind"), ("queue", "task")):
         return names[1], *labels[:2]

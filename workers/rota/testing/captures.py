@@ -93,7 +93,7 @@ class CapturedCall:
 
 class Reading(NamedTuple):
     """A body as a worker reads it. The arguments are bound to the function's parameters, so that f(1) and f(x=1) are
-    equal. The options are those in force."""
+    equal. The options are the ones in force."""
 
     args: Sequence[Any]
     kwargs: Mapping[str, Any]

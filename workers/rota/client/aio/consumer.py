@@ -76,8 +76,9 @@ class AsyncLeasedTask(ClaimedTask):
 class AsyncConsumer(AsyncIterator[AsyncLeasedTask]):
     """An asynchronous iterator over leased tasks of one or more queues, made by `AsyncClient.consumer`. See `Consumer`.
 
-    `async with` registers the consumer, and returns the tasks that the consumer holds at the end of the block.
-    Iteration waits for a task, and ends after `stop`. If an await is cancelled, the next await receives the task.
+    `async with` registers the consumer. At the end of the block, the tasks that the consumer holds return to their
+    lanes. Iteration waits for a task, and ends after `stop`. If an await is cancelled, the next await receives the
+    task.
     """
 
     def __init__(self, driver: Driver, options: ConsumerOptions) -> None:
@@ -126,7 +127,7 @@ class AsyncConsumer(AsyncIterator[AsyncLeasedTask]):
         self._entered.stop()
 
     async def aclose(self) -> None:
-        """Stop, and return the tasks that the consumer holds to their lanes. This may be called more than once."""
+        """Stop, and return held tasks to their lanes. This may be called more than once."""
         await _in_thread(self._close)
 
     def _register(self) -> None:

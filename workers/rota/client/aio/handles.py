@@ -214,7 +214,7 @@ class AsyncGroupHandle(KnowsForeignNames, kind="handle"):
         return await self.flows.add(self.id, members)
 
     async def cancel(self) -> bool:
-        """Cancel all members that have not ended, including those that run.
+        """Cancel all members that have not ended, including running members.
 
         Returns False if the group has ended or is unknown. Neither `then` nor `on_dead` is enqueued. The call can be
         repeated.

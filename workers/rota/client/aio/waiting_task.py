@@ -88,7 +88,7 @@ class AioWaiting:
                 if time.monotonic() >= self._rounds.retry_at:
                     await self._converse()
                 await self._rest()
-        finally:  # Even after a bug in Rota, no call must wait for a task that has ended.
+        finally:  # Even after a bug in Rota, no call waits for a task that has ended.
             self._rounds.open.give_up(CLOSED)
             await self._leave()
 

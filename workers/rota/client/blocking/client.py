@@ -239,8 +239,8 @@ class Client(Administration, KnowsForeignNames, kind="client"):
                     with task:
                         send(*task.args)
 
-        If the process is stopped, or cut off from the server, for `lease_seconds` (at least 1), its tasks go to
-        workers.
+        If the process is stopped, or cut off from the server, for `lease_seconds` (at least 1), its tasks return to
+        their lanes.
 
         Raises:
             InvalidName: If a queue is not a valid name.
@@ -361,8 +361,8 @@ class Client(Administration, KnowsForeignNames, kind="client"):
     def wait(self, task_id: str, timeout: Duration | None = None) -> TaskStatus:
         """Wait until a task has ended, whether it succeeded or not, and return its status.
 
-        The state is `unknown` if nothing is (or is no longer) known about the task. The wait continues while the server
-        is away. `timeout` is in seconds or a timedelta. None waits forever.
+        The state is `unknown` if the server does not know the task or has forgotten it. The wait continues while the
+        server is away. `timeout` is in seconds or a timedelta. None waits forever.
 
         Raises:
             WaitTimeout: If the task has not ended in time. The task continues. WaitTimeout is a TimeoutError.

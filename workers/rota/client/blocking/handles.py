@@ -213,7 +213,7 @@ class GroupHandle(KnowsForeignNames, kind="handle"):
         return self.flows.add(self.id, members)
 
     def cancel(self) -> bool:
-        """Cancel all members that have not ended, including those that run.
+        """Cancel all members that have not ended, including running members.
 
         Returns False if the group has ended or is unknown. Neither `then` nor `on_dead` is enqueued. The call can be
         repeated.

@@ -70,7 +70,7 @@ class _Mail:
         return self._is_closed
 
     def close(self) -> list[Wait | None]:
-        """Accept no more waits, and return those that are left."""
+        """Accept no more waits, and return the waits that are left."""
         with self._lock:
             self._is_closed = True
             self._wakeup.close()
@@ -114,7 +114,7 @@ class WaitingThread(Thread):
                     self._converse()
                 self._rest()
             why = CLOSED
-        finally:  # Even after a bug in Rota, no call must wait for a thread that has ended.
+        finally:  # Even after a bug in Rota, no call waits for a thread that has ended.
             for wait in self._mail.close():
                 self._keep(wait)
             self._rounds.open.give_up(why)

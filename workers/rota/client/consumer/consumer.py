@@ -153,7 +153,7 @@ class Consumer(Iterator[LeasedTask]):
         self._wakeup.ring()
 
     def close(self) -> None:
-        """Stop, and return the tasks that the consumer holds to their lanes.
+        """Stop, and return held tasks to their lanes.
 
         If the server cannot be reached, the tasks return when the lease has expired. This may be called more than once,
         and does nothing in a forked child. Signal handlers must not call it.
@@ -273,7 +273,7 @@ class Consumer(Iterator[LeasedTask]):
         queue = self._bells.listen(self._connected(), wait_seconds, self._wakeup, self._is_over)
         if queue:
             self._tokens.append(queue)
-        elif queue is None:  # A token may be lost: the removal of this owner, or the sweep, rings again.
+        elif queue is None:  # A token may be lost, but the removal of this owner and the sweep ring again.
             self._disconnect()
 
     def _is_over(self) -> bool:

@@ -1,12 +1,12 @@
 """The lease of a consumer, the tasks that it holds, and how each of them is settled.
 
-The consumer registers as an owner, and a thread renews its lease. It registers again after a lost lease, and ends its
-registration at the end. Between renewals the thread listens to the orders of its node, as a master does. Each order
-reports that a task was cancelled. Then the thread renews at once, because the reply to a renewal names all cancelled
-tasks.
+The consumer registers as an owner, and a thread renews its lease. It registers again after a lost lease, and its
+registration ends when it is closed. Between renewals the thread listens to the orders of its node, as a master does.
+Each order reports that a task was cancelled. Then the thread renews at once, because the reply to a renewal names all
+cancelled tasks.
 
 A settlement names the entry, which is its fencing token. So the settlement may be sent repeatedly until there is a
-reply, because a copy that arrives late or twice changes nothing.
+reply: a copy that arrives late or twice changes nothing.
 """
 
 import logging
