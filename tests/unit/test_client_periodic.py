@@ -54,7 +54,7 @@ MISUSES: list[tuple[Any, type[Exception], str]] = [
     ({"cron": "0 25 * * *"}, ValueError, 'cron "0 25 \\* \\* \\*": "25" at character 3 is not a valid hour: expected'),
     ({"cron": "* * * * *", "timezone": "Mars/Olympus"}, ValueError, 'no time zone "Mars/Olympus"'),
     ({"cron": 5}, TypeError, 'expression must be a string such as "0 3 .*", got 5'),
-    ({"cron": "* * * * *", "every": 5}, ValueError, "set cron or every, not both: several belong in schedules"),
+    ({"cron": "* * * * *", "every": 5}, ValueError, "set cron or every, not both: write several as schedules"),
     ({"timezone": "UTC"}, ValueError, "timezone is the time zone of cron: also pass cron"),
     ({"every": 0.5}, ValueError, "every must be 1 second to 100 years, got 0.5 s"),
     ({"every": "30s"}, TypeError, "every must be seconds or a timedelta, got '30s'"),

@@ -63,7 +63,7 @@ def test_a_backoff_that_calls_exit_ends_only_the_task() -> None:
     def leaving(_: int) -> float:
         sys.exit("no more")
 
-    assert end(TaskOptions(backoff=leaving), 1, BOOM).why.startswith("its backoff gave no delay: SystemExit: no more")
+    assert end(TaskOptions(backoff=leaving), 1, BOOM).why.startswith("its backoff returned no valid delay: SystemExit")
 
 
 class Mute(Exception):

@@ -89,7 +89,7 @@ def _credentials(text: str) -> str:
 
 
 def may_hold_credentials(text: str) -> bool:
-    """Whether a value that should not be a URL may be one, or `user:password@host`."""
+    """Whether a value that should not be a URL may be a URL or `user:password@host`."""
     return _CREDENTIALS.search(text) is not None
 
 
@@ -100,7 +100,7 @@ def quoted(text: str) -> str:
 
 
 _NO_PLAIN_ASCII: Final = re.compile(r"[^ -~]")
-_DELETE: Final = "\x7f"  # the only ASCII character to escape that JSON leaves
+_DELETE: Final = "\x7f"  # the only ASCII character to escape that JSON does not escape
 
 
 def printable(text: str) -> str:

@@ -150,7 +150,8 @@ class TimeLimit(BaseException):
 
     It can be raised at any line of the function, but only in the main thread. Inside Rota's own calls it is deferred
     until the call returns. It is raised once, and again only after `current_task().beat()`. In a coroutine it is a
-    cancellation (`asyncio.CancelledError`). An attempt that it ends has failed and is retried as after any exception.
+    cancellation (`asyncio.CancelledError`). An attempt that ends with it has failed, and is retried as after any other
+    exception.
     """
 
 
@@ -158,6 +159,6 @@ class Cancelled(BaseException):
     """Raised inside a running task that was cancelled. Catch it to clean up, then raise it again.
 
     It can be raised at the same places as TimeLimit, and is raised only once. If the task ends with this or any other
-    exception, it ends as cancelled, without another attempt. If it returns, it is done. A task that raises Cancelled
-    itself ends as cancelled too.
+    exception, it ends as cancelled, without another attempt. If the function returns, the task is done. A task that
+    raises Cancelled itself ends as cancelled too.
     """

@@ -42,7 +42,7 @@ class SoftLimit:
         # CLOCK_BOOTTIME; 0 if there is no soft limit, and after TimeLimit was raised, because each deadline raises it
         # once.
         self._deadline_ns = 0
-        # Raises the exception, or cancels a coroutine; None while nothing is called.
+        # The function that raises the exception or cancels a coroutine. None while nothing is called.
         self._end: Callable[[Ending], None] | None = None
         # One item for each reason to wait. It is a list because a list changes in one step, which the handler cannot
         # interrupt.
@@ -88,7 +88,7 @@ class SoftLimit:
         self._deadline_ns = deadline_ns
 
     def is_due(self, ending: Ending) -> bool:
-        """Whether an exception still applies, because the call has neither ended nor received a new deadline."""
+        """Whether an exception still applies. It does not if the call has ended or has a new deadline."""
         return self._end is not None and (isinstance(ending, Cancelled) or self._deadline_ns == 0)
 
     def signalled(self, _number: int = 0, _frame: FrameType | None = None) -> None:

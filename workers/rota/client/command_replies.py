@@ -55,12 +55,12 @@ class Denied(Unavailable):
 
 
 def unavailable(message: str, error: Exception) -> Unavailable:
-    """Return an error with this message for callers. It is Denied if a permission or a password is missing."""
+    """Return Denied with this message if a permission or a password is missing, and otherwise Unavailable."""
     return Denied(message) if is_denial(error) else Unavailable(message)
 
 
 def is_denial(error: Exception) -> bool:
-    """Whether a permission or a password is missing."""
+    """Whether an error means that a permission or a password is missing."""
     if isinstance(error, Denied) or (isinstance(error, ServerError) and error.reason in _DENIALS):
         return True
     return any(words in str(error) for words in _IN_SCRIPTS)
@@ -136,7 +136,7 @@ class Uncertain(RotaError, TimeoutError):
 
     @property
     def id(self) -> str:
-        """The first id in doubt, or "" if the call named none."""
+        """The first id in doubt, or "" if there is none."""
         return self.ids[0] if self.ids else ""
 
 
@@ -192,7 +192,7 @@ class ClientWarnings:
                 )
 
     def check_blocking(self) -> None:
-        """Warn if this thread runs an event loop, which a blocking call blocks."""
+        """Warn if this thread runs an event loop, which a blocking call would block."""
         if _get_running_loop() is not None and self._is_new(BlockingCall):
             self._warn(
                 BlockingCall,
@@ -269,7 +269,7 @@ class Exchange(NamedTuple, Generic[T]):
     """Commands that are sent together. Each is sent as soon as it is made."""
 
     commands: Iterable[ScriptCall[T]]
-    confirmation: Confirmation | None  # If there is one, each command that is Replied is confirmed too.
+    confirmation: Confirmation | None  # If this is set, each command that is Replied is confirmed too.
     deadline: float  # When the exchange, including connecting, must end (monotonic seconds).
     # The part of the time after connecting that is for replies. The rest is for sending the commands again.
     share: float = WHOLE
@@ -315,7 +315,7 @@ class ReplyReader:
         return NotReplied(f"{self._shown} did not reply: {raw}")
 
     def confirmed(self, replies: list[Reply[T]], wanted: Confirmation, raw: object) -> list[Reply[T]]:
-        """Return the replies, given the raw reply to the command that waits for their confirmation."""
+        """Return the replies, updated with the raw reply to the command that waits for their confirmation."""
         if isinstance(raw, ServerError) and not raw.is_reply:  # If sent again, the enqueues may still be confirmed.
             lost = NotReplied(f"{self._shown} did not confirm: {raw}")
             return [lost if isinstance(reply, Replied) else reply for reply in replies]

@@ -300,7 +300,7 @@ class _Arguments(TypedDict):
 
 
 def _arguments(configured: ClientSettings, client_in: Callable[[ClientSettings], Any]) -> _Arguments:
-    """Return the arguments of a client. `client_in` returns the application's Redis client of the right kind."""
+    """Return the arguments for a client. `client_in` returns the application's Redis client of the right kind."""
     found = resolve(configured, os.environ, Path.cwd())
     url = found.redis_url
     redis = client_in(found)
@@ -351,7 +351,7 @@ def _for_server_of(configured: ClientSettings, source: ClientSettings) -> Client
 
 
 def _config_file(environment: Mapping[str, str], folder: Path) -> Path | None:
-    """Return the file that a fleet started here would read, or None if it would read none."""
+    """Return the configuration file that a fleet would read here, or None if there is none."""
     named = environment.get("ROTA_CONFIG")
     path = folder / (named or CONFIG_FILE)
     return path if named or path.exists() else None

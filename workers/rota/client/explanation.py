@@ -372,7 +372,7 @@ def _outlooks(store: Store, wanted: WantedClaims, overview: Overview) -> Steps[t
 
 
 def _pools(nodes: list[Node], wanted: str) -> dict[tuple[str, Packed], list[str]]:
-    """Return the nodes of each pool. Pools of one name with different tiers are separate."""
+    """Return the nodes of each pool. Pools with the same name but different tiers are separate."""
     found: dict[tuple[str, Packed], list[str]] = {}
     for node in sorted(filter(attrgetter("is_alive"), nodes), key=attrgetter("name")):
         for pool, tiers in sorted(node.pools.items()):

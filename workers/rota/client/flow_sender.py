@@ -1,4 +1,4 @@
-"""Enqueueing chains and groups: the commands of an enqueue, and how it continues. No I/O, as in `rota.client.sender`.
+"""Enqueues chains and groups, and continues an interrupted enqueue. No I/O, as in `rota.client.sender`.
 
 A group of many members is sent in several calls. In the same step as each call, the server adds the number of accepted
 items to a count in the group's record, which is the group's cursor. If the same group is enqueued again, the enqueue
@@ -51,7 +51,7 @@ class FlowContext:
     warnings: ClientWarnings
 
     def handles(self, handle_of: HandleOf[T], members: Sequence[NewMember], added: Added) -> list[T]:
-        """Return the handle of each member, and warn of members that no fleet serves."""
+        """Return the handle of each member, and warn about members that no fleet serves."""
         for member, reply in zip(members, added.enqueued, strict=True):
             self.warnings.check_reply(member.task, reply)
         return [handle_of(member, reply) for member, reply in zip(members, added.enqueued, strict=True)]
@@ -210,7 +210,7 @@ def noting_how_to_continue(filling: Filling, done_again: str) -> Iterator[None]:
         yield
     except GroupEnded:
         raise
-    except BaseException as error:  # Also Ctrl-C and errors of an iterator, since the caller may not know the id.
+    except BaseException as error:  # Also Ctrl-C and errors of an iterator, because the caller may not know the id.
         if filling.cursor or not isinstance(error, Unavailable):  # Otherwise the group does not exist.
             error.add_note(
                 f"group {filling.group_id} has at least {filling.cursor:,} items and is not complete: if it is "
@@ -362,7 +362,8 @@ def filled(filling: Filling, items: Items, plan: MapPlan, report: ReportProgress
 
 
 def _sent(filling: Filling, sending: Callable[[], Sending[NewMember]]) -> Generator[Any, Any, None]:
-    """Send, and after a failure send again once the server responds. The cursor shows which items were accepted."""
+    """Send the items. After a failure, send again when the server responds. The cursor shows which items were
+    accepted."""
     for left in reversed(range(_TRIES)):
         try:
             yield sending()

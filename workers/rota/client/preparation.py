@@ -1,6 +1,6 @@
-"""The checks and decisions of an enqueue before it sends: from a call to the arguments of the script.
+"""The checks and decisions before an enqueue is sent, which turn a call into arguments of the script.
 
-Pure, except for new ids and the clock with which `at` is compared.
+They are pure, except for new ids and the clock with which `at` is compared.
 """
 
 import hashlib

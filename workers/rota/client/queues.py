@@ -62,7 +62,7 @@ DEFAULT_LIMIT: Final = 100
 
 @dataclass(frozen=True, slots=True)
 class QueuedTask:
-    """A task in a queue. Values that are not known, as for items that other programs pushed, are "" or None."""
+    """A task in a queue. Unknown values, for example of items that other programs pushed, are "" or None."""
 
     id: str
     state: State  # `ready` in a lane, `scheduled`, `running` (claimed), or `dead`.

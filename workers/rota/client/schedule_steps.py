@@ -49,7 +49,7 @@ def all_schedules(store: ScheduleStore) -> Steps[list[FoundSchedule | ScheduleSt
 
 
 def find_schedule(store: ScheduleStore, name: str) -> Steps[FoundSchedule | ScheduleStatus | None]:
-    """Return the schedule with a name, or None if there is none."""
+    """Return the schedule with this name, or None if there is none."""
     page = yield from execute(store.find([require_name("the name of a schedule", name)]))
     return read_schedule(page.schedules[0], page.now_us) if page.schedules else None
 

@@ -29,7 +29,7 @@ from rota.server.session import Confirmation
 
 
 class WithId(Protocol):
-    """The result of an enqueue for its caller, which has an id."""
+    """The result of an enqueue that the caller gets. It has an id."""
 
     @property
     def id(self) -> str: ...
@@ -165,7 +165,7 @@ class Sender(Generic[S, V, H]):
             return self._doubt(why, ids, lambda: go_on(again()))
 
         made = Sender(pack, handles_of, doubt, self._seconds, self._confirmation, repeats=self._repeats)
-        made._nonces = self._nonces  # So the server keeps one record, however many flows are sent.
+        made._nonces = self._nonces  # So that the server keeps one record, however many flows are sent.
         return made
 
     def send(self, items: Sequence[S], progress: Callable[[int], object] | None = None) -> Sending[H]:

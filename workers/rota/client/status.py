@@ -91,8 +91,8 @@ def _moment(value: object) -> datetime | None:
 
 
 UNKNOWN_WHY: Final = (
-    "never enqueued; or it ended before the last tasks that the fleet remembers ([ended] keep), or was not to be "
-    "remembered (remember=False), or was dead and is purged, or was to follow a task that was not done"
+    "never enqueued, or it ended before the last tasks that the fleet remembers ([ended] keep), or was not to be "
+    "remembered (remember=False), or was dead and has been purged, or was to follow a task that was not done"
 )
 _PURGED_WHY: Final = "its queue was purged"
 _NOTHING_KNOWN: Final = AttemptRecord(0, "", "")

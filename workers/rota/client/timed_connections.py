@@ -65,7 +65,8 @@ class TimedConnection:
 
     @property
     def is_quiet(self) -> bool:
-        """Whether the connection can be used: it belongs to this process, need not be renewed, and has nothing unread.
+        """Whether the connection belongs to this process, need not be renewed, and has no unread data, so it can be
+        used.
 
         Unread data would be a reply that an earlier caller did not read, or the end of the connection.
         """
@@ -232,7 +233,7 @@ class ClientPool:
             self._drop(connection)
             raise
         if failed and (any(isinstance(each, ConnectionLost) for each in raw) or connection not in self._all):
-            self._drop(connection)  # It was lost, its server is no longer the primary, or the client was closed.
+            self._drop(connection)  # It is lost, its server is no longer the primary, or the client was closed.
             self._drop_idle()  # The idle connections lead to the same server.
         else:
             connection.is_known = True
@@ -252,7 +253,7 @@ class ClientPool:
         while self._kept:
             try:
                 connection = self._kept.pop()
-            except IndexError:  # Another thread has taken the last one.
+            except IndexError:  # Another thread has taken the last connection.
                 break
             if connection.is_quiet:
                 connection.allow(deadline)
@@ -286,7 +287,7 @@ class ClientPool:
         self._tried = confirmation
 
     def _drop_idle(self) -> None:
-        with suppress(IndexError):  # The loop ends when none is left.
+        with suppress(IndexError):  # The loop ends when no connection is left.
             while True:
                 self._drop(self._kept.pop())
 

@@ -27,7 +27,7 @@ _OF_A_GROUP: Final = "group"
 
 
 class Goal(StrEnum):
-    """The event of a wait: the task starts, it ends, or it ends and its result is needed."""
+    """The event of a wait: a task starts, a task ends, or a task ends and its result is needed."""
 
     START = "s"
     END = "e"
@@ -50,9 +50,9 @@ class TaskQuery(NamedTuple):
 
 
 class GroupQuery(NamedTuple):
-    """A query about a group: whether at most `most_left` of its members have not ended.
+    """A query whether at most `most_left` members of a group have not ended.
 
-    If `most_left` is None, whether the group has ended.
+    If `most_left` is None, it is a query whether the group has ended.
     """
 
     group: str
@@ -89,7 +89,8 @@ class OpenWait:
         self._wake()
 
     def outcome(self, limit: float | None, trouble: str, *, in_time: bool) -> WaitResult:
-        """Return the result. Raises WaitTimeout if it did not come in time, and Unavailable if the client gave up."""
+        """Return the result. Raises WaitTimeout if the result did not come in time, and Unavailable if the client gave
+        up."""
         if not in_time:
             away = f"; the server could not be reached: {trouble}" if trouble else ""
             query = self.query
@@ -284,7 +285,7 @@ def _in_list(command: ScriptCall[Room]) -> ScriptCall[WaitResults]:
 
 
 def results_in(reply: Reply[WaitResults]) -> WaitResults:
-    """Return the results of a reply. Raises Unavailable if it has none."""
+    """Return the results of a reply. Raises Unavailable if the reply has none."""
     if isinstance(reply, Replied):
         return reply.value
     raise reply.error if isinstance(reply, NotAccepted) else Unavailable(reply.why)

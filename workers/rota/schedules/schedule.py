@@ -18,7 +18,7 @@ Missed = Literal["last", "all", "none"]
 Overlap = Literal["skip", "queue"]
 Source = Literal["code", "file", "client"]
 
-MOST_NAME_CHARACTERS: Final = 100  # because the id of an occurrence consists of the name and the time
+MOST_NAME_CHARACTERS: Final = 100  # limited, because the id of an occurrence consists of the name and the time
 MOST_ARGUMENT_BYTES: Final = 65_536
 MOST_JITTER_US: Final = 86_400 * MICROSECONDS
 SHORTEST_INTERVAL_US: Final = MICROSECONDS
@@ -55,7 +55,7 @@ class Schedule:
     queue: str
     args: tuple[Any, ...] = ()
     kwargs: Mapping[str, Any] = field(default_factory=dict)
-    missed: Missed = "last"  # what is made up for if no fleet ran: the last occurrence, all (the last 1,000), or none
+    missed: Missed = "last"  # the occurrences made up for if no fleet ran: the last, all (the last 1,000), or none
     overlap: Overlap = "skip"  # whether to skip or enqueue an occurrence if the previous one has not ended
     jitter_us: int = 0  # the longest random delay of each occurrence
     start_us: int | None = None  # occurrences are at or after this time

@@ -214,7 +214,7 @@ def _wanted(error: OSError, otherwise: int) -> int:
 
 
 def connect(address: Address, options: ConnectionOptions) -> Connection:
-    """Return a connection for commands that write: to this server, or to the primary that sentinels name. Raises
+    """Return a connection for commands that write, to this server or to the primary that sentinels name. Raises
     ServerError if that fails."""
     try:
         return _connect_to_primary(address, options)
@@ -278,8 +278,8 @@ def _connect(address: Address, options: ConnectionOptions) -> socket.socket:
 
 
 def _connect_tcp(address: Address, options: ConnectionOptions) -> socket.socket:
-    """Connect to the first address of the host that accepts. `connect_seconds` limits each address, and the TLS
-    handshake.
+    """Connect to the first address of the host that accepts. `connect_seconds` limits the attempt at each address, and
+    the TLS handshake.
 
     It does not limit the resolver, which could only be abandoned in a thread. A lookup takes as long as resolv.conf
     allows (`timeout` times `attempts` times servers; by default 10 s for one server that does not reply).

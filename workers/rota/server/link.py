@@ -30,7 +30,7 @@ class Outages:
         self._lost_at: float | None = None
 
     def failed(self, error: ServerError) -> float:
-        """Log and count an error. Returns the number of seconds to wait before the next try."""
+        """Log and count an error, and return the number of seconds to wait before the next try."""
         self._recorder.counter(REDIS_ERRORS, error.reason).add()
         if self._lost_at is None:
             self._lost_at = time.monotonic()
@@ -123,7 +123,7 @@ class Link:
         return sent
 
     def failed(self, error: ServerError) -> float:
-        """Log and count an error. Returns the number of seconds to wait before the next try."""
+        """Log and count an error, and return the number of seconds to wait before the next try."""
         if not isinstance(error, PushedBack):
             self.close()
         return self._outages.failed(error)

@@ -104,7 +104,7 @@ class Renewal(NamedTuple):
 
     @property
     def is_due(self) -> bool:
-        """Whether the connection should be replaced now, because its login expires soon and there is another one."""
+        """Whether to replace the connection now. This is so if its login expires soon and there is another one."""
         return boottime() >= self.login.renew_at and self.logins.kept() != self.login
 
 

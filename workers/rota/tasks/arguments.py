@@ -1,6 +1,6 @@
 """Checks that arguments and results are strict JSON: a task receives exactly what its caller wrote, or the call fails.
 
-Allowed are None, bool, int, finite float, str, list, and dict with str keys. Arguments with other annotations were
+None, bool, int, finite float, str, list, and dict with str keys are allowed. Arguments with other annotations were
 converted before: see `rota.tasks.typed_arguments`.
 """
 

@@ -204,7 +204,7 @@ def task_of_method(thing: Any) -> str:
 
 
 def why_not_positional(what: Any, more: Sequence[Any]) -> str:
-    """Return the message for positional arguments given beside the object to enqueue."""
+    """Return the message for positional arguments that were given in addition to the object to enqueue."""
     shown = ", ".join(map(repr, more))
     if isinstance(what, str):
         return f"pass the task's arguments as a list: write .enqueue({what!r}, args=[{shown}])"

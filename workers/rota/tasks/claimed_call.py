@@ -179,7 +179,7 @@ class Preparer:
 
 
 class MayStart(NamedTuple):
-    """The decision whether a task is to be started."""
+    """The decision whether to start a task."""
 
     entry: Entry | None  # the current entry, or None if the task must not be started
     status: ThrottleStatus

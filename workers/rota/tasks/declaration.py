@@ -32,7 +32,7 @@ def why_no_task(given: Any, name: Any) -> str:
         case _ if not inspect.isroutine(given):
             return f"@rota.task takes a function, got {given!r}"
         case _ if inspect.isgeneratorfunction(given) or inspect.isasyncgenfunction(given):
-            return f"{given.__qualname__} is a generator: calling it runs nothing: use return instead of yield"
+            return f"{given.__qualname__} is a generator, so calling it runs nothing: use return instead of yield"
     return _why_not_known(given, name) if isinstance(given, FunctionType) else ""
 
 

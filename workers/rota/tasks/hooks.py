@@ -202,7 +202,7 @@ def _require_takes(function: Callable[..., Any], given: Sequence[str]) -> None:
         signature.bind(*given)
     except TypeError as error:
         called = f"{function.__qualname__}({', '.join(given)})"
-        raise TypeError(f"the hook is called as {called}, and that does not fit {signature}: {error}") from None
+        raise TypeError(f"the hook is called as {called}, which does not fit {signature}: {error}") from None
 
 
 def _add(hooks: list[Any], function: AnyHook) -> AnyHook:

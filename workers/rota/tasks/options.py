@@ -24,7 +24,7 @@ _MICROSECONDS: Final = {"s": 1_000_000, "m": 60_000_000, "h": 3_600_000_000}
 
 
 class Rate(NamedTuple):
-    """A rate: `interval_us` microseconds from one start to the next, and up to `burst` starts at once after a pause."""
+    """A rate, with `interval_us` microseconds between starts and up to `burst` starts at once after a pause."""
 
     interval_us: int
     burst: int
@@ -79,7 +79,7 @@ def check_rate_key(value: object, what: str = "rate_key") -> str:
 
 
 def parameters_in(rate_key: str) -> list[str]:
-    """Return the names in braces."""
+    """Return the names in braces in a rate key."""
     return [name for _, name, _, _ in Formatter().parse(rate_key) if name is not None]
 
 

@@ -58,7 +58,7 @@ def decide(
             delay = not_negative_seconds(own_delay, RETRY_DELAY)
         return RetryOutcome(max(0, round(delay * MICROSECONDS)))
     except BaseException as error:  # noqa: BLE001 - the task boundary: the application's backoff may even sys.exit()
-        what = "its backoff gave no delay" if own_delay is None else "it was raised without a valid delay"
+        what = "its backoff returned no valid delay" if own_delay is None else "it was raised without a valid delay"
         return GiveUp(DeadReason.BACKOFF, f"{what}: {error_line(error)} (after {error_line(exception)})")
 
 

@@ -147,7 +147,7 @@ def _leaves(annotation: Any) -> Iterator[Any]:
 
 
 def _named(annotation: Any) -> Any:
-    """Return the type that a NewType or a `type` statement is a name for."""
+    """Return the type that a NewType or a `type` statement names."""
     return getattr(annotation, "__supertype__", getattr(annotation, "__value__", annotation))
 
 
@@ -253,7 +253,7 @@ def described(
 
 
 def _converter_or_why(function: Callable[..., Any], annotation: Annotation) -> "Converter | str | None":
-    """Return the converter for an annotation, None if it needs none, or why there is none."""
+    """Return the converter for an annotation, None if it needs none, or a text that explains why there is none."""
     try:
         found = annotation.resolved(function)
         if is_plain(found):

@@ -69,7 +69,7 @@ class _Sink:
         self._put(text)
 
     def hold(self, line: bytes) -> None:
-        """Keep a line, to be written together with others before they exceed the size of one write."""
+        """Hold a line, to write it together with other lines before they exceed the size of one write."""
         if self._held is None:
             self._put(line)
         elif not self._held.add(line):
@@ -172,8 +172,8 @@ def configure(settings: LogSettings, fd: int = STDERR, held: HeldLines | None = 
 
 
 def of_process(role: str, namespace: str, node: str, **identity: Any) -> Fields:
-    """Return the fields that all lines of this process of the fleet have; `identity` distinguishes it from other
-    processes of its role."""
+    """Return the fields that all lines of a process of the fleet have. `identity` distinguishes the process from others
+    of its role."""
     return {"role": role, **identity, "pid": os.getpid(), "node": node, "namespace": namespace}
 
 

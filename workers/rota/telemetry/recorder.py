@@ -259,20 +259,20 @@ class Recorder:
         self._dropped = self.counter(m.SERIES_DROPPED)
 
     def counter(self, definition: CounterDefinition, *labels: str) -> Counter:
-        """Return the counter of these label values, in the order of the definition's labels."""
+        """Return the counter with these label values, in the order of the definition's labels."""
         return self._counters.get((definition.name, *labels)) or self._make(Counter, self._counters, definition, labels)
 
     def gauge(self, definition: GaugeDefinition, *labels: str) -> Gauge:
-        """Return the gauge of these label values. It shows nothing until it is set."""
+        """Return the gauge with these label values. It shows nothing until it is set."""
         return self._gauges.get((definition.name, *labels)) or self._make(Gauge, self._gauges, definition, labels)
 
     def histogram(self, definition: HistogramDefinition, *labels: str) -> Histogram:
-        """Return the histogram of these label values."""
+        """Return the histogram with these label values."""
         known = self._histograms.get((definition.name, *labels))
         return known or self._make(Histogram, self._histograms, definition, labels)
 
     def peak(self, definition: PeakDefinition, *labels: str) -> Peak:
-        """Return the peak of these label values."""
+        """Return the peak with these label values."""
         return self._peaks.get((definition.name, *labels)) or self._make(Peak, self._peaks, definition, labels)
 
     def _attach(self) -> None:

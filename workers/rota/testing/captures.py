@@ -141,7 +141,7 @@ class WantedCalls:
 
     def __init__(self, task: "Task[..., Any] | str", expected: Expected) -> None:
         if unknown := set(expected).difference(Expected.__annotations__):
-            raise TypeError(f"a call has no {min(unknown)!r}: expect some of {', '.join(Expected.__annotations__)}")
+            raise TypeError(f"a call has no property {min(unknown)!r}: use {', '.join(Expected.__annotations__)}")
         self.name = task if isinstance(task, str) else _name_of(task)
         self._values = {name: _comparable(name, value) for name, value in expected.items() if name not in _ARGUMENTS}
         if "args" in expected or "kwargs" in expected:

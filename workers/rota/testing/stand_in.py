@@ -226,8 +226,8 @@ _STARTED: Final = (State.RUNNING, State.DONE, State.DEAD)
 
 
 class NotRun(WaitTimeout):
-    """Raised for a wait for a task that has not been run. With workers, the wait would not have ended in time, if at
-    all."""
+    """Raised if a test waits for a task that has not been run. With workers, the wait would not have ended in time, if
+    at all."""
 
 
 class NeedsServer(RotaError, NotImplementedError):

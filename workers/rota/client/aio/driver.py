@@ -39,11 +39,11 @@ _WANTS_BLOCKING: Final = (
     "a consumer needs blocking connections: make it with rota.Client(redis=...).consumer(...), or give this "
     "AsyncClient a redis_url"
 )
-_AT_ONCE: Final = 100  # The number of calls that are prepared before the loop continues, in some milliseconds.
+_AT_ONCE: Final = 100  # The number of calls that are prepared, in some milliseconds, before the loop continues.
 
 
 class Connections:
-    """The connections of one client in the event loop that is running."""
+    """The connections of one client in the running event loop."""
 
     def __init__(self, endpoint: AioEndpoint, seconds: float, store: Store) -> None:
         self.loop = asyncio.get_running_loop()
@@ -97,7 +97,8 @@ class AsyncDriver:
         self._connections: Connections | None = None
 
     async def aclose(self) -> None:
-        """Close the connections, and wait until they have ended. The next call of a method connects again."""
+        """Close the connections, and wait until they have ended. This may be called more than once. The next request
+        connects again."""
         there = self._connections
         self.close()
         if there is not None and there.loop is asyncio.get_running_loop():
@@ -105,7 +106,8 @@ class AsyncDriver:
             await there.settle()
 
     def close(self) -> None:
-        """Close the connections, from any thread. The next call of a method connects again."""
+        """Close the connections, from any thread. This may be called more than once. The next request connects
+        again."""
         there = self._connections
         self._connections = None
         if there is not None and not there.is_over:
@@ -164,7 +166,7 @@ class AsyncDriver:
                 stream = None
                 try:
                     stream = await pool.ready(exchange)
-                    replies = await pool.exchange(stream, exchange)  # Sends before it first yields to the loop.
+                    replies = await pool.exchange(stream, exchange)  # This sends before it first yields to the loop.
                 except Unavailable as error:
                     exchange = sending.throw(error)
                 except asyncio.CancelledError as cancelled:
@@ -224,7 +226,10 @@ class AsyncLifecycle:
         await self.aclose()
 
     async def aclose(self) -> None:
-        """Close the connections. Waiting calls raise Unavailable. The next call of a method connects again."""
+        """Close the connections. Waiting calls raise Unavailable.
+
+        This may be called more than once. The next request connects again.
+        """
         await self._driver.aclose()
 
     def close_soon(self) -> None:

@@ -37,7 +37,7 @@ class AsyncHandle(KnowsForeignNames, Generic[R_co], kind="handle"):
     client: AsyncTaskAccess = field(repr=False, compare=False)
 
     def __init__(self, id: str, duplicate: bool, client: AsyncTaskAccess) -> None:  # noqa: A002 - the name of the field
-        # Setting the fields here takes half the time: a frozen dataclass sets each field through a call.
+        # Setting the fields here takes half the time, because a frozen dataclass sets each field through a call.
         fields = self.__dict__
         fields["id"] = id
         fields["duplicate"] = duplicate

@@ -75,7 +75,7 @@ class AsyncSchedules:
     async def resume(self, name: str) -> bool:
         """Resume a schedule from its next occurrence on, and return False if it was not paused.
 
-        Occurrences that were due during the pause are not made up for.
+        Occurrences that were due during the pause are skipped.
 
         Raises:
             UnknownSchedule: If there is no schedule with this name.

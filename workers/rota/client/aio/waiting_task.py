@@ -116,8 +116,8 @@ class AioWaiting:
     async def _listen(self) -> list[str] | Unavailable:
         """Return the messages that were pushed, or the error if the connection failed.
 
-        The error is returned and not raised because perhaps nothing retrieves the result of this task, and asyncio
-        would log an exception that was never retrieved.
+        The error is returned and not raised, because asyncio would log an exception that nothing retrieves from this
+        task.
         """
         try:
             first = await self._connection.execute("BLPOP", self._rounds.key, PARK_SECONDS)

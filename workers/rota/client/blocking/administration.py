@@ -6,7 +6,7 @@ from rota.tasks.options import check_queue, require_name
 
 
 class Administration(Lifecycle):
-    """Pausing and resuming queues, and reviving and deleting dead tasks."""
+    """The part of a client that pauses and resumes queues, and revives and deletes dead tasks."""
 
     def pause(self, queue: str) -> bool:
         """Pause a queue, so that no worker claims from it, and return False if it was paused already.

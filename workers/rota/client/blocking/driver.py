@@ -61,7 +61,7 @@ class Driver:
         self._waiting = Waiting(self.pool, self.store)
 
     def close(self) -> None:
-        """Close the connections. The next call of a method connects again."""
+        """Close the connections. This may be called more than once. The next request connects again."""
         with time_limit_deferred:
             self._waiting.close()
             self.pool.close()
@@ -149,7 +149,7 @@ class Driver:
 
 
 class Lifecycle:
-    """The end of a client, which closes its connections."""
+    """The part of a client that closes its connections."""
 
     is_async: Final = False
     _driver: Driver
@@ -161,7 +161,10 @@ class Lifecycle:
         self.close()
 
     def close(self) -> None:
-        """Close the connections. Waiting calls raise Unavailable. The next call of a method connects again."""
+        """Close the connections. Waiting calls raise Unavailable.
+
+        This may be called more than once. The next request connects again.
+        """
         self._driver.close()
 
 

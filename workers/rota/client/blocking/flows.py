@@ -95,7 +95,7 @@ class Flows:
         steps = cancel_group_steps(self._context.store, group_id)
         reply: Any = None
         try:
-            while True:  # Each command has the full timeout of a call, since a large group takes many commands.
+            while True:  # Each command has the full timeout of a call, because a large group takes many commands.
                 reply = self._driver.run(steps.send(reply))
         except StopIteration as end:
             is_known: bool = end.value

@@ -38,7 +38,7 @@ class Handle(KnowsForeignNames, Generic[R_co], kind="handle"):
     client: TaskAccess = field(repr=False, compare=False)
 
     def __init__(self, id: str, duplicate: bool, client: TaskAccess) -> None:  # noqa: A002 - the name of the field
-        # Setting the fields here takes half the time: a frozen dataclass sets each field through a call.
+        # Setting the fields here takes half the time, because a frozen dataclass sets each field through a call.
         fields = self.__dict__
         fields["id"] = id
         fields["duplicate"] = duplicate

@@ -76,7 +76,7 @@ class Schedules:
     def resume(self, name: str) -> bool:
         """Resume a schedule from its next occurrence on, and return False if it was not paused.
 
-        Occurrences that were due during the pause are not made up for.
+        Occurrences that were due during the pause are skipped.
 
         Raises:
             UnknownSchedule: If there is no schedule with this name.

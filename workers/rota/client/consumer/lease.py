@@ -217,7 +217,7 @@ class HeldTask:
 
     @property
     def owner(self) -> str:
-        """The name under which the task is held."""
+        """The name of the owner that holds the task."""
         return self.registration.owner
 
     @property
