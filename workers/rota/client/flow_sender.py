@@ -43,7 +43,8 @@ class GroupHandleOf(Protocol[H_co]):
 
 @dataclass(frozen=True, slots=True)
 class FlowContext:
-    """What a client needs to check and send chains and groups. The senders for them are derived from `sender`."""
+    """The tools with which a client checks and sends chains and groups. The senders for them are derived from
+    `sender`."""
 
     store: Store
     checks: Checks

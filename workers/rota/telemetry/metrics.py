@@ -83,7 +83,7 @@ class Definition:
 
     @property
     def numbers(self) -> int:
-        """How many numbers a record of this metric has."""
+        """The count of numbers in a record of this metric."""
         return 1
 
     @property
@@ -143,7 +143,7 @@ class HistogramDefinition(Definition):
 
     @property
     def numbers(self) -> int:
-        """How many numbers a record has: one for each bucket, one for values above the last, and the sum."""
+        """The count of numbers in a record: one for each bucket, one for values above the last, and the sum."""
         return len(self.buckets) + 2
 
 

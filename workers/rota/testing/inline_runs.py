@@ -105,7 +105,7 @@ class Ran:
 
 
 class RunMode(NamedTuple):
-    """How tasks are run: whether failed tasks are retried, and whether soft limits are enforced."""
+    """The way to run tasks: whether failed tasks are retried, and whether soft limits are enforced."""
 
     retries: bool
     limits: bool
