@@ -150,7 +150,7 @@ class TestByName:
         assert body(fleet, "r-1") == ["r-1", "images", "resize", [1]]
 
     def test_a_call_takes_no_options_beside_its_own(self, client: Client) -> None:
-        with pytest.raises(TypeError, match="pass them where it is made"):
+        with pytest.raises(TypeError, match="pass them where you make it"):
             client.enqueue(rota.Call("resize", queue="images"), delay=5)  # type: ignore[call-overload]  # the claim
 
     def test_refused_calls_send_nothing(self, client: Client, fleet: Fleet) -> None:

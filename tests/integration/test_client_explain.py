@@ -79,7 +79,7 @@ def test_the_explanation_of_a_task_has_its_position(client: Client, fleet: Fleet
     [runs] = fleet.turn(owner, serving, (claim, DeadOutcome(b'{"reason":"retries"}'))).claims
     assert client.explain(2, task_id="w1").about.startswith("it is claim 2 of pool all: ")
     behind = client.explain(2, task_id="w3").about
-    assert "it is ready, and not among these claims: 3 of its queue come before it" in behind
+    assert "it is ready but not among these claims: 3 tasks of its queue come before it" in behind
     assert "2 of 4 ready tasks are among the next 2; its other tasks come after these" in behind
     assert client.explain(task_id=runs.entry.id).about == f"it has been claimed, by {owner}"
     assert client.explain(task_id="late").about.startswith("it is scheduled, and ready at ")

@@ -479,7 +479,7 @@ def test_queue_explain_lists_the_next_claims(rota: Rota, server: Server, namespa
     assert "its cap is reached until a task ends: 2 of 2 tasks are running" in shown[-2]
 
     told = rota("queue", "explain", "--id", "a2").out
-    assert told.startswith("it is ready, and not among these claims: 2 of its queue come before it\nqueue default")
+    assert told.startswith("it is ready but not among these claims: 2 tasks of its queue come before it\nqueue default")
     found = json.loads(rota("queue", "explain", "default", "--json").out)
     assert [claim["id"] for claim in found["pools"][0]["claims"]] == ["a0", "a1"]
     assert found["pools"][0]["queues"][0]["outlook"] == "cap"

@@ -45,7 +45,11 @@ def pool_outlook(queues: list[QueueInOrder], *claims: EntryInOrder) -> PoolOutlo
 @pytest.mark.parametrize(
     ("found", "outlook", "why"),
     [
-        (queue("q"), Outlook.BEHIND, "others come first: in tier 1 they were served less for their weights"),
+        (
+            queue("q"),
+            Outlook.BEHIND,
+            "other tasks come first: other queues of tier 1 were served less for their weights",
+        ),
         (queue("q", left=0), Outlook.EMPTY, "none of its tasks is ready"),
         (queue("q", paused=True, is_open=False), Outlook.PAUSED, "it is paused, until `rota queue resume q`"),
         (
@@ -115,7 +119,7 @@ def test_a_ready_task_is_explained_by_its_claim_or_predecessors() -> None:
     assert list(about_ready(ready, [pool], 0)) == ["it is claim 1 of pool mail: no other queue of its tier is ready"]
     later = TaskStatus("b", State.READY, "q")
     assert list(about_ready(later, [pool], 3)) == [
-        "it is ready, and not among these claims: 3 of its queue come before it",
+        "it is ready but not among these claims: 3 tasks of its queue come before it",
         "queue q in pool mail: 1 of 5 ready tasks are among the next 1; its other tasks come after these",
     ]
 

@@ -147,7 +147,7 @@ def test_a_due_time_nine_years_ahead_is_accepted() -> None:
 
 
 def test_a_payload_over_the_limit_is_refused_with_both_sizes() -> None:
-    with pytest.raises(PayloadTooLarge, match=r"send: the task has 2,0\d\d bytes, the limit is 1 KiB"):
+    with pytest.raises(PayloadTooLarge, match=r"send: the task has 2,0\d\d bytes, but the limit is 1 KiB"):
         prepare(Call("send", ["x" * 2000], queue="q"), default_registry, 1)
 
 

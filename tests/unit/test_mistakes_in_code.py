@@ -200,7 +200,7 @@ CALLED: list[Row] = [
     ("client.enqueue('resise', args=[7])", rota.InvalidName, "resise", "did you mean 'resize'?", "queue="),
     ("client.enqueue('x', args='abc', queue='q')", rota.InvalidArguments, "x: args must be a list", "str"),
     ("client.enqueue('x', queue='q', priority=3)", TypeError, "enqueue() has no option 'priority'", "tiers"),
-    ("client.enqueue(resize.call(7), delay=5)", TypeError, "a Call brings its arguments and options"),
+    ("client.enqueue(resize.call(7), delay=5)", TypeError, "a Call has its own arguments and options"),
     ("rota.Client('redis://h').enqueue_many([resize])", TypeError, "not a call of it", "resize.call(...)"),
     ("client.enqueue_many(['resize'])", TypeError, "'resize'", "rota.Call("),
     ("client.enqueue_many([(resize, 7)])", TypeError, "resize.call(7)"),

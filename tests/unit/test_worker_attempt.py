@@ -471,7 +471,7 @@ class _Odd(dict[str, int]):
     [
         (object(), "result is of type object; a result must be JSON"),
         ({"a": [1, {2}]}, "result.a[1] is of type set (pass a list); a result must be JSON"),
-        ("x" * 1023, "it has 1,025 bytes, the limit is 1 KiB (max_result_kb)"),
+        ("x" * 1023, "it has 1,025 bytes, but the limit is 1 KiB (max_result_kb)"),
         (_Odd(a=1), "it cannot be written as JSON: RuntimeError: nobody looks in here"),
     ],
 )

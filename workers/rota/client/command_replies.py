@@ -375,7 +375,7 @@ class ReplyReader:
         return f"{text.rstrip('.')}: {advice.format(what)}" if advice else text
 
     def _in_client(self) -> str:
-        return f"make {self._credentials_in} with one"
+        return f"create {self._credentials_in} with a password"
 
 
 _NO_CONNECTION: Final = "no connection to "  # The beginning of the message about a connection that failed.

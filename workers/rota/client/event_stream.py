@@ -31,13 +31,13 @@ _MAX_SECONDS: Final = 2.0
 _MILLISECONDS: Final = 1000
 START_ID: Final = "0-0"
 _OFF: Final = (
-    "no task events are written: set `enabled = true` under [events] in rota.toml and reload the fleet, which may take "
-    "until its next heartbeat"
+    "no task events are written: set `enabled = true` under [events] in rota.toml and reload the fleet. Events "
+    "begin at its next heartbeat at the latest"
 )
 _TRIMMED: Final = (
     "the last event that was read is no longer kept, and later events may be lost: see `max_length` of [events]"
 )
-_SERVER_LOST: Final = "the server has lost its last writes, and with them events that were read before"
+_SERVER_LOST: Final = "the server has lost its last writes, including events that were already read"
 
 
 @dataclass(frozen=True, slots=True)

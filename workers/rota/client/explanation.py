@@ -238,14 +238,14 @@ def _unshut(queue: QueueInOrder, order: ClaimOrder, claims: int) -> tuple[Outloo
         return Outlook.EMPTY, "all its tasks are among these" if claims else "none of its tasks is ready"
     if claims:
         return Outlook.AMONG, "its other tasks come after these"
-    return Outlook.BEHIND, f"others come first: {_who_is_first(queue, order)}"
+    return Outlook.BEHIND, f"other tasks come first: {_who_is_first(queue, order)}"
 
 
 def _who_is_first(queue: QueueInOrder, order: ClaimOrder) -> str:
     above = sum(each.left for each in order.queues if each.tier < queue.tier and each.is_open)
     if above:
         return f"{above} more in the tiers above"
-    return f"in tier {queue.tier} they were served less for their weights"
+    return f"other queues of tier {queue.tier} were served less for their weights"
 
 
 # One queue or one task
@@ -274,7 +274,7 @@ def about_ready(task: TaskStatus, pools: Sequence[PoolOutlook], before: int | No
         yield f"it is claim {claim.number} of pool {pool}: {claim.why}"
     if not claims:
         first = f"more than {_MAX_SEARCHED:,}" if before is None else str(before)
-        yield f"it is ready, and not among these claims: {first} of its queue come before it"
+        yield f"it is ready but not among these claims: {first} tasks of its queue come before it"
         yield from about_queue(task.queue, pools)
 
 

@@ -80,7 +80,7 @@ def prepare(call: Call[Any], registry: Registry, max_payload_kb: int) -> NewTask
     body = encode_body(Body(task_id, queue, name, list(args), dict(kwargs), _body_options(call), carried.get()))
     if len(body) > max_payload_kb * KIB:
         raise PayloadTooLarge(
-            f"{name}: the task has {len(body):,} bytes, the limit is {max_payload_kb} KiB "
+            f"{name}: the task has {len(body):,} bytes, but the limit is {max_payload_kb} KiB "
             "(max_payload_kb); store the data elsewhere and pass a reference to it"
         )
     due = _due(call)

@@ -117,7 +117,7 @@ class ScheduleSteps:
         schedule = _schedule(name, task, when)
         size = len(body_of(schedule, name))
         if size > self._max_payload_kb * KIB:
-            raise PayloadTooLarge(f"{name}: a task has {size:,} bytes, the limit is {self._max_payload_kb} KiB")
+            raise PayloadTooLarge(f"{name}: a task has {size:,} bytes, but the limit is {self._max_payload_kb} KiB")
         status = yield from execute(self._store.put(name, encode_schedule(schedule)))
         if status is PutStatus.DECLARED:
             raise _declared(name)

@@ -123,7 +123,10 @@ def _fault_in_size(schedule: Schedule) -> str | None:
         return None
     if size <= MOST_ARGUMENT_BYTES:
         return None
-    return f"the arguments take {size:,} bytes, the limit is {MOST_ARGUMENT_BYTES:,}: store them, and pass a reference"
+    return (
+        f"the arguments take {size:,} bytes, but the limit is {MOST_ARGUMENT_BYTES:,}: "
+        "store them elsewhere and pass a reference"
+    )
 
 
 def _fault_in_choice(what: str, value: str, choices: tuple[str, ...]) -> str | None:
@@ -205,7 +208,7 @@ def decode_schedule(name: str, text: bytes) -> Schedule:
 
 def _check_types(values: Any) -> None:
     if not isinstance(values, dict):
-        raise ValueError("not a schedule: it is not an object")  # noqa: TRY004 - the fault is in a text, not in an argument
+        raise ValueError("not a schedule: it is not an object")  # noqa: TRY004 - the fault is in a text
     for key, value in values.items():
         if key not in _TYPES:
             raise ValueError(f"not a schedule: unknown key {key[:50]!r}")

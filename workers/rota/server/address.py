@@ -193,7 +193,7 @@ def _of_one_server(url: str) -> Address:
             "or with redis+sentinel:// to query sentinels for the primary"
         )
     url_parts = "host, port, user, password and database, as in redis://user:password@host:6379/0"
-    allowed = f"a URL may contain {url_parts}, and no more"
+    allowed = f"a URL may contain only {url_parts}"
     query = _options(parts.query, parts.fragment, frozenset({"db"}), allowed)
     unix = parts.scheme == "unix"
     if unix and not parts.path:
@@ -264,7 +264,7 @@ def _of_sentinels(found: re.Match[str]) -> Address:
 
 def _options(text: str, fragment: str, known: frozenset[str], allowed: str) -> dict[str, str]:
     if fragment:
-        raise ValueError("has a '#' in it: write it as %23")
+        raise ValueError("contains a '#': write it as %23")
     query = {name: values[0] for name, values in parse_qs(text, keep_blank_values=True).items()}
     if unknown := sorted(query.keys() - known):
         shown = (

@@ -274,7 +274,7 @@ def login_of(returned: object, named: str, unix_now: float, now: float) -> Login
             return Login(user, password, now, now + expires_at - unix_now)
         case (str(), str(), int() | float() as expires_at):
             late = f"{unix_now - expires_at:.0f} s ago"
-            raise LoginUnknown(f"{named}: the password that it gave expired {late}: check this machine's clock")
+            raise LoginUnknown(f"{named}: the password that it returned expired {late}: check this machine's clock")
     kinds = ", ".join(type(each).__name__ for each in returned) if isinstance(returned, tuple) else ""
     shown = f"({kinds})" if kinds else type(returned).__name__
     raise ProviderFault(f"{named}: the provider returned {shown}: make it {_WHAT_TO_RETURN}")

@@ -122,7 +122,7 @@ def kept_result(value: Any, ttl_seconds: float, max_kb: int, typed: DumpsResult 
     except Exception as error:  # noqa: BLE001 - code of the application: reading an instance of its class may raise
         return Done(refused=f"it cannot be written as JSON: {error_line(error)}")
     if len(result) > max_kb * _KIBIBYTE:
-        return Done(refused=f"it has {len(result):,} bytes, the limit is {max_kb} KiB (max_result_kb)")
+        return Done(refused=f"it has {len(result):,} bytes, but the limit is {max_kb} KiB (max_result_kb)")
     return Done(result, math.ceil(ttl_seconds * _MILLISECONDS_A_SECOND))
 
 

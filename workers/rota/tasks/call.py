@@ -99,7 +99,7 @@ def call_of(what: Any, args: Sequence[Any], kwargs: Mapping[str, Any] | None, op
     Raises TypeError if a Call is given together with arguments or options, or if `what` cannot be called."""
     if isinstance(what, Call):
         if args or kwargs or options:
-            raise TypeError("a Call brings its arguments and options: pass them where it is made")
+            raise TypeError("a Call has its own arguments and options: pass them where you make it")
         return what
     if isinstance(what, str):
         if not CALL_OPTIONS.issuperset(options):
