@@ -100,7 +100,7 @@ def quoted(text: str) -> str:
 
 
 _NO_PLAIN_ASCII: Final = re.compile(r"[^ -~]")
-_DELETE: Final = "\x7f"  # the only ASCII character to escape that JSON does not escape
+_DELETE: Final = "\x7f"  # the only ASCII control character that JSON does not escape
 
 
 def printable(text: str) -> str:

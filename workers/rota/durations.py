@@ -121,7 +121,7 @@ class TimeLeft:
         return None if self._until is None else max(0.0, self._until - time.monotonic())
 
 
-_MAX_DOUBLINGS: Final = 64  # after this many, every wait has its maximum, and floats would overflow
+_MAX_DOUBLINGS: Final = 64  # after this number, every wait has its maximum, and floats would overflow
 
 
 def doubled(first_seconds: float, most_seconds: float, doublings: int) -> float:

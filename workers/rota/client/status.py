@@ -254,7 +254,7 @@ class GroupStanding(StrEnum):
 
     OPEN = GroupPhase.OPEN.value  # Items are still being added, so the group cannot end.
     CLOSED = GroupPhase.CLOSED.value  # The group ends with its last member.
-    CANCELLED = GroupPhase.CANCELLED.value  # The group ends with its last member, accepts no more, and nothing follows.
+    CANCELLED = GroupPhase.CANCELLED.value  # The group accepts no more members, and nothing follows its end.
     ENDED = GroupPhase.ENDED.value
     UNKNOWN = "unknown"  # The group ended more than a minute ago, or never existed.
 
@@ -272,7 +272,7 @@ class GroupStatus:
     cancelled: int = 0
     expired: int = 0
     purged: int = 0  # Members that were purged with their queue.
-    cursor: int = 0  # The number of items that were accepted, duplicates included.
+    cursor: int = 0  # The number of items that were accepted, including duplicates.
     is_cancelled: bool = False  # Whether the group was cancelled as a whole.
     opened_at: datetime | None = None
     ended_at: datetime | None = None

@@ -138,7 +138,7 @@ def _add_recovery_event(span: Span, task: CurrentTask | ClaimedTask) -> None:
 
 
 def _record_failure(span: Span, error: BaseException) -> None:
-    if isinstance(error, Retry | Cancelled):  # requested, so it is not a failure
+    if isinstance(error, Retry | Cancelled):  # somebody requested this end, so it is not a failure
         span.add_event(type(error).__name__.lower(), {"rota.reason": str(error)})
         return
     span.record_exception(error)

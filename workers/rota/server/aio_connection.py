@@ -214,7 +214,7 @@ class Opener:
             stream, reply = await self._query_once(query)
             try:
                 query = searching.send(reply)
-            except StopIteration:  # that was the primary: keep this connection
+            except StopIteration:  # the last query went to the primary: keep this connection
                 assert stream is not None
                 return stream
             except BaseException:

@@ -49,8 +49,8 @@ GRACE_SECONDS: Final = 3.0  # the server's timers are up to 0.1 s late; the rest
 # Errors of TLS and the poll() event that each waits for. They are given by name, because ssl is imported only with TLS.
 _TLS_WANTS: Final = {"SSLWantReadError": select.POLLIN, "SSLWantWriteError": select.POLLOUT}
 # With keepalive, the kernel notices a path that drops packets about as fast as a short wait would. A connection that
-# has sent data is given up after the user timeout, in milliseconds; one that only receives is given up at the first
-# probe after that time, which is the third, after 7 s. (With a user timeout, Linux ignores the number of probes.)
+# has sent data is given up after the user timeout, in milliseconds; a connection that only receives is given up at the
+# first probe after that time, which is the third, after 7 s. (With a user timeout, Linux ignores the number of probes.)
 _KEEPALIVE: Final = (
     (socket.TCP_KEEPIDLE, 3),
     (socket.TCP_KEEPINTVL, 2),
@@ -233,7 +233,7 @@ def _connect_to_primary(address: Address, options: ConnectionOptions) -> Connect
         connection, reply = _query(query, options)
         try:
             query = searching.send(reply)
-        except StopIteration:  # that was the primary
+        except StopIteration:  # the last query went to the primary
             assert connection is not None
             connection.use(options)
             return connection

@@ -67,7 +67,7 @@ class Pipelined(Generic[T]):
         used."""
         if self._reply is NO_REPLY:
             try:
-                self._reply = self._connection.try_receive()  # usually it has already arrived
+                self._reply = self._connection.try_receive()  # usually the reply has already arrived
                 if self._reply is NO_REPLY:
                     self._reply = self._connection.receive()
             except ServerError as error:

@@ -230,7 +230,7 @@ def request_login(provider: CredentialProvider) -> Login:
         found = found() if isinstance(found, type) else found
         returned = getattr(found, "get_credentials", found)()
     except Exception as error:  # noqa: BLE001 - the border to the application's code
-        raise LoginUnknown(f"{named}: the provider failed: {_shown_error(error)}") from None  # its data may be secret
+        raise LoginUnknown(f"{named}: the provider failed: {_shown_error(error)}") from None  # it may contain a secret
     return login_of(returned, named, time.time(), boottime())
 
 

@@ -70,9 +70,9 @@ class UnknownScript(Refused):
 
 # The first words of error replies and their kinds.
 _KINDS: Final[dict[str, type[ServerError]]] = {
-    # READONLY and MASTERDOWN come from a server that is no longer a primary, UNBLOCKED from one that was demoted while
-    # a command was blocked in it, and NOREPLICAS from one that is cut off from its replicas. Another server may have
-    # taken over, and only a new connection finds it.
+    # READONLY and MASTERDOWN come from a server that is no longer a primary, UNBLOCKED from a server that was demoted
+    # while a command was blocked in it, and NOREPLICAS from a server that is cut off from its replicas. Another server
+    # may have taken over, and only a new connection finds it.
     **dict.fromkeys(("READONLY", "UNBLOCKED", "MASTERDOWN", "NOREPLICAS"), ConnectionLost),
     **dict.fromkeys(
         ("OOM", "MISCONF", "LOADING", "BUSY", "CLUSTERDOWN", "TRYAGAIN", "NOTREADY", "ROLLBACK"), PushedBack

@@ -65,7 +65,7 @@ def decide(
 def _end(options: TaskOptions, failures: int, exception: BaseException) -> GiveUp | None:
     if isinstance(exception, Dead):
         why: object = exception.why
-        text = why if isinstance(why, str) else error_line(exception)  # it may be an exception
+        text = why if isinstance(why, str) else error_line(exception)  # `why` may be any object
         return GiveUp(DeadReason.REQUESTED, text or "the task raised rota.Dead")
     if _is_of_debugger(exception):
         return GiveUp(DeadReason.NOT_RETRIED, _NO_TERMINAL)

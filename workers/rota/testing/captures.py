@@ -160,7 +160,7 @@ class WantedCalls:
 
 
 def _name_of(task: Any) -> str:
-    if isinstance(task, Call):  # Its arguments would be ignored.
+    if isinstance(task, Call):  # The arguments of the Call would be ignored.
         raise TypeError(f"pass the task and the expected call, as in ({task.name}, args=[7]), got {task!r}")
     name = getattr(task, "name", None)
     if not isinstance(name, str):

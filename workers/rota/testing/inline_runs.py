@@ -249,7 +249,7 @@ class _EagerRuns:
         try:
             while waiting:
                 kept = waiting.popleft()
-                if kept.ended is None:  # Otherwise it was cancelled.
+                if kept.ended is None:  # Otherwise the task was cancelled.
                     self._run(kept)
         finally:
             _running.reset(token)

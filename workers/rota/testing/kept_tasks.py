@@ -44,11 +44,11 @@ class KeptTask:
     namespace: str
     body: bytes
     entry: Entry
-    is_front: bool  # whether it was enqueued at the front
+    is_front: bool  # whether the task was enqueued at the front
     state: State
     attempt_records: list[bytes] = field(default_factory=list)  # the records of its failed attempts
     ended: TaskState | None = None  # set once the task has ended, is dead, or is unknown
-    record: TaskRecord | None = None  # set once the task was run; the worker's code shows the task in it
+    record: TaskRecord | None = None  # set once the task was run; the worker's code records the task here
 
     @property
     def is_live(self) -> bool:
@@ -232,7 +232,7 @@ class WaitingTasks:
                 self.add(kept)
         while self._ready:
             kept = self._ready.popleft()
-            if kept.state is State.READY:  # Otherwise it was cancelled.
+            if kept.state is State.READY:  # Otherwise the task was cancelled.
                 return kept
         return None
 

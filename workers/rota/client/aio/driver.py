@@ -102,7 +102,7 @@ class AsyncDriver:
         there = self._connections
         self.close()
         if there is not None and there.loop is asyncio.get_running_loop():
-            await asyncio.sleep(0)  # The callback that closes them runs in this step of the loop.
+            await asyncio.sleep(0)  # The callback that closes the connections runs in this step of the loop.
             await there.settle()
 
     def close(self) -> None:
