@@ -82,7 +82,7 @@ def differences(given: Any, found: Any, path: str = "") -> list[str]:
 
 
 @pytest.mark.parametrize("value", CONFIG, ids=str)
-def test_a_key_of_the_configuration_changed_alone_arrives(value: Value, tmp_path: Path) -> None:
+def test_each_configuration_key_changed_alone_arrives(value: Value, tmp_path: Path) -> None:
     path = value.path[1:]
     new = _another(value)
     basis = deepcopy(BASIS)
@@ -159,23 +159,23 @@ def test_a_key_that_a_reload_refuses_replaces_the_pods(key: str) -> None:
     assert template({"config": {key: new}}) != template({})
 
 
-def test_any_other_change_of_a_watched_file_leaves_the_pods() -> None:
+def test_any_other_change_of_a_watched_file_keeps_the_pods() -> None:
     changes = {"workers": 9, "tiers": [["high"], ["default"]], "imports": ["tasks"], "lease": {"seconds": 30}}
     for key, value in changes.items():
         assert template({"config": {key: value}}) == template({}), key
 
 
-def test_any_change_of_a_file_that_is_not_watched_replaces_the_pods() -> None:
+def test_a_change_of_an_unwatched_file_replaces_the_pods() -> None:
     unwatched = {"watch_config": False}
     assert template({"config": {**unwatched, "workers": 9}}) != template({"config": unwatched})
 
 
-def test_another_url_replaces_the_pods() -> None:
+def test_a_changed_url_replaces_the_pods() -> None:
     one, other = (template({"redis": {"url": f"redis://{host}"}}) for host in ("a", "b"))
     assert one != other
 
 
-def test_the_time_to_drain_changes_only_together_with_the_grace_of_the_pod() -> None:
+def test_the_drain_time_and_the_pods_grace_period_change_together() -> None:
     """A running pod keeps its terminationGracePeriodSeconds, so a reload must not change how long it drains."""
     one, other = (render({"config": {"limits": {"drain_seconds": seconds}}}) for seconds in (25, 300))
     assert only(one, "ConfigMap") == only(other, "ConfigMap")

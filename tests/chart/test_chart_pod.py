@@ -69,7 +69,7 @@ def test_nothing_delays_the_signal_to_the_master() -> None:
 # Probes and ports
 
 
-def test_probes_ask_what_the_product_serves(values: Object) -> None:
+def test_probes_request_paths_that_the_product_serves(values: Object) -> None:
     found = container(values)
     assert found["livenessProbe"]["httpGet"]["path"] == LIVE
     assert found["startupProbe"]["httpGet"]["path"] == LIVE, "an outage of Redis must not end a pod that starts"
@@ -95,14 +95,14 @@ def test_a_certificate_makes_probes_and_scrapes_use_tls() -> None:
     assert (endpoint["scheme"], endpoint["path"], endpoint["port"]) == ("https", METRICS, "http")
 
 
-def test_a_fleet_that_lives_is_not_killed_for_being_slow() -> None:
+def test_a_slow_fleet_is_not_killed() -> None:
     """The master counts as dead after some missed heartbeats; the kubelet waits for several times as long."""
     live = container({})["livenessProbe"]
     assert live["periodSeconds"] * (live["failureThreshold"] - 1) > 2 * LIVE_TICKS * TICK_SECONDS
     assert live["timeoutSeconds"] > TICK_SECONDS, "health is served within a second"
 
 
-def test_the_schema_allows_no_probe_or_grace_that_would_kill_a_fleet_that_lives() -> None:
+def test_the_schema_refuses_probes_that_would_kill_a_live_fleet() -> None:
     least = {str(value): value.schema["minimum"] for value in values_tree.values() if "minimum" in value.schema}
     probe = {key.rpartition(".")[2]: number for key, number in least.items() if key.startswith("probes.liveness.")}
     assert probe["periodSeconds"] * (probe["failureThreshold"] - 1) > LIVE_TICKS * TICK_SECONDS
@@ -113,7 +113,7 @@ def test_the_schema_allows_no_probe_or_grace_that_would_kill_a_fleet_that_lives(
 
 @pytest.mark.parametrize("boot_seconds", [0.5, 60, 600])
 @pytest.mark.parametrize("period", [1, 2, 7])
-def test_a_pod_that_starts_has_the_time_that_the_product_takes(boot_seconds: float, period: int) -> None:
+def test_a_starting_pod_has_the_time_that_the_product_needs(boot_seconds: float, period: int) -> None:
     values = {
         "config": {"limits": {"boot_seconds": boot_seconds}},
         "probes": {"startup": {"periodSeconds": period}},
@@ -123,7 +123,7 @@ def test_a_pod_that_starts_has_the_time_that_the_product_takes(boot_seconds: flo
     assert boot_seconds + PROVIDER_SECONDS < patience < boot_seconds + 60 + period + 1
 
 
-def test_no_probe_can_succeed_whatever_the_fleet_does() -> None:
+def test_every_probe_depends_on_the_response_of_the_fleet() -> None:
     for name in ("livenessProbe", "startupProbe", "readinessProbe"):
         assert set(container({})[name]) == {"httpGet", "periodSeconds", "timeoutSeconds", "failureThreshold"}
 
@@ -157,19 +157,19 @@ def test_a_platform_may_choose_the_user() -> None:
     assert not chosen.keys() & pod({"podSecurityContext": chosen})["securityContext"].keys()
 
 
-def test_the_pod_has_no_token_of_the_api_and_no_variables_of_services(values: Object) -> None:
+def test_the_pod_has_no_api_token_and_no_service_variables(values: Object) -> None:
     assert pod(values)["automountServiceAccountToken"] is False
     assert pod(values)["enableServiceLinks"] is False
     assert only(render(values), "ServiceAccount")["automountServiceAccountToken"] is False
 
 
-def test_secrets_are_files_that_only_the_user_of_the_fleet_can_read(values: Object) -> None:
+def test_only_the_fleets_user_can_read_the_secret_files(values: Object) -> None:
     (secrets,) = (each["projected"] for each in pod(values)["volumes"] if each["name"] == "secrets")
     assert secrets["defaultMode"] == 0o440
     assert not any("secretKeyRef" in str(each) for each in container(values)["env"])
 
 
-def test_one_folder_can_be_written(values: Object) -> None:
+def test_only_one_folder_is_writable(values: Object) -> None:
     writable = [each["mountPath"] for each in container(values)["volumeMounts"] if not each.get("readOnly")]
     assert writable == ["/tmp", *(["/dev/shm"] if values else [])]
 
@@ -177,12 +177,12 @@ def test_one_folder_can_be_written(values: Object) -> None:
 # Availability
 
 
-def test_an_outage_of_redis_blocks_no_drain_of_a_machine() -> None:
+def test_a_redis_outage_does_not_block_a_node_drain() -> None:
     budget = only(render(), "PodDisruptionBudget")["spec"]
     assert (budget["maxUnavailable"], budget["unhealthyPodEvictionPolicy"]) == (1, "AlwaysAllow")
 
 
-def test_a_rollout_takes_no_capacity_away() -> None:
+def test_a_rollout_does_not_reduce_the_capacity() -> None:
     spec = only(render(), "Deployment")["spec"]
     assert spec["strategy"]["rollingUpdate"]["maxUnavailable"] == 0
 
@@ -212,7 +212,7 @@ def test_keda_sets_the_number_of_pods_instead() -> None:
     assert only(render({"replicas": 7}), "Deployment")["spec"]["replicas"] == 7
 
 
-def test_the_pod_of_helm_test_checks_what_the_fleet_runs(values: Object) -> None:
+def test_the_helm_test_pod_checks_what_the_fleet_runs(values: Object) -> None:
     check = only(render(values), "Pod")["spec"]
     (checking,) = check["containers"]
     fleet = container(values)

@@ -48,13 +48,13 @@ def test_a_misspelt_key_of_any_kind_would_be_found() -> None:
 
 
 @pytest.mark.parametrize("situation", SITUATIONS)
-def test_both_versions_of_helm_render_the_same(situation: str) -> None:
+def test_both_helm_versions_render_identical_objects(situation: str) -> None:
     new, old = (render(SITUATIONS[situation], helm=helm) for helm in HELMS)
     assert new == old
 
 
 @pytest.mark.parametrize("situation", SITUATIONS)
-def test_yaml_is_written_as_a_person_would(situation: str, tmp_path: Path) -> None:
+def test_yamllint_accepts_the_rendered_yaml(situation: str, tmp_path: Path) -> None:
     (tmp_path / "rendered.yaml").write_text(re.sub(r"\n{2,}---", "\n---", rendered_text(SITUATIONS[situation])))
     files = [tmp_path / "rendered.yaml", CHART / "values.yaml", CHART / "Chart.yaml"]
     program = "from yamllint.cli import run; run()"
@@ -98,6 +98,6 @@ def test_notes_name_the_secret_that_is_missing() -> None:
     assert "kubectl create secret" not in given
 
 
-def test_names_are_those_that_were_asked_for() -> None:
+def test_objects_have_the_requested_names() -> None:
     assert only(render({"fullnameOverride": "shop"}), "Deployment")["metadata"]["name"] == "shop"
     assert only(render({"nameOverride": "fleet"}), "Deployment")["metadata"]["name"] == "rota-fleet"

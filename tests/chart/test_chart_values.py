@@ -114,7 +114,7 @@ def test_an_unknown_key_is_refused_with_its_table(helm: str) -> None:
         ({"volumes": [{"name": "x", "emptydir": {}}]}, "/volumes/0"),
     ],
 )
-def test_parts_of_a_pod_are_checked_too(given: Object, path: str) -> None:
+def test_the_schema_also_checks_parts_of_a_pod(given: Object, path: str) -> None:
     assert f"{path}'" in _refusal(given, "helm")
 
 
@@ -138,10 +138,10 @@ def test_values_that_do_not_fit_together_are_refused_with_a_path(given: Object, 
     assert message in _refusal(given, "helm")
 
 
-def test_the_values_of_other_charts_may_be_global() -> None:
+def test_global_values_of_other_charts_are_allowed() -> None:
     assert render({"global": {"imageRegistry": "registry.example"}}) == render()
 
 
-def test_a_sample_entry_is_no_value_of_its_own() -> None:
+def test_default_values_contain_no_sample_entries() -> None:
     assert any(SAMPLE in value.path for value in VALUES)
     assert WRONG_TEXT not in str(default_values())

@@ -32,7 +32,7 @@ def derived() -> dict[Path, str]:
 
 
 @pytest.mark.parametrize("path", COMMITTED, ids=lambda path: str(path.relative_to(TOP)))
-def test_a_file_is_as_make_chart_files_writes_it(path: Path, derived: dict[Path, str]) -> None:
+def test_each_derived_file_is_up_to_date(path: Path, derived: dict[Path, str]) -> None:
     assert path.read_text() == derived[path], "run `make chart-files`, and commit what it wrote"
 
 
@@ -66,7 +66,7 @@ def built(folder: Path) -> list[Object]:
     return list(yaml.safe_load_all(done.stdout))
 
 
-def test_kubectl_builds_the_base_of_valid_objects_without_marks_of_helm() -> None:
+def test_kubectl_builds_valid_objects_without_helm_labels() -> None:
     objects = built(BASE)
     assert [fault for each in objects for fault in faults(each)] == []
     assert {each["kind"] for each in objects} == {

@@ -44,7 +44,7 @@ def loaded_of_release(release: str, given: Object, folder: Path) -> Object:
     return {"namespace": read.namespace, "workers": read.workers}
 
 
-def test_the_commands_of_the_page_name_the_objects_of_the_release() -> None:
+def test_commands_on_the_page_name_the_objects_of_the_release() -> None:
     chart = str(ROOT / "deploy/helm/rota")
     shown = run("helm", "template", "shop", chart, "--values", "-", text=YAML["values.yaml"])
     objects = [each for each in yaml.safe_load_all(shown.stdout) if each]
@@ -57,7 +57,7 @@ def test_the_commands_of_the_page_name_the_objects_of_the_release() -> None:
     assert f"port-forward deploy/{name} {port['containerPort']} " in PAGE
 
 
-def test_the_refusals_of_the_page_are_those_of_helm() -> None:
+def test_error_messages_on_the_page_are_those_of_helm() -> None:
     wrong: Object = {
         "config": {"limits": {"drain_secnds": 1}, "queues": {"sold-email": {"weight": "3"}}},
         "resources": {"limits": {"memory": "2 GB"}},
@@ -70,13 +70,13 @@ def test_the_refusals_of_the_page_are_those_of_helm() -> None:
 
 
 @pytest.mark.parametrize("name", [name for name in YAML if name.startswith(("networkPolicy", "keda"))])
-def test_other_values_of_the_page_are_valid(name: str) -> None:
+def test_other_values_on_the_page_are_valid(name: str) -> None:
     objects = render(yaml.safe_load(YAML[name]))
     assert objects != render()
     assert [fault for each in objects for fault in faults(each)] == []
 
 
-def test_the_overlay_of_the_page_is_built(tmp_path: Path) -> None:
+def test_the_overlay_on_the_page_can_be_built(tmp_path: Path) -> None:
     shutil.copytree(BASE, tmp_path / "base")
     (tmp_path / "kustomization.yaml").write_text(YAML["kustomization.yaml"])
     built = run("kubectl", "kustomize", str(tmp_path))
@@ -109,7 +109,7 @@ def test_defaults_in_the_table_are_those_of_the_chart() -> None:
             assert shown == (default if isinstance(default, str) else json.dumps(default)), path
 
 
-def test_numbers_of_the_page_are_those_of_chart_and_product() -> None:
+def test_numbers_on_the_page_match_the_chart_and_the_product() -> None:
     given = default_values()
     assert f"`terminationMarginSeconds` ({given['terminationMarginSeconds']})" in WORDS
     assert f"the user {given['podSecurityContext']['runAsUser']}" in WORDS

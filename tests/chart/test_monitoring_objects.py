@@ -78,7 +78,7 @@ def triggers(**values: Any) -> dict[str, Object]:
     return {each["name"]: each for each in scaled["spec"]["triggers"]}
 
 
-def test_with_ranges_the_fleet_itself_states_how_many_workers_it_needs() -> None:
+def test_with_ranges_the_fleet_states_how_many_workers_it_needs() -> None:
     (trigger,) = triggers(keda={"enabled": True, "workersPerPod": 8}, pools=["mail"], config=POOLS).values()
     assert trigger["metadata"]["threshold"] == "8"
     query = trigger["metadata"]["query"]
@@ -96,7 +96,7 @@ def test_queries_use_metrics_that_the_product_has() -> None:
         assert used <= BY_NAME.keys()
 
 
-def test_the_number_of_pods_falls_back_to_no_less_than_there_are() -> None:
+def test_without_metrics_the_number_of_pods_does_not_fall() -> None:
     spec = only(render({"keda": {"enabled": True}}), "ScaledObject")["spec"]
     assert spec["fallback"]["behavior"] == "currentReplicasIfHigher"
     assert spec["minReplicaCount"] >= 1
@@ -154,7 +154,7 @@ ALL_CLOSED = {queue: {**gauges, "closed": 60.0} for queue, gauges in QUEUES.item
         ("lateness", [], NOTHING_FROM_REDIS, None),
     ],
 )
-def test_prometheus_answers_the_number_that_is_scaled_by(
+def test_prometheus_returns_the_number_of_pods_to_run(
     name: str, of: list[str], queues: dict[str, dict[str, float]], expected: float | None, tmp_path: Path
 ) -> None:
     query = triggers(keda={"enabled": True, "queues": of})[name]["metadata"]["query"]

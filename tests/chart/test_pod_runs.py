@@ -123,7 +123,7 @@ def test_a_pod_that_is_stopped_lets_its_task_end(make_pod: MakePod, client: rota
     assert pod.log("fleet.stopped")
 
 
-def test_a_task_that_does_not_end_within_the_drain_is_back_in_its_queue(make_pod: MakePod, client: rota.Client) -> None:
+def test_an_unfinished_task_returns_to_its_queue_after_the_drain(make_pod: MakePod, client: rota.Client) -> None:
     pod = make_pod({"config": {"limits": {"drain_seconds": 0.5}}}).start().until_ready()
     handle = client.enqueue("nap", args=[600], queue="default")
     until(lambda: handle.status().state == "running", pod.log_text)
@@ -144,7 +144,7 @@ def test_the_liveness_probe_fails_when_the_master_hangs(make_pod: MakePod) -> No
     until(lambda: pod.probe("liveness"), pod.log_text)
 
 
-def test_a_pod_whose_only_worker_computes_answers_its_probes(make_pod: MakePod, client: rota.Client) -> None:
+def test_a_pod_with_a_busy_worker_responds_to_probes(make_pod: MakePod, client: rota.Client) -> None:
     pod = make_pod({"config": {"workers": 1}}).start().until_ready()
     handle = client.enqueue("compute", args=[60], queue="default")
     until(lambda: handle.status().state == "running", pod.log_text)
@@ -155,7 +155,7 @@ def test_a_pod_whose_only_worker_computes_answers_its_probes(make_pod: MakePod, 
     assert all(answers)
 
 
-def test_an_outage_of_redis_fails_readiness_and_not_liveness(make_pod: MakePod, server: Server, tmp_path: Path) -> None:
+def test_a_redis_outage_fails_readiness_but_not_liveness(make_pod: MakePod, server: Server, tmp_path: Path) -> None:
     own = Server(server.binary, tmp_path).start()
     try:
         pod = make_pod(secrets={"rota-redis": {"url": own.url}}).start().until_ready()
@@ -169,7 +169,7 @@ def test_an_outage_of_redis_fails_readiness_and_not_liveness(make_pod: MakePod, 
         own.stop()
 
 
-def test_a_pod_with_a_certificate_and_a_token_answers_its_probes(make_pod: MakePod, tmp_path: Path) -> None:
+def test_a_pod_with_a_certificate_and_a_token_responds_to_probes(make_pod: MakePod, tmp_path: Path) -> None:
     made = certificate(tmp_path, "rota")
     tls = {"tls.crt": made.cert.read_text(), "tls.key": made.key.read_text()}
     values = {
@@ -183,12 +183,12 @@ def test_a_pod_with_a_certificate_and_a_token_answers_its_probes(make_pod: MakeP
     assert pod.get("/metrics", "HTTPS", Authorization=f"Bearer {TOKEN}") == 200
 
 
-def test_the_pod_of_helm_test_succeeds_if_the_fleet_can_run(make_pod: MakePod) -> None:
+def test_the_helm_test_pod_succeeds_if_the_fleet_can_run(make_pod: MakePod) -> None:
     good = make_pod(kind="Pod").start()
     assert good.exit_code() == 0, good.log_text()
 
 
-def test_the_pod_of_helm_test_fails_if_the_image_lacks_the_code(make_pod: MakePod) -> None:
+def test_the_helm_test_pod_fails_if_the_image_lacks_the_code(make_pod: MakePod) -> None:
     bad = make_pod({"config": {"imports": ["missing"]}}, kind="Pod").start()
     assert bad.exit_code() == 78
     assert "missing" in bad.log_text()

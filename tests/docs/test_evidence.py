@@ -35,7 +35,7 @@ def test_every_named_file_exists(page: str) -> None:
 
 
 @pytest.mark.parametrize("page", _PAGES)
-def test_every_row_names_a_test_or_not_yet(page: str) -> None:
+def test_every_row_names_a_test_or_says_not_yet(page: str) -> None:
     rows = _ROW.findall(_page(page))
     assert [number for number, text in rows if not re.search(r"`test_\w+`|not yet", text.rpartition("|")[2])] == []
 

@@ -226,7 +226,9 @@ def logged(server: Server, tmp_path: Path) -> Iterator[Server]:
 
 @pytest.mark.filterwarnings("ignore::rota.UnseenNamespace")
 @pytest.mark.parametrize(("row", "argument", "delay"), [(0, 100, 0), (1, 1000, 0), (2, 100, 3600), (3, 1000, 3600)])
-def test_a_stored_task_takes_the_bytes_of_the_page(logged: Server, row: int, argument: int, delay: float) -> None:
+def test_a_stored_task_takes_as_many_bytes_as_the_page_says(
+    logged: Server, row: int, argument: int, delay: float
+) -> None:
     valkey, redis_7, log = map(number, rows_of("bytes")[row][1:])
     call = Call("resize", ["x" * argument], queue="images", delay=delay)
     with redis.Redis.from_url(logged.url) as asking, Client(logged.url, "shop") as client:
@@ -259,7 +261,7 @@ POOLS: Final = {
 
 
 @ON_ONE_SERVER
-def test_each_process_has_the_connections_of_the_page(fleets: Fleets, redis_client: "redis.Redis") -> None:
+def test_each_process_has_as_many_connections_as_the_page_says(fleets: Fleets, redis_client: "redis.Redis") -> None:
     fleet = fleets.start(tiers=[["default", "io"]], pools=POOLS)
     page = {process: int(connections) for process, connections, _ in rows_of("connections")}
     expected = {

@@ -34,7 +34,7 @@ def test_dialect_phrases_only_become_fewer() -> None:
         ("Return the entries of a lane, which is none of the worker's concern", []),
     ],
 )
-def test_only_dialect_phrases_are_found_even_across_lines(text: str, phrases: list[str]) -> None:
+def test_dialect_phrases_are_found_across_lines(text: str, phrases: list[str]) -> None:
     assert phrases_in(text) == phrases
 
 

@@ -53,7 +53,9 @@ def test_an_adopted_item_starts_soon_after_it_was_pushed_or_is_due(
     assert fleet.books_balance()
 
 
-def test_waiting_items_of_a_source_are_in_status_and_metrics(fleet: RunningFleet, redis_client: "redis.Redis") -> None:
+def test_status_and_metrics_show_the_waiting_items_of_a_source(
+    fleet: RunningFleet, redis_client: "redis.Redis"
+) -> None:
     later = time.time() + 3600
     redis_client.zadd(f"delayed:{fleet.namespace}", {json.dumps(["id", "default", "note", ["later"]]): later})
     until(lambda: fleet.metrics().total("rota_adopt_waiting_items") == 1, "the gauge")
@@ -64,7 +66,7 @@ def test_waiting_items_of_a_source_are_in_status_and_metrics(fleet: RunningFleet
     assert "named by each item" in fleet.rota("status").stdout
 
 
-def test_a_reload_adds_and_removes_what_is_adopted(fleet: RunningFleet, redis_client: "redis.Redis") -> None:
+def test_a_reload_adds_and_removes_adopted_sources(fleet: RunningFleet, redis_client: "redis.Redis") -> None:
     reload_with(fleet, {})
     push(redis_client, fleet, "nobody's")
     jobs = f"jobs:{fleet.namespace}"

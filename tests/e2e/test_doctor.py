@@ -81,7 +81,7 @@ def test_a_refused_reload_is_found_until_the_file_is_repaired(fleets: Fleets) ->
     assert "redis-unreachable" not in found  # the server is that of the running master
 
 
-def test_a_manager_that_does_not_wait_long_enough_is_found(fleets: Fleets) -> None:
+def test_a_manager_with_a_short_stop_timeout_is_found(fleets: Fleets) -> None:
     fleet = fleets.start(limits={"drain_seconds": 60})
     document = examined(fleet, "--grace", "30s")
     assert found_in(document)["grace-too-short"] == "the manager waits 30 s for a stop, and limits.drain_seconds is 60"
@@ -99,7 +99,7 @@ def test_a_second_application_in_the_namespace_is_found_by_its_code(fleets: Flee
     assert "nodes-one-host" in found  # both are on this machine
 
 
-def test_nodes_with_other_options_are_found_and_equal_ones_are_not(fleets: Fleets) -> None:
+def test_only_nodes_with_different_options_are_found(fleets: Fleets) -> None:
     tiers = [["high"], ["default"]]
     one = fleets.node("one", tiers=tiers).start()
     fleets.node("two", tiers=tiers).start()
@@ -109,7 +109,7 @@ def test_nodes_with_other_options_are_found_and_equal_ones_are_not(fleets: Fleet
     assert "the options of high, the order of default and high" in found["nodes-settings-differ"]
 
 
-def test_a_killed_node_is_lost_and_not_a_second_one(fleets: Fleets) -> None:
+def test_a_killed_node_is_lost_and_its_successor_is_accepted(fleets: Fleets) -> None:
     lease = {"seconds": 3, "renew_seconds": 1}
     one, two = fleets.node("one", lease=lease).start(), fleets.node("two", lease=lease).start()
     two.kill_all()
@@ -155,7 +155,7 @@ def leaky(fleets: Fleets, redis_client: redis.Redis, tmp_path: Path) -> RunningF
     return fleet.start()
 
 
-def test_no_planted_secret_is_in_the_archive_and_every_part_is(leaky: RunningFleet) -> None:
+def test_the_archive_has_every_part_but_no_planted_secret(leaky: RunningFleet) -> None:
     leaky.client.enqueue("leak", args=["s3cr3t-argument-7"], queue="default")
     until(lambda: leaky.log("task.dead"), "a task that failed")
     for planted in ("-pg@", "_live_key", "-p%40ss", "-argument-7", "-in-a-header", " in json", "-in-an-error", "+key"):
@@ -194,7 +194,7 @@ def assert_useful(texts: dict[str, str], fleet: RunningFleet) -> None:
     assert "cannot reach postgres://shop:***" in texts["log.txt"]
 
 
-def test_what_cannot_be_collected_is_named_with_its_reason(fleets: Fleets, tmp_path: Path) -> None:
+def test_missing_parts_of_the_archive_are_named_with_the_reason(fleets: Fleets, tmp_path: Path) -> None:
     fleet = fleets.make(http={"listen": ""})
     (tmp_path / "own.log").write_text("x" * 2_000_000 + "\nthe last line, password=s3cr3t\n")
     done = fleet.rota("doctor", "--bundle", "a.tar.gz", "--log", "own.log")

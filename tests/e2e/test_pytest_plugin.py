@@ -128,7 +128,7 @@ def _pytest(project: Path, tests: str, *options: str, python: tuple[str, ...] = 
     return done.stdout + done.stderr
 
 
-def test_the_distribution_brings_the_plugin() -> None:
+def test_the_distribution_contains_the_plugin() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     named = project["entry-points"]["pytest11"]["rota"]
     assert import_module(named).__name__ == "rota_supervisor.pytest_plugin"

@@ -96,7 +96,7 @@ def test_an_audit_against_the_log_finds_the_tasks_that_ran(restored: Restored) -
     assert ids_of(found) == (restored.lost, restored.repeated)
 
 
-def test_files_that_say_nothing_are_refused(restored: Restored) -> None:
+def test_files_without_usable_records_are_refused(restored: Restored) -> None:
     (restored.fleet.folder / "text.log").write_text("12:00:00 info task.done worker 1 note\n")
     lines = (restored.fleet.folder / "new.jsonl").read_text().splitlines(keepends=True)
     (restored.fleet.folder / "part.jsonl").write_text("".join(lines[:-1]))
@@ -105,7 +105,7 @@ def test_files_that_say_nothing_are_refused(restored: Restored) -> None:
         assert (code, fault in message) == (1, True), message
 
 
-def test_after_the_repair_only_the_other_tasks_run(restored: Restored) -> None:
+def test_repaired_tasks_do_not_run_again(restored: Restored) -> None:
     """It is the last test of the module, because it changes the server."""
     _, found, _ = restored.audit("new.jsonl", LOG_FILE)
     fleet, ran_before = restored.fleet, {line.id for line in restored.fleet.journal("end")}

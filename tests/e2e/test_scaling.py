@@ -114,7 +114,7 @@ def test_the_first_task_starts_a_worker_however_it_arrives(fleets: Fleets) -> No
     fleet.wait_for("start", label="scheduled")
 
 
-def test_what_more_workers_would_not_help_adds_none(fleets: Fleets) -> None:
+def test_no_workers_are_added_if_they_would_not_help(fleets: Fleets) -> None:
     queues = {
         "default": {"lag_objective_seconds": OBJECTIVE_SECONDS},
         "rated": {"lag_objective_seconds": OBJECTIVE_SECONDS, "rate": "10/s"},
@@ -141,7 +141,7 @@ def test_what_more_workers_would_not_help_adds_none(fleets: Fleets) -> None:
     assert [scaled(fleet, pool) for pool in pools] == [1, 1]
 
 
-def test_a_square_wave_is_held_within_its_objective(fleets: Fleets) -> None:
+def test_a_square_wave_of_load_stays_within_the_objective(fleets: Fleets) -> None:
     fleet = ranged(fleets, workers="1..12")
     with rate(fleet, 20):
         until(lambda: explained(fleet).get("steady"), "a first decision")
@@ -182,7 +182,7 @@ def test_square_waves_are_on_time_and_a_long_low_phase_needs_one_worker(
     assert fleet.books_balance()
 
 
-def test_a_number_by_hand_wins_until_auto(fleets: Fleets) -> None:
+def test_a_manual_number_applies_until_auto(fleets: Fleets) -> None:
     fleet = ranged(fleets, workers="1..8")
     assert fleet.rota("scale", "2").returncode == 0
     fleet.client.enqueue_many([rota.Call("nap", queue="default") for _ in range(A_BATCH)])
@@ -192,7 +192,7 @@ def test_a_number_by_hand_wins_until_auto(fleets: Fleets) -> None:
     until(lambda: scaled(fleet) > 2, "the rule goes on")
 
 
-def test_two_nodes_share_a_number_and_the_lead_moves(fleets: Fleets) -> None:
+def test_two_nodes_share_a_number_and_the_leader_changes(fleets: Fleets) -> None:
     settings: dict[str, Any] = {
         "workers": "1..6",
         "queues": {"default": {"lag_objective_seconds": OBJECTIVE_SECONDS}},

@@ -138,7 +138,7 @@ def test_a_cancelled_await_disturbs_no_other_call(link: FaultyLink, namespace: s
     asyncio.run(program())
 
 
-def test_a_call_cancelled_before_it_was_sent_is_not_in_doubt(link: FaultyLink, namespace: str) -> None:
+def test_a_call_cancelled_before_it_was_sent_is_not_uncertain(link: FaultyLink, namespace: str) -> None:
     async def program() -> None:
         async with rota.AsyncClient(link.url, namespace) as client:
             link.silence(requests=True, replies=True)
@@ -170,7 +170,7 @@ def test_calls_to_a_silent_server_time_out_together(is_connected: bool, link: Fa
     asyncio.run(program())
 
 
-def test_each_command_has_a_reply_if_packing_takes_all_the_time(link: FaultyLink, namespace: str) -> None:
+def test_each_command_gets_a_reply_even_if_packing_is_slow(link: FaultyLink, namespace: str) -> None:
     first, second, third = (Store(namespace).status(task_id) for task_id in "abc")
 
     def slow() -> Iterator[ScriptCall[TaskState]]:

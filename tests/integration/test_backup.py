@@ -145,7 +145,7 @@ def test_tasks_run_in_the_same_order_after_an_import(move: Move) -> None:
 # Tasks in flight
 
 
-def test_tasks_in_flight_return_to_their_queue_as_those_of_a_lost_node(move: Move) -> None:
+def test_tasks_in_flight_return_like_those_of_a_lost_node(move: Move) -> None:
     move.old.push("runs", "cancelled", "once", "waits")
     owner = move.old.register()
     claims = move.old.turn(owner, one_tier("q"), limit=3).claims
@@ -306,7 +306,7 @@ def of_another_program(_: list[bytes]) -> list[bytes]:
         (of_another_program, "all.jsonl: line 1: it is not a record of an export"),
     ],
 )
-def test_a_file_that_is_not_whole_is_refused_with_the_line(
+def test_an_incomplete_file_is_refused_with_the_line(
     change: Callable[[list[bytes]], list[bytes]], message: str, move: Move
 ) -> None:
     move.old.push("a", "b", "c")
@@ -325,7 +325,7 @@ def test_a_file_that_is_not_whole_is_refused_with_the_line(
 # Files that are written
 
 
-def test_a_file_that_is_there_is_kept(move: Move) -> None:
+def test_an_existing_file_is_not_overwritten(move: Move) -> None:
     move.old.push("a")
     (move.folder / "all.jsonl").write_text("mine")
     refused = move.at_old("export", "all.jsonl")

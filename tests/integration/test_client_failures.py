@@ -102,7 +102,7 @@ def test_an_invalid_url_is_refused_at_once() -> None:
         Client("redis://localhost?retry_on_timeout=yes")
 
 
-def test_a_full_server_has_an_error_of_its_own(server: Server, namespace: str, redis_client: "redis.Redis") -> None:
+def test_a_full_server_raises_a_specific_error(server: Server, namespace: str, redis_client: "redis.Redis") -> None:
     with Client(server.url, namespace) as client:
         client.enqueue(call("before"))
         redis_client.config_set("maxmemory", 1)

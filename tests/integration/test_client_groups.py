@@ -267,7 +267,7 @@ class TestGroups:
 
 
 class TestMap:
-    def test_no_more_than_max_waiting_tasks_exist(self, client: Client, fleet: Fleet) -> None:
+    def test_at_most_max_waiting_tasks_exist(self, client: Client, fleet: Fleet) -> None:
         waiting: list[int] = []
 
         def items() -> Iterator[int]:

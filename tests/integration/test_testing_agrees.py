@@ -65,7 +65,7 @@ def _story_of_groups(client: rota.Client) -> list[object]:
     return seen
 
 
-def test_capture_replies_as_a_server_does(server: Server, namespace: str) -> None:
+def test_a_capture_replies_like_a_server(server: Server, namespace: str) -> None:
     with rota.Client(server.url, namespace) as client:
         told = _story(client)
     with capture():
@@ -73,7 +73,7 @@ def test_capture_replies_as_a_server_does(server: Server, namespace: str) -> Non
 
 
 @pytest.mark.parametrize("goal", ["wait", "wait_started", "result"])
-def test_nothing_is_known_of_an_id_that_was_never_enqueued(server: Server, namespace: str, goal: str) -> None:
+def test_an_id_that_was_never_enqueued_is_unknown(server: Server, namespace: str, goal: str) -> None:
     def reply_of(client: rota.Client) -> object:
         try:
             return getattr(client, goal)("nobody", timeout=5)

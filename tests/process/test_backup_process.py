@@ -44,7 +44,7 @@ def old(server: Server, namespace: str, tmp_path: Path) -> Iterator[Fleet]:
 
 
 @pytest.mark.usefixtures("old")
-def test_an_import_that_is_killed_again_and_again_arrives_whole(
+def test_a_repeatedly_killed_import_can_be_completed(
     server: Server, namespace: str, link: FaultyLink, tmp_path: Path
 ) -> None:
     """It is killed while a call is on the way to the server, which arrives late, or while the reply is on its way."""

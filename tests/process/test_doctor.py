@@ -85,7 +85,7 @@ class Case(NamedTuple):
     code: int
 
 
-def test_a_server_that_is_well_has_no_findings(server: Server, namespace: str, tmp_path: Path, rota: Rota) -> None:
+def test_a_healthy_server_has_no_findings(server: Server, namespace: str, tmp_path: Path, rota: Rota) -> None:
     with running(server, tmp_path) as own:
         write_configuration(tmp_path, own, namespace)
         ran = rota("doctor", "--no-imports", "--json")
@@ -122,7 +122,7 @@ def test_a_server_that_is_well_has_no_findings(server: Server, namespace: str, t
     ],
     ids=lambda case: case.name,
 )
-def test_a_setting_of_the_server_is_found(
+def test_an_unsuitable_server_setting_is_found(
     server: Server, namespace: str, tmp_path: Path, rota: Rota, case: Case
 ) -> None:
     with running(server, tmp_path, **case.options) as own:
@@ -134,7 +134,7 @@ def test_a_setting_of_the_server_is_found(
     assert check.code == (0 if case.code == 1 else case.code)
 
 
-def test_a_provider_that_refuses_config_and_latency_is_examined_as_far_as_it_can_be(
+def test_a_server_without_config_and_latency_is_examined(
     server: Server, namespace: str, tmp_path: Path, rota: Rota
 ) -> None:
     own = Server(server.binary, tmp_path, **WELL | {"appendonly": "no"})
@@ -155,9 +155,7 @@ def test_a_provider_that_refuses_config_and_latency_is_examined_as_far_as_it_can
     assert ran.code == 0
 
 
-def test_a_user_with_the_least_permissions_is_examined_as_far_as_it_can_be(
-    server: Server, namespace: str, tmp_path: Path, rota: Rota
-) -> None:
+def test_the_doctor_works_with_minimal_permissions(server: Server, namespace: str, tmp_path: Path, rota: Rota) -> None:
     with running(server, tmp_path) as own, redis.Redis(port=own.port) as client:
         client.execute_command(
             *("ACL", "SETUSER", "fleet", "on", ">pass", f"~{{{namespace}}}:*", "+@all"),
@@ -171,7 +169,9 @@ def test_a_user_with_the_least_permissions_is_examined_as_far_as_it_can_be(
     assert "pass" not in ran.out.replace("password", "")
 
 
-def test_a_forbidden_command_is_found_as_by_check(server: Server, namespace: str, tmp_path: Path, rota: Rota) -> None:
+def test_a_forbidden_command_is_reported_as_by_check(
+    server: Server, namespace: str, tmp_path: Path, rota: Rota
+) -> None:
     with running(server, tmp_path) as own, redis.Redis(port=own.port) as client:
         client.execute_command("ACL", "SETUSER", "fleet", "on", ">pass", f"~{{{namespace}}}:*", "+@all", "-zadd")
         write_configuration(tmp_path, own, namespace)
@@ -181,7 +181,7 @@ def test_a_forbidden_command_is_found_as_by_check(server: Server, namespace: str
     assert ran.code == 78
 
 
-def test_a_user_who_may_not_read_the_time_is_examined_without_it(
+def test_the_doctor_works_without_permission_to_read_the_time(
     server: Server, namespace: str, tmp_path: Path, rota: Rota
 ) -> None:
     with running(server, tmp_path) as own, redis.Redis(port=own.port) as client:
@@ -204,9 +204,7 @@ def test_latency_events_of_a_server_are_read(server: Server, namespace: str, tmp
     assert found_in(ran)["redis-latency-events"].startswith("command took 20")
 
 
-def test_a_replica_is_named_and_what_it_shows_is_kept(
-    server: Server, namespace: str, tmp_path: Path, rota: Rota
-) -> None:
+def test_a_replica_is_reported_with_its_facts(server: Server, namespace: str, tmp_path: Path, rota: Rota) -> None:
     with running(server, tmp_path, replicaof=f"127.0.0.1 {free_port()}") as own:
         write_configuration(tmp_path, own, namespace)
         ran = rota("doctor", "--no-imports", "--json")
@@ -230,7 +228,7 @@ def test_a_server_that_cannot_save_is_found(server: Server, namespace: str, tmp_
     assert "refuses writes: MISCONF" in found_in(ran)["redis-unreachable"]
 
 
-def test_a_replica_that_was_lost_is_found(server: Server, namespace: str, tmp_path: Path, rota: Rota) -> None:
+def test_a_lost_replica_is_found(server: Server, namespace: str, tmp_path: Path, rota: Rota) -> None:
     (folder := tmp_path / "replica").mkdir()
     with running(server, tmp_path, repl_diskless_sync_delay="0") as own:
         replica = Server(server.binary, folder, replicaof=f"127.0.0.1 {own.port}").start()
@@ -261,7 +259,7 @@ def test_the_clock_of_the_server_is_compared(server: Server, namespace: str, tmp
     assert re.fullmatch(r"the clock of this machine is 1 h (\d+ s )?ahead of that of Redis", found)
 
 
-def test_a_server_that_nobody_runs_is_69(tmp_path: Path, rota: Rota) -> None:
+def test_an_unreachable_server_exits_with_69(tmp_path: Path, rota: Rota) -> None:
     (tmp_path / "rota.toml").write_text(f'redis_url = "redis://u:s3cr3t@127.0.0.1:{free_port()}/0"\n')
     ran = rota("doctor", "--no-imports", "--json")
     assert list(found_in(ran, "redis-")) == ["redis-unreachable"]
@@ -294,7 +292,7 @@ def test_two_applications_in_one_namespace_are_found(
     assert ran.code == 1
 
 
-def test_the_modules_here_are_compared_with_the_nodes(
+def test_local_modules_are_compared_with_those_of_the_nodes(
     server: Server, namespace: str, tmp_path: Path, rota: Rota
 ) -> None:
     (tmp_path / "tasks.py").write_text("import rota\n@rota.task\ndef send(): ...\n")
@@ -370,7 +368,7 @@ def test_strict_makes_a_warning_an_error(server: Server, namespace: str, tmp_pat
         assert rota("doctor", "--no-imports", "--strict").code == 1
 
 
-def test_people_read_each_finding_with_its_meaning_and_a_summary(
+def test_each_finding_is_printed_with_its_meaning_and_a_summary(
     server: Server, namespace: str, tmp_path: Path, rota: Rota
 ) -> None:
     with running(server, tmp_path, timeout="60") as own:
@@ -456,27 +454,27 @@ def _into(made: Path) -> tuple[str, ...]:
 # The archive, without a fleet
 
 
-def test_an_archive_is_not_written_over_a_file(tmp_path: Path, rota: Rota) -> None:
+def test_an_archive_never_overwrites_a_file(tmp_path: Path, rota: Rota) -> None:
     (tmp_path / "a.tar.gz").write_text("mine")
     ran = rota("doctor", "--no-imports", "--bundle", "a.tar.gz")
     assert (ran.code, (tmp_path / "a.tar.gz").read_text()) == (73, "mine")
     assert "a.tar.gz already exists: nothing was written" in ran.err
 
 
-def test_an_archive_in_a_folder_that_does_not_exist_is_73(tmp_path: Path, rota: Rota) -> None:
+def test_an_archive_in_a_missing_folder_exits_with_73(tmp_path: Path, rota: Rota) -> None:
     (tmp_path / "rota.toml").write_text(f'redis_url = "redis://127.0.0.1:{free_port()}/0"\n')
     ran = rota("doctor", "--no-imports", "--bundle", "none/a.tar.gz")
     assert ran.code == 73
     assert "none/a.tar.gz cannot be written: No such file or directory" in ran.err
 
 
-def test_a_log_without_an_archive_is_a_mistake(tmp_path: Path, rota: Rota) -> None:
+def test_a_log_without_an_archive_is_refused(tmp_path: Path, rota: Rota) -> None:
     (tmp_path / "a.log").write_text("")
     ran = rota("doctor", "--log", "a.log")
     assert (ran.code, "--log puts a log into the archive of --bundle: name both" in ran.err) == (2, True)
 
 
-def test_a_word_of_other_systems_names_the_doctor(rota: Rota) -> None:
+def test_diagnose_suggests_the_doctor(rota: Rota) -> None:
     ran = rota("diagnose")
     assert ran.code == 2
     assert "see `rota doctor --help`" in ran.err

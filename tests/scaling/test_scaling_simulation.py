@@ -49,7 +49,7 @@ def test_objective_is_held_with_few_workers(
 
 
 @pytest.mark.parametrize(("make", "seed"), CASES)
-def test_number_changes_direction_once_a_minute(make: Callable[[int], Trace], seed: int) -> None:
+def test_number_changes_direction_at_most_once_a_minute(make: Callable[[int], Trace], seed: int) -> None:
     # Within a minute, only a growth without which tasks would be late is permitted.
     assert [at for at, direction in _outcome(make, seed).hasty if direction < 0] == []
 
@@ -61,7 +61,7 @@ def test_workers_leave_one_by_one(make: Callable[[int], Trace], seed: int) -> No
     assert shrinks <= {1} or make in (saturated, poisoned)  # There, growth without a gain is taken back at once.
 
 
-def test_a_saturated_downstream_gets_no_more_than_it_can_use() -> None:
+def test_a_saturated_downstream_gets_only_useful_workers() -> None:
     outcome = _outcome(saturated, FIRST_SEED)
     overloaded = (1200, 2400)
     counts = [_count_at(outcome, at) for at in range(*overloaded)]

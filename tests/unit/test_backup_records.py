@@ -93,7 +93,7 @@ def test_corrected_counters_agree_with_the_tasks(accepted: int, done: int, cance
 
 
 @given(st.lists(st.binary(max_size=8)))
-def test_an_id_is_new_once(members: list[bytes]) -> None:
+def test_an_id_is_new_only_once(members: list[bytes]) -> None:
     seen, known = SeenIds(0), set[bytes]()
     for member in members:
         assert (member in seen) == (member in known)
@@ -102,7 +102,7 @@ def test_an_id_is_new_once(members: list[bytes]) -> None:
     assert len(seen) == len(known)
 
 
-def test_a_set_of_ids_grows() -> None:
+def test_a_set_of_ids_grows_beyond_its_initial_size() -> None:
     seen = SeenIds(10)
     assert all(seen.add(b"%d" % number) for number in range(10_000))
     assert not any(seen.add(b"%d" % number) for number in range(10_000))

@@ -112,7 +112,7 @@ ALSO: Final = {
 }
 
 
-def test_a_fleet_that_is_well_has_no_findings() -> None:
+def test_a_healthy_fleet_has_no_findings() -> None:
     assert ids_in(WELL) == []
 
 
@@ -133,7 +133,7 @@ def test_every_finding_in_the_code_is_in_the_table() -> None:
 
 
 @pytest.mark.parametrize("kind", FINDINGS.values(), ids=lambda kind: kind.id)
-def test_each_kind_says_in_sentences_what_it_means_and_what_to_do(kind: object) -> None:
+def test_each_finding_explains_its_meaning_and_its_remedy(kind: object) -> None:
     found = FINDINGS[kind.id]  # type: ignore[attr-defined]  # pytest passes it as an object
     for text in (found.means, found.remedy):
         assert text.endswith((".", "`."))
@@ -141,7 +141,7 @@ def test_each_kind_says_in_sentences_what_it_means_and_what_to_do(kind: object) 
         assert text.isprintable()
 
 
-def test_findings_are_listed_worst_first_and_by_the_order_of_the_table() -> None:
+def test_findings_are_listed_worst_first_then_in_table_order() -> None:
     names = ["shm-small", "redis-timeout", "redis-unreachable", "limit-too-low", "open-files-low"]
     ordered = [finding.id for finding in in_order(Finding(name, "") for name in names)]
     assert ordered == ["limit-too-low", "redis-unreachable", "open-files-low", "redis-timeout", "shm-small"]
@@ -160,10 +160,10 @@ def test_findings_are_listed_worst_first_and_by_the_order_of_the_table() -> None
         (["redis-evicts-keys"], False, ExitCode.CONFIG),
     ],
 )
-def test_the_exit_code_is_that_of_the_gravest_error(names: list[str], strict: bool, code: ExitCode) -> None:
+def test_the_most_severe_error_decides_the_exit_code(names: list[str], strict: bool, code: ExitCode) -> None:
     assert exit_code_of([Finding(name, "") for name in names], strict=strict) == code
 
 
-def test_only_errors_have_an_exit_code_of_their_own() -> None:
+def test_only_errors_have_an_exit_code() -> None:
     others = [kind for kind in FINDINGS.values() if kind.severity is not Severity.ERROR]
     assert {kind.code for kind in others} == {ExitCode.NO}

@@ -14,7 +14,7 @@ def test_equal_nodes_are_one_fleet() -> None:
     assert ids_in(with_nodes(*(node(f"web-{number}.aa", WEB) for number in range(5)))) == []
 
 
-def test_two_applications_with_a_queue_in_common_are_an_error_that_names_it() -> None:
+def test_two_applications_that_share_a_queue_are_an_error() -> None:
     found = with_nodes(
         node("web-1.aa", WEB, [["images"], ["default"]]), node("mail-1.bb", MAIL, [["mail"], ["default"]])
     )
@@ -23,19 +23,19 @@ def test_two_applications_with_a_queue_in_common_are_an_error_that_names_it() ->
     )
 
 
-def test_a_pattern_is_a_queue_in_common() -> None:
+def test_a_shared_pattern_counts_as_a_shared_queue() -> None:
     tenants = node("web-1.aa", WEB, [["tenant-*"]])
     assert "namespace-shared" in ids_in(with_nodes(tenants, node("mail-1.bb", MAIL, [["tenant-7"]])))
     assert "namespace-shared" in ids_in(with_nodes(tenants, node("mail-1.bb", MAIL, [["tenant-vip-*"]])))
     assert "namespace-two-fleets" in ids_in(with_nodes(tenants, node("mail-1.bb", MAIL, [["tenants"]])))
 
 
-def test_nodes_that_share_a_task_through_a_third_are_one_fleet() -> None:
+def test_nodes_connected_by_a_third_node_are_one_fleet() -> None:
     chain = [node("a.1", ["resize"]), node("b.2", ["send"]), node("c.3", ["resize", "send"])]
     assert set(ids_in(with_nodes(*chain))) == {"nodes-code-differs"}
 
 
-def test_code_here_that_no_node_knows_is_another_fleet_too() -> None:
+def test_local_code_that_no_node_knows_is_another_fleet() -> None:
     found = with_nodes(node("web-1.aa", WEB), code=frozenset(MAIL))
     assert seen_in(found, "namespace-shared") == (
         "web-1.aa and the modules here have no task in common, and both serve default"
@@ -45,16 +45,16 @@ def test_code_here_that_no_node_knows_is_another_fleet_too() -> None:
 
 
 @pytest.mark.parametrize("state", ["starting", "draining"])
-def test_a_node_that_comes_or_goes_is_not_compared(state: str) -> None:
+def test_a_starting_or_leaving_node_is_not_compared(state: str) -> None:
     assert ids_in(with_nodes(node("web-1.aa", WEB), node("web-1.bb", MAIL, state=state))) == []
 
 
-def test_a_node_that_was_just_killed_is_not_taken_for_a_second_one() -> None:
+def test_a_recently_killed_node_is_not_a_second_node() -> None:
     killed = node("web-1.aa", WEB, left_seconds=8.0)
     assert ids_in(with_nodes(killed, node("web-1.bb", WEB))) == []
 
 
-def test_a_lost_node_is_reported_until_it_is_forgotten_and_one_that_stopped_is_not() -> None:
+def test_lost_nodes_are_reported_but_stopped_ones_are_not() -> None:
     lost, stopped = node("web-1.aa", left_seconds=-60), node("web-2.bb", left_seconds=-60, state="draining")
     assert seen_in(with_nodes(lost, stopped), "node-lost") == "web-1.aa has been silent for 1 m 20 s"
 
@@ -66,7 +66,7 @@ def test_options_of_a_queue_are_compared_in_every_pool() -> None:
     assert ids_in(with_nodes(node("web-1.aa", tiers=capped), node("web-2.bb", tiers=capped))) == []
 
 
-def test_options_beside_a_pattern_are_read_with_their_condition() -> None:
+def test_options_of_a_pattern_with_a_condition_are_compared() -> None:
     tiers: Tiers = [[QueueShare("tenant-*", weight=2.0, condition="night"), QueueShare("images")], ["tenant-vip"]]
     same = with_nodes(node("web-1.aa", tiers=tiers), node("web-2.bb", tiers=tiers))
     assert ids_in(same) == []
@@ -75,26 +75,26 @@ def test_options_beside_a_pattern_are_read_with_their_condition() -> None:
     assert seen_in(found, "nodes-settings-differ") == "web-1.aa and web-2.bb: the options of tenant-*"
 
 
-def test_nodes_with_other_queues_of_one_fleet_agree() -> None:
+def test_nodes_may_serve_different_queues_of_one_fleet() -> None:
     found = with_nodes(
         node("web-1.aa", tiers=[["images"], ["default"]]), node("web-2.bb", tiers=[["mail"], ["default"]])
     )
     assert ids_in(found) == []
 
 
-def test_another_lease_is_another_setting() -> None:
+def test_different_leases_are_different_settings() -> None:
     found = with_nodes(node("web-1.aa"), node("web-2.bb", lease_seconds=60.0, left_seconds=58.0))
     assert seen_in(found, "nodes-settings-differ") == "web-1.aa and web-2.bb: lease.seconds is 20 and 60"
 
 
-def test_a_host_with_dots_in_its_name_is_kept_whole() -> None:
+def test_a_host_name_with_dots_is_shown_whole() -> None:
     assert ids_in(with_nodes(node("web.example.aa"), node("web.other.bb"))) == []
     assert seen_in(with_nodes(node("web.example.aa"), node("web.example.bb")), "nodes-one-host") == (
         "web.example.aa, web.example.bb are on web.example"
     )
 
 
-def test_heartbeats_that_another_program_wrote_break_nothing() -> None:
+def test_foreign_heartbeats_do_no_harm() -> None:
     garbage = [
         foreign_node("a.1", pools={"default": [1, "x", " a=b c", 1, "a"]}, tasks=["resize"], lease_seconds=20),
         foreign_node("b.2", pools={"default": "x"}, tasks="x", report=7),
@@ -103,6 +103,6 @@ def test_heartbeats_that_another_program_wrote_break_nothing() -> None:
     assert ids_in(with_nodes(*garbage, node("web-1.aa"))) == []
 
 
-def test_more_ends_than_tasks_are_missing_tasks_too() -> None:
+def test_surplus_ends_count_as_missing_tasks() -> None:
     assert seen_in(with_fleet(missing_tasks=-2), "tasks-missing") == "ends beyond the accepted tasks: 2"
     assert ids_in(with_fleet(missing_tasks=None)) == []

@@ -119,7 +119,7 @@ def test_the_memory_limit_of_a_real_group_is_read() -> None:
 # This machine
 
 
-def test_limits_are_read_as_the_kernel_writes_them() -> None:
+def test_limits_in_the_kernels_format_are_parsed() -> None:
     text = (
         "Limit                     Soft Limit           Hard Limit           Units     \n"
         "Max open files            1024                 1048576              files     \n"
@@ -129,7 +129,7 @@ def test_limits_are_read_as_the_kernel_writes_them() -> None:
     assert parse_limits(text) == {"open files": 1024, "processes": None, "nice priority": 0}
 
 
-def test_this_process_and_this_machine_are_read_whole() -> None:
+def test_facts_of_this_process_and_machine_are_read() -> None:
     unread: list[Unread] = []
     process = read_process(os.getpid(), is_master=False, unread=unread)
     machine = read_machine({}, unread)
@@ -148,7 +148,7 @@ def test_this_process_and_this_machine_are_read_whole() -> None:
     assert machine.shared_memory is not None
 
 
-def test_a_process_that_is_gone_is_reported_as_not_read() -> None:
+def test_an_ended_process_is_reported_as_not_read() -> None:
     unread: list[Unread] = []
     gone = subprocess.Popen([sys.executable, "-c", ""])
     gone.wait()
@@ -156,11 +156,11 @@ def test_a_process_that_is_gone_is_reported_as_not_read() -> None:
     assert [each.what for each in unread] == [f"limits and control group of process {gone.pid}"]
 
 
-def test_kubernetes_is_known_by_its_variable() -> None:
+def test_kubernetes_is_recognized_by_its_variable() -> None:
     assert read_machine({"KUBERNETES_SERVICE_HOST": "10.0.0.1"}, []).container == "kubernetes"
 
 
-def test_huge_pages_are_asked_only_of_a_process_with_the_name_of_a_server() -> None:
+def test_huge_pages_are_read_only_for_a_server_process() -> None:
     assert may_have_huge_pages(os.getpid(), ("redis-server",)) is None
     own = Path("/proc/self/comm").read_text().strip()
     assert may_have_huge_pages(os.getpid(), (own,)) in (True, False)
@@ -169,23 +169,23 @@ def test_huge_pages_are_asked_only_of_a_process_with_the_name_of_a_server() -> N
 # Rules
 
 
-def test_without_a_master_the_workers_need_room_for_themselves() -> None:
+def test_without_a_master_the_workers_need_free_memory() -> None:
     few = with_cgroup(processes_limit=220, processes_used=205)
     assert ids_in(replace(few, process=replace(few.process, is_master=False), workers=20)) == ["processes-exhausted"]
 
 
-def test_the_limit_on_processes_of_root_does_not_hold() -> None:
+def test_the_process_limit_does_not_apply_to_root() -> None:
     assert ids_in(with_process(processes=210, user_threads=205)) == ["processes-low"]
     assert ids_in(with_process(processes=210, user_threads=205, user_id=0)) == []
 
 
-def test_the_smallest_room_is_named() -> None:
+def test_the_tightest_process_limit_is_named() -> None:
     found = replace(with_cgroup(processes_limit=240, processes_used=200), machine=WELL.machine)
     found = replace(found, process=replace(found.process, processes=210, user_threads=205))
     assert seen_in(found, "processes-low").startswith("the limit on processes of the user is 210, and 5 are left")
 
 
-def test_memory_is_that_of_the_machine_without_a_limit_or_above_it() -> None:
+def test_without_a_lower_limit_the_machines_memory_counts() -> None:
     small = with_machine(memory=GIGABYTE, memory_available=50 * MEGABYTE)
     assert seen_in(small, "memory-low") == "974 MB are in use of 1,024 MB of memory on this machine"
     above = replace(small, process=replace(PROCESS, cgroup=CgroupReading(memory_limit=2 * GIGABYTE, memory_used=0)))
@@ -198,7 +198,7 @@ def test_growth_is_bounded_by_max_rss_mb_times_the_workers() -> None:
     assert "memory-workers-may-exceed" in ids_in(replace(enough, workers=5))
 
 
-def test_processors_are_those_that_the_group_and_the_affinity_leave() -> None:
+def test_group_and_affinity_limit_the_processors() -> None:
     few = replace(with_process(processors=2), workers=8, are_workers_set=False)
     assert seen_in(few, "cpu-workers-by-machine") == "8 workers, and 2 of 8 processors"
     assert ids_in(replace(few, are_workers_set=True)) == []
@@ -219,7 +219,7 @@ def test_a_clock_offset_counts_only_beyond_the_error_of_its_measurement() -> Non
 # The unit
 
 
-def test_the_recommended_grace_is_that_of_the_page_and_of_our_unit() -> None:
+def test_the_recommended_grace_matches_the_page_and_our_unit() -> None:
     assert f"at least {GRACE_SECONDS:g} s longer" in (ROOT / "docs/service.md").read_text()
     unit = (ROOT / "deploy/systemd/rota.service").read_text()
     properties = dict(line.split("=", 1) for line in unit.splitlines() if "=" in line and not line.startswith("#"))
@@ -267,7 +267,7 @@ def test_a_given_grace_replaces_that_of_the_unit() -> None:
         ("3 fortnights", None),
     ],
 )
-def test_time_spans_are_read_as_systemd_writes_them(span: str, seconds: float | None) -> None:
+def test_time_spans_in_systemds_format_are_parsed(span: str, seconds: float | None) -> None:
     assert seconds_in(span) == seconds
 
 
@@ -283,7 +283,7 @@ def test_time_spans_are_read_as_systemd_writes_them(span: str, seconds: float | 
         ("", None),
     ],
 )
-def test_the_unit_of_a_process_is_in_its_control_group(groups: str, unit: tuple[str, bool] | None) -> None:
+def test_the_unit_is_found_through_the_control_group(groups: str, unit: tuple[str, bool] | None) -> None:
     assert unit_in(groups) == unit
 
 
@@ -318,9 +318,7 @@ def test_a_unit_is_read_by_systemctl(tmp_path: Path, monkeypatch: pytest.MonkeyP
         ("#!/bin/sh\necho LoadState=not-found\n", "systemd has no such unit: not-found"),
     ],
 )
-def test_a_unit_that_cannot_be_read_is_reported_as_such(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str, why: str
-) -> None:
+def test_an_unreadable_unit_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str, why: str) -> None:
     _program(tmp_path, text)
     monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
     unread: list[Unread] = []

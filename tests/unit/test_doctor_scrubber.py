@@ -44,19 +44,19 @@ def test_a_known_secret_is_found_however_it_is_escaped(form: str) -> None:
 
 
 @given(st.text(min_size=LEAST_CHARACTERS).filter(lambda text: text.strip() == text), st.text())
-def test_a_known_secret_of_any_characters_is_gone_from_any_document(secret: str, other: str) -> None:
+def test_any_known_secret_is_removed_from_any_document(secret: str, other: str) -> None:
     document = Scrubber([secret]).document({"a": f" {secret} ", "b": [other, {secret: f" {secret}"}]})
     values = json.loads(document)
     assert values["a"].strip() != secret
     assert secret not in [*values["b"][1], *values["b"][1].values()]
 
 
-def test_a_short_secret_is_replaced_as_a_word_only() -> None:
+def test_a_short_secret_is_replaced_only_as_a_whole_word() -> None:
     cleaned = Scrubber(["red"]).text("AUTH red; a redis that has read red")
     assert cleaned == "AUTH ***; a redis that has read ***"
 
 
-def test_two_letters_are_not_told_from_text() -> None:
+def test_a_secret_of_two_letters_is_not_replaced() -> None:
     assert Scrubber(["ab", ""]).text("ab abc") == "ab abc"
 
 
@@ -81,7 +81,7 @@ LOOKS_SECRET = {
 
 
 @pytest.mark.parametrize(("text", "cleaned"), LOOKS_SECRET.items())
-def test_what_looks_like_a_secret_is_replaced_without_being_known(text: str, cleaned: str) -> None:
+def test_unknown_values_that_look_secret_are_replaced(text: str, cleaned: str) -> None:
     assert PLAIN.text(text) == cleaned
 
 
@@ -97,11 +97,11 @@ def test_what_looks_like_a_secret_is_replaced_without_being_known(text: str, cle
         "rota_doorbell_rescues_total 7",
     ],
 )
-def test_what_is_no_secret_stays(text: str) -> None:
+def test_harmless_values_are_kept(text: str) -> None:
     assert PLAIN.text(text) == text
 
 
-def test_values_beside_a_telling_name_are_replaced_in_documents() -> None:
+def test_values_under_secret_names_are_replaced_in_documents() -> None:
     values = {
         "password": "x y z",
         "queues": {"password-reset": {"ready": 3}},
@@ -120,7 +120,7 @@ def test_values_beside_a_telling_name_are_replaced_in_documents() -> None:
     }
 
 
-def test_lines_of_a_log_stay_documents() -> None:
+def test_scrubbed_log_lines_are_still_valid_json() -> None:
     line = json.dumps({"event": "task.dead", "error": 'refused: "password": "S3cr et"', "token": "S3cr et"})
     first, second, _ = PLAIN.lines(f"{line}\npassword=S3cr-et plain\n").split("\n")
     assert json.loads(first)["token"] == "***"
@@ -131,18 +131,18 @@ def test_lines_of_a_log_stay_documents() -> None:
 @pytest.mark.parametrize(
     "name", ["DB_PASSWORD", "passwd", "client_secret", "API-KEY", "apikeys", "accessKey", "DB_PWD"]
 )
-def test_names_of_secrets(name: str) -> None:
+def test_a_name_that_suggests_a_secret_is_recognized(name: str) -> None:
     assert is_secret_name(name)
 
 
 @pytest.mark.parametrize(
     "name", ["PWD", "OLDPWD", "token_file", "redis_tls_key", "redis_credentials", "keys", "author"]
 )
-def test_names_of_others(name: str) -> None:
+def test_other_names_do_not_suggest_a_secret(name: str) -> None:
     assert not is_secret_name(name)
 
 
-def test_the_environment_gives_values_of_telling_names_and_passwords_in_urls() -> None:
+def test_secrets_are_collected_from_the_environment() -> None:
     environment = {
         "DATABASE_URL": "postgres://shop:pg-S3cr@db/shop",
         "STRIPE_API_KEY": "sk-S3cr",
@@ -153,10 +153,10 @@ def test_the_environment_gives_values_of_telling_names_and_passwords_in_urls() -
     assert sorted(secrets_in_environment(environment)) == ["pg-S3cr", "sk-S3cr"]
 
 
-def test_urls_give_their_password_or_else_their_user() -> None:
+def test_the_secret_of_a_url_is_its_password_or_user() -> None:
     assert list(secrets_in_url("redis://u:p1@h and redis://only@h and redis://h/0")) == ["p1", "only"]
 
 
-def test_arguments_give_what_looks_like_a_secret_and_no_ordinary_word() -> None:
+def test_only_secret_looking_arguments_are_collected() -> None:
     arguments = [["everybody", "f3a9c0d1e2b4"], {"password": "short", "options": {"size": "large"}, "keys": ["a"]}]
     assert sorted(secrets_in_arguments(arguments)) == ["f3a9c0d1e2b4", "short"]

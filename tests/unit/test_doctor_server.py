@@ -27,7 +27,7 @@ def test_a_server_that_shows_nothing_has_no_findings() -> None:
     assert ids_in(replace(WELL, server=None)) == []
 
 
-def test_without_config_only_what_info_shows_is_judged() -> None:
+def test_without_config_only_values_from_info_are_checked() -> None:
     hidden = with_server(settings={}, info={**INFO, "aof_enabled": "0"})
     assert ids_in(hidden) == []  # whether it saves is not known
     full = with_server(settings={}, info={**INFO, "used_memory": str(4 * GIGABYTE)})
@@ -45,12 +45,12 @@ def test_an_eviction_policy_is_found_once() -> None:
 
 
 @pytest.mark.parametrize("field", ["aof_last_write_status", "aof_last_bgrewrite_status"])
-def test_an_old_failure_of_a_log_that_is_off_does_not_count(field: str) -> None:
+def test_an_old_failure_of_a_disabled_log_is_ignored(field: str) -> None:
     assert ids_in(with_info(**{field: "err"})) == ["redis-save-failed"]
     assert "redis-save-failed" not in ids_in(with_info(**{field: "err", "aof_enabled": "0"}))
 
 
-def test_a_limit_of_memory_is_low_from_four_fifths_on() -> None:
+def test_memory_is_low_when_four_fifths_are_used() -> None:
     assert ids_in(with_info(maxmemory=str(1000 * MEGABYTE), used_memory=str(800 * MEGABYTE))) == []
     low = with_info(maxmemory=str(1000 * MEGABYTE), used_memory=str(801 * MEGABYTE))
     assert seen_in(low, "redis-memory-low") == "801 MB are in use of maxmemory 1,000 MB"
@@ -60,7 +60,7 @@ def test_a_long_timeout_is_no_finding() -> None:
     assert ids_in(with_settings({"timeout": "3600"})) == []
 
 
-def test_connections_for_the_workers_count_before_they_run() -> None:
+def test_connections_of_workers_count_before_they_start() -> None:
     assert WELL.server is not None
     tight = replace(WELL.server, settings={**SETTINGS, "maxclients": "28"})
     found = replace(WELL, server=tight)

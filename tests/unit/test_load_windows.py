@@ -38,7 +38,7 @@ def test_windows_cover_the_last_seconds_and_the_last_minute() -> None:
     assert (short.first_attempts, short.first_failures) == (60, 30)
 
 
-def test_a_window_is_as_long_as_there_is_anything_to_measure() -> None:
+def test_a_new_meter_has_a_shorter_window() -> None:
     meter = PoolMeter()
     assert meter.window(LONG_SECONDS).seconds == 0
     meter.add([of_worker(steady(100))], 0, 50)
@@ -55,7 +55,7 @@ def test_the_counters_of_a_new_process_are_added_to_those_of_the_old_one() -> No
     assert meter.window(SHORT_SECONDS).starts == 15
 
 
-def test_a_worker_that_could_not_be_read_once_loses_nothing_else() -> None:
+def test_one_failed_read_of_a_worker_loses_no_starts() -> None:
     meter = PoolMeter()
     for at in range(5):
         meter.add([of_worker(steady(at))] if at != 2 else [], 0, at)
@@ -86,7 +86,7 @@ def test_the_variation_of_run_times_is_that_of_the_window(variation: float) -> N
     assert meter.window(SHORT_SECONDS).variation == pytest.approx(variation, abs=1e-9)
 
 
-def test_without_two_run_times_they_count_as_random() -> None:
+def test_fewer_than_two_run_times_count_as_random() -> None:
     meter = PoolMeter()
     meter.add([of_worker(Load())], 0, 0)
     meter.add([of_worker(Load(1, 0, 0.5, 1, 0.5, 0.25, 1, 0))], 0, 1)
@@ -104,7 +104,7 @@ def test_without_two_run_times_they_count_as_random() -> None:
         {"first_failures": 10**6},
     ],
 )
-def test_a_growth_that_no_worker_can_have_is_left_out(change: dict[str, Any]) -> None:
+def test_an_impossible_increase_is_ignored(change: dict[str, Any]) -> None:
     meter = PoolMeter()
     other = WorkerLoad(SECOND, steady(10), 1)
     meter.add([of_worker(steady(10)), other], 0, 10)
@@ -123,7 +123,7 @@ LOADS = st.builds(
 
 
 @given(st.lists(LOADS, max_size=8))
-def test_whatever_a_task_writes_a_window_stays_possible(loads: list[Load]) -> None:
+def test_forged_loads_never_make_an_impossible_window(loads: list[Load]) -> None:
     meter = PoolMeter()
     for number, load in enumerate(loads):
         meter.add([of_worker(load, task_slots=8)], 0, number * ROUND)

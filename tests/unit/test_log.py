@@ -175,7 +175,7 @@ def test_a_console_line_is_short_with_event_process_and_task_first(pipe: tuple[i
     assert retried.endswith('kind=retry attempt=2 error="a b"')
 
 
-def test_a_slot_in_a_line_of_the_master_is_a_childs(pipe: tuple[int, int]) -> None:
+def test_a_master_line_shows_the_slot_of_the_child(pipe: tuple[int, int]) -> None:
     rota_log.configure(LogSettings(format="console"), fd=pipe[1], **rota_log.of_process("master", "shop", "host"))
     rota_log.logger().warning(log_events.WORKER_KILLED, child="worker", slot=4)
     assert os.read(pipe[0], 4096).decode().split()[3:] == ["master", "child=worker", "slot=4"]

@@ -25,7 +25,7 @@ def test_a_login_is_renewed_after_four_fifths_of_its_time() -> None:
     assert not plan.is_due("a:b", NOW + 80)
 
 
-def test_a_login_that_only_was_fetched_later_is_the_same() -> None:
+def test_a_login_fetched_later_counts_as_unchanged() -> None:
     plan = RenewalPlan(OF_A_MINUTE, "a:b")
     assert not plan.is_another(OF_A_MINUTE._replace(since=NOW + 1))
     assert plan.is_another(OF_A_MINUTE._replace(password="next"))

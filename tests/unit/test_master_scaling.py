@@ -77,13 +77,13 @@ def test_configured_and_scaled_counts_are_limited_together() -> None:
 RANGE = {"mail": WorkerRange(2, 16), "web": WorkerRange(1, 1)}
 
 
-def test_a_range_begins_at_its_smaller_end_and_follows_the_rule_within_it() -> None:
+def test_a_range_starts_at_its_minimum_and_follows_the_rule() -> None:
     assert Scaling().counts(RANGE) == {"mail": 2, "web": 1}
     assert Scaling().with_automatic({"mail": 7, "web": 5}).counts(RANGE) == {"mail": 7, "web": 1}
     assert Scaling().with_automatic({"mail": 20}).counts(RANGE)["mail"] == 16
 
 
-def test_an_operators_count_wins_over_a_range_until_it_is_withdrawn() -> None:
+def test_an_operators_count_overrides_a_range_until_withdrawn() -> None:
     scaled = Scaling().with_automatic({"mail": 7}).with_count("mail", 20, [RANGE])
     assert scaled.counts(RANGE)["mail"] == 20
     assert scaled.with_automatic({"mail": 3}).counts(RANGE)["mail"] == 20
@@ -91,7 +91,7 @@ def test_an_operators_count_wins_over_a_range_until_it_is_withdrawn() -> None:
     assert Scaling().with_count("mail", 6, [FOUR]).without_count("mail").counts(FOUR)["mail"] == 4
 
 
-def test_the_larger_ends_of_ranges_are_limited_together() -> None:
+def test_the_maximums_of_ranges_are_limited_together() -> None:
     ranges = {"mail": WorkerRange(2, 400), "web": WorkerRange(1, 100)}
     assert Scaling().faults(ranges) == []
     assert Scaling().with_count("web", 101, [ranges]).faults(ranges) != []

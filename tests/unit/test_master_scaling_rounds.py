@@ -84,13 +84,13 @@ def seen(core: Core, pool: PoolSeen) -> None:
     core.take(ScalingSeen({"mail": pool}))
 
 
-def test_fixed_numbers_make_no_rounds(started: Callable[[Config], Core]) -> None:
+def test_pools_of_a_fixed_size_cause_no_rounds(started: Callable[[Config], Core]) -> None:
     core = started(config_of(4))
     assert [tick(core) for _ in range(3)] == [None] * 3
     assert core.state.wanted.counts == {"mail": 4}
 
 
-def test_a_round_is_due_twice_a_second_and_waits_for_the_one_before(fleet: Core) -> None:
+def test_rounds_run_twice_a_second_and_never_overlap(fleet: Core) -> None:
     assert tick(fleet) is not None
     assert tick(fleet) is None
     seen(fleet, leading(load_of(NODE)))
@@ -100,7 +100,7 @@ def test_a_round_is_due_twice_a_second_and_waits_for_the_one_before(fleet: Core)
     assert tick(fleet, ROUND_SECONDS / 2) is not None
 
 
-def test_a_round_has_what_a_measurement_needs(fleet: Core) -> None:
+def test_a_round_contains_the_inputs_of_a_measurement(fleet: Core) -> None:
     child = fleet.child(Role.WORKER, 8, "mail")
     child.requested_at, child.ready_at = 1.0, 1.25
     [pool] = tick(fleet) or ()

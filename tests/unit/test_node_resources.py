@@ -29,7 +29,7 @@ def test_only_processors_that_the_process_may_use_count(processors: set[int], ti
     assert ticks_in(STAT, processors) == ticks
 
 
-def test_the_busy_share_is_that_between_two_readings() -> None:
+def test_the_busy_share_is_computed_between_two_readings() -> None:
     before = CpuTimes(10.0, 500, 1000, None, None)
     assert busy_share(before, CpuTimes(12.0, 594, 1100, None, None)) == pytest.approx(0.94)
 
@@ -40,7 +40,7 @@ def test_a_control_group_is_busy_at_its_own_limit() -> None:
     assert busy_share(before, CpuTimes(12.0, 95, 1100, 9.7, 1.5)) == pytest.approx(0.95)
 
 
-def test_a_first_reading_and_one_without_numbers_are_not_busy() -> None:
+def test_without_two_readings_nothing_counts_as_busy() -> None:
     for times in (CpuTimes(10.0, 500, 1000, 7.0, 1.5), CpuTimes(10.0, 0, 0, None, None)):
         assert busy_share(times, times) == 0
 
@@ -52,7 +52,7 @@ def test_a_tenth_of_the_memory_stays_free() -> None:
     assert free_bytes("", group) == pytest.approx(0.8 * GIGABYTE, abs=4096)
 
 
-def test_memory_that_is_used_up_leaves_nothing() -> None:
+def test_a_full_control_group_has_no_free_memory() -> None:
     assert free_bytes(MEMINFO, CgroupReading(memory_limit=GIGABYTE, memory_used=GIGABYTE)) == 0
 
 

@@ -25,7 +25,7 @@ def texts_in(path: Path) -> Iterator[str]:
 
 
 @pytest.mark.parametrize("path", OTHERS, ids=lambda path: str(path.relative_to(ROOT)))
-def test_only_log_events_spells_the_name_of_an_event(path: Path) -> None:
+def test_event_names_are_written_only_in_log_events(path: Path) -> None:
     assert not EVENTS.intersection(texts_in(path))
 
 

@@ -70,13 +70,13 @@ GIGABYTE = 1 << 30
 # Texts
 
 
-def test_a_load_and_a_decision_survive_the_way_through_redis() -> None:
+def test_loads_and_decisions_survive_encoding() -> None:
     assert load_in(text_of(LOAD), "a") == LOAD
     assert load_in(text_of(LOAD._replace(operator=5)), "a") == LOAD._replace(operator=5)
     assert decision_in(text_of(DECISION)) == DECISION
 
 
-def test_a_load_is_that_of_the_node_which_stored_it() -> None:
+def test_a_load_belongs_to_the_node_that_stored_it() -> None:
     assert load_in(text_of(LOAD), "b") == LOAD._replace(node="b")
 
 
@@ -87,17 +87,17 @@ def test_fields_of_a_later_version_are_ignored() -> None:
 @pytest.mark.parametrize(
     "change", [{"workers": -1}, {"concurrency": 0}, {"running": "x"}, {"most": 1.5}, {"running_seconds": math.nan}]
 )
-def test_a_load_with_a_wrong_value_counts_as_none(change: dict[str, Any]) -> None:
+def test_a_load_with_an_invalid_value_is_ignored(change: dict[str, Any]) -> None:
     assert load_in(text_of(LOAD._replace(**change)), "a") is None
 
 
 @given(st.one_of(st.binary(max_size=60), st.text('[]{}",:-0123456789.eNaIfity').map(str.encode)))
-def test_a_text_of_another_program_counts_as_none(text: bytes) -> None:
+def test_foreign_text_counts_as_no_load_and_no_decision(text: bytes) -> None:
     assert load_in(text, "a") is None
     assert decision_in(text) is None
 
 
-def test_deep_lists_count_as_none() -> None:
+def test_deeply_nested_lists_are_ignored() -> None:
     assert load_in(b"[" * 100_000, "a") is None
 
 
@@ -123,7 +123,7 @@ def test_a_queue_that_the_pool_does_not_serve_has_no_row() -> None:
     assert list(backlog_rows(POOL, [Backlog("other", 1, 7, 2.0, 1, is_open=True)])) == []
 
 
-def test_the_inputs_have_the_own_load_and_those_that_can_be_read() -> None:
+def test_the_inputs_contain_every_readable_load() -> None:
     reply = ScalingReply("a", NO_DECISION, b"", {"c": text_of(LOAD), "b": b"garbage"}, ())
     assert [load.node for load in inputs_of(POOL, LOAD, reply).nodes] == ["a", "c"]
 
@@ -191,7 +191,7 @@ def test_each_start_of_a_worker_counts_once() -> None:
     assert load.start_seconds == 2.5
 
 
-def test_a_slot_that_was_overwritten_counts_as_no_load() -> None:
+def test_an_overwritten_slot_counts_as_no_load() -> None:
     memory = SlotMemory.create(4)
     memory.slot(1).assign(nonce=1)
     memory.slot(1)._words[:16] = memoryview(bytes(128)).cast("q")

@@ -110,7 +110,7 @@ def test_a_backlog_is_worked_off_before_its_oldest_task_is_late() -> None:
     assert decision.drain_seconds == pytest.approx(1840 * 0.012 / (6 - 2.4))
 
 
-def test_a_backlog_that_the_workers_start_in_time_adds_none() -> None:
+def test_a_backlog_that_starts_in_time_adds_no_worker() -> None:
     assert (
         settled(3, node(rate=100, task_seconds=0.02))
         .round(node(rate=100, task_seconds=0.02, workers=3), queue(600))
@@ -144,7 +144,7 @@ def test_many_slots_do_not_overflow_the_tail() -> None:
     assert 5000 < tail_slots(5000.0, 1.0, 4.0, 0.5, 0.99) < 5200
 
 
-def test_no_load_needs_no_worker() -> None:
+def test_without_load_no_worker_is_needed() -> None:
     assert tail_slots(0.0, 0.1, 1.0, 1.0, 0.99) == 0
     assert Pool().round(node(least=0, workers=0)).wanted == 0
 
@@ -152,7 +152,7 @@ def test_no_load_needs_no_worker() -> None:
 # What counts as load
 
 
-def test_tasks_that_arrive_at_once_are_no_lasting_load() -> None:
+def test_a_burst_of_tasks_is_not_a_lasting_load() -> None:
     pool = settled(4, node(rate=30, task_seconds=0.1))
     load = node(rate=30, task_seconds=0.1, workers=4)
     pool.rounds(5, load)
@@ -177,13 +177,13 @@ def test_rounds_that_come_early_change_nothing() -> None:
     assert decision.steady == 4
 
 
-def test_chance_in_the_short_window_is_ignored() -> None:
+def test_random_peaks_in_the_short_window_are_ignored() -> None:
     load = node(rate=10, task_seconds=0.1, workers=2)
     lucky = load._replace(short=window(2, 16, 0.1))
     assert Pool().round(lucky).steady == Pool().round(load).steady == 2
 
 
-def test_a_queue_that_opens_brings_no_arrivals_with_it() -> None:
+def test_the_backlog_of_an_opened_queue_is_no_arrival() -> None:
     load = node(rate=10, task_seconds=0.01)
     pool = settled(1, load)
     pool.rounds(5, load, queue(5000, is_open=False))
@@ -199,7 +199,7 @@ def test_a_stuck_task_is_added_to_the_load() -> None:
     assert decision.reason == "50 per second, 100 ms each: 5.0 busy and 1 held"
 
 
-def test_long_tasks_are_no_stuck_ones() -> None:
+def test_long_tasks_do_not_count_as_stuck() -> None:
     long = LoadWindow(60, 12, 60 * 4.0, 0.0, 12, 0)
     assert Pool().round(node(long=long, short=window(2), held=2, workers=5)).steady == 5
 
@@ -237,7 +237,7 @@ def test_a_queue_at_its_cap_adds_no_worker() -> None:
     assert set(Pool().rounds(20, load, queue(100_000, 500.0, cap=2, running=2))) == {3}
 
 
-def test_tasks_that_pile_up_at_a_cap_are_no_load() -> None:
+def test_tasks_that_wait_for_a_cap_are_no_load() -> None:
     load = node(rate=2, task_seconds=1.0, workers=3)
     pool = settled(3, load)
     for ready in range(0, 1000, 5):
@@ -257,7 +257,7 @@ def test_failing_first_attempts_freeze_the_growth() -> None:
     assert decision.reason.endswith("; not more, because most first attempts fail")
 
 
-def test_few_failures_freeze_nothing() -> None:
+def test_a_few_failures_do_not_freeze_the_growth() -> None:
     rare = window(2, 4, 0.02, failures=1.0)
     load = node(rate=50, task_seconds=0.02, short=rare)
     assert Pool().round(load, queue(50_000)).wanted == 16
@@ -301,7 +301,7 @@ def grown(pool: Pool, rate_after: float, task_seconds: float = 0.1) -> list[int]
     return pool.rounds(10, after._replace(long=before.long), queue(1500, 5.0))
 
 
-def test_growth_without_gain_is_taken_back_and_frozen() -> None:
+def test_growth_without_gain_is_reversed_and_frozen() -> None:
     pool = Pool()
     counts = grown(pool, 40)
     assert counts[0] == 16
@@ -309,7 +309,7 @@ def test_growth_without_gain_is_taken_back_and_frozen() -> None:
     assert pool.round(node(rate=40, task_seconds=0.1, workers=4), queue(1500, 5.0)).limited_by == ("no_gain",)
 
 
-def test_growth_is_kept_as_far_as_it_gained() -> None:
+def test_only_the_useful_part_of_a_growth_is_kept() -> None:
     assert grown(Pool(), 60)[-1] == 6
 
 
@@ -317,7 +317,7 @@ def test_growth_with_the_predicted_gain_is_kept() -> None:
     assert grown(Pool(), 150)[-1] == 16
 
 
-def test_small_steps_that_gain_nothing_are_taken_back_together() -> None:
+def test_small_steps_without_gain_are_reversed_together() -> None:
     pool = Pool()
     before = node(rate=40, task_seconds=0.1, workers=4)
     pool.rounds(70, before)
@@ -328,14 +328,14 @@ def test_small_steps_that_gain_nothing_are_taken_back_together() -> None:
     assert counts[-1] == 5
 
 
-def test_a_growth_that_was_kept_is_judged_once() -> None:
+def test_a_growth_that_was_kept_is_not_judged_again() -> None:
     pool = Pool()
     grown(pool, 150)
     load = node(rate=50, task_seconds=0.1)
     assert pool.rounds(10, load, queue(1500, 1.0))[-1] == 16
 
 
-def test_longer_tasks_are_not_taken_for_a_bottleneck() -> None:
+def test_longer_tasks_are_not_mistaken_for_a_bottleneck() -> None:
     assert grown(Pool(), 8, task_seconds=2.0)[-1] == 16
 
 
@@ -371,7 +371,7 @@ def test_one_busy_moment_starts_the_five_minutes_again() -> None:
     assert set(pool.rounds(290, node(rate=20, task_seconds=0.1))) == {8}
 
 
-def test_a_pause_of_the_rounds_starts_the_five_minutes_again() -> None:
+def test_a_gap_between_rounds_starts_the_five_minutes_again() -> None:
     pool = settled(8, node())
     pool.rounds(290, node(rate=20, task_seconds=0.1))
     pool.now += 60
@@ -405,13 +405,13 @@ def turned() -> Pool:
     return pool
 
 
-def test_a_pool_that_shrinks_grows_again_after_a_minute() -> None:
+def test_a_shrinking_pool_grows_again_after_a_minute() -> None:
     pool = turned()
     counts = pool.rounds(70, node(rate=90, task_seconds=0.1))
     assert counts.index(10) == pytest.approx(120, abs=1)
 
 
-def test_a_pool_that_shrinks_grows_at_once_if_tasks_would_be_late() -> None:
+def test_a_shrinking_pool_grows_at_once_if_tasks_would_be_late() -> None:
     assert turned().round(node(rate=70, task_seconds=0.1, workers=7), queue(2000, 1.0)).wanted == 16
 
 
@@ -428,7 +428,7 @@ def test_a_pool_that_shrinks_grows_at_once_if_tasks_would_be_late() -> None:
         ({"operator": 5}, "operator"),
     ],
 )
-def test_what_limits_the_number_is_named(changes: dict[str, Any], cause: str) -> None:
+def test_the_decision_names_what_limits_the_number(changes: dict[str, Any], cause: str) -> None:
     decision = Pool().round(node(rate=50, task_seconds=0.02, **changes), queue(20_000))
     assert (decision.wanted, decision.limited_by) == (5, (cause,))
     assert decision.reason.endswith(f"; not more, because {CAUSES[cause]}")
@@ -445,7 +445,7 @@ def test_a_smaller_part_of_the_budget_applies_at_once() -> None:
     assert (decision.wanted, decision.limited_by) == (3, ("budget",))
 
 
-def test_the_budget_takes_workers_once_a_minute() -> None:
+def test_the_budget_removes_workers_once_a_minute() -> None:
     pool = settled(4, node())
     assert pool.round(node(workers=4, granted=3)).wanted == 3
     assert pool.round(node(rate=90, task_seconds=0.1, workers=3), queue(2000, 5.0)).wanted == 16
@@ -473,7 +473,7 @@ def test_starting_workers_are_awaited_before_more_are_started() -> None:
 # Nodes and pools
 
 
-def test_nodes_share_in_proportion_to_what_they_may_run() -> None:
+def test_shares_are_proportional_to_what_each_node_may_run() -> None:
     nodes = (node(node="a", granted=4), node(node="b", granted=12))
     assert shares(8, nodes) == {"a": 2, "b": 6}
 
@@ -492,7 +492,7 @@ LOADS = st.builds(
 
 
 @given(st.lists(LOADS, min_size=1, max_size=6), st.integers(0, 60))
-def test_shares_add_up_and_no_node_loses_by_a_growth(loads: list[NodeLoad], wanted: int) -> None:
+def test_shares_add_up_and_growth_reduces_no_share(loads: list[NodeLoad], wanted: int) -> None:
     nodes = tuple(load._replace(node=f"n{at}") for at, load in enumerate(loads))
     least = sum(each.least if each.operator is None else each.operator for each in nodes)
     most = sum(each.most if each.operator is None else each.operator for each in nodes)
@@ -507,12 +507,12 @@ def claim(workers: int, needed: int, lag_ratio: float = 0.0) -> BudgetClaim:
     return BudgetClaim(1, 10, workers, needed, lag_ratio)
 
 
-def test_the_pool_that_is_further_from_its_objective_gets_the_budget_first() -> None:
+def test_the_pool_furthest_from_its_objective_is_served_first() -> None:
     granted = budget_grants(8, {"mail": claim(2, 6, 0.5), "reports": claim(2, 6, 2.0)})
     assert granted == {"mail": 2, "reports": 6}
 
 
-def test_a_pool_gives_up_workers_that_another_one_needs() -> None:
+def test_a_pool_gives_up_workers_that_another_pool_needs() -> None:
     claims = {"mail": claim(7, 2), "reports": claim(1, 6, 2.0)}
     assert budget_grants(8, claims) == {"mail": 2, "reports": 1}
     claims["mail"] = claim(2, 2)
@@ -530,7 +530,7 @@ def test_pools_that_are_equally_late_keep_their_workers() -> None:
     assert budget_grants(8, {"mail": claim(4, 9, 1.8), "reports": claim(4, 9, 2.0)}) == {"mail": 4, "reports": 4}
 
 
-def test_a_pool_keeps_workers_that_no_other_one_needs() -> None:
+def test_a_pool_keeps_workers_that_no_other_pool_needs() -> None:
     assert budget_grants(8, {"mail": claim(5, 2), "reports": claim(2, 2, 0.1)}) == {"mail": 5, "reports": 3}
 
 
@@ -556,5 +556,5 @@ def test_a_decision_shares_its_number_by_nodes() -> None:
     assert decision.needs == {"a": 6, "b": 6}
 
 
-def test_nothing_to_do_is_the_reason_of_an_idle_pool() -> None:
+def test_an_idle_pool_has_nothing_to_do_as_its_reason() -> None:
     assert Pool().round(node()).reason == "nothing to do"

@@ -76,7 +76,7 @@ def test_python_reads_the_tiers_of_a_heartbeat_as_they_were_packed(tiers: list[l
     assert read_tiers(pack_tiers(plain)) == tiers
 
 
-def test_a_share_with_a_number_too_many_is_refused() -> None:
+def test_a_share_with_an_extra_number_is_refused() -> None:
     with pytest.raises(ValueError, match="too many values"):
         read_tiers(pack((1, "q", " q=720 0 0 1 7:night", 1, "q")))
 
@@ -85,7 +85,7 @@ def test_a_share_with_a_number_too_many_is_refused() -> None:
     "text", ["720 0 0 1 7", "720 0 0 1 7:night", "720 0 0", "720 0 0 1:", "0 0 0 1", "720 0 0 1x", "-"]
 )
 @pytest.mark.parametrize("rest", ["", " mail=720 0 0 1", " 9=-"])
-def test_a_text_of_another_form_is_refused_and_counts_as_a_limit(text: str, rest: str) -> None:
+def test_a_malformed_share_is_refused_and_counts_as_a_limit(text: str, rest: str) -> None:
     """So no script overlooks the condition behind a number that it does not know."""
     settings = f" q={text}{rest}"
     with pytest.raises(lua51.LuaError, match="ROTA not the settings of a queue: "):
@@ -93,6 +93,6 @@ def test_a_text_of_another_form_is_refused_and_counts_as_a_limit(text: str, rest
     assert not FUNCTIONS.plain(settings) or text in ("-", "0 0 0 1")
 
 
-def test_a_queue_served_elsewhere_is_no_limit() -> None:
+def test_a_queue_served_elsewhere_does_not_count_as_a_limit() -> None:
     assert FUNCTIONS.plain(" t-*=720 0 0 1 t-9=- u=72 0 0 5 v=-")
     assert not FUNCTIONS.plain(" t-*=720 0 0 1 t-9=- u=72 1 0 5 v=-")

@@ -49,7 +49,7 @@ def test_each_occupied_task_slot_counts() -> None:
     assert occupied_seconds(slot, 13 * SECOND) == 8
 
 
-def test_a_time_before_the_last_change_takes_nothing_away() -> None:
+def test_a_time_before_the_last_change_subtracts_nothing() -> None:
     slot = new_slot()
     slot.load.occupy(1, 10 * SECOND)
     slot.load.occupy(0, 9 * SECOND)
@@ -76,7 +76,7 @@ def test_a_year_of_run_times_overflows_nothing() -> None:
     assert load.squares == pytest.approx((365 * 86_400) ** 2)
 
 
-def test_a_start_that_is_under_way_is_shown_before_it_is_counted() -> None:
+def test_a_start_in_progress_is_shown_before_it_is_counted() -> None:
     slot = new_slot()
     slot.load.started = 3
     slot.load.show_started(also=1)
@@ -110,7 +110,7 @@ def test_a_new_process_begins_at_zero() -> None:
         (LOAD.squares, struct.unpack("q", struct.pack("d", -1.0))[0]),
     ],
 )
-def test_words_that_no_worker_writes_are_not_read(word: int, value: int) -> None:
+def test_impossible_words_are_not_read(word: int, value: int) -> None:
     region = bytearray(REGION_BYTES)
     slot = new_slot(region)
     memoryview(region).cast("q")[HEADER.load + word] = value

@@ -101,7 +101,7 @@ def test_a_unique_key_held_for_a_time_expires_with_it(fleet: Fleet) -> None:
     assert 0 < fleet.redis.pttl(fleet.keys.unique("k")) <= 60_000
 
 
-def test_a_unique_key_whose_holder_is_gone_is_free(fleet: Fleet) -> None:
+def test_a_unique_key_without_a_live_holder_is_free(fleet: Fleet) -> None:
     fleet.redis.set(fleet.keys.unique("k"), "ghost")
     assert fleet.enqueue(NewTask("a", "q", body_of("a"), unique_key="k")) == [Enqueued()]
 

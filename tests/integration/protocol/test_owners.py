@@ -572,7 +572,7 @@ def test_a_poller_with_a_shorter_lease_shortens_no_longer_lease(fleet: Fleet) ->
     assert fleet.score(fleet.keys.owners, owner) > fleet.now_us() + 2 * LEASE_MS * 1000
 
 
-def test_a_lease_length_unused_for_twice_its_time_is_forgotten(fleet: Fleet) -> None:
+def test_a_lease_length_unused_for_two_leases_is_forgotten(fleet: Fleet) -> None:
     fleet.register(lease_ms=3 * LEASE_MS)
     fleet.redis.hset(fleet.keys.pulse, "lease_at", fleet.now_us() - 6 * LEASE_MS * 1000)
     reply = fleet.run(fleet.store.sweep(LEASE_MS))

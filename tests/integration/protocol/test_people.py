@@ -315,7 +315,7 @@ def test_a_dead_task_can_be_revived_beside_its_tombstone(fleet: Fleet) -> None:
     assert fleet.claim(fleet.register(), serving) == ["a"]
 
 
-def test_a_bare_item_with_the_id_of_a_tombstone_gets_another(fleet: Fleet) -> None:
+def test_a_bare_item_with_the_id_of_a_tombstone_gets_a_new_id(fleet: Fleet) -> None:
     fleet.push("a")
     cancel(fleet, "a")
     assert is_new(fleet, NewTask("a", "other", b"second"))

@@ -115,7 +115,7 @@ def left_in(fleet: Fleet) -> dict[str, str]:
 
 
 @pytest.mark.parametrize(("domains", "fill"), SCENES, ids=[fill.__name__ for _, fill in SCENES])
-def test_many_picks_have_the_effect_of_as_many_turns(
+def test_many_picks_have_the_effect_of_many_turns(
     fleets: tuple[TimedFleet, TimedFleet], domains: tuple[Domain, ...], fill: Callable[[Fleet], None]
 ) -> None:
     found = []

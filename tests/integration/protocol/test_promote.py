@@ -163,7 +163,7 @@ def test_a_bare_two_element_item_gets_a_fresh_id(fleet: Fleet) -> None:
     assert [decode_body(claim.body).args for claim in (first, second)] == [["x"], ["y"]]
 
 
-def test_a_bare_item_with_a_live_id_gets_a_fresh_one(fleet: Fleet) -> None:
+def test_a_bare_item_with_a_live_id_gets_a_new_id(fleet: Fleet) -> None:
     fleet.push("u-1")
     fleet.redis.rpush(fleet.keys.ready_lane("q"), '["u-1","q","send",[]]')
     ids = [claim.entry.id for claim in fleet.turn(fleet.register(), Q, limit=2).claims]

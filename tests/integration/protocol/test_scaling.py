@@ -69,14 +69,14 @@ def test_the_first_node_leads_each_pool_until_it_is_silent(fleet: TimedFleet) ->
     assert exchange(fleet, "a").leader == "b"
 
 
-def test_a_leader_that_calls_keeps_the_lead(fleet: TimedFleet) -> None:
+def test_a_leader_that_keeps_calling_keeps_the_lead(fleet: TimedFleet) -> None:
     for _ in range(4):
         assert exchange(fleet, "a").leader == "a"
         advance(fleet, TTL_MS / 2000)
         assert exchange(fleet, "b").leader == "a"
 
 
-def test_only_the_leader_gets_the_loads_of_live_nodes(fleet: TimedFleet) -> None:
+def test_only_the_leader_receives_the_loads_of_live_nodes(fleet: TimedFleet) -> None:
     for node in ("a", "b", "c"):
         exchange(fleet, node)
     assert exchange(fleet, "b").loads == {}
@@ -89,7 +89,7 @@ def test_only_the_leader_gets_the_loads_of_live_nodes(fleet: TimedFleet) -> None
     assert fleet.redis.hkeys(fleet.keys.loads("main")) == ["a", "b"]
 
 
-def test_a_node_that_withdraws_leaves_neither_load_nor_lead(fleet: TimedFleet) -> None:
+def test_a_node_that_withdraws_leaves_no_load_and_no_lead(fleet: TimedFleet) -> None:
     store = ScalingStore(fleet.keys.namespace)
     for node in ("a", "b"):
         exchange(fleet, node)
@@ -101,7 +101,7 @@ def test_a_node_that_withdraws_leaves_neither_load_nor_lead(fleet: TimedFleet) -
     assert fleet.redis.exists(fleet.keys.loads("main")) == 0
 
 
-def test_pools_that_nobody_scales_leave_no_keys(fleet: TimedFleet) -> None:
+def test_unscaled_pools_leave_no_keys(fleet: TimedFleet) -> None:
     exchange(fleet, "a", decision=b"3")
     keys = fleet.keys.scaling("main"), fleet.keys.loads("main")
     for key in keys:
@@ -114,7 +114,7 @@ def test_pools_that_nobody_scales_leave_no_keys(fleet: TimedFleet) -> None:
 # Decisions
 
 
-def test_only_the_decision_of_the_leader_is_in_force(fleet: TimedFleet) -> None:
+def test_only_the_leaders_decision_is_in_force(fleet: TimedFleet) -> None:
     assert exchange(fleet, "a")[1:3] == (NO_DECISION, b"")
     made = exchange(fleet, "a", decision=b"\xff three")
     assert made.decision == b"\xff three"
@@ -122,7 +122,7 @@ def test_only_the_decision_of_the_leader_is_in_force(fleet: TimedFleet) -> None:
     assert exchange(fleet, "b", known=made.number)[1:3] == (made.number, b"")
 
 
-def test_each_decision_has_another_number(fleet: TimedFleet) -> None:
+def test_each_decision_has_a_new_number(fleet: TimedFleet) -> None:
     numbers = [exchange(fleet, "a", decision=text).number for text in (b"one", b"two", b"two")]
     assert numbers == sorted(set(numbers))
     assert exchange(fleet, "b", known=numbers[0])[1:3] == (numbers[2], b"two")
@@ -167,7 +167,7 @@ def test_raw_pushes_into_a_named_lane_count_at_once(fleet: TimedFleet) -> None:
     assert (row.ready, row.oldest_seconds) == (2, 0)
 
 
-def test_a_paused_queue_and_one_with_a_false_condition_are_not_open(fleet: TimedFleet) -> None:
+def test_paused_queues_and_false_conditions_are_not_open(fleet: TimedFleet) -> None:
     domain = domain_of([QueueShare("a"), QueueShare("b", condition="never"), QueueShare("c", condition="always")])
     announce(fleet, domain)
     conditions = [QueueCondition("never", "lua", "return false"), QueueCondition("always", "lua", "return true")]
@@ -178,7 +178,7 @@ def test_a_paused_queue_and_one_with_a_false_condition_are_not_open(fleet: Timed
     assert {name: row.is_open for name, row in backlog(fleet, domain).items()} == {"a": False, "b": False, "c": True}
 
 
-def test_queues_of_a_pattern_are_rows_of_their_own(fleet: TimedFleet) -> None:
+def test_each_queue_of_a_pattern_has_a_row(fleet: TimedFleet) -> None:
     mixed = domain_of([QueueShare("t-*"), QueueShare("t-named")], ["t-other", "t-other-*"])
     announce(fleet, mixed)
     for queue in ("t-1", "t-2", "t-named", "t-other", "t-other-1", "u-1"):
@@ -207,7 +207,7 @@ def test_paused_queues_of_a_pattern_are_not_estimated_as_open(fleet: TimedFleet)
 
 
 @pytest.mark.parametrize("others", [300, 1200])
-def test_marks_of_other_queues_hide_no_queue_of_a_pattern(fleet: TimedFleet, others: int) -> None:
+def test_other_queues_do_not_hide_queues_of_a_pattern(fleet: TimedFleet, others: int) -> None:
     """A new domain begins with a mark for each queue with entries, which the first claims remove."""
     fleet.redis.zadd(fleet.keys.turns(TENANTS.name), {f"a-{number}": -1 for number in range(others)})
     announce(fleet, TENANTS)

@@ -50,7 +50,7 @@ def test_events_are_written_until_the_last_master_disables_them(fleet: Fleet) ->
     assert recorded(fleet) == [("enqueued", "a")]
 
 
-def test_the_setting_of_a_gone_master_applies_until_another_announces(fleet: Fleet) -> None:
+def test_a_dead_masters_setting_applies_until_another_announces(fleet: Fleet) -> None:
     announce(fleet, FEW, "gone", ttl_ms=0)
     fleet.push("a")
     announce(fleet, 0, "new")

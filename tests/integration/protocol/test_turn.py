@@ -226,7 +226,7 @@ def test_a_crashed_entry_is_not_claimed_beside_another(fleet: Fleet) -> None:
     assert fleet.claim(fleet.register(), Q) == ["guilty"]
 
 
-def test_a_lower_tier_is_served_only_when_the_higher_has_nothing(fleet: Fleet) -> None:
+def test_a_lower_tier_is_served_only_when_the_higher_is_empty(fleet: Fleet) -> None:
     serving = tiers([QueueShare("high")], [QueueShare("low")])
     fleet.push("l1", "l2", queue="low")
     fleet.push("h1", "h2", queue="high")
