@@ -1,9 +1,9 @@
 """The cases of `tests/alerts/`: series, and the alerts that fire at given times. promtool runs them.
 
-A case is shorter than a file of promtool:
+A case is shorter than a test file of promtool:
 
 * series have the labels job, fleet and instance of one node unless they set others, and the node can be scraped;
-* `at` names all alerts that fire at a time, including those with other causes, or `nothing`;
+* `at` names all alerts that fire at a time, whatever their causes, or `nothing`;
 * `says` is the text of an alert at the last time at which it fires. Its links follow from the rules.
 """
 
@@ -38,7 +38,7 @@ ALERTS: Final = {rule["alert"]: rule for group in groups(ALERTING) for rule in g
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """The series of a case, and the alerts that fire. `alert` is the one that the case was written for."""
+    """The series of a case, and the alerts that fire. `alert` is the alert that the case was written for."""
 
     what: str
     alert: str
@@ -51,7 +51,7 @@ class Case:
         return {_name(alert) for fires in self.at.values() for alert in _alerts(fires)}
 
     def keeps_still(self) -> bool:
-        """Whether, at some time, the alert that the case was written for does not fire."""
+        """Whether the alert under test is silent at some time."""
         return any(self.alert not in map(_name, _alerts(fires)) for fires in self.at.values())
 
     def for_promtool(self) -> dict[str, Any]:
@@ -108,7 +108,7 @@ def _all_that_fires(time: str, alerts: list[str]) -> dict[str, Any]:
 
 
 def _fixed(alert: str) -> dict[str, str]:
-    """Return the labels of an alert, including those that its rule adds."""
+    """Return the labels of an alert, including the labels that its rule adds."""
     return {**_labels(alert), **ALERTS[_name(alert)]["labels"]}
 
 
@@ -117,7 +117,7 @@ def _name(alert: str) -> str:
 
 
 def _labels(alert: str) -> dict[str, str]:
-    """Return the labels of the series, without empty ones."""
+    """Return the labels of the series, without empty labels."""
     named = {"job": _NODE["job"], "fleet": _NODE["fleet"]} | _parts(alert)[1]
     return {label: value for label, value in named.items() if value}
 

@@ -1,4 +1,4 @@
-"""A private Alertmanager for tests: the real one on a free port, with the project's configuration."""
+"""A private Alertmanager for tests: the real program on a free port, with the project's configuration."""
 
 import json
 import subprocess
@@ -15,7 +15,7 @@ DEADLINE_SECONDS = 30.0
 
 
 class Alertmanager:
-    """An Alertmanager with a folder of its own and without peers."""
+    """An Alertmanager with its own folder and without peers."""
 
     def __init__(self, folder: Path, config: Path) -> None:
         self._url = f"http://127.0.0.1:{free_port()}"
@@ -36,7 +36,7 @@ class Alertmanager:
         self._process.wait()
 
     def fire(self, alerts: Iterable[Mapping[str, str]]) -> None:
-        """Send these firing alerts. Each alert is given by its labels."""
+        """Send alerts that fire. Each alert is given by its labels."""
         body = json.dumps([{"labels": labels} for labels in alerts]).encode()
         request = urllib.request.Request(
             f"{self._url}/api/v2/alerts", body, headers={"Content-Type": "application/json"}
@@ -45,7 +45,7 @@ class Alertmanager:
             pass
 
     def notified(self, **labels: str) -> set[str]:
-        """Return the names of the alerts with these labels that are sent to people."""
+        """Return the names of the alerts with these labels of which people are notified."""
         query = "&".join(f"filter={label}%3D%22{value}%22" for label, value in labels.items())
         found: list[dict[str, Any]] = self._get(f"/api/v2/alerts?{query}")
         return {alert["labels"]["alertname"] for alert in found if not alert["status"]["inhibitedBy"]}

@@ -1,4 +1,4 @@
-"""Complete walks of the audit, made by the driver of the protocol."""
+"""Complete walks of the audit, which use the protocol driver."""
 
 from collections.abc import Callable
 from typing import Any
@@ -14,7 +14,7 @@ def walk(
     make_seen: Callable[[int], Seen] = lambda _: set(),
     between: Callable[[ScriptCall[Any]], None] = lambda _: None,
 ) -> list[str]:
-    """Return the ids that a walk reports. `between` is called with each command before it runs."""
+    """Return the ids that a walk reports. Before each command, `between` is called with the command."""
     steps = find_unplaced(fleet.store, make_seen)
     answer: Any = None
     while True:

@@ -45,12 +45,12 @@ def counts_of(client: Any, namespace: str) -> dict[bytes, bytes]:
 
 
 def queues_with_entries(client: Any, namespace: str) -> set[bytes]:
-    """Return the queues that claims look at first."""
+    """Return the queues that claims check first."""
     return set(client.smembers(f"{{{namespace}}}:ready"))
 
 
 def fill(fleet: Fleet, client: Client) -> Grouping:
-    """Put something into every key that an export has. Return the driver of the groups, whose owner holds a task."""
+    """Fill every key that an export contains. Return the groups' driver, whose owner holds a task."""
     groups = Grouping(fleet)
     _end_tasks(fleet)
     fleet.redis.hset(fleet.keys.meta, "ended_keep", 10_000)
@@ -69,8 +69,8 @@ def fill(fleet: Fleet, client: Client) -> Grouping:
 
 
 def _end_tasks(fleet: Fleet) -> None:
-    """End some tasks: with a result, for good, dead, and for another attempt."""
-    fleet.redis.hset(fleet.keys.meta, "ended_keep", 5)  # so few that texts are sealed
+    """End some attempts: with a result, without one, with a dead task, and with a retry."""
+    fleet.redis.hset(fleet.keys.meta, "ended_keep", 5)  # so few ends are kept that texts are sealed
     ids = ("with-result", "ended", "buried", "failed", "given-back")
     fleet.push(*ids)
     owner = fleet.register()
@@ -81,7 +81,7 @@ def _end_tasks(fleet: Fleet) -> None:
 
 
 def _wait(fleet: Fleet) -> None:
-    """Enqueue tasks that wait: in order, ahead of others, later, with unique keys, and in the place of others."""
+    """Enqueue waiting tasks: in order, at the front, delayed, with unique keys, and under ids of cancelled tasks."""
     fleet.push("w1", "w2", "w3")
     fleet.push("first", due="^")
     fleet.push("later", due="+3600000000")
@@ -97,7 +97,7 @@ def _wait(fleet: Fleet) -> None:
     fleet.run(fleet.store.cancel("cancelled"))
     owner = fleet.register()
     entry = fleet.turn(owner, one_tier("q")).claims[0].entry.text
-    for _ in range(2):  # the first start is granted; the second one waits
+    for _ in range(2):  # the first start is granted; the second start has to wait
         fleet.run(fleet.store.throttle(owner, RateRequest(entry, "slow", 3_600_000_000, 1)))
 
 
@@ -111,7 +111,7 @@ def _push_bare_items(fleet: Fleet) -> None:
 
 
 def _follow(groups: Grouping) -> None:
-    """Create a chain, a group of which a member is dead, an open one, and one with a chain."""
+    """Create a chain, a group with a dead member, an open group, and a group with a chain."""
     groups.chain("link-1", "link-2", "link-3")
     groups.open("g", "m1", "m2", then="end", on_dead="rescue")
     groups.add([NewMember(groups.task("m3"))], Into("open", groups.opening("end-2"), cursor=0))
@@ -120,7 +120,7 @@ def _follow(groups: Grouping) -> None:
 
 
 def _hold(fleet: Fleet, owner: str) -> None:
-    """Claim a task whose group has other members, and leave it in flight."""
+    """Claim a task of a group with several members, and leave the task in flight."""
     fleet.push("runs", queue="running")
     fleet.turn(owner, one_tier("running"))
 

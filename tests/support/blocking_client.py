@@ -1,7 +1,7 @@
 """The generator of the blocking client from the asyncio client: `make blocking`.
 
-The modules of `rota.client.aio` that do not handle connections are written once, with `await`. Each is copied to
-`rota.client.blocking` without `await`, with the names that callers use there. The code that drives connections is
+The modules of `rota.client.aio` that do not handle connections are written once, with `await`. This generator copies
+each of them to `rota.client.blocking`, removes `await`, and replaces names. Only the code that handles connections is
 written twice.
 """
 
@@ -92,17 +92,17 @@ _WORDS: Final = (
 
 
 def source_of(module: str) -> Path:
-    """Return the module that is written by hand."""
+    """Return the path of the handwritten module."""
     return CLIENT / "aio" / f"{module}.py"
 
 
 def target_of(module: str) -> Path:
-    """Return the module that is generated from it."""
+    """Return the path of the generated module."""
     return CLIENT / "blocking" / f"{module}.py"
 
 
 def blocking(module: str) -> str:
-    """Return the text of the blocking module. Raises ValueError if a text to be replaced is missing."""
+    """Return the text of the blocking module. Raises ValueError if the source lacks a text that must be replaced."""
     text = source_of(module).read_text(encoding="utf-8")
     for awaited, blocks in _TEXTS.get(module, {}).items():
         if text.count(awaited) != 1:

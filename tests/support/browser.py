@@ -10,7 +10,7 @@ import pytest
 
 from support.waiting import until
 
-if TYPE_CHECKING:  # a test run without a browser does not need playwright
+if TYPE_CHECKING:  # a test run without a browser needs no playwright
     from playwright.sync_api import Browser, ConsoleMessage, Page
 
 DEADLINE_SECONDS = 30.0
@@ -46,7 +46,7 @@ class Tab:
         until(lambda: self.page.evaluate(expression, argument), expression)
 
     def barriers(self) -> list[str]:
-        """Return the accessibility problems that axe finds: a line for each broken rule, with its place."""
+        """Return the accessibility problems that axe finds, as one line per broken rule with its place."""
         from axe_playwright_python.sync_playwright import Axe  # noqa: PLC0415 - as playwright below
 
         broken = Axe().run(self.page).response["violations"]
@@ -62,8 +62,9 @@ TabOpener = Callable[..., Tab]
 
 @pytest.fixture(scope="module")
 def chromium() -> "Iterator[Browser]":
-    """Run one browser for the tests of a module. While it runs, there is an event loop in their thread, because of
-    which a blocking client would warn in later tests."""
+    """Run one browser for the tests of a module. It ends with the module, because its event loop in the tests' thread
+    would make blocking clients warn in later tests.
+    """
     from playwright.sync_api import sync_playwright  # noqa: PLC0415 - the import takes 0.3 s
 
     path, rules = binary(), [f"--host-resolver-rules=MAP *.{LEADS_HERE} 127.0.0.1"]

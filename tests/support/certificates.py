@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 
 class Certificate(NamedTuple):
-    """The files of a certificate for 127.0.0.1 and of its key."""
+    """The files of a certificate for 127.0.0.1 and its key."""
 
     cert: Path
     key: Path

@@ -16,7 +16,7 @@ _ROOT: Final = Path("/sys/fs/cgroup")
 
 @dataclass(frozen=True)
 class Group:
-    """A control group below this process's own, with one controller. File names depend on `is_v2`."""
+    """A control group below that of this process, with one controller. File names depend on `is_v2`."""
 
     folder: Path
     is_v2: bool
@@ -26,7 +26,7 @@ class Group:
         (self.folder / name).write_text(str(value))
 
     def take(self, pids: Iterable[int]) -> None:
-        """Move processes into the group. Processes that they start from now on are in it too."""
+        """Move processes into the group. Processes that they start later are in the group too."""
         for pid in pids:
             self.set("cgroup.procs", pid)
 

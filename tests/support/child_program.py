@@ -1,7 +1,7 @@
-"""A worker or poller process for tests, started as its parent starts it, with a few tasks that report their runs.
+"""A worker or poller process for tests, started as the master starts it, with a few tasks that report their runs.
 
-They report to lists on the server: `ran` gets a line for each start and each end; `hold` waits for a
-token in a list, so that a test decides when it ends.
+The tasks report to lists on the server. The list `ran` gets a line for each start and each end. The task `hold` waits
+for a token in a list, so a test decides when it ends.
 """
 
 import asyncio
@@ -158,7 +158,7 @@ def again_later(seconds: float) -> None:
 
 
 def _fork_and(how: str) -> bool:
-    """Fork a copy that returns in this way, and check how it ends. Return False in the copy."""
+    """Fork a copy that returns in the given way, and check the end of the copy. Return False in the copy."""
     pid = ctypes.PyDLL(None).fork() if how == "natively" else os.fork()
     if pid == 0:
         if how == "exit":
@@ -333,7 +333,7 @@ def beat_on() -> None:
 
 @task(queue="hurried", retries=1000, base=0, soft_time_limit=0.001)
 def hurry(label: str) -> None:
-    """Enqueue and query until the soft limit or chance ends the task. It is dead if a reply is wrong."""
+    """Enqueue and query until the soft limit or a random choice ends the task. A wrong reply makes the task dead."""
     while random.random() < 0.75:
         handle = note.using(queue="later").enqueue(label)
         found = handle.status()
@@ -363,7 +363,7 @@ def unremembered() -> None:
 
 
 def _keep_pace(task_ns: int) -> None:
-    """Make the worker measure this duration for each task, however busy the machine is."""
+    """Make the worker measure this duration for each task, even on a busy machine."""
     measured = ClaimTimes.ended
 
     def ended(times: ClaimTimes, at_ns: int) -> None:

@@ -1,7 +1,7 @@
 """The protocol on a clock that tests move: the unchanged scripts, except that they read the time from a key.
 
-A script is composed of shared files, one of which reads the clock. Here the lines that do so are replaced in the
-composed text, so the installed code has no option for another clock.
+A script is composed of shared files, one of which reads the clock. This module replaces the lines that do so in the
+composed text, so the installed code needs no option for another clock.
 """
 
 from dataclasses import replace
@@ -43,7 +43,9 @@ def on_the_test_clock(script: Script) -> Script:
 
 
 class TimedFleet(Fleet):
-    """The protocol, one call at a time. The clock moves by a microsecond per call: each script has another time."""
+    """The protocol, one call at a time. The clock advances by a microsecond per call, so no two scripts have the same
+    time.
+    """
 
     def __init__(self, server: Server, namespace: str) -> None:
         super().__init__(server, namespace)

@@ -1,4 +1,4 @@
-"""The command `rota`, run in this process in a folder of its own, with its result."""
+"""The command `rota`, run in this process and in a separate folder, with its result."""
 
 import json
 import os

@@ -1,7 +1,7 @@
 """The container image, built by buildah and run by podman, with a store that is removed at the end.
 
 No registry is needed: the base image is made of Debian's packages (`make image`). Containers share the network of this
-machine, and are in no control group, because a machine that is a container itself may not make one.
+machine. They are in no control group, because a machine that is itself a container may not create one.
 """
 
 import json
@@ -26,9 +26,9 @@ BUILD_SECONDS: Final = 600.0
 _PYTHON: Final = "localhost/python"
 _CERTIFICATES: Final = "/etc/ssl/certs/ca-certificates.crt"
 _PIP_SETTINGS: Final = ("index-url", "extra-index-url", "trusted-host")
-# With `vfs`, which needs nothing of the kernel, each container is a copy of the image.
+# The storage driver `vfs` needs no support from the kernel. It copies the image for each container.
 _STORAGE: Final = os.environ.get("STORAGE_DRIVER", "overlay")
-# crun refuses a machine that has both versions of control groups, unless the second one is out of sight.
+# crun refuses a machine with both versions of control groups, unless version 2 is hidden.
 _SECOND_CGROUPS: Final = Path("/sys/fs/cgroup/unified")
 _OUT_OF_SIGHT: Final = ("unshare", "--mount", "sh", "-c", f'umount {_SECOND_CGROUPS} && exec "$@"', "sh")
 
@@ -37,12 +37,12 @@ _OUT_OF_SIGHT: Final = ("unshare", "--mount", "sh", "-c", f'umount {_SECOND_CGRO
 class ContainerLimits:
     """The limits of a container, whose root is read-only."""
 
-    writable: str = "/tmp:size=64m"  # the only folder that may be written to, or "" for none
+    writable: str = "/tmp:size=64m"  # the only writable folder, or "" for none
     shared: str = "64m"  # the size of /dev/shm
     files: int = 256  # the number of descriptors
 
     def options(self) -> list[str]:
-        """Return the options of podman for these limits, and for a container without privileges."""
+        """Return the options of podman for these limits and for a container without privileges."""
         return [
             *("--read-only", "--read-only-tmpfs=false", "--shm-size", self.shared),
             *(("--tmpfs", self.writable) if self.writable else ()),
@@ -98,10 +98,10 @@ class Engine:
     # Containers
 
     def podman(self, *arguments: str) -> subprocess.CompletedProcess[str]:
-        """Run podman to its end."""
+        """Run podman and wait for its end."""
         return subprocess.run(
             [*self._podman, *arguments],
-            env={**os.environ, "DISABLE_HC_SYSTEMD": "true"},  # a health check runs when the test asks for it
+            env={**os.environ, "DISABLE_HC_SYSTEMD": "true"},  # a health check runs only when the test starts it
             stdin=subprocess.DEVNULL,
             capture_output=True,
             text=True,
@@ -110,7 +110,7 @@ class Engine:
         )
 
     def run(self, limits: ContainerLimits, *arguments: str, **options: object) -> subprocess.CompletedProcess[str]:
-        """Run a container to its end, with these arguments for its entry point, and more options of podman."""
+        """Run a container to its end, with these arguments for its entry point and these options of podman."""
         more = [f"--{name}={value}" for name, value in options.items()]
         return self.podman("run", "--rm", *_COMMON, *limits.options(), *more, IMAGE, *arguments)
 
@@ -138,7 +138,8 @@ def pip_settings() -> str:
     for name in _PIP_SETTINGS:
         command = [sys.executable, "-m", "pip", "config", "get", f"global.{name}"]
         words = subprocess.run(command, capture_output=True, text=True, check=False).stdout.split()
-        if usable := [word for word in words if not word.startswith("file:")]:  # the image has not these folders
+        # The image does not have the local folders.
+        if usable := [word for word in words if not word.startswith("file:")]:
             lines.append(f"{name} = {' '.join(usable)}")
     return "\n".join(lines) + "\n"
 

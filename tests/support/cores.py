@@ -1,4 +1,4 @@
-"""The core of a master on its own: a test sends it events and reads its effects."""
+"""The core of a master without its shell: a test sends events to the core and reads the effects."""
 
 import copy
 from collections.abc import Callable, Iterable, Mapping
@@ -38,7 +38,7 @@ class PendingRequest:
 
 
 class Core:
-    """A master's state at the time `now`. A reload reads `file`; `effects` has all effects so far.
+    """A master's state at the time `now`. A reload reads `file`, and `effects` holds all effects so far.
 
     `handlers` perform effects. By default, reading the configuration succeeds and every listen address is free.
     """
@@ -117,7 +117,7 @@ def kill(slot: int, reason: Reason) -> Signal:
 
 
 def of_order(order: Order, actions: Iterable[Action]) -> list[Signal]:
-    """Return the planned actions with this order."""
+    """Return the planned actions that have this order."""
     return [action for action in actions if isinstance(action, Signal) and action.order is order]
 
 

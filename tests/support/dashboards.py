@@ -17,8 +17,9 @@ _TIMES: Final = {"window": f"{2 * STEP_SECONDS}s", "step": f"{STEP_SECONDS}s"}
 
 @dataclass(frozen=True, slots=True)
 class PanelQuery:
-    """A query of a panel or of an annotation, whose name replaces the panel's title. Two boards may have the same
-    `panel`; `board` is the file of this one. With `instant`, the query is for the current value only."""
+    """A query of a panel or an annotation. `board` is the file of the dashboard. `panel` is the title of the panel or
+    the name of the annotation. If `instant` is set, the query is only for the current value.
+    """
 
     board: str
     panel: str
@@ -36,12 +37,12 @@ class PanelQuery:
 
 
 def boards() -> dict[str, dict[str, Any]]:
-    """Return every dashboard by the name of its file."""
+    """Return every dashboard by its file name."""
     return {path.name: json.loads(path.read_text()) for path in sorted(FOLDER.glob("*.json"))}
 
 
 def panels(board: dict[str, Any]) -> Iterator[dict[str, Any]]:
-    """Yield the panels that show data: all except the titles of rows."""
+    """Yield all panels that show data, that is, all except row titles."""
     return (panel for panel in board["panels"] if panel["type"] != "row")
 
 
@@ -60,7 +61,7 @@ def all_queries() -> list[PanelQuery]:
 
 
 def run_query(prometheus: Prometheus, query: PanelQuery, job: str = ".+", seconds: int = 120) -> Answer:
-    """Return the data that the panel would show, for this time or for now, if fleets are scraped each second."""
+    """Return the data that the panel would show at this time, or now, if fleets are scraped every second."""
     expr = query.filled_in(**_TIMES, time_range=f"{seconds}s", job=job)
     if query.instant:
         return prometheus.query(expr)

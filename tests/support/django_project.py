@@ -1,4 +1,4 @@
-"""Django set up in the process of a test: Rota's application, the admin, and two databases in memory.
+"""A Django project in the test process: Rota's application, the admin, and two databases in memory.
 
 Django's settings apply to the whole process. `set_up_again` reverts what Rota's application adds, that is, its hook and
 the default client.

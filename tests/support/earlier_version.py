@@ -9,9 +9,9 @@ from typing import Final
 
 from support.prose import ROOT
 
-# While there is no release: the last commit before the newest change of what nodes of two versions have to agree about.
-# With that change, heartbeats name the kinds of entries that their node knows, and no script gives a kind that a live
-# node does not name. Replace it when the protocol changes (docs/releasing.md).
+# The commit to use while there is no release. It is the last commit before the newest change to the protocol between
+# nodes. Since that change, heartbeats name the kinds of entries that their node knows, and no script writes a kind that
+# a live node does not name. Replace this commit when the protocol changes (docs/releasing.md).
 BEFORE_CHANGE: Final = "394505260c6837f5f0448d96bb1c3dbea3f09ba8"
 _PACKAGES: Final = ("workers", "supervisor")
 
@@ -21,7 +21,9 @@ class NoEarlierVersion(Exception):
 
 
 def earlier_commit() -> str:
-    """Return the newest release before this commit; `BEFORE_CHANGE` if there is none. Raises `NoEarlierVersion`."""
+    """Return the newest release before this commit, or `BEFORE_CHANGE` if there is no release. Raises
+    `NoEarlierVersion`.
+    """
     wanted = _git("describe", "--tags", "--abbrev=0", "--match", "v*", "HEAD^") or BEFORE_CHANGE
     commit = _git("rev-parse", "--verify", "--quiet", f"{wanted}^{{commit}}")
     if not commit:
@@ -30,7 +32,7 @@ def earlier_commit() -> str:
 
 
 def _git(*words: str) -> str:
-    """Return the output of a git command; "" if it fails. The repository may belong to another user than root."""
+    """Return the output of a git command, or "" if it fails. The repository may belong to a user other than root."""
     return _run_git(*words).decode().strip()
 
 

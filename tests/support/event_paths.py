@@ -27,8 +27,9 @@ def ways() -> dict[str, Way]:
 
 
 def places(events: Iterable[TaskEvent]) -> dict[str, str]:
-    """Follow each task of a stream from its beginning, and return the last state of each. Fails at an event that does
-    not start in the current state of its task: an event is missing or was sent twice."""
+    """Follow each task of a stream from its first event, and return the last state of each. Fails if an event does not
+    start in the current state of its task, because then an event is missing or was sent twice.
+    """
     known, at = ways(), dict[str, str]()
     for event in events:
         was = at.get(event.task_id, NOTHING)

@@ -1,4 +1,4 @@
-"""A fleet in which everything happens that a dashboard shows and that none of the troubles causes."""
+"""A fleet that causes every event that a dashboard shows and that none of the troubles causes."""
 
 import contextlib
 import os
@@ -64,7 +64,7 @@ def _write_tasks(scene: Scene) -> None:
     adopt={key: {"queue": "default", "task": "note"} for key in (LEGACY_LIST, NO_QUEUE)},
 )
 def eventful(scene: Scene) -> Iterator[None]:
-    """Cause everything that no trouble causes."""
+    """Cause all events that no trouble causes."""
     client = scene.fleet.client
     calls = [
         Call("note", ["later"], queue="default", delay=0.5),
@@ -98,9 +98,9 @@ def _leave_to_others(scene: Scene) -> None:
 
 
 def _lose(scene: Scene) -> None:
-    """Have a worker die in a task, break the connections, and stop the master until its leases are lost.
-
-    A worker is stopped with it: workers that run may notice the loss and leave before the master counts it.
+    """Kill a worker in a task, break the connections, and stop the master until its leases are lost. A worker is
+    stopped together with the master, because a running worker may notice the loss and leave before the master counts
+    it.
     """
     scene.fleet.client.enqueue("kill_worker", queue="work")
     _until_shown(scene, m.TASKS_RECOVERED.name)
@@ -138,10 +138,8 @@ def _until_shown(scene: Scene, metric: str, **labels: str) -> None:
 def beside(
     folder: Path, troubles: Iterable[str], well_seconds: int = 5, before: Callable[[Bench], object] = id
 ) -> Iterator[Bench]:
-    """Run this fleet and those of the troubles. All are healthy for a while, so that Prometheus has seen that; then
-    the events begin.
-
-    `before` is called with the bench while all fleets are healthy.
+    """Run this fleet and the fleets of the troubles. First all fleets are healthy, until Prometheus has scraped them
+    for a while. Then the events begin. `before` is called with the bench while all fleets are healthy.
     """
     bench = Bench(folder, troubles)
     scene = bench.scenes[eventful.name] = eventful.scene(folder / eventful.name)

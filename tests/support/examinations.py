@@ -1,4 +1,4 @@
-"""Examinations of `rota doctor` as records: of a fleet that is well, and with single facts changed."""
+"""The facts that `rota doctor` collects, as records: those of a healthy fleet, and the same with single changes."""
 
 import json
 from collections.abc import Collection, Mapping, Sequence
@@ -104,7 +104,7 @@ WELL: Final = Examination(
 
 
 def with_process(**changes: Any) -> Examination:
-    """Return an examination of a fleet that is well except for these facts about its process."""
+    """Return an examination of a healthy fleet with these facts about its process."""
     return replace(WELL, process=replace(PROCESS, **changes))
 
 
@@ -149,7 +149,7 @@ def node(
     lease_seconds: float = 20.0,
     **report: Any,
 ) -> Node:
-    """Return a node as its heartbeat describes it after a round trip through JSON."""
+    """Return a node, as read from its heartbeat after a round trip through JSON."""
     shares = [[QueueShare(each) if isinstance(each, str) else each for each in tier] for tier in tiers]
     served = [each.name for tier in shares for each in tier]
     domains = [domain_of(tier, served) for tier in shares]
@@ -171,6 +171,6 @@ def ids_in(found: Examination) -> list[str]:
 
 
 def seen_in(found: Examination, kind: str) -> str:
-    """Return what the one finding of this kind has seen."""
+    """Return the observation of the only finding of this kind."""
     (seen,) = [finding.seen for finding in diagnose(found) if finding.id == kind]
     return seen

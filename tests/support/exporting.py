@@ -1,4 +1,4 @@
-"""A real exporter for tests, spawned as the master spawns it, with slots that the test fills."""
+"""A real exporter for tests. It is spawned as by the master, and the test fills the slots."""
 
 import contextlib
 import copy
@@ -73,7 +73,7 @@ class Exporter:
         return f"{self.asked_at}:{self.listener.getsockname()[1]}"
 
     def at(self, address: str) -> "Exporter":
-        """Return the same exporter, reached at this address of the machine."""
+        """Return this exporter with another address of the machine."""
         asked = copy.copy(self)
         asked.asked_at = address
         return asked

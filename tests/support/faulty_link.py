@@ -1,8 +1,8 @@
 """A TCP proxy that simulates a bad network: it cuts, refuses, swallows, holds, delays, and loses single replies.
 
-The proxy is an asyncio loop in a thread of its own. Every method may be called from any thread, and has taken effect
-when it returns. Bytes in one direction of a connection are never reordered, and never delivered after a gap: a
-direction that has swallowed bytes stays silent until its connection is cut.
+The proxy is an asyncio loop in a separate thread. Every method may be called from any thread, and has taken effect when
+it returns. Bytes in one direction of a connection are never reordered, and never delivered after a gap. A direction
+that has swallowed bytes stays silent until its connection is cut.
 
 Replies are matched by counting, because requests and replies of a connection have the same order. A request is
 identified by its script's name, or by its first word if it is a plain command, for example "turn" or "blpop".
@@ -31,8 +31,8 @@ class FaultyLink:
 
     `attempts` are the monotonic times of all connection attempts, including refused ones. `calls` counts the requests
     that reached the server by name, `lost` the replies that were dropped. `gate(name, is_reply, port)`, if set, is
-    called in the link's thread before a request or its reply is forwarded, and must not block. If it returns False,
-    the connection of the client with that port is held in this direction from there on, until `heal`.
+    called in the link's thread before a request or its reply is forwarded, and must not block. If it returns False, the
+    connection of the client with that port is held in this direction from then on, until `heal`.
     """
 
     def __init__(self, port: int) -> None:
@@ -105,12 +105,13 @@ class FaultyLink:
         self._now(self._reset_all)
 
     def silence(self, *, requests: bool = False, replies: bool = False) -> None:
-        """Swallow a direction and keep its connections open, their ends included: half-open connections."""
+        """Swallow all data in a direction, including the ends of connections, so that connections are half-open."""
         self._fault(silent=(requests, replies))
 
     def hold(self, *, requests: bool = False, replies: bool = False) -> None:
-        """Hold back a direction until `heal`, including data of clients that gave up in the meantime, which arrives
-        late."""
+        """Hold back all data in a direction until `heal`. Data of clients that have given up in the meantime arrives
+        late.
+        """
         self._fault(held=(requests, replies))
 
     def delay(self, seconds: float, jitter: float = 0.0) -> None:
@@ -118,14 +119,13 @@ class FaultyLink:
         self._fault(delay_seconds=(seconds, seconds), jitter_seconds=(jitter, jitter))
 
     def stall_some(self, share: float, seconds: float = 0.5) -> None:
-        """Delay a share of the pieces, and all data after them, as if they were lost and sent again."""
+        """Delay a share of the pieces and all data after them, as if these pieces were lost and sent again."""
         self._fault(stalled_share=(share, share), stall_seconds=(seconds, seconds))
 
     def lose_replies(self, count: int, *, of: str | None = None, cut: bool = True) -> None:
-        """Deliver the request, drop its reply with all of the same piece, and cut the connection or leave it silent.
-
-        With `of`, only replies to requests with this name count, otherwise those of any script. NOSCRIPT does not
-        count.
+        """Deliver the request, drop the piece of data that contains its reply, and cut the connection or leave it
+        silent. If `of` is given, only replies to requests with this name count, otherwise replies to any script.
+        NOSCRIPT errors do not count.
         """
         self._now(lambda: self._to_lose.append(Loss(of, count, cut)))
 
@@ -175,7 +175,7 @@ class FaultyLink:
         self._connections.discard(connection)
 
     def loss_for(self, name: str) -> "Loss | None":
-        """Take the loss that was ordered for a reply to this request, if there is one."""
+        """Return the loss that was ordered for a reply to this request, if any, and count it."""
         for loss in self._to_lose:
             if loss.of == name or (loss.of is None and name in SCRIPTS.values()):
                 loss.count -= 1
@@ -187,7 +187,7 @@ class FaultyLink:
 
 
 class _Connection:
-    """A client's connection, and the connection to the server that forwards it."""
+    """A client's connection, and the connection to the server that forwards its data."""
 
     def __init__(self, link: FaultyLink) -> None:
         self._link = link
@@ -251,7 +251,7 @@ class _Connection:
             reader.feed(data)
             while (item := reader.gets()) is not _MORE:
                 each(item)
-        except hiredis.ProtocolError:  # inline commands are forwarded, but not identified
+        except hiredis.ProtocolError:  # inline commands are forwarded but not identified
             self._readable = False
 
     def _note_request(self, request: object) -> None:

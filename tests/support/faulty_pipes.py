@@ -53,7 +53,7 @@ class Fault:
 
 @dataclass
 class Loss:
-    """An order to lose a number of replies, to requests with this name or to any script, and to cut the connection."""
+    """An order to lose a number of replies to requests with this name or to any script, and to cut the connection."""
 
     of: str | None
     count: int
@@ -61,7 +61,9 @@ class Loss:
 
 
 class Side(asyncio.Protocol):
-    """One of the two sockets of a connection. `take` is called with the data that it reads, b"" at the end."""
+    """One of the two sockets of a connection. `take` is called with the data that the socket reads, and with b"" at the
+    end.
+    """
 
     def __init__(self, take: Callable[[bytes], None], made: Callable[[], None]) -> None:
         self._take = take
@@ -90,7 +92,7 @@ class Side(asyncio.Protocol):
             self.other.transport.resume_reading()
 
     def put(self, data: bytes) -> None:
-        """Write the data, or close the socket if there is none."""
+        """Write the data, or close the socket if the data is empty."""
         if self.transport is not None:
             if data:
                 self.transport.write(data)
@@ -107,8 +109,8 @@ class Side(asyncio.Protocol):
 class Pipe:
     """One direction of one connection, in order.
 
-    Until it is `open`, that is, its other side is connected, all data waits. If it is `broken`, data was swallowed, so
-    nothing may follow. If it is `held`, the gate holds it back.
+    A pipe is `open` once its other side is connected; until then all data waits. A pipe is `broken` if it swallowed
+    data, so it must deliver nothing more. A pipe is `held` if the gate holds it back.
     """
 
     def __init__(self, fault: Callable[[], Fault], to: Side) -> None:

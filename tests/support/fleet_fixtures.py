@@ -1,4 +1,4 @@
-"""A plugin for tests with whole fleets, which are always stopped, and whose log is shown if the test fails."""
+"""A plugin for tests with whole fleets. It always stops the fleets, and shows their logs if the test fails."""
 
 from collections.abc import Callable, Generator, Iterator
 from contextlib import ExitStack

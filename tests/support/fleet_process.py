@@ -1,4 +1,4 @@
-"""A real `rota run` in a folder of its own: started, signalled and inspected from outside, as by a user."""
+"""A real `rota run` in a separate folder, which is started, signalled and inspected from outside, as by a user."""
 
 import json
 import os
@@ -35,7 +35,7 @@ def toml(settings: Mapping[str, Any], path: str = "") -> str:
 
 
 def environment(folder: Path, **more: str) -> dict[str, str]:
-    """Return this process's environment, without settings of Rota or a terminal. Control sockets are in the folder."""
+    """Return this process's environment without settings of Rota or a terminal. Control sockets are in the folder."""
     of_others = ("ROTA_", "REDIS_", "COLUMNS", "LINES")
     inherited = {name: value for name, value in os.environ.items() if not name.startswith(of_others)}
     return inherited | {"XDG_RUNTIME_DIR": str(folder)} | more
@@ -69,7 +69,7 @@ class FleetProcess:
 
     in_own_session = True
     ask_seconds = DEADLINE_SECONDS
-    control_socket = "control"  # in its folder
+    control_socket = "control"  # relative to its folder
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -136,7 +136,7 @@ class FleetProcess:
     # Reports of the fleet
 
     def request(self, verb: str, **fields: Any) -> dict[str, Any]:
-        """Return the master's response on its control socket; an empty dict while no master listens."""
+        """Return the master's response on its control socket, or an empty dict while no master listens."""
         try:
             with socket.socket(socket.AF_UNIX) as asking:
                 asking.settimeout(self.ask_seconds)
@@ -150,7 +150,7 @@ class FleetProcess:
         return answer
 
     def status(self) -> dict[str, Any]:
-        """Return the whole status; an empty dict while the master does not respond."""
+        """Return the whole status, or an empty dict while the master does not respond."""
         found: dict[str, Any] = self.request("status").get("status", {})
         return found
 
@@ -172,11 +172,11 @@ class FleetProcess:
         return self.pids("worker", "ready")
 
     def until_replaced(self, role: str, old: int) -> None:
-        """Wait until another process of that role is ready."""
+        """Wait until a new process of this role is ready."""
         until(lambda: self.pids(role, "ready") - {old}, f"a new {role} is ready")
 
     def until_workers(self, count: int) -> set[int]:
-        """Wait until exactly this number of workers live, all ready, and return their pids."""
+        """Wait until exactly this number of workers are alive and all of them are ready. Return their pids."""
 
         def settled() -> set[int] | None:
             rows = self.children("worker")

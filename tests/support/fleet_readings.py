@@ -1,4 +1,4 @@
-"""The output of a fleet under test: lines of its tasks' journal, and scrapes of its metrics."""
+"""The output of a fleet under test: lines of the tasks' journal, and scrapes of the metrics."""
 
 from dataclasses import dataclass
 from typing import Final
@@ -46,7 +46,7 @@ class Scrape:
         return sum(value for (found, has), value in self.values.items() if found == name and wanted <= has)
 
     def fallen_since(self, earlier: "Scrape") -> list[str]:
-        """Return the counters and histograms that have decreased or disappeared."""
+        """Return the counters and histograms that have decreased or disappeared since that scrape."""
         return [
             f"{name}{sorted(labels)}: {before} -> {self.growing.get((name, labels))}"
             for (name, labels), before in earlier.growing.items()

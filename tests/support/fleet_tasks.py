@@ -22,8 +22,8 @@ LINE_BYTES = 512
 def write(event: str, label: str) -> None:
     """Append a line in a single write, so that lines of several workers do not mix.
 
-    If a process is killed, the kernel ends its write at the edge of a page. So the length of a line divides a page, and
-    a line is written completely or not at all.
+    If a process is killed, the kernel ends its write at a page boundary. The page size is a multiple of the line
+    length, so a line is written completely or not at all.
     """
     task = rota.current_task()
     line = {
@@ -96,7 +96,7 @@ def linger(label: str, how: str = "ends") -> None:
 
 @rota.task
 async def linger_in_loop(label: str) -> None:
-    """Do the same as `linger` in an event loop, which delivers the cancellation."""
+    """Do the same as `linger`, but in an event loop, which delivers the cancellation."""
     write("start", label)
     try:
         await asyncio.gather(asyncio.sleep(600), asyncio.sleep(600))
@@ -106,7 +106,7 @@ async def linger_in_loop(label: str) -> None:
 
 
 async def attend_to_the_end(label: str) -> None:
-    """Run beside others until there is a file `release-all`, or the task is interrupted."""
+    """Run beside other tasks until there is a file `release-all` or the task is interrupted."""
     write("start", label)
     try:
         while not (FOLDER / "release-all").exists():
@@ -123,8 +123,9 @@ attend_too_long = rota.task(name="attend_too_long", retries=0, time_limit=1)(att
 
 @rota.task(retries=1, base=0)
 async def attend(label: str, how: str = "waits") -> None:
-    """Run beside others until there is a file `release-all`; or fail the first time, block the others, or kill the
-    worker once others run too."""
+    """Run beside other tasks until there is a file `release-all`. Alternatively, fail the first time, block the other
+    tasks, or kill the worker once other tasks run too.
+    """
     if how == "kills":
         write("start", label)
         await asyncio.sleep(0.3)
@@ -151,7 +152,7 @@ def advance(label: str, note: str) -> None:
 
 @rota.task(retries=3, backoff="linear", base=0.01, jitter=False)
 def live(ends: list[str]) -> None:
-    """End each attempt in the given way: killed, successfully, or with an error of this name."""
+    """End each attempt in the given way: with a kill, with success, or with an error of this name."""
     end = ends[rota.current_task().attempt - 1]
     if end == "kill":
         os.kill(os.getpid(), signal.SIGKILL)
@@ -216,7 +217,7 @@ def grow(megabytes: int) -> None:
 
 @rota.task
 def leave_daemon(label: str) -> None:
-    """Start a daemon in the classic way, orphaned and in a session of its own, and continue to run."""
+    """Start a daemon in the classic way, as an orphan in a new session, and continue to run."""
     if os.fork() == 0:
         os.setsid()
         if os.fork():

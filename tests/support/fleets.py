@@ -1,4 +1,4 @@
-"""A whole fleet under test: the real `rota run` with tasks that write a journal, used as by a user."""
+"""A whole fleet under test: the real `rota run`, with tasks that write a journal."""
 
 import contextlib
 import json
@@ -30,7 +30,7 @@ class RunningFleet(FleetProcess):
     """A folder with `rota.toml` and `tasks.py`, and the fleet that runs there.
 
     `settings` are keys of the file, which override the defaults of fleets under test. `shared` is the folder of the
-    tasks' journal if it is another one.
+    tasks' journal if that is a different folder.
     """
 
     in_own_session = False
@@ -64,7 +64,9 @@ class RunningFleet(FleetProcess):
     # Life cycle
 
     def start(self) -> "RunningFleet":
-        """Start the fleet and wait until all its workers are ready. Fails with its log if it ends before."""
+        """Start the fleet and wait until all its workers are ready. Fails with the fleet's log if the fleet ends
+        before.
+        """
         self.launch()
         until(lambda: self.has_ended() or self.is_whole(), "a fleet that is ready", DEADLINE_SECONDS)
         assert not self.has_ended(), self.log_text()
@@ -120,7 +122,7 @@ class RunningFleet(FleetProcess):
         return whole and len(self.workers()) == sum(pool["desired"] for pool in pools) and self._is_ready()
 
     def is_whole_without(self, pid: int) -> bool:
-        """Whether the fleet has all its workers, without this one."""
+        """Whether the fleet has all its workers and this process is not one of them."""
         return self.is_whole() and pid not in self.workers()
 
     def _is_ready(self) -> bool:
@@ -147,7 +149,7 @@ class RunningFleet(FleetProcess):
         ]
 
     def wait_for(self, event: str, count: int = 1, **fields: object) -> list[Line]:
-        """Wait until the journal has `count` such lines, and return them."""
+        """Wait until the journal has `count` lines of this event with these fields, and return them."""
 
         def found() -> list[Line] | None:
             lines = self.journal(event, **fields)
@@ -167,7 +169,7 @@ class RunningFleet(FleetProcess):
         (self.shared / f"release-{label}").touch()
 
     def wait_until_nothing_waits(self, seconds: float) -> None:
-        """Wait until no accepted task waits or runs."""
+        """Wait until no accepted task is waiting or running."""
         until(lambda: not self.rota_json("audit")["live"], "the end of every task", seconds)
 
     def books_balance(self) -> bool:
@@ -176,7 +178,7 @@ class RunningFleet(FleetProcess):
 
 
 class Fleets:
-    """The fleets of one test, all in its folder and namespace."""
+    """The fleets of one test, which share its folder and its namespace."""
 
     def __init__(self, url: str, namespace: str, folder: Path) -> None:
         self.made: list[RunningFleet] = []
@@ -185,7 +187,7 @@ class Fleets:
         self._folder = folder
 
     def make(self, **settings: Any) -> RunningFleet:
-        """Create a fleet without starting it. A second one is another master of the same fleet."""
+        """Create a fleet without starting it. A second call creates another master of the same fleet."""
         fleet = RunningFleet(self._url, self._namespace, self._folder, **settings)
         self.made.append(fleet)
         return fleet

@@ -1,4 +1,4 @@
-"""Checks of groups in a fleet's journal: `then` of each runs once, after the last end of its members."""
+"""Checks of groups in a fleet's journal: the `then` of each group runs once, after the last member has ended."""
 
 from collections.abc import Iterable, Sequence
 
@@ -18,7 +18,7 @@ def notes(label: str, count: int, queue: str = "default") -> list[Call[None]]:
 
 
 def after(label: str) -> Call[None]:
-    """Return the call that follows the members with this label."""
+    """Return the follow-up call of the members with this label."""
     return Call("note", [f"after {label}"], queue="default")
 
 
@@ -31,7 +31,9 @@ def lines_by_group(lines: Iterable[Line]) -> dict[str, list[Line]]:
 
 
 def check_followed(lines: Sequence[Line], label: str) -> list[Line]:
-    """Fail unless one task followed those of this label, after all of them had ended. Return its starts."""
+    """Fail unless exactly one task followed the members with this label after the end of the last. Return its
+    starts.
+    """
     first_ends: dict[str, float] = {}
     for line in lines:
         if (line.event, line.label) == ("end", label):
@@ -44,8 +46,9 @@ def check_followed(lines: Sequence[Line], label: str) -> list[Line]:
 
 
 def check_followed_once(lines: Sequence[Line], label: str) -> None:
-    """Fail as `check_followed` does, or if the follow-up was started again without a crash of its own, or if a member
-    was active after its start."""
+    """Fail if `check_followed` fails, if the follow-up was started again although it had not crashed, or if a member
+    was active after the follow-up started.
+    """
     starts = check_followed(lines, label)
     assert len(starts) <= 1 + max(line.crashes for line in starts), f"{label}: followed twice"
     late = [line for line in lines if line.label == label and line.at > starts[0].at]

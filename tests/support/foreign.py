@@ -1,4 +1,4 @@
-"""Foreign data in the keys of a fleet: bytes that are not UTF-8, invalid or too large numbers, values of another type.
+"""Foreign data in a fleet's keys: bytes that are not UTF-8, invalid or too large numbers, and values of wrong types.
 Every function of `rota.protocol.keys` must be listed here, or `every_key` raises."""
 
 import inspect
@@ -122,7 +122,7 @@ class Place:
 
 
 def every_key(keys: Keys, owner: str) -> list[Place]:
-    """Return a key of each function: for a served queue, a living owner, or a live task."""
+    """Return one key for each function, which belongs to a served queue, a living owner, or a live task."""
     given = {
         "queue": "default",
         "owner": owner,
@@ -178,7 +178,7 @@ def plant(server: Any, place: Place, chance: random.Random) -> None:
 
 
 def _fields(place: Place, texts: list[bytes], chance: random.Random) -> Iterator[tuple[Any, bytes]]:
-    """Yield fields with foreign values: invalid numbers in place of numbers, anything elsewhere."""
+    """Yield fields with foreign values. Numbers are replaced by invalid numbers, and other values by anything."""
     for text in texts:
         yield text, chance.choice(texts)
     for name in FIELDS.get(place.name, ()):
@@ -186,7 +186,7 @@ def _fields(place: Place, texts: list[bytes], chance: random.Random) -> Iterator
 
 
 class Overwritten:
-    """A key that has another type for a block of code. Then its value is restored."""
+    """A key that has a wrong type during a block of code. Afterwards its value is restored."""
 
     def __init__(self, server: "redis.Redis", place: Place) -> None:
         self._server = server
@@ -195,7 +195,7 @@ class Overwritten:
         self._is_string = place.kind == "string"
 
     def __enter__(self) -> None:
-        """Replace the key in one step, so that no other client creates it in between."""
+        """Replace the key in one step, so that no other client can create it in between."""
         with self._server.pipeline() as step:
             if self._server.exists(self._key):
                 step.rename(self._key, self._aside)

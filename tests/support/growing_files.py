@@ -1,4 +1,4 @@
-"""Files that other processes still write. A reader may see half a write, so only complete lines are read."""
+"""Files that other processes are still writing. A reader may see half a write, so only complete lines are read."""
 
 import json
 from pathlib import Path
@@ -6,7 +6,7 @@ from typing import Any
 
 
 class GrowingFile:
-    """A file that is read on from the previous position. A missing file has no lines."""
+    """A file whose reading continues at the previous position. A missing file has no lines."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -29,6 +29,6 @@ def whole_lines(path: Path) -> list[bytes]:
 
 
 def logged(path: Path, event: str = "") -> list[dict[str, Any]]:
-    """Return the lines of an event log, or only those of one event. The output of tasks is left out."""
+    """Return the lines of an event log, or only the lines of one event. The output of tasks is left out."""
     found = [json.loads(line) for line in whole_lines(path) if line.startswith(b'{"timestamp"')]
     return [line for line in found if event in ("", line["event"])]

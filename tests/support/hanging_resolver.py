@@ -1,4 +1,4 @@
-"""A resolver that hangs while a file exists: a small library that is loaded before all others."""
+"""A host name resolver that hangs while a file exists. It is a small library that is loaded before all others."""
 
 import subprocess
 from pathlib import Path
@@ -38,5 +38,5 @@ class HangingResolver:
         self.environment = {"LD_PRELOAD": str(library), _FILE: str(self._file)}
 
     def hang(self) -> None:
-        """Make every look-up in every process hang from now on."""
+        """Make every lookup in every process hang from now on."""
         self._file.touch()

@@ -1,7 +1,7 @@
-"""Hosts for tests: network namespaces of their own, joined by a bridge to the namespace of this process.
+"""Hosts for tests. Each is a network namespace that a bridge connects to the namespace of this process.
 
-A process that ends with this one holds each namespace open. When it has ended, the kernel removes the namespace with
-its links, so that nothing is left over, and nothing of it is ever visible to the rest of the machine.
+Each namespace is held open by a process that ends with this one. Then the kernel removes the namespace with its links,
+so nothing is left over. The rest of the machine never sees any of it.
 """
 
 import ctypes
@@ -18,13 +18,13 @@ from support.waiting import until
 _LIBC: Final = ctypes.CDLL(None, use_errno=True)
 _CLONE_NEWNET: Final = 0x40000000
 _ADDRESS: Final = "10.117.0.{}"
-SERVER_ADDRESS: Final = _ADDRESS.format(1)  # of this process, as the hosts see it
+SERVER_ADDRESS: Final = _ADDRESS.format(1)  # the address of this process, as the hosts see it
 _CONNECT_SECONDS: Final = 0.2
 _TRIAL: Final = "ip link add switch type bridge && ip link add port type veth peer name eth0"
 
 
 def obstacle() -> str:
-    """Return why no hosts can be made here; "" if they can."""
+    """Return why no hosts can be created here, or "" if they can."""
     try:
         tried = subprocess.run(["unshare", "--net", "sh", "-c", _TRIAL], capture_output=True, text=True, check=False)
     except FileNotFoundError as error:
@@ -33,8 +33,9 @@ def obstacle() -> str:
 
 
 class Host:
-    """A host: a command behind `prefix` runs there, with a loopback device and an address of its own. It reaches this
-    process at `SERVER_ADDRESS`."""
+    """A host with a loopback device and its own address. A command after `prefix` runs on this host, and reaches this
+    process at `SERVER_ADDRESS`.
+    """
 
     def __init__(self, name: str, number: int) -> None:
         self._port = f"port-{name}"
@@ -48,7 +49,7 @@ class Host:
         _ip(f"link set {self._port} master switch up")
 
     def unplug(self) -> None:
-        """Take the link down, as if its cable were pulled: packets are lost in both directions, without an error."""
+        """Take the link down, as if its cable were pulled. Packets are lost in both directions without an error."""
         _ip(f"link set {self._port} down")
 
     def plug(self) -> None:
@@ -62,19 +63,20 @@ class Host:
         return subprocess.run(trial, stderr=subprocess.DEVNULL, check=False).returncode == 0
 
     def close(self) -> None:
-        """End the process that holds the host. The host lives on until its last process has ended."""
+        """End the process that holds the namespace. The host still exists until its last process has ended."""
         self._holder.communicate()
 
 
 def _ip(*commands: str, on: Sequence[str] = ()) -> None:
-    """Run commands of `ip` in this namespace, or on a host."""
+    """Run `ip` commands in this namespace or on a host."""
     subprocess.run([*on, "ip", "-batch", "-"], input="\n".join(commands), text=True, check=True)
 
 
 @contextmanager
 def hosts(names: Sequence[str]) -> Iterator[dict[str, Host]]:
-    """Run hosts with these names for a block. This process, which must have one thread, leaves the network of the
-    machine for good. Raises OSError if that is not permitted."""
+    """Run hosts with these names for a block. This process must have only one thread, and permanently leaves the
+    machine's network. Raises OSError if that is not permitted.
+    """
     if _LIBC.unshare(_CLONE_NEWNET):
         code = ctypes.get_errno()
         raise OSError(code, f"no network namespace can be made: {os.strerror(code)}")

@@ -1,4 +1,4 @@
-"""The functions of a compiled script in Lua 5.1, which the servers contain, with their upvalues and locals."""
+"""The functions of a compiled script, with their upvalues and locals. The servers contain Lua 5.1."""
 
 import struct
 from dataclasses import dataclass, field
@@ -14,13 +14,15 @@ _SETGLOBAL: Final = 7  # the lowest 6 bits of an instruction; the constant is in
 
 @dataclass
 class LuaFunction:
-    """A function. `line` is its first line in the composed script, 0 for the script itself."""
+    """A function. `line` is its first line in the composed script, or 0 for the script itself."""
 
     line: int
     last_line: int
     upvalues: int
-    assigned: set[str] = field(default_factory=set)  # names that it assigns and that no function around it declares
-    locals: list[tuple[str, int, int]] = field(default_factory=list)  # name; first and last instruction of its scope
+    # Names that the function assigns and that no enclosing function declares.
+    assigned: set[str] = field(default_factory=set)
+    # The name, and the first and last instruction of its scope.
+    locals: list[tuple[str, int, int]] = field(default_factory=list)
 
     @property
     def most_locals(self) -> int:
@@ -34,7 +36,7 @@ class LuaFunction:
             name
             for name, first, last in self.locals
             for other, begins, _ in self.locals
-            if name == other and first < begins < last and not name.startswith("(")  # a loop's own
+            if name == other and first < begins < last and not name.startswith("(")  # an internal variable of a loop
         }
 
     def _known_at(self, instruction: int) -> int:
@@ -75,7 +77,7 @@ class _Reader:
             self._skip_text()  # the name of an upvalue
 
     def _constant(self) -> str:
-        """Return a constant, "" unless it is a text."""
+        """Return a constant, or "" unless it is a text."""
         kind = self._number("B")
         if kind == _TEXT:
             return self._text()

@@ -13,7 +13,7 @@ from support.growing_files import whole_lines
 from support.servers import Server
 from support.waiting import until
 
-# The claims of these tests do not depend on the server; the rest of the suite runs on each.
+# The claims of these tests do not depend on the server. The rest of the suite runs on each server.
 ON_ONE_SERVER = pytest.mark.parametrize("server", ["valkey"], indirect=True)
 TASKS = """
 import os, signal, subprocess, sys, time
@@ -141,12 +141,12 @@ class Mastered(FleetProcess):
     # Redis
 
     def push(self, name: str, text: str, queue: str = "default") -> str:
-        """Push a task as other languages do. Its id is its text."""
+        """Push a task as programs in other languages do. Its text is also its id."""
         self.redis.rpush(self.keys.ready_lane(queue), json.dumps([text, queue, name, [text]]))
         return text
 
     def lane(self, queue: str = "default") -> list[bytes]:
-        """Return the entries of both lanes. The task of a dead worker is in the lane that is served first."""
+        """Return the entries of both lanes. A dead worker's task is in the lane that is served first."""
         lanes = (self.keys.delayed_lane(queue), self.keys.ready_lane(queue))
         found = [entry for lane in lanes for entry in self.redis.lrange(lane, 0, -1)]
         return [entry for entry in found if isinstance(entry, bytes)]
@@ -158,7 +158,7 @@ class Mastered(FleetProcess):
     def death_record(self, task_id: str) -> dict[str, Any]:
         """Return the death record of a task; {} if it is not dead."""
         if self.redis.zscore(self.keys.dead, task_id) is None:
-            return {}  # for a live task, the record of its last crash is stored there
+            return {}  # a live task has the record of its last crash in this key
         raw = self.redis.hget(self.keys.epitaphs, task_id)
         found: dict[str, Any] = json.loads(raw.splitlines()[-1]) if isinstance(raw, bytes) else {}
         return found

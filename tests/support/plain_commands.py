@@ -1,4 +1,4 @@
-"""Many plain commands in one exchange: with redis-py, reads of dozens of keys after each step would be too slow."""
+"""Many plain commands in one exchange. Reading dozens of keys after each step would be too slow with redis-py."""
 
 import socket
 from collections.abc import Iterable

@@ -1,6 +1,6 @@
-"""Phrases of the project's early dialect, and where they occur in docstrings, comments and pages.
+"""Phrases of the project's early dialect, and their occurrences in docstrings, comments and pages.
 
-Each pattern has the plain wording beside it. The patterns are regular expressions, matched without regard to case.
+Each pattern has the plain wording beside it. The patterns are regular expressions that ignore case.
 """
 
 import ast
@@ -50,7 +50,7 @@ class Passage(NamedTuple):
 
 
 class Count(NamedTuple):
-    """The number of matches, and of docstrings that open without a subject or a verb."""
+    """The number of matches, and the number of docstrings that open without a subject or a verb."""
 
     phrases: int
     headless_openings: int

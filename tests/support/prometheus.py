@@ -1,4 +1,4 @@
-"""A private Prometheus for tests: the real server on a free port, and its query interface."""
+"""A private Prometheus for tests: the real server on a free port, with its query interface."""
 
 import json
 import os
@@ -59,7 +59,7 @@ class QueryError(Exception):
 
 
 class Prometheus:
-    """A Prometheus with a folder of its own. `config` is the text of its configuration file."""
+    """A Prometheus with its own folder. `config` is the text of its configuration file."""
 
     def __init__(self, folder: Path, config: str) -> None:
         self.folder = folder
@@ -104,7 +104,9 @@ class Prometheus:
         return self._get("query", query=expression)
 
     def query_range(self, expression: str, *, seconds: float, step_seconds: float = 1.0) -> Answer:
-        """Return the values of the last `seconds`, at whole steps so that two results align. Raises QueryError."""
+        """Return the values of the last `seconds`, at whole steps, so that results are comparable. Raises
+        QueryError.
+        """
         now = time.time() // step_seconds * step_seconds
         return self._get(
             "query_range", query=expression, start=str(now - seconds), end=str(now), step=str(step_seconds)
@@ -117,7 +119,7 @@ class Prometheus:
         return [rule for group in groups for rule in group["rules"]]
 
     def wait_for(self, expression: str, *, deadline_seconds: float = 60.0) -> Answer:
-        """Query until the result has a series, and return it. Raises TimeoutError if it stays empty."""
+        """Query until the result has a series, and return the result. Raises TimeoutError if the result stays empty."""
         deadline = time.monotonic() + deadline_seconds
         while time.monotonic() < deadline:
             answer = self.query(expression)

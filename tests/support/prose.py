@@ -1,13 +1,13 @@
-"""Markdown as the tests read it: pages, code blocks, and the instructions for tests in comments.
+"""Markdown for tests: pages, code blocks, and the instructions for tests in comments.
 
-A comment before a block, which readers do not see, is an instruction:
+A comment before a block is an instruction. Readers do not see it:
 
 * `<!-- test: file NAME -->`: write the block to a file;
 * `<!-- test: append NAME -->`: append it to that file;
 * `<!-- test: run -->`: run it in a shell;
-* `<!-- test: output -->`: compare it with the output of that, where `...` matches anything;
-* `<!-- test: start -->`: start it, and go on when the fleet is ready;
-* `<!-- test: serve -->`: start a server with the options of this command, and go on when the server is ready;
+* `<!-- test: output -->`: compare it with the output of that run, where `...` matches anything;
+* `<!-- test: start -->`: start it, and continue when the fleet is ready;
+* `<!-- test: serve -->`: start a server with the options of this command, and continue when the server is ready;
 * `<!-- test: install -->`: run it in an environment without Rota.
 """
 
@@ -39,7 +39,7 @@ class Block:
 
 
 def markdown_files() -> list[Path]:
-    """Return every page of the project: at the top, and in the folders with pages."""
+    """Return every page of the project, from the top folder and the folders with pages."""
     folders = ("docs", "examples", "benchmarks", "deploy", "grafana")
     pages = [page for folder in folders for page in (ROOT / folder).rglob("*.md") if "node_modules" not in page.parts]
     return sorted([*ROOT.glob("*.md"), *pages])
@@ -62,7 +62,7 @@ def blocks(page: Path) -> list[Block]:
 
 
 def table(page: Path, name: str) -> list[list[str]]:
-    """Return the cells of the table between `<!-- table: NAME -->` and `<!-- table: end -->`, with its head."""
+    """Return the cells of the table between `<!-- table: NAME -->` and `<!-- table: end -->`, including its header."""
     text = page.read_text(encoding="utf-8").partition(f"<!-- table: {name} -->")[2].partition("<!-- table: end -->")[0]
     head, _, *rows = [line for line in text.splitlines() if line.startswith("|")]
     return [[cell.strip() for cell in line.split("|")[1:-1]] for line in (head, *rows)]

@@ -33,7 +33,7 @@ T = TypeVar("T")
 
 LEASE_MS = 20_000
 SECOND_US = 1_000_000
-HELD_US = 5_000  # a worker holds the task and waits if its start is this near: MOST_WAIT of throttle.lua
+HELD_US = 5_000  # the worker holds the task and waits if the start is at most this far away (MOST_WAIT of throttle.lua)
 RUN = RunRecord(1_700_000_000_000_000, 2_500_000, 77, "work")
 RUN_RECORD = run_record_of(RUN.start_us, RUN.run_us, ran_by(RUN.pid, RUN.name))
 """The record of a run, as a worker sends it."""
@@ -77,8 +77,9 @@ def body_of(task_id: str, queue: str = "q") -> bytes:
 
 
 class Fleet:
-    """The protocol, one call at a time. `redis` inspects the data; `keys` spells the keys. `picks` is the number of
-    choices that a turn makes when a test checks the order of claims."""
+    """The protocol, one call at a time. `redis` inspects the data, and `keys` returns key names. `picks` is the number
+    of choices that a turn makes when a test checks the order of claims.
+    """
 
     picks = 1
 
@@ -131,7 +132,7 @@ class Fleet:
         return [claim.entry.id for claim in self.turn(owner, serving, limit=limit).claims]
 
     def served(self, serving: Packed, times: int, *owners: str) -> list[str]:
-        """Return the queues of up to `times` claims in order. The owners alternate, and settle at once."""
+        """Return the queues of up to `times` claims in order. The owners take turns, and settle at once."""
         order: list[str] = []
         for owner in itertools.cycle(owners):
             turn = Turn(1, picks=min(self.picks, times - len(order)))
@@ -164,7 +165,7 @@ class Fleet:
         self.redis.hset(self.keys.pulse, mapping={"grace_until": 0, "at": self.now_us()})
 
     def reap(self, owner: str, ran: Sequence[str], *finished: tuple[Claim, Outcome]) -> Reaped:
-        """Reap an owner whose process has ended and had left these outcomes in its slot."""
+        """Reap an owner whose process has ended and left these outcomes in its slot."""
         settled = pack_settlements(Settlement(claim.entry, outcome, RUN_RECORD) for claim, outcome in finished)
         blame = Blame(ran=tuple((task_id, b'{"reason":"crash"}') for task_id in ran))
         return self.run(self.store.reap_exited(owner, blame, settled))
@@ -176,7 +177,7 @@ class Fleet:
         return self._plain.run(commands)
 
     def commands(self) -> int:
-        """Return the number of commands that the server has run, including those that scripts called."""
+        """Return the number of commands that the server has run, including the calls of scripts."""
         return sum(each["calls"] for each in self.redis.info("commandstats").values())
 
     def now_us(self) -> int:
@@ -214,7 +215,9 @@ class Fleet:
         self.redis.delete(self.keys.doorbell(queue))
 
     def snapshot(self) -> dict[str, str]:
-        """Return every key of the namespace with a digest of its value. Equal snapshots mean that nothing changed."""
+        """Return every key of the namespace with a digest of its value. If two snapshots are equal, nothing has
+        changed.
+        """
         found = sorted(self.redis.scan_iter(match=f"{{{self.keys.namespace}}}:*", count=1000))
         return {key: self.raw("DEBUG", "DIGEST-VALUE", key)[0] for key in found}
 

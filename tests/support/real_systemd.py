@@ -1,7 +1,7 @@
-"""A real systemd as process 1 of namespaces of its own, over a copy of this machine's files that is dropped at the end.
+"""A real systemd as process 1 of new namespaces. It uses a copy of this machine's files, which is deleted at the end.
 
-It needs root, overlayfs, and a machine whose own process 1 is not systemd, such as a container: two of them would share
-the tree of control groups.
+It needs root, overlayfs, and a machine whose own process 1 is not systemd, such as a container. Otherwise both systemds
+would use the same tree of control groups.
 """
 
 import os
@@ -19,7 +19,7 @@ from support.waiting import until
 
 SYSTEMD: Final = Path("/usr/lib/systemd/systemd")
 USER_ID: Final = 64100
-# Units that would change the kernel's settings or mount file systems, and some that take long and that no fleet needs.
+# Units that would change kernel settings or mount file systems, and slow units that no fleet needs.
 MASKED: Final = (
     "systemd-sysctl.service",
     "systemd-modules-load.service",
@@ -72,13 +72,13 @@ exec env container=lxc chroot . /usr/lib/systemd/systemd --system --unit=basic.t
 
 
 class RealSystemd:
-    """A running systemd: commands are run inside of its namespaces."""
+    """A running systemd. Commands run inside its namespaces."""
 
     def __init__(self, pid: int, root: Path) -> None:
         self._enter = ["nsenter", "-t", str(pid), "-p", "-m", "-n", "-u", "-i", "chroot", str(root)]
 
     def run(self, *command: str, user: int = 0, group: int = 0) -> subprocess.CompletedProcess[str]:
-        """Run a command to its end as this user, with no other group."""
+        """Run a command to its end as this user, without supplementary groups."""
         become = ["setpriv", f"--reuid={user}", f"--regid={user}", f"--groups={group}"] if user else []
         return subprocess.run(
             [*self._enter, *become, *command], capture_output=True, text=True, timeout=60, check=False, env=_ENVIRONMENT
@@ -99,7 +99,7 @@ _ENVIRONMENT: Final = {"PATH": "/usr/sbin:/usr/bin:/sbin:/bin", "LANG": "C.UTF-8
 
 @contextmanager
 def real_systemd(top: Path, project: Path) -> Iterator[RealSystemd]:
-    """Run a systemd during the block. Skips the test if this machine permits no such systemd.
+    """Run a systemd during the block. Skips the test if that is impossible on this machine.
 
     `top/files` has three folders: `units`, and `srv` and `etc`, whose files are in /srv/rota and /etc/rota.
     """
@@ -116,12 +116,12 @@ def real_systemd(top: Path, project: Path) -> Iterator[RealSystemd]:
         for child in psutil.Process(started.pid).children() if started.poll() is None else ():
             child.kill()
         started.wait()
-        for group in sorted(_control_groups() - before, reverse=True):  # a group is listed before those in it
+        for group in sorted(_control_groups() - before, reverse=True):  # a group is listed before its subgroups
             group.rmdir()
 
 
 def _control_groups() -> set[Path]:
-    """Return the control groups of this machine that have the names of systemd's."""
+    """Return the control groups of this machine that are named like those of systemd."""
     groups = (path.parent for path in Path("/sys/fs/cgroup").rglob("cgroup.procs"))
     return {group for group in groups if any(part.endswith((".slice", ".scope", ".mount")) for part in group.parts)}
 

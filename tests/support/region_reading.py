@@ -9,7 +9,7 @@ from rota_supervisor.exporter.series import Series, SeriesBound
 
 
 def reader_of(region: memoryview, totals: dict[bytes, Total]) -> RegionReader:
-    """Return a reader of one slot, which sums up in `totals` by the keys of the records."""
+    """Return a reader of one slot, which adds the values to `totals` by record key."""
 
     def total_of(record: SlotRecord) -> Total | None:
         series = series_of(record)

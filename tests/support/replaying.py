@@ -1,4 +1,4 @@
-"""A replay of the files of `rota run --record`: the same events must have the same effects."""
+"""A replay of the files of `rota run --record`. The same events must have the same effects."""
 
 import importlib
 import json
@@ -13,7 +13,7 @@ from rota_supervisor.master.shell.loop import as_json
 
 
 def differences(file: Path) -> Iterator[tuple[int, Any, Any]]:
-    """Yield the lines whose event now has other effects: line number, recorded effects, and current effects."""
+    """Yield each line whose event now has different effects: line number, recorded effects, and current effects."""
     lines = file.read_text(encoding="utf-8").splitlines()
     first = value_of(json.loads(lines[0]))
     state = MasterState.first(first["surroundings"], first["loaded"], first["at"])

@@ -15,7 +15,7 @@ SERVICE: Final = "mymaster"
 SENTINELS: Final = 3
 REPLICAS: Final = 2
 DOWN_AFTER_SECONDS: Final = 1.0
-_FAILOVER_SECONDS: Final = 5.0  # a failover that makes no progress is retried after twice this time
+_FAILOVER_SECONDS: Final = 5.0  # a failover without progress is retried after twice this time
 
 
 class Sentinel:
@@ -56,7 +56,7 @@ class Sentinel:
 
 
 class Sentinels:
-    """A small version of a production setup. `options` are for the servers; `password` is that of the sentinels."""
+    """A small version of a production setup. `options` are for the servers, and `password` is for the sentinels."""
 
     def __init__(self, binary: str, folder: Path, password: str = "", **options: str) -> None:
         self._binary = binary
@@ -128,7 +128,7 @@ class Sentinels:
         return [server for server in self.servers if server is not primary]
 
     def role(self, server: Server) -> str:
-        """Return the role that a server reports; "" while it does not respond."""
+        """Return the role that a server reports, or "" while the server does not respond."""
         try:
             with redis.Redis(port=server.port, socket_timeout=1, decode_responses=True) as asking:
                 said: str = asking.role()[0]
@@ -137,12 +137,14 @@ class Sentinels:
         return said
 
     def replicated(self, primary: Server) -> bool:
-        """Whether every replica has the data that the primary had at the call; False if the server is not a primary."""
+        """Whether every replica has the data that the primary had at the time of the call. False if the server is not a
+        primary.
+        """
         try:
             with redis.Redis(port=primary.port) as asking:
                 asking.incr("written")
                 have_it: int = asking.wait(REPLICAS, 100)
-        except redis.ReadOnlyError:  # on a loaded machine the sentinels may have chosen another one in the meantime
+        except redis.ReadOnlyError:  # on a loaded machine the sentinels may have chosen another primary in the meantime
             return False
         return have_it == REPLICAS
 
@@ -155,7 +157,9 @@ class Sentinels:
         return killed
 
     def wait_for_another(self, old: Server) -> Server:
-        """Wait until all living sentinels report another primary, and it confirms this. Return it."""
+        """Wait until all living sentinels report a new primary and that server confirms its role. Return the new
+        primary.
+        """
 
         def found() -> Server | None:
             now = self.primary()

@@ -1,4 +1,4 @@
-"""A plugin for tests that damage a server or the link to it: each test has its own.
+"""A plugin for tests that damage a server or the link to it. Each test has its own server.
 
 Parametrize `server_options` to start the server with other lines of configuration; override `server_environment` for
 other variables.
@@ -48,7 +48,7 @@ class Shaken(Fleets):
         self.link.cut()
 
     def heal_link_late(self) -> None:
-        """Heal the link after the poller of the other nodes has checked twice which owners renewed their leases."""
+        """Heal the link after the pollers of other nodes have checked twice which owners renewed their leases."""
         pulse = f"{{{self.namespace}}}:pulse"
         for _ in range(2):
             last = self.redis.hget(pulse, "at")
@@ -135,7 +135,7 @@ class Producer:
     """A producer that enqueues short tasks, one after another in each of its threads, for a block of code.
 
     `accepted` has the monotonic time at which the server confirmed each task, by id, in this order. An uncertain
-    enqueue is repeated for `patience_seconds`; then its id is in `doubtful`. `options` are those of the client.
+    enqueue is repeated for `patience_seconds`. After that, its id is in `doubtful`. `options` are those of the client.
     """
 
     def __init__(
@@ -157,7 +157,7 @@ class Producer:
         self._block.close()
 
     def wait_for(self, more: int) -> None:
-        """Wait until this number of further tasks are accepted."""
+        """Wait until this number of additional tasks have been accepted."""
         wanted = len(self.accepted) + more
         until(lambda: len(self.accepted) >= wanted, f"{more} more accepted tasks")
 
@@ -202,7 +202,7 @@ def extra_runs(fleet: RunningFleet) -> dict[str, int]:
 
 
 def nothing_was_requeued(fleet: RunningFleet) -> None:
-    """Check that no lease was lost, no task was taken from a living worker, and no worker left because of that."""
+    """Check that no lease was lost, no living worker lost a task, and no worker left because of a lost lease."""
     scrape = fleet.metrics()
     assert scrape.total("rota_leases_lost_total") == 0
     assert scrape.total("rota_tasks_recovered_total") == 0
@@ -211,7 +211,7 @@ def nothing_was_requeued(fleet: RunningFleet) -> None:
 
 
 def everything_ended_once(fleet: RunningFleet) -> None:
-    """Check that accepted tasks end, none is run or returned twice, and the counters match."""
+    """Check that all accepted tasks end, no task runs or is returned twice, and the counters match."""
     fleet.wait_until_nothing_waits(30)
     assert not extra_runs(fleet)
     nothing_was_requeued(fleet)

@@ -1,4 +1,4 @@
-"""Private servers for tests: a real redis-server or valkey-server on a free port, in a folder of its own."""
+"""Private servers for tests: a real redis-server or valkey-server on a free port, in a separate folder."""
 
 import os
 import secrets
@@ -18,7 +18,7 @@ LOWEST_PORT = 10_000
 
 
 def free_port() -> int:
-    """Return a TCP port that is currently free, and that the kernel gives to no client while its server is down."""
+    """Return a free TCP port that the kernel gives to no client while the server is down."""
     given_by_the_kernel = int(Path("/proc/sys/net/ipv4/ip_local_port_range").read_text().split()[0])
     while True:
         port = LOWEST_PORT + secrets.randbelow(given_by_the_kernel - LOWEST_PORT)
@@ -28,7 +28,7 @@ def free_port() -> int:
 
 
 def server_binaries() -> dict[str, str]:
-    """Return the servers for tests: the embedded Valkey, and Redis if it is on the PATH."""
+    """Return the servers for tests, which are the embedded Valkey, and Redis if it is on the PATH."""
     binaries = {"valkey": str(get_binary_path())}
     redis = shutil.which("redis-server")
     if redis is not None:
@@ -39,7 +39,7 @@ def server_binaries() -> dict[str, str]:
 class Server:
     """A server process. `options` are lines of its configuration, for example {"maxmemory": "10mb"}.
 
-    `environment` is added to that of this process. `addresses` are those at which it listens.
+    `environment` is added to the environment of this process. The server listens at `addresses`.
     """
 
     def __init__(self, binary: str, folder: Path, **options: str) -> None:

@@ -1,4 +1,4 @@
-"""Wall clocks that are wrong, and that jump while a process runs: a small library that is loaded before all others."""
+"""Wall clocks that are wrong and jump while a process runs: a small library that is loaded before all others."""
 
 import mmap
 import subprocess
@@ -9,8 +9,8 @@ import pytest
 
 SECOND_NS: Final = 1_000_000_000
 _FILE: Final = "SHIFTED_CLOCK_FILE"
-# Only the wall clock is shifted, because setting the time does not change CLOCK_MONOTONIC and CLOCK_BOOTTIME. The
-# kernel is called by number, because the function of the C library would call this one again.
+# Only the wall clock is shifted, because setting the time does not change CLOCK_MONOTONIC and CLOCK_BOOTTIME. The code
+# calls the kernel directly by syscall number, because the function of the C library would call this function again.
 _SOURCE: Final = """
 #define _GNU_SOURCE
 #include <fcntl.h>
@@ -75,5 +75,5 @@ class ShiftedClock:
         self.environment = {"LD_PRELOAD": str(library), _FILE: str(shift)}
 
     def shift(self, seconds: float) -> None:
-        """Set the clock ahead of the correct time, or behind it if negative, also for running processes."""
+        """Set the clock ahead of the correct time, or behind it if `seconds` is negative. Running processes follow."""
         self._shift[0] = round(seconds * SECOND_NS)

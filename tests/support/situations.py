@@ -37,7 +37,7 @@ _WEIGHTS: Final = (0.5, 1.0, 1.0, 2.0, 3.0, 7.0)
 
 @dataclass
 class Situation:
-    """A fleet in a namespace of its own, after some steps of its life. Its workers serve `tiers`."""
+    """A fleet in its own namespace after some steps. Its workers serve `tiers`."""
 
     fleet: TimedFleet
     chance: random.Random
@@ -47,7 +47,7 @@ class Situation:
 
     @classmethod
     def drawn(cls, fleet: TimedFleet, seed: int) -> "Situation":
-        """Return the situation of this seed. The fleet is moved to another namespace for it."""
+        """Return the situation of this seed, which is built in another namespace of the fleet."""
         fleet.store = Store(f"{fleet.keys.namespace.partition('.')[0]}.{seed}")
         fleet.keys = fleet.store.keys
         drawn = cls(fleet, random.Random(seed))
@@ -76,7 +76,7 @@ class Situation:
         return [queue for name in names for queue in _TENANTS.get(name, [name])]
 
     def share_of(self, queue: str) -> QueueShare:
-        """Return the share with which this queue is served."""
+        """Return the share by which this queue is served."""
         shares = {share.name: share for tier in self.shares for share in tier}
         name = served_as(queue, shares)
         assert name is not None
@@ -89,7 +89,7 @@ class Situation:
         return [self._share(name) for name in names]
 
     def go_on(self) -> None:
-        """Let every queue be served that can be: no worker holds a task, nothing is paused, and time passes."""
+        """Let every queue be served if possible: no worker holds a task, nothing is paused, and time passes."""
         for owner in dict.fromkeys(owner for owner, _ in self.held):
             self.fleet.exit(owner, serving=self.tiers)
         self.held.clear()
@@ -110,7 +110,9 @@ class Situation:
         )
 
     def _announce(self) -> None:
-        """Announce as a master does. Some conditions depend on counts, one is open for an hour, one opens after it."""
+        """Announce as a master does. Some conditions depend on counts, one is open for an hour, and one opens after
+        that.
+        """
         with_patterns = tuple(domain for domain in self.domains if domain.has_patterns)
         announced = Announced(domains=with_patterns)
         self.fleet.run(self.fleet.store.announce("node", b"{}", _DAY_MS, self.queues, announced))
@@ -137,7 +139,7 @@ class Situation:
         self._push(self.chance.choice(self.queues), self.chance.randint(1, 5))
 
     def _delay(self) -> None:
-        """Enqueue delayed tasks. Some become due, a second apart from those that may remain."""
+        """Enqueue delayed tasks. Some of them become due, at least a second before the others."""
         queue = self.chance.choice(self.queues)
         self._push(queue, self.chance.randint(1, 3), f"+{self.chance.choice((1, SECOND_US))}")
         self.fleet.promote()
@@ -153,7 +155,7 @@ class Situation:
         self.held += [(owner, claim) for claim in reply.claims]
 
     def _settle(self) -> None:
-        """Let a worker settle the tasks that it holds, with various outcomes; most of them continue."""
+        """Let a worker settle the tasks that it holds, with various outcomes. Most of these tasks continue."""
         for owner in dict.fromkeys(owner for owner, _ in self.held[: self.chance.randint(0, 4)]):
             claims = [claim for holder, claim in self.held if holder == owner]
             ends = [(claim, self.chance.choice((Done(), Release(), RetryOutcome(1)))) for claim in claims]
@@ -168,7 +170,7 @@ class Situation:
             self.held = [each for each in self.held if each[0] != owner]
 
     def _cancel(self) -> None:
-        """Cancel tasks, and enqueue some again under their ids. Their old entries in the lanes are then tombstones."""
+        """Cancel tasks, and enqueue some of their ids again. The old entries in the lanes are then tombstones."""
         for task_id in self.chance.sample([f"t{number + 1}" for number in range(self.made)], min(3, self.made)):
             self.fleet.run(self.fleet.store.cancel(task_id))
             if self.chance.random() < 0.5:

@@ -1,12 +1,12 @@
-"""A disk whose writes hang on request: a small library that the server loads before all others."""
+"""A disk whose writes hang on request. It is a small library that the server loads before all others."""
 
 import shlex
 import subprocess
 from pathlib import Path
 from typing import Final
 
-# The server's thread for writes waits as long as the file exists. The kernel is called by number, because the function
-# of the C library would call this one again.
+# The server's write thread waits as long as the file exists. The code calls the kernel directly by syscall number,
+# because the function of the C library would call this function again.
 _SOURCE: Final = """
 #define _GNU_SOURCE
 #include <stdlib.h>

@@ -1,7 +1,7 @@
-"""Runs of a page as by a reader: its commands in order, in a folder of their own, with at most one fleet.
+"""The commands of a page, run in order as by a reader, in a separate folder and with at most one fleet.
 
 Each story has its own network namespace, where every port of the loopback is free. So the pages run in a clean shell,
-in which no variable changes the address of the server or the exporter from that of the page or the default.
+where no variable replaces the address of the server or the exporter that the page shows.
 """
 
 import os
@@ -107,7 +107,7 @@ class Story:
                 raise AssertionError(f"{block}: no such thing to do: {other!r}")
 
     def _shell(self, text: str) -> list[str]:
-        prefix = [] if "pip install" in text else self.loopback.prefix  # a package index is outside of the namespace
+        prefix = [] if "pip install" in text else self.loopback.prefix  # a package index is outside the namespace
         return [*prefix, "bash", "-euo", "pipefail", "-c", text]
 
     def run(self, text: str) -> str:
@@ -144,7 +144,7 @@ class Story:
 
     def _wait_until_ready(self, block: Block, before: list[str], last: str) -> None:
         assert self.fleet is not None
-        rota = f"{last.partition('rota ')[0]}rota"  # or the command of a framework
+        rota = f"{last.partition('rota ')[0]}rota"  # it may be the command of a framework
         asking = self._shell("\n".join([*before, f"exec {rota} health --ready"]))
         deadline = time.monotonic() + READY_SECONDS
         while subprocess.run(asking, cwd=self.folder, env=self.env, capture_output=True, check=False).returncode:

@@ -1,4 +1,4 @@
-"""The panel of the dashboards that shows each trouble."""
+"""For each trouble, the dashboard panel that shows it."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -11,7 +11,7 @@ from troubles.scene import WORK_QUEUE
 
 @dataclass(frozen=True, slots=True)
 class Shown:
-    """A panel that shows a trouble: the last value of its series with these labels is between the two bounds."""
+    """A panel that shows a trouble if the last value of its series with these labels is between the two bounds."""
 
     board: str
     panel: str

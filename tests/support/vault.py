@@ -12,7 +12,9 @@ USER = "shop"
 
 
 class Vault:
-    """A server whose user has one password at a time, and its provider. `lifetime` is in seconds, None for none."""
+    """A server whose user has one password at a time, and a provider of this password. `lifetime` is in seconds, or
+    None if the password does not expire.
+    """
 
     def __init__(self, server: Server) -> None:
         self.server = server
@@ -23,7 +25,9 @@ class Vault:
         self.change("quince-1")
 
     def change(self, password: str, *, known: bool = True) -> None:
-        """Give the user another password, and close its connections. If `known`, the provider returns the new one."""
+        """Give the user a new password, and close the user's connections. If `known`, the provider returns the new
+        password.
+        """
         self.password = password
         self.given = password if known else self.given
         self._do("ACL", "SETUSER", USER, "on", "resetpass", f">{password}", "~*", "&*", "+@all")
@@ -50,7 +54,7 @@ class Vault:
         self.asked += 1
         return USER, self.given, None if self.lifetime is None else time.time() + self.lifetime
 
-    # For a fleet: a module that reads the credentials from a file, so that the next call returns the new ones
+    # The provider for a fleet reads the credentials from a file, so that its next call returns new credentials.
 
     def serve_in(self, folder: Path) -> None:
         """Write the module `auth` with the provider `login`, and publish the password for it."""

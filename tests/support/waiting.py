@@ -20,8 +20,8 @@ def until(
 ) -> T:
     """Wait until the condition is true, and return its value. Raises AssertionError after a generous deadline.
 
-    `what` describes the condition in the message; it is a text, or a function that returns the state at the deadline.
-    `pause_seconds` is the time between two checks; make it longer if a check slows others down.
+    `what` describes the condition in the message. It is a text or a function that returns the state at the deadline.
+    `pause_seconds` is the time between two checks. Increase it if a check slows other processes down.
     """
     deadline = time.monotonic() + seconds
     while time.monotonic() < deadline:
