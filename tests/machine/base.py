@@ -1,4 +1,4 @@
-"""The base of all rules: the fleet, its model, the workers with their own state, and the delivery of a call."""
+"""The base of all rules: the fleet, its model, the workers with their own state, and the delivery of calls."""
 
 import itertools
 from collections.abc import Callable
@@ -31,7 +31,7 @@ T = TypeVar("T")
 SECOND_US: Final = 1_000_000
 LEASE_US: Final = LEASE_MS * 1000
 HOUR_MS: Final = 3_600_000
-HOLD_MS: Final = 600_000  # by the server's own clock, so no example may take as long
+HOLD_MS: Final = 600_000  # by the server's own clock, so no example may take this long
 HIGH, FAST, SLOW = Share("high"), Share("fast", weight=3, condition="hours"), Share("slow")
 CAPPED, RATED, PLAIN = Share("capped", cap=2), Share("rated", interval_us=SECOND_US, burst=2), Share("plain")
 FEW: Final = Share("few", condition="rule")
@@ -69,7 +69,7 @@ _examples = itertools.count()
 
 
 def share_of(share: Share) -> QueueShare:
-    """Return the share in the product's type."""
+    """Return the share as the product's type."""
     return QueueShare(share.queue, share.weight, share.cap, share.interval_us, share.burst, share.condition)
 
 
@@ -78,12 +78,14 @@ def domains_of(serving: Serving) -> list[Domain]:
 
 
 def bell_of(queue: str) -> str:
-    """Return the name of the doorbell at which the workers of a queue wait: its pattern, or the queue itself."""
+    """Return the name of the doorbell at which the workers of a queue wait, which is its pattern or the queue
+    itself.
+    """
     return PATTERN_OF[queue].queue if queue in PATTERN_OF else queue
 
 
 DOMAINS: Final = tuple(domain for name in SERVINGS for domain in domains_of(SERVINGS[name]) if domain.has_patterns)
-# So few ends that the memory of them is often full.
+# So few ends are kept that their memory is often full.
 HEARTBEAT: Final = heartbeat_of(1, {})
 KEPT: Final = Announced(6, 100_000, tuple(map(share_of, SERVED)), DOMAINS)
 PACKED: Final = {name: pack_tiers(domains_of(serving)) for name, serving in SERVINGS.items()}
@@ -91,7 +93,7 @@ ALWAYS: Final = Rule("return true", lambda _: True)
 
 
 def wired(name: str, condition: Hours | Rule) -> QueueCondition:
-    """Return the condition in the product's type."""
+    """Return the condition as the product's type."""
     if isinstance(condition, Rule):
         return QueueCondition(name, "lua", condition.text)
     return QueueCondition(name, "hours", text_of_hours(condition.known_until, condition.intervals))
@@ -99,8 +101,9 @@ def wired(name: str, condition: Hours | Rule) -> QueueCondition:
 
 @dataclass
 class Worker:
-    """A worker's own state: claims without an outcome, outcomes that no reply confirmed, swallowed tokens, and the
-    entry for which it runs nothing else."""
+    """A worker's own state: claims without an outcome, outcomes that no reply has confirmed, swallowed tokens, and the
+    entry for which the worker runs nothing else.
+    """
 
     owner: str
     pool: str
@@ -120,8 +123,9 @@ class Worker:
 
 @dataclass(frozen=True)
 class Sent:
-    """A call and its check, which makes the same step in the model. `owner` is "" if the call belongs to no single
-    owner."""
+    """A call and its check, which takes the same step in the model. `owner` is "" if the call belongs to no single
+    owner.
+    """
 
     command: ScriptCall[Any]
     check: Callable[[Any], None]
@@ -155,13 +159,14 @@ class Machine(RuleBasedStateMachine):
 
     @initialize(has_events=st.booleans())
     def begin(self, has_events: bool) -> None:
-        """Start with one worker, with or without events. Without events, a turn handles tasks that are simply done by a
-        shorter path."""
+        """Start with one worker, with or without events. Without events, turns use a shorter path for tasks that are
+        simply done.
+        """
         self.kept = KEPT if has_events else KEPT._replace(events=0)
         self.fleet.run(self.fleet.store.announce("node", HEARTBEAT, HOUR_MS, NAMES, self.kept))
         self.model.announce(self.now, NAMES, HOUR_MS * 1000, self.kept.ends, self.kept.events, shares=SERVED)
         self.define({FAST.condition: ALWAYS, FEW.condition: ALWAYS})
-        for domain in DOMAINS:  # they ring when they are new
+        for domain in DOMAINS:  # a new domain rings
             for share in domain.queues:
                 self.fleet.silence(share.name)
         owner = self.fleet.register()
@@ -178,7 +183,7 @@ class Machine(RuleBasedStateMachine):
 
     @property
     def now(self) -> int:
-        """The time of the script that ran last."""
+        """The time of the last script."""
         return self.fleet.clock_us
 
     def define(self, conditions: dict[str, Hours | Rule], delivery: str = ANSWERED) -> None:
@@ -197,20 +202,20 @@ class Machine(RuleBasedStateMachine):
         return take_picture(self.fleet, queues, self.named, UNIQUE_KEYS, [domain.name for domain in DOMAINS])
 
     def move_clock(self, microseconds: int) -> None:
-        """Move the clock. Keys that would have expired by then are deleted."""
+        """Move the clock, and delete the keys that would have expired by then."""
         self.fleet.clock_us += microseconds
         nonces, unique_keys, groups = self.model.keys_expire(self.now)
         keys = self.fleet.keys
         gone = [*map(keys.sent, nonces), *map(keys.unique, unique_keys), *map(keys.group, groups)]
         if gone:
-            # No longer than that by the server's own clock, which is not moved; -1 would mean forever.
+            # Keys last no longer than this by the server's own clock, which is not moved; -1 would mean forever.
             assert all(left != -1 and left <= HOLD_MS for left in map(self.fleet.redis.pttl, gone))
             self.fleet.redis.delete(*gone)
 
     def call(
         self, command: ScriptCall[T], check: Callable[[T], None], delivery: str = ANSWERED, owner: str = ""
     ) -> T | None:
-        """Deliver a call and check its reply. Return None if the sender receives no reply."""
+        """Deliver a call and check the reply. Return None if the sender receives no reply."""
         sent = Sent(command, check, owner)
         if delivery in {LATE, COPIED}:
             self.in_transit.append(sent)
@@ -238,7 +243,7 @@ class Machine(RuleBasedStateMachine):
         return answer
 
     def _deliver_for_the_reaped(self, sent: Sent) -> Any:
-        """I4: after an owner was reaped, calls by the owner or in its name have no effect."""
+        """Check I4: after an owner was reaped, calls by the owner or in its name have no effect."""
         before = self.picture().without_bells()
         answer = self._deliver(sent)
         assert self.picture().without_bells() == before

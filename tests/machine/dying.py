@@ -16,7 +16,7 @@ from support.protocol import LEASE_MS, RUN_RECORD, pack_settlements
 
 
 class Dying(Working):
-    """Owners end, and their remaining calls arrive late."""
+    """Rules by which owners end and their remaining calls arrive late."""
 
     @precondition(lambda self: self.workers)
     @rule(
@@ -27,8 +27,9 @@ class Dying(Working):
         delivery=DELIVERIES,
     )
     def crash(self, data: st.DataObject, finished: bool, ran: int, innocent: int, delivery: str) -> None:
-        """A worker dies. Outcomes in its slot are settled. Running tasks are charged unless known to be innocent, and
-        no task becomes dead if several ran."""
+        """A worker dies. Outcomes in its slot are settled. Running tasks are charged unless they are known to be
+        innocent. No task becomes dead if several ran.
+        """
         worker = self.workers.pop(self.pick(data, self.workers))
         if finished and worker.claims:
             worker.pending.append((worker.claims.pop(0), OUTCOMES[data.draw(VERBS)]))
@@ -94,8 +95,9 @@ class Dying(Working):
             self.keep_as_zombie(self.workers.pop(owner))
 
     def _let_expire(self, owner: str) -> None:
-        """Let time pass without renewing this lease. Within three leases, including grace, a sweep returns its
-        owner."""
+        """Let time pass without a renewal of this lease. Within three leases, including grace, a sweep returns its
+        owner.
+        """
         others = [name for name in self.model.leases.expires if name != owner]
         for _ in range(7):
             self.move_clock(LEASE_US * 9 // 20)
@@ -127,7 +129,7 @@ class Dying(Working):
         data=st.data(), verb=VERBS, limit=st.integers(0, 2), act=st.sampled_from(["turn", "return_prefetched", "reap"])
     )
     def zombie(self, data: st.DataObject, verb: str, limit: int, act: str) -> None:
-        """An owner that was reaped sends a call, or a call is sent in its name."""
+        """A reaped owner sends a call, or a call is sent in its name."""
         worker = data.draw(st.sampled_from(self.zombies))
         match act:
             case "turn":
@@ -143,6 +145,6 @@ class Dying(Working):
     @precondition(lambda self: self.in_transit)
     @rule(data=st.data())
     def arrive_late(self, data: st.DataObject) -> None:
-        """A delayed call arrives. The model decides what it may do, whatever has become of its sender."""
+        """A delayed call arrives. The model decides its effect, whatever has happened to its sender."""
         at = data.draw(st.integers(0, len(self.in_transit) - 1))
         self.deliver(self.in_transit.pop(at))

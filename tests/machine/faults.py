@@ -25,7 +25,7 @@ ACTS = st.sampled_from(
 
 
 class Faults(Dying, People):
-    """The clock moves, memory is full, and keys and scripts are lost."""
+    """Rules by which the clock jumps, memory is full, and keys and scripts are lost."""
 
     @rule(seconds=STEPS, is_renewed=st.booleans(), delivery=DELIVERIES)
     def time_passes(self, seconds: float, is_renewed: bool, delivery: str) -> None:
@@ -35,7 +35,7 @@ class Faults(Dying, People):
 
     @rule(seconds=JUMPS, is_swept=st.booleans())
     def clock_jumps(self, seconds: int, is_swept: bool) -> None:
-        """No lease expires because of a jump in either direction: its holder had no time to renew it."""
+        """No lease expires because of a jump in either direction, because its holder had no time to renew it."""
         if is_swept:
             self.send_sweep()
         self.move_clock(seconds * SECOND_US)
@@ -47,7 +47,7 @@ class Faults(Dying, People):
 
     @rule(data=st.data(), act=ACTS, delivery=DELIVERIES)
     def faults(self, data: st.DataObject, act: str, delivery: str) -> None:
-        """Run one of these faults. They share one rule, as do the actions of people."""
+        """Run one of these faults. They share one rule, as the actions of operators do."""
         {
             "script_cache_is_emptied": self.script_cache_is_emptied,
             "memory_runs_out_or_is_back": self.memory_runs_out_or_is_back,
@@ -75,7 +75,7 @@ class Faults(Dying, People):
         self.without_token.add(queue)
 
     def a_key_held_for_a_time_passes_on(self, data: st.DataObject, _: str) -> None:
-        """Directed: the end of the first task with the key leaves the key to the task that holds it now."""
+        """Directed: the end of the first task with a key does not free the key, because another task holds it now."""
         queue, key = data.draw(st.sampled_from(QUEUES)), data.draw(st.sampled_from(UNIQUE_KEYS))
         first, second = (New(f"t{next(self.ids)}", queue, "x", unique_key=key, hold_ms=ms) for ms in (HOLD_MS, 0))
         self.enqueue_news([first])
@@ -84,7 +84,7 @@ class Faults(Dying, People):
         self.send_cancel(first.id)
 
     def an_owner_is_forgotten(self, data: st.DataObject, delivery: str) -> None:
-        """An owner is deleted by hand: its list is an orphan until a poller finds it."""
+        """An owner is deleted by hand. Its list is an orphan until a poller finds it."""
         if self.model.leases.expires:
             owner = self.pick(data, self.model.leases.expires)
             self.fleet.redis.zrem(self.fleet.keys.owners, owner)

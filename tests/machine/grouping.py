@@ -29,8 +29,9 @@ def new_task(new: New) -> NewTask:
 
 
 class Grouping(Opening, People):
-    """Members are added together and one by one, and end in all ways; groups are closed and cancelled in the
-    meantime."""
+    """Rules by which members are added together or one by one and end in all ways, while groups are closed and
+    cancelled.
+    """
 
     @rule(
         data=st.data(),
@@ -63,7 +64,7 @@ class Grouping(Opening, People):
         return tuple(New(self._an_id(luck), queue, body_of("f", queue).decode(), due) for queue, due, luck in wishes)
 
     def _an_id(self, luck: int) -> str:
-        """Return a new id, or sometimes the id of a task that is live or has ended."""
+        """Return a new id, or sometimes the id of a live or ended task."""
         known = [*self.model.places.former, *self.model.places.tasks]
         return known[0] if known and not luck else f"m{next(self.ids)}"
 
@@ -108,7 +109,7 @@ class Grouping(Opening, People):
     @precondition(lambda self: self.workers)
     @rule(data=st.data(), verbs=st.lists(VERBS, min_size=1, max_size=3), queue=st.sampled_from(QUEUES))
     def a_group_is_worked_off(self, data: st.DataObject, verbs: list[str], queue: str) -> None:
-        """Directed, as random steps end few groups. One member of the group is a chain."""
+        """Directed, because random steps end few groups. One member of the group is a chain."""
         worker = self.workers[self.pick(data, self.workers)]
         new = [self._first(queue, "", ("", 0), 1) for _ in range(3)]
         then, on_dead = self._chain([(queue, "", 1)] * 2), self._chain([(queue, "", 1)])
@@ -125,7 +126,7 @@ class Grouping(Opening, People):
 
     @invariant()
     def groups_match_the_model(self) -> None:
-        """Check that each group ends exactly once, and that the next task exists only from then on."""
+        """Check that each group ends exactly once, and that its follow-up task exists only from then on."""
         dependents, keys = self.model.places.dependents, self.fleet.keys
         living = {name: group for name, group in dependents.groups.items() if group.ended is None}
         pipe: Any = self.fleet.redis.pipeline(transaction=False)
@@ -142,7 +143,7 @@ class Grouping(Opening, People):
     @precondition(lambda self: self.model.groups)
     @rule(data=st.data())
     def look_at_a_group(self, data: st.DataObject) -> None:
-        """Compare a group, and check that no end of a member was missed."""
+        """Compare a group with the model, and check that no end of a member was missed."""
         assert self.fleet.run(self.fleet.store.heal_members("")) == HealedMembers("0", 0)
         name = self.pick(data, self.model.groups)
         group = self.model.groups[name]

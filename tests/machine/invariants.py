@@ -1,4 +1,4 @@
-"""Invariants after each step: every place matches the model, and each promise holds."""
+"""Invariants after each step: every place matches the model, and every promise holds."""
 
 from typing import Any
 
@@ -16,7 +16,7 @@ def id_of(text: str) -> str:
 
 
 class Invariants(Machine):
-    """Invariants that all use one picture."""
+    """Invariants that share one picture."""
 
     @invariant()
     def all_promises_hold(self) -> None:
@@ -71,7 +71,9 @@ class Invariants(Machine):
         self.compared_to = f"({new[-1][0]}" if new else self.compared_to
 
     def i1_each_accepted_id_is_in_exactly_one_place(self, picture: Picture) -> None:
-        """A legacy item is not accepted yet. A ticket is kept as long as a task is delayed or dead."""
+        """Check the places of accepted ids. Legacy items are not accepted yet. A ticket is kept while a task is delayed
+        or dead.
+        """
         scheduled = [member for member in picture.delayed if member in picture.tickets]
         texts = [text for lists in (picture.lanes, picture.inflight) for texts in lists.values() for text in texts]
         entries = [id_of(text) for text in texts if id_of(text) in picture.tasks and not picture.is_tombstone(text)]
@@ -102,8 +104,7 @@ class Invariants(Machine):
         assert held <= set(picture.owners) | self.forgotten
 
     def i6_first_attempts_are_in_order_of_arrival(self, picture: Picture) -> None:
-        """Check tasks of a ready lane that were never claimed; the model knows the places of those that were
-        returned."""
+        """Check the tasks in ready lanes that were never claimed. The model checks the places of returned tasks."""
         for queue in QUEUES:
             texts = [text for text in picture.lanes[queue, "ready"] if not picture.is_tombstone(text)]
             tasks = [self.model.places.tasks.get(id_of(text)) for text in texts]
@@ -122,7 +123,9 @@ class Invariants(Machine):
         assert all(times == 1 for times in self.model.went_on.values())
 
     def i12_a_unique_key_is_held_by_one_live_task(self, picture: Picture) -> None:
-        """A key is held for the life of its task or for the requested time, and is free at its end at the latest."""
+        """Check that a key is held until its task ends or for the requested time, and is free at the task's end at the
+        latest.
+        """
         places = self.model.places
         assert picture.keys == places.keys
         assert picture.holders == {key: holder for key, (holder, _) in places.holders.items()}
@@ -131,7 +134,7 @@ class Invariants(Machine):
             assert picture.keys[holder] == key
 
     def attempt_records_are_kept_exactly_as_long_as_its_task(self, picture: Picture) -> None:
-        """Check that records exist of the attempts of live tasks and of the deaths of dead ones, and no others."""
+        """Check that there are records of live tasks' attempts and of dead tasks' deaths, and no other records."""
         living = {task_id: text for task_id, text in picture.epitaphs.items() if task_id not in picture.dead}
         assert living == self.model.places.attempt_records
         assert picture.epitaphs.keys() == {*living, *picture.dead}
@@ -139,13 +142,15 @@ class Invariants(Machine):
         assert marked == living.keys()
 
     def no_waiting_task_is_marked_started(self, picture: Picture) -> None:
-        """A task with a start mark is claimed or dead, as it is unknown whether it was started."""
+        """Check that a task with a start mark is claimed or dead, because it is unknown whether the task was
+        started.
+        """
         waiting = [text for texts in picture.lanes.values() for text in texts if id_of(text) in picture.tasks]
         flags = [text.rpartition(" ")[2] for text in [*waiting, *picture.tickets.values()]]
         assert not [flag for flag in flags if "b" in flag]
 
     def caps_and_rates_are_kept(self, picture: Picture) -> None:
-        """The start behind k others comes at least k intervals, less the slack, after the first of them."""
+        """Check that the start after k other starts comes at least k intervals, less the slack, after the first."""
         if not self.forgotten:
             held = [text.split(" ")[1] for texts in picture.inflight.values() for text in texts]
             assert all(held.count(share.queue) <= share.cap for share in SHARES.values() if share.cap)
@@ -157,9 +162,10 @@ class Invariants(Machine):
                 assert last - first >= burst * interval_us - slack_us(interval_us, burst)
 
     def every_waiting_task_has_a_token(self, picture: Picture) -> None:
-        """Where a worker could claim a task there is a token, or a worker that swallowed it and will report this. If a
-        fault or a bare push left no token, this holds from the next sweep on. Rate limits and conditions have timers in
-        the workers."""
+        """Check that each claimable task has a token, or a worker that swallowed the token and will report this. If a
+        fault or a bare push left no token, this applies from the next sweep on. Workers have timers for rate limits and
+        conditions.
+        """
         told = {queue for worker in self.workers.values() for queue in worker.tokens}
         claims = self.model.claims()
         for share in SHARES.values():
@@ -170,8 +176,9 @@ class Invariants(Machine):
         assert all(tokens <= 1 for tokens in (*picture.bells.values(), picture.poller_bell))
 
     def a_poller_will_check_in_time(self, picture: Picture) -> None:
-        """A poller knows when the first task is due, or its bell has a token. It notices a bare ZADD at its next
-        check."""
+        """Check that a poller knows when the first task is due or its bell has a token. It notices a bare ZADD at its
+        next check.
+        """
         due = [at for at, item in self.model.places.scheduled.values() if isinstance(item, Task)]
         if due and not self.bare_is_unseen and not picture.poller_bell:
             assert self.poller_knows is not None

@@ -1,4 +1,6 @@
-"""Rules of queues that open, close, appear and disappear. They are directed, as random steps reach this too rarely."""
+"""Rules for queues that open, close, appear and disappear. They are directed, because random steps are too unlikely to
+do this.
+"""
 
 from hypothesis import strategies as st
 from hypothesis.stateful import precondition, rule
@@ -17,7 +19,7 @@ BROKEN = Rule("return ready + nil", lambda _: None)
 
 
 class Opening(Dying):
-    """Workers run everything that may be claimed, and the queues change."""
+    """Rules by which workers run everything that may be claimed, while the queues change."""
 
     def empty_what_is_open(self, worker: Worker) -> TurnReply | None:
         """Take turns until one claims nothing, and return its reply."""
@@ -51,7 +53,7 @@ class Opening(Dying):
     @precondition(lambda self: self.workers)
     @rule(data=st.data(), queue=st.sampled_from(sorted(PATTERN_OF)))
     def a_tenant_comes_and_goes(self, data: st.DataObject, queue: str) -> None:
-        """A queue that is empty for long enough is forgotten, and starts from the beginning when it returns."""
+        """A queue that is empty for long enough is forgotten, and starts afresh when it returns."""
         worker = self.workers[self.pick(data, self.workers)]
         self.bring(queue, 2)
         self.empty_what_is_open(worker)

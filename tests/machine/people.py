@@ -1,4 +1,4 @@
-"""The actions of people, and what people inspect."""
+"""The actions and inspections of operators."""
 
 from hypothesis import strategies as st
 from hypothesis.stateful import precondition, rule
@@ -34,7 +34,7 @@ ACTS = st.sampled_from(
     + ["an_entry_is_lost"] * 2
     + ["conditions_change"] * 3
 )
-# Until when hours are known, and from when to when it is open, in seconds from now.
+# The end of the known hours, and the start and end of an open period, in seconds from now.
 HOURS = [(3600, -60, 3600), (3600, -60, 30), (3600, 5, 60), (3600, -60, -30, 2, 4, 10, 3600), (3600,), (-1, -60, -30)]
 RULES = [
     ALWAYS,
@@ -50,7 +50,9 @@ ENOUGH = 8
 
 
 class People(Working):
-    """Actions and inspections of people, under one rule, as otherwise they would crowd out the rules of workers."""
+    """Actions and inspections of operators. They share one rule, because otherwise they would crowd out the rules of
+    workers.
+    """
 
     @rule(data=st.data(), act=ACTS, delivery=DELIVERIES)
     def people(self, data: st.DataObject, act: str, delivery: str) -> None:
@@ -74,7 +76,7 @@ class People(Working):
     @precondition(lambda self: self.workers)
     @rule(data=st.data(), verb=VERBS, delivery=DELIVERIES)
     def cancel_what_runs(self, data: st.DataObject, verb: str, delivery: str) -> None:
-        """Cancel a running task: whatever its outcome is, there is no further attempt."""
+        """Cancel a running task. Whatever its outcome is, there is no further attempt."""
         worker = self.workers[self.pick(data, self.workers)]
         if not worker.claims:
             self.bring_if_few(data)
@@ -85,7 +87,7 @@ class People(Working):
             self.take_turn(worker, 1)
 
     def cancel(self, data: st.DataObject, delivery: str) -> None:
-        """Cancel a task. It is drawn by place, as most tasks are in lanes."""
+        """Cancel a task. Its place is drawn first, because most tasks are in lanes."""
         places = self.model.places
         running = [task.id for held in places.inflight.values() for task in held]
         groups = [group for group in (running, list(places.dead), list(places.tasks)) if group]
@@ -112,7 +114,7 @@ class People(Working):
         self.call(self.fleet.store.cancel(task_id), check, delivery)
 
     def pause(self, data: st.DataObject, delivery: str) -> None:
-        """Pause a queue, but never more than one, as little would happen otherwise."""
+        """Pause a queue, but never more than one, because little would happen otherwise."""
         queue = next(iter(self.model.paused), None) or data.draw(st.sampled_from(QUEUES))
 
         def check(changed: int) -> None:
@@ -186,12 +188,12 @@ class People(Working):
             assert found.attempt_records.decode() == places.attempt_records.get(task_id, "")
 
     def is_cancelled(self, task_id: str) -> bool:
-        """Whether the task was cancelled while it waited. Nothing else is reported of it."""
+        """Whether the task was cancelled while it waited. Nothing else is reported about such a task."""
         task = self.model.places.tasks.get(task_id)
         return task is not None and task.cancelled
 
     def has_no_known_lane(self, task_id: str) -> bool:
-        """Whether the task waits in a lane that cannot be found, because its body names no queue."""
+        """Whether the task waits in a lane that cannot be found because its body names no queue."""
         task = self.model.places.tasks.get(task_id)
         is_nameless = task is not None and named_in(task.body)[0] == UNKNOWN_QUEUE
         return is_nameless and self.model.state(task_id) == "ready"
@@ -199,7 +201,7 @@ class People(Working):
     def look_at_queues(self, _: st.DataObject, __: str) -> None:
         overview = self.fleet.run(self.fleet.store.overview(QUEUES))
         places = self.model.places
-        places.at(self.now)  # hours are judged by the clock, which may just have jumped
+        places.at(self.now)  # hours depend on the clock, which may just have jumped
         for row in overview.queues:
             counts = [places.counts[f"{place}:{row.queue}"] for place in ("delayed", "running", "dead")]
             legacy_items = self.model.legacy_items() if row.queue == UNKNOWN_QUEUE else 0
@@ -211,11 +213,11 @@ class People(Working):
             closed_for = 0 if by is None else self.now - self.model.closed.get(row.queue, self.now)
             assert row.closed_age_us == max(
                 0, closed_for
-            )  # after the clock was set back, the queue counts as closed only later
+            )  # if the clock was set back, the queue only counts as closed later
             assert row.served == (self.model.served.get(bell_of(row.queue), 0) > self.now)
 
     def announce(self, data: st.DataObject, _: str) -> None:
-        """Publish the served queues. A task on any other queue is accepted with a warning to its producer."""
+        """Publish the served queues. A task for any other queue is accepted, with a warning to its producer."""
         queues, hours = data.draw(st.lists(st.sampled_from(NAMES), unique=True)), data.draw(st.integers(1, 3))
         others = [self.kept._replace(ends=2), self.kept._replace(ends=0), KEPT, KEPT._replace(events=0)]
         kept = data.draw(st.sampled_from([self.kept, self.kept, *others]))
@@ -234,7 +236,7 @@ class People(Working):
         self.define(dict(list(conditions.items())[:told]), delivery)
 
     def audit(self, _: st.DataObject, __: str) -> None:
-        """Check that the walk finds every task, except those held by an owner that was deleted."""
+        """Check that the walk finds every task, except the tasks of a deleted owner."""
         places, known = self.model.places, self.model.leases.expires
         orphaned = [task.id for owner, held in places.inflight.items() if owner not in known for task in held]
         assert walk(self.fleet) == sorted(task_id for task_id in orphaned if task_id in places.tasks)

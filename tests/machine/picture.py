@@ -1,4 +1,4 @@
-"""All contents of a namespace, read in one exchange of plain commands."""
+"""The complete contents of a namespace, which are read in one exchange of plain commands."""
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
@@ -49,7 +49,9 @@ class Picture:
         return task_id in self.former and int(incarnation or 0) < self.former[task_id][0]
 
     def without_bells(self) -> "Picture":
-        """A picture to compare with: a call without effect may still ring, and mark a queue for claims."""
+        """A picture without bells and marks, because a call without effect may still ring and mark a queue for
+        claims.
+        """
         return replace(self, bells={}, poller_bell=0, turns={}, idle={})
 
 
@@ -69,7 +71,7 @@ def take_picture(
 
 
 def _of_the_namespace(fleet: Fleet, answers: Iterator[Any], times: dict[str, str]) -> dict[str, Any]:
-    """Return the keys that exist once in a namespace, by the names of a picture's fields."""
+    """Return the keys that exist once per namespace, by the names of a picture's fields."""
     tasks, tickets, epitaphs, keys, counts, rotation, rates, former, schedules, alive = map(_pairs, islice(answers, 10))
     delayed, dead, owners, schedules_due, idle = map(_scores, islice(answers, 5))
     marked, known = map(set, islice(answers, 2))
@@ -160,7 +162,7 @@ def _sealed(fleet: Fleet, numbers: list[str]) -> dict[int, str]:
 
 
 def _times(of_domains: Iterable[tuple[str, dict[str, str], dict[str, float]]]) -> dict[str, str]:
-    """Return the times as `rotation` would store them."""
+    """Return the times in the form in which `rotation` stores them."""
     return {
         domain if name == "*" else f"{domain} {name}": state
         for domain, states, _ in of_domains

@@ -14,14 +14,14 @@ FORGET_SECONDS = 30
 
 
 class Polling(Producing):
-    """Pollers promote, sweep and adopt."""
+    """Rules by which pollers promote, sweep and adopt."""
 
     @rule(limit=st.sampled_from([1, 2, 500, 500]), delivery=DELIVERIES)
     def promote(self, limit: int, delivery: str) -> None:
         self.send_promote(limit, delivery)
 
     def send_promote(self, limit: int = 500, delivery: str = ANSWERED) -> None:
-        """Promote as a poller that was woken by its bell or its timer."""
+        """Promote, as a poller does when its bell or its timer wakes it."""
 
         def check(reply: Promoted) -> None:
             expected = self.model.promote(self.now, limit)
@@ -59,16 +59,16 @@ class Polling(Producing):
             paused, is_closed = self.model.paused, self.model.is_closed_for_sweeps
             unrung = {queue for queue in waiting if queue not in paused and not is_closed(queue)}
             rescued = {bell_of(queue) for queue in unrung - may_be_full}
-            # Queues of a pattern have one bell: the first of them that the sweep comes to is rescued, or is not.
+            # The queues of a pattern share one bell. The sweep may or may not rescue the first of these queues.
             surely = rescued - {bell_of(queue) for queue in unrung & may_be_full}
             assert len(surely) <= reply.rescues <= len(rescued)
         self._poller_learns(reply.next_due_us)
-        self.without_token &= PATTERN_OF.keys() - known  # no sweep notices a push into one of these
+        self.without_token &= PATTERN_OF.keys() - known  # no sweep notices a push to one of these queues
         return reply.expired
 
     @rule(data=st.data(), delivery=DELIVERIES)
     def adopt_scheduled(self, data: st.DataObject, delivery: str) -> None:
-        """Adopt waiting legacy items that a poller found, some of which may be gone."""
+        """Adopt waiting legacy items that a poller found. Some of them may no longer exist."""
         scheduled = self.model.places.scheduled
         bare = [member for member, (_, item) in scheduled.items() if isinstance(item, LegacyItem)]
         members = [*bare, data.draw(st.sampled_from([*scheduled, "[gone]"]))]
@@ -80,6 +80,6 @@ class Polling(Producing):
         self.call(self.fleet.store.adopt_scheduled([member.encode() for member in members]), check, delivery)
 
     def _poller_learns(self, next_due: int | None) -> None:
-        """Store when the poller checks next. Without a reply it checks again at once: 0."""
+        """Store the time of the poller's next check. Without a reply the poller checks again at once (0)."""
         self.poller_knows = next_due
         self.bare_is_unseen = False

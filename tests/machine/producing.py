@@ -1,4 +1,4 @@
-"""Rules of producers, with the client or in other languages."""
+"""Rules for producers that use the client or other languages."""
 
 import itertools
 
@@ -20,7 +20,7 @@ FEW = 5
 
 
 class Producing(Machine):
-    """Tasks that are enqueued with all options."""
+    """Rules by which tasks are enqueued with all options."""
 
     @rule(wishes=st.lists(WISHES, min_size=1, max_size=3), delivery=DELIVERIES)
     def enqueue(self, wishes: list[tuple[str, str, tuple[str, int], int]], delivery: str) -> None:
@@ -38,7 +38,7 @@ class Producing(Machine):
         self.bring(queue, number, f"@{self.now + 2 * SECOND_US}" if scheduled else "")
 
     def bring_if_few(self, data: st.DataObject) -> None:
-        """Enqueue tasks for a rule that needs some, as randomly drawn rules would enqueue too few."""
+        """Enqueue tasks for a rule that needs some, because randomly chosen rules would enqueue too few."""
         if sum(len(self.model.places.entries(queue)) for queue in QUEUES) < FEW:
             self.bring(data.draw(st.sampled_from(QUEUES)), FEW)
 
@@ -78,8 +78,9 @@ class Producing(Machine):
         kind=BARE, queue=st.sampled_from(QUEUES), place=st.sampled_from(["ready", "ready", "delayed", "-5", "1", "30"])
     )
     def bare(self, kind: str, queue: str, place: str) -> None:
-        """Push an item by RPUSH or ZADD, as another language does: this rings no bell and sets no mark. An item that is
-        not a task becomes dead when a worker or a poller finds it."""
+        """Push an item by RPUSH or ZADD, as programs in other languages do. This rings no bell and sets no mark. An
+        item that is not a task becomes dead when a worker or a poller finds it.
+        """
         bare, keys = self._bare(kind, queue), self.fleet.keys
         if place in {"ready", "delayed"}:
             self.fleet.redis.rpush(keys.ready_lane(queue) if place == "ready" else keys.delayed_lane(queue), bare.text)

@@ -1,4 +1,4 @@
-"""Actions of clients, nodes and pollers on schedules. Pollers use the records that they read, however old these are."""
+"""Actions of clients, nodes and pollers on schedules. Pollers use the records that they have read, even old ones."""
 
 from hypothesis import strategies as st
 from hypothesis.stateful import rule
@@ -24,7 +24,9 @@ ACTS = st.sampled_from(["put"] * 2 + ["declare", "pause", "resume", "remove", "f
 
 
 class Schedules(Working):
-    """One rule for all actions of people and nodes, one for pollers, and one that ends an occurrence."""
+    """Rules for schedules: one for all actions of operators and nodes, one for pollers, and one that ends an
+    occurrence.
+    """
 
     @rule(data=st.data(), act=ACTS, name=st.sampled_from(NAMES), delivery=DELIVERIES)
     def schedules(self, data: st.DataObject, act: str, name: str, delivery: str) -> None:
@@ -91,7 +93,7 @@ class Schedules(Working):
         self.call(self.store.forget(name, patience), check, delivery)
 
     def run_schedule(self, data: st.DataObject, name: str, delivery: str) -> None:
-        """Run a schedule by a record that was read before."""
+        """Run a schedule with a record that was read before."""
         if not self.readings:
             self.look_at_schedules(data, name, ANSWERED)
         for _, kept in self.readings[:1]:
@@ -118,7 +120,7 @@ class Schedules(Working):
 
     @rule(data=st.data(), delivery=DELIVERIES)
     def a_poller_advances(self, data: st.DataObject, delivery: str) -> None:
-        """Advance a schedule by a record that may be old."""
+        """Advance a schedule with a record that may be old."""
         if self.readings:
             self.send_advance(*data.draw(st.sampled_from(self.readings)), delivery)
 
@@ -139,7 +141,7 @@ class Schedules(Working):
 
     @rule(data=st.data(), name=st.sampled_from(NAMES))
     def an_occurrence_comes(self, data: st.DataObject, name: str) -> None:
-        """Directed: two pollers that read the same record enqueue an occurrence, which is promoted when it is due."""
+        """Directed: two pollers with the same record enqueue an occurrence, which is promoted when it is due."""
         if name not in self.model.schedules:
             self.put_schedule(data, name, ANSWERED)
         self.look_at_schedules(data, name, ANSWERED)

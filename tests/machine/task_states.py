@@ -1,4 +1,4 @@
-"""Each move of a task between two states is in the table of states, by a script that has run since the last look."""
+"""A check that the table of states permits each move of a task to a script that has run since the last check."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
@@ -9,11 +9,11 @@ from rota.protocol.task_states import CREATED, ENDED, PURGED, STATES, State
 _ENDING: Final = frozenset(
     script for facts in STATES.values() for to, scripts in facts.moves.items() if to in ENDED for script in scripts
 )
-_GROUPS: Final = frozenset({"close_group", "cancel_group", "heal", "heal_members"})  # these may end a group
+_GROUPS: Final = frozenset({"close_group", "cancel_group", "heal", "heal_members"})  # these scripts may end a group
 
 
 def states_in(picture: Picture) -> dict[str, State]:
-    """Return the state of each accepted task that something is kept of."""
+    """Return the state of each accepted task of which data is kept."""
     lists = {State.READY: picture.lanes.values(), State.RUNNING: picture.inflight.values()}
     listed = {
         text.partition(" ")[0]: state
@@ -30,7 +30,7 @@ def states_in(picture: Picture) -> dict[str, State]:
 
 
 def reached(start: State | None, scripts: Iterable[str]) -> set[State | None]:
-    """Return the states that a task may be in after these scripts have run, one after the other."""
+    """Return the possible states of a task after these scripts have run one after the other."""
     states = {start}
     for script in scripts:
         states |= {to for state in states for to in _moves_of(state, script)}
@@ -40,14 +40,14 @@ def reached(start: State | None, scripts: Iterable[str]) -> set[State | None]:
 def _moves_of(state: State | None, script: str) -> Iterable[State]:
     if state is None or state in ENDED or state is State.UNKNOWN:
         yield from (to for to, scripts in CREATED.items() if script in scripts)
-        if script in _ENDING | _GROUPS:  # a task that followed another one
+        if script in _ENDING | _GROUPS:  # the task may follow another task
             yield from (State.READY, State.SCHEDULED)
     if state is not None:
         yield from (to for to, scripts in STATES[state].moves.items() if script in scripts)
 
 
 class StateWatch:
-    """The states of all tasks when they were last looked at."""
+    """The states of all tasks at the last check."""
 
     def __init__(self) -> None:
         self._states: Mapping[str, State] = {}
@@ -70,5 +70,5 @@ class StateWatch:
 
 
 def _states_of_end(how: str) -> set[State]:
-    """Return the states that may be reported for an end: a dead task that was purged is no longer known."""
+    """Return the states that may be reported for an end. A dead task that was purged is no longer known."""
     return {State.CANCELLED, State.UNKNOWN} if how == PURGED else {State(how)}

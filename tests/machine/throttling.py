@@ -1,4 +1,4 @@
-"""Rules of tasks with a rate of their own."""
+"""Rules for tasks with their own rate."""
 
 from hypothesis import strategies as st
 from hypothesis.stateful import precondition, rule
@@ -13,12 +13,12 @@ PATIENCE = st.sampled_from([None, None, 0, 1_500_000])
 
 
 class Throttling(Working):
-    """Rules of tasks with a rate, whose workers send a request before the start."""
+    """Rules for tasks with a rate. Their workers send a request before the start."""
 
     @precondition(lambda self: self.workers)
     @rule(data=st.data(), name=st.sampled_from(sorted(RATES_OF_TASKS)), patience=PATIENCE, delivery=DELIVERIES)
     def throttle(self, data: st.DataObject, name: str, patience: int | None, delivery: str) -> None:
-        """A worker is about to start a task with a rate of its own."""
+        """A worker is about to start a task with its own rate."""
         worker = self.workers[self.pick(data, self.workers)]
         if not worker.claims:
             self.bring_if_few(data)

@@ -1,4 +1,4 @@
-"""Rules of workers, and of the master that acts for them."""
+"""Rules for workers, and for the master that acts for them."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -55,12 +55,12 @@ OUTCOMES: dict[str, Outcome] = {
 }
 VERBS = st.sampled_from([*sorted(OUTCOMES), *["done"] * 4])
 PICKS = st.sampled_from([1, 1, 2, 5, 50])
-CLAIM_WITHIN_US = st.sampled_from([0, 1, SECOND_US, SECOND_US])  # 0: at any time; a call may be late
+CLAIM_WITHIN_US = st.sampled_from([0, 1, SECOND_US, SECOND_US])  # 0 means at any time; a call may be late
 LIMITS = st.dictionaries(st.sampled_from(NAMES), st.integers(0, 5), max_size=2)
 
 
 def _has_its_own_line(told: tuple[Settlement, tuple[Claim, Outcome]]) -> bool:
-    """Whether a settlement has a line of its own. A turn sends first the tasks that are simply done."""
+    """Whether a settlement has a separate line. A turn sends the tasks that are simply done first."""
     return not plain_lines(told[0])
 
 
@@ -81,12 +81,12 @@ def modelled(reported: list[tuple[Claim, Outcome]]) -> list[tuple[str, ModelOutc
 
 
 class Working(Polling):
-    """Workers register, claim and settle."""
+    """Rules by which workers register, claim and settle."""
 
     @precondition(lambda self: len(self.workers) < 3)
     @rule(pool=st.sampled_from(["all", "all", *SERVINGS]), delivery=DELIVERIES)
     def register(self, pool: str, delivery: str) -> None:
-        """Register a worker. A copied call makes an owner that no worker uses."""
+        """Register a worker. A duplicated call creates an owner that no worker uses."""
 
         def check(names: tuple[str, ...]) -> None:
             assert list(names) == self.model.register(self.now, ["node:1"])
@@ -100,7 +100,7 @@ class Working(Polling):
     @rule(data=st.data(), limit=st.integers(0, 5), limits=LIMITS, picks=PICKS, delivery=DELIVERIES)
     def turn(self, data: st.DataObject, limit: int, limits: dict[str, int], picks: int, delivery: str) -> None:
         worker = self.workers[self.pick(data, self.workers)]
-        is_pipelined = not worker.tokens and data.draw(st.booleans())  # with a token it has just been idle
+        is_pipelined = not worker.tokens and data.draw(st.booleans())  # a worker with a token has just been idle
         within_us = data.draw(CLAIM_WITHIN_US) if is_pipelined else None
         self.bring_if_few(data)
         claim_by = within_us and self.now + within_us
@@ -131,8 +131,9 @@ class Working(Polling):
         *,
         claim_by: int | None = None,
     ) -> TurnReply | None:
-        """Take a turn. It repeats all outcomes without a reply. `claim_by` is None for a turn that names the claims
-        that it holds."""
+        """Take a turn, which repeats all outcomes without a reply. `claim_by` is None for a turn that names the held
+        claims.
+        """
         held = [claim.entry.id for claim in worker.claims] if claim_by is None else None
         settled = [Settlement(claim.entry, outcome, RUN_RECORD) for claim, outcome in worker.pending]
         reported = [one for _, one in sorted(zip(settled, worker.pending, strict=True), key=_has_its_own_line)]
@@ -170,7 +171,7 @@ class Working(Polling):
             assert (reply.wait_us, reply.now_us) == (expected.wait, self.now)
             if (
                 expected.status == "lost"
-            ):  # the turn rings for all queues that it names, even if their tokens were lost before
+            ):  # the turn rings for all queues that it names, even if their tokens had been lost
                 self.without_token -= {share.queue for tier in request.serving for share in tier}
 
         return check
@@ -186,15 +187,16 @@ class Working(Polling):
     @precondition(lambda self: self.workers)
     @rule(data=st.data())
     def wake(self, data: st.DataObject) -> None:
-        """A worker that sleeps at its bells takes a token, and reports this in its next turn."""
+        """A worker that sleeps at its bells takes a token, and reports the token in its next turn."""
         worker = self.workers[self.pick(data, self.workers)]
         self.swallow(worker, data.draw(st.sampled_from(worker.queues)))
 
     @precondition(lambda self: any(not worker.claims for worker in self.workers.values()))
     @rule(data=st.data(), limit=st.integers(1, 3))
     def wake_with_a_turn(self, data: st.DataObject, limit: int) -> None:
-        """A turn was sent behind the BLPOP, without knowing which token was taken. The next turn reports the token,
-        unless this one claimed from that very queue or found nothing at all."""
+        """A turn was sent right after the BLPOP, without knowledge of the token that was taken. The next turn reports
+        the token, unless this turn claimed from the same queue or found nothing at all.
+        """
         worker = self.workers[self.pick(data, [name for name, one in self.workers.items() if not one.claims])]
         self.bring_if_few(data)
         self.take_turn(worker, 0)
@@ -212,8 +214,9 @@ class Working(Polling):
     @precondition(lambda self: self.workers)
     @rule(data=st.data(), verb=VERBS, finished=st.booleans(), delivery=DELIVERIES)
     def return_prefetched(self, data: st.DataObject, verb: str, finished: bool, delivery: str) -> None:
-        """The master settles the entries before a task that runs for long, and returns those behind it. The worker
-        notices this later, and sends those outcomes again."""
+        """The master settles the entries before a long task, and returns the entries after it. The worker notices this
+        later, and sends the outcomes again.
+        """
         worker = self.workers[self.pick(data, self.workers)]
         if len(worker.claims) < 3:
             self.bring_if_few(data)
@@ -239,7 +242,7 @@ class Working(Polling):
     @precondition(lambda self: any(worker.claims for worker in self.workers.values()))
     @rule(data=st.data(), delivery=DELIVERIES)
     def mark_a_task_as_started(self, data: st.DataObject, delivery: str) -> None:
-        """A worker marks a task that may be started only once. Without a reply it does not start it."""
+        """A worker marks a task that may be started at most once. Without a reply it does not start the task."""
         worker = self.workers[self.pick(data, [name for name, one in self.workers.items() if one.claims])]
         at = data.draw(st.integers(0, len(worker.claims) - 1))
         entry, body = worker.claims[at]
@@ -267,7 +270,7 @@ class Working(Polling):
     @precondition(lambda self: any(worker.claims for worker in self.workers.values()))
     @rule(data=st.data())
     def release_and_claim_again(self, data: st.DataObject) -> None:
-        """A copy of a release finds nothing, although its owner has claimed the same task again."""
+        """A duplicate of a release finds nothing, although its owner has claimed the same task again."""
         worker = self.workers[self.pick(data, [name for name, one in self.workers.items() if one.claims])]
         worker.pending.append((worker.claims.pop(0), Release()))
         self.take_turn(worker, 0, delivery=COPIED)
@@ -278,8 +281,7 @@ class Working(Polling):
     @precondition(lambda self: self.workers)
     @rule(data=st.data(), queue=st.sampled_from([CAPPED.queue, "t-a"]))
     def make_room_under_a_cap(self, data: st.DataObject, queue: str) -> None:
-        """A token was taken while the cap was reached. The call that makes room rings, though it claims nothing
-        itself."""
+        """A token was taken while the cap was reached. The call that makes room rings, although it claims nothing."""
         worker = self.workers[self.pick(data, self.workers)]
         self.bring(queue, 4)
         for _ in range(3):

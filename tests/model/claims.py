@@ -13,16 +13,16 @@ from model.turns import SHUT, Turns, share_in
 
 @dataclass(frozen=True)
 class TurnRequest:
-    """The arguments of a turn that claims."""
+    """The arguments of a turn that claims entries."""
 
     owner: str
     serving: Serving
-    limit: int  # most entries to claim
-    limits: Mapping[str, int]  # for queues that have a limit of their own
-    holding: int = 0  # number of entries that the owner holds already
-    picks: int = 1  # if several, one entry is claimed for each
+    limit: int  # the maximum number of entries to claim
+    limits: Mapping[str, int]  # the limits of queues that have their own limit
+    holding: int = 0  # the number of entries that the owner already holds
+    picks: int = 1  # if there are several picks, each claims one entry
     quarantined: str = ""  # the entry for which the owner finishes its other tasks
-    claim_by: int = 0  # from this time on nothing is claimed; 0: no such time
+    claim_by: int = 0  # nothing is claimed after this time; 0 means no limit
 
 
 @dataclass
@@ -32,7 +32,7 @@ class Claimed:
     tasks: list[Task] = field(default_factory=list)
     dropped: list[str] = field(default_factory=list)  # entries of cancelled tasks
     wait: int = 0  # time until a rate or a condition must be checked again
-    quarantined: str = ""  # the entry that has to run alone; nothing was claimed beside it
+    quarantined: str = ""  # the entry that must run alone; no other entry was claimed
 
     @property
     def claims(self) -> list[tuple[str, str]]:
@@ -71,8 +71,8 @@ class Claims:
                 break
             self.verdicts.clear()
         if len(claimed.tasks) >= request.picks or claimed.quarantined:
-            claimed.wait = 0  # a worker that is full, or that has to run an entry alone, waits for nothing else
-        for task in claimed.tasks:  # of all at once, behind what came to be known at their claim
+            claimed.wait = 0  # a worker that is full or must run an entry alone does not wait
+        for task in claimed.tasks:  # all events at once, after the events that the claim caused
             self.places.news.add("started", task, request.owner, begun=1, lag_us=self.places.now - task.due)
         return claimed
 
@@ -84,7 +84,7 @@ class Claims:
         return claimed
 
     def _claim_awaited(self, request: TurnRequest) -> Claimed:
-        """Claim a suspicious task. While it is the first of its queue, nothing else is claimed."""
+        """Claim a suspicious task. While this task is the first of its queue, nothing else is claimed."""
         claimed, queue = Claimed(), request.quarantined.split(" ")[1]
         items = self.places.lanes[queue, "delayed"] or self.places.lanes[queue, "ready"]
         is_first = bool(items) and isinstance(items[0], Task) and items[0].text == request.quarantined
@@ -96,7 +96,9 @@ class Claims:
         return claimed
 
     def _mark_unmarked(self, serving: Serving) -> bool:
-        """Mark queues with pushed items, which set no mark. This happens only if there is nothing else to claim."""
+        """Mark queues that have pushed items, because a push sets no mark. This only happens if there is nothing else
+        to claim.
+        """
         queues = {share.queue for tier in serving for share in tier}
         unmarked = {queue for queue in queues if self.places.entries(queue)} - self.places.marked
         for queue in unmarked:
@@ -118,7 +120,7 @@ class Claims:
                     return
 
     def _claim_in_turn(self, tier: tuple[Share, ...], request: TurnRequest, claimed: Claimed) -> bool:
-        """Claim from queues of patterns. An empty queue loses its place; a queue that may start nothing is shut."""
+        """Claim from queues of patterns. An empty queue loses its place, and a queue that may start nothing is shut."""
         turns = next(each for each in self.places.turns if each.tier == tier)
         turns.open_due_queues(self.places.now)
         turns.place_marked(self.rotation)
@@ -152,7 +154,7 @@ class Claims:
         return not until
 
     def _shut_until(self, share: Share) -> int:
-        """Return until when no entry of this queue may start, 0 if one may."""
+        """Return the time until which no entry of this queue may start, or 0 if an entry may start."""
         now = self.places.now
         if share.queue in self.paused:
             return SHUT
@@ -166,13 +168,13 @@ class Claims:
         return now + self.verdict(share).after
 
     def verdict(self, share: Share) -> Verdict:
-        """Return the verdict of a condition, evaluated once for each call."""
+        """Return the verdict of a condition, which is evaluated once per call."""
         if share.queue not in self.verdicts:
             self.verdicts[share.queue] = self.conditions.verdict(share.queue, share.condition)
         return self.verdicts[share.queue]
 
     def starts(self, share: Share) -> float:
-        """Return how many tasks may start by the cap and the rate of a queue."""
+        """Return how many tasks the cap and the rate of a queue permit to start."""
         allowed = math.inf
         if share.cap:
             allowed = share.cap - max(0, self.places.counts[f"running:{share.queue}"])
@@ -181,7 +183,7 @@ class Claims:
         return allowed
 
     def _most(self, share: Share, request: TurnRequest) -> int:
-        """Return how many tasks to claim. If starts are bounded, a limit of the queue's own has no effect."""
+        """Return how many tasks to claim. If starts are bounded, the queue's own limit has no effect."""
         if share.cap or share.interval_us or (share.condition and self.verdict(share).by_counts):
             return int(min(max(1, request.limit), self.starts(share)))
         return max(1, request.limits.get(share.pattern or share.queue, request.limit))
@@ -203,8 +205,9 @@ class Claims:
         return True
 
     def _take(self, queue: str, most: int, holding: int, claimed: Claimed) -> list[Task]:
-        """Take entries, from the delayed lane first. A suspicious task is taken alone, and only by a worker without
-        claims."""
+        """Take entries, first from the delayed lane. A suspicious task is taken alone, and only by a worker without
+        claims.
+        """
         taken: list[Task] = []
         for lane, kind in (("delayed", "d"), ("ready", "i")):
             items = self.places.lanes[queue, lane]

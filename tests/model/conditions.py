@@ -12,7 +12,7 @@ STEP_US, NEAR_US = 50_000, 1_000
 
 
 class Seen(NamedTuple):
-    """The values that a rule may use; `now` is in seconds."""
+    """The values that a rule may use. `now` is in seconds."""
 
     ready: int
     delayed: int
@@ -30,7 +30,7 @@ class Hours:
 
 @dataclass(frozen=True)
 class Rule:
-    """A condition that is open while it holds; `opens` returns None if it fails."""
+    """A condition that opens its queue. `opens` returns None if the condition fails with an error."""
 
     text: str
     opens: Callable[[Seen], bool | None]
@@ -38,7 +38,9 @@ class Rule:
 
 @dataclass(frozen=True)
 class Verdict:
-    """`after`: how long until a closed queue is checked again. `by_counts`: whether claims may change the verdict."""
+    """`after` is the time until a closed queue is checked again. `by_counts` is whether claims may change the
+    verdict.
+    """
 
     is_open: bool
     after: int = 0
@@ -47,7 +49,7 @@ class Verdict:
 
 
 def first_opening(opens_in: Callable[[int], bool]) -> int:
-    """Search in steps of 50 ms within a second, and then between two of these."""
+    """Search in steps of 50 ms within a second, and then between two steps."""
     opens = next((us for us in range(STEP_US, LOOK_AGAIN_US, STEP_US) if opens_in(us)), LOOK_AGAIN_US)
     shut = opens - STEP_US
     while opens < LOOK_AGAIN_US and opens - shut > NEAR_US:
@@ -58,7 +60,7 @@ def first_opening(opens_in: Callable[[int], bool]) -> int:
 
 @dataclass
 class Conditions:
-    """The defined conditions, each until its expiry."""
+    """The defined conditions, which expire."""
 
     places: Places
     defined: dict[str, tuple[int, Hours | Rule]] = field(default_factory=dict)

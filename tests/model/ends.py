@@ -1,4 +1,4 @@
-"""The memory of ends: what is reported of the last tasks that ended, in the bytes in which it is stored."""
+"""The memory of ends: the reports about the tasks that ended last, in their stored form."""
 
 import json
 import re
@@ -18,7 +18,7 @@ _SHORTEST = 16
 
 @dataclass(frozen=True)
 class End:
-    """The end of a task: its last entry, and the record of the run with those of earlier attempts."""
+    """The end of a task: its last entry, and the records of the run and of earlier attempts."""
 
     entry: str
     run_record: str
@@ -71,7 +71,7 @@ class Memory:
             del self.sealed[min(self.sealed)]
 
     def forget(self, task_id: str, now: int) -> None:
-        """Report nothing of this task, nor of an earlier incarnation of its id."""
+        """Report nothing about this task or about earlier incarnations of its id."""
         if self.keep:
             self.untold.append((task_id, now))
 
@@ -87,7 +87,7 @@ class Memory:
         return [end.id for block in self.blocks() for end in block.ends]
 
     def how(self, task_id: str) -> str:
-        """Return how a task ended; "" if that is not known."""
+        """Return how a task ended, or "" if that is not known."""
         told = [block for block in self.blocks() if any(end.id == task_id for end in block.ends)]
         untold = max((at for untold_id, at in self.untold if untold_id == task_id), default=-1)
         return told[-1].how if told and told[-1].at > untold else ""
@@ -110,13 +110,14 @@ def named_in(body: str) -> tuple[str, str]:
 
 
 def unstarted(body: str) -> str:
-    """Return the run record of a task that waited."""
+    """Return the run record of a task that was never started."""
     return f" 0 0 0 {named_in(body)[1]}"
 
 
 def as_looked_up(task: Task, due: int | None) -> Task:
-    """Return a task that is cancelled while it waits. Its ticket is used if it is scheduled, otherwise its body, which
-    is deleted then: no lane is searched for its entry."""
+    """Return a task that is cancelled while it waits. The ticket of a scheduled task is used, and otherwise its body,
+    which is then deleted. No lane is searched for the entry.
+    """
     if due is not None:
         return replace(task, due=due, ready=0)
     return Task(task.id, named_in(task.body)[0], "", 0, flag="u")

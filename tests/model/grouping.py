@@ -1,4 +1,4 @@
-"""Actions of producers and people on groups and chains."""
+"""Actions of producers and operators on groups and chains."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -10,8 +10,9 @@ from model.model import Model
 
 @dataclass(frozen=True)
 class Target:
-    """The group for new members. `opening` has the tasks that follow the group, and those that follow if a member is
-    dead; None if the group is not to be opened."""
+    """The group for new members. `opening` has the tasks that follow the group, and the tasks that follow if a member
+    is dead. It is None if the call does not open the group.
+    """
 
     group: str
     opening: tuple[Chain, Chain] | None
@@ -45,8 +46,9 @@ class GroupModel(Model):
         return "ok", self._cursor(to, len(statuses)), statuses
 
     def _cursor(self, to: Target, added: int) -> int:
-        """Return the cursor of a group. If the group has ended and is forgotten, return the one that a repeated call
-        expects."""
+        """Return the cursor of a group. If the group has ended and is forgotten, return the cursor that a repeated call
+        expects.
+        """
         if to.group in self.groups:
             return self.groups[to.group].cursor
         return 0 if to.cursor is None or not to.group else to.cursor + added

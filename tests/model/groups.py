@@ -1,4 +1,4 @@
-"""Groups and chains: the tasks that must follow each end, and those that must not."""
+"""Groups and chains: the tasks that must, and that must not, follow each end."""
 
 from collections import Counter
 from collections.abc import Collection, Sequence
@@ -18,7 +18,7 @@ Chain = tuple[New, ...]
 
 @dataclass
 class Group:
-    """`live`: the members that have not ended; of a chain, the task that is next."""
+    """`live` has the members that have not ended. For a chain, this is its next task."""
 
     then: Chain
     on_dead: Chain
@@ -42,7 +42,7 @@ class Group:
 
 @dataclass
 class Dependents:
-    """The tasks that wait for others. `members` has the group of each or "", and the rest of its chain."""
+    """The tasks that wait for other tasks. `members` has the group of each task (or "") and the rest of its chain."""
 
     members: dict[str, tuple[str, Chain]] = field(default_factory=dict)
     groups: dict[str, Group] = field(default_factory=dict)
@@ -55,7 +55,7 @@ class Dependents:
         }
 
     def join(self, group_id: str, members: Sequence[tuple[str, Chain]]) -> None:
-        """Add tasks that were accepted."""
+        """Add accepted tasks."""
         for task_id, chain in members:
             if group_id or chain:
                 self.members[task_id] = (group_id, chain)
@@ -65,7 +65,7 @@ class Dependents:
             group.total += len(members)
 
     def ended(self, places: "Places", how: str, ids: Sequence[str], still_there: Collection[str] = ()) -> None:
-        """End these tasks together. The ids in `still_there` are free only after the script."""
+        """End these tasks together. The ids in `still_there` only become free after the script."""
         gone = [(task_id, *self.members.pop(task_id)) for task_id in ids if task_id in self.members]
         for task_id, group_id, chain in gone:
             if group_id and not (how == "done" and chain):
@@ -89,7 +89,7 @@ class Dependents:
             self._leave(group_id, task_id, "cancelled")
 
     def _put_in(self, places: "Places", group_id: str, chain: Chain, still_there: Collection[str]) -> str:
-        """Return the id of the first of these tasks, "" if it is taken."""
+        """Return the id of the first of these tasks, or "" if that id is taken."""
         if not chain or chain[0].id in still_there or chain[0].id in places.tasks:
             return ""
         new, *rest = chain

@@ -1,4 +1,4 @@
-"""The items of the model: tasks, and items of other producers that were not accepted yet."""
+"""The items of the model: tasks, and items of other producers that are not accepted yet."""
 
 from dataclasses import dataclass
 
@@ -16,8 +16,8 @@ def marked_text(text: str) -> str:
 @dataclass
 class Task:
     """One live task, with the counters of its entry. `starts` counts its claims, `order` is its rank by age.
-    `incarnation` counts the tasks of its id that were cancelled before; each of those is a tombstone. `is_front`: it
-    was put at the head of its lane, or will be when it is due."""
+    `incarnation` counts the cancelled earlier tasks with its id, each of which is a tombstone. `is_front` is set if the
+    task was put at the head of its lane, or will be when it is due."""
 
     id: str
     queue: str
@@ -45,7 +45,7 @@ class Task:
 
     @property
     def ticket(self) -> str:
-        """The text that is stored while the task is delayed or dead."""
+        """The text that Redis stores while the task is delayed or dead."""
         counters = f"{self.failures} {self.crashes} {self.losses} {self.releases}"
         return f"{self.queue} {self.kind} {counters} {self.flag}"
 
@@ -59,18 +59,20 @@ class Task:
 
     @property
     def is_marked_started(self) -> bool:
-        """Whether the task may be started only once, and has a start mark without an outcome."""
+        """Whether the task may be started at most once, and has a start mark but no outcome."""
         return "b" in self.flag
 
     @property
     def suspicious(self) -> bool:
-        """Whether the task has to run alone."""
+        """Whether the task must run alone."""
         return self.crashes + self.losses > 0
 
 
 @dataclass(frozen=True)
 class LegacyItem:
-    """An item that another language pushed. `id` and `queue` are those that can be read from it, else ""."""
+    """An item that a program in another language pushed. `id` and `queue` are read from it, or "" if that is
+    impossible.
+    """
 
     text: str
     id: str = ""
@@ -79,8 +81,9 @@ class LegacyItem:
 
 @dataclass(frozen=True)
 class New:
-    """A task to be enqueued. `due` is the argument of the script; `hold_ms` 0 holds the key for the life of the
-    task."""
+    """A task that will be enqueued. `due` is the argument of the script. If `hold_ms` is 0, the task holds its key
+    until it ends.
+    """
 
     id: str
     queue: str
@@ -96,7 +99,7 @@ class New:
 
 @dataclass(frozen=True)
 class Share:
-    """A queue as a pool serves it. `pattern` is the pattern that it matches, "" if it is configured by its own name."""
+    """A queue as a pool serves it. `pattern` is the matching pattern, or "" if the queue is configured by name."""
 
     queue: str
     weight: int = 1
@@ -112,7 +115,7 @@ class Share:
 
 
 def slack_us(interval_us: int, burst: int) -> int:
-    """Return how far ahead of the clock the starts of a rate may have been paid for."""
+    """Return how far ahead of the clock the starts of a rate may be."""
     return max((burst - 1) * interval_us, min(50_000, interval_us // 2))
 
 

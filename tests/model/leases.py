@@ -1,4 +1,4 @@
-"""Living owners, by Redis time: leases, the pulse of the pollers, and grace."""
+"""Living owners, in Redis time: leases, the pulse of the pollers, and grace."""
 
 from dataclasses import dataclass, field
 
@@ -16,15 +16,16 @@ class Leases:
         self.expires[owner] = now + self.length
 
     def renew(self, owner: str, now: int) -> bool:
-        """Renew a lease. Return False if the owner is no longer registered, which is final."""
+        """Renew a lease. Return False if the owner is no longer registered; it can never return."""
         if owner not in self.expires:
             return False
         self.begin(owner, now)
         return True
 
     def sweep(self, now: int) -> list[str]:
-        """Return the owners whose lease has expired, oldest first. After half a lease without a sweep, or a clock that
-        went back, no lease expires for one lease more."""
+        """Return the owners whose lease has expired, oldest first. If there was no sweep for half a lease, or the clock
+        went back, no lease expires for another lease.
+        """
         if self.pulse is None or not self.pulse <= now <= self.pulse + self.length / 2:
             self.grace_until = now + self.length
         self.grace_until = min(self.grace_until, now + self.length)

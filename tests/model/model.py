@@ -1,7 +1,7 @@
-"""A model of the protocol in plain Python, which shares no code with the scripts.
+"""A model of the protocol in plain Python. It shares no code with the scripts.
 
 Each method is one call of a script at Redis time `now`: it changes the model and returns the expected reply of the
-script. A call that is repeated, or arrives late, is the same method called again, or later.
+script. To repeat or delay a call, the test calls the method again or later.
 """
 
 from collections.abc import Mapping, Sequence
@@ -54,7 +54,7 @@ class Model(Schedules, Sweeping, Throttling):
         return "unserved" if served and new.queue not in served and not has_pattern else "ok"
 
     def _waits_cancelled(self, task_id: str) -> bool:
-        """Whether a task was cancelled while it waited. For an enqueue, its id is free."""
+        """Whether a task was cancelled while it waited. An enqueue may use its id."""
         is_cancelled = self.places.tasks[task_id].cancelled
         return is_cancelled and not self.places.holder_of(task_id, self.leases.expires)
 
@@ -73,7 +73,7 @@ class Model(Schedules, Sweeping, Throttling):
         return Promoted(moved, buried, self.next_due(), len(due) >= limit, left_out)
 
     def _promote(self, member: str) -> str:
-        """Promote a task. Return its queue, "" for an occurrence that was skipped."""
+        """Promote a task. Return its queue, or "" for an occurrence that was skipped."""
         due, item = self.places.scheduled.pop(member)
         if isinstance(item, Task) and self.is_left_out(item, due):
             return ""
@@ -91,7 +91,7 @@ class Model(Schedules, Sweeping, Throttling):
         return task.queue
 
     def adopt_scheduled(self, now: int, members: Sequence[str]) -> tuple[int, list[str]]:
-        """Return how many items became tasks, and the queues of those that are dead at once."""
+        """Return how many items became tasks, and the queues of the items that are dead at once."""
         self.places.at(now)
         adopted, dead = 0, []
         for member in dict.fromkeys(members):
@@ -110,7 +110,7 @@ class Model(Schedules, Sweeping, Throttling):
         return adopted, dead
 
     def legacy_items(self) -> int:
-        """Return how many legacy items wait for their time."""
+        """Return how many legacy items wait for their due time."""
         return sum(isinstance(item, LegacyItem) for _, item in self.places.scheduled.values())
 
     def next_due(self) -> int | None:
@@ -157,15 +157,16 @@ class Model(Schedules, Sweeping, Throttling):
             answer.status = "backlogged"
 
     def _is_backlogged(self, request: TurnRequest, queue: str) -> bool:
-        """Whether the lane of the claim, or else the other lane, has four entries for each owner, no queue is in a
-        higher tier, and no queue beside it has a limit."""
+        """Whether the lane of the claim, or else the other lane, has four entries for each owner. In addition, the
+        queue must be in the highest tier, and no queue in its tier may have a limit.
+        """
         beside = request.serving[0]
         is_bounded = any(share.cap or share.interval_us or share.condition for share in beside)
         left = len(self.places.lanes[queue, "delayed"] or self.places.lanes[queue, "ready"])
         return bool(share_in(beside, queue)) and not is_bounded and left >= 4 * len(self.leases.expires)
 
     def claims(self) -> Claims:
-        """Return the state that a claim may use."""
+        """Return the state for a claim."""
         return Claims(self.places, self.rotation, self.rates, self.paused, self.conditions, self.closed)
 
     def _look_at_queues_with_room(self, settled: Settled, serving: Serving) -> None:
@@ -187,7 +188,7 @@ class Model(Schedules, Sweeping, Throttling):
             if is_release:
                 self._credit(serving, task.queue)
             if outcome[0] in {"retry", "release"} and not task.cancelled:
-                task.flag = task.flag.replace("b", "") or "-"  # its worker knows the result of the start
+                task.flag = task.flag.replace("b", "") or "-"  # the worker knows the result of the start
             if outcome[0] == "done" and not task.is_tombstone:
                 done.append(self._done(task, outcome, owner))
             else:
@@ -228,8 +229,7 @@ class Model(Schedules, Sweeping, Throttling):
                 self.places.news.add("released", task, owner)
 
     def _credit(self, serving: Serving, queue: str) -> None:
-        """Credit a queue in the first tier that serves it; in a domain with patterns, only if its time is still
-        stored."""
+        """Credit a queue in the first tier that serves it. In a domain with patterns, its time must still be stored."""
         for tier in serving:
             share, domain = share_in(tier, queue), frozenset(one.queue for one in tier)
             if share:
@@ -238,7 +238,7 @@ class Model(Schedules, Sweeping, Throttling):
                 return
 
     def _settle_and_look(self, owner: str, outcomes: Sequence[tuple[str, Outcome]], serving: Serving) -> list[str]:
-        """Settle as a master does: ring for the remaining entries of the queues. Return the stale outcomes."""
+        """Settle as a master does, and ring for the remaining entries of the queues. Return the stale outcomes."""
         settled = self._settle(owner, outcomes, serving)
         for queue in settled.released:
             self.places.look_if_any(queue)
@@ -247,7 +247,7 @@ class Model(Schedules, Sweeping, Throttling):
     def return_prefetched(
         self, now: int, owner: str, running: str, outcomes: Sequence[tuple[str, Outcome]], serving: Serving
     ) -> int:
-        """Settle finished tasks, and return the entries behind the running one if the owner holds that one."""
+        """Settle finished tasks. If the owner holds the running entry, return the entries behind it."""
         self.places.at(now)
         self._settle_and_look(owner, outcomes, serving)
         held = self.places.inflight.get(owner, [])
@@ -263,7 +263,7 @@ class Model(Schedules, Sweeping, Throttling):
         return len(unstarted)
 
     def mark_started(self, owner: str, text: str) -> str:
-        """Mark a task that may be started only once, before its start."""
+        """Mark a task that may be started at most once before its start."""
         return self.places.mark_started(owner, text) if owner in self.leases.expires else ""
 
     # Owning
@@ -277,7 +277,7 @@ class Model(Schedules, Sweeping, Throttling):
         return owners
 
     def renew(self, now: int, owners: Sequence[str]) -> tuple[list[str], set[str]]:
-        """Return the lost owners, and the entries of cancelled tasks that the others hold."""
+        """Return the lost owners, and the entries of cancelled tasks that the other owners hold."""
         lost = [owner for owner in owners if not self.leases.renew(owner, now)]
         held = [task for owner in owners if owner not in lost for task in self.places.inflight.get(owner, [])]
         cancelled = [task.id for task in self.places.tasks.values() if task.cancelled]
@@ -309,8 +309,9 @@ class Model(Schedules, Sweeping, Throttling):
         return self._reap(now, owner, ran, Reaped(settled=len(outcomes) - len(stale), stale=stale), serving)
 
     def _reap(self, now: int, owner: str, ran: Mapping[str, str] | None, reaped: Reaped, serving: Serving) -> Reaped:
-        """`ran` has the running tasks with the records of their crash, "" for tasks that are not to blame. It is None
-        if the node was lost; then every task is charged."""
+        """Reap an owner. `ran` has the running tasks with the records of their crash, or "" for tasks without blame. It
+        is None if the node was lost. In that case every task is charged.
+        """
         self.places.at(now)
         held = list(self.places.inflight.get(owner, []))
         for task in reversed(held):
@@ -345,7 +346,7 @@ class Model(Schedules, Sweeping, Throttling):
     def _charge(
         self, task: Task, ran: Mapping[str, str] | None, serving: Serving
     ) -> tuple[tuple[str, str] | None, bool]:
-        """Charge a task. Return its mark and its record, and whether the task is dead of it."""
+        """Charge a task. Return its mark and its record, and whether the charge makes the task dead."""
         if ran is None:
             task.losses += 1
             return ("L", LOSS), task.losses >= LOSS_LIMIT

@@ -1,4 +1,4 @@
-"""Task events: the event that each change must add to the stream, with its fields."""
+"""Task events: the event with its fields that each change must add to the stream."""
 
 import json
 import re
@@ -11,13 +11,13 @@ _RUN = re.compile(r" (\d+) (\d+) \d+ (\S+)")
 
 @dataclass
 class News:
-    """Task events that the stream must hold; `expected` are those that were not compared yet."""
+    """Task events that the stream must hold. `expected` are the events that were not compared yet."""
 
     is_wanted: bool = False
     expected: list[dict[str, str]] = field(default_factory=list)
 
     def add(self, event: str, task: Task, owner: str = "", name: str = "", begun: int = 0, **more: object) -> None:
-        """Expect an event. `begun` is 1 for an attempt that no counter of the task includes yet."""
+        """Expect an event. `begun` is 1 if the current attempt is not yet included in the task's counters."""
         if not self.is_wanted:
             return
         attempt = task.failures + task.crashes + task.losses + begun
@@ -47,5 +47,5 @@ def name_in(body: str) -> str:
 
 
 def reason_in(record: str) -> str:
-    """Return the reason in a death record or in the record of a crash."""
+    """Return the reason in a death record or in a crash record."""
     return str(json.loads(record).get("reason", ""))

@@ -1,4 +1,4 @@
-"""The place of each task, with every change of it. `model.model` decides when a change is made."""
+"""The place of each task, and all changes of places. `model.model` decides when a change happens."""
 
 from collections import Counter, defaultdict
 from dataclasses import dataclass, field
@@ -46,21 +46,21 @@ class Places:
     _adopted: int = 0
 
     def at(self, now: int) -> None:
-        """Begin a script at this time."""
+        """Set the time at which a script begins."""
         self.now, self._adopted = now, 0
 
     def mark(self, queue: str) -> None:
-        """Mark a queue that has entries to claim."""
+        """Mark a queue as having entries to claim."""
         self.marked.add(queue)
         self.look_at(queue)
 
     def look_at(self, queue: str) -> None:
-        """Have claims that know the queue by a pattern check it, and end its idle time."""
+        """Make claims check the queue if they know it by a pattern, and end the queue's idle time."""
         if sum(turns.mark(queue) for turns in self.turns):
             self.idle.pop(queue, None)
 
     def look_if_any(self, queue: str) -> None:
-        """Do as `look_at` does if the queue has entries. A call that only rings does this."""
+        """Call `look_at` if the queue has entries, as a call does that only rings."""
         if self.entries(queue):
             self.look_at(queue)
 
@@ -77,7 +77,7 @@ class Places:
     # Coming
 
     def accept(self, new: New) -> None:
-        """Accept a task of the client."""
+        """Accept a task from the client."""
         incarnation, tombstones = self.former.get(new.id, (0, 0))
         waits_cancelled = self.tasks.get(new.id)
         if waits_cancelled or tombstones:
@@ -101,7 +101,7 @@ class Places:
         task.due = task.ready = self.now
         was_marked = task.queue in self.marked
         self._line_up(task, "ready")
-        if not was_marked:  # what is marked has its place, or is shut for a reason
+        if not was_marked:  # a marked queue has its place, or is shut for a reason
             self.look_at(task.queue)
         self.news.add("enqueued", task)
 
@@ -117,7 +117,9 @@ class Places:
         self.ended["cancelled"] += 1
 
     def remove_tombstone(self, task: Task) -> None:
-        """Remove a tombstone. The last one removes the record too, unless the last incarnation is still live."""
+        """Remove a tombstone. With the last tombstone, the record is removed too, unless the last incarnation is still
+        live.
+        """
         incarnation, tombstones = self.former[task.id]
         if tombstones == 1 and task.id not in self.tasks:
             del self.former[task.id]
@@ -125,7 +127,9 @@ class Places:
             self.former[task.id] = (incarnation, tombstones - 1)
 
     def adopt(self, bare: LegacyItem, queue: str, kind: str, due: int) -> Task:
-        """Create a task of another producer, in no place yet. It gets a new id if it has none or its id is live."""
+        """Create a task of another producer, which has no place yet. It gets a new id if it has no id or its id is
+        live.
+        """
         task_id = bare.id
         while not task_id or task_id in self.tasks or task_id in self.former:
             self._adopted += 1
@@ -139,7 +143,7 @@ class Places:
         return task
 
     def adopt_occurrence(self, task_id: str, queue: str, body: str) -> Task:
-        """Create a task of a schedule, in no place yet."""
+        """Create a task of a schedule, which has no place yet."""
         task = self._accept(task_id, queue, body)
         self.known.add(queue)
         task.kind = "p"
@@ -158,8 +162,9 @@ class Places:
         self.counts[f"delayed:{task.queue}"] += 1
 
     def ready(self, task: Task, due: int) -> None:
-        """Move a task to its lane when its due time has come, or its turn by its rate, which does not change its due
-        time."""
+        """Move a task to its lane because it is due, or because its rate permits a start. A rate does not change the
+        due time.
+        """
         task.due, task.ready = min(task.due, due) if task.kind == "t" else due, self.now
         self._line_up(task, "delayed")
         self.known.add(task.queue)
@@ -168,12 +173,12 @@ class Places:
 
     def hold(self, owner: str, task: Task) -> None:
         task.starts += 1
-        task.is_front = False  # for its first start: what comes back has a place of its own
+        task.is_front = False  # only for the first start, because returned tasks have another place
         self.inflight.setdefault(owner, []).append(task)
         self.counts[f"running:{task.queue}"] += 1
 
     def mark_started(self, owner: str, text: str) -> str:
-        """Return the new text of an entry, "" if the owner has no such entry."""
+        """Return the new text of an entry, or "" if the owner does not hold this entry."""
         marked = marked_text(text)
         task = next((held for held in self.inflight.get(owner, []) if held.text in {text, marked}), None)
         if not task:
@@ -182,7 +187,7 @@ class Places:
         return marked
 
     def let_go(self, owner: str, text: str) -> Task | None:
-        """Take the task of this entry from the owner, if it has it."""
+        """Take the task of this entry from the owner if the owner holds it."""
         task = next((held for held in self.inflight.get(owner, []) if held.text == text), None)
         if task:
             self.inflight[owner].remove(task)
@@ -190,8 +195,9 @@ class Places:
         return task
 
     def keep_attempt_record(self, task: Task, mark: str, record: str) -> None:
-        """Store a record. The last ten are kept while the task is live. The flag has the mark of the last crash or
-        loss, or a mark that there was none."""
+        """Store an attempt record. The last ten records are kept while the task is live. The flag has the mark of the
+        last crash or loss, or a mark that there was none.
+        """
         bare = "".join(letter for letter in task.flag if letter.isdigit() or letter == "u")
         if mark != FAILURE or not any(map(str.isupper, task.flag)):
             task.flag = bare + mark
@@ -199,8 +205,9 @@ class Places:
         self.attempt_records[task.id] = "\n".join([*before, record][-MOST_RECORDS:])
 
     def give_back(self, task: Task) -> bool:
-        """Put a task at the head of its lane. Return False if it is dead instead. The caller has claims check the
-        queue."""
+        """Put a task at the head of its lane. Return False if the task becomes dead instead. The caller makes claims
+        check the queue.
+        """
         if task.is_marked_started:
             self.bury(task, AT_MOST_ONCE)
             return False
@@ -220,7 +227,7 @@ class Places:
         self.news.add("revived", task)
 
     def restore(self, task: Task) -> Task:
-        """Give a task whose entry is gone a new incarnation, at the tail of its lane."""
+        """Give a task without an entry a new incarnation at the tail of its lane."""
         incarnation, tombstones = self.former.get(task.id, (0, 0))
         self.former[task.id] = (incarnation + 1, tombstones)
         self._order += 1
@@ -269,7 +276,7 @@ class Places:
         return "" if records is None else f"\n{records}"
 
     def end_alone(self, task: Task, how: str, owner: str, run_record: str) -> None:
-        """End a task, with a block of its own in the memory of ends."""
+        """End a task, which gets a separate block in the memory of ends."""
         self.news.add_end(how, task, owner, run_record)
         self.results.pop(task.id, None)
         past = self.end(task, how)

@@ -1,4 +1,4 @@
-"""The expected replies of scripts that return more than a status or a number."""
+"""The expected replies of scripts whose reply is more than a status or a number."""
 
 from collections import Counter
 from dataclasses import dataclass, field
@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 @dataclass
 class TurnResult:
-    """The expected reply of a turn: texts of entries, and claims with their bodies."""
+    """The expected reply of a turn: entry texts, and claims with their bodies."""
 
     status: str
     stale: list[str] = field(default_factory=list)
@@ -29,7 +29,9 @@ class Reaped:
 
 @dataclass
 class Settled:
-    """The result of outcomes: the stale ones, and for each queue how many of the others returned their task."""
+    """The result of outcomes: the stale outcomes, and for each queue the number of other outcomes that returned their
+    task.
+    """
 
     stale: list[str] = field(default_factory=list)
     released: Counter[str] = field(default_factory=Counter)

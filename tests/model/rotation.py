@@ -1,4 +1,4 @@
-"""The choice of a queue by fair rotation, in exact fractions, and rate limits."""
+"""The choice of a queue by fair rotation in exact fractions, and rate limits."""
 
 from dataclasses import dataclass, field
 from fractions import Fraction
@@ -26,25 +26,26 @@ def _takes_no_turns(domain: Domain) -> bool:
 
 @dataclass
 class Rotation:
-    """Start-time fair queueing: one time for each queue of each domain, counted in entries."""
+    """Start-time fair queueing. Each queue of each domain has a time, which is counted in entries."""
 
     clocks: dict[Domain, Time] = field(default_factory=dict)
     times: dict[tuple[Domain, str], Time] = field(default_factory=dict)
 
     def as_kept(self) -> dict[str, tuple[int, int]]:
-        """Return the times that Redis stores, in units of which an entry at weight 1 takes `UNIT`."""
+        """Return the times that Redis stores. An entry at weight 1 takes `UNIT`."""
         kept = {name_of(domain): state for domain, state in self.clocks.items()}
         kept |= {f"{name_of(domain)} {queue}": state for (domain, queue), state in self.times.items()}
         return {name: (int(time * UNIT), turn) for name, (time, turn) in kept.items()}
 
     def first(self, domain: Domain, candidates: list[Share]) -> Share:
-        """Return the queue to serve: one never served before, else the least time, and the least recently served of
-        equals."""
+        """Return the queue to serve: a queue that was never served, else the one with the lowest time. If times are
+        equal, it is the least recently served queue.
+        """
         new = [share for share in candidates if (domain, share.queue) not in self.times]
         return new[0] if new else min(candidates, key=lambda share: self.times[domain, share.queue])
 
     def come_back(self, domain: Domain, queue: str) -> None:
-        """Restore a queue of a domain with patterns that had no place."""
+        """Restore a queue without a place in a domain with patterns."""
         clock, _ = self.clocks.get(domain, (Fraction(0), 0))
         before = self.times.get((domain, queue), (Fraction(0), 0))
         self.times[domain, queue] = before if before[0] > clock else (clock, 0)
@@ -67,18 +68,19 @@ class Rotation:
 
 @dataclass
 class Rates:
-    """The times at which the starts of each queue will be paid off, and the times of the starts, for the check of the
-    bound."""
+    """The times at which the starts of each queue will be paid off. The times of the starts are recorded to check the
+    bound.
+    """
 
     paid_off: dict[str, int] = field(default_factory=dict)
     starts: dict[str, list[int]] = field(default_factory=dict)
 
     def debt(self, share: Share, now: int) -> int:
-        """Return the debt, which is at most a full burst. Anything above that was left by a clock that went back."""
+        """Return the debt, which is at most a full burst. A larger value remains from before the clock went back."""
         return min(max(0, self.paid_off.get(share.queue, 0) - now), share.interval_us + share.slack_us)
 
     def set_right(self, share: Share, now: int) -> None:
-        """Limit the debt to a full burst, as each call does that looks for room."""
+        """Limit the debt to a full burst, as each call does when it checks for room."""
         if share.queue in self.paid_off:
             self.paid_off[share.queue] = min(self.paid_off[share.queue], now + share.interval_us + share.slack_us)
 
@@ -86,7 +88,7 @@ class Rates:
         return (share.slack_us - self.debt(share, now)) // share.interval_us + 1
 
     def wait(self, share: Share, now: int) -> int:
-        """Return how long until the next task may start."""
+        """Return the time until the next task may start."""
         return self.debt(share, now) - share.slack_us
 
     def spend(self, share: Share, now: int, entries: int) -> None:
@@ -94,5 +96,5 @@ class Rates:
         self.starts.setdefault(share.queue, []).extend([now] * entries)
 
     def clock_went_back(self) -> None:
-        """Forget the starts, as times before and after the jump cannot be compared."""
+        """Forget the starts, because times before and after the jump cannot be compared."""
         self.starts.clear()

@@ -1,4 +1,4 @@
-"""Schedules in the model: their records, and the occurrences that pollers enqueue ahead of their time."""
+"""Schedules in the model: their records, and the occurrences that pollers enqueue in advance."""
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
@@ -51,7 +51,8 @@ class Known:
 
 class Schedules(Steering):
     """Actions of clients, nodes and pollers on schedules. `alive` has the last occurrence of schedules that may not
-    overlap, `went_on` how often each occurrence was enqueued."""
+    overlap, and `went_on` has the number of times each occurrence was enqueued.
+    """
 
     def __init__(self, lease_us: int, run_record: str, servings: Iterable[Serving] = ()) -> None:
         super().__init__(lease_us, run_record, servings)
@@ -209,7 +210,7 @@ class Schedules(Steering):
         return not task.cancelled or self.places.holder_of(task_id, self.leases.expires) is not None
 
     def is_left_out(self, task: Task, due: int) -> bool:
-        """Whether an occurrence that is due ends here, because an earlier one is live."""
+        """Whether a due occurrence ends without a run because an earlier occurrence is live."""
         name = task.id.rpartition(":")[0]
         if task.kind != "p":
             return False

@@ -1,4 +1,4 @@
-"""The model's own state, and the effects of people, other languages and the server's clock on it."""
+"""The state of the model, and the effects of operators, other languages and the server's clock."""
 
 from collections.abc import Iterable, Mapping, Sequence
 
@@ -17,7 +17,9 @@ class Steering:
     """The whole state, and the actions from outside the fleet."""
 
     def __init__(self, lease_us: int, run_record: str, servings: Iterable[Serving] = ()) -> None:
-        """`run_record` is the record that workers send of each run. `servings` are the tiers that may have patterns."""
+        """`run_record` is the record that workers send about each run. `servings` are the tiers that may have
+        patterns.
+        """
         self.run_record = run_record
         tiers = {tier for serving in servings for tier in serving if any(is_pattern(share.queue) for share in tier)}
         self.places = Places(turns=[Turns(tier) for tier in tiers])
@@ -91,8 +93,9 @@ class Steering:
         return "cancelled"
 
     def _note_waiting(self, task: Task, past: str = "", due: int | None = None) -> None:
-        """Store the end of a task that was cancelled while it waited. In a lane, its entry stays until a claim drops
-        it."""
+        """Store the end of a task that was cancelled while it waited. An entry in a lane stays there until a claim
+        drops it.
+        """
         self.places.results.pop(task.id, None)
         found = as_looked_up(task, due)
         self.places.news.add_end("cancelled", found, "-", unstarted(task.body))
@@ -100,7 +103,7 @@ class Steering:
         self.places.memory.note(Block("cancelled", self.places.now, "-", [end]))
 
     def pause(self, now: int, queue: str) -> bool:
-        """Pause a queue. Return whether it was not paused before."""
+        """Pause a queue. Return False if it was already paused."""
         was_paused = queue in self.paused
         self.paused.add(queue)
         if not was_paused:
@@ -172,7 +175,7 @@ class Steering:
     def check_conditions(
         self, now: int, ttl_us: int, conditions: Mapping[str, Hours | Rule]
     ) -> set[tuple[str, int, str, bool]]:
-        """Return the closed queues, with the time, the condition, and whether that fails."""
+        """Return the closed queues with the time, the condition, and whether the condition fails."""
         self.places.at(now)
         defined = self.conditions.defined
         defined.update((name, (now + ttl_us, each)) for name, each in conditions.items())
@@ -191,7 +194,7 @@ class Steering:
         return self.places.now - self.closed[queue], by, fails
 
     def closed_by(self, queue: str) -> tuple[str | None, bool]:
-        """Return what closes a queue, "" if it is paused, and whether that is a condition that fails."""
+        """Return the condition that closes a queue, or "" if the queue is paused, and whether the condition fails."""
         if queue in self.paused:
             return "", False
         name = self._condition_of(queue)
@@ -199,7 +202,7 @@ class Steering:
         return (name, verdict.fails) if verdict and not verdict.is_open else (None, False)
 
     def _condition_of(self, queue: str) -> str:
-        """Return the condition that was published last for the queue or its patterns."""
+        """Return the latest published condition of the queue or its patterns."""
         patterns = [share.pattern for turns in self.places.turns if (share := share_in(turns.tier, queue))]
         known = [self.published[name] for name in (queue, *patterns) if name in self.published]
         return next((name for until, name in known if until > self.places.now), "")

@@ -28,22 +28,22 @@ class Sweeping(Steering):
                 self.places.look_at(queue)
 
     def is_closed_for_sweeps(self, queue: str) -> bool:
-        """Whether a condition keeps the queue closed. The workers check it again by themselves."""
+        """Whether a condition keeps the queue closed. Workers check the condition again without a sweep."""
         return bool(self.conditions.defined) and self.closed_by(queue)[0] is not None
 
     def _opens_soon(self, queue: str) -> bool:
-        """Whether its condition opens before the next sweep: a bare push has to be noticed by then."""
+        """Whether the condition opens before the next sweep, because a bare push must be noticed by then."""
         name = self._condition_of(queue)
         return bool(name) and queue not in self.paused and self.conditions.verdict(queue, name).after < SOON_US
 
     def may_be_full(self, queue: str, now: int) -> bool:
-        """Whether a cap or a rate may be the reason that the queue has no token."""
+        """Whether the queue may have no token because of a cap or a rate."""
         return self.places.counts[f"running:{queue}"] > 0 or self.rates.paid_off.get(queue, 0) > now
 
-    # Queues that are known by a pattern alone
+    # Queues that are known only by a pattern
 
     def _look_whether_idle(self, queue: str, forget_after_us: int) -> None:
-        """Store since when a queue is empty; after a while it is forgotten."""
+        """Store the time since which a queue is empty. After a while, forget the queue."""
         pattern = self._pattern_of(queue)
         if not pattern or not self._is_empty(queue):
             self.places.idle.pop(queue, None)
@@ -60,13 +60,13 @@ class Sweeping(Steering):
         return "" if is_named or not shares else shares[0].pattern
 
     def _is_empty(self, queue: str) -> bool:
-        """Whether the queue has no task anywhere, no rate that delays it, and is not paused."""
+        """Whether the queue has no tasks anywhere, is not delayed by a rate, and is not paused."""
         counts = [self.places.counts[f"{place}:{queue}"] for place in ("running", "delayed", "dead")]
         is_held_back = self.rates.paid_off.get(queue, 0) > self.places.now
         return not (self.places.entries(queue) or queue in self.paused or any(counts) or is_held_back)
 
     def _forget_queue(self, queue: str, pattern: str) -> None:
-        """Forget a queue. Its count of accepted tasks is added to that of the pattern."""
+        """Forget a queue. Its count of accepted tasks is added to the pattern's count."""
         places = self.places
         if queue in places.accepted:
             places.accepted[pattern] += places.accepted.pop(queue)

@@ -1,4 +1,4 @@
-"""Tasks with a rate of their own: the tasks that may start, and the times until which the others wait."""
+"""Tasks with their own rate: the tasks that may start, and the times until which the other tasks wait."""
 
 from collections import defaultdict
 from collections.abc import Iterable
@@ -12,21 +12,22 @@ IN_HAND_US = 5_000
 
 @dataclass
 class Rate:
-    """The time by which all past starts are paid off, the time by which all waiting ones will be, and the next turn of
-    tasks that returned too early."""
+    """The time at which all past starts are paid off, the time at which all waiting starts will be, and the next turn
+    of tasks that returned too early.
+    """
 
     starts: int = 0
     line: int = 0
     vain: int = 0
 
     def turn_of(self, now: int, interval_us: int, burst: int, *, is_back: bool) -> int:
-        """Return when the next task may start. A new task is queued behind those that wait."""
+        """Return the time at which the next task may start. A new task queues behind the waiting tasks."""
         slack = slack_us(interval_us, burst)
         starts = min(self.starts, self.most(now, interval_us, burst))
         return max(now, starts - slack, 0 if is_back else self.line - slack)
 
     def most(self, now: int, interval_us: int, burst: int) -> int:
-        """Return how far ahead starts can be. More was left by a clock that went back."""
+        """Return how far ahead starts can be. A larger value remains from before the clock went back."""
         return now + interval_us + slack_us(interval_us, burst) + IN_HAND_US
 
     def grant(self, at: int, interval_us: int, *, is_back: bool) -> None:
@@ -34,7 +35,7 @@ class Rate:
         self.line = max(self.line, self.starts) if is_back else max(self.line, at) + interval_us
 
     def put_off(self, at: int, interval_us: int, burst: int, *, is_back: bool) -> int:
-        """Return when the task comes back."""
+        """Return the time at which the task comes back."""
         if not is_back:
             self.line = max(self.line, at) + interval_us
             return at
@@ -55,7 +56,7 @@ class Throttling(Steering):
     def throttle(
         self, now: int, owner: str, text: str, rate: tuple[str, int, int], latest: int | None
     ) -> tuple[str, int]:
-        """`rate` has its name, its interval and its burst."""
+        """Request a start. `rate` has the name, the interval and the burst of the rate."""
         self.places.at(now)
         task = next((held for held in self.places.inflight.get(owner, []) if held.text == text), None)
         if owner not in self.leases.expires or not task or task.is_tombstone or task.cancelled:
@@ -75,7 +76,7 @@ class Throttling(Steering):
         return "throttled", until
 
     def clock_went_back(self) -> None:
-        """Forget the starts, as times before and after the jump cannot be compared."""
+        """Forget the starts, because times before and after the jump cannot be compared."""
         self.rates.clock_went_back()
         self.starts_by_rate.clear()
 

@@ -1,4 +1,4 @@
-"""Queues of a pattern: those with a turn in a domain, and since which time."""
+"""Queues of a pattern: the queues that have a turn in a domain, and the time since when."""
 
 from dataclasses import dataclass, field, replace
 from typing import Final
@@ -13,7 +13,9 @@ SHUT: Final = 9_000_000_000_000_000
 
 
 def share_in(tier: tuple[Share, ...], queue: str) -> Share | None:
-    """Return how a tier serves a queue: by its own name, else by the longest matching pattern."""
+    """Return the share by which a tier serves a queue: that of its own name, else that of the longest matching
+    pattern.
+    """
     fitting = [
         share
         for share in tier
@@ -26,8 +28,9 @@ def share_in(tier: tuple[Share, ...], queue: str) -> Share | None:
 
 @dataclass
 class Turns:
-    """One domain. A queue is marked when it gets an entry or room, and gets its place at the next claim. `placed` has
-    the time until which each of them is shut."""
+    """One domain. A queue is marked when it gets an entry or room, and is placed at the next claim. `placed` has the
+    time until which each queue is shut.
+    """
 
     tier: tuple[Share, ...]
     marks: set[str] = field(default_factory=set)
@@ -48,8 +51,9 @@ class Turns:
         self.placed = {queue: OPEN if until <= now else until for queue, until in self.placed.items()}
 
     def place_marked(self, rotation: Rotation) -> None:
-        """Place marked queues at the clock, or at their own time if that is later, so that an empty time gives no
-        advantage."""
+        """Place marked queues at the clock, or at their own time if that is later, so that an idle queue gains no
+        advantage.
+        """
         for queue in self.marks - self.placed.keys():
             rotation.come_back(self.domain, queue)
         self.placed |= dict.fromkeys(self.marks, OPEN)
@@ -61,7 +65,7 @@ class Turns:
         return sorted(found, key=lambda queue: self._place(rotation, queue))
 
     def next_to_open(self, rotation: Rotation) -> list[tuple[int, str]]:
-        """Return the queues that a time opens, and that time."""
+        """Return the shut queues that a time opens, each after its time, in order."""
         found = [(until, queue) for queue, until in self.placed.items() if OPEN < until < SHUT]
         return sorted(found, key=lambda each: (each[0], self._place(rotation, each[1])))
 
@@ -75,7 +79,7 @@ class Turns:
         rotation.times.pop((self.domain, queue), None)
 
     def as_kept(self, rotation: Rotation) -> dict[str, int]:
-        """Return what Redis stores: marks, and places in order."""
+        """Return the data that Redis stores: marks, and places in order."""
         kept = dict.fromkeys(self.marks, MARK)
         for queue, until in self.placed.items():
             time, turn = rotation.times[self.domain, queue]

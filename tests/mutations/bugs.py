@@ -1,6 +1,7 @@
-"""The bugs in Python. Each is called in place of a function of the product and receives that function as `original`.
+"""The bugs in Python. Each bug is called instead of a function of the product, and receives that function as
+`original`.
 
-A bug calls `original` for everything that it does not change, so it seldom has to follow changes of the product. The
+A bug calls `original` for everything that it does not change, so changes of the product seldom affect it. The
 processes of a fleet with a bug import this module, so expensive imports are inside the functions.
 """
 
@@ -85,7 +86,7 @@ def never_freeze(_original: Callable[..., Any], _history: "PoolScaling", _situat
 
 
 def never_up(_original: Callable[..., bool], _self: "Fence", _at_ns: int) -> bool:
-    """The fence is never up."""
+    """The worker's fence is never up."""
     return False
 
 
@@ -99,14 +100,14 @@ def send_again_under_another_nonce(
 def died_without_outcomes(
     original: "Callable[..., list[Effect]]", state: "MasterState", event: "Died", now: float
 ) -> "list[Effect]":
-    """The outcomes of a dead worker are not read from its slot."""
+    """A dead worker's outcomes are not read from its slot."""
     return original(state, event._replace(outcomes=NOTHING), now)
 
 
 def begin_without_an_answer(
     original: Callable[..., Any], self: "StartSteps", entry: "Entry"
 ) -> "Generator[Any, Any, Entry]":
-    """A task that may be started at most once is started even if Redis refused, or did not reply."""
+    """A task that may be started at most once is started even if Redis refused the start or did not reply."""
     return (yield from original(self, entry)) or entry
 
 
@@ -116,12 +117,12 @@ def own_label(_: Callable[..., Any], __: "QueueLabels", queue: str) -> str:
 
 
 def no_verdicts(_: Callable[..., Any], __: "Death") -> tuple[()]:
-    """The master ignores the kill policy that the worker wrote into its slot."""
+    """The master ignores the kill policy that the worker wrote to its slot."""
     return ()
 
 
 def charge_all(_: Callable[..., Any], death: "Death") -> tuple[tuple[str, bytes], ...]:
-    """All tasks that a worker ran are charged with its kill, even if one of them is known to be the cause."""
+    """All running tasks of a killed worker are charged with the kill, even if one of them is known to be the cause."""
     from rota_supervisor.master.core.death import death_record_of  # noqa: PLC0415 - workers import this module too
 
     return tuple((task.id, death_record_of(death, task)) for task in death.event.tasks)
@@ -130,7 +131,7 @@ def charge_all(_: Callable[..., Any], death: "Death") -> tuple[tuple[str, bytes]
 def adopt_in_two_steps(
     original: Callable[..., None], self: "LegacyAdoption", connection: "Connection", now: float
 ) -> None:
-    """An item is removed from its list in one step, and becomes a task in another."""
+    """An item is removed from its list in one step, and becomes a task in a second step."""
     for source in self._sources:
         with suppress(Refused):  # a sorted set
             item = connection.execute("LPOP", source.key)
@@ -165,7 +166,7 @@ def withdraw_as_if_alone(
 
 
 def declare_what_was_first(original: Callable[..., bool], state: "MasterState", now: float) -> bool:
-    """Schedules of a later generation are never declared."""
+    """The schedules of later generations are never declared."""
     return state.declarations.generation is None and original(state, now)
 
 

@@ -8,13 +8,13 @@ from mutations.catchers import Catcher, Soak, Tests
 from mutations.changes import Change, LuaFunction, PythonFunction, RedisAnswer
 from soak.findings import Wrong
 
-# A queue is served but its virtual time does not change, so it is chosen again.
+# A queue is served but its virtual time does not change, so the queue is chosen again.
 _FREE_SERVING: Final = ("state, cost, servings, clock, turn", "return state or state_of(clock, turn), clock, turn")
-_CALM: Final = Soak(24)  # has two bursts, which fill the queues whose fairness is judged
+_CALM: Final = Soak(24)  # long enough for two bursts, which fill the queues whose fairness is checked
 # Each node is frozen for longer than its lease, while the other one continues.
 _FROZEN: Final = Soak(28, ("stop_node a 5 8", "stop_node b 17 8"))
-# The model test reports the first reply or place that differs. It finds most bugs within a hundred examples, and has
-# enough of them to find the rest. Bugs that were not found have a rule of their own in `tests/machine`.
+# The model test reports the first reply or place that differs. It finds most bugs within a hundred examples, and runs
+# enough examples to find the others. Bugs that random steps did not find have a directed rule in `tests/machine`.
 _MODEL: Final = Tests(
     "tests/integration/protocol/test_model.py", "valkey", r"(?m)^E +(AssertionError: )?assert .*", examples=2000
 )
@@ -136,7 +136,7 @@ MUTATIONS: Final = (
     ),
     Mutation(
         "a unique key is given to a second task while the first is still live",
-        # The script checks whether the holder is live, and finds that it is not.
+        # The script's check always finds that the holder is not live.
         RedisAnswer("enqueue", "HEXISTS", "return 0"),
         _MODEL,
     ),

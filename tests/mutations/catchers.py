@@ -1,4 +1,4 @@
-"""The catchers of bugs: a short soak with chosen faults where that finds the bug, otherwise a test."""
+"""The catchers of bugs. A catcher is a short soak with chosen faults if that finds the bug, otherwise a test."""
 
 import re
 import signal
@@ -17,7 +17,7 @@ from soak.evidence import QUIET_FILE, Evidence
 from soak.findings import Finding, Wrong
 from soak.reading import read_evidence
 
-# Findings that are certain only when the evidence is complete.
+# Findings that are only certain once the evidence is complete.
 AT_THE_END: Final = frozenset({Wrong.LOST, Wrong.COUNTERS, Wrong.LEFT})
 _LOOK_SECONDS: Final = 2.0
 _LEAVE_SECONDS: Final = 60.0
@@ -29,9 +29,9 @@ _OUTPUT: Final = "output.txt"
 class Result:
     """The result of a catcher."""
 
-    clean: bool  # whether it ended and found nothing
-    found: str  # the expected finding, "" if there was none
-    said: str = ""  # the end of its output
+    clean: bool  # whether the catcher ended and found nothing
+    found: str  # the expected finding, or "" if there was none
+    said: str = ""  # the end of the catcher's output
 
 
 class Catcher(Protocol):
@@ -45,13 +45,14 @@ class Catcher(Protocol):
 
     @property
     def control(self) -> "Catcher":
-        """The same run without an expected finding, which must be clean if there is no bug."""
+        """The same catcher without an expected finding. Its run must be clean if there is no bug."""
 
 
 @dataclass(frozen=True, slots=True)
 class Soak:
-    """A soak with these faults (`NAME TARGET AT SECONDS`) and no others. It must make a finding of one of the kinds
-    in `wrong`, and is stopped as soon as it has."""
+    """A soak with only these faults (`NAME TARGET AT SECONDS`). It must make a finding of one of the kinds in `wrong`,
+    and is then stopped.
+    """
 
     seconds: float
     faults: tuple[str, ...] = ()
@@ -98,8 +99,9 @@ def _sure(evidence: Evidence, folder: Path) -> list[Finding]:
 
 @dataclass(frozen=True, slots=True)
 class Tests:
-    """Tests of which one must fail, with output that matches `says`. `only` is the expression for `pytest -k`.
-    `examples` is the number of examples for the model test or the simulation, 0 for their default."""
+    """Tests. One of them must fail with output that matches `says`. `only` is the expression for `pytest -k`.
+    `examples` is the number of examples for the model test or the simulation, or 0 for their default.
+    """
 
     __test__ = False
 
@@ -127,7 +129,9 @@ class Tests:
 
 
 def _run(command: list[str], folder: Path, seconds: float, is_enough: Callable[[], bool], **more: str) -> int:
-    """Run a command until it ends, `is_enough` is True, or the time is over; then stop it. Return its exit code."""
+    """Run a command until it ends, `is_enough` returns True, or the time is over. Then stop it. Return its exit
+    code.
+    """
     deadline = time.monotonic() + seconds
     with (folder / _OUTPUT).open("wb") as output:
         process = subprocess.Popen(
@@ -150,7 +154,7 @@ def _has_ended(process: "subprocess.Popen[bytes]") -> bool:
 
 
 def _end(process: "subprocess.Popen[bytes]") -> None:
-    """Interrupt the process, as Ctrl-C does, so that the soak or pytest ends the processes that it started."""
+    """Interrupt the process as Ctrl-C does, so that the soak or pytest ends the processes that it started."""
     if process.poll() is None:
         process.send_signal(signal.SIGINT)
         try:

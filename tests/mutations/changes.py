@@ -1,10 +1,10 @@
-"""The three ways to put a bug into the copy of a file. Each replaces a function, and none depends on single lines.
+"""The three ways to put a bug into the copy of a file. They replace whole functions, and do not depend on single lines.
 
 1. A function of `mutations.bugs` is called in place of a Python function.
-2. A Lua function is called in place of another one, which it receives as `original`.
+2. A Lua function is called in place of another function, which it receives as `original`.
 3. A command of a Lua file gets a different reply from Redis.
 
-Each raises Stale if the product no longer has that function or sends that command.
+Each way raises Stale if the product no longer has that function or no longer sends that command.
 """
 
 import ast
@@ -20,7 +20,7 @@ _LUA: Final = "workers/rota/lua"
 
 
 class Stale(Exception):
-    """The product no longer has the function or the command that a mutation names. The mutation must be adapted."""
+    """Raised if the product no longer has the function or the command of a mutation. The mutation must be adapted."""
 
 
 class Change(Protocol):
@@ -43,8 +43,10 @@ def changed(change: Change) -> str:
 
 @dataclass(frozen=True, slots=True)
 class PythonFunction:
-    """The replacement of the function or method `name` of `module` by `bug`, a function of `mutations.bugs`. Its first
-    argument is the original function. It is imported at the first call, because it may import the module itself."""
+    """The replacement of the function or method `name` of `module` by `bug`, a function of `mutations.bugs`. The first
+    argument of `bug` is the original function. `bug` is imported at its first call, because it may import the module
+    itself.
+    """
 
     module: str
     name: str
@@ -96,7 +98,7 @@ class LuaFunction:
         return f"{text[:at]}{_rebound(self.name, self.parameters, self.code)}{text[at:]}"
 
     def _is_shared(self, text: str) -> bool:
-        """Whether a file that this one includes, directly or indirectly, has the function."""
+        """Whether a file that this file includes, directly or indirectly, has the function."""
         names = re.findall(r"^-- with: (.*)$", text, re.MULTILINE)
         shared = [(ROOT / _LUA / "shared" / f"{each}.lua").read_text() for words in names for each in words.split()]
         return any(_end_of(self.name, each) is not None or self._is_shared(each) for each in shared)
@@ -104,8 +106,9 @@ class LuaFunction:
 
 @dataclass(frozen=True, slots=True)
 class RedisAnswer:
-    """The replacement of the reply to a command in `lua/FILE.lua`. `code` has `key` and `...`, and may call `original`.
-    If it returns nothing, the server executes the command."""
+    """The replacement of the reply to a command in `lua/FILE.lua`. `code` can use `key` and `...`, and may call
+    `original`. If `code` returns nothing, the server executes the command.
+    """
 
     file: str
     command: str
@@ -131,12 +134,12 @@ def _rebound(name: str, parameters: str, code: str) -> str:
 
 
 def _end_of(name: str, text: str) -> int | None:
-    """Return where the line after a Lua function begins, or None if the file has no such function."""
+    """Return the position of the line after a Lua function, or None if the file has no such function."""
     opening = rf"(?:local function {name}|{name} = function)\("
     found = re.search(rf"^( *){opening}.*?(?: end|\n(?:.*\n)*?\1end)\n", text, re.MULTILINE)
     return found.end() if found else None
 
 
 def _after_first_line(text: str) -> int:
-    """Return where the second line begins. The first one has the flags of a script, or a comment."""
+    """Return the position of the second line. The first line has the flags of a script, or a comment."""
     return text.index("\n") + 1

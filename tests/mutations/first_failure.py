@@ -1,5 +1,6 @@
-"""A plugin of pytest, with which Hypothesis reports the first failure without shrinking it. Shrinking takes a minute,
-and a mutation needs no small example."""
+"""A pytest plugin that makes Hypothesis report the first failure without shrinking it. Shrinking takes a minute, and a
+mutation needs no small example.
+"""
 
 from hypothesis import Phase, settings
 

@@ -19,5 +19,5 @@ def as_junit(outcomes: Sequence[Outcome]) -> bytes:
 
 
 def _legible(text: str) -> str:
-    """Return the output of a program without characters that XML does not permit."""
+    """Return a program's output without characters that XML does not permit."""
     return "".join(letter for letter in text if letter.isprintable() or letter == "\n")

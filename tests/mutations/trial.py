@@ -12,14 +12,15 @@ from mutations.catchers import Catcher, Result
 from mutations.changes import Change, Stale
 from mutations.tree import make_copy
 
-# Ten times as long as the slowest trial takes on an idle machine with two cores, so that a slow machine fails no trial.
+# Ten times the duration of the slowest trial on an idle machine with two cores, so that no trial fails on a slow
+# machine.
 BUDGET_SECONDS: Final = 300.0
 CONTROL_BUDGET_SECONDS: Final = 600.0
 
 
 @dataclass(frozen=True, slots=True)
 class Trial:
-    """A mutation with its catcher. A control has no bug, and its catcher must find nothing."""
+    """A mutation with its catcher. A control has no bug, so its catcher must find nothing."""
 
     name: str
     change: Change | None
@@ -55,7 +56,7 @@ def trials_of(mutations: Sequence[Mutation]) -> list[Trial]:
 
 
 def perform(trial: Trial) -> Outcome:
-    """Make the copy, run the catcher, and judge its result."""
+    """Create the copy, run the catcher, and evaluate its result."""
     began = time.monotonic()
     try:
         result = _run_within_budget(trial, began + trial.budget_seconds)
@@ -77,8 +78,9 @@ def _why(result: Result, seconds: float) -> str:
 
 
 def _run_within_budget(trial: Trial, deadline: float) -> Result:
-    """Run the catcher until it finds something or the time is over, because a soak depends on chance. A control runs
-    once."""
+    """Run the catcher repeatedly until it finds something or the time is over, because a soak depends on chance. A
+    control runs once.
+    """
     while True:
         with tempfile.TemporaryDirectory(prefix="rota-mutation-") as name:
             make_copy(Path(name), trial.change)

@@ -1,4 +1,4 @@
-"""Run each rule on each trace: `python -m scaling docs/images/scaling.svg` draws the plot and prints the table."""
+"""Run each rule on each trace. `python -m scaling docs/images/scaling.svg` draws the plot and prints the table."""
 
 import sys
 from collections.abc import Callable, Mapping

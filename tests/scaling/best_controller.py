@@ -1,7 +1,7 @@
-"""The best controller that knows the trace: for each 10 s, the fewest workers that start its tasks in time.
+"""The best controller that knows the trace. For every 10 s, it uses the fewest workers that start the tasks in time.
 
-It starts workers ahead, so that they are ready when it wants them. It is not the optimum of all schedules, but no rule
-that has to measure can expect to need fewer. `delayed` adds the shrink delay that the rule has to obey.
+It starts workers in advance, so that they are ready when needed. It is not the optimum of all schedules, but no rule
+that depends on measurements can expect to need fewer workers. `delayed` adds the shrink delay that the rule must obey.
 """
 
 from typing import Final
@@ -47,7 +47,7 @@ def _holds(workers: Workers, end: float, count: int) -> bool:
 
 
 def delayed(counts: list[int], delay: float = SHRINK_SECONDS, step: float = SHRINK_STEP_SECONDS) -> list[int]:
-    """Return the numbers if a worker leaves only after the delay, one in each step."""
+    """Return the numbers if workers leave only after the delay, one in each step."""
     found: list[int] = []
     blocks = round(delay / BLOCK_SECONDS)
     for at, count in enumerate(counts):

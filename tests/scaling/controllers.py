@@ -1,4 +1,4 @@
-"""What decides the number of workers in a simulation: the rule of Rota, and those of other systems."""
+"""Controllers of the number of workers in a simulation: the rule of Rota, and the rules of other systems."""
 
 import math
 from collections import deque
@@ -9,7 +9,7 @@ from scaling.pool_model import Node
 
 
 class Controller(Protocol):
-    """A rule that decides once a round."""
+    """A rule that decides once per round."""
 
     def wanted(self, node: Node) -> int:
         """Return the number of workers from now on."""
@@ -32,7 +32,7 @@ class Rota:
 
 
 class Planned:
-    """A plan made in advance, with a number for each block."""
+    """A plan that is made in advance, with a number for each block."""
 
     def __init__(self, counts: list[int], block_seconds: float) -> None:
         self._counts = counts
@@ -45,9 +45,10 @@ class Planned:
 
 
 class Celery:
-    """`celery worker --autoscale`: a process for each reserved request; one less after 30 s in which none was added.
+    """`celery worker --autoscale`: one process per reserved request, and one process less after 30 s without an
+    addition.
 
-    A worker reserves as many messages as four for each process (`worker_prefetch_multiplier`).
+    A worker reserves four messages for each process (`worker_prefetch_multiplier`).
     """
 
     def __init__(self) -> None:
@@ -67,9 +68,10 @@ class Celery:
 
 
 class Horizon:
-    """Horizon with `balance = auto` and the strategy "time": a fixed total is divided by the time to clear a queue.
+    """Horizon with `balance = auto` and the strategy "time", which divides a fixed total by the time to clear each
+    queue.
 
-    A single queue gets the whole total whenever it has a task, one process every 3 s (`balanceCooldown`).
+    A single queue gets the whole total whenever it has a task. One process is added every 3 s (`balanceCooldown`).
     """
 
     def __init__(self) -> None:
@@ -86,10 +88,10 @@ class Horizon:
 
 
 class Keda:
-    """KEDA's list scaler with the HPA's defaults: a pod for each five waiting tasks, looked at every 15 s.
+    """KEDA's list scaler with the HPA's defaults: one pod for every five waiting tasks, checked every 15 s.
 
-    The HPA ignores a tenth of difference, at most doubles or adds four pods each time, and shrinks to the largest
-    number of the last five minutes.
+    The HPA ignores differences of up to a tenth. Each time, it doubles the pods or adds four at most. It shrinks to the
+    largest number of the last five minutes.
     """
 
     LIST_LENGTH = 5
@@ -116,10 +118,11 @@ class Keda:
 
 
 class Judoscale:
-    """Judoscale: one more when the oldest task has waited for longer than a threshold, one less when below another.
+    """Judoscale: one worker more if the oldest task has waited longer than a threshold, and one less if below another
+    threshold.
 
-    It looks every 10 s; up at most once in 10 s, down at most once in a minute. The band is an objective's half and its
-    twentieth.
+    It checks every 10 s. It grows at most once per 10 s and shrinks at most once per minute. The thresholds are half
+    and a twentieth of an objective.
     """
 
     def __init__(self) -> None:

@@ -1,4 +1,4 @@
-"""A model of the workers of a pool: one queue, first in, first out; and what a node would measure of them."""
+"""A model of a pool's workers with one first-in, first-out queue, and of a node's measurements of them."""
 
 import heapq
 import math
@@ -28,10 +28,10 @@ class Trace:
     least: int = 1
     most: int = 16
     start_seconds: float = 0.5
-    saturates_at: int = 0  # from this number of busy workers on, more of them only make tasks slower
-    outage: tuple[float, float] = (0.0, 0.0)  # Redis is away: no task starts, and nothing is decided
-    failing: tuple[float, float] = (0.0, 0.0)  # every task that arrives in this time fails
-    attempts: int = 8  # number of attempts of a task that fails
+    saturates_at: int = 0  # beyond this number of busy workers, more workers only make tasks slower
+    outage: tuple[float, float] = (0.0, 0.0)  # the time when Redis is away: no task starts, and nothing is decided
+    failing: tuple[float, float] = (0.0, 0.0)  # the time in which every arriving task fails
+    attempts: int = 8  # the number of attempts of a failing task
 
     def is_away(self, now: float) -> bool:
         """Whether Redis is away."""
@@ -39,7 +39,7 @@ class Trace:
 
 
 class Sample(NamedTuple):
-    """What the workers did in one round."""
+    """The work of the workers in one round."""
 
     starts: int = 0
     occupied: float = 0.0
@@ -55,23 +55,26 @@ class Workers:
 
     trace: Trace
     now: float = 0.0
-    started: int = 0  # number of tasks started; the next one is the oldest that waits
+    started: int = 0  # the number of started tasks, which is the index of the oldest waiting task
     late: int = 0
-    idle: list[tuple[float, float]] = field(default_factory=list)  # a heap: when a worker is free, and its last start
-    booting: list[float] = field(default_factory=list)  # when they are ready
-    leaving: list[float] = field(default_factory=list)  # when their last tasks end
+    # A heap of the time when each worker is free and its last start.
+    idle: list[tuple[float, float]] = field(default_factory=list)
+    booting: list[float] = field(default_factory=list)  # the times when starting workers are ready
+    leaving: list[float] = field(default_factory=list)  # the times when the last tasks of leaving workers end
 
     @property
     def count(self) -> int:
-        """The number of workers that serve or start."""
+        """The number of workers that serve or are starting."""
         return len(self.idle) + len(self.booting)
 
     def copy(self) -> "Workers":
-        """Return workers in the same state."""
+        """Return a copy of the workers in their current state."""
         return Workers(self.trace, self.now, self.started, self.late, [*self.idle], [*self.booting], [*self.leaving])
 
     def resize(self, count: int, start_seconds: float) -> None:
-        """Start workers, or let some leave: those that start first, then the idle ones; a busy one ends its task."""
+        """Start workers, or let some leave. Starting workers leave first, then idle workers. A busy worker finishes its
+        task.
+        """
         for _ in range(count - self.count):
             self.booting.append(self.now + start_seconds)
         for _ in range(self.count - count):
@@ -81,7 +84,7 @@ class Workers:
                 self.leaving.append(heapq.heappop(self.idle)[0])
 
     def advance(self, until: float, arrived_before: float | None = None) -> Sample:
-        """Start the tasks that start before a time, and of those that arrive before a time, which may be earlier."""
+        """Start the tasks that can start before `until` and arrive before `arrived_before`, which may be earlier."""
         for ready_at in [at for at in self.booting if at <= until]:
             self.booting.remove(ready_at)
             heapq.heappush(self.idle, (ready_at, ready_at))
@@ -137,7 +140,7 @@ class Workers:
 
     @property
     def ready(self) -> int:
-        """The number of tasks that wait."""
+        """The number of waiting tasks."""
         return bisect_left(self.trace.arrivals, self.now, self.started) - self.started
 
     @property
@@ -147,12 +150,12 @@ class Workers:
 
     @property
     def running(self) -> int:
-        """The number of tasks that run."""
+        """The number of running tasks."""
         return sum(at > self.now for at, _ in self.idle)
 
 
 class Node:
-    """The measurements of a node with one pool, as its workers leave them in their slots."""
+    """A node with one pool, and its measurements as the workers leave them in their slots."""
 
     def __init__(self, workers: Workers) -> None:
         self.workers = workers
@@ -167,7 +170,7 @@ class Node:
         self._long_sum = _shifted(self._long_sum, self._long, sample)
 
     def load(self, granted: int | None = None) -> NodeLoad:
-        """Return what the node reports."""
+        """Return the load that the node reports."""
         workers, trace = self.workers, self.workers.trace
         ages = [workers.now - start for at, start in workers.idle if at > workers.now]
         short_ages = [age for age in ages if age <= HELD_SECONDS]
@@ -192,7 +195,7 @@ class Node:
         )
 
     def backlog(self) -> tuple[QueueBacklog, ...]:
-        """Return the queue, if tasks wait in it."""
+        """Return the backlog of the queue, if it has waiting tasks."""
         workers, trace = self.workers, self.workers.trace
         if not workers.ready:
             return ()

@@ -1,4 +1,4 @@
-"""The plot of docs/scaling.md: the workers that each rule has on the same traces, as an SVG."""
+"""The plot of docs/scaling.md as an SVG: the number of workers of each rule on the same traces."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Final, NamedTuple
@@ -12,7 +12,7 @@ CELL_HEIGHT: Final = 96
 LEFT: Final = 96
 TOP: Final = 78
 GAP: Final = 24
-PIXEL_SECONDS: Final = 10  # a lateness is shown if it occurs in such a stretch
+PIXEL_SECONDS: Final = 10  # the width of a pixel; it shows lateness at any time within it
 RULE_COLOR: Final = "#1f6feb"
 BEST_COLOR: Final = "#8b949e"
 LATE_COLOR: Final = "#d1242f"
@@ -26,7 +26,7 @@ LEGEND: Final = (
 
 
 class Column(NamedTuple):
-    """A trace, with the outcome of each rule and that of the best controller."""
+    """A trace with the outcomes of each rule and of the best controller."""
 
     trace: Trace
     best: Outcome
@@ -34,7 +34,7 @@ class Column(NamedTuple):
 
 
 def drawn(columns: Sequence[Column]) -> str:
-    """Return the plot: a column for each trace, a row for each rule."""
+    """Return the plot, which has a column for each trace and a row for each rule."""
     rows = list(columns[0].outcomes)
     width = LEFT + len(columns) * (CELL_WIDTH + GAP)
     height = TOP + len(rows) * (CELL_HEIGHT + GAP)
@@ -79,7 +79,7 @@ def _cell(x: int, y: int, column: Column, outcome: Outcome) -> Iterator[str]:
 
 
 def _late(outcome: Outcome) -> Iterator[tuple[float, float]]:
-    """Yield the stretches in which the oldest waiting task is late."""
+    """Yield the periods in which the oldest waiting task is late."""
     rounds = round(PIXEL_SECONDS / ROUND_SECONDS)
     begin = None
     for at in range(0, len(outcome.is_late), rounds):

@@ -11,21 +11,21 @@ from scaling.pool_model import ROUND_SECONDS, Node, Trace, Workers
 
 
 class Outcome(NamedTuple):
-    """What a controller did with a trace."""
+    """The outcome of a trace under a controller."""
 
     worker_seconds: float
     late_share: float  # the share of tasks that started after their objective
-    steps: tuple[tuple[float, int], ...]  # times and numbers of workers
+    steps: tuple[tuple[float, int], ...]  # the times and the new numbers of workers
     is_late: tuple[bool, ...]  # whether the oldest waiting task was late, for each round
 
     @property
     def late_seconds(self) -> float:
-        """How long the oldest waiting task was late."""
+        """The total time in which the oldest waiting task was late."""
         return sum(self.is_late) * ROUND_SECONDS
 
     @property
     def turns(self) -> list[tuple[float, int]]:
-        """The times at which the number changed its direction, with the direction from then on."""
+        """The times at which the number changed direction, each with the new direction."""
         found = []
         direction = 0
         for (_, before), (at, after) in pairwise(self.steps):
@@ -37,7 +37,7 @@ class Outcome(NamedTuple):
 
     @property
     def hasty(self) -> list[tuple[float, int]]:
-        """The turns within a minute of another one."""
+        """The turns within a minute of another turn."""
         return [turn for before, turn in pairwise(self.turns) if turn[0] - before[0] < 60]
 
     def most_workers(self, begin: float, end: float) -> int:
@@ -60,7 +60,7 @@ class PoolRun:
         self._is_late: list[bool] = []
 
     def round(self) -> None:
-        """Let the workers work for a round, and decide their number."""
+        """Let the workers work for a round, and then decide their number."""
         workers, trace = self.workers, self.workers.trace
         self.node.round(workers.now + ROUND_SECONDS)
         self._worker_seconds += (workers.count + len(workers.leaving)) * ROUND_SECONDS
@@ -75,7 +75,7 @@ class PoolRun:
 
     @property
     def outcome(self) -> Outcome:
-        """What the controller did."""
+        """The outcome so far."""
         workers, tasks = self.workers, len(self.workers.trace.arrivals)
         late = workers.late + tasks - workers.started
         return Outcome(self._worker_seconds, late / tasks, tuple(self._steps), tuple(self._is_late))
@@ -90,21 +90,22 @@ def run(trace: Trace, controller: Controller) -> Outcome:
 
 
 class Best(NamedTuple):
-    """What the best controller did with a trace."""
+    """The outcome of a trace under the best controller."""
 
     outcome: Outcome
-    delayed_worker_seconds: float  # if it lets a worker leave only after the shrink delay, as every rule here has to
+    # The worker seconds if workers leave only after the shrink delay, which every rule here must obey.
+    delayed_worker_seconds: float
 
 
 def best(trace: Trace) -> Best:
-    """Return what the best controller that knows the trace does."""
+    """Return the outcome under the best controller, which knows the trace."""
     counts = best_counts(trace)
     outcome = run(dataclasses.replace(trace, start_seconds=0.0, least=counts[0]), Planned(counts, BLOCK_SECONDS))
     return Best(outcome, sum(delayed(counts)) * BLOCK_SECONDS)
 
 
 def run_together(traces: tuple[Trace, ...], budget: int) -> tuple[list[Outcome], int]:
-    """Run pools that share the budget of a node. Return their outcomes, and the most workers that there were."""
+    """Run pools that share a node's budget. Return their outcomes and the largest number of workers."""
     rules = [Rota() for _ in traces]
     pools = [PoolRun(trace, rule) for trace, rule in zip(traces, rules, strict=True)]
     most = 0

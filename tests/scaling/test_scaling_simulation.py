@@ -50,7 +50,7 @@ def test_objective_is_held_with_few_workers(
 
 @pytest.mark.parametrize(("make", "seed"), CASES)
 def test_number_changes_direction_at_most_once_a_minute(make: Callable[[int], Trace], seed: int) -> None:
-    # Within a minute, only a growth without which tasks would be late is permitted.
+    # Within a minute, the number may only change direction to grow, and only if tasks would be late otherwise.
     assert [at for at, direction in _outcome(make, seed).hasty if direction < 0] == []
 
 
@@ -58,7 +58,8 @@ def test_number_changes_direction_at_most_once_a_minute(make: Callable[[int], Tr
 def test_workers_leave_one_by_one(make: Callable[[int], Trace], seed: int) -> None:
     steps = [count for _, count in _outcome(make, seed).steps]
     shrinks = {before - after for before, after in pairwise(steps) if after < before}
-    assert shrinks <= {1} or make in (saturated, poisoned)  # There, growth without a gain is taken back at once.
+    # In these traces, growth without a gain is reversed at once.
+    assert shrinks <= {1} or make in (saturated, poisoned)
 
 
 def test_a_saturated_downstream_gets_only_useful_workers() -> None:

@@ -1,4 +1,4 @@
-"""The announcements of masters, as the server keeps them: nodes, served queues, conditions and closed queues."""
+"""The masters' announcements as stored on the server: nodes, served queues, conditions and closed queues."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
@@ -15,13 +15,15 @@ FAILS: Final = "attempt to perform arithmetic on a nil value"
 
 
 def fault_of(chunk: str) -> str | None:
-    """Return the fault of a condition that closes its queue, "" if it has none; None if the condition opens it."""
+    """Return the fault of a condition that closes its queue, or "" if it closes the queue without a fault. Return None
+    if the condition opens the queue.
+    """
     return {SHUT: "", BROKEN: FAILS, "": UNDEFINED}.get(chunk)
 
 
 @dataclass(slots=True)
 class Announcements:
-    """The announcements, each valid until some microsecond. In every queue that has a condition, tasks wait."""
+    """The announcements, each valid until a given microsecond. Every queue with a condition has waiting tasks."""
 
     nodes: dict[str, int] = field(default_factory=dict)
     domains: dict[str, int] = field(default_factory=dict)

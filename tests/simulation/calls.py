@@ -1,4 +1,4 @@
-"""The boundary to the server: the store returns calls, which a simulated connection executes on the model."""
+"""The boundary to the server. The store returns calls, and a simulated connection executes them on the model."""
 
 import asyncio
 import math
@@ -44,13 +44,13 @@ def _parse_nothing(raw: Any) -> Any:
 
 
 def _outcomes_in(settlements: Packed) -> dict[str, str]:
-    """Return the verbs by id. The first of each four arguments is an entry, the second its verb."""
+    """Return the verbs by id. In each group of four arguments, the first is an entry and the second is its verb."""
     texts = settlements.data.decode().split("\r\n")[1::2]
     return {entry.partition(" ")[0]: verb for entry, verb in zip(texts[::4], texts[1::4], strict=True)}
 
 
 class Calls(Store):
-    """The transitions that master and poller make."""
+    """The transitions that masters and pollers request."""
 
     def register(self, lease_ms: int, node_slots: Sequence[str]) -> ScriptCall[tuple[str, ...]]:
         return _call(lambda server: tuple(server.register(lease_ms, list(node_slots))))
@@ -127,10 +127,10 @@ class MasterConnection(AioConnection):
         self._caller = caller
         self._network = network
         self._server = server
-        self.silent_since = math.inf  # as in the master's own watch of the connection
+        self.silent_since = math.inf  # as the master itself does when it watches the connection
 
     async def execute(self, *args: object, seconds: float | None = None) -> Any:  # noqa: ARG002 - as above
-        """Return the time of the server's clock. A master sends no other command directly."""
+        """Return the time of the server's clock, because a master sends no other command directly."""
         assert args == ("TIME",), args
         return await self.run(_call(lambda server: divmod(server.now_us, MICROSECONDS)))
 
@@ -153,7 +153,9 @@ class MasterConnection(AioConnection):
 
 
 class PollerConnection(Connection):
-    """A call of a poller, when it reaches the server. `reply_arrives` is whether the reply reaches the poller."""
+    """The connection of a poller when a call reaches the server. `reply_arrives` is whether the reply reaches the
+    poller.
+    """
 
     def __init__(self, server: Server, *, reply_arrives: bool) -> None:
         self._server = server

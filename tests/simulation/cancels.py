@@ -1,4 +1,6 @@
-"""The connection on which a master receives cancellations: for the product's `Orders`, over the simulated network."""
+"""The connection on which a master receives cancellations. The product's `Orders` uses it over the simulated
+network.
+"""
 
 import asyncio
 from collections.abc import Callable

@@ -1,4 +1,6 @@
-"""The check that the master never takes a pool below its floor. Only deaths and a higher count may do so."""
+"""The check that the master never reduces a pool below its floor. Only deaths or a higher count may leave fewer
+workers.
+"""
 
 from typing import TYPE_CHECKING
 
@@ -13,7 +15,7 @@ if TYPE_CHECKING:
 
 
 class Capacity:
-    """A check of the pools of one node after each step of its master."""
+    """A check of one node's pools after each step of its master."""
 
     def __init__(self, node: "Node") -> None:
         self._node = node
@@ -22,7 +24,7 @@ class Capacity:
         self._excused: set[str] = set()
 
     def drained(self, child: Child, still_there: list[Child]) -> None:
-        """Check the drain of a READY worker. The workers `still_there` will be drained after it."""
+        """Check the drain of a READY worker. The workers in `still_there` will be drained after this one."""
         counts = self._wanted()
         if child.pool not in counts:
             return
@@ -58,7 +60,7 @@ class Capacity:
             self._check_replaced(pool, count)
 
     def _check_replaced(self, pool: str, count: int) -> None:
-        """Require that a draining worker is replaced in the same step, unless something forbids it."""
+        """Require that a draining worker is replaced in the same step, unless something prevents this."""
         state = self._node.state
         children = self._node.state.children
         generation = state.rollout.in_force

@@ -34,12 +34,12 @@ if TYPE_CHECKING:
     from simulation.node import Node
 
 ROUNDING_SECONDS: Final = 0.001
-SLACK_SECONDS: Final = 0.1  # tolerance, for example from a wake of the master to its step
+SLACK_SECONDS: Final = 0.1  # tolerance, for example for the time from a wake of the master to its step
 _NOTED: Final = {Order.LEAVE: "Drain", Order.INTERRUPT: "Interrupt", Order.WRITE_STACK: "Dump", Order.KILL: "Kill"}
 
 
 class Checks:
-    """A check of all effects of an event before they are carried out, and of the state after each step."""
+    """Checks of all effects of an event before they are carried out, and of the state after each step."""
 
     def __init__(self, node: "Node") -> None:
         self._node = node
@@ -104,14 +104,14 @@ class Checks:
             require(not early, f"a {child.role} is ordered to leave before the workers have left")
 
     def _drained_later(self, pool: str, later: list[Effect]) -> list[Child]:
-        """Return the READY workers of the pool that are drained after this one. Their records have already changed."""
+        """Return the pool's READY workers that are drained after this worker. Their records have already changed."""
         told = [each.child for each in later if isinstance(each, SignalChild) and each.order is Order.LEAVE]
         children = [self._node.state.children.in_slot(child.slot) for child in told]
         return [child for child in children if child.pool == pool and child.ready_at is not None]
 
     def _check_free(self, slot: int) -> None:
         if any(child.slot == slot for child in self._node.state.children):
-            return  # the slot is closed to a worker that is too late
+            return  # the slot does not accept a worker that is too late
         owner = self._reaped.pop(slot, "")
         registered = owner in self._node.world.server.owners
         require(not registered, f"slot {slot} is free, and its owner {owner} is not reaped")
@@ -134,7 +134,9 @@ class Checks:
         )
 
     def _note_declared(self) -> None:
-        """Record the schedules of the code in force. Until that is loaded, the previous ones are still declared."""
+        """Record the schedules of the code in force. Until the code is loaded, the previous schedules are still
+        declared.
+        """
         state = self._node.state
         if state.code_of(state.rollout.in_force.code).is_loaded:
             self._declared = schedules_of(state.config)
@@ -150,7 +152,7 @@ class Checks:
         self._node.world.note(self._node.name, what, f"{child.role} {child.slot}.{child.nonce} {child.why or ''}")
 
     def signalled_at(self, child: Child) -> float:
-        """Return the time of the order to leave that the child got; `inf` if it got none."""
+        """Return the time of the child's order to leave, or `inf` if there was no order."""
         return self._signalled_at.get(child.nonce, math.inf)
 
     def _check_kill(self, child: Child) -> None:
@@ -193,7 +195,9 @@ class Checks:
             require(late <= DUMP_SECONDS + SLACK_SECONDS, f"slot {child.slot} is killed {late:.2f} s too late")
 
     def _is_unresponsive(self, child: Child, process: Process | None, now: float) -> bool:
-        """Whether the child had enough time to begin to leave, outside of the task during which the order arrived."""
+        """Whether the child has not begun to leave although it had enough time, apart from the task in which the order
+        arrived.
+        """
         signalled_at = self.signalled_at(child)
         if isinstance(process, Worker) and process.running and process.began_at <= signalled_at:
             return False
@@ -223,7 +227,7 @@ class Checks:
 
 
 def runs_a_task(process: Process) -> bool:
-    """Whether the time limit of its task applies, and not the heartbeat."""
+    """Whether the child's deadline is the time limit of its task rather than the heartbeat."""
     return isinstance(process, Worker) and process.running and not process.several
 
 

@@ -1,4 +1,4 @@
-"""The children that the master spawns: exporter, poller (with the product's rounds) and zygote."""
+"""The children that the master spawns: exporter, poller (which uses the product's rounds) and zygote."""
 
 import contextlib
 from collections import deque
@@ -114,7 +114,7 @@ class Zygote(Process):
             self.later(0.0, self._serve)
 
     def receive_term(self) -> None:
-        """Leave after a Bye, when the workers that were requested before are forked."""
+        """Leave after a Bye, once the workers that were requested before it are forked."""
         if self.was_ready:
             self.later(self.world.random.uniform(0.001, 0.01), self._leave)
 
@@ -149,12 +149,12 @@ class Line:
         self._waiting: deque[messages.Message | None] = deque()
 
     def send(self, message: messages.Message | None) -> None:
-        """Send the master a packet; None for the end."""
+        """Send the master a packet, or None to end the channel."""
         self._waiting.append(message)
         self.zygote.node.ring()
 
     def read(self) -> Iterator[messages.Message | None]:
-        """Yield the packets that arrived, and None once at the end."""
+        """Yield the packets that arrived, and None once the channel has ended."""
         while self.is_open and self._waiting:
             message = self._waiting.popleft()
             self.is_open = message is not None

@@ -1,4 +1,4 @@
-"""The faults: one function each, which causes the fault and plans its end."""
+"""The faults. Each is a function that causes the fault and plans its end."""
 
 from typing import Final
 
@@ -263,7 +263,7 @@ NETWORK: Final[tuple[Fault, ...]] = (
     start_slowly,
 )
 FILES: Final[tuple[Fault, ...]] = (*ORDERS, block_signals_of_one, have_one_wish_to_go, have_all_wish_to_go)
-AT_STAKE: Final[tuple[Fault, ...]] = (  # faults that endanger leases, and the fences before their end
+AT_STAKE: Final[tuple[Fault, ...]] = (  # faults that endanger leases and the fences before the end of leases
     cut_off,
     cut_off,
     freeze_a_node,

@@ -1,4 +1,4 @@
-"""An asyncio loop without descriptors, threads or a clock of its own: the master's coroutines run on it unchanged."""
+"""An asyncio loop without descriptors, threads or its own clock. The master's coroutines run on it unchanged."""
 
 import asyncio
 from asyncio import events
@@ -45,7 +45,7 @@ class Loop:
             events._set_running_loop(None)
 
     def run(self, action: Callable[[], None]) -> None:
-        """Run an action that starts tasks."""
+        """Run an action that starts asyncio tasks."""
         events._set_running_loop(self._itself)
         try:
             action()

@@ -1,4 +1,4 @@
-"""The adversary of the world: faults drawn from the seed, each with its end."""
+"""The adversary of the world: faults that are drawn from the seed, each with an end."""
 
 from collections.abc import Callable
 from random import Random
@@ -18,17 +18,17 @@ from simulation.world import World
 Fault = Callable[["Nemesis"], None]
 
 SPELLS: Final = (0.05, 0.5, 1.5, 3.0, 6.0)  # seconds that a fault lasts
-LARGE: Final = 17  # workers, of which two may be replaced at the same time
+LARGE: Final = 17  # a number of workers of which two may be replaced at once
 LEASES: Final = ((1.0, 0.25), (2.0, 0.5), (4.0, 1.0), (8.0, 4.0))  # lease and renewal interval in seconds
 
 
 def draw_config(random: Random) -> Config:
-    """A configuration with short times, so that a minute of simulated time sees everything happen."""
+    """Draw a configuration with short times, so that everything happens within a minute of simulated time."""
     limits = Limits(
         time_limit_seconds=random.choice([1.0, 2.0]),
         drain_seconds=random.choice([0.0, 1.0, 3.0]),
         boot_seconds=random.choice([2.0, 4.0]),
-        beat_seconds=random.choice([4.0, 6.0]),  # more than 3 s, the longest sleep that a master does not notice
+        beat_seconds=random.choice([4.0, 6.0]),  # more than 3 s, the longest suspension that a master does not notice
     )
     config = Config(
         namespace="simulated",
@@ -49,7 +49,7 @@ def draw_config(random: Random) -> Config:
 
 
 class Nemesis:
-    """The source of faults, one after the other; each is in the trace. `busy_until` is the end of the last fault."""
+    """A source of faults, one after the other, which the trace records. `busy_until` is the end of the last fault."""
 
     def __init__(self, world: World) -> None:
         self.world = world
@@ -75,20 +75,20 @@ class Nemesis:
         self.after(seconds, lambda: self.strike(fault))
 
     def after(self, seconds: float, action: Action) -> None:
-        """Plan an action that still belongs to the faults."""
+        """Plan an action that belongs to the faults."""
         self.busy_until = max(self.busy_until, self.world.timeline.now + seconds)
         self.world.timeline.after(seconds, action)
 
     def spell(self) -> float:
-        """Draw a duration."""
+        """Draw a random duration."""
         return self.random.choice(SPELLS)
 
     def node(self) -> Node:
-        """Draw a living node."""
+        """Draw a random living node."""
         return self.random.choice(self.world.living)
 
     def process(self, node: Node, *roles: Role) -> Process | None:
-        """Draw a process of a node."""
+        """Draw a random process of a node."""
         found = [process for process in node.processes.values() if not roles or process.role in roles]
         return self.random.choice(found) if found else None
 
@@ -102,7 +102,7 @@ class Nemesis:
         self.world.excused.update(names)
 
     def heal(self) -> None:
-        """End all remaining faults. Stopped children stay stopped, because the master has to handle them."""
+        """End all remaining faults. Stopped children stay stopped, because the master must handle them."""
         world = self.world
         world.network.set_up(Up.UP)
         world.network.cut.clear()

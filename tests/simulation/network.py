@@ -17,7 +17,7 @@ SLOW_SECONDS: Final = 0.3
 
 
 class Up(Enum):
-    """The states of a server. A DOWN server refuses connections; a STALLED one accepts data, and replies later."""
+    """The states of a server. A DOWN server refuses connections. A STALLED server accepts data, and replies later."""
 
     UP = auto()
     DOWN = auto()
@@ -32,7 +32,7 @@ class Caller(Protocol):
         """The name of its node."""
 
     def later(self, seconds: float, action: Action) -> None:
-        """Plan an action for the process, which it runs when it is not stopped."""
+        """Plan an action that the process runs when it is not stopped."""
 
 
 @dataclass(slots=True)
@@ -44,7 +44,7 @@ class _Question(Generic[T]):
     is_done: bool = False
 
     def receive(self, reply: T | ServerError) -> None:
-        """Accept the reply or the timeout, whichever is first."""
+        """Accept the reply or the timeout, whichever comes first."""
         if not self.is_done:
             self.is_done = True
             self.done(reply)
@@ -52,8 +52,10 @@ class _Question(Generic[T]):
 
 @dataclass(slots=True)
 class Network:
-    """The network. `cut` has the nodes whose packets vanish, `slow` those with a slow link. `losing` is the share of
-    lost replies, `late` the longest delay of a reply, and `was_away` whether the server was ever unavailable."""
+    """The network. `cut` has the nodes whose packets vanish, and `slow` the nodes with a slow link. `losing` is the
+    share of lost replies, and `late` the longest delay of a reply. `was_away` is whether the server was ever
+    unavailable.
+    """
 
     timeline: Timeline
     random: Random
@@ -76,7 +78,7 @@ class Network:
                 arrive()
 
     def call(self, caller: Caller, execute: Callable[[bool], T], done: Callable[[T | ServerError], None]) -> None:
-        """Execute a call on the server. The caller receives the reply, or an error if there is none.
+        """Execute a call on the server. The caller receives the reply, or an error if there is no reply.
 
         The argument of `execute` is whether the reply will be received.
         """

@@ -1,4 +1,4 @@
-"""One node: the product's master, whose effects are applied to a loop and a process table of the node's own."""
+"""One node: the product's master. Its effects are applied to the node's own loop and process table."""
 
 import asyncio
 import math
@@ -46,15 +46,15 @@ from simulation.timeline import MICROSECOND, NANOSECONDS, Action
 if TYPE_CHECKING:
     from simulation.world import World
 
-_AWAKE_WITHIN: Final = 0.005  # seconds from a wake to the master's step, at most
+_AWAKE_WITHIN: Final = 0.005  # the most seconds from a wake to the master's step
 
 
 def _ignore(_: Any) -> None:
-    pass  # only people read this
+    pass  # status messages are only for people
 
 
 class CheckedInbox(Inbox):
-    """The master's inbox, which checks effects before they are carried out."""
+    """The master's inbox. It checks effects before they are carried out."""
 
     def __init__(self, state: MasterState, node: "Node") -> None:
         super().__init__(state)
@@ -202,7 +202,9 @@ class Node:
         self.lose()
 
     def later(self, seconds: float, action: Action) -> None:
-        """Plan data that reaches the master after this number of seconds. Its socket accepts it even while stopped."""
+        """Plan data that reaches the master after this number of seconds. Its socket accepts data even while it is
+        stopped.
+        """
         self.world.timeline.after(seconds, lambda: self._reach(action))
 
     def _reach(self, action: Action) -> None:
@@ -225,7 +227,7 @@ class Node:
         return self._pids
 
     def ended(self, process: Process, status: int) -> None:
-        """Make a process a zombie. Its pid is free after it was reaped."""
+        """Make a process a zombie. Its pid is free once the process is reaped."""
         del self.processes[process.pid]
         self.world.gone(process, status)
         lingers = self.world.random.uniform(0, self.world.trouble.channel_lingers)
@@ -245,7 +247,7 @@ class Node:
         self.ring()
 
     def note_stop(self, pid: int, *, stopped: bool) -> None:
-        """Record a stop or a continuation, which SIGCHLD reports too."""
+        """Record a stop or a continuation, which SIGCHLD also reports."""
         self.kernel.reports.append((pid, stopped))
         self.ring()
 
@@ -311,7 +313,7 @@ class Node:
         self.nudge()
 
     def lose(self) -> None:
-        """Kill the master, and with it all its children."""
+        """Kill the master together with all its children."""
         if not self.alive:
             return
         for process in list(self.processes.values()):

@@ -1,4 +1,4 @@
-"""The actions of people on a fleet: one function each. Some are mistakes, and all come at a bad time."""
+"""The actions of operators on a fleet, as one function each. Some are mistakes, and all of them come at a bad time."""
 
 from typing import Final
 

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 KILLED_STATUS: Final = 9
 SEGFAULT_STATUS: Final = 11
-FIRST_BEAT_WITHIN: Final = 0.02  # seconds after a process was continued
+FIRST_BEAT_WITHIN: Final = 0.02  # the most seconds from a continuation to the first heartbeat
 
 
 class Code(StrEnum):
@@ -70,7 +70,7 @@ class Process:
 
     @property
     def is_beating(self) -> bool:
-        """Whether its main thread is responsive. The slot's heartbeat is derived from this."""
+        """Whether the main thread is responsive. The slot's heartbeat depends on this."""
         if not self.alive or self.hung or self.stopped_since is not None or self.node.frozen:
             return False
         if self.boottime() < self.silent_until:
@@ -109,7 +109,7 @@ class Process:
             self.later(0.0, self.receive_term)
 
     def receive_term(self) -> None:
-        """Leave at once, as a child does that waits."""
+        """Leave at once, as a waiting child does."""
         self.later(0.001, lambda: self.exit(EXIT_DRAINED))
 
     def stop(self) -> None:
@@ -134,7 +134,7 @@ class Process:
             self.later(0.0, action)
 
     def enter_slot(self) -> bool:
-        """Take the slot, or leave if it belongs to another process."""
+        """Take the slot, or leave if the slot belongs to another process."""
         if self.slot.enter_slot(self):
             self.has_moved_in = True
             return True
@@ -148,7 +148,7 @@ class Process:
         self.node.ring()
 
     def hang(self) -> None:
-        """Hang: stop the heartbeat, and ignore all signals except those that kill."""
+        """Stop the heartbeat and ignore all signals except those that kill."""
         if self.stopped_since is not None or self.node.frozen:
             return
         self.node.enter()

@@ -28,13 +28,13 @@ from simulation.world import World
 PROFILES: Final[tuple[tuple[Fault, ...], ...]] = (KILLS, PROCESSES, NETWORK, AT_STAKE, FILES, CHANGES, EVERYTHING)
 FIRST_BOOT_FAILS: Final = 0.03
 SIGNAL_HEARD_WITHIN: Final = 0.05
-SERVER_AWAY: Final = 0.2  # share of stops
+SERVER_AWAY: Final = 0.2  # the share of runs in which the server is away at the stop
 ENCORES: Final = 0.3
 ENCORE_SECONDS: Final = 0.15  # time for two or three failed starts
 FLAPS: Final = 0.005
 LOOK_SECONDS: Final = 0.25
 FLAPPING_SECONDS: Final = 20.0
-KILLS_MENDED_WITHIN: Final = 1.5  # an import of at most 0.3 s, 0.5 s for workers, 0.3 s for failed starts
+KILLS_MENDED_WITHIN: Final = 1.5  # an import of at most 0.3 s, 0.5 s for workers, and 0.3 s for failed starts
 TASKS_ENDED_WITHIN: Final = 120.0
 FORGOTTEN_WITHIN: Final = 2 * max(seconds for seconds, _ in LEASES) + 2.0
 
@@ -74,7 +74,7 @@ class _Log(log.Logger):
 
 @contextmanager
 def simulated(world: World, seed: int) -> Iterator[None]:
-    """Replace clock, log and random numbers of the product with those of the world."""
+    """Replace the product's clock, log and random numbers with those of the world."""
     logger = _Log(world)
     drawn = the_random_module.getstate()
     the_random_module.seed(seed)
@@ -112,7 +112,7 @@ class _Story:
         self._nemesis = Nemesis(world)
         self._profile = self._random.choice(PROFILES)
         self._config = draw_config(self._random)
-        if self._profile is KILLS:  # draining processes take their time
+        if self._profile is KILLS:  # processes may need time to drain
             world.trouble.life_length = 0
 
     def write(self) -> None:
@@ -175,7 +175,7 @@ class _Story:
         world.note("faults", "whole", f"after {world.timeline.now - since:.2f} s")
 
     def _start_missing_nodes(self) -> None:
-        """Start the masters again that gave up because they were killed too often during their start."""
+        """Restart the masters that gave up because of too many kills during their start."""
         for node in list(self._world.nodes.values()):
             if node.failure is not None or not self._world.living:
                 self._world.start(node.name, self._config)
@@ -185,7 +185,7 @@ class _Story:
         world = self._world
         node = self._random.choice(self._world.living)
         if any(not process.is_beating for process in node.processes.values()):
-            return  # a process is still to be killed, at its deadline
+            return  # a process must still be killed at its deadline
         world.trouble.boots_die = 1.0
         kill_all_workers_of(node)
         self._run(ENCORE_SECONDS)
@@ -195,10 +195,10 @@ class _Story:
         require(not why, f"not whole {KILLS_MENDED_WITHIN} s after a failure as those that were over: {why}")
 
     def _whole_within(self) -> float:
-        """Return the seconds until all nodes must be whole. Killed processes are replaced at once; otherwise each
+        """Return the seconds until all nodes must be whole. Killed processes are replaced at once. Otherwise each
         deadline and a back-off may have to pass.
 
-        A back-off doubled for as long as the problem lasted, so it lasts about as long again.
+        A back-off doubles as long as the problem lasts, so its last delay is about as long as the problem.
         """
         if self._profile is KILLS:
             return KILLS_MENDED_WITHIN
@@ -238,7 +238,7 @@ class _Story:
         self._run(PATIENCE_SECONDS + renew_seconds + LOOK_SECONDS)
         check_schedules(world)
         if world.clock_moved_at is not None:
-            return  # an announcement may be valid until the clock has caught up
+            return  # an announcement may stay valid until the clock has caught up
         if seconds := longest_declaration(world):
             self._run(seconds + renew_seconds + LOOK_SECONDS)
             check_serving(world)

@@ -1,4 +1,4 @@
-"""The tasks that a simulated worker runs, in their places."""
+"""The running tasks of a simulated worker, by task index."""
 
 import math
 from collections.abc import Callable
@@ -28,7 +28,7 @@ def kill_policy_of(task: Task) -> KillPolicy:
 
 @dataclass(slots=True, eq=False)
 class Hand:
-    """A running task, with times in seconds of its node's clock. `interrupted_for` is the last announced soft limit."""
+    """A running task. Times are seconds of the node's clock. `interrupted_for` is the last announced soft limit."""
 
     task: Task
     record: TaskRecord
@@ -40,7 +40,7 @@ class Hand:
     give_up: Callable[[], None] = field(default=lambda: None)
 
     def extend(self, from_ns: int, limit_seconds: float) -> tuple[int, int]:
-        """Set the deadlines at a start or a heartbeat of the task, and return the hard and the soft one."""
+        """Set the deadlines at a start or a heartbeat of the task. Return the hard and the soft deadline."""
         self.read_at = from_ns / NANOSECONDS
         soft_ns = from_ns + round(self.soft_seconds * NANOSECONDS) if self.soft_seconds else 0
         self.soft_until = soft_ns / NANOSECONDS if soft_ns else math.inf
@@ -91,5 +91,5 @@ class Running(Process):
 
     @property
     def free(self) -> list[int]:
-        """The places without a running task."""
+        """The task indexes without a running task."""
         return [task_index for task_index in range(self.settings.concurrency) if task_index not in self.hands]

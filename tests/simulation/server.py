@@ -14,14 +14,15 @@ from simulation.announced import Announcements
 MICROSECONDS: Final = 1_000_000
 CRASH_LIMIT: Final = 3
 LOSS_LIMIT: Final = 5
-_READY: Final = 1  # the generation of every entry: an id has one life here
+_READY: Final = 1  # the generation of every entry, because the simulation uses each id once
 
 
 @dataclass(slots=True)
 class Task:
-    """A task and its counters, which must explain its `starts`. A task with `once` may be started at most once. It
-    `is_marked_started` if only its worker knows whether it was started. A `crash_limit` of 0 means the fleet's
-    limit."""
+    """A task and its counters, which must explain its `starts`. A task with `once` may be started at most once.
+    `is_marked_started` is set while only the worker knows whether the task was started. A `crash_limit` of 0 means the
+    fleet's limit.
+    """
 
     id: str
     seconds: float
@@ -44,7 +45,7 @@ class Task:
 
 
 class Witness(Protocol):
-    """A receiver of events that must be checked at the instant they happen."""
+    """A receiver of events that must be checked as soon as they happen."""
 
     def reaped(self, owner: str, *, expired: bool) -> None:
         """Report that an owner is being reaped."""
@@ -53,7 +54,7 @@ class Witness(Protocol):
         """Report that an owner was registered."""
 
     def blamed(self, task: Task, crash_limit: int) -> None:
-        """Report that a task is charged with a crash, and judged by this limit."""
+        """Report that a task is charged with a crash and subject to this limit."""
 
     def removed(self, schedule: str) -> None:
         """Report that a schedule was removed."""
@@ -61,7 +62,7 @@ class Witness(Protocol):
 
 @dataclass(slots=True)
 class Parked:
-    """A turn that waits at the doorbells. `reply` is called with its claims; `held` has the ids of running tasks."""
+    """A turn that waits at the doorbells. `reply` is called with its claims. `held` has the ids of running tasks."""
 
     owner: str
     held: list[str]
@@ -70,11 +71,11 @@ class Parked:
 
 @dataclass(slots=True)
 class Server:
-    """The server, with one namespace. `now_us` reads the server's own clock, which may jump."""
+    """The server with one namespace. `now_us` reads the server's clock, which may jump."""
 
     clock: Callable[[], float]
     witness: Witness
-    ahead: float = 0.0  # how far the clock was moved forward, in seconds
+    ahead: float = 0.0  # the seconds by which the clock was moved forward
     lives: int = 0
     owners: dict[str, int] = field(default_factory=dict)
     inflight: dict[str, list[Task]] = field(default_factory=dict)
@@ -83,11 +84,12 @@ class Server:
     pulse_at: int | None = None
     grace_until: int = 0
     longest_us: int = 0  # the longest lease in use
-    longest_at: int = 0  # when that lease was requested
+    longest_at: int = 0  # the time at which that lease was requested
     parked: list[Parked] = field(default_factory=list)
     orders: dict[str, list[bytes]] = field(default_factory=dict)
     lines: dict[str, Callable[[bytes], None]] = field(default_factory=dict)
-    schedules: dict[str, tuple[bytes, int, int]] = field(default_factory=dict)  # by name: text, rank, valid until
+    # Text, rank and end of validity of each schedule, by name.
+    schedules: dict[str, tuple[bytes, int, int]] = field(default_factory=dict)
     announced: Announcements = field(default_factory=Announcements)
 
     @property
@@ -119,7 +121,7 @@ class Server:
         """Return tasks to their queue."""
         for task in self._settle(owner, released):
             task.releases += 1
-            task.is_marked_started = False  # its worker reports this
+            task.is_marked_started = False  # the worker reports this
             self._give_back(task, dead=False)
 
     def mark_started(self, owner: str, task: Task) -> bool:
@@ -129,12 +131,12 @@ class Server:
         return holds
 
     def park(self, parked: Parked) -> None:
-        """Block in a BLPOP, followed by a turn."""
+        """Block in a BLPOP that is followed by a turn."""
         self.parked.append(parked)
         self._ring()
 
     def unpark(self, parked: Parked) -> bool:
-        """End a blocking call after its timeout. Return False if it already got its reply."""
+        """End a blocking call after its timeout. Return False if the call already got its reply."""
         if parked not in self.parked:
             return False
         self.parked.remove(parked)
@@ -155,7 +157,7 @@ class Server:
     # Cancelling
 
     def cancel(self, task: Task, kill_after: str) -> None:
-        """Cancel a task. End it if it waits; if it runs, mark it and leave an order for the node of its owner."""
+        """Cancel a task. A waiting task ends. A running task is marked, and its owner's node gets an order."""
         task.cancelled = True
         owner = next((owner for owner, held in self.inflight.items() if task in held), None)
         if owner is None:
@@ -172,7 +174,7 @@ class Server:
         self._serve_line(node)
 
     def is_waiting(self, node: str, reply: Callable[[bytes], None]) -> bool:
-        """Whether this call still waits for its reply."""
+        """Whether this call is still waiting for its reply."""
         return self.lines.get(node) is reply
 
     def take_off(self, node: str, order: object) -> None:
@@ -186,7 +188,7 @@ class Server:
     # Schedules
 
     def declare(self, ttl_ms: int, name: str, text: bytes, age_seconds: float) -> DeclareStatus:
-        """Store a node's declaration of a schedule. The last one counts as long as a node repeats it."""
+        """Store a node's declaration of a schedule. The last declaration applies as long as a node repeats it."""
         until = self.now_us + ttl_ms * 1000
         rank = self.now_us - round(age_seconds * MICROSECONDS)
         if name not in self.schedules:
@@ -202,7 +204,7 @@ class Server:
         return DeclareStatus.CHANGED
 
     def forget(self, name: str, patience_us: int) -> RemoveStatus:
-        """Remove a schedule that no node has declared for this long."""
+        """Remove a schedule that no node has declared for this time."""
         if name not in self.schedules:
             return RemoveStatus.UNKNOWN
         if self.schedules[name][2] > self.now_us - patience_us:
@@ -224,7 +226,7 @@ class Server:
         return names
 
     def renew(self, lease_ms: int, owners: Sequence[str]) -> tuple[tuple[str, ...], frozenset[bytes]]:
-        """Renew leases. Return the lost owners, and the entries of cancelled tasks that the others hold."""
+        """Renew leases. Return the lost owners, and the entries of cancelled tasks that the other owners hold."""
         expires = self.now_us + lease_ms * 1000
         self._note_lease(lease_ms * 1000)
         for owner in owners:
@@ -252,7 +254,8 @@ class Server:
                 task.crashes += 1
             else:
                 task.releases += 1
-            is_judged = task.id in blamed and len(blamed) == 1  # if several tasks ran, the culprit is unknown
+            # If several tasks ran, it is unknown which task crashed the worker.
+            is_judged = task.id in blamed and len(blamed) == 1
             if is_judged:
                 self.witness.blamed(task, crash_limit)
             self._give_back(task, dead=is_judged and task.crashes >= crash_limit)
@@ -265,7 +268,7 @@ class Server:
             task.ended = verb
 
     def reap_expired(self, owner: str) -> bool:
-        """Reap an owner whose lease expired. Return False if it is alive after all, or during grace."""
+        """Reap an owner whose lease expired. Return False if the owner is alive after all, or during grace."""
         if self.owners.get(owner, self.now_us + 1) > self.now_us or self.grace_until > self.now_us:
             return False
         self.witness.reaped(owner, expired=True)
@@ -286,7 +289,9 @@ class Server:
             self._ring()
 
     def sweep(self, lease_ms: int) -> list[str]:
-        """Return the owners whose lease expired, unless no owner could renew."""
+        """Return the owners whose lease expired, or none during the grace after a time in which no owner could
+        renew.
+        """
         now = self.now_us
         lease = lease_ms * 1000
         last = self.pulse_at
@@ -300,6 +305,6 @@ class Server:
                 self.owners[owner] = now + longest
         if self.grace_until > now:
             return []
-        for name in list(self.schedules):  # as the poller does when it receives them
+        for name in list(self.schedules):  # as the poller does when it receives the expired schedules
             self.forget(name, longest)
         return [owner for owner, expires in self.owners.items() if expires <= now]

@@ -1,4 +1,4 @@
-"""Configurations with conditions, queue patterns and schedules, and the checks of the last one."""
+"""Configurations with conditions, queue patterns and schedules, and checks that the last configuration took effect."""
 
 from collections import defaultdict
 from random import Random
@@ -40,13 +40,13 @@ def draw_serving(random: Random, config: Config) -> Config:
 
 
 def schedules_of(config: Config) -> dict[str, bytes]:
-    """Return the schedules of the file and of the code."""
+    """Return the schedules of the file and the schedules of the code."""
     of_file = schedules_in_force(config, {"work": "default"})
     return {each.name: encode_schedule(each) for each in of_file} | {"tick": tick_of(config.imports[0]).encode()}
 
 
 def longest_declaration(world: "World") -> float:
-    """Return the seconds until every announcement of queues and patterns that is not repeated has expired."""
+    """Return the seconds until every unrepeated announcement of queues and patterns has expired."""
     announced = world.server.announced
     now = world.server.now_us
     ends = [*(until for until, _ in announced.shares.values()), *announced.domains.values()]
@@ -54,7 +54,7 @@ def longest_declaration(world: "World") -> float:
 
 
 def schedules_declared(world: "World") -> dict[str, set[bytes]]:
-    """Return the declarations of the nodes, by name of the schedule."""
+    """Return the declarations of the nodes by schedule name."""
     declared: defaultdict[str, set[bytes]] = defaultdict(set)
     for node in world.living:
         for name, text in schedules_of(node.state.config).items():
@@ -63,7 +63,9 @@ def schedules_declared(world: "World") -> dict[str, set[bytes]]:
 
 
 def check_schedules(world: "World") -> None:
-    """Check that the server's schedules are those of a node in force; with one node, its last declarations."""
+    """Check that the server's text of each schedule is one that a node in force declares. With only one node, it must
+    be the node's last declaration.
+    """
     for name, texts in schedules_declared(world).items():
         text, _, _ = world.server.schedules[name]
         require(text in texts, f"the schedule {name} is {text!r}, and no node declares that: {texts}")

@@ -1,4 +1,4 @@
-"""Slots in plain memory, which master and children of one simulated node share."""
+"""Slots in plain memory. The master and the children of a simulated node share them."""
 
 import mmap
 from typing import Protocol
@@ -19,19 +19,19 @@ class Tenant(Protocol):
 
     @property
     def is_beating(self) -> bool:
-        """Whether its main thread is responsive."""
+        """Whether the main thread of the process is responsive."""
 
     def boottime(self) -> float:
-        """Return the time of its clock."""
+        """Return the time of the process's clock."""
 
 
 class SimulatedSlot(Slot):
-    """A slot with heartbeats that need no events: the last one is always now, while the process is responsive."""
+    """A slot whose heartbeats need no events. While the process is responsive, the last heartbeat is always now."""
 
     tenant: Tenant | None = None
 
     def enter_slot(self, process: Tenant) -> bool:
-        """Take the slot for a process. Return False if it was assigned to another process in the meantime."""
+        """Take the slot for a process. Return False if the slot was assigned to another process in the meantime."""
         if not self.enter(process.nonce, process.pid):
             return False
         self.tenant = process
@@ -39,7 +39,7 @@ class SimulatedSlot(Slot):
 
     @property
     def is_lived_in(self) -> bool:
-        """Whether the process that took the slot last is alive and writes to it."""
+        """Whether the process that took the slot last is alive and writes to the slot."""
         return self.tenant is not None and self.tenant.alive
 
     @property

@@ -1,6 +1,6 @@
 """Simulated time: one timeline of events for the whole world, and the clock that the product's code reads.
 
-Nothing here waits: time is a number that jumps from event to event.
+Nothing waits in real time. Time is a number that jumps from event to event.
 """
 
 import time
@@ -9,7 +9,7 @@ from heapq import heappop, heappush
 from typing import Final
 
 NANOSECONDS: Final = 1_000_000_000
-MICROSECOND: Final = 1e-6  # added to a time so that it has surely passed, however the sum of two floats is rounded
+MICROSECOND: Final = 1e-6  # added to a time so that the time has certainly passed despite rounding of floats
 Action = Callable[[], None]
 
 

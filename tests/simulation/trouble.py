@@ -1,4 +1,4 @@
-"""The temporary troubles of the processes: probabilities from which the simulated parts draw."""
+"""The temporary troubles of the processes, as probabilities that the simulated parts use."""
 
 from dataclasses import dataclass
 from random import Random
@@ -17,15 +17,15 @@ class Trouble:
     slow_starts: float = 0.0
     ignores_term: bool = False
     claim_limit: int = 1
-    life_length: int = 0  # attempts after which a worker stops claiming; 0 means never
-    soft_limits: float = 0.0  # share of tasks with a soft limit
-    swallowed: float = 0.0  # share of those tasks that continue after the soft limit
-    beats: float = 0.0  # share of tasks that send one heartbeat
-    stacks: float = 1.0  # share of children that can dump their stack
+    life_length: int = 0  # the number of attempts after which a worker stops claiming; 0 means never
+    soft_limits: float = 0.0  # the share of tasks with a soft limit
+    swallowed: float = 0.0  # the share of those tasks that continue after the soft limit
+    beats: float = 0.0  # the share of tasks that send one heartbeat
+    stacks: float = 1.0  # the share of children that can dump their stack
     boot_seconds: float = 0.05  # the longest time until a worker's first turn
     import_seconds: float = 0.3  # the longest time until a zygote is ready
     channel_ends_first: float = 0.5
-    channel_lingers: float = 0.003  # the longest time between a zygote's end of channel and its zombie
+    channel_lingers: float = 0.003  # the longest time between the end of a zygote's channel and its death
 
     def seconds_to_boot(self, random: Random, role: Role) -> float:
         """Return the time until a spawned child is ready."""

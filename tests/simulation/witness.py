@@ -1,4 +1,4 @@
-"""The checks at the instant of an event: leases, starts of tasks, and restarts."""
+"""Checks at the time of an event: of leases, starts of tasks, and restarts."""
 
 import math
 from collections import defaultdict, deque
@@ -18,14 +18,14 @@ from simulation.workers import START_WITHIN_SHARE, Worker
 if TYPE_CHECKING:
     from simulation.world import World
 
-FENCE_MARGIN_SHARE: Final = 0.1  # share of the lease before its end in which no task is started
+FENCE_MARGIN_SHARE: Final = 0.1  # the share of a lease before its end in which no task starts
 ROUNDING_SECONDS: Final = 0.001
 MINUTE: Final = 60.0
-Key = tuple[str, str, int]  # node, pool, generation
+Key = tuple[str, str, int]  # node, pool and generation
 
 
 class Witness:
-    """A check of all events that concern leases, which also records the reasons for starts."""
+    """Checks of all events that concern leases. They also record the reasons for starts."""
 
     def __init__(self, world: "World") -> None:
         self._world = world
@@ -39,7 +39,7 @@ class Witness:
         require(owner not in self._world.workers, f"the owner {owner} begins a second life")
 
     def reaped(self, owner: str, *, expired: bool) -> None:
-        """Check that an owner may be reaped: its worker must have ended, or must be unable to start anything more."""
+        """Check that an owner may be reaped. Its worker must have ended, or must be unable to start any more tasks."""
         worker = self._world.workers.get(owner)
         self._world.note("server", "reaped", f"{owner} {'expired' if expired else 'exited'}")
         if not expired:
@@ -54,7 +54,7 @@ class Witness:
             require(excused, f"{owner} is reaped as expired, and only the server was away")
 
     def blamed(self, task: Task, crash_limit: int) -> None:
-        """Check that a task is judged by its own limit of crashes, if it has one."""
+        """Check that a task is subject to its own crash limit, if it has one."""
         limit = task.crash_limit or DEFAULT_CRASH_LIMIT
         require(crash_limit == limit, f"{task.id} is judged by {crash_limit} crashes, and its limit is {limit}")
 
@@ -83,7 +83,7 @@ class Witness:
         require(expires is not None, f"{worker.owner} is allowed to start {task.id}, and it was reaped")
         assert expires is not None
         if self._world.clock_moved_at is not None:
-            return  # leases end sooner or later than planned, and grace compensates for it
+            return  # leases end sooner or later than planned, and the grace period compensates for this
         left = (expires - server.now_us) / MICROSECONDS
         margin = worker.settings.lease_seconds * FENCE_MARGIN_SHARE - ROUNDING_SECONDS
         require(left >= margin, f"{worker.owner} is allowed to start {task.id} {left:.3f} s before its lease ends")
@@ -92,7 +92,7 @@ class Witness:
         """Check the call of a task's function."""
         took = worker.boottime() - read_ns / NANOSECONDS
         if took > worker.settings.lease_seconds * START_WITHIN_SHARE + ROUNDING_SECONDS:
-            # The worker was stopped between reading the clock and the call. No client can close that gap.
+            # The worker was stopped after it read the clock and before the call. No client can close that gap.
             self._world.note(worker.location, "starts late", task.id)
             return
         require(
@@ -103,7 +103,7 @@ class Witness:
     # Limits
 
     def interrupted(self, worker: Worker) -> None:
-        """Check that a worker is notified of an expired soft limit once for each task, not early, and promptly."""
+        """Check that a worker is notified of an expired soft limit once for each task, promptly, and not early."""
         now = worker.boottime()
         slot = worker.slot_number
         require(worker.running and now > worker.soft_until, f"slot {slot} is interrupted before a soft limit, or again")
@@ -124,7 +124,7 @@ class Witness:
         require(len(times) <= most, f"{len(times)} sudden deaths within a minute, more than {most}")
 
     def failed_to_boot(self, worker: Process) -> None:
-        """Check that starts are slowed after a child died by itself before it was READY."""
+        """Check that starts are slowed after a child died without a kill before it was READY."""
         times = self._remember(self._failed, worker)
         most = _counted(worker) + _probes_a_minute(worker.node.state.config.restarts)
         require(len(times) <= most, f"{len(times)} failed starts within a minute, more than {most}")
@@ -138,7 +138,7 @@ class Witness:
         return times
 
     def was_ready(self, worker: Process) -> None:
-        """Record that a child became READY, so that earlier failures no longer count."""
+        """Record that a child became READY, which clears earlier failures."""
         self._failed.pop(self._key(worker), None)
 
     @staticmethod
@@ -147,7 +147,7 @@ class Witness:
 
 
 def _counted(process: Process) -> int:
-    """Return how many processes may exist at once, and so die together before the first death slows them."""
+    """Return how many processes may exist at once. All of them may die before the first death slows restarts."""
     return sum(process.node.state.wanted.counts.values()) + 2
 
 

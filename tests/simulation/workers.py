@@ -1,4 +1,4 @@
-"""The simulated worker. `decide` and `Fence` are the product's; the actions between decisions are simulated."""
+"""The simulated worker. `decide` and `Fence` are those of the product. The actions between decisions are simulated."""
 
 from collections import deque
 from collections.abc import Callable
@@ -23,13 +23,14 @@ from simulation.timeline import NANOSECONDS
 PARK_SECONDS: Final = 20.0
 HOLD_SECONDS: Final = 0.2
 FENCED_TURN_NS: Final = 1_000_000_000
-START_WITHIN_SHARE: Final = 0.09  # share of a lease: the longest time from the check of the fence to the start
+START_WITHIN_SHARE: Final = 0.09  # the longest time from the check of the fence to the start, as a share of the lease
 settings_of = lru_cache(maxsize=64)(worker_settings_from_json)
 
 
 class Worker(Running):
-    """One life of a worker: it checks its situation, takes one step, and checks again. A worker that runs several tasks
-    also does so while they run, and when one of them ends."""
+    """One life of a worker. The worker checks its situation, takes one step, and checks again. A worker that runs
+    several tasks also does this while they run and when one of them ends.
+    """
 
     role = Role.WORKER
 
@@ -45,7 +46,8 @@ class Worker(Running):
         self._short_limits = ShortLimits(self.slot, self.node.ring)
         self._attempts = 0
         self.unresponsive = False
-        self._wishes_after = self.world.random.uniform(0.5, 1.0)  # as a share of its life
+        # The time of this wish, as a share of the worker's life.
+        self._wishes_after = self.world.random.uniform(0.5, 1.0)
         self._parked: Parked | None = None
         self._backoff = Backoff(0.05, 2.0, self.world.random.uniform)
         self.world.workers[owner] = self
@@ -116,7 +118,7 @@ class Worker(Running):
         )
 
     def term(self) -> None:
-        """Receive SIGTERM. A worker that ignores signals misses it, unless it had received it before."""
+        """Receive SIGTERM. A worker that ignores signals misses the signal, unless it received SIGTERM before."""
         if not self.unresponsive:
             super().term()
 
@@ -127,7 +129,7 @@ class Worker(Running):
     # Replacement
 
     def wish(self, wish: RecycleReason) -> None:
-        """Show in the slot that the worker should be replaced. It continues to work."""
+        """Request in the slot that the worker is replaced. It continues to work."""
         if self.slot.recycle_reason is RecycleReason.NONE:
             self.slot.recycle_reason = wish
             self.node.ring()
@@ -200,12 +202,12 @@ class Worker(Running):
         self.look_up()
 
     def look_up(self) -> None:
-        """Check the slot, because the master has written there."""
+        """Check the slot, because the master has written to it."""
         if self._parked is not None:
             self._patience_over(self._parked)
 
     def leave_the_bells(self) -> None:
-        """Close the connection when the worker ends, if the server can notice that."""
+        """Close the connection when the worker ends, if the server can notice this."""
         if self._parked is not None and self.location not in self.world.network.cut:
             self.world.server.unpark(self._parked)
 
@@ -236,7 +238,7 @@ class Worker(Running):
             self._take_turn()
 
     def _mark_started(self, hand: Hand, _read_ns: int) -> None:
-        """Begin a task that may be started at most once: mark it in Redis, then check the fence again."""
+        """Begin a task that may be started at most once. Mark the task in Redis, then check the fence again."""
         server = self.world.server
         task = hand.task
 
@@ -265,7 +267,7 @@ class Worker(Running):
         return self.hands.get(hand.record.task_index) is hand
 
     def _heartbeat(self, hand: Hand) -> None:
-        """Record a heartbeat of the task: its limits begin again."""
+        """Record a heartbeat of the task, which restarts its limits."""
         if self._runs(hand):
             hand.record.extend(*hand.extend(boottime_ns(), self.settings.time_limit_seconds))
 
@@ -290,7 +292,7 @@ class Worker(Running):
 
     def _end_task(self, hand: Hand) -> None:
         if not self._runs(hand):
-            return  # the task was interrupted before
+            return  # the task has already been interrupted
         packed = pack_settlement(Settlement(parse_entry(hand.task.text), DONE))
         self._finished.append((hand.task.id, len(packed)))
         self.slot.add_outcomes(ARGS_PER_SETTLEMENT, packed)

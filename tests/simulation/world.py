@@ -1,4 +1,4 @@
-"""The simulated world: nodes, a server, the network between them, and one timeline for all."""
+"""The simulated world: nodes, a server, the network between them, and a common timeline."""
 
 from random import Random
 
@@ -31,7 +31,8 @@ class World:
         self.server = Server(lambda: 1e6 + self.timeline.now, self.witness)
         self.network = Network(self.timeline, self.random)
         self.nodes: dict[str, Node] = {}
-        self.excused: set[str] = set()  # nodes that may lose leases: frozen, stopped, or badly connected
+        # Nodes that may lose leases because they are frozen, stopped, or badly connected.
+        self.excused: set[str] = set()
         self.clock_moved_at: float | None = None
         self._cancels = Random(~seed)  # separate, so that cancels change no other random numbers
         self._cancelled_share = self._cancels.choice([0.0, 0.0, 0.5])
@@ -48,7 +49,7 @@ class World:
 
     @property
     def living(self) -> list[Node]:
-        """Return the nodes whose master runs."""
+        """Return the nodes with a running master."""
         return [node for node in self.nodes.values() if node.alive]
 
     def gone(self, process: Process, status: int) -> None:
@@ -65,7 +66,8 @@ class World:
 
     def enqueue(self, seconds: float) -> None:
         """Enqueue a task that takes this long unless it is cancelled. Some tasks may be started at most once, and some
-        have their own limit of crashes."""
+        have their own crash limit.
+        """
         once, crash_limit = self.random.choice([(False, 0), (False, 0), (True, 0), (False, 1), (False, 5)])
         task = Task(f"t{len(self.server.tasks)}", seconds, once, crash_limit)
         self.server.enqueue(task)
@@ -77,7 +79,7 @@ class World:
     # Checks
 
     def not_whole(self, *nodes: Node) -> str:
-        """Return how these nodes, or all living ones, differ from their configuration; "" if they do not."""
+        """Return how these nodes, or all living nodes, differ from their configuration, or "" if they do not."""
         return next((f"{node.name}: {why}" for node in nodes or self.living if (why := _not_whole(node))), "")
 
     def unfinished(self) -> list[Task]:
@@ -109,7 +111,8 @@ def _not_whole(node: Node) -> str:
     wanted.append((Role.ZYGOTE, f"generation-{generation.code}", generation.code, 1))
     wanted.append((Role.POLLER, "pollers", state.wanted.versions.pollers, rollout.in_force.config.pollers))
     wanted.append((Role.EXPORTER, "exporter", state.wanted.versions.exporter, 1))
-    # Code whose workers die is accepted where no worker was wanted that could show it; then they are in back-off.
+    # Code with dying workers is accepted if no worker was wanted that could reveal this. Its workers are then in
+    # back-off.
     is_hopeless = code_of(rollout.in_force.config.imports) is Code.WORKERS_DIE
     for role, pool, number, count in wanted:
         if is_hopeless and role is Role.WORKER:

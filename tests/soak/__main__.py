@@ -1,7 +1,7 @@
 """A fleet under faults for a given time, and the proof that nothing was lost: `make soak`.
 
-The seed determines which faults happen and when. Their effects depend on the machine, so a run repeats its faults but
-not every step.
+The seed determines which faults happen and when. Their effects depend on the machine, so a second run repeats the
+faults but not every step.
 """
 
 import argparse
@@ -45,7 +45,7 @@ def _arguments() -> argparse.Namespace:
 
 
 def main() -> None:
-    """Run, judge, and print. The exit code is 1 if there are findings."""
+    """Run a soak, check its evidence, and print the result. The exit code is 1 if there are findings."""
     given = _arguments()
     seed = int(time.time()) % 1_000_000 if given.seed is None else given.seed
     plan = plan_from(given.fault) if given.fault else plan_of(given.profile, given.seconds, seed)
@@ -69,7 +69,7 @@ def main() -> None:
 
 
 def print_result(evidence: Evidence, ran: Ran) -> bool:
-    """Print the verdict. Return whether all is well."""
+    """Print the verdict. Return whether the run passed."""
     result = judge(evidence)
     odd = [f"ODD: {each}" for each in ran.oddities]
     for line in (*faults_by_kind(evidence), *held(ran), *report(evidence, result), *odd):
@@ -90,13 +90,13 @@ def print_line(line: str) -> None:
 
 
 def faults_by_kind(evidence: Evidence) -> list[str]:
-    """Return how often each fault was done."""
+    """Return how often each kind of fault occurred."""
     counts = Counter(strike.fault for strike in evidence.strikes if strike.what is Edge.BEGIN)
     return [f"{count:>10}  {fault}" for fault, count in sorted(counts.items())]
 
 
 def held(ran: Ran) -> Iterator[str]:
-    """Return the largest holdings of a process of each role, before the first task and in the quiet window."""
+    """Return the largest holdings of any process of each role, before the first task and in the quiet window."""
     for role in ROLES:
         then = ran.at_start.most(role)
         today = ran.at_end.most(role)

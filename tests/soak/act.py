@@ -1,4 +1,4 @@
-"""The steps of the nemesis for one fault. They are chosen first, so that they can be recorded before they are done."""
+"""The steps of the nemesis for one fault. They are chosen first, so that they can be recorded before they happen."""
 
 import contextlib
 import signal
@@ -13,21 +13,21 @@ def nothing() -> None:
 
 
 def at_once() -> bool:
-    """Return that the fault has ended as soon as it was undone."""
+    """Return True, because the fault ends as soon as it is undone."""
     return True
 
 
 def no_words() -> str:
-    """Return "", because nothing is odd."""
+    """Return "", because nothing odd was found."""
     return ""
 
 
 @dataclass(frozen=True, slots=True)
 class Act:
-    """The steps of a fault: `do` begins it, `again` is repeated while it lasts, `undo` ends it. Then it lasts until
-    `is_over` returns True.
+    """The steps of a fault. `do` begins the fault, `again` is repeated while it lasts, and `undo` ends it. The effects
+    of the fault last until `is_over` returns True.
 
-    `odd` is called before the fault is undone, and returns a text about anything that is wrong, or "". `pids` are the
+    `odd` is called before the fault is undone. It describes anything that is wrong, or returns "". `pids` are the
     processes that are killed or stopped.
     """
 
@@ -41,7 +41,7 @@ class Act:
 
 
 def send(processes: Iterable[psutil.Process], number: signal.Signals) -> None:
-    """Send a signal to each process that still lives and has kept its pid."""
+    """Send a signal to each process that is still alive. A pid that was reused is skipped."""
     for process in processes:
         with contextlib.suppress(psutil.NoSuchProcess):
             process.send_signal(number)
@@ -57,7 +57,7 @@ def living(pids: Iterable[int]) -> list[psutil.Process]:
 
 
 def lives(process: psutil.Process) -> bool:
-    """Whether the process still lives, with the same identity, and is no zombie."""
+    """Whether the process is still alive, has not been replaced under its pid, and is not a zombie."""
     try:
         return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
     except psutil.NoSuchProcess:
@@ -65,12 +65,12 @@ def lives(process: psutil.Process) -> bool:
 
 
 def kill(processes: list[psutil.Process], detail: str = "") -> Act:
-    """Return the act of a SIGKILL."""
+    """Return the steps of a SIGKILL."""
     return Act(lambda: send(processes, signal.SIGKILL), pids=_pids(processes), detail=detail)
 
 
 def stop(processes: list[psutil.Process], detail: str = "") -> Act:
-    """Return the act of a SIGSTOP, followed by a SIGCONT."""
+    """Return the steps of a SIGSTOP and a later SIGCONT."""
     return Act(
         lambda: send(processes, signal.SIGSTOP),
         undo=lambda: send(processes, signal.SIGCONT),

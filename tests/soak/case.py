@@ -1,4 +1,4 @@
-"""One case for the checks: the evidence, and what is derived from it."""
+"""The case that all checks examine: the evidence, and facts derived from it."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -12,7 +12,7 @@ from soak.histories import History, histories_of
 
 @dataclass(frozen=True)
 class Case:
-    """The evidence, and what is derived from it once for all checks."""
+    """The evidence, and facts that are derived once for all checks."""
 
     evidence: Evidence
 
@@ -23,12 +23,14 @@ class Case:
 
     @cached_property
     def causes(self) -> Causes:
-        """The faults as possible causes."""
+        """The recorded faults as possible causes."""
         return Causes(self.evidence)
 
     @cached_property
     def settled(self) -> frozenset[tuple[str, int]]:
-        """(task, process) of runs whose outcome was safe in the slot of the worker, which logs it only then."""
+        """The (task, process) pairs of runs whose outcome was safe in the worker's slot. The worker logs the outcome
+        only then.
+        """
         return frozenset(
             (str(line.fields.get("task_id")), int(line.fields.get("pid", 0)))
             for line in self.logged(log_events.TASK_DONE, log_events.TASK_RETRIED, log_events.TASK_DEAD)
@@ -36,7 +38,7 @@ class Case:
 
     @cached_property
     def deaths(self) -> dict[str, str]:
-        """The tasks that became dead, with the logged reason."""
+        """The tasks that became dead, with the logged reasons."""
         deaths = self.logged(log_events.TASK_DEAD)
         return {
             str(line.fields["task_id"]): str(line.fields.get("reason")) for line in deaths if "task_id" in line.fields
@@ -50,13 +52,14 @@ class Case:
         return returns
 
     def given_back(self, task_id: str, since: float, until: float) -> float:
-        """Return when a log first reported within this time that a task was returned to its lane; `until` if none
-        did."""
+        """Return the first time at which a log reported within this span that a task was returned to its lane, or
+        `until` if no log did.
+        """
         return min((boot for boot in self._returns.get(task_id, []) if since <= boot <= until), default=until)
 
     @cached_property
     def last_seen_of(self) -> dict[int, list[float]]:
-        """The times at which each process wrote into the tasks' journal."""
+        """The times at which each process wrote to the tasks' journal."""
         seen: dict[int, list[float]] = {}
         for mark in self.evidence.ran:
             seen.setdefault(mark.pid, []).append(mark.boot)

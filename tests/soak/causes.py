@@ -1,4 +1,4 @@
-"""Possible causes: the faults of the nemesis as spans of time, with the processes, nodes and links that they hit."""
+"""Possible causes: the nemesis's faults as spans of time, with the processes, nodes and links that they hit."""
 
 import math
 from bisect import bisect_right
@@ -10,13 +10,14 @@ from soak.evidence import Edge, Evidence, Logged, RunEvent, Setup, Strike
 from soak.faults import KINDS, Fault, FaultScope
 from soak.histories import Run
 
-# Faults that kill the processes they name, and those that end all of a node.
+# Faults that kill the named processes, and faults that end a whole node.
 KILLS = frozenset({Fault.KILL_WORKER, Fault.KILL_SEVERAL, Fault.KILL_WORKERS, Fault.KILL_CHILDREN})
 ENDS_NODE = frozenset({Fault.KILL_MASTER, Fault.KILL_NODE, Fault.LOSE_HOST})
 LEAVES = frozenset({Fault.TERM_NODE, Fault.UPGRADE, Fault.ROLL_BACK})
-# Faults after which a worker that does not leave in time is killed, and what it ran given back without blame.
+# Faults that make workers leave. A worker that does not leave in time is killed, and its tasks are returned without
+# blame.
 DRAINS = LEAVES | {Fault.RESIZE, Fault.HUP_STORM, Fault.BAD_TOML, Fault.BAD_IMPORT, Fault.SCALE, Fault.RESTART}
-# Faults that keep a node from renewing its leases while others can take them away.
+# Faults that prevent a node from renewing its leases while other nodes can reap its owners.
 SILENCES = frozenset(
     {
         Fault.STOP_MASTER,
@@ -28,16 +29,16 @@ SILENCES = frozenset(
         Fault.PARTITION,
     }
 )
-# Faults of what lies between a node and the server.
+# Faults of the connection between a node and the server.
 ON_THE_WAY = frozenset({Fault.PARTITION, *(fault for fault, kind in KINDS.items() if kind.scope is FaultScope.LINK)})
 OUTAGES = frozenset({Fault.PAUSE_WRITES, Fault.SERVER_SLEEP, Fault.KILL_SERVER, Fault.LONG_OUTAGE, Fault.KILL_CLIENTS})
-CONNECTED_SECONDS = 3.0  # from the end of an outage until all have found their way back
-MARGIN_SECONDS = 1.0  # by which a recorded time may be off: the journal is written before and after, not at it
+CONNECTED_SECONDS = 3.0  # from the end of an outage until all processes are connected again
+MARGIN_SECONDS = 1.0  # the error of a recorded time, because the journal is written before and after the event
 
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """A fault from its beginning to its end; `end` is infinite if it was never ended."""
+    """A fault from its beginning to its end. `end` is infinite if the fault never ended."""
 
     number: int
     fault: Fault
@@ -48,7 +49,7 @@ class Span:
     lost_seconds: float
 
     def overlaps(self, begin: float, end: float, after: float = 0.0) -> bool:
-        """Whether the span overlaps these times, if it is extended by this number of seconds."""
+        """Whether the span, extended by this number of seconds, overlaps these times."""
         return self.begin <= end and begin <= self.end + after
 
     def __str__(self) -> str:
@@ -56,7 +57,7 @@ class Span:
 
 
 def spans_of(strikes: Iterable[Strike]) -> list[Span]:
-    """Return the spans, each a beginning with its end."""
+    """Return a span for each beginning and its end."""
     begins: dict[int, Strike] = {}
     ended: dict[int, Strike] = {}
     for strike in strikes:
@@ -87,7 +88,7 @@ class Causes:
         return (span for span in self.spans if span.fault in faults)
 
     def node_in_force(self, target: str, boot: float) -> str:
-        """Return the name that a node had at a time: each life has a name of its own."""
+        """Return the name that a node had at a time. The node gets a new name at each start."""
         lives = self._lives.get(target, [])
         at = bisect_right(lives, (boot, "\uffff"))
         return lives[at - 1][1] if at else ""
@@ -99,10 +100,10 @@ class Causes:
                 return target
         return ""
 
-    # Causes of the end of a run that was not the last
+    # Causes of the end of a run that was not the last run of its task
 
     def of_death(self, run: Run, until: float) -> str | None:
-        """Return what killed the process of a run, before `until`."""
+        """Return the fault that killed the process of a run before `until`."""
         pid = run.start.pid
         began = run.began
         for span in self.spans:
@@ -116,7 +117,7 @@ class Causes:
         return self.of_node_end(run, until) or self._of_kill_in_drain(pid, began, until)
 
     def of_node_end(self, run: Run, until: float) -> str | None:
-        """Return what ended all of the node of a run, before `until`."""
+        """Return the fault that ended the whole node of a run before `until`."""
         target = self.target_of(run.start.node)
         for span in self.of(*ENDS_NODE):
             is_hit = span.target == target and self.node_in_force(target, span.begin) == run.start.node
@@ -133,22 +134,23 @@ class Causes:
         return None
 
     def of_lost_lease(self, run: Run, until: float) -> str | None:
-        """Return what took the lease under which a run was made, before `until`."""
+        """Return the fault that cost a run its lease before `until`."""
         latest = self._latest(run, until)
         for span in self.of(Fault.DELETE_OWNERS):
             if span.begin <= latest and run.began <= span.end + MARGIN_SECONDS:
                 return str(span)
         for silence in self.silences(self.target_of(run.start.node), until):
-            # A node that is back just before its lease expires may renew it too late, and start something in the
+            # A node that returns just before its lease expires may renew the lease too late, and start a task in the
             # meantime.
             if silence.begin <= latest and run.began <= silence.end + 2 * MARGIN_SECONDS:
                 return str(silence)
         return None
 
     def _latest(self, run: Run, until: float) -> float:
-        """Return when a cause for another start must have begun at the latest. An end is settled by the turn that
-        follows its claim, or by the master if a task of that claim takes long. While nothing reaches the server, or no
-        reply comes back, or the master is stopped, the settling waits."""
+        """Return the latest beginning of a cause for another start. An end is settled by the turn that follows its
+        claim, or by the master if a task of that claim takes long. The settlement waits while the server cannot be
+        reached, no reply arrives, or the master is stopped.
+        """
         if run.finished is None:
             return until
         latest = run.finished + MARGIN_SECONDS
@@ -161,22 +163,24 @@ class Causes:
         return min(until, latest)
 
     def silences(self, target: str, until: float) -> Iterator[Span]:
-        """Return the silences of a node that had lasted until `until`, or their end, long enough for it to lose its
-        leases."""
+        """Return the node's silences that lasted long enough before `until` for the node to lose its leases."""
         enough = self._setup.lease_seconds - self._setup.renew_seconds - MARGIN_SECONDS
         for silence in self._silences(target):
             if min(silence.end, until) - silence.begin >= enough:
                 yield silence
 
     def away_seconds(self, begin: float, end: float) -> float:
-        """Return for how long the server was away between these times. Until it is back, a lost lease is not known."""
+        """Return how long the server was away between these times. A lost lease is only noticed when the server is
+        back.
+        """
         return sum(max(0.0, min(span.end, end) - max(span.begin, begin)) for span in self.of(*OUTAGES))
 
     def _silences(self, target: str) -> Iterator[Span]:
-        """Return the silences of one node, joined if they follow each other, with what cut off every node from the
-        server in the meantime.
+        """Return the silences of one node. Consecutive silences are joined, together with outages in between that cut
+        off every node from the server.
 
-        An outage of every node that lasts half a lease or more does not count: after it there is grace for a lease.
+        An outage of every node that lasts half a lease or more does not count, because it is followed by a lease of
+        grace.
         """
         graced: list[Span] = []
         short: list[Span] = []
@@ -198,7 +202,7 @@ class Causes:
         return not between and piece.begin <= end + self._setup.renew_seconds + MARGIN_SECONDS
 
     def of_lost_writes(self, began: float, until: float, margin: float = MARGIN_SECONDS) -> str | None:
-        """Return the end of a server that may have lost what it wrote between these times."""
+        """Return the end of a server that may have lost data that it wrote between these times."""
         for span in self.spans:
             if span.lost_seconds and span.begin - span.lost_seconds - margin <= until and began <= span.begin + margin:
                 return str(span)
@@ -206,7 +210,7 @@ class Causes:
 
 
 def _outside(span: Span, others: list[Span]) -> list[Span]:
-    """Return what remains of a span without the others."""
+    """Return the parts of a span that no other span covers."""
     pieces = [(span.begin, span.end)]
     for other in others:
         before = [(begin, min(end, other.begin)) for begin, end in pieces]

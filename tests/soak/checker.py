@@ -1,7 +1,8 @@
-"""Judge a soak by its evidence: `python -m soak.checker FOLDER` prints the findings, and fails if there are any.
+"""Check a soak by its evidence: `python -m soak.checker FOLDER` prints the findings, and fails if there are any.
 
-The checker knows the requests, the runs, the faults and the logs, and uses nothing that is stored in Redis. What a
-promise allows after a fault is allowed only if that very fault is on record, at that time, for that process or node.
+The checker knows the requests, the runs, the faults and the logs, and uses nothing that is stored in Redis. A promise
+may allow exceptions after a fault. They are accepted only if this fault is recorded at that time for that process or
+node.
 """
 
 import sys
@@ -39,15 +40,16 @@ _SHOWN: Final = 20
 
 
 def judge(evidence: Evidence) -> CheckResult:
-    """Return all findings, the earliest first, and numbers."""
+    """Return all findings, earliest first, and the numbers."""
     case = Case(evidence)
     found = [finding for check in CHECKS for finding in check(case)]
     return CheckResult(tuple(sorted(found, key=lambda each: each.boot)), numbers_of(case))
 
 
 def numbers_of(case: Case) -> dict[str, float]:
-    """Return what was counted and measured. `explained` are the repeats with a recorded cause; `forgiven`, accepted
-    tasks that a dying server may have forgotten. Recovery is measured only where no other fault interfered."""
+    """Return the counts and measurements. `explained` counts repeats with a recorded cause. `forgiven` counts accepted
+    tasks that a dying server may have forgotten. Recovery is measured only if no other fault interfered.
+    """
     histories = case.histories.values()
     again = [pair for history in histories for pair in pairwise(history.runs) if not pair[0].did(RunEvent.RAISED)]
     of_workers = [each.seconds for each in waits.recoveries(case, of_nodes=False)]
@@ -72,7 +74,7 @@ def numbers_of(case: Case) -> dict[str, float]:
 
 
 def report(evidence: Evidence, result: CheckResult) -> Iterator[str]:
-    """Return the verdict as text: numbers, findings, and the timeline of the first task at fault."""
+    """Return the verdict as text: the numbers, the findings, and the timeline of the first affected task."""
     setup = evidence.setup
     yield f"seed {setup.seed}, profile {setup.profile}"
     yield from (f"{value:>10g}  {name}" for name, value in result.numbers.items())
@@ -89,7 +91,7 @@ def report(evidence: Evidence, result: CheckResult) -> Iterator[str]:
 
 
 def main(arguments: list[str]) -> int:
-    """Judge the evidence in a folder."""
+    """Check the evidence in a folder."""
     evidence = read_evidence(Path(arguments[0]))
     result = judge(evidence)
     sys.stdout.writelines(f"{line}\n" for line in report(evidence, result))

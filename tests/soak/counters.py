@@ -1,5 +1,4 @@
-"""Whether the fleet's own counters agree with the evidence, why processes died and leases were lost, and what was
-left."""
+"""Checks of the fleet's own counters, of the deaths of processes, of lost leases, and of things that are left over."""
 
 from collections.abc import Iterator
 
@@ -22,7 +21,7 @@ _STOPS = frozenset({Fault.STOP_WORKER, Fault.STOP_NODE, Fault.STOP_POLLER})
 
 
 def deaths_without_cause(case: Case) -> Iterator[Finding]:
-    """Return the deaths of children that neither the nemesis, nor their own task, nor a drain explains."""
+    """Return the deaths of children that are explained by neither the nemesis, nor their own task, nor a drain."""
     suicides = {mark.pid for mark in case.evidence.ran if mark.what is RunEvent.DIES}
     for line in case.logged(*log_events.DEATHS):
         if str(line.fields.get("reason")) not in _UNEXPLAINED or int(line.fields.get("child_pid", 0)) in suicides:
@@ -37,7 +36,9 @@ def deaths_without_cause(case: Case) -> Iterator[Finding]:
 
 
 def _may_have_kept_away(span: Span, line: Logged) -> bool:
-    """Whether a starting master could not reach the server: it exits then, and the keeper starts it again."""
+    """Whether a starting master may have failed to reach the server. Such a master exits, and the keeper starts it
+    again.
+    """
     scope = KINDS[span.fault].scope
     is_own = span.target == line.target and span.fault in _DISTURBS_START
     return (is_own or scope is FaultScope.SERVER) and span.overlaps(line.boot, line.boot, 10.0)
@@ -48,13 +49,15 @@ def _may_have_killed(span: Span, line: Logged) -> bool:
         return False
     if int(line.fields.get("child_pid", 0)) in span.pids and span.fault in KILLS | ENDS_NODE | _HELPERS | _STOPS:
         return True
-    # A process is killed by its master if it was stopped with the whole node, or exits too late while the node drains.
+    # The master kills a process that was stopped with the whole node, or that exits too late while the node drains.
     is_of_all = span.fault in DRAINS | _STOPS - {Fault.STOP_WORKER} or KINDS[span.fault].scope is FaultScope.NODE
     return is_of_all and span.target == line.target and line.boot <= span.end + 10.0
 
 
 def leases_without_cause(case: Case) -> Iterator[Finding]:
-    """Return the leases that were lost although nothing kept their master from renewing them, such as an outage."""
+    """Return the leases that were lost although nothing, such as an outage, prevented their master from
+    renewing them.
+    """
     for line in case.logged(log_events.WORKER_LOST, log_events.TASK_RECOVERED, log_events.TASK_DEAD):
         owner = str(line.fields.get("owner", ""))
         is_by_lease = line.event == log_events.WORKER_LOST or line.fields.get("role") == "poller"
@@ -64,7 +67,7 @@ def leases_without_cause(case: Case) -> Iterator[Finding]:
 
 
 def _may_have_lost(case: Case, owner: str, boot: float) -> bool:
-    """Whether the node had ended or been silent for long enough, or the server was made to forget the owner."""
+    """Whether the node had ended or was silent for long enough, or a fault made the server forget the owner."""
     causes = case.causes
     node = owner.rpartition(":")[0].rpartition(":")[0]
     lease = case.evidence.setup.lease_seconds
@@ -84,7 +87,7 @@ def _may_have_lost(case: Case, owner: str, boot: float) -> bool:
 
 
 def counters_off(case: Case) -> Iterator[Finding]:
-    """Compare the server's own totals with the evidence. If a server died with unwritten data, check only the audit."""
+    """Compare the server's totals with the evidence. If a server died with unwritten data, check only the audit."""
     quiet = case.evidence.quiet
     if quiet is None:
         yield Finding(Wrong.LEFT, "the quiet window was not reached")
@@ -107,7 +110,7 @@ def counters_off(case: Case) -> Iterator[Finding]:
 
 
 def left_over(case: Case) -> Iterator[Finding]:
-    """Return what should not exist at the end of the quiet window, and what is missing."""
+    """Return findings about things that should not exist at the end of the quiet window, or that are missing."""
     quiet = case.evidence.quiet
     if quiet is None:
         return

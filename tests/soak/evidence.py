@@ -1,11 +1,11 @@
-"""The evidence of a soak, none of it read from Redis: requests, runs, faults, and logs.
+"""The evidence of a soak: requests, runs, faults, and logs. Nothing of it is read from Redis.
 
-A folder holds `setup.json`, `producer-*.jsonl`, `runs.jsonl`, `nemesis.jsonl`, `NODE/fleet.log` (event logs, in
-JSON) and `quiet.json`. Each line of a journal is one record, written by one `write` to a file opened for appending. So
-several processes can share the file, and it keeps the records of a process that is killed.
+A folder holds `setup.json`, `producer-*.jsonl`, `runs.jsonl`, `nemesis.jsonl`, `NODE/fleet.log` (event logs, in JSON)
+and `quiet.json`. Each line of a journal is one record, which a single `write` appends to the file. So several processes
+can share the file, and the records of a killed process remain.
 
-Records have two times. `at` is Unix time by the wall clock, which the server on the same machine shares; it is compared
-with due times. `boot` is in seconds of CLOCK_BOOTTIME, and is used for durations and for the order of records.
+Records have two times. `at` is Unix time by the wall clock, which the server on the same machine shares. It is compared
+with due times. `boot` is CLOCK_BOOTTIME in seconds. It is used for durations and for the order of records.
 """
 
 import dataclasses
@@ -34,11 +34,11 @@ _TREE: Final = Path(__file__).resolve().parents[2]
 
 
 class CallEvent(StrEnum):
-    """The records of a producer. Each call has a record before it is made, and one for its reply."""
+    """The records of a producer. Each call has one record before the call and one for its reply."""
 
-    INTENDED = "intended"  # before an enqueue, with all that is known about the task
+    INTENDED = "intended"  # before an enqueue, with all facts about the task
     ACCEPTED = "accepted"
-    REFUSED = "refused"  # an error that promises that nothing was changed
+    REFUSED = "refused"  # an error that guarantees that nothing was changed
     UNKNOWN = "unknown"  # any other error
     HELD = "held"  # another task has the unique key; `reply` is its id
     DUPLICATE = "duplicate"  # the id belongs to a live task
@@ -50,7 +50,7 @@ class CallEvent(StrEnum):
 
 
 class RunEvent(StrEnum):
-    """The records of a task: at its start, and last before it returns, raises, or kills its own worker."""
+    """The records of a task: at its start, and just before it returns, raises, or kills its own worker."""
 
     START = "start"
     END = "end"
@@ -59,8 +59,9 @@ class RunEvent(StrEnum):
 
 
 class Edge(StrEnum):
-    """The records of a fault: `BEGIN` before it begins, and `END` after it has ended. A kill has both, around the
-    call."""
+    """The records of a fault: `BEGIN` before the fault begins, and `END` after it has ended. A kill has one before the
+    call and one after it.
+    """
 
     BEGIN = "begin"
     END = "end"
@@ -76,19 +77,19 @@ class Sent:
     boot: float
     queue: str = ""
     name: str = ""
-    due: float = 0.0  # Unix time before which the task may not start, 0 if it is due at once
+    due: float = 0.0  # the Unix time before which the task must not start, 0 if it is due at once
     unique: str = ""  # the unique key
     retries: int = 10
-    fails: int = 0  # number of attempts that raise, ALWAYS for all
-    kills: int = 0  # number of attempts that kill their own worker
+    fails: int = 0  # the number of attempts that raise, or ALWAYS
+    kills: int = 0  # the number of attempts that kill their own worker
     gives_up: bool = False  # whether the first attempt raises an error that makes the task dead
-    # The place of the task in the queue whose order is judged. Its tasks are sent one after the other, each after the
-    # reply to the previous one.
+    # The place of the task in the queue whose order is checked. Each task of this queue is sent after the reply to the
+    # previous call.
     number: int = NO_NUMBER
-    # The ids of the tasks that must have ended before this one may start: the members of a group, or the previous task
-    # of a chain, which must be done.
+    # The ids of the tasks that must end before this task may start: the members of a group, or the previous task of a
+    # chain, which must be done.
     follows: str = ""
-    reply: str = ""  # further data of the reply: the holder of the key, or the error's class and text
+    reply: str = ""  # more data of the reply: the holder of the key, or the error's class and text
 
     @property
     def before(self) -> tuple[str, ...]:
@@ -98,8 +99,9 @@ class Sent:
 
 @dataclass(frozen=True, slots=True)
 class Ran:
-    """A line of the tasks' journal. `attempt`, `crashes` and `due` are those of `current_task()`. `is_earlier`: the
-    worker ran another version of Rota than that of this tree."""
+    """A line of the tasks' journal. `attempt`, `crashes` and `due` are values of `current_task()`. `is_earlier` is set
+    if the worker ran an earlier version of Rota.
+    """
 
     what: RunEvent
     id: str
@@ -130,14 +132,14 @@ class Strike:
     target: str
     at: float
     boot: float
-    pids: tuple[int, ...] = ()  # the processes that were killed or stopped, known at the end at the latest
-    lost_seconds: float = 0.0  # a killed server may have lost writes of that many seconds before the kill
+    pids: tuple[int, ...] = ()  # the killed or stopped processes, which are known at the `END` at the latest
+    lost_seconds: float = 0.0  # a killed server may have lost the writes of this many seconds before the kill
     detail: str = ""  # text for people
 
 
 @dataclass(frozen=True, slots=True)
 class Logged:
-    """A line of a node's event log. `boot` is calculated from its wall clock."""
+    """A line of a node's event log. `boot` is calculated from the wall clock time of the line."""
 
     target: str
     event: str
@@ -152,18 +154,18 @@ class Setup:
 
     seed: int
     profile: str
-    workers: int  # of all nodes together, without the workers of separate pools
+    workers: int  # the workers of all nodes together, without separate pools
     lease_seconds: float
     renew_seconds: float
     beat_seconds: float
     tiers: tuple[tuple[str, ...], ...]  # the queues by priority
-    weights: Mapping[str, int] = field(default_factory=dict)  # those that are not 1
-    # Queues with a cap, a rate or a pool of their own. Their tasks may wait although a worker is idle.
+    weights: Mapping[str, int] = field(default_factory=dict)  # the weights that are not 1
+    # Queues with a cap, a rate or a separate pool. Their tasks may wait although a worker is idle.
     apart: tuple[str, ...] = ()
-    order_queue: str = ""  # a queue that one worker serves, "" for none
-    together: str = ""  # a queue whose tasks run side by side in separate workers, "" for none
-    # Queues of one tier with equal weights. They are filled from time to time, only with tasks that take over 5 ms, so
-    # that each claim takes one task.
+    order_queue: str = ""  # the queue that one worker serves, "" for none
+    together: str = ""  # the queue whose tasks run concurrently in separate workers, "" for none
+    # Queues of one tier with equal weights. From time to time they are filled with tasks that take over 5 ms, so that
+    # each claim takes one task.
     fair: tuple[str, ...] = ()
     crash_limit: int = 3
     loss_limit: int = 5
@@ -174,23 +176,23 @@ class Quiet:
     """The state at the end of the quiet window."""
 
     boot: float
-    # The counters up to `missing` are those of `rota audit`.
+    # The counters up to `missing` come from `rota audit`.
     accepted: int
     done: int
     dead: int
     cancelled: int
     expired: int
     missing: int
-    # The next three are those of the commands.
+    # The next three come from commands.
     in_lanes: int
     in_flight: int
     delayed: int
-    groups: int  # groups that have not ended, and tasks that others are to follow
+    groups: int  # groups that have not ended, and tasks with follow-up tasks
     workers_wanted: int
     workers_ready: int
     zombies: int
     orphans: int
-    # The growth of the process that grew most, from the first quiet reading to the last.
+    # The growth of the process that grew most between the first and the last quiet reading.
     descriptors_grown: int = 0
     memory_grown_mb: float = 0.0  # resident memory
     dead_ids: tuple[str, ...] = ()
@@ -198,7 +200,7 @@ class Quiet:
 
 @dataclass(frozen=True, slots=True)
 class Evidence:
-    """The whole evidence. Each list is in the order of time."""
+    """The whole evidence. Each list is ordered by time."""
 
     setup: Setup
     sent: list[Sent] = field(default_factory=list)
@@ -212,7 +214,7 @@ Record = Sent | Ran | Strike
 
 
 def now() -> tuple[float, float]:
-    """Return `at` and `boot` of a record that is made now."""
+    """Return `at` and `boot` of a record that is created now."""
     return time.time(), time.clock_gettime(time.CLOCK_BOOTTIME)
 
 
@@ -233,19 +235,20 @@ def _is_earlier() -> bool:
 
 
 _LINE_BYTES: Final = (
-    512  # a whole part of a page: at the edge of one the kernel ends the write of a process that is killed
+    512  # divides the page size, because the kernel ends the write of a killed process at a page boundary
 )
 
 
 class Journal:
-    """A file to which records are appended. In a forked process, make a new one. A line takes 8 us, of which the write
-    is 2."""
+    """A file to which records are appended. A forked process must open its own journal. A line takes 8 us, including 2
+    us for the write.
+    """
 
     def __init__(self, path: Path) -> None:
         self._fd = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o644)
 
     def write(self, record: Record) -> None:
-        """Append one line, in one write. Raises OSError."""
+        """Append one line in a single write. Raises OSError."""
         os.write(self._fd, line_of(record).ljust(_LINE_BYTES - 1) + b"\n")
 
     def close(self) -> None:
@@ -254,7 +257,7 @@ class Journal:
 
 
 def line_of(record: Record) -> bytes:
-    """Return a record as its line, without the end of line. Values equal to their default are omitted."""
+    """Return the line of a record without its line end. Default values are omitted."""
     given = {name: value for name in record.__slots__ if (value := getattr(record, name)) or value == 0}
     return json.dumps(given, separators=(",", ":")).encode()
 

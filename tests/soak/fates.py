@@ -1,4 +1,4 @@
-"""The fate of each task: lost, or run although it should not be."""
+"""The fate of each task: tasks that were lost, and tasks that ran although they should not."""
 
 from collections.abc import Iterator
 
@@ -10,7 +10,7 @@ from soak.histories import History
 
 
 def lost(case: Case) -> Iterator[Finding]:
-    """Return tasks that were promised, or are known to exist because they started, and did not end as allowed."""
+    """Return tasks that were accepted or started, and that did not end in a permitted way."""
     for history in case.histories.values():
         if history.accepted is None and not (history.may_exist and history.runs):
             continue
@@ -23,7 +23,7 @@ def lost(case: Case) -> Iterator[Finding]:
 
 
 def is_dead_by_right(case: Case, history: History) -> bool:
-    """Whether the attempts were used up: by failures, or by crashes or losses that are on record."""
+    """Whether the attempts were used up by failures or by recorded crashes or losses."""
     request = history.request
     setup = case.evidence.setup
     raised = history.count(RunEvent.RAISED)
@@ -38,13 +38,13 @@ def is_dead_by_right(case: Case, history: History) -> bool:
 
 
 def is_dropped(case: Case, history: History) -> bool:
-    """Whether the task was to follow another task of a chain that was never done."""
+    """Whether the task had to follow another task of a chain that was never done."""
     before = () if history.request is None else history.request.before
     return len(before) == 1 and not any(case.histories[each].ends for each in before)
 
 
 def has_ended(case: Case, history: History, boot: float) -> bool:
-    """Whether the task had ended by then as far as is known: done, dead or cancelled, or never accepted."""
+    """Whether the task is known to have ended by then: it was done, dead or cancelled, or never accepted."""
     if history.accepted is None or _may_be_cancelled(history):
         return True
     ends = [run.end.boot for run in history.ends if run.end is not None]
@@ -55,7 +55,7 @@ def has_ended(case: Case, history: History, boot: float) -> bool:
 
 
 def is_gone_with_the_server(causes: Causes, history: History) -> bool:
-    """Whether the task was accepted so shortly before the end of a server that the server may have forgotten it."""
+    """Whether the server may have forgotten the task because it died shortly after the task was accepted."""
     first = history.request
     last = history.accepted
     return first is not None and bool(causes.of_lost_writes(first.boot, last.boot if last else first.boot))
@@ -79,7 +79,7 @@ def _summary(history: History) -> str:
 
 
 def phantoms(case: Case) -> Iterator[Finding]:
-    """Return starts of tasks that were never requested, that were refused, or that had ended permanently."""
+    """Return starts of tasks that were never requested, were refused, or had ended permanently."""
     for history in case.histories.values():
         if not history.runs:
             continue
@@ -94,7 +94,7 @@ def phantoms(case: Case) -> Iterator[Finding]:
 
 
 def _after_its_last_attempt(case: Case, history: History) -> Iterator[Finding]:
-    """Return a failure that was the last one, with a start after it. (Starts after a success are `repeats`.)"""
+    """Return findings for starts after the last permitted failure. (Starts after a success are `repeats`.)"""
     request = history.request
     raised = 0
     for run in history.runs:

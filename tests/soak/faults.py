@@ -1,4 +1,4 @@
-"""The faults of the nemesis, their targets and lengths, and the profiles that draw from them. Pure."""
+"""The nemesis's faults, their targets and lengths, and the profiles that select from them. Pure."""
 
 from dataclasses import dataclass
 from enum import StrEnum
@@ -6,12 +6,12 @@ from typing import Final
 
 
 class Fault(StrEnum):
-    """A fault. Those with a length are undone at its end."""
+    """A fault. If it has a length, it is undone after that time."""
 
     KILL_WORKER = "kill_worker"
     KILL_SEVERAL = "kill_several"  # two workers of a node at once
-    KILL_WORKERS = "kill_workers"  # all of a node
-    KILL_CHILDREN = "kill_children"  # everything of a node but its master
+    KILL_WORKERS = "kill_workers"  # all workers of a node
+    KILL_CHILDREN = "kill_children"  # all processes of a node except the master
     STOP_WORKER = "stop_worker"
     STOP_POLLER = "stop_poller"
     KILL_ZYGOTE = "kill_zygote"
@@ -38,7 +38,7 @@ class Fault(StrEnum):
     PAUSE_WRITES = "pause_writes"
     SERVER_SLEEP = "server_sleep"
     KILL_SERVER = "kill_server"
-    LONG_OUTAGE = "long_outage"  # the server killed and away for longer than two leases
+    LONG_OUTAGE = "long_outage"  # the server is killed, and away for longer than two leases
     FILL_MEMORY = "fill_memory"
     DELETE_DOORBELLS = "delete_doorbells"
     DELETE_SERVED = "delete_served"
@@ -57,17 +57,18 @@ class Fault(StrEnum):
     PARTITION = "partition"  # the link of a host is down
     LOSE_HOST = "lose_host"  # the link of a host is down, and everything on it is killed
 
-    UPGRADE = "upgrade"  # a node is stopped, and started with this version
-    ROLL_BACK = "roll_back"  # a node is stopped, and started with the earlier version
+    UPGRADE = "upgrade"  # a node is stopped and started with this version
+    ROLL_BACK = "roll_back"  # a node is stopped and started with the earlier version
 
 
 class FaultScope(StrEnum):
-    """The target of a fault. In one scope and target, only one fault with a length happens at a time. In `VERSION`
-    it is only one at all, because nodes change their version one after the other."""
+    """The type of target of a fault. A target has at most one fault of each scope with a length at a time. Only one
+    fault of the scope `VERSION` happens at a time, because nodes change their version one after the other.
+    """
 
     PROCESSES = "processes"  # of a node
     NODE = "node"  # a node's life
-    LINK = "link"  # what a node, or the producers, reach the server through
+    LINK = "link"  # the link of a node or of the producers to the server
     SERVER = "server"
     FILES = "files"  # of a node
     VERBS = "verbs"  # requests of a node's operator
@@ -94,7 +95,7 @@ _OF_THREE_NODES: Final = (FaultScope.HOST, FaultScope.VERSION)
 
 @dataclass(frozen=True, slots=True)
 class Kind:
-    """The scope of a fault, its length in seconds, and how often it is drawn in comparison with others."""
+    """The scope of a fault, its length in seconds, and its relative frequency."""
 
     scope: FaultScope
     shortest_seconds: float = 0.0
@@ -102,7 +103,7 @@ class Kind:
     weight: int = 6
 
 
-# With a lease of 5 s and beats of 3 s the longer ones outlast them and the shorter ones do not: both ways must be met.
+# The lease is 5 s, and the heartbeat limit is 3 s. Long faults outlast both and short faults neither. Both must occur.
 KINDS: Final = {
     Fault.KILL_WORKER: Kind(FaultScope.PROCESSES, weight=24),
     Fault.KILL_SEVERAL: Kind(FaultScope.PROCESSES),
@@ -170,7 +171,9 @@ PROFILES: Final[dict[str, tuple[Fault, ...]]] = {
 
 
 def nodes_of(profile: str) -> tuple[str, ...]:
-    """Return the nodes of a run with this profile: three if its faults hit hosts or versions, otherwise two."""
+    """Return the nodes of a run with this profile. There are three if its faults hit hosts or versions,
+    otherwise two.
+    """
     scopes = {KINDS[fault].scope for fault in PROFILES[profile]}
     return NODES if scopes.isdisjoint(_OF_THREE_NODES) else THREE_NODES
 

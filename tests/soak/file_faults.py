@@ -1,4 +1,4 @@
-"""Faults of a node's file: another size, text that is not TOML, a missing module, many of them in a row."""
+"""Faults of a node's file: a different size, text that is not TOML, a missing module, or several of these in a row."""
 
 import signal
 from collections.abc import Callable
@@ -14,7 +14,7 @@ _MOST_WORKERS: Final = WORKERS + 2
 
 
 def choose(fault: Fault, node: Node, random: Random) -> Act:
-    """Return what to do to a node's file."""
+    """Return the steps of a fault of a node's file."""
     return _ACTS[fault](node, random)
 
 

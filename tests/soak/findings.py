@@ -1,4 +1,4 @@
-"""The possible findings of a checker, and its findings."""
+"""The kinds of findings, and the findings of the checker."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -8,18 +8,18 @@ from enum import StrEnum
 class Wrong(StrEnum):
     """The promise that was broken."""
 
-    LOST = "lost"  # accepted, and neither run to its end nor ended by right
+    LOST = "lost"  # accepted, but neither run to its end nor ended in a permitted way
     DUPLICATED = "duplicated"  # started again without a recorded cause
     PHANTOM = "phantom"  # started without a request, or after it had ended permanently
     ORDER = "order"
     EARLY = "early"
     FAIRNESS = "fairness"
     UNIQUE = "unique"
-    WAITED = "waited"  # in front of an idle worker
-    RECOVERY = "recovery"  # took too long
-    LEASE = "lease"  # lost without a recorded cause
-    DIED = "died"  # a process, without a recorded cause
-    COUNTERS = "counters"  # do not agree with the evidence
+    WAITED = "waited"  # while a worker was idle
+    RECOVERY = "recovery"  # the recovery of a task took too long
+    LEASE = "lease"  # a lease was lost without a recorded cause
+    DIED = "died"  # a process died without a recorded cause
+    COUNTERS = "counters"  # counters do not agree with the evidence
     LEFT = "left"  # something was left over at the end, or is missing
 
 
@@ -35,7 +35,7 @@ class Finding:
 
 @dataclass(frozen=True, slots=True)
 class CheckResult:
-    """All findings in the order of time, and what was measured and counted."""
+    """All findings, ordered by time, and the measurements and counts."""
 
     findings: tuple[Finding, ...]
     numbers: Mapping[str, float]

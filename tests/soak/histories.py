@@ -1,4 +1,4 @@
-"""The journals of producers and tasks, put together: the request for each task, and how each of its runs went."""
+"""The combined journals of producers and tasks: the request for each task, and the course of each of its runs."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
@@ -12,7 +12,7 @@ _CANCELS = frozenset(
 
 @dataclass(slots=True)
 class Run:
-    """One start of a task, and how it ended as far as it was recorded."""
+    """One start of a task, and its end if that was recorded."""
 
     start: Ran
     end: Ran | None = None
@@ -24,7 +24,7 @@ class Run:
 
     @property
     def finished(self) -> float | None:
-        """The time at which the function returned or raised; None if it did neither, as far as is known."""
+        """The time at which the function returned or raised, or None if neither was recorded."""
         return self.end.boot if self.end is not None and self.end.what is not RunEvent.DIES else None
 
     def did(self, what: RunEvent) -> bool:
@@ -52,13 +52,14 @@ class History:
 
     @property
     def accepted(self) -> Sent | None:
-        """The reply that accepted the task. An id is sent by one call only, so a `DUPLICATE` is that call's own
-        task."""
+        """The reply that accepted the task. Each id is sent by only one call, so a `DUPLICATE` refers to the task of
+        that call.
+        """
         return self.reply(CallEvent.ACCEPTED) or self.reply(CallEvent.DUPLICATE)
 
     @property
     def may_exist(self) -> bool:
-        """Whether the server may have accepted the task: it did, or its reply is unknown."""
+        """Whether the server accepted the task or may have accepted it, because its reply is unknown."""
         words = {each.what for each in self.replies}
         return self.request is not None and (
             not words or bool(words & {CallEvent.ACCEPTED, CallEvent.DUPLICATE, CallEvent.UNKNOWN})
@@ -75,12 +76,12 @@ class History:
 
     @property
     def unfinished(self) -> int:
-        """How many runs neither returned nor raised."""
+        """The number of runs that neither returned nor raised."""
         return sum(run.finished is None for run in self.runs)
 
 
 def histories_of(sent: Iterable[Sent], ran: Iterable[Ran]) -> dict[str, History]:
-    """Return the histories by id, in the order of their first records."""
+    """Return the histories by id, ordered by their first records."""
     found: dict[str, History] = {}
     for each in sent:
         history = found.setdefault(each.id, History(each.id))
@@ -101,4 +102,4 @@ def _add(history: History, mark: Ran) -> None:
         if run.start.pid == mark.pid and run.start.owner == mark.owner and run.end is None:
             run.end = mark
             return
-    history.runs.append(Run(mark, mark))  # an end without a start is judged as a start of its own
+    history.runs.append(Run(mark, mark))  # an end without a start counts as a separate run

@@ -1,4 +1,4 @@
-"""The descriptors and the memory that the processes of an idle fleet hold, and processes that should not exist."""
+"""The descriptors and the memory of the processes of an idle fleet, and processes that should not exist."""
 
 import contextlib
 import time
@@ -26,14 +26,14 @@ class Holding:
 
 @dataclass(frozen=True, slots=True)
 class FleetHoldings:
-    """All processes of some nodes, by pid. `orphans` live in a node's folder and are not children of its processes."""
+    """All processes of some nodes, by pid. `orphans` run in a node's folder but are not children of its processes."""
 
     holdings: Mapping[int, Holding]
     zombies: int
     orphans: tuple[str, ...]
 
     def most(self, role: str) -> Holding:
-        """Return the highest number of descriptors and the most memory of any process of a role."""
+        """Return the highest number of descriptors and the largest memory of any process of a role."""
         of_role = [holding for holding in self.holdings.values() if holding.role == role]
         return Holding(
             role,
@@ -42,7 +42,7 @@ class FleetHoldings:
         )
 
     def grown_since(self, earlier: "FleetHoldings") -> Holding:
-        """Return the growth of the process that grew most, among those that existed then."""
+        """Return the growth of the process that grew most, among the processes that existed at the earlier reading."""
         both = [(holding, earlier.holdings[pid]) for pid, holding in self.holdings.items() if pid in earlier.holdings]
         descriptors = max((now.descriptors - then.descriptors for now, then in both), default=0)
         memory_mb = max((now.memory_mb - then.memory_mb for now, then in both), default=0.0)
@@ -50,10 +50,10 @@ class FleetHoldings:
 
 
 def holdings_of(nodes: Iterable[Node]) -> FleetHoldings:
-    """Return what the processes of these nodes hold now."""
+    """Return the current holdings of the processes of these nodes."""
     nodes = list(nodes)
     roles = dict(role for node in nodes for role in _roles(node))
-    time.sleep(_HANG_UP_SECONDS)  # a connection that was used for a request is a descriptor too
+    time.sleep(_HANG_UP_SECONDS)  # the connection of a request occupies a descriptor until it is closed
     holdings: dict[int, Holding] = {}
     orphans: list[str] = []
     for process in (process for node in nodes for process in node.processes()):

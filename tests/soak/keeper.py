@@ -1,5 +1,4 @@
-"""Keeps nodes alive, as an init system does: starts a master that ended again, and reports what is odd about its
-end."""
+"""The keeper of a node, similar to an init system: it restarts a master that has ended, and reports an odd end."""
 
 import time
 from typing import Final
@@ -8,13 +7,14 @@ from rota_supervisor.exits import ExitCode
 from soak.node import Node
 
 _PAUSE_SECONDS: Final = 0.3
-_LEAVE_SECONDS: Final = 40.0  # the limit of a drain is 6
-# Exit codes of a master that has never been ready: no server yet, or the first start was disturbed until it gave up.
+_LEAVE_SECONDS: Final = 40.0  # the limit of a drain is 6 s
+# Exit codes of a master that was never ready: there was no server, or faults disturbed its first start until it gave
+# up.
 _AT_START: Final = frozenset({ExitCode.UNREACHABLE, ExitCode.GAVE_UP})
 
 
 class Keeper:
-    """The keeper of one node. `check` is to be called all the time."""
+    """The keeper of one node. Call `check` continuously."""
 
     def __init__(self, node: Node, oddities: list[str]) -> None:
         self._node = node
@@ -23,7 +23,7 @@ class Keeper:
         self._stop_requested_at: float | None = None
 
     def check(self) -> None:
-        """Start the node's master again when it is time."""
+        """Restart the node's master if it is time."""
         node = self._node
         now = time.monotonic()
         code = node.ended_with()

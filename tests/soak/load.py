@@ -1,4 +1,4 @@
-"""The calls of the producers: streams, drawn from a seed. Pure."""
+"""The calls of the producers, as streams that are generated from a seed. Pure."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -13,8 +13,8 @@ CAPPED: Final = "capped"
 CAP: Final = 2
 RATED: Final = "rated"
 RATE: Final = "10/s"
-FAIR: Final = ("east", "west", "north")  # filled at once from time to time, with tasks that are claimed one by one
-TOGETHER: Final = "together"  # its tasks run side by side in one worker of each node
+FAIR: Final = ("east", "west", "north")  # from time to time filled at once with tasks that are claimed one by one
+TOGETHER: Final = "together"  # its tasks run concurrently in one worker of each node
 TIERS: Final = (("urgent",), ("mail", "news"), ("default", CAPPED, RATED), FAIR, ("bulk", "import"))
 WEIGHTS: Final = {"bulk": 3}
 _BULK_TASKS: Final = 120
@@ -22,21 +22,21 @@ _BURST_TASKS: Final = 40
 _GROUP_TASKS: Final = 7
 _CHAIN_TASKS: Final = 4
 _UNIQUE_KEYS: Final = 4
-_REMEMBERED: Final = 50  # of the ids sent last, a cancel is for one of them
+_REMEMBERED: Final = 50  # the number of recent ids from which a cancel selects one
 
 Draw = Callable[[Random, int], tuple[Any, ...]]
 
 
 class Verb(StrEnum):
-    """How a task is sent, or what is requested for it."""
+    """The way in which a task is sent, or another request for it."""
 
     ENQUEUE = "enqueue"
     MANY = "many"  # in one call
     UNIQUE = "unique"
     PUSH = "push"  # a bare RPUSH
     SCHEDULE = "schedule"  # a bare ZADD
-    GROUP = "group"  # the last of its tasks follows when all others have ended
-    CHAIN = "chain"  # each follows when the previous one is done
+    GROUP = "group"  # the last task follows when all other tasks have ended
+    CHAIN = "chain"  # each task follows when the previous task is done
     CANCEL = "cancel"
 
 
@@ -45,7 +45,9 @@ FLOWS: Final = frozenset({Verb.GROUP, Verb.CHAIN})
 
 @dataclass(frozen=True, slots=True)
 class Intent:
-    """One call: the tasks with these ids, all with one name and queue, due `delay_seconds` after it."""
+    """One call, which sends tasks with these ids, one name and one queue. They are due `delay_seconds` after
+    the call.
+    """
 
     verb: Verb
     ids: tuple[str, ...]
@@ -62,11 +64,11 @@ class Intent:
 
     @property
     def fails(self) -> int:
-        """How many attempts of each task raise."""
+        """The number of attempts of each task that raise."""
         return int(self.args[0]) if self.task == "fail" else self.nature.fails
 
     def before(self, task_id: str) -> tuple[str, ...]:
-        """The tasks that this one follows."""
+        """The ids of the tasks that this task follows."""
         at = self.ids.index(task_id)
         if self.verb is Verb.CHAIN:
             return self.ids[max(0, at - 1) : at]
@@ -75,10 +77,11 @@ class Intent:
 
 @dataclass(frozen=True, slots=True)
 class Nature:
-    """The behaviour of a task: how often it is retried, how many of its attempts raise, how many kill their worker, and
-    whether the first makes it dead."""
+    """The behaviour of a task: the number of retries, of attempts that raise, and of attempts that kill their worker,
+    and whether the first attempt makes the task dead.
+    """
 
-    retries: int = 10  # the default of a declaration
+    retries: int = 10  # the default of a declared task
     fails: int = 0
     kills: int = 0
     gives_up: bool = False
@@ -95,7 +98,7 @@ NATURES: Final = {
 
 @dataclass(frozen=True, slots=True)
 class Stream:
-    """Calls of one task at a rate. `longest_delay`: in seconds, 0 for tasks that are due at once."""
+    """Calls of one task at a steady rate. `longest_delay` is in seconds, or 0 for tasks that are due at once."""
 
     verb: Verb
     task: str
@@ -126,7 +129,8 @@ def _sequence(_random: Random, number: int) -> tuple[Any, ...]:
     return (number,)
 
 
-# Of one producer. All of it is a fifth of what two cores can do, so that a fault is met by a fleet that mostly waits.
+# The streams of one producer. The whole load is a fifth of the capacity of two cores, so the fleet mostly waits when a
+# fault occurs.
 STREAMS: Final = (
     Stream(Verb.ENQUEUE, "short", "urgent", 4, _nothing),
     Stream(Verb.ENQUEUE, "short", "mail", 8, _nothing),
@@ -134,7 +138,7 @@ STREAMS: Final = (
     Stream(Verb.ENQUEUE, "work", "news", 2, _seconds(0.005, 0.2)),
     Stream(Verb.ENQUEUE, "wait", "news", 1, _seconds(0.01, 0.1)),
     Stream(Verb.ENQUEUE, "work", "default", 0.15, _seconds(1.5, 4.0)),
-    Stream(Verb.ENQUEUE, "work", "default", 0.05, _seconds(3.5, 6.0)),  # longer than a beat
+    Stream(Verb.ENQUEUE, "work", "default", 0.05, _seconds(3.5, 6.0)),  # longer than the heartbeat limit
     Stream(Verb.ENQUEUE, "short", "default", 4, _nothing, longest_delay=4.0),
     Stream(Verb.ENQUEUE, "work", "default", 2, _seconds(0.01, 0.1), longest_delay=8.0),
     Stream(Verb.ENQUEUE, "work", CAPPED, 3, _seconds(0.02, 0.1)),
@@ -163,7 +167,7 @@ STREAMS: Final = (
     Stream(Verb.CHAIN, "work", "mail", 0.2, _seconds(0.005, 0.1), tasks=_CHAIN_TASKS),
     Stream(Verb.CANCEL, "", "", 1.5, _nothing),
 )
-# Of one of all producers: what is in order, and the bursts, whose queues are filled one right after the other.
+# The streams of only one producer: the ordered calls, and the bursts, which fill their queues right after each other.
 OF_ONE: Final = (
     Stream(Verb.ENQUEUE, "step", ORDER, 5, _sequence),
     *(Stream(Verb.MANY, "work", queue, 0.1, _seconds(0.006, 0.01), tasks=_BURST_TASKS) for queue in FAIR),
@@ -171,8 +175,9 @@ OF_ONE: Final = (
 
 
 class Load:
-    """The calls of one producer, whose ids begin with its name. `is_the_one`: it also sends the calls that only one
-    producer sends."""
+    """The calls of one producer. Its ids begin with its name. If `is_the_one` is set, it also sends the calls that only
+    one producer sends.
+    """
 
     def __init__(self, producer: str, seed: int, *, is_the_one: bool) -> None:
         self._producer = producer
@@ -183,8 +188,9 @@ class Load:
         self._numbers = 0
 
     def between(self, since: float, until: float) -> Iterator[Intent]:
-        """Return what to send from `since` to `until`, in seconds after the start, where `since` is the previous
-        `until`."""
+        """Return the calls to send between `since` and `until`, in seconds after the start. `since` is the previous
+        `until`.
+        """
         for stream, offsets in self._offsets.items():
             rate = stream.per_second
             for number in range(int(offsets + rate * since), int(offsets + rate * until)):
@@ -196,7 +202,7 @@ class Load:
         ids = tuple(self._fresh_id() for _ in range(stream.tasks))
         if (
             stream.verb is not Verb.CHAIN
-        ):  # what follows a task that was cancelled is dropped, and no check would miss it
+        ):  # the tasks after a cancelled task are dropped, and no check would notice their loss
             self._sent = [*self._sent, *ids[:1]][-_REMEMBERED:]
         delay = round(self._random.uniform(0.05, stream.longest_delay), 3) if stream.longest_delay else 0.0
         place = number if stream.queue == ORDER else NO_NUMBER

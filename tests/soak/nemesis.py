@@ -1,4 +1,6 @@
-"""The nemesis: it performs a plan of faults, records each before its begin and after its end, and keeps nodes alive."""
+"""The nemesis: it carries out a plan of faults, records each fault before its beginning and after its end, and keeps
+nodes alive.
+"""
 
 import time
 from dataclasses import dataclass
@@ -13,7 +15,7 @@ from soak.testbed import Testbed
 
 _TICK_SECONDS: Final = 0.01
 _AGAIN_SECONDS: Final = 0.1
-OVER_SECONDS: Final = 60.0  # from the end of the last fault until all have ended
+OVER_SECONDS: Final = 60.0  # the limit from the end of the last fault until all effects have ended
 
 
 @dataclass(slots=True)
@@ -26,7 +28,7 @@ class _Going:
 
 
 class Nemesis:
-    """The performer of the faults. Call `run` once, and in any case `heal`, which undoes the current faults."""
+    """The executor of the faults. Call `run` once, and always call `heal`, which undoes the current faults."""
 
     def __init__(self, testbed: Testbed, seed: int) -> None:
         self._testbed = testbed
@@ -38,7 +40,7 @@ class Nemesis:
         self._began = time.monotonic()
 
     def run(self, plan: tuple[Planned, ...], seconds: float) -> None:
-        """Perform the whole plan, and wait until all of it has ended."""
+        """Carry out the whole plan, and wait until all faults have ended."""
         self._began = time.monotonic()
         waiting = list(plan)
         while (passed := self._passed()) < seconds or (waiting and passed < seconds + OVER_SECONDS):
@@ -51,7 +53,7 @@ class Nemesis:
         self._wait_until_over()
 
     def keep_nodes(self) -> None:
-        """Start nodes again that have ended."""
+        """Restart nodes that have ended."""
         for keeper in self._keepers:
             keeper.check()
 
@@ -61,7 +63,7 @@ class Nemesis:
             self._undo(going)
 
     def _has_to_wait(self, planned: Planned) -> bool:
-        """Whether another node is changing its version: nodes do so one after the other."""
+        """Whether another node is changing its version. Nodes must do so one after the other."""
         changing = [going for going in self._going if KINDS[going.planned.fault].scope is FaultScope.VERSION]
         return bool(changing) and KINDS[planned.fault].scope is FaultScope.VERSION
 
@@ -75,7 +77,7 @@ class Nemesis:
             return
         self._write(Edge.BEGIN, planned, act)
         act.do()
-        passed = self._passed()  # it may have waited for its moment
+        passed = self._passed()  # the beginning of the fault may have been delayed
         self._going.append(_Going(planned, act, passed + planned.seconds, passed + _AGAIN_SECONDS))
 
     def _go_on(self, passed: float) -> None:

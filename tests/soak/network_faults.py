@@ -12,7 +12,7 @@ _SCRIPTS: Final = (None, None, "turn", "turn", "enqueue", "reap", "register", "r
 
 
 def choose(fault: Fault, link: FaultyLink, random: Random) -> Act:
-    """Return what to do to a link."""
+    """Return the steps of a fault of a link."""
     return _ACTS[fault](link, random)
 
 

@@ -1,4 +1,4 @@
-"""One node of the fleet: a real `rota run` in a folder of its own, behind a link of its own or on a host of its own."""
+"""One node of the fleet: a real `rota run` with its own folder, behind its own link or on its own host."""
 
 import os
 import time
@@ -19,13 +19,15 @@ BEAT_SECONDS: Final = 3.0
 DRAIN_SECONDS: Final = 6.0
 WORKERS: Final = 3
 CONCURRENCY: Final = 8
-ORDER_NODE: Final = "a"  # the one with the one worker that serves the queue in order
+ORDER_NODE: Final = "a"  # the node with the single worker that serves the ordered queue
 _STARTING: Final = b'"event":"fleet.starting"'
 _READY: Final = b'"event":"fleet.ready"'
 
 
 def settings_of(name: str, url: str, folder: Path) -> dict[str, Any]:
-    """Return the keys of `rota.toml`. Only the first node has a single poller, so both cases are covered."""
+    """Return the keys of `rota.toml`. Only the first node has a single poller, so runs with one and with several
+    pollers are covered.
+    """
     in_order = name == ORDER_NODE
     pools = {
         "main": {"workers": WORKERS, "queues": [queue for tier in TIERS for queue in tier]},
@@ -53,10 +55,10 @@ def settings_of(name: str, url: str, folder: Path) -> dict[str, Any]:
 
 
 class Node(FleetProcess):
-    """A node in `folder`, which has the name of the node and is in the folder of the run.
+    """A node in `folder`, a folder in that of the run, which also gives the node its name.
 
-    It runs on `host`, if there is one. With `earlier`, the source roots of an earlier version, it starts with that
-    version. A master that does not reply within `ask_seconds` counts as gone.
+    The node runs on `host`, if given. If `earlier` has the source roots of an earlier version, the node starts with
+    that version. A master that does not reply within `ask_seconds` counts as unreachable.
     """
 
     ask_seconds = 0.5
@@ -72,8 +74,8 @@ class Node(FleetProcess):
         self.earlier = earlier
         self.run_from(earlier)
         self.settings = settings_of(name, url, folder)
-        self.is_wanted = True  # otherwise it is not started again when it ends
-        self.is_leaving = False  # it was sent a SIGTERM
+        self.is_wanted = True  # False if the node must not be restarted when it ends
+        self.is_leaving = False  # True once the node was sent a SIGTERM
         self.is_stopped = False
         self.has_good_file = True
         self._log_offset = 0
@@ -82,35 +84,35 @@ class Node(FleetProcess):
     # Its configuration
 
     def write(self, text: str) -> None:
-        """Write the file as a whole, as an editor does."""
+        """Replace the whole file, as an editor does."""
         beside = self.folder / "rota.toml.new"
         beside.write_text(text)
         beside.replace(self.folder / "rota.toml")
 
     def resize(self, workers: int) -> None:
-        """Write another number of workers for the large pool into the file."""
+        """Change the number of workers of the large pool in the file."""
         self.settings["pools"]["main"]["workers"] = workers
         self.write(toml(self.settings))
 
     @property
     def configured(self) -> int:
-        """Return how many workers the file has altogether."""
+        """Return the total number of workers in the file."""
         return sum(pool["workers"] for pool in self.settings["pools"].values())
 
     @property
     def server_port(self) -> int:
-        """The port at which it reaches the server."""
+        """The port at which the node reaches the server."""
         return int(self.settings["redis_url"].rpartition(":")[2].partition("/")[0])
 
     @property
     def is_changed(self) -> bool:
-        """Whether it runs another version than at its first start."""
+        """Whether the node runs another version than at its first start."""
         return self.roots != self.earlier
 
     # Its life
 
     def run_from(self, roots: Sequence[Path]) -> None:
-        """Have the next master run from these source roots; from the installed package if there are none."""
+        """Let the next master run from these source roots, or from the installed package if there are none."""
         self.roots = roots
         inherited = filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep))
         self.environment = {"PYTHONPATH": os.pathsep.join([*map(str, roots), str(TESTS), *inherited])}
@@ -122,12 +124,12 @@ class Node(FleetProcess):
         self.launch("--record", f"record-{self._log_offset}.jsonl")
 
     def ended_with(self) -> int | None:
-        """Return the exit code of the master; None while it lives."""
+        """Return the exit code of the master, or None while the master is alive."""
         assert self.process is not None
         return self.process.poll()
 
     def signal(self, number: int) -> None:
-        """Send the master a signal, unless it is gone or has not reported that it is up."""
+        """Send the master a signal, unless the master has ended or has not reported that it is up."""
         if self._has_logged(_STARTING):
             super().signal(number)
 
@@ -140,44 +142,44 @@ class Node(FleetProcess):
             log.seek(self._log_offset)
             return event in log.read()
 
-    # Looking at it from outside
+    # Inspection from outside
 
     def processes(self) -> list[psutil.Process]:
-        """Return everything that lives in the folder: the master first, then its children and theirs, and orphans."""
+        """Return all processes in the folder: the master first, then its descendants, and orphans."""
         return sorted(super().processes(), key=lambda process: process.pid != self.pid)
 
     def request(self, verb: str, **fields: Any) -> dict[str, Any]:
-        """Return the master's response on the control socket; an empty dict while there is none."""
+        """Return the master's response on the control socket, or an empty dict without a response."""
         try:
             return super().request(verb, **fields)
-        except OSError:  # a stopped one
+        except OSError:  # the master is stopped
             return {}
 
     def children(self, role: str = "", state: str = "") -> list[dict[str, Any]]:
-        """Return the rows of the children, by slot, whichever version of Rota the master runs."""
+        """Return the rows of the children by slot, for any version of Rota that the master runs."""
         status = self.status()
-        rows = status.get("processes") or status.get("children", [])  # the second before the first release
+        rows = status.get("processes") or status.get("children", [])  # `children` is the key before the first release
         wanted = [row for row in rows if row["role"] != "master"]
         return [row for row in wanted if role in ("", row["role"]) and state in ("", row["state"])]
 
     def runs_for(self, seconds: float) -> bool:
-        """Whether a worker of the large pool has run a task for that time."""
+        """Whether a worker of the large pool has run its task for this time."""
         of_pool = [row for row in self.living("worker") if row["pool"] == "main"]
         return any(task.get("task_age_seconds", 0.0) >= seconds for row in of_pool for task in row["tasks"])
 
     def living(self, role: str) -> list[dict[str, Any]]:
-        """Return the rows of the children of a role that have a process, by slot."""
+        """Return the rows of the role's children that have a process, by slot."""
         return [child for child in self.children(role) if child["pid"]]
 
     def is_whole(self) -> bool:
-        """Whether every configured child is ready, and there is no other."""
+        """Whether every configured child is ready, and there is no other child."""
         children = self.children()
         ready = [child["role"] for child in children if child["state"] == "ready"]
         wanted = {"worker": self.configured, "poller": self.settings["pollers"], "zygote": 1, "exporter": 1}
         return len(children) == len(ready) and all(ready.count(role) == count for role, count in wanted.items())
 
     def left_after(self, seconds: float) -> list[psutil.Process]:
-        """Return what still lives in the folder after at most this time."""
+        """Return the processes that are still in the folder after at most this time."""
         deadline = time.monotonic() + seconds
         while (left := self.processes()) and time.monotonic() < deadline:
             time.sleep(0.05)  # each check scans all processes of the machine

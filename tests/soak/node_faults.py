@@ -1,5 +1,6 @@
-"""Faults of whole nodes: the master, or all processes, stopped, killed, or sent SIGTERM, and started again, perhaps
-with another version; the link of a host down."""
+"""Faults of whole nodes. The master or all processes are stopped, killed, or sent SIGTERM, and restarted, perhaps with
+another version, or the link of a host is taken down.
+"""
 
 import dataclasses
 import signal
@@ -15,15 +16,15 @@ from soak.act import Act, lives, send, stop
 from soak.faults import Fault
 from soak.node import Node
 
-_RUN_SECONDS: Final = 0.2  # a task that has run for so long goes on for a while in this load
-_WAIT_SECONDS: Final = 5.0  # for such a task
+_RUN_SECONDS: Final = 0.2  # in this load, a task that has run this long continues for a while
+_WAIT_SECONDS: Final = 5.0  # the longest wait for such a task
 _TICK_SECONDS: Final = 0.002
-# How long after its master the last child may live. Rota promises 2 s; a busy machine may need another 0.5 s.
+# The longest time that a child may outlive its master. Rota promises 2 s, and a busy machine may need another 0.5 s.
 _GONE_SECONDS: Final = 2.5
 
 
 def choose(fault: Fault, node: Node, _random: Random) -> Act | None:
-    """Return what to do to a node; None if it has ended by itself in the meantime."""
+    """Return the steps of a fault of a node, or None if the node has ended in the meantime."""
     processes = node.processes()
     alive = bool(processes) and processes[0].pid == node.pid
     return _ACTS[fault](node, processes) if alive else None
@@ -115,11 +116,11 @@ def _partition(node: Node, _processes: list[psutil.Process]) -> Act:
 def _lose_host(node: Node, _processes: list[psutil.Process]) -> Act:
     host = node.host
     assert host is not None
-    _wait_for_a_long_task(node)  # an idle host would have nothing to lose
+    _wait_for_a_long_task(node)  # an idle host would have no task to lose
     act = _kill_node(node, node.processes())
 
     def do() -> None:
-        host.unplug()  # first, so that nobody hears of the end of its connections
+        host.unplug()  # first, so that the server does not notice the end of its connections
         act.do()
         send(node.processes(), signal.SIGKILL)  # processes that were started in the meantime
 

@@ -1,5 +1,6 @@
-"""The order in which tasks were started: by place in the lane, by due time, by turns of queues, one at a time for each
-key."""
+"""Checks of the order of starts: by place in the lane, by due time, fairly between queues, and one at a time for each
+unique key.
+"""
 
 from bisect import bisect_left
 from collections.abc import Iterator
@@ -14,13 +15,15 @@ from soak.faults import Fault
 from soak.findings import Finding, Wrong
 from soak.histories import History, Run
 
-EARLY_SECONDS = 0.001  # due times are rounded to 1 us, and a wall clock may be slewed by 0.5 ms in a second
-RELEASED_SECONDS = 3.0  # from the end of a task to that of its key, on a busy machine with no fault going on
-FREE_MOVES = 2  # by which two queues may differ: each may be ahead by the claim that is on
+EARLY_SECONDS = 0.001  # due times are rounded to 1 us, and a wall clock may be slewed by 0.5 ms per second
+RELEASED_SECONDS = 3.0  # from the end of a task to the release of its key, on a busy machine without a current fault
+FREE_MOVES = 2  # the permitted difference between two queues, because each may be ahead by the current claim
 
 
 def early(case: Case) -> Iterator[Finding]:
-    """Return starts before the due time: that of the producer for the first attempt, and that of the entry for each."""
+    """Return starts before their due time. The producer's due time applies to the first attempt, the entry's to each
+    attempt.
+    """
     for history in case.histories.values():
         request = history.request.due if history.request is not None else 0.0
         for run in history.runs:
@@ -31,7 +34,7 @@ def early(case: Case) -> Iterator[Finding]:
 
 
 def ahead(case: Case) -> Iterator[Finding]:
-    """Return starts of tasks that follow others, before all of these had ended."""
+    """Return starts of follow-up tasks before all tasks that they follow had ended."""
     for history in case.histories.values():
         for run in history.runs[:1]:
             before = () if history.request is None else history.request.before
@@ -45,8 +48,9 @@ def ahead(case: Case) -> Iterator[Finding]:
 
 
 def out_of_order(case: Case) -> Iterator[Finding]:
-    """Return, for the queue that one worker serves, first attempts that were overtaken, and recovered tasks that were
-    not the next."""
+    """Return, for the queue that one worker serves, first attempts that were overtaken, and recovered tasks that did
+    not start next.
+    """
     steps = sorted(_steps(case), key=lambda step: step[1].began)
     last: tuple[int, Run] | None = None
     for number, run in steps:
@@ -59,8 +63,9 @@ def out_of_order(case: Case) -> Iterator[Finding]:
 
 
 def _steps(case: Case) -> Iterator[tuple[int, Run]]:
-    """Return the first run of each task with a number. Tasks that a dying server handed out twice, or forgot, have no
-    order."""
+    """Return the first run of each numbered task. Tasks that a dying server forgot or gave to workers twice have no
+    order.
+    """
     for history in case.histories.values():
         request = history.request
         if request is None or request.number == NO_NUMBER or not history.runs:
@@ -82,19 +87,19 @@ def _not_at_the_head(case: Case, steps: list[tuple[int, Run]]) -> Iterator[Findi
         killed = kills[0]
         others = [span for span in case.causes.spans if not is_of_processes(span.fault)]
         if any(span.overlaps(killed.begin, again, 2.0) for span in others):
-            continue  # its master could not give it back before it had another worker
+            continue  # the master could not return the task before it had another worker
         passed = [other for other, _ in steps[bisect_left(times, killed.end) : bisect_left(times, again)]]
         if passed:
             text = f"number {number} was given back, and {passed[:5]} started before it"
             yield Finding(Wrong.ORDER, text, run.start.id, again)
 
 
-# Fair turns
+# Fairness
 
 
 @dataclass(frozen=True, slots=True)
 class _Move:
-    """Something that changes how many tasks of a queue wait: one more (accepted), or one fewer (started)."""
+    """A change of the number of waiting tasks in a queue: one more (accepted), or one fewer (started)."""
 
     boot: float
     queue: str
@@ -102,10 +107,12 @@ class _Move:
 
 
 def unfair(case: Case) -> Iterator[Finding]:
-    """Return two queues of one tier and equal weight that both had tasks waiting, and were not served alike.
+    """Return findings about two queues of one tier and equal weight that both had waiting tasks and were not served
+    equally.
 
-    A claim is of one task, and the rotation keeps queues within one claim of each other. A start may come later than
-    that of another claim, so each worker may hold one that does not count yet. Each death may have taken one along.
+    A claim takes one task, and the rotation keeps queues within one claim of each other. A start may come later than
+    the start of a later claim, so each worker may hold one claim that does not count yet. Each death may have lost one
+    claim.
     """
     for one, other in combinations(case.evidence.setup.fair, 2):
         worst, boot, bound = _worst(case, one, other)
@@ -115,8 +122,9 @@ def unfair(case: Case) -> Iterator[Finding]:
 
 
 def _worst(case: Case, one: str, other: str) -> tuple[int, float, int]:
-    """Return the greatest difference in one stretch in which both had tasks waiting, its time, and the allowed
-    difference."""
+    """Return the greatest difference in one period in which both queues had waiting tasks, its time, and the permitted
+    difference.
+    """
     workers = case.evidence.setup.workers
     waiting = {one: 0, other: 0}
     ahead = least = most = 0
@@ -124,7 +132,7 @@ def _worst(case: Case, one: str, other: str) -> tuple[int, float, int]:
     worst = (0, 0.0, FREE_MOVES + workers)
     for move in sorted(_moves(case, (one, other)), key=lambda each: each.boot):
         waiting[move.queue] += move.waiting
-        if min(waiting.values()) <= workers:  # they may all be in workers' hands
+        if min(waiting.values()) <= workers:  # workers may hold all of these tasks
             ahead = least = most = 0
             began = move.boot
             continue
@@ -149,7 +157,7 @@ def _moves(case: Case, queues: tuple[str, ...]) -> Iterator[_Move]:
 
 
 def _disturbed(case: Case, began: float, until: float) -> int:
-    """Return how many claims may have been taken and not started: those of the processes that were hit."""
+    """Return how many claims may have been taken but not started, that is, the claims of processes that a fault hit."""
     hit = [span for span in case.causes.spans if span.overlaps(began, until, case.evidence.setup.lease_seconds + 2)]
     if any(span.lost_seconds or span.fault in SILENCES for span in hit):
         return case.evidence.setup.workers * (len(hit) + 1)
@@ -160,7 +168,7 @@ def _disturbed(case: Case, began: float, until: float) -> int:
 
 
 def not_unique(case: Case) -> Iterator[Finding]:
-    """Return keys that two live tasks had at once, and keys that outlived their task."""
+    """Return keys that two live tasks held at the same time, and keys that outlived their task."""
     by_key: dict[str, list[History]] = {}
     for history in case.histories.values():
         if history.request is not None and history.request.unique:
@@ -172,7 +180,7 @@ def not_unique(case: Case) -> Iterator[Finding]:
 
 
 def _held_twice(case: Case, key: str, histories: list[History]) -> Iterator[Finding]:
-    """Return keys held twice. A task lived at least from the reply that accepted it to its first end."""
+    """Return keys that were held twice. A task was live at least from the reply that accepted it to its first end."""
     for holder in histories:
         accepted = holder.accepted
         if accepted is None or not holder.ends or holder.cancels:

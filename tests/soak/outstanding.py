@@ -1,5 +1,6 @@
-"""Tasks that were sent and have not ended, by the tasks' own journal. A producer paces itself by it, without the
-server."""
+"""Tasks that were sent but have not ended according to the tasks' journal. A producer limits its pace by their number,
+without the server.
+"""
 
 import json
 from collections.abc import Iterable
@@ -21,15 +22,15 @@ class Outstanding:
         self._ended: set[str] = set()
 
     def add(self, ids: Iterable[str]) -> None:
-        """Count these, unless they have ended already."""
+        """Add tasks that have not ended yet."""
         self._waited_for |= set(ids) - self._ended
 
     def forget(self, each: str) -> None:
-        """Do not count this one any more."""
+        """Remove a task."""
         self._waited_for.discard(each)
 
     def count(self) -> int:
-        """Return how many there are now."""
+        """Return the current number of outstanding tasks."""
         for line in self._journal.new_lines():
             if _END in line:
                 ended = json.loads(line)["id"]

@@ -1,8 +1,8 @@
-"""The faults that the nemesis will do, with their times: drawn in advance, so that a seed determines all. Pure.
+"""The nemesis's faults with their times. They are drawn in advance, so that the seed determines all of them. Pure.
 
-Storms, in which all faults of a profile happen at random, are followed by calms. In a calm nothing happens for a while,
-and then either workers are killed one by one, or a node is lost. The time until their tasks run again can be measured
-only if nothing else is wrong.
+Storms alternate with calms. In a storm, all faults of a profile happen at random. In a calm, nothing happens for a
+while, and then either workers are killed one by one, or a node is lost. The time until their tasks run again can only
+be measured if there is no other fault.
 """
 
 from collections.abc import Container, Iterator
@@ -14,14 +14,14 @@ from typing import Final
 from soak.faults import KINDS, PROFILES, TARGETS, Fault, FaultScope
 
 FIRST_SECONDS: Final = 1.0
-GAP_SECONDS: Final = 1.3  # on average, from the beginning of one to that of the next
-_REST_SECONDS: Final = 1.0  # from the end of one to the beginning of the next in one place and target
-_LOSS_SECONDS: Final = 8.0  # that a node is away in a calm: a lease, and 3 s to see what becomes of its tasks
+GAP_SECONDS: Final = 1.3  # the average time between the beginnings of two faults
+_REST_SECONDS: Final = 1.0  # the time between the end of a fault and the next fault of the same scope and target
+_LOSS_SECONDS: Final = 8.0  # the absence of a node in a calm: a lease, and 3 s to observe the recovery of its tasks
 
 
 @dataclass(frozen=True, slots=True)
 class Planned:
-    """One fault, which begins `at_seconds` after the start and lasts for `seconds`."""
+    """One fault that begins `at_seconds` after the start and lasts for `seconds`."""
 
     number: int
     at_seconds: float
@@ -42,7 +42,7 @@ class _Weather(Enum):
     LOSS = auto()
 
 
-# It begins again when it has ended. After a loss the node has a lull to come back.
+# This sequence is repeated. After a loss, the node has some time to come back.
 _WEATHER: Final = (
     (_Weather.STORM, 22.0),
     (_Weather.LULL, 3.0),
@@ -55,13 +55,13 @@ _WEATHER: Final = (
 
 
 def plan_of(profile: str, seconds: float, seed: int) -> tuple[Planned, ...]:
-    """Return all faults of a run that lasts `seconds`, in the order in which they begin. All end within it."""
+    """Return all faults of a run that lasts `seconds`, ordered by their beginning. All faults end within the run."""
     drawn = _draw(PROFILES[profile], seconds, Random(f"{profile} {seconds:g} {seed}"))
     return tuple(Planned(number, *fault) for number, fault in enumerate(drawn))
 
 
 def plan_from(words: list[str]) -> tuple[Planned, ...]:
-    """Return a given plan, with each fault as "NAME TARGET AT SECONDS". Raises ValueError."""
+    """Return the plan from texts of the form "NAME TARGET AT SECONDS". Raises ValueError."""
     parsed = sorted((_parsed(each) for each in words), key=lambda fault: fault[0])
     return tuple(Planned(number, *fault) for number, fault in enumerate(parsed))
 

@@ -1,4 +1,4 @@
-"""Evidence made by hand, for the tests of the checker: a clean history, and any faults in it."""
+"""Handmade evidence for the tests of the checker: a clean history with any faults."""
 
 from typing import Any, Final
 
@@ -13,7 +13,7 @@ NODE_A: Final = "host.aaaa"
 NODE_B: Final = "host.bbbb"
 OWNER_A: Final = f"{NODE_A}:1:11"
 OWNER_B: Final = f"{NODE_B}:1:21"
-# Fields of a run in another worker than the usual one: of the same node, and of the other.
+# Fields of a run in another worker of the same node, and of a run in the other node.
 OTHER: Final[dict[str, Any]] = {"pid": 102, "owner": f"{NODE_A}:2:12"}
 FAR: Final[dict[str, Any]] = {"pid": 201, "owner": OWNER_B}
 CLEAN: Final = Quiet(
@@ -36,7 +36,7 @@ CLEAN: Final = Quiet(
 
 
 class Plot:
-    """Evidence in the making. Times are of CLOCK_BOOTTIME; two nodes run from 0 on, with two workers each."""
+    """A builder of evidence. Times are those of CLOCK_BOOTTIME. Two nodes with two workers each run from time 0."""
 
     def __init__(self, **setup: Any) -> None:
         self._setup = setup
@@ -54,12 +54,12 @@ class Plot:
         return self
 
     def accept(self, task_id: str, boot: float, **fields: Any) -> "Plot":
-        """Add a task that was sent, and accepted a millisecond later."""
+        """Add a task that was sent and accepted a millisecond later."""
         self.add(CallEvent.INTENDED, task_id, boot, **({"queue": "mail"} | fields))
         return self.add(CallEvent.ACCEPTED, task_id, boot + 0.001)
 
     def mark(self, what: RunEvent, task_id: str, boot: float, **fields: Any) -> "Plot":
-        """Add a line of a task; by default of the first worker of node a."""
+        """Add a line of a task, by default from the first worker of node a."""
         given: dict[str, Any] = {
             "queue": "mail",
             "name": "work",
@@ -75,12 +75,12 @@ class Plot:
     def run(
         self, task_id: str, begin: float, end: float | None = None, how: RunEvent = RunEvent.END, **fields: Any
     ) -> "Plot":
-        """Add a whole run. Without an end, the task records nothing after its start."""
+        """Add a whole run. If it has no end, the task records nothing after its start."""
         self.mark(RunEvent.START, task_id, begin, **fields)
         return self if end is None else self.mark(how, task_id, end, **fields)
 
     def strike(self, fault: Fault, target: str, begin: float, end: float | None = None, **fields: Any) -> "Plot":
-        """Add a fault. Without an end, it ends at once."""
+        """Add a fault. If no end is given, it ends at once."""
         number = len(self._strikes)
         for edge, boot in ((Edge.BEGIN, begin), (Edge.END, begin + 0.001 if end is None else end)):
             self._strikes.append(Strike(edge, number, fault, target, WALL + boot, boot, **fields))
@@ -97,7 +97,7 @@ class Plot:
         return self
 
     def evidence(self) -> Evidence:
-        """Return the evidence so far. The server's totals agree with it unless given otherwise."""
+        """Return the evidence so far. The server's totals agree with the evidence unless they were set differently."""
         accepted = sum(each.what is CallEvent.ACCEPTED for each in self._sent)
         done = len({mark.id for mark in self._ran if mark.what is RunEvent.END})
         fields = {name: getattr(CLEAN, name) for name in CLEAN.__slots__} | {"accepted": accepted, "done": done}
@@ -121,7 +121,7 @@ class Plot:
 
 
 def found(plot: Plot) -> list[Wrong]:
-    """Return the kinds of the findings."""
+    """Return the kinds of findings in this evidence."""
     return [finding.wrong for finding in judge(plot.evidence()).findings]
 
 

@@ -1,4 +1,4 @@
-"""Faults of processes: a node's children are killed or stopped, one or many at once."""
+"""Faults of processes. One or many of a node's children are killed or stopped at once."""
 
 import time
 from collections.abc import Callable
@@ -9,13 +9,13 @@ from soak.act import Act, kill, living, stop
 from soak.faults import Fault
 from soak.node import Node
 
-_PATIENCE_SECONDS: Final = 0.4  # for a worker that is in the middle of a task
+_PATIENCE_SECONDS: Final = 0.4  # the longest wait for a worker in the middle of a task
 _TICK_SECONDS: Final = 0.02
-_BUSY_SHARE: Final = 0.8  # of the kills of a worker are in the middle of a task, if one runs
+_BUSY_SHARE: Final = 0.8  # the share of worker kills in the middle of a task, if one runs
 
 
 def choose(fault: Fault, node: Node, random: Random) -> Act | None:
-    """Return what to do to a node; None if it has no such process."""
+    """Return the steps of a fault of a node's processes, or None if the node has no such process."""
     return None if node.is_stopped else _ACTS[fault](node, random)
 
 

@@ -1,10 +1,10 @@
 """A process that sends tasks and records the replies: `python -m soak.producer FOLDER NAME URL SEED`.
 
-1. Each call is journaled before it is made, and then its reply.
-2. A call without a reply is repeated with `Uncertain.repeat` until there is a reply or it is too late. A call of the
-   ordered queue waits for the reply to the previous one; all others are made in the meantime.
-3. The producer pauses while too many of its tasks have not ended, so that a fleet under faults is not overloaded.
-4. SIGTERM ends the sending; calls that are still in doubt are resolved first.
+1. The journal has each call before it is made, and then its reply. 2. A call without a reply is repeated with
+`Uncertain.repeat` until there is a reply or it is too late. A call for the ordered queue waits for the reply to the
+previous call. All other calls are made in the meantime. 3. The producer pauses while too many of its tasks have not
+ended, so that a fleet under faults is not overloaded. 4. SIGTERM ends the load. Calls that are still in doubt are
+resolved first.
 """
 
 import argparse
@@ -34,7 +34,7 @@ MOST_OUTSTANDING: Final = 250
 _TIMEOUT_SECONDS: Final = 1.5
 _Handle = Handle[object] | ChainHandle | GroupHandle
 _TICK_SECONDS: Final = 0.02
-_LONGEST_STEP_SECONDS: Final = 0.1  # of the load's own clock, however long a call took
+_LONGEST_STEP_SECONDS: Final = 0.1  # a step of the load's own clock, even if a call took longer
 _AGAIN_SECONDS: Final = 0.3
 _CANCELS: Final = {
     CancelStatus.CANCELLED: CallEvent.CANCELLED,
@@ -45,7 +45,7 @@ _CANCELS: Final = {
 
 
 class Producer:
-    """The sender of one load. `doubts` are calls without a reply yet."""
+    """The sender of one load. `doubts` are calls that have no reply yet."""
 
     def __init__(self, folder: Path, name: str, url: str) -> None:
         self._journal = Journal(folder / f"producer-{name}.jsonl")
@@ -56,7 +56,7 @@ class Producer:
         self.outstanding = Outstanding(folder / RUNS_FILE)
 
     def do(self, intent: Intent) -> None:
-        """Make one call, and journal it."""
+        """Make one call, and write it to the journal."""
         self._record(CallEvent.CANCEL if intent.verb is Verb.CANCEL else CallEvent.INTENDED, intent, intent.ids)
         match intent.verb:
             case Verb.ENQUEUE | Verb.MANY | Verb.UNIQUE:
@@ -110,7 +110,7 @@ class Producer:
                 self._accepted(intent, [handle.id])
 
     def clear_up(self) -> None:
-        """Repeat all calls that are in doubt, until none is."""
+        """Repeat all calls in doubt until none is left."""
         while self.doubts:
             self.repeat_oldest()
             if self.doubts:
@@ -129,7 +129,7 @@ class Producer:
                 self._record(CallEvent.UNKNOWN, part, part.ids, _error_text(again))
             else:
                 self.doubts.append((part, again))
-        except Unavailable as refused:  # of this try; the first one may have been taken
+        except Unavailable as refused:  # refuses this attempt; the first attempt may have been accepted
             self._record(CallEvent.UNKNOWN, part, part.ids, _error_text(refused))
 
     def _bare(self, intent: Intent, send: Callable[[str], object]) -> None:
@@ -193,7 +193,7 @@ def _calls(intent: Intent) -> list[Call[object]]:
 
 
 def _part(intent: Intent, doubt: Uncertain) -> Intent:
-    """Return the part of a call that is in doubt. Tasks that follow others are accepted with them."""
+    """Return the part of a call that is in doubt. Follow-up tasks are accepted together with the tasks before them."""
     kept = intent.ids if intent.verb in FLOWS else tuple(each for each in intent.ids if each in doubt.ids)
     return dataclasses.replace(intent, ids=kept)
 
@@ -203,7 +203,7 @@ def _error_text(error: Exception) -> str:
 
 
 class _Ending:
-    """Whether SIGTERM came."""
+    """Whether SIGTERM was received."""
 
     def __init__(self) -> None:
         self.stop_requested = False
@@ -214,7 +214,7 @@ class _Ending:
 
 
 def produce(producer: Producer, load: Load, ending: _Ending) -> None:
-    """Send the load at its pace until SIGTERM, then resolve the calls in doubt."""
+    """Send the load at its pace until SIGTERM. Then resolve the calls in doubt."""
     at = 0.0
     looked = time.monotonic()
     while not ending.stop_requested:
@@ -241,7 +241,7 @@ def main() -> None:
     parser.add_argument("seed", type=int)
     parser.add_argument("--the-one", action="store_true", help="send also what only one producer sends")
     given = parser.parse_args()
-    warnings.simplefilter("ignore")  # of a queue that is not served while its node is down
+    warnings.simplefilter("ignore")  # warnings about a queue that is not served while its node is down
     ending = _Ending()
     load = Load(given.name, given.seed, is_the_one=given.the_one)
     produce(Producer(given.folder, given.name, given.url), load, ending)

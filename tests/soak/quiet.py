@@ -1,9 +1,9 @@
-"""The quiet window: every accepted task ends, and a fleet without tasks does nothing.
+"""The quiet window. Every accepted task must end, and a fleet without tasks must do nothing.
 
 1. Wait until lanes, in-flight lists and the delayed set are empty, and both nodes have all their children.
-2. Read twice what the processes hold, with some seconds between; nothing may have grown.
-3. Run the audit, and record all of it.
-4. Stop both nodes: exit code 0, and nothing left behind.
+2. Read the holdings of the processes twice, some seconds apart. Nothing may have grown.
+3. Run the audit and record its result.
+4. Stop both nodes, which must exit with 0 and leave nothing behind.
 """
 
 import json
@@ -22,18 +22,21 @@ from soak.node import NAMESPACE
 from soak.testbed import Testbed
 from support.fleet_process import rota
 
-END_SECONDS: Final = 90.0  # the last retries and the longest delays, worked off by whole nodes
+END_SECONDS: Final = 90.0  # enough for the last retries and the longest delays on complete nodes
 IDLE_SECONDS: Final = 4.0
 _LEAVE_SECONDS: Final = 20.0
 _GONE_SECONDS: Final = 3.0
 _TICK_SECONDS: Final = 0.1
-_MORE_DESCRIPTORS: Final = 6  # than at the start, in any process of a role: a worker gets an event loop and a journal
+# The permitted growth of any process since the start, because a worker opens an event loop and a journal.
+_MORE_DESCRIPTORS: Final = 6
 _MORE_MEMORY_MB: Final = 12.0
 _KEYS: Final = Keys(NAMESPACE)
 
 
 def be_quiet(testbed: Testbed, at_start: FleetHoldings, keep_nodes: Callable[[], None]) -> FleetHoldings:
-    """Do all except the stop. `at_start` is what the processes held before any task. Return what they hold now."""
+    """Do everything except the stop. `at_start` has the holdings of the processes before any task. Return the current
+    holdings.
+    """
     with redis.Redis.from_url(testbed.server.url, decode_responses=True, socket_timeout=10) as client:
         _wait_until_ended(testbed, client, keep_nodes)
         time.sleep(1.0)
@@ -121,7 +124,7 @@ def _audit(testbed: Testbed) -> dict[str, Any]:
 
 
 def leave(testbed: Testbed) -> None:
-    """Stop all nodes, and return what is odd about how they do."""
+    """Stop all nodes, and return anything odd about their end."""
     for node in testbed.nodes.values():
         node.is_leaving = True
         node.signal(signal.SIGTERM)

@@ -33,8 +33,7 @@ R = TypeVar("R", Sent, Ran, Strike)
 
 def read_evidence(folder: Path) -> Evidence:
     """Return all evidence in a folder. Raises FileNotFoundError without a setup, and ValueError for an invalid line.
-
-    It may be read while the soak runs. The runs are read first, as their causes were recorded before.
+    The folder may be read while the soak runs. The runs are read first, because their causes were recorded earlier.
     """
     ran = sorted(_all(folder, RUNS_FILE, ran_of), key=lambda each: each.boot)
     sent = sorted(_all(folder, PRODUCERS, sent_of), key=lambda each: each.boot)
@@ -86,7 +85,7 @@ def read_setup(folder: Path) -> Setup:
 
 
 def read_quiet(folder: Path) -> Quiet | None:
-    """Return the record of the quiet window; None if the run did not reach its end."""
+    """Return the record of the quiet window, or None if the run did not reach its end."""
     path = folder / QUIET_FILE
     if not path.exists():
         return None

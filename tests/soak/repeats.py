@@ -1,4 +1,4 @@
-"""Starts beyond the first: each has a recorded cause, or is a finding."""
+"""Starts beyond the first. Each must have a recorded cause, or it is a finding."""
 
 from collections.abc import Iterator
 from itertools import pairwise
@@ -8,7 +8,7 @@ from soak.evidence import RunEvent
 from soak.findings import Finding, Wrong
 from soak.histories import History, Run
 
-# The worker needs some 30 us from the last line that a task writes to the outcome in the slot. A busy machine may run
+# After the last line of a task, the worker needs about 30 us until the outcome is in the slot. A busy machine may run
 # other processes first.
 SETTLING_SECONDS = 0.1
 
@@ -22,7 +22,7 @@ def repeats(case: Case) -> Iterator[Finding]:
 
 
 def cause_of(case: Case, history: History, run: Run, following: Run) -> str | None:
-    """Return why a task was started again after this run; None if nothing on record explains it."""
+    """Return why a task was started again after this run, or None if no record explains it."""
     causes = case.causes
     until = following.began
     ended_before = run.end is not None and run.end.boot <= until
@@ -39,14 +39,15 @@ def cause_of(case: Case, history: History, run: Run, following: Run) -> str | No
 
 
 def _of_lost_writes(case: Case, run: Run, until: float) -> str | None:
-    """Return a server end that lost its claim or its end. A claim is made just before the start, an end is sent just
-    after it."""
+    """Return the death of a server that lost the claim or the end of this run. The claim is made just before the start,
+    and the end is sent just after the run.
+    """
     instants = [run.began, *([run.finished] if run.finished is not None and run.finished <= until else [])]
     return next((cause for each in instants if (cause := case.causes.of_lost_writes(each, each))), None)
 
 
 def _of_death_while_settling(case: Case, history: History, run: Run, until: float) -> str | None:
-    """Return a death before the outcome can have been written into the slot. Later deaths explain no repeat."""
+    """Return a death before the outcome could be written to the slot. Later deaths explain no repeat."""
     finished = run.finished
     pid = run.start.pid
     assert finished is not None

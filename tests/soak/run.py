@@ -1,4 +1,4 @@
-"""One soak from end to end: a server, nodes behind links that break, producers, the nemesis, the quiet window."""
+"""One soak from start to end: a server, nodes behind faulty links, producers, the nemesis, and the quiet window."""
 
 import contextlib
 import os
@@ -47,7 +47,9 @@ class Wanted:
 
 @dataclass(frozen=True, slots=True)
 class Ran:
-    """The results of a run beside the evidence: what was odd, and what the processes held before it and after it."""
+    """The results of a run in addition to the evidence: oddities, and the holdings of the processes before and after
+    the run.
+    """
 
     oddities: list[str]
     at_start: FleetHoldings
@@ -55,7 +57,7 @@ class Ran:
 
 
 def soak(wanted: Wanted, folder: Path) -> Ran:
-    """Run a soak, with the evidence in `folder`."""
+    """Run a soak that writes its evidence to `folder`."""
     write_whole(folder / SETUP_FILE, setup_of(wanted))
     with _testbed(wanted, folder) as testbed:
         for node in testbed.nodes.values():
@@ -107,7 +109,7 @@ def _testbed(wanted: Wanted, folder: Path) -> Iterator[Testbed]:
 
 
 def _start_server(wanted: Wanted, stack: ExitStack, *, reached_by_hosts: bool) -> Server:
-    # Written to disk before each reply: accepted tasks exist after a kill, so the oracle is exact.
+    # All data is on disk before each reply, so accepted tasks exist after a kill and the oracle is exact.
     options = {"appendonly": "yes", "appendfsync": "always", "protected_mode": "no"}
     server = Server(server_binaries()[wanted.server], _folder(stack, "server"), **options)
     server.addresses += [SERVER_ADDRESS] if reached_by_hosts else []
@@ -116,13 +118,16 @@ def _start_server(wanted: Wanted, stack: ExitStack, *, reached_by_hosts: bool) -
 
 
 def _earlier_version(wanted: Wanted, stack: ExitStack) -> Sequence[Path]:
-    """Return the source roots of the earlier version, which nodes run at first; none if no version is changed."""
+    """Return the source roots of the earlier version, which nodes run at first. There are none if the profile changes
+    no version.
+    """
     is_needed = any(KINDS[planned.fault].scope is FaultScope.VERSION for planned in wanted.plan)
     return unpack_earlier_version(_folder(stack, "earlier")) if is_needed else ()
 
 
 def _folder(stack: ExitStack, purpose: str) -> Path:
-    # In memory: a killed server loses nothing of it, and its response time does not depend on a disk that others use.
+    # The folder is in memory. A killed server loses none of its data, and its response time does not depend on a shared
+    # disk.
     place = _MEMORY if _MEMORY.is_dir() else None
     return Path(stack.enter_context(tempfile.TemporaryDirectory(prefix=f"rota-soak-{purpose}-", dir=place)))
 
@@ -144,8 +149,9 @@ def _wait_until_whole(testbed: Testbed) -> None:
 
 @contextmanager
 def _producers(testbed: Testbed, seed: int) -> Iterator[None]:
-    """Run producers for a block: one that no link fault hits, which also sends the ordered calls, and one behind the
-    links."""
+    """Run two producers for a block. One is behind the links. No link fault hits the other, which also sends the
+    ordered calls.
+    """
     urls = {"direct": testbed.server.url, "linked": testbed.links[PRODUCERS].url}
     running = [_produce(testbed.folder, name, url, seed) for name, url in urls.items()]
     try:

@@ -1,4 +1,4 @@
-"""Faults of the server: it forgets, disconnects, pauses, stalls, is full, loses keys, or is killed."""
+"""Faults of the server, which forgets, disconnects, pauses, stalls, is full, loses keys, or is killed."""
 
 import contextlib
 from collections.abc import Callable, Iterable
@@ -21,7 +21,7 @@ _KEYS: Final = Keys(NAMESPACE)
 
 
 def choose(fault: Fault, server: Server, seconds: float, _random: Random) -> Act:
-    """Return what to do to the server."""
+    """Return the steps of a fault of the server."""
     return _ACTS[fault](server, seconds)
 
 
@@ -54,7 +54,7 @@ def _pause_writes(server: Server, seconds: float) -> Act:
 
 
 def _sleep(server: Server, seconds: float) -> Act:
-    # The reply comes at the end of the pause, and is not read.
+    # The reply arrives at the end of the pause, and is not read.
     client = redis.Redis.from_url(server.url, socket_timeout=seconds + _TIMEOUT_SECONDS)
 
     def do() -> None:

@@ -14,18 +14,18 @@ from soak.evidence import RUNS_FILE, Journal, RunEvent, ran_now
 
 
 class Refusal(Exception):
-    """The error of a task that is to be retried."""
+    """The error of a task that must be retried."""
 
 
 @functools.cache
 def journal() -> Journal:
-    """Return this worker's journal. The folder of the run is above that of the node, in which its processes live."""
+    """Return this worker's journal. Processes run in the node's folder, which is inside the folder of the run."""
     return Journal(Path.cwd().parent / RUNS_FILE)
 
 
 @rota.around_task
 def journaled(task: rota.CurrentTask) -> Generator[None, None, None]:
-    """Record that an attempt starts, and how it ends."""
+    """Record the start and the end of an attempt."""
     journal().write(ran_now(RunEvent.START, task))
     try:
         yield
@@ -42,7 +42,7 @@ def short() -> None:
 
 @rota.task
 def step(number: int) -> None:
-    """Have a place in a sequence."""
+    """Do nothing. The task has a place in a sequence."""
 
 
 @rota.task
@@ -66,7 +66,7 @@ def alone(key: int) -> int:
 
 @rota.task(base=0.1, max_delay=1.0)
 def fail(times: int) -> None:
-    """Raise this number of times."""
+    """Raise in this number of attempts."""
     if rota.current_task().attempt <= times:
         raise Refusal("not yet")
 
@@ -85,14 +85,14 @@ def raise_dead() -> None:
 
 @rota.task
 def kill_worker() -> None:
-    """End this process, as a crash of native code does, unless it was cut short before."""
+    """End this process, as a crash in native code does, unless an earlier attempt has crashed."""
     if _is_to_die():
         os.kill(os.getpid(), signal.SIGKILL)
 
 
 @rota.task
 def leave() -> None:
-    """End this process from Python, unless it was cut short before."""
+    """End this process from Python, unless an earlier attempt has crashed."""
     if _is_to_die():
         os._exit(3)
 
@@ -107,7 +107,7 @@ def _is_to_die() -> bool:
 
 @rota.task
 def have_a_child(seconds: float) -> None:
-    """Start a process that would outlive everything, and end it after some time. It must not outlive the worker."""
+    """Start a process that would run forever, and end it after some time. It must not outlive the worker."""
     with subprocess.Popen(["sleep", "3600"]) as child:
         try:
             time.sleep(seconds)

@@ -1,4 +1,6 @@
-"""The environment of a soak: one server, nodes, the links to it, and the oddities that the nemesis has found."""
+"""The environment of a soak: one server, the nodes, their links to the server, and the oddities that the
+nemesis found.
+"""
 
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -20,11 +22,11 @@ class Testbed:
     folder: Path
     server: Server
     nodes: dict[str, Node]
-    links: dict[str, FaultyLink]  # by target: nodes without a host, and the producers
+    links: dict[str, FaultyLink]  # links by target, that is, by node without a host, and for the producers
     oddities: list[str] = field(default_factory=list)  # texts for people; any of them fails the run
 
     def act_for(self, planned: Planned, seed: int) -> Act | None:
-        """Return the act of a planned fault in the current state; None if there is no target."""
+        """Return the steps of a planned fault in the current state, or None if there is no target."""
         random = Random(f"{seed} {planned.number}")
         match KINDS[planned.fault].scope:
             case FaultScope.PROCESSES:

@@ -1,4 +1,4 @@
-"""The complete history of one task, from all sources, in the order of time."""
+"""The complete history of one task from all sources, ordered by time."""
 
 from collections.abc import Iterator
 
@@ -7,7 +7,7 @@ from soak.causes import Span
 from soak.evidence import Evidence, Logged, Ran, Sent
 from soak.histories import History
 
-AROUND_SECONDS = 1.0  # before its first word and after its last
+AROUND_SECONDS = 1.0  # before the first record and after the last
 MOST_LINES = 200
 _SHOWN_ELSEWHERE = frozenset({"timestamp", "level", "event", "exception", "task_id"})
 
@@ -15,8 +15,9 @@ Line = tuple[float, str]
 
 
 def timeline(case: Case, task_id: str) -> list[str]:
-    """Return all records of a task and of the processes that ran it, and the faults in this time. Times are seconds
-    after the very first record."""
+    """Return all records of a task and of the processes that ran it, and the faults during this time. Times are in
+    seconds after the first record of all.
+    """
     history = case.histories.get(task_id, History(task_id))
     own = [*_sent_lines(history), *_run_lines(history)]
     if not own:

@@ -1,4 +1,6 @@
-"""Actions of operators on a working node, by verbs and signals: another size, quiet for a time, fresh code, reports."""
+"""Actions of operators on a working node by verbs and signals: a different size, a quiet period, fresh code, and
+reports.
+"""
 
 import signal
 from collections.abc import Callable
@@ -13,7 +15,7 @@ _MOST_WORKERS: Final = 6
 
 
 def choose(fault: Fault, node: Node, random: Random) -> Act | None:
-    """Return what to do to a node; None if its master is not reachable."""
+    """Return the steps of an action on a node, or None if its master cannot be reached."""
     return None if node.is_stopped or not node.has_been_ready() else _ACTS[fault](node, random)
 
 
@@ -43,7 +45,7 @@ def _quiet(node: Node, random: Random) -> Act:
         if by_signal:
             node.signal(signal.SIGCONT)
 
-    def resumed() -> bool:  # a signal alone may be lost to another that follows at once
+    def resumed() -> bool:  # a signal may have no effect if another signal follows at once
         return bool(node.request("resume").get("ok"))
 
     return Act(do, undo=undo, is_over=_of_its_life(node, resumed), detail="by signal" if by_signal else "by verb")
@@ -60,7 +62,7 @@ def _report(node: Node, _random: Random) -> Act:
 
 
 def _of_its_life(node: Node, is_undone: Callable[[], bool]) -> Callable[[], bool]:
-    """Repeat the request until it is received. Another incarnation of the node does not know of it."""
+    """Repeat the request until the node receives it, or is restarted and no longer knows the request."""
     pid = node.pid
     return lambda: node.pid != pid or (not node.is_stopped and is_undone())
 

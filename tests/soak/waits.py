@@ -1,4 +1,6 @@
-"""How long tasks waited: while workers were idle, and for another start after their worker or node was gone."""
+"""Checks of waiting times: while workers were idle, and until a task started again after the loss of its worker or
+node.
+"""
 
 import math
 from bisect import bisect_left
@@ -15,11 +17,11 @@ from soak.histories import History, Run
 
 WAIT_SECONDS = 3.0
 RECOVERY_SECONDS = 1.0
-NODE_SECONDS = 2.0  # beside the lease
-LULL_SECONDS = 2.5  # after any other fault, until a recovery can be measured
-STALL_SECONDS = 0.2  # of one call, which takes 0.3 ms
+NODE_SECONDS = 2.0  # in addition to the lease
+LULL_SECONDS = 2.5  # the time after any other fault until a recovery can be measured
+STALL_SECONDS = 0.2  # the duration of a call that normally takes 0.3 ms
 REPLACED_SECONDS = 0.5  # until a killed worker has a successor
-# These faults affect no task: a full server refuses producers, and lets the fleet run what it holds.
+# These faults affect no task. A full server refuses producers, and lets the fleet run the tasks that it holds.
 _HARMLESS = frozenset(
     {
         Fault.KILL_EXPORTER,
@@ -36,8 +38,10 @@ Times = list[tuple[float, float]]
 
 @dataclass(frozen=True, slots=True)
 class Recovery:
-    """A task that was returned: `seconds` from the end of its worker or node to the next start, or to the logged return
-    to its lane (perhaps behind others), less the time in which no worker was free or the server did not respond."""
+    """A task that was returned. `seconds` is the time from the end of its worker or node to the next start, or to the
+    logged return to its lane (perhaps behind other tasks), less the time in which no worker was free or the server did
+    not respond.
+    """
 
     task_id: str
     seconds: float
@@ -45,11 +49,11 @@ class Recovery:
     cause: Span
 
 
-# Times in which nothing can be judged
+# Times in which nothing can be checked
 
 
 def unrest(case: Case) -> Times:
-    """Return the times in which a fault happens, or may have effects."""
+    """Return the times in which a fault happens or may have effects."""
     lease = case.evidence.setup.lease_seconds
     spans = [span for span in case.causes.spans if span.fault not in _HARMLESS]
     return joined((span.begin, span.end + _after_effects(span, lease)) for span in spans)
@@ -63,7 +67,7 @@ def _after_effects(span: Span, lease_seconds: float) -> float:
 
 
 def busy(case: Case) -> Times:
-    """Return the times in which no worker was free: each ran a task, or was killed a moment ago."""
+    """Return the times in which no worker was free, because each ran a task or had just been killed."""
     changes: list[tuple[float, int]] = []
     for history in case.histories.values():
         runs = (
@@ -90,8 +94,7 @@ def busy(case: Case) -> Times:
 
 
 def stalls(case: Case) -> Times:
-    """Return the times in which the server itself replied slowly, because of the disk or the processor, so that
-    producers waited."""
+    """Return the times in which the server replied slowly to producers because of the disk or the processor."""
     times: Times = []
     for history in case.histories.values():
         request = history.request
@@ -121,7 +124,7 @@ def joined(times: Iterable[tuple[float, float]]) -> Times:
 
 
 def without(begin: float, end: float, times: Times) -> Times:
-    """Return what remains of a span without these times, which were joined before."""
+    """Return the parts of a span outside these times, which must already be joined."""
     left = begin
     found: Times = []
     for since, until in times[max(0, bisect_left(times, (begin, -math.inf)) - 1) :]:
@@ -138,7 +141,7 @@ def without(begin: float, end: float, times: Times) -> Times:
 
 
 def waited(case: Case) -> Iterator[Finding]:
-    """Return first starts that came too late: a worker was idle and no fault happened for all that time."""
+    """Return first starts that came too late although a worker was idle and no fault happened during the whole wait."""
     cut = joined([*unrest(case), *busy(case), *stalls(case)])
     apart = {*case.evidence.setup.apart, case.evidence.setup.order_queue}
     for history in case.histories.values():
@@ -191,7 +194,7 @@ def _is_judged(case: Case, history: History, span: Span, following: Run) -> bool
     request = history.request
     if request is None or request.queue in {*case.evidence.setup.apart, case.evidence.setup.order_queue}:
         return False
-    # It is for the other nodes to recover what a lost one held, whatever becomes of its next life.
+    # The other nodes must recover the tasks of a lost node, whether or not the node comes back.
     aside = {PRODUCERS, span.target} if span.fault in ENDS_NODE else {PRODUCERS}
     others = [other for other in case.causes.spans if other is not span and other.target not in aside]
     return not any(
@@ -202,8 +205,9 @@ def _is_judged(case: Case, history: History, span: Span, following: Run) -> bool
 
 
 def slow_recoveries(case: Case) -> Iterator[Finding]:
-    """Return the tasks of a node that took longer than the lease and 2 s, and those of killed workers if the 99th
-    percentile is over 1 s."""
+    """Return the tasks of lost nodes that took longer than the lease plus 2 s, and the tasks of killed workers if their
+    99th percentile is over 1 s.
+    """
     limit = case.evidence.setup.lease_seconds + NODE_SECONDS
     for each in recoveries(case, of_nodes=True):
         if each.seconds > limit:
@@ -217,6 +221,6 @@ def slow_recoveries(case: Case) -> Iterator[Finding]:
 
 
 def percentile(values: Iterable[float], share: float) -> float:
-    """Return the least value that this share of the values does not exceed; 0 if there are none."""
+    """Return the smallest value that this share of the values does not exceed, or 0 if there are no values."""
     ordered = sorted(values)
     return ordered[max(0, math.ceil(share * len(ordered)) - 1)] if ordered else 0.0
