@@ -1,4 +1,5 @@
-"""The server time of a claim, by the number of queues of its tier that have work: named queues, or those of a pattern.
+"""The server time of a claim, by the number of queues with work in its tier, for named queues and for queues of a
+pattern.
 
 No fleet runs. One connection makes turns, each of which settles the tasks that the previous turn claimed, and the
 server reports the time that it spent. So the result is the time of the script alone, and few tasks are enough to keep
@@ -51,7 +52,7 @@ class _Worker:
         ).claims
 
     def microseconds_a_turn(self) -> float:
-        """Return the server time of a turn, as the server counts it."""
+        """Return the time that the server spends on a turn, as the server counts it."""
         self._testbed.client.config_resetstat()
         for _ in range(_TURNS):
             self.turn()
@@ -63,7 +64,7 @@ class _Worker:
 
 
 def microseconds_a_claim(testbed: Testbed, number: int, *, by_pattern: bool) -> list[float]:
-    """Return the server time of a claim for several chunks of turns, while this number of queues have work."""
+    """Return the server time of a claim for several chunks of turns while this number of queues has work."""
     testbed.clear()
     queues = [f"tenant-{at}" for at in range(number)]
     names = [PATTERN] if by_pattern else queues

@@ -1,4 +1,4 @@
-"""The interface of a contender: the processes of its fleet, and the process that enqueues for it."""
+"""The interface of a contender: the processes of its fleet, and the process that enqueues its tasks."""
 
 import json
 import re
@@ -56,7 +56,7 @@ class Contender(Protocol):
         """Return the command of the process that enqueues."""
 
     def versions(self) -> dict[str, str]:
-        """Return the installed versions by package; an empty dict if the contender is not installed."""
+        """Return the installed versions by package, or an empty dict if the contender is not installed."""
 
     def commands(self, testbed: Testbed, workers: int) -> list[list[str]]:
         """Return the commands of the processes to start for a fleet with this number of workers."""
@@ -71,10 +71,10 @@ class Contender(Protocol):
         """Let the fleet claim again."""
 
     def settled(self, testbed: Testbed) -> int | None:
-        """Return the number of tasks that the contender counted as done; None if it keeps no such counter."""
+        """Return the number of tasks that the contender counted as done, or None if it has no such counter."""
 
     def ready_workers(self, running: StartedFleet) -> set[int] | None:
-        """Return the pids of the ready workers; None if only running tasks show which workers are ready."""
+        """Return the pids of the ready workers, or None if only running tasks show which workers are ready."""
 
 
 EVERYTHING = frozenset({"drain", "work", "enqueue", "lag", "burst", "wake", "idle", "memory", "crash", "start"})
@@ -95,7 +95,7 @@ class OnPython:
 
     @property
     def package(self) -> str:
-        """The package of that name, without the suffixes for settings: -c and a number, -ends, +log."""
+        """The package of that name without the suffixes for settings, which are -c and a number, -ends, and +log."""
         return re.sub(r"-(c\d+|ends)$|\+.*", "", self.name)
 
     def producer(self) -> list[str]:
@@ -123,17 +123,18 @@ class Plain(OnPython):
     at_least_once: bool = True
     measures: frozenset[str] = EVERYTHING
     python: Path = OWN_PYTHON
-    copies: bool = False  # start one process for each worker, not one parent with an option for the number
+    # Whether to start one process for each worker instead of one parent with an option for the number.
+    copies: bool = False
     extra: dict[str, str] = field(default_factory=dict)
 
     def commands(self, testbed: Testbed, workers: int) -> list[list[str]]:  # noqa: ARG002 # the Protocol's signature
-        """Return each command with `{workers}` and `{bin}` filled in, once or once for each worker."""
+        """Return each command with `{workers}` and `{bin}` filled in, either once or once per worker."""
         words = {"workers": str(workers), "bin": str(self.python.parent), "python": str(self.python)}
         commands = [[word.format_map(words) for word in argv] for argv in self.argv]
         return commands * workers if self.copies else commands
 
     def environment(self, testbed: Testbed) -> dict[str, str]:  # noqa: ARG002 # the Protocol's signature
-        """Return the variables that the contender was created with."""
+        """Return the variables with which the contender was created."""
         return self.extra
 
     def hold(self, running: StartedFleet) -> None:

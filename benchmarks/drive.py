@@ -62,7 +62,7 @@ def many(app: App, request: DriveRequest) -> float:
 
 
 def later(app: App, request: DriveRequest) -> float:
-    """Enqueue tasks for these Unix times; the argument of each is its due time in microseconds."""
+    """Enqueue tasks for these Unix times. The argument of each task is its due time in microseconds."""
     rows = [(due, round(due * MICROSECONDS)) for due in request["dues"]]
     function = getattr(app, "enqueue_many_at", None)
     if function is not None:
@@ -71,8 +71,9 @@ def later(app: App, request: DriveRequest) -> float:
 
 
 def pile(app: App, request: DriveRequest) -> float:
-    """Enqueue many tasks whose due times are evenly spread over a number of seconds, with 500 tasks a call if the
-    contender has a bulk call for it. The argument of each is its due time in microseconds."""
+    """Enqueue many tasks whose due times are evenly spread over a number of seconds, with 500 tasks per call if the
+    contender has a bulk call. The argument of each task is its due time in microseconds.
+    """
     count = request["count"]
     batch = request["batch"]
     dues = (request["due"] + number * request["seconds"] / count for number in range(count))
@@ -82,7 +83,9 @@ def pile(app: App, request: DriveRequest) -> float:
 
 
 def singly(app: App, request: DriveRequest) -> float:
-    """Enqueue single tasks with pauses of 15 to 25 ms; the argument of each is the time of its call in microseconds."""
+    """Enqueue single tasks with pauses of 15 to 25 ms. The argument of each task is the time of its call in
+    microseconds.
+    """
     pauses = random.Random(request["count"])
     started = time.perf_counter()
     for _ in range(request["count"]):
@@ -92,8 +95,9 @@ def singly(app: App, request: DriveRequest) -> float:
 
 
 def steadily(app: App, request: DriveRequest) -> float:
-    """Enqueue single tasks at a steady rate; the argument of each is the time of its call in microseconds. A call that
-    is late does not delay the others."""
+    """Enqueue single tasks at a steady rate. The argument of each task is the time of its call in microseconds. A late
+    call does not delay the other calls.
+    """
     started = time.perf_counter()
     for number in range(request["count"]):
         time.sleep(max(0.0, started + number / request["rate"] - time.perf_counter()))
@@ -109,8 +113,9 @@ def _at_once(app: App, task: str, rows: list[tuple[int]]) -> None:
 
 
 def press(app: App, request: DriveRequest) -> float:
-    """Enqueue at least this number of tasks, of which at most two batches wait. The fleet always has work, and the
-    producer uses no more of the machine than this requires."""
+    """Enqueue at least this number of tasks, but let at most two batches wait. So the fleet always has work, and the
+    producer uses little of the machine.
+    """
     before = _counted()
     count = request["count"]
     batch = request["batch"]
@@ -131,8 +136,9 @@ def _counted() -> int:
 
 def come(app: App, request: DriveRequest) -> float:
     """Enqueue tasks that arrive randomly at this rate, independent of their progress (a Poisson process), and return
-    their number. The argument of each is its arrival time in microseconds. Tasks that arrive during a call are sent
-    with the next one."""
+    their number. The argument of each task is its arrival time in microseconds. Tasks that arrive during a call are
+    sent with the next call.
+    """
     chance = random.Random(request["rate"])
     at = time.time()
     came = 0

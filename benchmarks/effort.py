@@ -5,10 +5,10 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Effort:
-    """The sizes of one run. They affect the spread of the rates, not the rates."""
+    """The sizes of one run. They affect the spread of the rates but not the rates."""
 
     rounds: int
-    drain_seconds: float  # approximate duration of one drain
+    drain_seconds: float  # the approximate duration of one drain
     work_tasks: int
     enqueue_seconds: float
     enqueue_repeats: int
@@ -18,10 +18,10 @@ class Effort:
     burst_ahead_seconds: float
     wake_tasks: int
     steady_tasks: int
-    steady_rate: float  # tasks per second: easy for the slowest contender, with its producer, on two processors
+    steady_rate: float  # tasks per second, which the slowest contender and its producer easily manage on two processors
     load_seconds: float
     idle_seconds: float
-    crash_seconds: float  # time after which a task counts as lost
+    crash_seconds: float  # the time after which a task counts as lost
     crash_kills: int
     starts: int
     depths: tuple[int, ...]

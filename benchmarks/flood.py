@@ -1,8 +1,8 @@
 """Many delayed tasks during a steady load: `PYTHONPATH=tests python -m benchmarks.flood`. Rota only, two workers.
 
 A million tasks are due evenly within a minute, or 100,000 at one instant (`--delayed 100000 --within 0`), while others
-arrive randomly at a share of the capacity of the two workers. The report shows whether all tasks started, once and not
-early; which scripts took over a millisecond; how late both kinds started, by due time; and when the lag was normal
+arrive randomly at a share of the capacity of the two workers. The report shows whether all tasks started once and not
+early, which scripts took over a millisecond, how late both kinds started by due time, and when the lag was normal
 again.
 """
 
@@ -85,7 +85,7 @@ def _flood(run: Running, wanted: argparse.Namespace, rate: float, normal_ms: flo
         seconds = due + wanted.within + wanted.after - time.time()
         all_of_them = wanted.delayed + run.producer.come("mark", rate, seconds)
         wait_until(lambda: testbed.counted() >= before + all_of_them, f"{all_of_them} tasks", DRAIN_SECONDS)
-        time.sleep(SLICE_SECONDS)  # for tasks that would start twice
+        time.sleep(SLICE_SECONDS)  # to see tasks that start twice
     print(f"the load meanwhile: {all_of_them - wanted.delayed:,} came, {len(testbed.journal('mark')):,} starts")
     print(_scripts(calls))
     _say_how_late(wanted, testbed, due, normal_ms)

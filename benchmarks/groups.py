@@ -1,6 +1,6 @@
 """The cost of tasks that are members of a group or follow others: `PYTHONPATH=tests python -m benchmarks.groups`.
 
-One connection enqueues 100,000 tasks and processes them in turns of 128, as a worker does. The time is the server's
+One connection enqueues 100,000 tasks and processes them in turns of 128, as a worker does. The time is the server's own
 count for the scripts, so it includes nothing else.
 """
 
@@ -29,7 +29,7 @@ def new_task() -> NewTask:
 
 
 def enqueue(fleet: Fleet, kind: str, *, is_last: bool) -> None:
-    """Enqueue a full call of plain tasks, of members of one group, or of chains of two tasks."""
+    """Enqueue a full batch of plain tasks, of members of one group, or of chains of two tasks."""
     tasks = [new_task() for _ in range(BATCH)]
     nonce = uuid.uuid4().hex
     if kind == "plain":

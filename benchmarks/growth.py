@@ -20,26 +20,27 @@ from benchmarks.testbed import Failed, Testbed, wait_until
 
 NAME = "growth"
 _CHUNKS = 5
-# The most tasks that run while the fleet is held and released again, which happens one queue at a time.
+# The maximum number of tasks that run while the fleet is held and released again, one queue at a time.
 _BEYOND_TASKS = 2000
 _BEYOND_TASKS_A_QUEUE = 100
 _BEYOND_TASKS_A_WORKER = 400  # a worker may hold two claims when the fleet is held
 _FAR_SECONDS = 86_400.0
 _MOST_SECONDS = 60.0
-_MOST_NAMED = 1000  # nobody writes a tier with more names than that
+_MOST_NAMED = 1000  # nobody writes a tier with more names
 
 
 @dataclass(frozen=True, slots=True)
 class Point:
-    """A point on an axis. The axes are waiting tasks (`depth`, `delayed`), `workers`, `queues`, and queues that have
-    work and are `named` or match a `pattern`."""
+    """A point on an axis. The axes are waiting tasks (`depth`, `delayed`), `workers`, `queues`, and queues with work
+    that are `named` or match a `pattern`.
+    """
 
     axis: str
     value: int
 
     @property
     def key(self) -> str:
-        """The name of the point in the values of a result."""
+        """The name of the point among the values of a result."""
         return f"{self.axis} {self.value}"
 
 
@@ -101,7 +102,7 @@ def _microseconds_a_task(run: Running, point: Point, effort: Effort) -> list[flo
 
 
 def _one_chunk(run: Running, count: int) -> float:
-    """Release the fleet, and return the microseconds per task for about `count` tasks. The fleet is held afterwards."""
+    """Release the fleet for about `count` tasks and hold it again. Return the microseconds per task."""
     run.contender.let_go(run)
     before = _settled(run)
     started = time.perf_counter()

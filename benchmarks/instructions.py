@@ -2,7 +2,7 @@
 
     PYTHONPATH=tests python -m benchmarks.instructions
 
-One number is for the enqueue of a task, another for its settlement and claim. On a busy machine, times vary by more
+One number is for the enqueue of a task, and another for its settlement and claim. On a busy machine, times vary by more
 than the cost of a change to a script. The instruction counts of the same calls vary by 1 %, because the server does
 little else (`hz 1`). They do not include waits for memory. `valgrind` must be on the PATH.
 """
@@ -62,7 +62,7 @@ class Bench:
         return self.connection.run(self.store.turn(owner, self.tiers, turn)).claims
 
     def enqueue_singly(self, count: int) -> None:
-        """Enqueue tasks with one call each, as a client does: its calls share a name and are numbered."""
+        """Enqueue tasks with one call each. As with a client, the calls share a name and are numbered."""
         name = uuid.uuid4().hex
         for number in range(count):
             task = NewTask(str(uuid.uuid4()), QUEUE, b'["nothing",[]]')
@@ -111,7 +111,7 @@ def in_valgrind(binary: str, folder: Path) -> str:
 
 
 def measure(kind: str, binary: str, keep: int) -> None:
-    """Measure while the server remembers `keep` ends of tasks, and print the results."""
+    """Measure while the server remembers the ends of `keep` tasks, and print the results."""
     with tempfile.TemporaryDirectory() as folder:
         server = Server(in_valgrind(binary, Path(folder)), Path(folder), hz="1").start()
         try:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 KEPT = 300
-Values = dict[str, Any]  # by name: a float, a list of floats, or None for an event that did not happen
+Values = dict[str, Any]  # values by name, which are a float, a list of floats, or None for an event that did not happen
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +29,7 @@ class Spread:
 
 
 def spread(numbers: Sequence[float]) -> Spread | None:
-    """Return the spread of the numbers; None if there are none."""
+    """Return the spread of the numbers, or None if there are no numbers."""
     return Spread(statistics.median(numbers), min(numbers), max(numbers)) if numbers else None
 
 
@@ -63,7 +63,7 @@ def read_results(recorded: dict[str, Any]) -> list[Result]:
 
 
 def of(results: Iterable[Result], measure: str, contender: str, key: str) -> dict[int, float]:
-    """Return the numbers of one contender by round, without the rounds in which it has none."""
+    """Return a contender's numbers by round, without the rounds in which it has no number."""
     return {
         one.round: one.values[key]
         for one in results
@@ -77,7 +77,7 @@ def ratios(numbers: dict[int, float], references: dict[int, float]) -> list[floa
 
 
 def rotated(names: Sequence[str], turn: int) -> list[str]:
-    """Return the order of a round. Over the rounds, each contender is first once."""
+    """Return the order of a round. Each contender comes first in one of the rounds."""
     if not names:
         return []
     first = turn % len(names)

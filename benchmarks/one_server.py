@@ -1,10 +1,10 @@
 """The capacity of one server: `PYTHONPATH=tests python -m benchmarks.one_server`. Rota only.
 
 The server has a processor to itself, and all other processes share the rest. The report shows the time of that
-processor per task: for the enqueue, with one task and with 500 tasks per call, and for its processing by a worker.
-Empty tasks are claimed many at a time, tasks of 1 ms some at a time, and tasks of 10 ms one at a time; longer tasks
-cost the same as those of 10 ms. From these times follow the rate that keeps the processor 70 % busy, and the number of
-workers that this rate keeps busy.
+processor per task, both for the enqueue, with one task and with 500 tasks per call, and for the processing by a worker.
+Many empty tasks are claimed at once, several tasks of 1 ms, and only one task of 10 ms. Longer tasks cost the same as
+tasks of 10 ms. The report derives the rate that keeps the processor 70 % busy, and the number of workers that this rate
+keeps busy.
 """
 
 import argparse
@@ -28,7 +28,7 @@ SHARE: Final = 0.7
 
 @dataclass(frozen=True, slots=True)
 class Kind:
-    """A kind of task, with the number of tasks and of workers that run them here."""
+    """A kind of task, with the numbers of tasks and workers in this measurement."""
 
     title: str
     name: str

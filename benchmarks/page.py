@@ -1,7 +1,7 @@
 """The generated tables of docs/performance.md: `PYTHONPATH=tests python -m benchmarks.page [RESULT.json]`.
 
-The text between `<!-- table: NAME -->` and `<!-- table: end -->` is replaced. The contenders come from the code, the
-numbers from a recorded run, by default benchmarks/results/reference.json.
+The text between `<!-- table: NAME -->` and `<!-- table: end -->` is replaced. The contenders come from the code, and
+the numbers come from a recorded run, by default benchmarks/results/reference.json.
 """
 
 import json
@@ -18,11 +18,11 @@ from benchmarks.contenders import CONTENDERS, rivals
 from benchmarks.measures import MEASURES, Metric
 from benchmarks.numbers import Result, of, read_results, shown
 
-_FEW = 2  # if at most this many measurements are missing, they are listed; otherwise the existing ones are
+_FEW = 2  # if at most this many measurements are missing, the missing ones are listed, otherwise the existing ones
 PAGE = ROOT / "docs" / "performance.md"
 REFERENCE = ROOT / "benchmarks" / "results" / "reference.json"
 
-# The columns of each table: heading, measurement, and the name of the number.
+# The heading, the measurement and the name of the number for each column of each table.
 Columns = Sequence[tuple[str, str, str]]
 RATES: Columns = (
     ("drain, 1/s", "drain", "rate"),
@@ -92,7 +92,7 @@ def goals(results: Sequence[Result]) -> str:
 
 
 def _beside(columns: Columns) -> Callable[[Sequence[Result]], str]:
-    """Return a function for a table with a line for each contender that has a result in one of these columns."""
+    """Return a function for a table with one line for each contender that has a result in any of these columns."""
 
     def write(results: Sequence[Result]) -> str:
         rows = [(name, *(_cell(results, name, measure, key) for _, measure, key in columns)) for name in CONTENDERS]

@@ -18,7 +18,7 @@ from benchmarks.numbers import Result, of, ratios, read_results
 OURS = "#b03a2e"
 KEEPS = "#2e6da4"
 LOSES = "#a9a9a9"
-EARLY_MS = 0.05  # where early starts are drawn, because a logarithmic axis has no negative values
+EARLY_MS = 0.05  # the place of early starts, because a logarithmic axis has no negative values
 WIDTH = 7.5
 AXES = {
     "depth": "tasks waiting",
@@ -41,7 +41,7 @@ def _middle(results: Sequence[Result], measure: str, name: str, key: str) -> flo
 
 
 def _bars(axes: Any, rows: Sequence[tuple[str, float, str, str]]) -> None:
-    """Draw a horizontal bar for each row of name, length, colour and label, the first at the top."""
+    """Draw a horizontal bar for each row of name, length, colour and label, with the first row at the top."""
     for row_index, (_, length, colour, words) in enumerate(rows):
         axes.barh(row_index, length, color=colour, height=0.7)
         axes.annotate(words, (length, row_index), xytext=(4, 0), textcoords="offset points", va="center", fontsize=8)

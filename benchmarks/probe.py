@@ -1,9 +1,9 @@
-"""The tasks of a benchmark, which are the same for every contender: they count, work, and record their start.
+"""The tasks of a benchmark, which are the same for every contender. They count, work, and record their start.
 
-This needs no round trip and costs every contender the same: a count is two words of shared memory (0.3 us), a start is
-one line that is appended to an open file (2 us). Starts are recorded with this machine's clock, which is also the
-server's TIME, because the server runs here. The module imports only the standard library, because it runs in each
-contender's own interpreter.
+This needs no round trip and costs every contender the same. A count is two words of shared memory (0.3 us), and a start
+is one line that is appended to an open file (2 us). Starts are recorded by this machine's clock, which is also the
+server's TIME, because the server runs on this machine. The module imports only the standard library, because it runs in
+each contender's own interpreter.
 """
 
 import functools
@@ -23,7 +23,9 @@ NAMES: Final = ("nothing", "brief", "work", "mark", "delayed", "meet", "hold")
 
 
 class _Count:
-    """The two words of a process in the shared table, assigned again after a fork: calls, and microseconds in them."""
+    """The two words of a process in the shared table: the number of calls, and the microseconds in them. A fork gets
+    new words.
+    """
 
     def __init__(self) -> None:
         self.pid = 0
@@ -50,7 +52,7 @@ count_of_calls = _Count()
 
 
 def words(folder: Path) -> "array[int]":
-    """Return the table of all processes: calls and microseconds alternate."""
+    """Return the table of all processes, in which calls and microseconds alternate."""
     used = (folder / "places").stat().st_size
     with (folder / "counts").open("rb") as table:
         return array("Q", table.read(min(2 * used, WORDS) * 8))
@@ -63,7 +65,9 @@ def write(event: str, label: int, at_ns: int) -> None:
 
 @functools.cache
 def _journal() -> int:
-    """Return the journal's descriptor. It stays open, because open and close take ten times as long as the write."""
+    """Return the journal's descriptor. It stays open, because opening and closing take ten times as long as the
+    write.
+    """
     return os.open(FOLDER / "journal", os.O_WRONLY | os.O_APPEND)
 
 
@@ -92,7 +96,7 @@ def mark(label: int) -> None:
 
 
 def delayed(label: int) -> None:
-    """Do the same as `mark` under another name, to distinguish tasks that run side by side."""
+    """Do the same as `mark` under another name, to distinguish two kinds of tasks in one run."""
     write("delayed", label, time.time_ns())
     count_of_calls.add()
 

@@ -1,4 +1,6 @@
-"""The tasks that run in an event loop. They are not in `probe`, so that other contenders do not import asyncio."""
+"""The tasks that run in an event loop. They are separate from `probe`, so that other contenders do not import
+asyncio.
+"""
 
 import asyncio
 import time

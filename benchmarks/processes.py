@@ -20,8 +20,9 @@ def adopt_orphans() -> None:
 
 
 def give_a_processor_to(pid: int) -> None:
-    """Reserve a processor for a process. This process and those that it starts from now on run on the others. If there
-    is only one processor, for example under `taskset -c 0`, all share it."""
+    """Reserve a processor for a process. The calling process, and all processes that it starts later, run on the
+    others. If there is only one processor, for example under `taskset -c 0`, all processes share it.
+    """
     *others, last = sorted(os.sched_getaffinity(0))
     for thread in Path(f"/proc/{pid}/task").iterdir():
         os.sched_setaffinity(int(thread.name), {last})
@@ -52,7 +53,7 @@ def send(processes: Iterable[psutil.Process], number: int) -> None:
 
 
 def kill_tree(roots: list[psutil.Process], spared: set[int]) -> None:
-    """Kill the roots, their descendants, and orphans that this process adopted, but none of `spared`."""
+    """Kill the roots, their descendants, and orphans that this process adopted, except the processes in `spared`."""
     while True:
         orphans = [child for child in psutil.Process().children() if child.pid not in spared]
         living = tree([*roots, *orphans])
@@ -72,7 +73,7 @@ class Memory:
 
 
 def memory_of(processes: Iterable[psutil.Process]) -> Memory:
-    """Return the memory that the processes hold now."""
+    """Return the current memory of the processes."""
     pss = 0
     uss = {}
     for process in processes:

@@ -42,32 +42,33 @@ class Producer:
         return float(json.loads(reply))
 
     def each(self, task: str, count: int) -> float:
-        """Enqueue tasks with one call each, and return the seconds that it took."""
+        """Enqueue tasks with one call each, and return the duration in seconds."""
         return self._request(verb="each", task=task, count=count)
 
     def many(self, task: str, count: int) -> float:
-        """Enqueue 500 tasks a call if the contender can, and return the seconds that it took."""
+        """Enqueue 500 tasks per call if the contender can, and return the duration in seconds."""
         return self._request(verb="many", task=task, count=count, batch=BATCH)
 
     def later(self, task: str, dues: list[float]) -> float:
-        """Enqueue tasks for these Unix times, and return the seconds that it took."""
+        """Enqueue tasks for these Unix times, and return the duration in seconds."""
         return self._request(verb="later", task=task, dues=dues)
 
     def pile(self, task: str, count: int, due: float, seconds: float = 0.0) -> float:
-        """Enqueue many tasks, 500 a call, and return the seconds that it took. The due times are evenly spread over
-        `seconds` from `due` on."""
+        """Enqueue many tasks, 500 per call, and return the duration in seconds. The due times are evenly spread over
+        `seconds`, starting at `due`.
+        """
         return self._request(verb="pile", task=task, count=count, batch=BATCH, due=due, seconds=seconds)
 
     def singly(self, task: str, count: int) -> float:
-        """Enqueue single tasks with pauses of about 20 ms, and return the seconds that it took."""
+        """Enqueue single tasks with pauses of about 20 ms, and return the duration in seconds."""
         return self._request(verb="singly", task=task, count=count)
 
     def steadily(self, task: str, count: int, rate: float) -> float:
-        """Enqueue single tasks at this rate per second, if possible, and return the seconds that it took."""
+        """Enqueue single tasks at this rate per second, if possible, and return the duration in seconds."""
         return self._request(verb="steadily", task=task, count=count, rate=rate)
 
     def press(self, task: str, batches: int) -> float:
-        """Enqueue batches of 500 tasks as fast as the fleet runs them, and return the seconds that it took."""
+        """Enqueue batches of 500 tasks as fast as the fleet runs them, and return the duration in seconds."""
         return self._request(verb="press", task=task, count=batches * BATCH, batch=BATCH)
 
     def come(self, task: str, rate: float, seconds: float) -> int:

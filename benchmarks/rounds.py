@@ -1,4 +1,6 @@
-"""Measurements in rounds: every contender once a round, in rotated order, so that a disturbance affects all alike."""
+"""Measurements in rounds. Each round measures every contender in rotated order, so a disturbance affects all of them
+alike.
+"""
 
 import sys
 import time
@@ -48,7 +50,8 @@ def _run_once(measure: Measure, contender: Contender, testbed: Testbed, effort: 
     try:
         with running(contender, testbed, measure.workers) as run:
             values = measure.run(run, effort)
-    except (Failed, OSError, psutil.Error) as failure:  # a fleet may fail in these ways; the others continue
+    # A fleet may fail in these ways, and the other contenders continue.
+    except (Failed, OSError, psutil.Error) as failure:
         say(f"  {measure.name} {turn + 1}: {contender.name}: FAILED: {failure}")
         return Failure(measure.name, turn, contender.name, str(failure) or repr(failure))
     say(f"  {measure.name} {turn + 1}: {contender.name}: {_told(measure, values)}  [{time.monotonic() - began:.0f} s]")

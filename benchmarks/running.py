@@ -16,12 +16,12 @@ from benchmarks.testbed import Failed, Testbed, wait_until
 
 START_SECONDS = 40.0
 _AGAIN_SECONDS = 0.7
-_MOST_MEETING = 80  # tasks for each worker; some prefetch that many and more before they start
+_MOST_MEETING = 80  # tasks per worker, because some workers prefetch this many or more before they start
 _SHOWN_CHARACTERS = 2000
 
 
 class Running:
-    """A fleet with `workers` workers, and a producer. `popens` are the processes that were started for the fleet."""
+    """A fleet with `workers` workers and a producer. `popens` are the processes that were started for the fleet."""
 
     def __init__(self, contender: Contender, testbed: Testbed, workers: int) -> None:
         self.contender = contender
@@ -67,7 +67,9 @@ class Running:
         self.popens.clear()
 
     def _meet(self) -> None:
-        """Send each worker a task that waits until every worker runs one, and more while a worker holds several."""
+        """Send each worker a task that waits until every worker runs one. Send more tasks while some worker holds
+        several.
+        """
         sent = 0
         again_at = 0.0
 
@@ -118,7 +120,7 @@ class Running:
 
 @contextmanager
 def running(contender: Contender, testbed: Testbed, workers: int) -> Iterator[Running]:
-    """Run a contender on an emptied server; without a fleet if `workers` is 0."""
+    """Run a contender on an emptied server, without a fleet if `workers` is 0."""
     testbed.clear()
     made = Running(contender, testbed, workers)
     try:

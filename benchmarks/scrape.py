@@ -1,8 +1,8 @@
 """The time of a scrape, its number of series, and the cost of an observation: `python benchmarks/scrape.py`.
 
-Times are processor times, which other work on the machine does not change. They are measured at rest, and with workers
-that have run every task of every queue, in shared memory as in a fleet.
-The defaults are `--queues 200 --tasks 20 --workers 32`. No server is needed.
+Times are processor times, which other work on the machine does not change. They are measured at rest and under load.
+The workers, which use shared memory as in a fleet, have run every task of every queue. The defaults are `--queues 200
+--tasks 20 --workers 32`. No server is needed.
 """
 
 import argparse
@@ -74,7 +74,9 @@ def scrape(observer: Observer, what: str) -> None:
 
 
 def under_load(observer: Observer, recorders: list[Recorder], queues: int, tasks: int) -> None:
-    """Print the cost of the observation each second while tasks start, and of the scrape after ten seconds."""
+    """Print the cost of the observation every second while tasks start, and the cost of the scrape after ten
+    seconds.
+    """
     chance = random.Random(1)
     seconds = 0.0
     for _ in range(10):
@@ -94,7 +96,7 @@ def under_load(observer: Observer, recorders: list[Recorder], queues: int, tasks
 
 
 def observing() -> None:
-    """Print the cost of one observation of a histogram and of a peak, looked up beforehand."""
+    """Print the cost of one observation of a histogram and of a peak that were looked up beforehand."""
     recorder = Recorder(SlotMemory.create(1).slot(0).metrics)
     histogram = recorder.histogram(m.TASK_LAG, "q", "delayed")
     peak = recorder.peak(m.TASK_LAG_WORST, "q")

@@ -1,12 +1,10 @@
 """The cost of supervision: `python -m benchmarks.supervision`. Rota only, with an application of 100 MB.
 
-1. Memory of each of 8 workers, before and after full collections in all of them.
-2. The time from SIGKILL of a worker until its replacement has started, and until its task runs again there, while all 8
-   are busy.
-3. Processor time of the master and of the whole fleet while they are idle.
-4. The time from the request for a reload with other settings of all workers until they have taken over, with the same
-   code.
-5. The response time of the control socket, which shows how long the master's loop is blocked, also without a server.
+1. Memory of each of 8 workers, before and after full collections in all of them. 2. The time from the SIGKILL of a
+worker until its replacement has started, and until its task runs again there, while all 8 workers are busy. 3.
+Processor time of the master and of the whole fleet while they are idle. 4. The time from the request for a reload that
+changes the settings of all workers but not the code, until new workers have taken over. 5. The response time of the
+control socket, which shows how long the master's loop is blocked, also without a server.
 """
 
 import argparse
@@ -34,7 +32,7 @@ WORKERS: Final = 8
 RELOADS: Final = 10
 POLL_SECONDS: Final = 0.001
 _MB: Final = 1_000_000
-# Objects as in an application: each has a reference count and is tracked by the garbage collector.
+# Objects as in an application. Each has a reference count and is tracked by the garbage collector.
 _APPLICATION: Final = """
 import gc
 import rota
@@ -143,7 +141,8 @@ def _replacement(fleet: RunningFleet, kills: int) -> None:
 
 def _kill_the_worker_of(label: str, fleet: RunningFleet) -> tuple[float, float]:
     """Return the milliseconds until the replacement is ready and until its task runs. The replacement records both
-    times, so that no query takes up the master's time meanwhile."""
+    times, so no query takes up the master's time in the meantime.
+    """
     [first] = fleet.journal("start", label=label)
     at = time.time()
     os.kill(first.pid, signal.SIGKILL)

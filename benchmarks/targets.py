@@ -14,7 +14,7 @@ Results = Sequence[Result]
 
 @dataclass(frozen=True, slots=True)
 class Rivals:
-    """The names of the other systems: all, and those in Python that run a task again if its process dies."""
+    """The names of all other systems, and of the Python systems that run a task again if its process dies."""
 
     every: Sequence[str]
     python: Sequence[str]
@@ -25,7 +25,7 @@ Find = Callable[[Results, Rivals], Found]
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """A target: the value that `find` returns for a run must be at least (or at most) the limit."""
+    """A target. The value that `find` returns for a run must be at least, or at most, the limit."""
 
     text: str
     find: Find
@@ -49,7 +49,7 @@ def _middle(numbers: Iterable[float]) -> Found:
 
 
 def ratio(measure: str, key: str, reference: str, ours: str = "rota") -> Find:
-    """Return a function that divides Rota's number by that of the reference in the same round."""
+    """Return a function that divides Rota's number by the reference's number in the same round."""
 
     def find(results: Results, _rivals: Rivals) -> Found:
         return _middle(ratios(of(results, measure, ours, key), of(results, measure, reference, key)))
@@ -70,7 +70,7 @@ def python(rivals: Rivals) -> Sequence[str]:
 def ratio_to_best(
     among: Callable[[Rivals], Sequence[str]], measure: str, key: str, ours: str = "rota", *, least: bool = False
 ) -> Find:
-    """Return a function that divides Rota's number by that of the rival with the highest median, or the lowest."""
+    """Return a function that divides Rota's number by that of the rival with the highest or lowest median."""
 
     def find(results: Results, rivals: Rivals) -> Found:
         found = {name: of(results, measure, name, key) for name in among(rivals)}
@@ -95,7 +95,7 @@ def number(measure: str, key: str) -> Find:
 
 
 def steepest(*axes: str) -> Find:
-    """Return a function for the highest ratio of a point on these axes of growth to the first point of its axis."""
+    """Return a function for the highest ratio of any point on these growth axes to the first point of its axis."""
 
     def find(results: Results, _rivals: Rivals) -> Found:
         keys = dict.fromkeys(key for one in results if one.measure == "growth" for key in one.values)

@@ -1,4 +1,4 @@
-"""The environment of a measurement: the server, and the folder with the journal of the tasks."""
+"""The environment of a measurement: the server, and the folder with the tasks' journal."""
 
 import os
 import time
@@ -35,7 +35,7 @@ class Line:
 
 
 def parse_journal(text: str) -> list[Line]:
-    """Return the complete lines of a journal, without a last line that is still being written."""
+    """Return the complete lines of a journal. An incomplete last line is left out."""
     whole = text[: text.rfind("\n") + 1]
     rows = (line.split() for line in whole.splitlines())
     return [Line(event, int(label), int(at_ns) / 1000, int(pid)) for event, label, at_ns, pid in rows]
@@ -51,7 +51,7 @@ def wait_until(done: Callable[[], bool], what: str, seconds: float, poll_seconds
 
 
 class Testbed:
-    """A server and a folder, emptied for each contender."""
+    """A server and a folder. Both are emptied for each contender."""
 
     def __init__(self, server: Server, folder: Path) -> None:
         self.url = server.url
@@ -73,8 +73,9 @@ class Testbed:
         (self.folder / word).touch()
 
     def environment(self) -> dict[str, str]:
-        """Return the environment of this process, without settings of Rota and with the variables of the tasks. Python
-        writes bytecode files, as in an installation."""
+        """Return the environment of this process without settings of Rota, and with the variables of the tasks. Python
+        may write bytecode files, as in an installation.
+        """
         left_out = ("ROTA_", "REDIS_", "PYTHONDONTWRITEBYTECODE")
         inherited = {name: value for name, value in os.environ.items() if not name.startswith(left_out)}
         return inherited | {"BENCH_URL": self.url, "BENCH_FOLDER": str(self.folder)}

@@ -1,8 +1,8 @@
 """The delay until waiting threads receive a result: `python -m benchmarks.waiting [THREADS] [WORKERS]`.
 
-The program starts a server of its own. Each thread of one process waits for the result of its own task, which is the
-time at which its function ended. The delay from there until the thread has the result consists of the worker's turn,
-the wake-up, the one query for the result, and the wait of the thread until it runs.
+The program starts its own server. Each thread of one process waits for the result of its own task, which is the time at
+which the task's function ended. The delay until the thread has the result consists of the worker's turn, the wake-up,
+the query for the result, and the wait of the thread until it runs.
 """
 
 import sys
@@ -25,7 +25,9 @@ SECONDS: Final = 60.0
 
 
 def measure(fleet: RunningFleet, threads: int, seconds: float) -> list[float]:
-    """Return the delays from the end of each task's function to its thread, in seconds, in ascending order."""
+    """Return the delays in seconds from the end of each task's function until its thread has the result, in ascending
+    order.
+    """
     client = fleet.client
     waits = list[float]()
     client.pause("default")  # until all threads wait

@@ -11,7 +11,7 @@ import redis
 from rota.tasks.registry import default_registry
 from support.servers import Server, running_server
 
-# A shell that runs the tests in the background makes them ignore SIGINT, and so would every process that they start.
+# A shell that runs the tests in the background makes them and every process that they start ignore SIGINT.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
@@ -22,7 +22,7 @@ _namespaces = itertools.count(1)
 
 @pytest.fixture(scope="session", params=["valkey", "redis"])
 def server(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    """Yield a running server, once Valkey and once Redis."""
+    """Yield a running server, first Valkey and then Redis."""
     yield from running_server(request.param, tmp_path_factory)
 
 
@@ -34,7 +34,7 @@ def namespace() -> str:
 
 @pytest.fixture
 def redis_client(server: Server) -> Iterator["redis.Redis"]:
-    """Yield a plain client, to inspect the data and to produce as other languages do."""
+    """Yield a plain client to inspect the data and to push items as other languages do."""
     with redis.Redis.from_url(server.url, socket_timeout=30) as client:
         yield client
 

@@ -1,6 +1,7 @@
-"""The classic loop: the producer calls RPUSH; each worker calls BLPOP, decodes, finds the function and calls it.
+"""The classic loop: the producer calls RPUSH, and each worker calls BLPOP, decodes the task, finds its function and
+calls it.
 
-Nothing is settled: if a worker dies, the task that it holds is lost. Run as a program, this module is one worker.
+Nothing is settled. If a worker dies, its task is lost. Run as a program, this module is one worker.
 """
 
 import json

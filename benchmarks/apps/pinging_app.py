@@ -1,7 +1,6 @@
-"""The limit for a worker with one round trip per task: it claims nothing, and only pings before each task.
+"""The limit for a worker with one round trip per task. It claims nothing, and only pings before each task.
 
-Run as a program, this module is one worker. The producer sends each worker its share of the tasks once, in one
-message.
+Run as a program, this module is one worker. The producer sends each worker its share of the tasks in one message.
 """
 
 import json

@@ -1,4 +1,4 @@
-"""Rota's tasks, and its producer, which uses the queues in turn if there are several."""
+"""Rota's tasks and its producer. If there are several queues, the producer uses them in turn."""
 
 import itertools
 import os

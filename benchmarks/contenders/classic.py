@@ -1,4 +1,4 @@
-"""The classic loop: it settles nothing and has neither schedules nor counters. It is the reference for speed."""
+"""The classic loop, which settles nothing and has neither schedules nor counters. It is the reference for speed."""
 
 from benchmarks.contender import UNSCHEDULED, Contender, Plain
 

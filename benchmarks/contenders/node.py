@@ -15,7 +15,9 @@ NODE = shutil.which("node")
 
 @dataclass(frozen=True)
 class OnNode(Plain):
-    """A contender whose `app` is a Node.js script, which is a worker and also the module that the producer drives."""
+    """A contender whose `app` is a Node.js script. The script is a worker and also the module that the producer
+    drives.
+    """
 
     copies: bool = True
     measures: frozenset[str] = EVERYTHING - {"load"}  # only the Python producer has random arrivals

@@ -1,4 +1,4 @@
-"""A worker that only pings between two tasks. It is the reference for tasks that are claimed one at a time."""
+"""A worker that only pings between tasks. It is the reference for tasks that are claimed one at a time."""
 
 from benchmarks.contender import Contender, Plain
 

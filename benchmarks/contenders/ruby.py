@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from benchmarks.contender import ROOT, UNSCHEDULED, Contender, Plain
 
 SCRIPTS = ROOT / "benchmarks" / "peers" / "ruby"
-# By default, YJIT of Ruby 3.1 writes to 256 MB of memory for its code when it starts. Ruby 3.1 also warns that the
+# By default, the YJIT of Ruby 3.1 writes to 256 MB of memory for its code at the start. Ruby 3.1 also warns that the
 # shared memory of its standard library is experimental.
 OPTIONS = "--yjit --yjit-exec-mem-size=16 -W:no-experimental"
 EXTRA = {"RUBYOPT": OPTIONS, "MALLOC_ARENA_MAX": "2"}  # threads use less memory; Sidekiq recommends this
@@ -31,7 +31,7 @@ class OnRuby(Plain):
         return ["ruby", str(SCRIPTS / "drive.rb"), self.app]
 
     def versions(self) -> dict[str, str]:
-        """Return the versions that Ruby reports, if it has YJIT and everything that is needed."""
+        """Return the versions that Ruby reports if it has YJIT and all required packages."""
         ruby = shutil.which("ruby")
         if ruby is None:
             return {}

@@ -18,8 +18,9 @@ _LOST_SECONDS = 10.0
 
 
 def measure(running: Running, effort: Effort) -> Values:
-    """Kill several times if the task starts again within a second, otherwise once. If the contender does not promise a
-    second start, wait for a shorter time."""
+    """Kill several times if the task starts again within a second, otherwise once. The wait is shorter if the contender
+    does not promise a second start.
+    """
     patience = effort.crash_seconds if running.contender.at_least_once else min(effort.crash_seconds, _LOST_SECONDS)
     again: list[float | None] = []
     whole: list[float | None] = []
@@ -54,7 +55,7 @@ def _kill_once(running: Running, patience_seconds: float, number: int) -> tuple[
 
 
 def _until_whole(running: Running, killed_pid: int, killed: float) -> float | None:
-    """Return the milliseconds until all workers are ready again; None if the contender does not report this."""
+    """Return the milliseconds until all workers are ready again, or None if the contender does not report this."""
     ready_workers = running.contender.ready_workers
     if ready_workers(running) is None:
         return None

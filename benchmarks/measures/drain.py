@@ -1,8 +1,8 @@
-"""The rate at which workers process waiting tasks: two workers with empty tasks and tasks of 10 ms, one with tasks that
-wait.
+"""The rate at which workers process waiting tasks. Two workers run empty tasks and tasks of 10 ms, and one worker runs
+tasks that wait.
 
 The time is measured from the release of the workers until the last call has returned. Each process counts its calls in
-shared memory. For Rota, the time ends when the counters show that the last task is settled; for the others,
+shared memory. For Rota, the time ends when the counters show that the last task is settled. For the others,
 acknowledgements that are still missing at the end do not count.
 """
 
@@ -30,7 +30,7 @@ def measure(running: Running, effort: Effort) -> Values:
 
 
 def measure_waits(running: Running, effort: Effort) -> Values:
-    """Measure tasks per second if each waits for 10 ms."""
+    """Measure the tasks per second if each task waits for 10 ms."""
     return _measure_rate(running, "work", effort)
 
 

@@ -13,8 +13,9 @@ _REST_SECONDS = 3.0  # for the work that follows a start
 
 
 def measure(running: Running, effort: Effort) -> Values:
-    """Measure commands per second, without and with those of scripts, and the percentage of one processor that all
-    processes of the fleet use together, without the server."""
+    """Measure the commands per second, without and with the commands of scripts, and the percentage of one processor
+    that all processes of the fleet use together, without the server.
+    """
     commands_at(running.testbed.url, _REST_SECONDS)
     processes = running.processes()
     cpu = cpu_seconds(processes)

@@ -1,5 +1,5 @@
-"""The lag of tasks: on an idle fleet of four workers, of delayed tasks, tasks that are all due at once, and tasks that
-are enqueued singly; in one process that runs many tasks at once, of tasks that arrive at a steady rate.
+"""The lag of tasks. An idle fleet of four workers runs delayed tasks, tasks that are all due at once, and tasks that
+are enqueued singly. One process that runs many tasks at once gets tasks at a steady rate.
 
 A task records its start first. A start before the due time is early, which is worse than late.
 """
@@ -19,7 +19,7 @@ _MOST_LATE_SECONDS = 60.0
 
 
 def measure_lag(running: Running, effort: Effort) -> Values:
-    """Measure the lag of tasks that are due at random times, enqueued in no order."""
+    """Measure the lag of tasks that are due at random times and enqueued in random order."""
     chance = random.Random(effort.lag_tasks)
     begin = time.time() + _AHEAD_SECONDS
     return _lateness(running, [begin + chance.uniform(0, effort.lag_seconds) for _ in range(effort.lag_tasks)])
@@ -39,8 +39,9 @@ def measure_wake(running: Running, effort: Effort) -> Values:
 
 
 def measure_steady(running: Running, effort: Effort) -> Values:
-    """Measure the time from the enqueue call to the start of tasks that wait for 10 ms, and the rate of arrivals: a
-    producer that cannot keep up puts less load on its fleet."""
+    """Measure the time from the enqueue call to the start of tasks that wait for 10 ms. Also measure the rate of
+    arrivals, because a producer that cannot keep up puts less load on its fleet.
+    """
     running.testbed.forget_journal()
     seconds = running.producer.steadily("linger", effort.steady_tasks, effort.steady_rate)
     lines = running.testbed.wait_for_lines("linger", effort.steady_tasks, _MOST_LATE_SECONDS)

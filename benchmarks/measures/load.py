@@ -1,7 +1,7 @@
-"""The lag of tasks under load: two workers at a share of their capacity, which is measured first.
+"""The lag of tasks under load. Two workers run at a share of their capacity, which is measured first.
 
 The capacity is the rate of the workers while a producer on the same machine keeps them busy. Then tasks arrive
-randomly, whether the fleet keeps up or not (a Poisson process). The lag is measured from the planned arrival, so a
+randomly, whether or not the fleet keeps up (a Poisson process). The lag is measured from the planned arrival, so a
 delay of the producer counts too.
 """
 
@@ -32,7 +32,7 @@ def measure(running: Running, effort: Effort) -> Values:
 
 
 def highest_rate(running: Running, seconds: float) -> float:
-    """Return tasks per second while there is always work, for about `seconds` seconds, after trials that warm up."""
+    """Return the tasks per second over about `seconds` seconds with constant work, after trials that warm up."""
     rate = _rate(running, _TRIAL_BATCHES)
     for wanted_seconds in (_TRIAL_SECONDS, seconds):
         rate = _rate(running, max(_TRIAL_BATCHES, round(rate * wanted_seconds / BATCH)))
@@ -48,7 +48,7 @@ def _rate(running: Running, batches: int) -> float:
 
 
 def lags_under(running: Running, rate: float, seconds: float) -> list[float]:
-    """Return the lag in milliseconds of each task while tasks arrive at this rate."""
+    """Return each task's lag in milliseconds while tasks arrive at this rate."""
     running.testbed.forget_journal()
     before = running.testbed.counted()
     came = running.producer.come("mark", rate, seconds)

@@ -1,4 +1,6 @@
-"""The memory of a fleet of eight after each worker has run some tasks, and of one process that runs a hundred tasks."""
+"""The memory of a fleet of eight workers after each has run some tasks, and of one process that runs a hundred
+tasks.
+"""
 
 import statistics
 
@@ -16,7 +18,7 @@ _MB = 1_000_000
 
 
 def measure(running: Running, _effort: Effort) -> Values:
-    """Measure the proportional set size of the fleet per worker, and the unique set size of one more worker."""
+    """Measure the fleet's proportional set size per worker, and the unique set size of an additional worker."""
     ran = _run_some(running)
     workers = running.contender.ready_workers(running) or ran
     memory = memory_of(running.processes())

@@ -7,7 +7,7 @@ from urllib.parse import urlsplit
 
 
 class Commands(NamedTuple):
-    """The number of commands that clients sent, and of those that scripts called in the server."""
+    """The number of commands that clients sent, and the number of commands that scripts called in the server."""
 
     of_clients: int
     of_scripts: int

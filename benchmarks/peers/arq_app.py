@@ -1,4 +1,4 @@
-"""arq: up to ten jobs at once in each process (the default), or the number in the environment. Results are not kept."""
+"""arq: each process runs ten jobs at once (the default), or the number in the environment. Results are not kept."""
 
 import os
 from collections.abc import Callable

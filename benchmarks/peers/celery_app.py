@@ -1,4 +1,6 @@
-"""Celery: acknowledges after the task, rejects it if its process is lost, reserves 64 per process, keeps no results."""
+"""Celery: it acknowledges after the task, rejects a task whose process is lost, and reserves 64 per process. No
+results.
+"""
 
 import os
 from datetime import UTC, datetime
@@ -25,5 +27,5 @@ def enqueue(task: str, *args: Any) -> None:
 
 
 def enqueue_at(task: str, due: float, *args: Any) -> None:
-    """Enqueue one task for a later time. A worker holds it until then."""
+    """Enqueue one task for a later time. A worker holds the task until then."""
     TASKS[task].apply_async(args, eta=datetime.fromtimestamp(due, UTC))

@@ -22,5 +22,5 @@ def enqueue(task: str, *args: Any) -> None:
 
 
 def enqueue_at(task: str, due: float, *args: Any) -> None:
-    """Enqueue one task for a later time. A worker holds it until then. Delays are rounded up to milliseconds."""
+    """Enqueue one task for a later time. A worker holds the task until then. Delays are rounded up to milliseconds."""
     TASKS[task].send_with_options(args=args, delay=max(0, -int(-(due - time.time()) * 1000 // 1)))

@@ -1,4 +1,4 @@
-"""SAQ: one job at a time in each process, or the number in the environment. No results; lost jobs are retried."""
+"""SAQ: each process runs one job at a time, or the number in the environment. Lost jobs are retried. No results."""
 
 import math
 import os
@@ -38,5 +38,5 @@ async def enqueue(task: str, number: int) -> None:
 
 
 async def enqueue_at(task: str, due: float, number: int) -> None:
-    """Enqueue one job for a later time. The schedule has whole seconds; they are rounded up, so no job is early."""
+    """Enqueue one job for a later time. Due times are rounded up to whole seconds, so no job is early."""
     await queue.enqueue(task, number=number, scheduled=math.ceil(due), **OPTIONS)

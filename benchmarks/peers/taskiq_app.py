@@ -1,4 +1,4 @@
-"""taskiq with taskiq-redis: the broker with acknowledgements (streams), and schedules in Redis."""
+"""taskiq with taskiq-redis. It uses the broker with acknowledgements (streams) and schedules in Redis."""
 
 import os
 from datetime import UTC, datetime
@@ -19,7 +19,7 @@ TASKS: dict[str, Any] = {
 
 
 async def startup() -> None:
-    """Connect, and create the consumer group. Tasks sent before it exists would be lost."""
+    """Connect, and create the consumer group. Tasks that are sent before the group exists would be lost."""
     await broker.startup()
     await source.startup()
 

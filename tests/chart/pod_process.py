@@ -1,8 +1,8 @@
-"""A pod of the chart without Kubernetes: its container is started from the rendered spec, as a kubelet would start it.
+"""A pod of the chart without Kubernetes. Its container is started from the rendered spec, as a kubelet would do it.
 
-The container is process 1 of namespaces of its own, in a root that is read-only, as the user and with the volumes,
-the environment and the arguments of the spec. It differs from a real one in three ways: its root has the files of this
-machine in place of an image, it has the network of this machine, and there is no cgroup with its limits.
+The container is process 1 of new namespaces with a read-only root. It has the user, the volumes, the environment and
+the arguments of the spec. It differs from a real container in three ways: its root has the files of this machine
+instead of an image, it uses this machine's network, and there is no cgroup with its limits.
 """
 
 import os
@@ -37,7 +37,7 @@ _NAMESPACES: Final = ("unshare", "--mount", "--pid", "--uts", "--fork", "--kill-
 
 
 class PodProcess:
-    """A pod of rendered objects; `pod` is its spec. `tasks` is the module of that name in the image."""
+    """A pod of rendered objects. `pod` is its spec. `tasks` is the content of the module `tasks` in the image."""
 
     def __init__(self, objects: list[Object], pod: Object, folder: Path, secrets: Secrets, tasks: str) -> None:
         self.pod = pod
@@ -68,7 +68,7 @@ class PodProcess:
         }
 
     def write_volume(self, name: str, files: Mapping[str, str]) -> None:
-        """Write the files of a volume as the kubelet does, in a new folder to which a link is turned at once."""
+        """Write the files of a volume as the kubelet does, to a new folder to which a link then points atomically."""
         volume, context = self._volume(name), self.pod["securityContext"]
         mode = volume.get("projected", {}).get("defaultMode", 0o644)
         top = self.folder / name
@@ -85,13 +85,13 @@ class PodProcess:
         (top / "..next").replace(top / "..data")
 
     def update_configuration(self, text: str) -> None:
-        """Let a change of the ConfigMap arrive in the pod."""
+        """Update the ConfigMap's files in the pod."""
         self.write_volume("config", {"rota.toml": text})
 
     # Life cycle
 
     def start(self) -> "PodProcess":
-        """Start the container without waiting for it."""
+        """Start the container without waiting until it is ready."""
         for volume in self.pod["volumes"]:
             if "emptyDir" not in volume:
                 self.write_volume(volume["name"], self._files(volume))
@@ -127,7 +127,8 @@ class PodProcess:
         yield f"mount -t tmpfs -o size=64m,mode=1777 shm {root}/dev/shm"
         for mount in self.container["volumeMounts"]:
             yield from self._mount(self._volume(mount["name"]), f"{root}{mount['mountPath']}")
-        yield f"mkdir -p {root}{TOP} && mount --rbind {TOP} {root}{TOP}"  # last, as a volume may be above it: /tmp
+        # Last, because this folder may be inside a volume (/tmp).
+        yield f"mkdir -p {root}{TOP} && mount --rbind {TOP} {root}{TOP}"
         if self.container["securityContext"]["readOnlyRootFilesystem"]:
             yield f"mount -o remount,ro,bind {root}{CODE} && mount -o remount,ro {root}"
 
@@ -153,7 +154,7 @@ class PodProcess:
         ]
 
     def _as_user(self) -> list[str]:
-        """Return the words before a command that give it the user and the privileges of the spec."""
+        """Return a command prefix that sets the user and the privileges of the spec."""
         pod, own = self.pod["securityContext"], self.container["securityContext"]
         assert own["capabilities"] == {"drop": ["ALL"]}
         assert own["allowPrivilegeEscalation"] is False
@@ -173,14 +174,15 @@ class PodProcess:
         return self.process.wait(EXIT_SECONDS)
 
     def end(self) -> None:
-        """Kill whatever is left."""
+        """Kill all remaining processes."""
         if self.process is not None and self.process.poll() is None:
-            for child in psutil.Process(self.process.pid).children():  # not by --kill-child: setpriv has undone that
+            # --kill-child does not do this, because setpriv resets it.
+            for child in psutil.Process(self.process.pid).children():
                 child.kill()
             self.process.kill()
             self.process.wait()
 
-    # From outside
+    # Access from outside
 
     def exec(self, *arguments: str) -> subprocess.CompletedProcess[str]:
         """Run `rota` in the container, as `kubectl exec` does."""
@@ -191,7 +193,7 @@ class PodProcess:
         )
 
     def get(self, path: str, scheme: str = "HTTP", seconds: float = 10, **headers: str) -> int:
-        """Return the status of a response of the container's port, or 0 if there is none."""
+        """Return the status of a response from the container's port, or 0 if there is no response."""
         (port,) = (each["containerPort"] for each in self.container["ports"])
         unverified = ssl.create_default_context()
         unverified.check_hostname, unverified.verify_mode = False, ssl.CERT_NONE
@@ -213,7 +215,7 @@ class PodProcess:
         return 200 <= status < 400
 
     def until_ready(self) -> "PodProcess":
-        """Wait until the pod has started and is ready, by its own probes."""
+        """Wait until the pod's own probes report that it has started and is ready."""
         until(lambda: self.probe("startup"), self.log_text)
         until(lambda: self.probe("readiness"), self.log_text)
         return self
@@ -228,7 +230,7 @@ class PodProcess:
 
 
 def need_namespaces() -> None:
-    """Skip a test where no namespaces can be made."""
+    """Skip a test if no namespaces can be created."""
     tried = shutil.which("unshare") and subprocess.run([*_NAMESPACES, "true"], capture_output=True, check=False)
     if os.geteuid() != 0 or not tried or tried.returncode:
         pytest.skip("no namespaces can be made here: that takes unshare, and root")

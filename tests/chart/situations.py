@@ -1,4 +1,4 @@
-"""Values of the chart for tests: the defaults, and everything that can be turned on."""
+"""Values of the chart for tests: the defaults, and all optional parts turned on."""
 
 from typing import Final
 

@@ -1,4 +1,4 @@
-"""Objects of Kubernetes against its schemas, and custom resources against those of their operators."""
+"""The validation of Kubernetes objects and of custom resources against their schemas."""
 
 import json
 from collections.abc import Iterator
@@ -14,7 +14,7 @@ from chart.kube import FOLDER, Object
 VERSIONS: Final = ("1.27", "1.37")
 _SCHEMAS: Final = FOLDER / "lib/kubernetes_validate/kubernetes-json-schema"
 _CUSTOM: Final = ("monitoring.coreos.com/", "keda.sh/")
-# KEDA 2.17 added what the fallback does; the models are those of 2.16.
+# KEDA 2.17 added the behavior of the fallback, and the models are those of 2.16.
 _BEHAVIOR: Final = {"enum": ["static", "currentReplicas", "currentReplicasIfHigher", "currentReplicasIfLower"]}
 
 
@@ -26,7 +26,7 @@ class Validator(Protocol):
 
 
 def faults(found: Object) -> list[str]:
-    """Return the faults of an object in all versions, each with the version and the path."""
+    """Return the faults of an object in all versions, with the version and the path of each fault."""
     text = json.dumps(found, sort_keys=True)
     return list(_faults(text))
 

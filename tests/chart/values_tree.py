@@ -1,4 +1,4 @@
-"""The values of the chart as its schema describes them: every value, another valid one for each, and wrong ones."""
+"""The values of the chart as its schema describes them, with another valid value and invalid values for each."""
 
 import json
 from collections.abc import Iterator, Mapping
@@ -13,12 +13,12 @@ Path = tuple[str, ...]
 
 SAMPLE: Final = "sample"  # the name of an entry of a table, for example of a queue
 WRONG_TEXT: Final = "not valid, whatever is expected!"
-_FREE: Final = ("global",)  # of Helm itself: values for all charts
+_FREE: Final = ("global",)  # a key of Helm itself for values of all charts
 
 
 @dataclass(frozen=True, slots=True)
 class Value:
-    """A value of the chart that is not a table of further values."""
+    """A value of the chart that is not a table of other values."""
 
     path: Path
     schema: Mapping[str, Any]
@@ -28,7 +28,7 @@ class Value:
         return ".".join(self.path)
 
     def another(self) -> list[Any]:
-        """Return other valid values: the examples of the schema, or what its type has."""
+        """Return other valid values, which are examples from the schema or values of its type."""
         examples = self.schema.get("examples")
         if examples is not None:
             return list(examples)
@@ -70,12 +70,12 @@ def schema() -> Object:
 
 
 def values() -> list[Value]:
-    """Return every value of the chart, those of `config` included."""
+    """Return every value of the chart, including the values of `config`."""
     return [Value(path, each, _default(path)) for path, each in _leaves(schema(), schema(), ()) if path[0] not in _FREE]
 
 
 def tables() -> list[Path]:
-    """Return the paths of all tables that have known keys only; () is the whole."""
+    """Return the paths of all tables that only have known keys. () is the whole chart."""
     nodes = _nodes(schema(), schema(), ())
     return [path for path, each in nodes if each.get("additionalProperties") is False and not _entry(each)]
 
@@ -95,7 +95,7 @@ def _leaves(root: Object, node: Mapping[str, Any], path: Path) -> Iterator[tuple
 
 
 def _nodes(root: Object, node: Mapping[str, Any], path: Path) -> Iterator[tuple[Path, Mapping[str, Any]]]:
-    """Yield a node and all nodes below it, except below parts of a pod, which have examples."""
+    """Yield a node and all nodes below it, except nodes below parts of a pod, which have examples."""
     node = _resolved(root, node)
     yield path, node
     if "examples" in node:
@@ -112,7 +112,7 @@ def _entry(node: Mapping[str, Any]) -> Any:
 
 
 def _resolved(root: Object, node: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return a schema with the definition that it refers to."""
+    """Return a schema with its reference resolved."""
     references = [each for each in (node, *node.get("allOf", ())) if "$ref" in each]
     for each in references:
         definition = root["definitions"][each["$ref"].removeprefix("#/definitions/")]
@@ -121,5 +121,5 @@ def _resolved(root: Object, node: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def change(value: Value, new: Any) -> Object:
-    """Return values of the chart that differ from the default in one value."""
+    """Return values of the chart in which one value differs from the default."""
     return at_path(value.path, new)

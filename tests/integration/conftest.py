@@ -1,4 +1,4 @@
-"""Fixtures of the integration tests: the protocol driver, a client of the same namespace, and a fake master."""
+"""Fixtures for the integration tests: the protocol driver, a client of its namespace, and a fake master."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -15,7 +15,7 @@ from support.servers import Server
 
 @pytest.fixture
 def fleet(server: Server, namespace: str) -> Iterator[Fleet]:
-    """Yield a driver of the protocol, one call at a time, in a namespace that a master has opened."""
+    """Yield a protocol driver, which makes one call at a time, in a namespace that a master has opened."""
     driver = Fleet(server, namespace)
     driver.run(driver.store.open())
     yield driver
@@ -24,7 +24,7 @@ def fleet(server: Server, namespace: str) -> Iterator[Fleet]:
 
 @pytest.fixture
 def timed(server: Server, namespace: str) -> Iterator[TimedFleet]:
-    """Yield such a driver with a clock that the test moves."""
+    """Yield a protocol driver with a clock that the test moves."""
     driver = TimedFleet(server, namespace)
     driver.run(driver.store.open())
     yield driver
@@ -40,7 +40,7 @@ def client(server: Server, namespace: str) -> Iterator[Client]:
 
 @pytest.fixture
 def control_socket(tmp_path: Path) -> Iterator[ControlSocket]:
-    """Yield a claimed control socket."""
+    """Yield a control socket that is already claimed."""
     claimed = claim_control_socket(tmp_path / "run" / "c.sock")
     yield claimed
     claimed.close()

@@ -1,7 +1,7 @@
 """Draw the dashboards from real fleets and a real Prometheus: `make pictures` writes docs/images/.
 
-Each dashboard is drawn as a whole, for a fleet in which much happens. For each trouble, the first screen of the
-dashboard that shows it is drawn, and that of the status page in a browser that had it open before.
+Each dashboard is drawn as a whole for an eventful fleet. For each trouble, two first screens are drawn: that of the
+dashboard that shows the trouble, and that of a status page that was open before the trouble began.
 """
 
 import argparse
@@ -33,9 +33,9 @@ WELL_SECONDS: Final = 45
 TROUBLED_SECONDS: Final = 60
 SHOWN_SECONDS: Final = 120
 SCALE: Final = 0.75
-SCALE_OF_WHOLE_BOARDS: Final = 0.55  # so that each picture is below 300 kB
+SCALE_OF_WHOLE_BOARDS: Final = 0.55  # keeps each picture below 300 kB
 SCALE_OF_PAGES: Final = 0.75
-AT_ONCE: Final = 5  # fleets, so that a small machine can run them
+AT_ONCE: Final = 5  # the number of concurrent fleets that a small machine can run
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,14 +43,14 @@ class Picture:
     """A picture of a dashboard to draw."""
 
     name: str
-    board: str  # file of the dashboard
-    job: str  # the job of Prometheus that is shown
+    board: str  # the file of the dashboard
+    job: str  # the shown Prometheus job
     note: str
-    rows: int = 0  # number of rows of the dashboard's grid to draw, 0 for all
+    rows: int = 0  # the number of rows of the dashboard's grid to draw, 0 for all
 
 
 def pictures(troubles: Iterable[str]) -> Iterator[Picture]:
-    """Yield the pictures to draw: one of each whole dashboard, and one for each of these troubles."""
+    """Yield the pictures to draw: each whole dashboard, and one picture for each of these troubles."""
     for board in boards():
         yield Picture(board.removesuffix(".json"), board, eventful.name, "a fleet in which much happens")
     for name in troubles:
@@ -74,15 +74,16 @@ class Onlooker:
             self._pages[name] = page
 
     def take(self, images: Path) -> None:
-        """Take a picture of each page, and close the browser. Troubles are ended by blocking calls, which must not be
-        made beside the browser's event loop."""
+        """Take a picture of each page, and close the browser. Troubles end with blocking calls, which must not run
+        beside the browser's event loop.
+        """
         for name, page in self._pages.items():
             page.screenshot(path=images / f"page-{name}.png")
         self._playwright.stop()
 
 
 def gathered(troubles: Iterable[str], images: Path) -> dict[str, dict[str, Any]]:
-    """Return the data of each picture, by its name. Those of the status pages are written here."""
+    """Return the data of each dashboard picture by name. The pictures of status pages are already written here."""
     onlooker = Onlooker(troubles)
     with tempfile.TemporaryDirectory() as folder, beside(Path(folder), troubles, WELL_SECONDS, onlooker.look) as bench:
         time.sleep(TROUBLED_SECONDS)
@@ -91,7 +92,7 @@ def gathered(troubles: Iterable[str], images: Path) -> dict[str, dict[str, Any]]
 
 
 def answered(prometheus: Prometheus, picture: Picture) -> dict[str, Any]:
-    """Return what the page draws: the shown part of the board, and the results of its queries."""
+    """Return the data that the page draws: the shown part of the board, and the results of its queries."""
     board = boards()[picture.board]
     if picture.rows:
         board["panels"] = [panel for panel in board["panels"] if panel["gridPos"]["y"] < picture.rows]

@@ -1,4 +1,4 @@
-"""Fixtures of process tests: a master, and workers and pollers without one."""
+"""Fixtures for process tests: a master, and workers and pollers without a master."""
 
 import os
 from collections.abc import Iterator
@@ -11,7 +11,7 @@ from support.child_harness import ChildHarness
 from support.masters import Mastered
 from support.servers import Server, running_server
 
-# The kinds of servers. If another Python is here, `make test-python` takes the one that `make test` leaves out.
+# The kinds of servers. If another Python is installed, `make test-python` uses the kind that `make test` leaves out.
 _KINDS: Final = os.environ.get("PROCESS_SERVERS", "valkey redis").split()
 
 
@@ -23,7 +23,7 @@ def server(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
 
 @pytest.fixture
 def fleet(server: Server, namespace: str, tmp_path: Path) -> Iterator[Mastered]:
-    """Yield a master that is not started yet, with two workers unless its file has another number."""
+    """Yield an unstarted master with two workers, unless its file has another number."""
     made = Mastered(server, namespace, tmp_path)
     yield made
     made.close()

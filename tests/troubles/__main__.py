@@ -1,4 +1,4 @@
-"""One trouble to inspect: `make trouble NAME=saturation` runs it until Ctrl-C, which ends it."""
+"""Run one trouble for inspection: `make trouble NAME=saturation` runs until Ctrl-C."""
 
 import argparse
 import signal
@@ -11,7 +11,7 @@ from troubles.catalogue import TROUBLES
 
 
 def main() -> None:
-    """Start the fleets, begin the trouble, print where to look, and wait for Ctrl-C."""
+    """Start the fleets, begin the trouble, print the addresses to open, and wait for Ctrl-C."""
     name = _arguments().name
     with tempfile.TemporaryDirectory(prefix="rota-trouble-") as folder, Bench(Path(folder), [name]) as bench:
         fleet = bench.scenes[name].fleet

@@ -7,8 +7,9 @@ from typing import Final
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """The alerts that name the cause, of which one fires first, and other alerts of the same cause. `headline`: a
-    pattern of the first line on the observed node; "" if no node is left to show it."""
+    """The alerts that name the cause, one of which fires first, and other alerts with this cause. `headline` is a
+    pattern of the first line on the observed node, or "" if no node is left to show it.
+    """
 
     right: tuple[str, ...]
     also: tuple[str, ...]

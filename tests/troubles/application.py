@@ -1,4 +1,4 @@
-"""A module that every fleet of the bench imports beside its tasks, with the faults of an application."""
+"""A module with the faults of an application. Every fleet of the bench imports it in addition to its tasks."""
 
 import os
 import signal

@@ -1,5 +1,6 @@
-"""Fleets side by side, each with a trouble of its own, and one Prometheus with the project's rules that scrapes them
-all. Each scene is a job of its own, with the same name."""
+"""Several fleets with one trouble each, and one Prometheus with the project's rules that scrapes all of them. Each
+scene is a separate job with the name of the scene.
+"""
 
 from collections.abc import Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
@@ -22,7 +23,7 @@ _STARTED_AT_ONCE: Final = 2
 
 @dataclass(frozen=True, slots=True)
 class Firing:
-    """An alert that fires, or has fired. `began_at`: Unix seconds of the first evaluation at which it did."""
+    """An alert that fires or has fired. `began_at` is the Unix time of the first evaluation at which it fired."""
 
     alert: str
     severity: str
@@ -31,7 +32,7 @@ class Firing:
 
 
 class Bench:
-    """Scenes of these troubles, and any number of scenes in which nothing happens."""
+    """Scenes of these troubles, and any number of scenes without a trouble."""
 
     def __init__(self, folder: Path, names: Iterable[str], *, well: Iterable[str] = ()) -> None:
         self.folder = folder
@@ -68,12 +69,12 @@ class Bench:
         return prometheus
 
     def begin(self, name: str) -> None:
-        """Begin its trouble, which lasts until everything is ended."""
+        """Begin the scene's trouble, which lasts until everything ends."""
         scene = self.scenes[name]
         scene.closing.enter_context(TROUBLES[name].happens(scene))
 
     def firing(self, name: str) -> list[Firing]:
-        """Return the alerts that have fired in a scene within the last quarter of an hour, the first one first."""
+        """Return the alerts that have fired in a scene within the last quarter of an hour, in order of time."""
         ever = self.prometheus.query_range(f'ALERTS{{alertstate="firing", job="{name}"}}', seconds=900)
         return sorted(map(_firing, ever.result), key=lambda each: each.began_at)
 
@@ -90,7 +91,7 @@ def rule_files() -> list[str]:
 
 
 def shortened_rules(folder: Path) -> list[str]:
-    """Write the shortened rules into the folder. Returns their paths."""
+    """Write the shortened rules to the folder. Returns their paths."""
     for name in rule_files():
         (folder / name).write_text(shortened((DEPLOY / name).read_text(), SHORTENED))
     return [str(folder / name) for name in rule_files()]

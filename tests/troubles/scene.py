@@ -1,4 +1,4 @@
-"""The scene of a trouble: a separate server and fleet, at shortened times, with a task that runs each second."""
+"""The scene of a trouble: a separate server and fleet with shortened times, and a task that runs every second."""
 
 import shutil
 from collections.abc import Callable, Iterator, Mapping
@@ -12,8 +12,8 @@ from support.fleets import RunningFleet
 from support.servers import Server, server_binaries
 from support.waiting import repeating, until
 
-# The factor by which times are shorter than by default, like the windows of the rules. Heartbeats and leases, which
-# allow for a slow machine, are shortened less, because a loaded machine needs them.
+# The factor by which times and the windows of the rules are shorter than by default. Heartbeats and leases are
+# shortened less, because a loaded machine needs their tolerance.
 SHORTENED: Final = 20
 BEGIN_SECONDS: Final = 90.0
 STEADY_QUEUE: Final = "steady"
@@ -34,9 +34,8 @@ _SETTINGS: Final[Mapping[str, Any]] = {
 
 @dataclass
 class Scene:
-    """The nodes of one fleet and their server. The fleet's namespace is the name of the scene.
-
-    `prepared` is the result of the trouble's `prepare`; `closing` ends everything.
+    """The nodes of one fleet and their server. The fleet's namespace is the name of the scene. `prepared` is the result
+    of the trouble's `prepare`, and `closing` ends everything.
     """
 
     name: str
@@ -57,7 +56,7 @@ class Scene:
         return self.nodes[0]
 
     def add_node(self, **settings: Any) -> RunningFleet:
-        """Return another node of the fleet, not started yet."""
+        """Return another node of the fleet, which is not started yet."""
         folder = self.folder / f"node{len(self.nodes) + 1}"
         folder.mkdir()
         node = RunningFleet(self.server.url, self.name, folder, **{**_SETTINGS, **settings})
@@ -73,17 +72,17 @@ class Scene:
         return self
 
     def targets(self) -> list[str]:
-        """Return host and port of each node, as Prometheus names them."""
+        """Return the host and port of each node in the form of Prometheus targets."""
         return [node.target() for node in self.nodes]
 
 
 def begun(condition: Callable[[], object], what: str) -> None:
-    """Wait until the trouble is visible, as long as a loaded machine may take."""
+    """Wait until the trouble is visible, long enough for a loaded machine."""
     until(condition, what, BEGIN_SECONDS, pause_seconds=0.5)
 
 
 def coming(scene: Scene, call: Call, *, per_second: float) -> AbstractContextManager[None]:
-    """Enqueue the call at this rate during the block."""
+    """Enqueue calls at this rate during the block."""
     return repeating(lambda: scene.fleet.client.enqueue_many([call]), 1 / per_second)
 
 
@@ -92,9 +91,9 @@ Happening = Callable[[Scene], AbstractContextManager[None]]
 
 @dataclass(frozen=True, slots=True)
 class Trouble:
-    """One thing that goes wrong. `happens` is a context: it is entered when the trouble is known to have begun, and at
-    its end, what can be undone is undone. `prepare` is called before the fleet starts. `settings` override those of
-    every scene."""
+    """A problem of a fleet. `happens` is a context manager. It is entered once the trouble has begun, and undoes what
+    it can at its end. `prepare` is called before the fleet starts. `settings` override the settings of every scene.
+    """
 
     name: str
     happens: Happening
@@ -104,11 +103,11 @@ class Trouble:
 
     @property
     def summary(self) -> str:
-        """What goes wrong, in one sentence."""
+        """The problem in one sentence."""
         return (self.happens.__doc__ or "").partition("\n")[0]
 
     def scene(self, folder: Path) -> Scene:
-        """Return its scene: everything is prepared, and only the server is started."""
+        """Return the trouble's scene. Everything is prepared, but only the server is started."""
         scene = Scene(self.name, folder)
         for _ in range(self.nodes):
             scene.add_node(**self.settings)
@@ -120,7 +119,7 @@ class Trouble:
 def trouble(
     nodes: int = 1, prepare: Callable[[Scene], Any] | None = None, **settings: Any
 ) -> Callable[[Callable[[Scene], Iterator[None]]], Trouble]:
-    """Make a trouble from a function that begins it, waits until it has begun, yields, and ends it."""
+    """Return a decorator for a function that begins a trouble, waits until it has begun, yields, and ends it."""
 
     def made(happens: Callable[[Scene], Iterator[None]]) -> Trouble:
         return Trouble(happens.__name__, contextmanager(happens), nodes, prepare, settings)

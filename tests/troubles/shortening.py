@@ -1,5 +1,6 @@
-"""The project's rules with all their times shortened, so that what takes hours in production is visible within
-minutes."""
+"""The project's rules with all times shortened, so that problems which take hours in production are visible within
+minutes.
+"""
 
 import re
 from typing import Final
@@ -12,7 +13,8 @@ _TIMES: Final = re.compile(
     rf"(?<=\[){_DURATION}(?=[\]:])|(?<=:){_DURATION}(?=\])|(?<=\boffset ){_DURATION}"
     rf"|(?<=\bfor: ){_DURATION}|(?<=\binterval: ){_DURATION}|(?<=\bkeep_firing_for: ){_DURATION}"
 )
-# A number of seconds with which an age is compared, and not a factor: `max by (job) (rota_quiet_age_seconds) > 60`.
+# Matches a number of seconds with which an age is compared, as in `max by (job) (rota_quiet_age_seconds) > 60`, but no
+# factor.
 _AGES: Final = re.compile(r"(_seconds(?:\{[^{}]*\})?[)\s]*[<>]=?\s*)(\d+(?:\.\d+)?)(?![\d.]*\s*[*/])\b")
 
 

@@ -2,6 +2,6 @@
 
 from hypothesis import settings
 
-# A loaded machine is slow, but not wrong: hypothesis must not fail a test because it took 0.2 s.
+# On a loaded machine, hypothesis must not fail a test only because it took 0.2 s.
 settings.register_profile("rota", deadline=None)
 settings.load_profile("rota")

@@ -1,5 +1,6 @@
-"""Fixtures of picks, groups and schedules. Failing assertions in the modules of the model test are explained like those
-of a test."""
+"""Fixtures for picks, groups and schedules. Pytest explains failing assertions in the model test's modules like those
+of a test.
+"""
 
 from collections.abc import Iterator
 
@@ -15,25 +16,25 @@ pytest.register_assert_rewrite("machine", "model")
 
 @pytest.fixture(params=[1, 50], ids=["one pick", "50 picks"])
 def picks(fleet: Fleet, request: pytest.FixtureRequest) -> int:
-    """Set the number of picks per turn, on which the order of claims does not depend."""
+    """Set the number of picks per turn. The order of claims does not depend on it."""
     fleet.picks = request.param
     return fleet.picks
 
 
 @pytest.fixture
 def groups(fleet: Fleet) -> Grouping:
-    """Return the transitions of groups and chains, with a worker of their queue."""
+    """Return the driver of groups and chains, with a worker for their queue."""
     return Grouping(fleet)
 
 
 @pytest.fixture
 def schedules(fleet: Fleet) -> ScheduleStore:
-    """Return the transitions of schedules."""
+    """Return the driver of schedules."""
     return ScheduleStore(fleet.keys.namespace)
 
 
 @pytest.fixture
 def pollers(fleet: Fleet, schedules: ScheduleStore) -> Iterator[Pollers]:
-    """Yield the pollers' part. At the end, every task must be accounted for."""
+    """Yield the driver of pollers. At the end, every task must be accounted for."""
     yield Pollers(fleet, schedules)
     assert fleet.run(fleet.store.audit()).missing == 0
