@@ -17,7 +17,7 @@ from chart.values_tree import SAMPLE, Value, values
 from rota_supervisor.config.model import Config
 from rota_supervisor.master.core.generations import _NEEDS_RESTART as NEEDS_RESTART
 
-# A configuration in which each key may be changed alone, and other values for the keys that are text.
+# A configuration in which each key can be changed alone, and other values for text keys.
 BASIS: Object = {
     "namespace": "shop",
     "tiers": [["default", "mail"], [SAMPLE]],
@@ -54,7 +54,7 @@ OTHERS: Object = {
     "lease": {"seconds": 60},
     "http": {"allowed_hosts": ["rota.example"]},
 }
-EXCLUDED = {"schedules.sample.every": ("schedules", SAMPLE, "cron")}  # by another key
+EXCLUDED = {"schedules.sample.every": ("schedules", SAMPLE, "cron")}  # excluded by another key
 CONFIG = [value for value in values() if value.path[0] == "config"]
 
 
@@ -75,7 +75,7 @@ def test_every_value_of_the_configuration_arrives(situation: str, tmp_path: Path
 
 
 def differences(given: Any, found: Any, path: str = "") -> list[str]:
-    """Return the paths of given values that are not found."""
+    """Return the paths of the given values that are missing or different."""
     if isinstance(given, Mapping) and isinstance(found, Mapping):
         return [each for key in given for each in differences(given[key], found.get(key), f"{path}.{key}")]
     return [] if found == given else [f"{path}: {given!r} became {found!r}"]
@@ -144,7 +144,7 @@ def test_the_secret_holds_the_url_and_no_other_object_does() -> None:
     assert "ROTA_REDIS_URL" not in environment_of(objects)
 
 
-# What replaces the pods
+# Changes that replace the pods
 
 
 def template(changes: Object) -> Object:

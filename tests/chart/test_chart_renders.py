@@ -1,4 +1,4 @@
-"""The chart as helm accepts and renders it, and each object as Kubernetes accepts it."""
+"""helm accepts and renders the chart, and Kubernetes accepts each object."""
 
 import re
 import subprocess

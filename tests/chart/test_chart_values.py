@@ -1,4 +1,4 @@
-"""Every value of the chart: changed alone it has an effect, and a wrong one is refused with its path."""
+"""Every value of the chart has an effect if it is changed alone. Every wrong value is refused with its path."""
 
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -12,7 +12,7 @@ from chart.values_tree import SAMPLE, WRONG_TEXT, Path, Value, change, tables, v
 
 VALUES = values()
 OF_CHART = [value for value in VALUES if value.path[0] != "config"]
-_PATHS = {"helm": "/{}'", "helm3": "- {}:"}  # how each version of helm names a path
+_PATHS = {"helm": "/{}'", "helm3": "- {}:"}  # the form of a path in each version of helm
 _NEXT = "\n---\n"
 _JOINED = {"helm": "/", "helm3": "."}
 
@@ -25,7 +25,7 @@ def test_a_value_changed_alone_has_an_effect_and_is_valid(value: Value) -> None:
 
 
 def _is_changed(base: Object, changes: Object) -> bool:
-    """Whether the changes have an effect. What they render differently has to be valid."""
+    """Whether the changes have an effect. The changed objects must be valid."""
     try:
         changed = rendered_text(with_changes(base, changes)).split(_NEXT)
     except HelmError as refusal:  # This base lacks something that the value needs.
@@ -87,7 +87,7 @@ WRONG: dict[str, Wrong] = {
 @pytest.mark.parametrize("helm", HELMS)
 @pytest.mark.parametrize("kind", WRONG)
 def test_a_wrong_value_is_refused_with_its_path(helm: str, kind: str) -> None:
-    """All at once, because helm reports them all."""
+    """All wrong values are tested at once, because helm reports all of them."""
     wrong = {value.path: given[0] for value in VALUES if (given := WRONG[kind](value))}
     refusal = _refusal(_together(wrong), helm)
     assert [path for path in wrong if _in_words(path, helm) not in refusal] == []

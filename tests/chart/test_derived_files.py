@@ -27,7 +27,7 @@ replicas: [{name: rota, count: 5}]
 
 @pytest.fixture(scope="module")
 def derived() -> dict[Path, str]:
-    """The derived files as they should be."""
+    """Return the up-to-date derived files."""
     return derived_files()
 
 

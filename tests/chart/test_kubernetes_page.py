@@ -1,4 +1,4 @@
-"""docs/kubernetes.md agrees with the values of the chart and with what it renders."""
+"""docs/kubernetes.md agrees with the values of the chart and with the rendered objects."""
 
 import json
 import re
@@ -25,7 +25,7 @@ ROW = re.compile(r"^\| (`[a-zA-Z.`, ]+`) \| (?:`(.+?)`)? ?\| (.+) \|$", re.MULTI
 
 
 def table() -> dict[str, str]:
-    """Return the default of each value in the table, by its path, as the page writes it."""
+    """Return the default of each value in the page's table, by path."""
     rows = ROW.findall(PAGE.rpartition("## Values")[2])
     return {name: default for names, default, _ in rows for name in re.findall(r"`([^`]+)`", names)}
 
@@ -38,7 +38,7 @@ def test_the_values_of_the_page_render_a_fleet_that_the_product_accepts(tmp_path
 
 
 def loaded_of_release(release: str, given: Object, folder: Path) -> Object:
-    """Return the configuration of a release of this name."""
+    """Return the configuration of a release with this name."""
     objects = render(with_changes(given, {"fullnameOverride": "rota", "labels": {"release": release}}))
     read = loaded(objects, folder).config
     return {"namespace": read.namespace, "workers": read.workers}

@@ -1,4 +1,6 @@
-"""The chart's objects for Prometheus, Grafana and KEDA, compared with the product's metrics and the files of deploy."""
+"""The chart's objects for Prometheus, Grafana and KEDA, compared with the product's metrics and the files in
+deploy/.
+"""
 
 import json
 import re
@@ -111,8 +113,8 @@ GAUGES = {
     "age": "rota_queue_oldest_ready_age_seconds",
     "objective": "rota_queue_lag_objective_seconds",
 }
-# Two nodes export the same gauges. `mail` is late, `slow` runs tasks, nobody may claim from `closed`; `tenant-1` and
-# `_other` are of the pattern `tenant-*`, one of whose queues is paused.
+# Two nodes export the same gauges. `mail` is late, `slow` runs tasks, and `closed` permits no claims. `tenant-1` and
+# `_other` belong to the pattern `tenant-*`, which has a paused queue.
 QUEUES: dict[str, dict[str, float]] = {
     "mail": {"ready": 90, "running": 6, "closed": 0, "age": 45, "objective": 30},
     "slow": {"ready": 0, "running": 4, "closed": 0, "age": 0, "objective": 60},
@@ -125,7 +127,7 @@ NODES = ("rota-6d5f9c8b7-x2x4z", "rota-6d5f9c8b7-abcde")
 
 
 def series(queues: dict[str, dict[str, float]]) -> list[dict[str, str]]:
-    """Return the series of a fleet with these queues, and one of another fleet, as promtool takes them."""
+    """Return the series of a fleet with these queues and a series of another fleet, in promtool's format."""
     found = {f'rota_start_time_seconds{{fleet="rota",pod="{pod}"}}': 1000.0 for pod in NODES}
     found['rota_queue_ready_tasks{fleet="other",queue="mail"}'] = 700
     for queue, gauges in queues.items():
@@ -149,7 +151,7 @@ ALL_CLOSED = {queue: {**gauges, "closed": 60.0} for queue, gauges in QUEUES.item
         ("lateness", [], {**QUEUES, "mail": {}}, 2 * 10 / 10),
         ("tasks", [], ALL_CLOSED, 6),
         ("lateness", [], ALL_CLOSED, 0),
-        # Redis is away: not 0, which would remove pods.
+        # Redis is away. The result is not 0, which would remove pods.
         ("tasks", [], NOTHING_FROM_REDIS, None),
         ("lateness", [], NOTHING_FROM_REDIS, None),
     ],

@@ -1,4 +1,4 @@
-"""The pod of the chart, run as it is rendered: its probes, its volumes, a change of the ConfigMap, and its end."""
+"""The rendered pod of the chart at run time: its probes, its volumes, a change of the ConfigMap, and its end."""
 
 import json
 import time
@@ -48,7 +48,7 @@ MakePod = Callable[..., PodProcess]
 
 @pytest.fixture
 def make_pod(server: Server, namespace: str, tmp_path: Path) -> Iterator[MakePod]:
-    """Return a function that makes a pod of values, and ends it with the test."""
+    """Return a function that creates a pod from values. The pod ends with the test."""
     need_namespaces()
     made: list[PodProcess] = []
 
@@ -75,7 +75,7 @@ def client(server: Server, namespace: str) -> Iterator[rota.Client]:
 
 
 def desired_workers(pod: PodProcess) -> int:
-    """Return the number of workers that the fleet of the pod should have."""
+    """Return the number of workers that the pod's fleet should have."""
     (pool,) = json.loads(pod.exec("--json", "status").stdout)["pools"]
     return int(pool["desired"])
 

@@ -1,5 +1,6 @@
-"""The code map of ARCHITECTURE.md names every existing module and no other, and its drawing shows which packages import
-which."""
+"""The code map of ARCHITECTURE.md names exactly the existing modules, and its diagram shows the imports between
+packages.
+"""
 
 import re
 from collections.abc import Iterable

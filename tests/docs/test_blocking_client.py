@@ -1,4 +1,4 @@
-"""The blocking client is generated from the asyncio client, and was not changed by hand."""
+"""The blocking client is generated from the asyncio client and has no manual changes."""
 
 import pytest
 

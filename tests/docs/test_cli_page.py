@@ -14,7 +14,7 @@ PAGE = (ROOT / "docs/cli.md").read_text(encoding="utf-8")
 
 
 def commands(group: click.Group, prefix: str = "rota") -> set[str]:
-    """Return every command of a group, as it is called."""
+    """Return every command of a group, as a user types it."""
     context = click.Context(group)
     found: set[str] = set()
     for name in group.list_commands(context):

@@ -22,7 +22,7 @@ _ROW = re.compile(r"^\| `(?P<key>\w+)` \| (?:`(?P<default>[^`]*)` )?\| (?P<meani
 
 
 def documented() -> dict[str, dict[str, str]]:
-    """Return the keys and defaults on the page, by section; "" is the top level."""
+    """Return the keys and defaults on the page, by section. "" is the top level."""
     return {
         section["name"] or "": {row["key"]: row["default"] or "" for row in _ROW.finditer(section["text"])}
         for section in _SECTION.finditer(PAGE)
@@ -43,7 +43,7 @@ def in_the_code() -> dict[str, dict[str, str]]:
 
 
 def shown(field: inspect.Field) -> str:
-    """Return a default as TOML, "" for none."""
+    """Return a default as TOML, or "" if there is none."""
     default = field.default_factory() if field.default is NODEFAULT else field.default
     return "" if default is None else json.dumps(default)
 
@@ -63,7 +63,7 @@ _POOLED = {**_PLAIN, "pools": {"all": {"queues": ["default"]}}}
 
 
 def effects_documented() -> dict[str, set[str]]:
-    """Return, for each key on the page, the roles whose processes are replaced, or that a change is refused."""
+    """Return the roles whose processes a change replaces, or that the change is refused, for each key on the page."""
     text = PAGE.partition("## Changing it while the fleet runs")[2].partition("**Code is loaded")[0]
     found: dict[str, set[str]] = {}
     for row in _EFFECT.finditer(text):
@@ -75,7 +75,7 @@ def effects_documented() -> dict[str, set[str]]:
 
 
 def effects_in_the_code() -> dict[str, set[str]]:
-    """Return the effect of each key, found by changing the key and comparing the configurations."""
+    """Return the effect of each key, which is found by changing the key and comparing the configurations."""
     return {key: _effect(old, new) for key, old, new in _changes()}
 
 
@@ -131,5 +131,5 @@ def _another(field: inspect.Field) -> Any:
 
 def test_the_page_lists_the_reload_effect_of_every_key() -> None:
     in_code = effects_in_the_code()
-    del in_code["redis_url_file"]  # only the source of redis_url, which is compared itself
+    del in_code["redis_url_file"]  # this key is only a source of redis_url, which is compared
     assert effects_documented() == in_code

@@ -1,4 +1,4 @@
-"""The modules that an import contract declares pure are counted by `make coverage`."""
+"""`make coverage` counts every module that an import contract declares pure."""
 
 import tomllib
 

@@ -1,4 +1,4 @@
-"""The pages that show the dashboards, and that name the panel for each trouble."""
+"""The pages show the dashboards, and name the panel for each trouble."""
 
 import re
 

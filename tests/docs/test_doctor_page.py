@@ -1,4 +1,4 @@
-"""docs/doctor.md and the code say the same."""
+"""docs/doctor.md agrees with the code."""
 
 import re
 

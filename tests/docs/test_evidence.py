@@ -1,4 +1,4 @@
-"""docs/features.md and docs/faults.md name tests and files that exist, and leave no row out."""
+"""docs/features.md and docs/faults.md only name existing tests and files, and every row names evidence."""
 
 import re
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""docs/glossary.md has one term for each thing, one meaning for each term, and the standard word beside it."""
+"""docs/glossary.md has one term for each thing, one meaning for each term, and the standard word beside each term."""
 
 import re
 from collections import Counter
@@ -24,7 +24,7 @@ class Term(NamedTuple):
     """A row of the glossary."""
 
     name: str
-    standard: tuple[str, ...]  # the words of other systems, none if the term is itself the standard word
+    standard: tuple[str, ...]  # the words of other systems, empty if the term is itself the standard word
     meaning: str
 
 
@@ -45,14 +45,16 @@ def _key(word: str) -> str:
 
 
 def homonyms(terms: Sequence[Term]) -> list[str]:
-    """Return the words with two meanings: terms with two rows or meanings, and standard words that are other terms."""
+    """Return the words with two meanings: terms with two rows or meanings, and standard words that are also other
+    terms.
+    """
     rows = Counter(_key(term.name) for term in terms)
     ambiguous = [term.name for term in terms if rows[_key(term.name)] > 1 or _TWO_MEANINGS.search(term.meaning)]
     return ambiguous + [word for term in terms for word in term.standard if _key(word) in rows]
 
 
 def synonyms(terms: Sequence[Term]) -> list[str]:
-    """Return the standard words that are beside more than one term."""
+    """Return the standard words that occur beside more than one term."""
     uses = Counter(_key(word) for term in terms for word in term.standard)
     return [word for term in terms for word in term.standard if uses[_key(word)] > 1]
 

@@ -1,4 +1,6 @@
-"""No module of the product imports itself through others. Imports in functions and for type checking count too."""
+"""No module of the product imports itself through other modules. Imports in functions and for type checking
+count too.
+"""
 
 import ast
 from collections.abc import Iterator, Mapping
@@ -19,7 +21,7 @@ def _modules() -> dict[str, Path]:
 
 
 def _imported(tree: ast.AST) -> Iterator[tuple[str, str]]:
-    """Return the imports anywhere in a module: the module, and the name in it."""
+    """Return all imports of a module, each as the imported module and the name in it."""
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
             yield from ((alias.name, "") for alias in node.names)
@@ -48,7 +50,9 @@ def _packages(graph: Graph) -> dict[str, set[str]]:
 
 
 def _client_folders(graph: Graph) -> dict[str, set[str]]:
-    """Return which folders next below `rota.client` import which others. The modules beside them are left out."""
+    """Return the imports between the folders directly below `rota.client`. Modules outside these folders are
+    left out.
+    """
     of_module = {name: name.rpartition(".")[0] for name in graph if name.startswith("rota.client.")}
     folder_of = {name: folder for name, folder in of_module.items() if folder != "rota.client"}
     folders: dict[str, set[str]] = {folder: set() for folder in folder_of.values()}

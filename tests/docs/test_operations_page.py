@@ -1,4 +1,4 @@
-"""docs/operations.md: its arithmetic is right, and its numbers and tables are those of the code and of deploy/."""
+"""The arithmetic of docs/operations.md is right, and its numbers and tables match the code and deploy/."""
 
 import ast
 import json
@@ -56,18 +56,18 @@ _OPERATORS: Final[dict[type[ast.operator], Callable[[Fraction, Fraction], Fracti
 
 
 def rows_of(name: str) -> list[list[str]]:
-    """Return the rows of a table of the page without its head."""
+    """Return the rows of a table on the page without the header."""
     return table(PATH, name)[1:]
 
 
 def file(name: str) -> str:
-    """Return the text of a file that the page shows."""
+    """Return the text of a file shown on the page."""
     [text] = [block.text for block in blocks(PATH) if (block.verb, block.argument) == ("file", name)]
     return text
 
 
 def lines(name: str) -> dict[str, str]:
-    """Return the settings in such a file by their names."""
+    """Return the settings in a file of the page by name."""
     rows = [line.partition(" ") for line in file(name).splitlines() if not line.startswith("#")]
     return {name: value.strip("= ") for name, _, value in rows}
 
@@ -80,7 +80,7 @@ def test_every_command_of_the_page_is_run() -> None:
 
 
 def value_of(node: ast.AST) -> Fraction:
-    """Return the value of an expression of numbers."""
+    """Return the value of an arithmetic expression."""
     match node:
         case ast.Expression(body):
             return value_of(body)
@@ -99,7 +99,7 @@ def test_the_examples_are_calculated_correctly(expression: str, result: str) -> 
 
 
 def mean_wait(workers: int, utilisation: float) -> float:
-    """Return the mean wait for one of several workers, in run times, by the Erlang C formula."""
+    """Return the mean wait for one of several workers, as a multiple of the run time, by the Erlang C formula."""
     load = workers * utilisation
     all_busy = load**workers / factorial(workers) / (1 - utilisation)
     share = all_busy / (sum(load**busy / factorial(busy) for busy in range(workers)) + all_busy)
@@ -210,7 +210,7 @@ def test_the_limits_outside_of_rota_are_those_of_the_doctor() -> None:
     assert limits["memory of a node or its control group"] == f"{LOW_MEMORY_SHARE:.0%}".replace("%", " %")
 
 
-# What the server stores
+# Memory of the server
 
 STORED: Final = 20_000
 TOLERANCE: Final = 0.1
@@ -279,7 +279,7 @@ def test_each_process_has_as_many_connections_as_the_page_says(fleets: Fleets, r
 
 
 def connections_by_role(asking: "redis.Redis") -> dict[str, int]:
-    """Return the number of connections of the fleet by the names that its processes give them."""
+    """Return the fleet's number of connections by connection name."""
     roles = {"orders": "master"}
     names = [re.split("[:-]", each["name"])[1:2] for each in asking.client_list()]
     found = Counter(roles.get(name, name) for [name] in filter(None, names))
@@ -298,7 +298,7 @@ SERIES: Final = {
     "rota_queue_oldest_running_age_seconds{QUEUE}": "1x10 42 1x20",
 }
 RESULTS: Final = (
-    ('{fleet="shop"}', 200),  # once, although both nodes export it
+    ('{fleet="shop"}', 200),  # counted once, although both nodes export it
     ('{fleet="shop"}', 0.05),
     ('{fleet="shop", pool="default"}', 0.75),
     ('{fleet="shop", queue="images"}', 42),

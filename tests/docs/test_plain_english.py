@@ -1,4 +1,6 @@
-"""Docstrings, comments and pages are in plain English: the phrases of our early dialect may only become fewer."""
+"""Docstrings, comments and pages are in plain English. The number of phrases from our early dialect may only
+decrease.
+"""
 
 import json
 from collections import Counter

@@ -1,4 +1,4 @@
-"""The examples of the pages work: their commands run in order, with a real server, as for a reader."""
+"""The examples on the pages work. Their commands run in order, with a real server, as for a reader."""
 
 import ast
 import json
@@ -55,7 +55,7 @@ def test_following_the_page_works(page: Path, story: Story) -> None:
 
 @pytest.mark.parametrize("folder", sorted({test.parent.name for test in (ROOT / "examples").glob("*/test_*.py")}))
 def test_plain_pytest_collects_the_tests_of_each_example(folder: str) -> None:
-    """With pytest alone, as users have it: without our plugins and the options of this repository's tests."""
+    """Pytest runs as for users, without our plugins and the options of this repository's tests."""
     plugins = [f"-pno:{name}" for name in ("timeout", "xdist", "cacheprovider")]
     asked = [sys.executable, "-B", "-m", "pytest", "-q", "--collect-only", *plugins]
     collected = subprocess.run(asked, cwd=ROOT / "examples" / folder, capture_output=True, text=True, check=False)

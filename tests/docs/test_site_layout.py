@@ -1,4 +1,4 @@
-"""The site's tables on a phone, with the theme's style and our own."""
+"""The site's tables on a phone, with the theme's style and our own style."""
 
 from importlib.util import find_spec
 from pathlib import Path

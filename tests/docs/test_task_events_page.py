@@ -1,4 +1,4 @@
-"""The table of task events in docs/protocol.md matches the code: each move of a task has its event."""
+"""The table of task events in docs/protocol.md matches the code, and each move of a task has its event."""
 
 from rota.protocol.task_states import STATES, EventName, State
 from support.event_paths import ENDED, NOTHING, ways
@@ -10,7 +10,7 @@ def test_event_table_lists_every_event() -> None:
 
 def test_task_moves_and_events_match() -> None:
     moves: set[tuple[str, str]] = {(source, target) for source, facts in STATES.items() for target in facts.moves}
-    # Also from items that other programs pushed
+    # These events also come from items that other programs pushed.
     moves |= {(NOTHING, state) for state in (State.READY, State.SCHEDULED)}
     told = {(source, _state_after(event, source)) for event, way in ways().items() for source in way.sources}
     assert {(source, target) for source, target in told if source != target} == moves

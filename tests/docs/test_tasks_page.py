@@ -22,7 +22,7 @@ _KNOWN = {"rota": rota, "timedelta": timedelta, "datetime": datetime, "UTC": UTC
 
 
 class Row(NamedTuple):
-    """A row of the page, for an option."""
+    """A row of the page for an option."""
 
     option: str
     default: str
@@ -30,7 +30,7 @@ class Row(NamedTuple):
     meaning: str
 
     def given(self) -> dict[str, Any]:
-        """Return the arguments of the example."""
+        """Return the arguments in the row's example."""
         found: dict[str, Any] = eval(f"dict({self.example})", _KNOWN)
         assert self.option in found
         return found

@@ -1,5 +1,6 @@
-"""Legacy lists that a running fleet adopts: the sources follow the configuration file, items start on time, and the
-views show them."""
+"""Legacy lists that a running fleet adopts. The sources follow the configuration file, items start on time, and all
+views show the items.
+"""
 
 import json
 import time
@@ -80,7 +81,7 @@ def test_a_reload_adds_and_removes_adopted_sources(fleet: RunningFleet, redis_cl
 
 
 def reload_with(fleet: RunningFleet, adopt: dict[str, dict[str, str]]) -> None:
-    """Reload with other sources, and wait until none of the earlier pollers is left."""
+    """Reload with other sources, and wait until no earlier poller is left."""
     before = fleet.pids("poller")
     fleet.edit(adopt=adopt)
     fleet.hup()

@@ -1,4 +1,4 @@
-"""Typed arguments and results in a real fleet, from a program that has only Rota installed, and with mistakes."""
+"""Typed arguments and results in a real fleet, including a program with only Rota installed, and mistakes."""
 
 import json
 import os

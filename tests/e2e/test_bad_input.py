@@ -1,5 +1,6 @@
-"""Mistakes of users: each causes a message that explains what is wrong, the documented exit code, and no loss of
-tasks."""
+"""Mistakes of users. Each causes a message that explains the problem, the documented exit code, and no loss of
+tasks.
+"""
 
 import json
 import socket
@@ -141,8 +142,7 @@ def test_no_password_is_shown_if_the_server_does_not_know_auth(server: Server, t
 
 @contextmanager
 def old_server() -> Iterator[str]:
-    """Yield the URL of a server that replies like Redis 6.2, as far as a fleet gets with one: it rejects the first line
-    of every script."""
+    """Yield the URL of a server that replies like Redis 6.2, which rejects the first line of every script."""
     listening = socket.create_server(("127.0.0.1", 0))
     thread = threading.Thread(target=_serve, args=(listening,))
     thread.start()
@@ -243,7 +243,7 @@ def test_a_pushed_item_that_cannot_run_is_dead_with_its_reason(
 ) -> None:
     queue = "late" if delayed else "default"
     items = {item.replace("default", queue): why for item, why in UNFIT.items()}
-    if delayed:  # without a readable queue, no worker can claim and judge them
+    if delayed:  # without a readable queue, no worker can claim and check these items
         items |= dict.fromkeys(NAMELESS, ("garbage", "no queue could be read"))
     fleet.rota("dead", "purge", "--all", "--yes")
     until(lambda: fleet.metrics().total("rota_queue_dead_tasks") == 0)

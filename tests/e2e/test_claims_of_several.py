@@ -1,4 +1,4 @@
-"""Short tasks are claimed several at a time: no task waits behind a long one, and finished tasks stay finished."""
+"""Short tasks are claimed several at a time. No task waits behind a long task, and finished tasks stay finished."""
 
 import functools
 import os
@@ -36,12 +36,13 @@ def report_slowly(task: rota.CurrentTask, error: str) -> None:
 BEFORE = 300  # enough short tasks for claims to grow
 BEHIND = 20
 ROUNDS = 8
-# Where a claim ends is a matter of chance, and on a busy machine tasks look long and are claimed one by one
+# The end of a claim is random, and on a busy machine tasks look long and are claimed one by one.
 MOST_ROUNDS = 80
-CLAIM_SECONDS = 0.001  # between two tasks of one claim; a turn between them takes longer than half of it
+# The longest time between two tasks of one claim; a turn between them takes more than half of this time.
+CLAIM_SECONDS = 0.001
 KILLS = 1_000
 TASKS_A_KILL = 30
-DRAIN_SECONDS = 300  # on a busy machine kills are faster than work: nearly all tasks may still wait after the last kill
+DRAIN_SECONDS = 300  # on a busy machine, nearly all tasks may still be waiting after the last kill
 
 
 def _notes(label: str, count: int) -> list[Call[None]]:
@@ -49,8 +50,9 @@ def _notes(label: str, count: int) -> list[Call[None]]:
 
 
 def _hold_up(fleet: RunningFleet, label: str) -> tuple[str, float]:
-    """Claim a long task among short ones, and let the short ones after it run. Returns the long task's id, and the
-    seconds until the others began."""
+    """Claim a long task among short tasks, and let the short tasks after it run. Returns the long task's id, and the
+    seconds until the other tasks began.
+    """
     behind = f"behind {label}"
     long_one: Call[None] = Call("hold", [label], queue="default")
     fleet.client.enqueue_many([*_notes(f"before {label}", BEFORE), long_one, *_notes(behind, BEHIND)])
@@ -59,7 +61,7 @@ def _hold_up(fleet: RunningFleet, label: str) -> tuple[str, float]:
     assert not fleet.journal("end", label=label)
     started = fleet.journal("start", label=behind)
     assert len(started) == len({line.id for line in ended}) == BEHIND
-    # Its worker may have run some of them before, if the long task was the one that was given back.
+    # The worker may have run some of them before, if the long task was given back.
     assert held.pid not in {line.pid for line in started if line.at > held.at}
     fleet.release(label)
     fleet.wait_for("end", label=label)
@@ -67,8 +69,9 @@ def _hold_up(fleet: RunningFleet, label: str) -> tuple[str, float]:
 
 
 def _recalled_for(fleet: RunningFleet, long_ones: Collection[str]) -> list[str]:
-    """Return the tasks because of which others were given back. A short one also takes long if its worker waits for a
-    core; then up to a whole claim is given back."""
+    """Return the tasks that caused other tasks to be given back. A short task also takes long if its worker waits for a
+    core. In that case up to a whole claim is given back.
+    """
     return [line["task_id"] for line in fleet.log("claim.recalled") if line["task_id"] in long_ones]
 
 
@@ -122,8 +125,7 @@ def test_an_outcome_settled_by_a_recall_is_not_logged_as_stale(fleets: Fleets) -
 def test_no_finished_task_of_a_killed_worker_runs_again(
     fleets: Fleets, redis_client: redis.Redis, measured: Measure
 ) -> None:
-    # The workers count as healthy at once; otherwise more than a hundred sudden deaths a minute would slow the pool
-    # down.
+    # The workers count as healthy at once. Otherwise more than a hundred sudden deaths per minute would slow the pool.
     restarts = {"crash_limit": 50, "healthy_seconds": 0.01}
     settings: dict[str, Any] = {"workers": 2, "restarts": restarts, "log": {"tasks": "failures"}}
     nodes = [fleets.node(name, **settings).start() for name in "ab"]
@@ -162,9 +164,10 @@ def _has_left(fleet: RunningFleet, pid: int) -> bool:
 
 
 def _finished_and_started_again(lines: list[Line]) -> tuple[set[str], list[str]]:
-    """Return the tasks that certainly had finished, and those of them that were started afterwards. A task has
-    certainly finished if its worker began another one. The last task of a killed worker may have been cut off before
-    its outcome was stored."""
+    """Return the tasks that had certainly finished, and the tasks among them that were started afterwards. A task has
+    certainly finished if its worker began another task. The last task of a killed worker may have been cut off before
+    its outcome was stored.
+    """
     last_end: dict[int, str] = {}
     finished: set[str] = set()
     again: list[str] = []

@@ -1,4 +1,4 @@
-"""examples/classic, run as its README describes: a shop with hand-written queues feeds a fleet."""
+"""examples/classic, run as its README describes. A shop with handwritten queues feeds a fleet."""
 
 import json
 import shutil

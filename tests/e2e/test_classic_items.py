@@ -1,4 +1,4 @@
-"""Items that other languages push with plain commands, executed by a running fleet."""
+"""A running fleet executes items that other languages push with plain commands."""
 
 import json
 import statistics

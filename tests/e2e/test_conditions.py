@@ -1,5 +1,6 @@
-"""Conditions in a running fleet: a queue opens and closes, a text that could block the server is refused, and a failing
-condition closes only its own queue and is reported."""
+"""Conditions in a running fleet. A queue opens and closes, text that could block the server is refused, and a failing
+condition is reported and closes only its own queue.
+"""
 
 import time
 

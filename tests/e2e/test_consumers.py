@@ -1,4 +1,4 @@
-"""Consumers beside the workers of a fleet: they share its tasks, run each once, and never exceed a cap."""
+"""Consumers beside the workers of a fleet. They share its tasks, run each task once, and never exceed a cap."""
 
 import threading
 import time
@@ -17,14 +17,14 @@ from support.waiting import until
 CONSUMERS = 4
 TASKS = 2000
 CAPPED_TASKS = 60
-CAP = 3  # one more than there are workers, which keep their places because a turn settles and claims
+CAP = 3  # one more than the workers, which keep their places because a turn settles and claims
 
 Act = Callable[[rota.LeasedTask], object]
 
 
 @contextmanager
 def consuming(fleet: RunningFleet, queue: str, act: Act) -> Iterator[None]:
-    """Run some consumers for a block of code. They call `act` with each task and end it."""
+    """Run some consumers for a block of code. They call `act` with each task, and then end the task."""
     consumers = [fleet.client.consumer(queue) for _ in range(CONSUMERS)]
 
     def consume(consumer: rota.Consumer) -> None:
@@ -45,7 +45,7 @@ def consuming(fleet: RunningFleet, queue: str, act: Act) -> Iterator[None]:
 
 
 def most_at_once(spans: list[tuple[float, float]]) -> int:
-    """Return how many of these overlap at most."""
+    """Return the maximum number of overlapping runs."""
     steps = sorted([(began, 1) for began, _ in spans] + [(ended, -1) for _, ended in spans])
     return max(accumulate(step for _, step in steps))
 

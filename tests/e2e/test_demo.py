@@ -1,4 +1,4 @@
-"""`rota demo`, run as a user runs it: its proof, and that nothing is left behind however it ends."""
+"""`rota demo`, run as by a user: its proof, and its clean end in every situation."""
 
 import json
 import os
@@ -77,7 +77,7 @@ class Demo:
             return False
 
     def is_gone(self) -> bool:
-        """Whether neither process nor folder is left."""
+        """Whether no process and no folder is left."""
         return not self.left() and not list(self.folder.glob("rota-demo-*"))
 
 
@@ -86,7 +86,7 @@ Start = Callable[..., Demo]
 
 @pytest.fixture
 def start(tmp_path: Path) -> Iterator[Start]:
-    """Return a function that starts a demo. After the test, the demo and everything left of it are ended."""
+    """Return a function that starts a demo. After the test, the demo and all its remaining processes are killed."""
     started: list[Demo] = []
 
     def run(*arguments: str) -> Demo:

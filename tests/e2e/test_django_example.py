@@ -1,5 +1,6 @@
-"""examples/django with a real fleet: a view enqueues in its transaction, and workers run tasks that use the ORM. The
-test adds an async task, and tasks of Django's own framework."""
+"""examples/django with a real fleet. A view enqueues in its transaction, and workers run tasks that use the ORM. The
+test adds an async task and tasks of Django's own framework.
+"""
 
 import json
 import os
@@ -100,7 +101,9 @@ class Shop(FleetProcess):
         until(lambda: self.get_json("/orders/0/")[0] == 404, "the web process responds", DEADLINE_SECONDS)
 
     def get_json(self, path: str, **form: str) -> tuple[int, Any]:
-        """Return status and content of a response, to a POST if there is a form. The status is 0 without a server."""
+        """Return the status and content of a response. If there is a form, the request is a POST. The status is 0
+        without a server.
+        """
         data = urllib.parse.urlencode(form).encode() if form else None
         try:
             with urllib.request.urlopen(f"http://127.0.0.1:{self.port}{path}", data, DEADLINE_SECONDS) as answer:
@@ -128,7 +131,7 @@ class Shop(FleetProcess):
 
 @pytest.fixture(scope="module")
 def shop(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shop]:
-    """Yield the example with the tasks of this test, its database, its web process and its fleet, ready."""
+    """Yield the ready example with the tasks of this test, its database, its web process and its fleet."""
     folder = tmp_path_factory.mktemp("django") / "shop"
     shutil.copytree(ROOT / "examples/django", folder, ignore=shutil.ignore_patterns("*.sqlite3", "__pycache__"))
     for name, more in (("shop/settings.py", _SETTINGS), ("orders/tasks.py", _TASKS)):

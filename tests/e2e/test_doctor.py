@@ -1,4 +1,4 @@
-"""`rota doctor` beside running fleets: their limits, their nodes, and an archive in which no planted secret is left."""
+"""`rota doctor` beside running fleets: their limits, their nodes, and an archive without planted secrets."""
 
 import json
 import os
@@ -16,7 +16,7 @@ from support.waiting import until
 
 pytestmark = ON_ONE_SERVER
 
-MARK: Final = "s3cr3t"  # in each secret that the tests plant
+MARK: Final = "s3cr3t"  # part of each secret that the tests plant
 LEAKY_TASKS: Final = '''
 import logging
 import os
@@ -78,7 +78,7 @@ def test_a_refused_reload_is_found_until_the_file_is_repaired(fleets: Fleets) ->
     found = found_in(examined(fleet))
     assert 'did you mean "drain_seconds"?' in found["configuration-invalid"]
     assert "drain_secnds" in found["reload-refused"]
-    assert "redis-unreachable" not in found  # the server is that of the running master
+    assert "redis-unreachable" not in found  # the doctor examines the running master's server
 
 
 def test_a_manager_with_a_short_stop_timeout_is_found(fleets: Fleets) -> None:
@@ -121,7 +121,7 @@ def test_a_killed_node_is_lost_and_its_successor_is_accepted(fleets: Fleets) -> 
 
 
 def members(archive: Path) -> dict[str, str]:
-    """Return the texts of an archive by their names, without the folder."""
+    """Return the files of an archive by name, without the folder."""
     with tarfile.open(archive) as opened:
         found = {entry.name.partition("/")[2]: opened.extractfile(entry) for entry in opened}
         return {name: file.read().decode() for name, file in found.items() if file is not None}
@@ -129,7 +129,7 @@ def members(archive: Path) -> dict[str, str]:
 
 @pytest.fixture
 def leaky(fleets: Fleets, redis_client: redis.Redis, tmp_path: Path) -> RunningFleet:
-    """A fleet with a secret in each place that an archive is made of."""
+    """Yield a fleet with a secret in each source of an archive."""
     user = f"user-{os.getpid()}"
     redis_client.execute_command(  # type: ignore[no-untyped-call]  # redis-py does not type it
         "ACL", "SETUSER", user, "on", ">s3cr3t-p@ss/word", "~*", "&*", "+@all"
@@ -177,7 +177,7 @@ def test_the_archive_has_every_part_but_no_planted_secret(leaky: RunningFleet) -
 
 
 def assert_useful(texts: dict[str, str], fleet: RunningFleet) -> None:
-    """Check that the parts of an archive say what they are for."""
+    """Check that the parts of an archive are useful."""
     assert "mysql://shop:***@db" in texts["status.json"]
     assert "mysql://shop:***@db" in texts["findings.json"]
     assert json.loads(texts["config.json"])["config"]["namespace"] == fleet.namespace

@@ -1,4 +1,4 @@
-"""Due tasks start on time and never early, and an idle fleet hardly uses the server."""
+"""Due tasks start on time and never early. An idle fleet hardly uses the server."""
 
 import random
 import socket
@@ -22,7 +22,7 @@ MONITORED_SECONDS = 10.0
 MICROSECONDS = 1_000_000
 BURST = 20_000
 STARTED_BURST = 2_000
-GENEROUS_CALL_SECONDS = 0.25  # if the server is not scheduled for a while, that time counts for the script
+GENEROUS_CALL_SECONDS = 0.25  # the time in which the server is not scheduled counts for the script
 
 
 def test_300_due_tasks_start_on_time_and_none_early(fleets: Fleets, measured: Measure) -> None:
@@ -49,7 +49,7 @@ def test_a_burst_is_promoted_completely_in_due_order_and_short_calls(
     fleet = fleets.start()
     fleet.client.pause("default")
     begins = datetime.now(UTC) + timedelta(seconds=6)
-    places = random.Random(BURST).sample(range(BURST), BURST)  # a microsecond each, in random order
+    places = random.Random(BURST).sample(range(BURST), BURST)  # due times one microsecond apart, in random order
     calls = [
         Call("note", args=[""], queue="default", at=begins + timedelta(microseconds=place), id=f"burst-{place}")
         for place in places
@@ -88,8 +88,7 @@ def test_an_idle_fleet_of_8_sends_under_10_commands_a_second(fleets: Fleets, mea
 
 
 def commands_of_clients(fleet: RunningFleet, seconds: float) -> list[str]:
-    """Return what clients sent in the meantime: the lines of MONITOR without the commands that scripts call in the
-    server."""
+    """Return the commands that clients sent in the meantime, that is, MONITOR's lines without commands of scripts."""
     place = urlsplit(fleet.url)
     deadline = time.monotonic() + seconds
     seen = b""

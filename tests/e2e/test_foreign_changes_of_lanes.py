@@ -17,13 +17,13 @@ from support.waiting import until
 
 LEASE_SECONDS = 3  # the keys are scanned once per lease
 LOST = "lost-before-the-start"
-PUSHES = 4  # of each kind
+PUSHES = 4  # the number of pushes of each kind
 DECADE_SECONDS = 4000 * 86_400
 
 
 @pytest.fixture(scope="module")
 def fleet(server: Server, tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningFleet]:
-    """Yield a fleet. A task that was enqueued before its start is in no lane, list or set."""
+    """Yield a fleet. A task from before its start is in no lane, list or set."""
     folder = tmp_path_factory.mktemp("untold")
     with redis.Redis.from_url(server.url) as plain:
         made = RunningFleet(server.url, folder.name, folder, lease={"seconds": LEASE_SECONDS, "renew_seconds": 1})

@@ -1,4 +1,4 @@
-"""Groups and chains in real fleets: the follow-up starts once, after the last member has ended, however it ended."""
+"""Groups and chains in real fleets. The follow-up starts once, after the last member has ended in any way."""
 
 import json
 from collections.abc import Iterator
@@ -27,7 +27,7 @@ def _running(server: Server, tmp_path_factory: pytest.TempPathFactory) -> Iterat
 
 @pytest.fixture
 def fleet(running: RunningFleet, redis_client: redis.Redis) -> Iterator[RunningFleet]:
-    """Yield the fleet of all these tests. Each of them leaves nothing of its groups."""
+    """Yield the fleet of all these tests. No test leaves any data of its groups."""
     yield running
     wait_until_nothing_is_left(redis_client, running.namespace)
     assert running.books_balance()

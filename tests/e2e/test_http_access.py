@@ -1,4 +1,4 @@
-"""`[http]` of a real fleet: its token, its certificate, and the actions of its page."""
+"""The table `[http]` of a real fleet: its token, its certificate, and the actions of its page."""
 
 import json
 import subprocess
@@ -48,7 +48,7 @@ def test_only_a_holder_of_the_token_may_scale_a_pool(fleets: Fleets, tmp_path: P
     for key in ("node", "role", "namespace", "event", "level", "pid"):
         status, refused = act(fleet, verb="scale", workers=3, **{key: "forged"})
         assert (status, f'not "{key}"' in refused["error"]) == (400, True), refused
-    [line] = fleet.log("exporter.action")  # there is no second line from another process
+    [line] = fleet.log("exporter.action")  # no other process writes a second line
     assert (line["verb"], line["pool"], line["workers"]) == ("scale", "default", 2)
     assert (line["role"], line["namespace"]) == ("exporter", fleet.namespace)
     shown = fleet.rota("top", "--json")
@@ -68,7 +68,7 @@ def test_a_fleet_open_to_other_machines_without_a_token_warns(fleets: Fleets, tm
     assert "other machines may read /metrics, /livez and /readyz only" in line["warning"]
     checked = run_rota(tmp_path, "check")
     assert (checked.returncode, line["warning"] in checked.stderr) == (0, True), checked.stderr
-    assert fleet.rota("top", "--once").returncode == 0  # called on the machine itself
+    assert fleet.rota("top", "--once").returncode == 0  # the command runs on the same machine
 
 
 def test_commands_reach_their_own_fleet_over_tls(fleets: Fleets, tmp_path: Path) -> None:
@@ -100,7 +100,7 @@ def test_an_exporter_alone_shows_a_fleet_that_runs_elsewhere(fleets: Fleets, tmp
         assert scrape.total("rota_redis_up") == 1
         from_masters = ("rota_task_starts_total", "rota_task_lag_worst_seconds", "rota_starts_held")
         assert [name for name in from_masters if f"{name}{{" in scrape.text] == []
-        # A heartbeat from before the start of the workers reports none.
+        # A heartbeat from before the start of the workers reports no workers.
         until(lambda: [node["workers"] for node in shown(get)["nodes"]] == [2], "a node with its workers")
         assert shown(get)["processes"] == []
     finally:
@@ -114,7 +114,7 @@ def shown(get: Callable[[str], NodeResponse]) -> Any:
 
 
 def http_status(get: Callable[[str], NodeResponse], path: str) -> int:
-    """Return the status of the response, 0 without a response."""
+    """Return the status of the response, or 0 without a response."""
     try:
         return get(path).status
     except NodeUnreachable:

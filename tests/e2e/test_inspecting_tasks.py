@@ -1,4 +1,4 @@
-"""Inspecting tasks while a fleet runs them: their progress, where they are stored, and how they ended."""
+"""The inspection of tasks while a fleet runs them: their progress, their places, and their ends."""
 
 import json
 import warnings

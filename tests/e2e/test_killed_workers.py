@@ -1,4 +1,6 @@
-"""Workers killed by SIGKILL during a task: their tasks start again, the pool recovers, and the counters are right."""
+"""Workers that are killed by SIGKILL during a task. Their tasks start again, the pool recovers, and the counters are
+right.
+"""
 
 import functools
 import os

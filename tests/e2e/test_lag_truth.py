@@ -1,5 +1,6 @@
-"""The lag in Prometheus agrees with what the tasks measured and with the log, even if processes are killed. TRUTH_KILLS
-sets the number of kills; `make watched` has 50."""
+"""The lag in Prometheus agrees with the tasks' measurements and with the log, even if processes are killed. TRUTH_KILLS
+sets the number of kills. `make watched` uses 50.
+"""
 
 import itertools
 import os
@@ -30,7 +31,7 @@ pytestmark = [ON_ONE_SERVER, pytest.mark.timeout(60 + 20 * KILLS)]
 
 
 class Life:
-    """The period of one master, which accounts for everything that started in it."""
+    """The lifetime of one master. Its metrics cover everything that started during this time."""
 
     def __init__(self, fleet: RunningFleet, prometheus: Prometheus) -> None:
         self.fleet = fleet
@@ -42,7 +43,7 @@ class Life:
         fleet.start()
 
     def kill(self, role: str, label: str) -> None:
-        """Kill a process of this role while tasks wait, some of them delayed. All of them run late then."""
+        """Kill a process of this role while tasks wait. Some of them are delayed, and all of them then run late."""
         client = self.fleet.client
         client.pause("default")
         paused_at = time.monotonic()

@@ -1,4 +1,6 @@
-"""How late a queue is reported to be: by its worst start, exactly, and in the past tense once it is on time again."""
+"""The reported lateness of a queue. It is exactly that of the worst start, and is in the past tense once the queue is
+on time again.
+"""
 
 import json
 import re
@@ -12,7 +14,7 @@ from support.waiting import until
 pytestmark = ON_ONE_SERVER
 
 OBJECTIVE_SECONDS: Final = 1.0
-HELD_SECONDS: Final = 3.3  # how late the first of the tasks starts; a bucket ends at 5
+HELD_SECONDS: Final = 3.3  # the lateness of the first task; a bucket ends at 5
 DEADLINE_SECONDS: Final = 60.0
 
 

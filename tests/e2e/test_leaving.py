@@ -1,4 +1,4 @@
-"""The end of a fleet: stopped, or killed without any chance to clean up."""
+"""The end of a fleet that is stopped, or that is killed without a chance to clean up."""
 
 import signal
 
@@ -14,7 +14,7 @@ LEASE = {"seconds": 2, "renew_seconds": 0.5}
 
 
 def in_flight(redis_client: "redis.Redis", fleet: RunningFleet) -> dict[str, int]:
-    """Return how many entries each owner holds."""
+    """Return the number of entries that each owner holds."""
     keys = Keys(fleet.namespace)
     found = redis_client.scan_iter(match=keys.inflight("*"), count=1000)
     return {key.decode(): redis_client.llen(key) for key in found}

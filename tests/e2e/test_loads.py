@@ -1,4 +1,4 @@
-"""The load that a master measures in the slots of its workers is what their tasks did."""
+"""The load that a master measures in its workers' slots agrees with the tasks."""
 
 import os
 from collections.abc import Iterator
@@ -18,7 +18,7 @@ from support.waiting import until
 
 SHORT_SECONDS = 0.1
 LONG_SECONDS = 0.3
-PAIRS = 10  # of a short and a long task
+PAIRS = 10  # the number of pairs of a short and a long task
 MEAN_SECONDS = (SHORT_SECONDS + LONG_SECONDS) / 2
 VARIATION = 0.25  # (0.1 s / 0.2 s) squared
 FAILURES = 5
@@ -33,7 +33,7 @@ async def nap(seconds: float, fails: bool = False) -> None:
 
 
 class Gauge:
-    """The measurement of one pool of a running fleet, as its master makes it."""
+    """A measurement of one pool of a running fleet, as its master measures it."""
 
     def __init__(self, fleet: RunningFleet, memory: SlotMemory, pool: str, concurrency: int) -> None:
         self._fleet = fleet
@@ -66,7 +66,7 @@ class Gauge:
 
 @contextmanager
 def slots_of(pid: int) -> Iterator[SlotMemory]:
-    """Map the slots of a master, for reading."""
+    """Map the slots of a master into memory for reading."""
     path, *_ = [each for each in Path(f"/proc/{pid}/fd").iterdir() if "memfd:rota-slots" in str(each.readlink())]
     fd = os.open(path, os.O_RDONLY)
     try:

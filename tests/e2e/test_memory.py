@@ -32,7 +32,7 @@ def test_eight_workers_of_the_example_share_most_of_their_memory(fleets: Fleets,
 
 
 def _work(fleet: RunningFleet) -> None:
-    """Run the tasks and read the metrics, so that the memory counts what that loads."""
+    """Run the tasks and read the metrics, so that the measured memory includes everything that this loads."""
     count = 10 * WORKERS
     for number in range(count):
         fleet.client.enqueue("send_expired_email", args=[number, number], queue="expired-email")
@@ -54,7 +54,7 @@ def list_modules() -> None:
 
 
 def test_a_worker_imports_nothing_after_its_fork(fleets: Fleets) -> None:
-    """Each import there would cost every worker up to 2 MB, and delay its start by some milliseconds."""
+    """Each import in a worker would cost up to 2 MB and delay the worker's start by some milliseconds."""
     fleet = fleets.make(workers=1)
     (fleet.folder / "tasks.py").write_text(LOADED)
     fleet.start()
@@ -64,7 +64,7 @@ def test_a_worker_imports_nothing_after_its_fork(fleets: Fleets) -> None:
     assert file.read_text().split() == []
 
 
-# The memory of an application: dictionaries, with their reference counts and their entries in the collector's lists.
+# The memory of an application: dictionaries with their reference counts and their entries in the collector's lists.
 COLLECTED = """
 import gc
 from pathlib import Path
@@ -82,8 +82,9 @@ def collect() -> None:
 
 
 def test_a_full_collection_in_a_worker_copies_nothing_of_the_application(fleets: Fleets, measured: Measure) -> None:
-    """The zygote has frozen these objects. Otherwise the collector would write to each of them, and 50 MB would belong
-    to the worker alone."""
+    """The zygote has frozen these objects. Otherwise the collector would write to each of them, and 50 MB would become
+    private memory of the worker.
+    """
     fleet = fleets.make(workers=1)
     (fleet.folder / "tasks.py").write_text(COLLECTED)
     fleet.start()

@@ -1,4 +1,4 @@
-"""The metrics endpoint of a real fleet: counters never decrease, and Prometheus's own tools accept it."""
+"""The metrics endpoint of a real fleet. Counters never decrease, and Prometheus's own tools accept the endpoint."""
 
 import functools
 import os
@@ -22,7 +22,7 @@ CLOCK_TICK_SECONDS = 0.01  # the kernel's unit for the start times of processes
 
 
 class Watch:
-    """Scrapes repeatedly, and records which values decreased, when, and after which kill."""
+    """A thread that scrapes repeatedly, and records each decrease with its time and the kill before it."""
 
     def __init__(self, fleet: RunningFleet) -> None:
         self.fallen: list[str] = []
@@ -99,7 +99,7 @@ def test_a_fleet_is_not_ready_after_the_loss_of_its_server(server: Server, names
     for folder in ("server", "fleet"):
         (tmp_path / folder).mkdir()
     private = Server(server.binary, tmp_path / "server").start()
-    # A worker that waits for the next renewal would miss every deadline
+    # A worker that waited for the next renewal would miss every deadline.
     rare = {"seconds": 1200.0, "renew_seconds": 300.0}
     try:
         with running_fleet(private.url, namespace, tmp_path / "fleet", lease=rare) as fleet:

@@ -1,4 +1,4 @@
-"""A fleet is moved to another server while producers enqueue: every accepted task runs once, after a short pause."""
+"""A fleet is moved to another server while producers enqueue. Every accepted task runs once, after a short pause."""
 
 import json
 import time
@@ -15,12 +15,12 @@ from support.server_fixtures import Producer
 from support.servers import Server
 from support.waiting import until
 
-MOST_SECONDS: Final = 30.0  # of a pause, on a busy machine
+MOST_SECONDS: Final = 30.0  # the longest pause on a busy machine
 LATER_SECONDS: Final = 12.0
 
 
 class Move:
-    """A fleet on the old server, and the same one on the new server, which is not started yet."""
+    """A fleet on the old server, and its copy on the new server, which is not started yet."""
 
     def __init__(self, old: Server, new: Server, namespace: str, folder: Path) -> None:
         self.old_server, self.new_server = old, new
@@ -35,7 +35,7 @@ class Move:
         return Producer(server.url, self.namespace, threads=2, patience_seconds=60)
 
     def start_new(self) -> float:
-        """Start the fleet on the new server. Return when it started its first task."""
+        """Start the fleet on the new server. Return the time at which it started its first task."""
         before = len(self.new.journal("start"))
         self.new.start()
         until(lambda: len(self.new.journal("start")) > before, "a task that starts")

@@ -24,7 +24,7 @@ def fleet(server: Server, tmp_path_factory: pytest.TempPathFactory) -> Iterator[
 
 
 class Gate:
-    """Keeps the only worker busy until all tasks are in its queue."""
+    """A gate that keeps the only worker busy until all tasks are in the queue."""
 
     def __init__(self, fleet: RunningFleet, label: str) -> None:
         self._fleet = fleet

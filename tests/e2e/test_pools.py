@@ -1,4 +1,4 @@
-"""Pools: capacity reserved for some queues, pools that come and go, and a node that runs one of several pools."""
+"""Pools: reserved capacity for some queues, pools that come and go, and a node that runs one of several pools."""
 
 import redis
 
@@ -10,7 +10,7 @@ from support.waiting import until
 pytestmark = ON_ONE_SERVER
 
 TIERS = [["high"], ["default"], ["low"]]
-SLOW = 50  # tasks in the low tier, for three workers
+SLOW = 50  # tasks in the low tier for three workers
 URGENT = 20
 
 
@@ -47,7 +47,7 @@ def test_a_flood_in_a_low_tier_spares_the_reserved_pool(fleets: Fleets, measured
 
 def test_a_reload_replaces_pools_after_their_running_tasks_end(fleets: Fleets) -> None:
     fleet = fleet_of(fleets, mail={"workers": 1, "queues": ["high"]}, rest={"workers": 1}).start()
-    for label in "ab":  # both workers: the one that serves all queues takes one of these as well
+    for label in "ab":  # both workers, because the worker that serves all queues also takes one of these tasks
         fleet.hold(label, queue="high")
     busy = fleet.workers()
     fleet.edit(pools={"post": {"workers": 1, "queues": ["high"]}, "rest": {"workers": 1}})

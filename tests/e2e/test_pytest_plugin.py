@@ -1,4 +1,4 @@
-"""The pytest plugin in a project with nothing but rota and pytest, run as its developer would run it."""
+"""The pytest plugin in a project with only rota and pytest, run as by its developer."""
 
 import os
 import subprocess

@@ -12,7 +12,7 @@ from rota import Call
 from support.fleets import Fleets, RunningFleet
 from support.waiting import until
 
-INTERVAL_US, BURST = 50_000, 2  # of `bill`: 20 a second, and a tenth of that at once
+INTERVAL_US, BURST = 50_000, 2  # the rate of `bill`: 20 per second, and a tenth of that at once
 SECOND_US = 1_000_000
 MOST_LATE_US: Final = SECOND_US // 2
 """The longest time from the grant of a start to its record, on a busy machine."""
@@ -25,7 +25,7 @@ def nodes(fleets: Fleets) -> tuple[RunningFleet, RunningFleet]:
 
 
 def most_in(times: Sequence[int], window_us: int) -> int:
-    """Return how many of these sorted times are within a window of this length."""
+    """Return the maximum number of these sorted times within a window of this length."""
     return max(sum(start <= at < start + window_us for at in times[first:]) for first, start in enumerate(times))
 
 

@@ -1,4 +1,6 @@
-"""Fleets whose password comes from a provider of the application: no process has to restart when it changes."""
+"""Fleets whose password comes from a provider of the application. No process has to restart when the password
+changes.
+"""
 
 import signal
 from collections.abc import Iterator
@@ -46,7 +48,7 @@ def _vault(request: pytest.FixtureRequest, tmp_path: Path, tmp_path_factory: pyt
 
 @pytest.fixture(name="fleet")
 def _fleet(vault: Vault, namespace: str, tmp_path: Path) -> Iterator[RunningFleet]:
-    """Return a fleet that is not started. Its own client needs no password."""
+    """Return an unstarted fleet. Its own client needs no password."""
     pools = {"plain": {"workers": 2}, "many": {"workers": 1, "concurrency": 4, "queues": ["many"]}}
     settings: dict[str, Any] = {
         "imports": ["tasks", "own"],
@@ -65,7 +67,7 @@ def events(fleet: RunningFleet, name: str) -> list[dict[str, Any]]:
 
 
 def run_chain(fleet: RunningFleet) -> None:
-    """Run chains of tasks, each of which enqueues the next one, in workers of both kinds."""
+    """Run chains in workers of both kinds. Each task enqueues the next task of its chain."""
     for name, queue in (("follow", "default"), ("follow_together", "many")):
         fleet.client.enqueue(name, args=[2], queue=queue, delay=0.05)
     until(lambda: fleet.rota_json("audit")["live"] == 0, "the end of every task")
@@ -73,7 +75,7 @@ def run_chain(fleet: RunningFleet) -> None:
 
 def test_a_changed_password_is_fetched_and_no_process_restarts(vault: Vault, fleet: RunningFleet) -> None:
     fleet.start()
-    assert vault.logins_in_folder() == 1  # for all processes
+    assert vault.logins_in_folder() == 1  # one login for all processes
     run_chain(fleet)
     before, pids = vault.names(), {process.pid for process in fleet.processes()}
     assert len(before) == 10

@@ -1,4 +1,4 @@
-"""A fleet follows its file at HUP, and an unusable file changes nothing."""
+"""A fleet follows its configuration file at HUP, and an unusable file changes nothing."""
 
 import time
 from functools import partial
@@ -144,13 +144,15 @@ def test_a_killed_child_of_any_role_is_replaced(fleets: Fleets) -> None:
 
 
 def longest_gap(fleet: RunningFleet, since: float) -> float:
-    """Return the longest time without a start while a task waited, among those enqueued after that time."""
+    """Return the longest time without a start while a task waited. Only tasks that were enqueued after the given time
+    count.
+    """
     starts = sorted((line.at, line.due_at) for line in fleet.journal("start") if line.due_at >= since)
     return max(at - max(before, due_at) for (before, _), (at, due_at) in pairwise(starts))
 
 
 def outcomes(fleet: RunningFleet) -> tuple[int, int]:
-    """Return how many reloads were accepted and refused, according to the log."""
+    """Return the numbers of accepted and refused reloads according to the log."""
     return len(fleet.log("config.reloaded")), len(fleet.log("config.rejected"))
 
 
@@ -162,7 +164,7 @@ def test_tasks_run_without_a_gap_through_good_and_bad_reloads(fleets: Fleets, me
     fleet = fleets.start(workers=4, limits={"boot_seconds": 2})
     with Producer(fleet.url, fleet.namespace) as producer:
         began = time.time()
-        time.sleep(ALONE_SECONDS)  # what this machine does with the stream without a reload
+        time.sleep(ALONE_SECONDS)  # measures the stream on this machine without a reload
         alone = longest_gap(fleet, began)
         began = time.time()
         for number, text in enumerate(BAD_CODE):

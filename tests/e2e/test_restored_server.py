@@ -1,4 +1,6 @@
-"""A server is restored from an old RDB file: the audit reports which tasks are lost, and which ran already."""
+"""A server is restored from an old RDB file. The audit reports which tasks are lost, and which tasks have
+already run.
+"""
 
 import json
 import shutil
@@ -19,7 +21,7 @@ Ran = dict[str, Any]
 
 @dataclass(frozen=True)
 class Restored:
-    """A server with an old state, and what its fleet wrote until the crash."""
+    """A server with an old state, and the files that its fleet wrote until the crash."""
 
     fleet: RunningFleet
     repeated: set[str]  # tasks that waited at the snapshot, and ran before the crash
@@ -35,7 +37,7 @@ class Restored:
 
 @pytest.fixture(scope="module")
 def restored(server: Server, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Restored]:
-    """Yield a server that was restored from a snapshot, after a fleet has gone on for a while."""
+    """Yield a server that was restored from a snapshot after its fleet had continued for a while."""
     folder, node = tmp_path_factory.mktemp("server"), tmp_path_factory.mktemp("node")
     own = Server(server.binary, folder, dbfilename="dump.rdb").start()
     fleet = RunningFleet(own.url, "restored", node, tiers=[["default", "later"]], events={"enabled": True})
@@ -70,7 +72,7 @@ def _crashed(own: Server, fleet: RunningFleet) -> Restored:
 
 
 def ids_of(found: Ran) -> tuple[set[str], set[str]]:
-    """Return the lost tasks, and those that ran already."""
+    """Return the lost tasks, and the tasks that have already run."""
     return set(found["lost"]), {task["id"] for task in found["ran_already"]}
 
 
@@ -89,7 +91,7 @@ def test_an_audit_against_a_newer_export_finds_every_task(restored: Restored) ->
 
 
 def test_an_audit_against_the_log_finds_the_tasks_that_ran(restored: Restored) -> None:
-    """No line of the log names a task that was enqueued and never claimed."""
+    """No line of the log names a task that was enqueued but never claimed."""
     _, found, _ = restored.audit(LOG_FILE)
     assert ids_of(found) == (set(), restored.repeated)
     _, found, _ = restored.audit(LOG_FILE, "new.jsonl")
@@ -106,7 +108,7 @@ def test_files_without_usable_records_are_refused(restored: Restored) -> None:
 
 
 def test_repaired_tasks_do_not_run_again(restored: Restored) -> None:
-    """It is the last test of the module, because it changes the server."""
+    """This is the last test of the module, because it changes the server."""
     _, found, _ = restored.audit("new.jsonl", LOG_FILE)
     fleet, ran_before = restored.fleet, {line.id for line in restored.fleet.journal("end")}
     for task in found["ran_already"]:

@@ -1,4 +1,4 @@
-"""Pools with a range on real fleets: what adds a worker, what adds none, and who decides on several nodes."""
+"""Pools with a range on real fleets: causes that do and do not add workers, and the decision among several nodes."""
 
 import json
 import os
@@ -31,7 +31,7 @@ A_BATCH: Final = 1000
 WAVES: Final = 3
 PHASE_SECONDS: Final = 30.0
 RISE_SECONDS: Final = 2.0  # the time after a rise in which tasks may be late
-ROUNDS_SECONDS: Final = 3.0  # six rounds, in which a wrong rule would grow
+ROUNDS_SECONDS: Final = 3.0  # six rounds, in which a wrong rule would add workers
 TASKS: Final = """
 
 @rota.task(retries=0)

@@ -1,5 +1,6 @@
-"""Schedules of a fleet: they run from the first second on, wherever they are declared, are changed by a reload as one
-transaction, and are skipped if an occurrence would overlap with the previous one."""
+"""Schedules of a fleet. They run from the first second on, wherever they are declared. A reload changes them in one
+transaction. An occurrence that would overlap with the previous one is skipped.
+"""
 
 import json
 from typing import Any, Final
@@ -49,7 +50,7 @@ def test_schedules_of_code_run_reload_and_skip_overlaps(fleets: Fleets) -> None:
     path.write_text(others + _CODE.format(label="second") + "\n1 / 0\n")
     assert fleet.rota("restart").returncode != 0
     runs = len(fleet.journal("start", label="first"))
-    fleet.wait_for("start", runs + 2, label="first")  # code that cannot be imported has changed nothing
+    fleet.wait_for("start", runs + 2, label="first")  # code that cannot be imported changes nothing
     assert fleet.journal("start", label="second") == []
     path.write_text(others + _CODE.format(label="second").replace("def drag", "def dragged"))
     fleet.release("drag")
@@ -87,7 +88,8 @@ def test_a_reload_changes_schedules_of_the_file_and_no_others(fleets: Fleets) ->
     assert {each.name: each.args for each in fleet.client.schedules.list()} == {"tick": (), "filed": ("changed",)}
     fleet.edit(schedules={})
     fleet.hup()
-    until(lambda: [each.name for each in fleet.client.schedules.list()] == ["tick"])  # at once, not a lease later
+    # At once, and not only after a lease.
+    until(lambda: [each.name for each in fleet.client.schedules.list()] == ["tick"])
 
 
 def check_sources(fleet: RunningFleet) -> None:
@@ -101,7 +103,7 @@ def check_sources(fleet: RunningFleet) -> None:
 
 
 def check_refused(fleet: RunningFleet, schedules: dict[str, Any], fault: str) -> None:
-    """Check that both `rota check` and a reload refuse such a file."""
+    """Check that both `rota check` and a reload refuse this file."""
     fleet.edit(schedules=schedules)
     for verb in ("check", "reload"):
         done = fleet.rota(verb)

@@ -1,4 +1,4 @@
-"""`/status.json` of a real fleet of two nodes, and how it reflects what happens."""
+"""`/status.json` of a real fleet of two nodes, and its changes over time."""
 
 import json
 import os
@@ -58,7 +58,7 @@ def other_node(status: Status) -> Status:
 
 
 def keys_in(value: Any) -> Iterator[str]:
-    """Return all keys, except inside parts that are documented elsewhere, and except names chosen by people."""
+    """Return all keys, except keys inside parts that are documented elsewhere, and except user-defined names."""
     for key, inner in value.items() if isinstance(value, dict) else ():
         yield key
         if key not in ("fields", "processed", "workers", "last_death", "checks"):
@@ -69,7 +69,7 @@ def keys_in(value: Any) -> Iterator[str]:
 
 @pytest.fixture
 def nodes(fleets: Fleets) -> tuple[RunningFleet, RunningFleet]:
-    """Yield a node with two workers and a node with one. A `hold` task has a minute."""
+    """Yield a node with two workers and a node with one. The time limit of `hold` is a minute."""
     settings = {"tiers": TIERS, "queues": QUEUES, "lease": LEASE, "tasks": {"hold": {"time_limit_seconds": 60}}}
     first = fleets.node("first", **settings).start()
     return first, fleets.node("second", **settings, workers=1).start()

@@ -1,4 +1,4 @@
-"""The status page of a real fleet in a browser: it shows what happens, on any screen size, and is accessible."""
+"""The status page of a real fleet in a browser. It shows all changes, fits any screen size, and is accessible."""
 
 import json
 import os
@@ -16,7 +16,7 @@ from support.masters import ON_ONE_SERVER
 from support.servers import Server
 from support.waiting import until
 
-# The event loop that drives the browser runs in the tests' thread, and blocks no one.
+# The browser's event loop runs in the tests' thread, so a blocking call there does no harm.
 pytestmark = [ON_ONE_SERVER, pytest.mark.filterwarnings("ignore:a call of rota.Client waits:rota.BlockingCall")]
 
 QUEUES = {"mail": {"weight": 3, "lag_objective_seconds": 5}, "bulk": {"weight": 1}}
@@ -37,8 +37,9 @@ def fleet(server: Server, tmp_path_factory: pytest.TempPathFactory) -> Iterator[
 
 @pytest.fixture
 def tab(fleet: RunningFleet, open_tab: TabOpener) -> Iterator[Tab]:
-    """Yield the page. Its scripts, console and policy must report no problem, and it must request nothing from other
-    hosts."""
+    """Yield the page. Its scripts, console and policy must report no problems. The page must request nothing from other
+    hosts.
+    """
     found = open_tab(address(fleet))
     found.wait_for("document.getElementById('queues')")
     home = found.page.url
@@ -62,7 +63,7 @@ def test_numbers_change_and_running_tasks_are_shown_until_they_end(fleet: Runnin
         f"[...document.querySelectorAll('#running tr')].some((each) => each.innerText.includes('{started.id}'))"
     )
     assert "hold" in tab.page.inner_text("#running")
-    tab.wait_for(f"{row('queues/mail')}.innerText.match(/\\d ms|\\d s/)")  # its lag
+    tab.wait_for(f"{row('queues/mail')}.innerText.match(/\\d ms|\\d s/)")  # the lag of the queue
     before = tab.page.inner_text("#queues")
     fleet.release("seen")
     tab.wait_for("document.getElementById('running').innerText.includes('No task is running')")
@@ -167,7 +168,7 @@ def test_the_page_can_be_used_with_the_keyboard(tab: Tab) -> None:
         themes.append(tab.page.evaluate(theme))
     assert themes == ["light", "dark", "auto"]
     tab.page.focus("#help")
-    for _ in range(30):  # to a link in the table, and open it
+    for _ in range(30):  # moves to a link in the table and opens it
         keyboard.press("Tab")
         if tab.page.evaluate("document.activeElement.closest('#queues') !== null"):
             break

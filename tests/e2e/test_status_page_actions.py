@@ -1,4 +1,4 @@
-"""The actions of people on the status page of a real fleet with a token, a certificate and actions enabled."""
+"""The actions of operators on the status page of a real fleet with a token, a certificate and actions enabled."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,7 +14,7 @@ from support.masters import ON_ONE_SERVER
 from support.servers import Server
 from support.waiting import until
 
-# The event loop that drives the browser runs in the tests' thread, and blocks no one.
+# The browser's event loop runs in the tests' thread, so a blocking call there does no harm.
 pytestmark = [ON_ONE_SERVER, pytest.mark.filterwarnings("ignore:a call of rota.Client waits:rota.BlockingCall")]
 
 TOKEN = "a-token-that-nobody-guesses"
@@ -52,7 +52,7 @@ def enter_token(tab: Tab, token: str) -> None:
 
 
 def do(tab: Tab, place: str, button: str, text: str, *, typed: str = "") -> None:
-    """Press a button at a place and confirm, with the keyboard if something is `typed`. Returns the result."""
+    """Press a button at a place and confirm. If `typed` is given, type it for the confirmation. Returns the result."""
     tab.page.evaluate("(place) => { location.hash = place; }", place)
     tab.page.click(f"main button:has-text('{button}')")
     if typed:
@@ -66,7 +66,7 @@ def do(tab: Tab, place: str, button: str, text: str, *, typed: str = "") -> None
 def test_the_page_requests_a_token_until_it_is_valid_and_stores_it(fleet: RunningFleet, open_tab: TabOpener) -> None:
     tab = open_tab(f"https://{fleet.status()['listen']}/", ignore_https_errors=True)
     enter_token(tab, "no Ä")
-    assert tab.page.evaluate("document.getElementById('token').open")  # no header can contain it
+    assert tab.page.evaluate("document.getElementById('token').open")  # no HTTP header can contain this token
     assert tab.page.is_hidden("#token-refused")
     enter_token(tab, "another-one-of-them")
     tab.wait_for("document.getElementById('token').open && !document.getElementById('token-refused').hidden")
@@ -87,7 +87,7 @@ def test_actions_of_the_page_take_effect_and_are_shown(fleet: RunningFleet, tab:
     tab.page.wait_for_selector("main button:has-text('Resume')")
     waits = client.enqueue("note", args=["waits"], queue="mail")
     do(tab, f"#/task/{waits.id}", "Cancel", "is cancelled")
-    tab.page.wait_for_selector("article .mark:has-text('cancelled')")  # without a press of "Refresh"
+    tab.page.wait_for_selector("article .mark:has-text('cancelled')")  # without pressing "Refresh"
     do(tab, "#/queues/mail", "Resume", "mail is resumed")
     dead = client.enqueue("give_up", args=["dies"], queue="mail")
     dead.wait(30)
@@ -112,7 +112,7 @@ def test_refusals_are_shown_as_text(fleet: RunningFleet, tab: Tab) -> None:
     tab.page.click("main button:has-text('Scale')")
     tab.page.fill("#confirm-workers", "")
     tab.page.keyboard.press("Enter")
-    assert tab.page.evaluate("document.getElementById('confirm').open")  # the number has to be read out
+    assert tab.page.evaluate("document.getElementById('confirm').open")  # screen readers must read the number
     tab.page.click("#confirm-leave")
     assert not tab.page.evaluate("document.getElementById('confirm').open")
 

@@ -1,4 +1,4 @@
-"""The status page with responses that few fleets give: hostile names, refusals, and actions."""
+"""The status page with unusual responses: hostile names, refusals, and actions."""
 
 import json
 import unicodedata
@@ -75,7 +75,7 @@ SHOWN = "document.documentElement.outerHTML + document.title"
 
 
 class Answers:
-    """The responses that the page gets instead of the real ones, and the actions that it requested."""
+    """The responses that the page gets instead of real responses, and the actions that it requested."""
 
     def __init__(self) -> None:
         self.status: dict[str, Any] = STATUS
@@ -121,7 +121,7 @@ def tab(exporter: Exporter, answers: Answers, open_tab: TabOpener) -> Tab:
 
 
 def hostile(value: Any) -> Any:
-    """Return the same response with hostile words in place of all texts."""
+    """Return this response with hostile words in place of all texts."""
     if isinstance(value, dict):
         return {key: hostile(each) for key, each in value.items()}
     if isinstance(value, list):

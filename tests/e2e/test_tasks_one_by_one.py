@@ -1,4 +1,4 @@
-"""What people see of a worker with several tasks: each of its tasks, and where the task's code is."""
+"""The visible state of a worker with several tasks: each task, and the current line of its code."""
 
 import json
 import re
@@ -18,7 +18,7 @@ IDS = ["task-0", "task-1", "task-2"]
 
 @pytest.fixture
 def fleet(fleets: Fleets) -> Iterator[RunningFleet]:
-    """Yield a fleet whose one worker runs three tasks."""
+    """Yield a fleet whose only worker runs three tasks."""
     fleet = fleets.start(pools={"all": {"workers": 1, "concurrency": 10}})
     for task_id in IDS:
         fleet.client.enqueue("attend", args=[task_id], queue="default", id=task_id)

@@ -1,4 +1,4 @@
-"""Queues of a pattern: which is next, and that nothing remains of forgotten ones."""
+"""Queues of a pattern. They take turns, and nothing remains of forgotten queues."""
 
 import signal
 from collections import Counter
@@ -19,7 +19,7 @@ DELAYED = 100
 LARGE, SMALL = 20_000, 10
 TOP = 5
 FORGOTTEN_SECONDS = 120.0
-NAMED = 2  # queues that are listed in tiers by name
+NAMED = 2  # the number of queues that are listed in tiers by name
 ROUND = ["tenant-large", "tenant-blue", "tenant-green"]
 
 
@@ -67,7 +67,7 @@ def test_small_tenants_take_turns_with_a_very_large_one(fleet: RunningFleet) -> 
 
 
 def sizes(connection: redis.Redis, namespace: str) -> dict[str, int]:
-    """Return how many fields each key has, except keys that remember the last tasks and calls."""
+    """Return the number of fields of each key, except keys that remember the last tasks and calls."""
     keys = Keys(namespace)
     size = {"hash": "hlen", "set": "scard", "zset": "zcard", "list": "llen", "stream": "xlen", "string": "strlen"}
     found = {}
@@ -78,7 +78,7 @@ def sizes(connection: redis.Redis, namespace: str) -> dict[str, int]:
 
 
 def grown(before: dict[str, int], after: dict[str, int]) -> dict[str, int]:
-    """Return what is there now and was not there before."""
+    """Return the items that are new."""
     return {key: size for key, size in after.items() if size > before.get(key, 0)}
 
 
@@ -87,7 +87,7 @@ def series(scrape: Scrape) -> set[tuple[str, frozenset[tuple[str, str]]]]:
 
 
 def scrape_with(fleet: RunningFleet, ready: int) -> Scrape:
-    """Wait until this number of tasks is shown as ready. Returns the metrics."""
+    """Wait until the metrics show this number of ready tasks. Returns the metrics."""
 
     def found() -> Scrape | None:
         scrape = fleet.metrics()
@@ -120,7 +120,7 @@ def test_nothing_is_left_of_ten_thousand_finished_tenants(fleet: RunningFleet, c
     assert grown(before, sizes(connection, fleet.namespace)) == {}
     gone = scrape_with(fleet, 0)
     left = {name for name, labels in series(gone) ^ series(seen) if dict(labels).get("task") != "note"}
-    assert left <= {"rota_redis_errors_total"}  # a server that was too busy to reply within 0.5 s
+    assert left <= {"rota_redis_errors_total"}  # the server may be too busy to reply within 0.5 s
     assert not gone.fallen_since(busy)
     done = gone.total("rota_tasks_processed_total", queue="tenant-*", outcome="done")
     assert done - seen.total("rota_tasks_processed_total", queue="tenant-*", outcome="done") == TENANTS

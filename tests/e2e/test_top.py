@@ -1,5 +1,4 @@
-"""`rota top` of a busy fleet: what it shows, its selection, details and actions, and the state of the terminal
-afterwards."""
+"""`rota top` of a busy fleet: its output, selection, details and actions, and the state of the terminal afterwards."""
 
 import asyncio
 import json
@@ -36,8 +35,7 @@ At = Pilot[None]
 
 @pytest.fixture(scope="module")
 def fleet(server: Server, tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningFleet]:
-    """Yield a fleet of two workers, one of which holds a task, with a dead task and a task that waits in a paused
-    queue."""
+    """Yield a fleet of two workers. One worker holds a task, one task is dead, and another waits in a paused queue."""
     folder: Path = tmp_path_factory.mktemp("top")
     tiers = [["mail"], ["default", "slow"]]
     with running_fleet(server.url, f"top-{folder.name}", folder, workers=2, tiers=tiers) as running:
@@ -51,7 +49,7 @@ def fleet(server: Server, tmp_path_factory: pytest.TempPathFactory) -> Iterator[
 
 
 def with_top(fleet: RunningFleet, size: tuple[int, int], act: Callable[[At], Awaitable[None]]) -> None:
-    """Let `act` use `rota top` of this fleet in a terminal of this size."""
+    """Run `rota top` of this fleet in a terminal of this size, and let `act` use it."""
 
     async def run() -> None:
         view = Top(partial(status_of, node_at(fleet.target())), fleet.client)
@@ -69,7 +67,7 @@ def screen(pilot: At) -> list[str]:
 
 
 async def shown(pilot: At, *texts: str) -> None:
-    """Wait until all of these are on the screen."""
+    """Wait until all of these texts are on the screen."""
     deadline = time.monotonic() + DEADLINE_SECONDS
     while missing := [text for text in texts if text not in "\n".join(screen(pilot))]:
         assert time.monotonic() < deadline, f"{missing} not in\n" + "\n".join(screen(pilot))
@@ -104,7 +102,7 @@ def test_tables_are_chosen_filtered_and_sorted_by_keys(fleet: RunningFleet) -> N
         assert not any("mail" in line for line in screen(pilot)[3:])
         await pilot.press("escape")
         await shown(pilot, "queues 3")
-        if "TIER" in "\n".join(screen(pilot)):  # the column is shown while there is space: until rates are known
+        if "TIER" in "\n".join(screen(pilot)):  # the column is shown until the rates are known and need its space
             await pilot.press("s")
             await shown(pilot, "TIER▲")
         await pilot.press("s", "r")
@@ -122,7 +120,7 @@ def test_tables_are_chosen_filtered_and_sorted_by_keys(fleet: RunningFleet) -> N
 
 def test_enter_opens_the_tasks_of_a_queue_and_the_death_record(fleet: RunningFleet) -> None:
     async def act(pilot: At) -> None:
-        await pilot.press("enter")  # mail, the first
+        await pilot.press("enter")  # opens the first row, `mail`
         await shown(pilot, "queue mail", "judge", "dead")
         await pilot.press("enter")
         await shown(pilot, "retries", "ArithmeticError: 1 is odd")
@@ -176,7 +174,7 @@ def test_dead_tasks_are_revived_after_a_yes(fleet: RunningFleet) -> None:
         await pilot.press("y")
         await shown(pilot, "revived 1 of 1 task")
 
-    fleet.client.pause("default")  # so that the task stays where it was put
+    fleet.client.pause("default")  # keeps the task where it was put
     with_top(fleet, (200, 60), act)
     assert handle.status().state == "ready"
     fleet.client.resume("default")
@@ -241,7 +239,7 @@ def test_no_color_leaves_out_colors(fleet: RunningFleet) -> None:
         assert not codes & {b"%d" % code for code in (*range(30, 39), *range(40, 49), *range(90, 108))}
 
 
-# Once
+# `rota top --once`
 
 
 def test_once_writes_plain_text_and_json_the_status(fleet: RunningFleet) -> None:

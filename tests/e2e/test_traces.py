@@ -1,4 +1,6 @@
-"""Traces of a whole fleet: from an enqueue here to the attempts there, through failures and the death of a worker."""
+"""Traces of a whole fleet, from an enqueue in this process to the attempts in workers, with failures and a worker
+death.
+"""
 
 import json
 import os
@@ -69,7 +71,7 @@ def fleet(fleets: Fleets) -> RunningFleet:
 
 
 def processed(fleet: RunningFleet, count: int, **attributes: Any) -> list[dict[str, Any]]:
-    """Wait for this number of spans of the fleet with these attributes. Returns them in the order of their end."""
+    """Wait for this number of the fleet's spans with these attributes. Returns them in the order of their ends."""
 
     def found() -> list[dict[str, Any]]:
         spans = [json.loads(line) for line in whole_lines(fleet.shared / "spans")]

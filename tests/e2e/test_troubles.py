@@ -1,6 +1,7 @@
-"""Each trouble is caused for real and watched by a real Prometheus with the project's rules: which alerts fire, and
-which fires first. All times of fleets, windows and ages are shortened to a twentieth. All troubles run at the same
-time, beside a healthy fleet."""
+"""Each trouble is caused for real, and a real Prometheus with the project's rules shows which alerts fire and which
+alert fires first. All times of fleets, windows and ages are shortened to a twentieth. All troubles run at the same time
+beside a healthy fleet.
+"""
 
 import json
 import re
@@ -25,7 +26,7 @@ pytestmark = pytest.mark.timeout(300)
 
 @pytest.fixture(scope="module")
 def bench(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Bench]:
-    """Yield the bench. All troubles have begun, after Prometheus had scraped the fleets."""
+    """Yield the bench after all troubles have begun. Prometheus scraped the fleets before the troubles."""
     with Bench(tmp_path_factory.mktemp("troubles"), TROUBLES, well=[WELL]) as made:
         made.prometheus.wait_for("count(count_over_time(rota_build_info[1m]) >= 5) >= 15")
         with ThreadPoolExecutor(len(TROUBLES)) as pool:
@@ -78,12 +79,12 @@ def test_no_unexpected_alert_has_fired_in_any_fleet(bench: Bench) -> None:
 
 
 def first_line(bench: Bench, name: str) -> str:
-    """Return the first line that both show for the observed node."""
+    """Return the first line that both the status page and `rota top` show for the observed node."""
     _, body = bench.scenes[name].fleet.get("/status.json")
     line: str = json.loads(body)["headlines"][0]["text"]
     return line
 
 
 def alerts(bench: Bench, name: str) -> list[str]:
-    """Return the alerts that fired, by the time."""
+    """Return the alerts that fired, in order of time."""
     return [each.alert for each in bench.firing(name) if each.alert not in TRUE_ON_A_BUSY_MACHINE]

@@ -1,4 +1,4 @@
-"""An operator's commands under load: no task is lost or runs twice, and never more than one worker is away."""
+"""An operator's commands under load. No task is lost or runs twice, and at most one worker is away at any time."""
 
 import random
 import signal
@@ -30,7 +30,7 @@ def report_version() -> None:
 
 
 class Watching:
-    """Reads the status repeatedly. `fewest` is the lowest number of READY workers that was seen."""
+    """A thread that reads the status repeatedly. `fewest` is the lowest observed number of READY workers."""
 
     def __init__(self, fleet: RunningFleet) -> None:
         self.fewest, self.looks = WORKERS, 0
@@ -43,13 +43,13 @@ class Watching:
 
 @contextmanager
 def load(fleet: RunningFleet) -> Iterator[Producer]:
-    """Enqueue tasks all the time for the block. At the end, each of them must have run exactly once."""
+    """Enqueue tasks continuously during the block. At the end, each task must have run exactly once."""
     with Producer(fleet.url, fleet.namespace) as producer:
         producer.wait_for(MANY_TASKS // 10)
         yield producer
     wait_until_all_ran(fleet, producer)
     assert extra_runs(fleet) == {}
-    assert fleet.log("task.recovered") == []  # including tasks that the server claimed for a worker as it left
+    assert fleet.log("task.recovered") == []  # including tasks that the server claimed for a leaving worker
 
 
 def versioned(fleets: Fleets) -> RunningFleet:
@@ -60,12 +60,13 @@ def versioned(fleets: Fleets) -> RunningFleet:
 
 
 def write_version(fleet: RunningFleet, number: int) -> RunningFleet:
-    (fleet.folder / "version.py").write_text(f"NUMBER = {number}\n" + "#" * number)  # of a different length each time
+    # The file has a different length each time.
+    (fleet.folder / "version.py").write_text(f"NUMBER = {number}\n" + "#" * number)
     return fleet
 
 
 def all_workers_run(fleet: RunningFleet, number: int) -> None:
-    """Return whether the code of every worker has that version."""
+    """Return whether every worker's code has this version."""
     for _ in range(10 * WORKERS):
         fleet.client.enqueue("report_version", queue="default")
     assert {line.label for line in fleet.wait_for("version", 10 * WORKERS)[-10 * WORKERS :]} == {str(number)}
@@ -102,7 +103,7 @@ def test_the_last_of_many_hangups_wins_and_the_pool_stays_ready(
             (fleet.folder / f"more{number}.py").touch()
             fleet.edit(imports=["tasks", "versioned", f"more{number}"], tiers=[["default", f"q{number}"]])
             fleet.hup()
-            time.sleep(chance.uniform(0, 0.15))  # in the middle of the previous command
+            time.sleep(chance.uniform(0, 0.15))  # may interrupt the previous command
         until(
             lambda: not fleet.status()["loading"] and not fleet.workers() & before and fleet.is_whole(),
             "only new workers",
@@ -111,7 +112,7 @@ def test_the_last_of_many_hangups_wins_and_the_pool_stays_ready(
     assert watching.fewest >= WORKERS - 1
     all_workers_run(fleet, HUPS)
     with warnings.catch_warnings():
-        # The queues that a master serves are published with the next renewal
+        # The next renewal publishes the queues that a master serves.
         warnings.simplefilter("ignore", rota.UnservedQueue)
         fleet.client.enqueue("note", args=["last"], queue=f"q{HUPS}")
     fleet.wait_for("end", label="last")
@@ -130,7 +131,7 @@ def test_quiet_resume_and_scale_under_load_lose_and_repeat_nothing(fleets: Fleet
         assert len(fleet.journal("start")) == ran
         assert fleet.rota("resume").returncode == 0
         until(lambda: len(fleet.journal("start")) > ran, "they are taken up")
-        for _ in range(3):  # one by one: the kernel drops a pending CONT if one of the others follows
+        for _ in range(3):  # one by one, because the kernel drops a pending CONT if another of these signals follows
             for number, state in ((signal.SIGTSTP, "quiet"), (signal.SIGCONT, "running")):
                 fleet.signal(number)
                 until(lambda state=state: fleet.status()["state"] == state, state)  # type: ignore[misc]

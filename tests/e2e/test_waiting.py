@@ -1,4 +1,4 @@
-"""Waiting for tasks of a real fleet, in a program, in a task, and at the command line."""
+"""Waits for tasks of a real fleet in a program, in a task, and on the command line."""
 
 import json
 import os

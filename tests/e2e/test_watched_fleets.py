@@ -1,6 +1,7 @@
-"""Healthy fleets, watched by a real Prometheus: a large one costs what is promised, and no alert fires for one with
-many queues, although processes are killed and pools are resized. WATCH_SECONDS sets the duration; `make watched` takes
-ten minutes."""
+"""Healthy fleets that a real Prometheus watches. The cost of a large fleet is as promised. No alert fires for a fleet
+with many queues, although processes are killed and pools are resized. WATCH_SECONDS sets the duration, and `make
+watched` takes ten minutes.
+"""
 
 import itertools
 import os
@@ -23,7 +24,8 @@ WATCH_SECONDS = float(os.environ.get("WATCH_SECONDS", "24"))
 MAX_SERIES = 20_000
 GENEROUS_SCRAPE_SECONDS = 2.0
 SLOTS, QUEUES, TASKS = 32, 200, 20
-HEALTHY_QUEUES = 60  # each has 233 series for any number of tasks: within the default bound (docs/metrics.md)
+# Each queue has 233 series for any number of tasks, which is within the default bound (docs/metrics.md).
+HEALTHY_QUEUES = 60
 MODULE = f"""
 import rota
 
@@ -71,7 +73,7 @@ def test_a_scrape_of_a_large_fleet_is_short_and_bounded(
     while time.monotonic() < until_seconds:
         fleet.client.enqueue_many(calls)
         fleet.wait_until_nothing_waits(120)
-    # Those beyond the bound are counted as _other
+    # Queues beyond the bound are counted as _other.
     prometheus.wait_for(f"sum(rota_tasks_processed_total) >= {len(calls)}")
     for name in ("scrape_duration_seconds", "scrape_samples_scraped", "rota_metrics_collect_seconds"):
         for share in (0.5, 1.0):
@@ -93,7 +95,7 @@ def test_no_alert_fires_for_a_healthy_fleet_through_kills_and_reloads(fleets: Fl
         client = fleet.client
         client.enqueue_many(Call("rest", [1], queue=chance.choice(queues), delay=chance.random()) for _ in range(5))
 
-    # Five deaths of one role in ten minutes are not a crash loop, and fewer than the alert requires.
+    # Five deaths of one role in ten minutes are not a crash loop, and are fewer than the alert requires.
     harm = itertools.cycle(("worker", "hup", "poller", "hup", "exporter", "hup", "zygote", "hup"))
     pause = max(3.0, WATCH_SECONDS / 16)
     with repeating(enqueue, 0.25):

@@ -1,5 +1,6 @@
-"""The container image, built as its Dockerfile says and run as an operator runs it: without privileges, on a read-only
-root with one writable folder, with 64 MB of shared memory and 256 descriptors."""
+"""The container image, built from its Dockerfile and run as by an operator: without privileges, on a read-only root
+with one writable folder, with 64 MB of shared memory and 256 descriptors.
+"""
 
 import json
 from collections.abc import Iterator
@@ -58,7 +59,7 @@ def client(server: Server, namespace: str) -> Iterator[rota.Client]:
 
 @pytest.fixture
 def code(namespace: str, tmp_path: Path) -> Path:
-    """A folder with the code of an application."""
+    """Return a folder with the code of an application."""
     folder = tmp_path / "app"
     folder.mkdir(mode=0o755)
     (folder / "tasks.py").write_text(TASKS)
@@ -68,7 +69,7 @@ def code(namespace: str, tmp_path: Path) -> Path:
 
 @pytest.fixture
 def fleet(engine: Engine, server: Server, namespace: str, code: Path) -> Iterator[str]:
-    """A container with a ready fleet, by name."""
+    """Yield the name of a container with a ready fleet."""
     environment = {"ROTA_REDIS_URL": server.url, "ROTA_HTTP__LISTEN": f"127.0.0.1:{free_port()}"}
     with engine.started(namespace, code, environment):
         until(lambda: is_healthy(engine, namespace), lambda: engine.podman("logs", namespace).stderr)

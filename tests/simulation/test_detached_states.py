@@ -1,4 +1,4 @@
-"""A preview applies events to a copy of the state: no event on a copy may change the original."""
+"""A preview applies events to a copy of the state. No event on a copy may change the original."""
 
 from collections import Counter
 from typing import Final
@@ -27,8 +27,8 @@ from simulation.run import simulate
 from support.cores import Core, picture
 
 SEEDS: Final = 30
-MOST_COPIES: Final = 2  # checks of each kind of event, per seed
-# One of each kind of event that does not occur in a simulated fleet.
+MOST_COPIES: Final = 2  # the number of checks of each kind of event per seed
+# One event of each kind that does not occur in a simulated fleet.
 OTHERS: Final = (
     ClaimHeldUp(8, 1, HeldUp(TaskInSlot(b"id mail i 1 1 0 0 0 0 -", "send", 1, 0), (0, b""))),
     EvictionPolicySeen("allkeys-lru"),

@@ -50,14 +50,14 @@ MET: Final = (
 )
 
 
-RARE: Final = (1252, 861)  # a life that is abandoned before it began; many deaths in a row
+RARE: Final = (1252, 861)  # a life that is abandoned before its start; many deaths in a row
 TRACED_SEEDS: Final = frozenset([*range(220), *RARE])
 """The seeds whose traces are searched for these events."""
 _told_before: dict[int, Run] = {}
 
 
 def lived(seed: int) -> Run:
-    """Return the result of a seed. Results of the seeds that several tests use are cached, because a seed is slow."""
+    """Return the result of a seed. Seeds are slow, so the results of seeds that several tests use are cached."""
     if seed not in TRACED_SEEDS:
         return simulate(seed)
     if seed not in _told_before:

@@ -1,4 +1,4 @@
-"""Direct tests of bugs that seeds have found: the master is the product's, the processes are simulated."""
+"""Direct tests for bugs that seeds have found. The master is that of the product, and the processes are simulated."""
 
 from rota.child.slots import boottime_ns
 from rota_supervisor.config.model import Config, LeaseConfig

@@ -1,5 +1,6 @@
-"""Calls that a type checker must reject. Not run: each line has an error that is ignored, and mypy's strict mode
-reports an ignore without an error."""
+"""Calls that a type checker must reject. This file is not run. Each line has an ignored error, and mypy's strict mode
+reports an ignore without an error.
+"""
 
 import rota
 

@@ -1,4 +1,4 @@
-"""The types of the public names. Not run: checked by `test_client_types`."""
+"""The types of the public names. This file is not run, but `test_client_types` type-checks it."""
 
 from collections.abc import Coroutine, Generator, Mapping
 from datetime import UTC, datetime, timedelta

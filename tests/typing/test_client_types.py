@@ -1,4 +1,4 @@
-"""The public types, as mypy sees them in strict mode."""
+"""The public types, checked by mypy in strict mode."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""The wheel: its contents, and the tutorial from its first line to its last with nothing else installed."""
+"""The contents of the wheel, and the whole tutorial with nothing else installed."""
 
 import subprocess
 import sys
