@@ -52,7 +52,7 @@ def enter_token(tab: Tab, token: str) -> None:
 
 
 def do(tab: Tab, place: str, button: str, text: str, *, typed: str = "") -> None:
-    """Press a button at a place and confirm. If `typed` is given, type it for the confirmation. Returns the result."""
+    """Press a button at a place, type `typed` if given, confirm, and wait until the page shows the text."""
     tab.page.evaluate("(place) => { location.hash = place; }", place)
     tab.page.click(f"main button:has-text('{button}')")
     if typed:
@@ -112,7 +112,7 @@ def test_refusals_are_shown_as_text(fleet: RunningFleet, tab: Tab) -> None:
     tab.page.click("main button:has-text('Scale')")
     tab.page.fill("#confirm-workers", "")
     tab.page.keyboard.press("Enter")
-    assert tab.page.evaluate("document.getElementById('confirm').open")  # screen readers must read the number
+    assert tab.page.evaluate("document.getElementById('confirm').open")  # the number is required
     tab.page.click("#confirm-leave")
     assert not tab.page.evaluate("document.getElementById('confirm').open")
 

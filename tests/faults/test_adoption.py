@@ -1,5 +1,6 @@
-"""Legacy lists adopted by two nodes whose pollers are killed at random: nothing is lost, nothing runs twice, and items
-that were due first start first."""
+"""Two nodes adopt legacy lists while their pollers are killed at random. Nothing is lost, nothing runs twice, and items
+that were due first start first.
+"""
 
 import json
 import os
@@ -15,7 +16,7 @@ import redis
 from support.fleets import Fleets, Measure, RunningFleet
 from support.waiting import until
 
-ITEMS: Final = 150  # of each kind
+ITEMS: Final = 150  # the number of items of each kind
 KILLS: Final = 12
 SPREAD_SECONDS: Final = 4.0
 AHEAD_SECONDS: Final = 0.5
@@ -30,7 +31,7 @@ def names(namespace: str) -> tuple[str, str]:
 
 
 def start_nodes(fleets: Fleets, names: tuple[str, str]) -> list[RunningFleet]:
-    """Start two nodes with one task at a time in the whole fleet, so that starts have the order of the lanes."""
+    """Start two nodes that run one task at a time in the whole fleet, so that starts have the order of the lanes."""
     nodes = [
         fleets.node(
             name,
@@ -48,7 +49,7 @@ def start_nodes(fleets: Fleets, names: tuple[str, str]) -> list[RunningFleet]:
 
 
 def produce(server: "redis.Redis", names: tuple[str, str], number: int, begins_at: float) -> None:
-    """Push items as hand-written producers do: one for now, in one of the two legacy forms, and one for later."""
+    """Push items as handwritten producers do: one for now, in one of the two legacy forms, and one for later."""
     task_id = str(uuid.uuid4())
     label = f"now-{number}"
     item = ["note", [label]] if number % 3 == 0 else [task_id, "default", "note", [label]]

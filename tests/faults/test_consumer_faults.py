@@ -1,5 +1,6 @@
-"""A consumer that is killed, stopped or cut off: its tasks run elsewhere soon after its lease has expired, and late
-calls change nothing. The fleet's poller reaps it; its worker serves another queue."""
+"""A consumer is killed, stopped or cut off. Its tasks run elsewhere soon after its lease has expired, and late calls
+change nothing. The fleet's poller reaps the consumer. The fleet's worker serves another queue.
+"""
 
 import signal
 import subprocess
@@ -27,25 +28,25 @@ PROGRAM = Path(__file__).parents[1] / "support" / "consumer_program.py"
 
 
 class Program:
-    """A consumer in a process of its own."""
+    """A consumer in a separate process."""
 
     def __init__(self, url: str, namespace: str) -> None:
         argv = [sys.executable, str(PROGRAM), url, namespace, QUEUE, str(LEASE_SECONDS)]
         self.process = subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
 
     def read_line(self) -> str:
-        """Return its next line."""
+        """Return the consumer's next line."""
         assert self.process.stdout is not None
         return self.process.stdout.readline().strip()
 
     def settle(self) -> None:
-        """Let it settle the task that it holds."""
+        """Let the consumer settle the task that it holds."""
         assert self.process.stdin is not None
         self.process.stdin.write("\n")
         self.process.stdin.flush()
 
     def end(self) -> None:
-        """End it, whatever its state."""
+        """Kill the consumer, whatever its state."""
         self.process.kill()
         self.process.communicate()
 
@@ -57,15 +58,16 @@ def _stack() -> Iterator[ExitStack]:
 
 
 def program(stack: ExitStack, url: str, fleet: RunningFleet) -> Program:
-    """Yield a function that starts a consumer, which ends with the test."""
+    """Start a consumer that ends with the stack."""
     made = Program(url, fleet.namespace)
     stack.callback(made.end)
     return made
 
 
 def taken_over(heirs: list[rota.Consumer], fail: Callable[[], object]) -> tuple[dict[str, rota.LeasedTask], float]:
-    """Let each of these consumers wait for a task while others fail. Returns the tasks by id, and after how many
-    seconds they came."""
+    """Let each of these consumers wait for a task, and call `fail` to end other consumers. Returns the tasks by id, and
+    the seconds until all tasks had arrived.
+    """
     with ThreadPoolExecutor(len(heirs)) as pool, ExitStack() as stopping:
         for heir in heirs:
             stopping.callback(heir.stop)
@@ -77,7 +79,7 @@ def taken_over(heirs: list[rota.Consumer], fail: Callable[[], object]) -> tuple[
 
 
 def each_holds_one(fleet: RunningFleet, programs: list[Program]) -> dict[Program, str]:
-    """Return which task each of these programs holds now. There are no others."""
+    """Return the task that each of these programs holds. No other tasks exist."""
     until(lambda: len(fleet.rota_json("status")["consumers"]) == len(programs), "all consumers have begun")
     fleet.client.enqueue_many(rota.Call("work", queue=QUEUE) for _ in programs)
     return {each: each.read_line().split(" ")[1] for each in programs}
@@ -103,7 +105,7 @@ def test_failed_consumers_lose_tasks_and_late_settles_change_nothing(
         stopped.process.send_signal(signal.SIGSTOP)
         link.silence(requests=True, replies=True)
 
-    # Lost tasks run alone, so each needs a consumer of its own.
+    # Lost tasks run alone, so each needs a separate consumer.
     found, took = taken_over([stack.enter_context(fleet.client.consumer(QUEUE)) for _ in failing], fail)
     measured("seconds until the tasks of three failed consumers were elsewhere, lease of 2 s", took)
     assert took < ELSEWHERE_WITHIN_SECONDS
@@ -126,9 +128,9 @@ def test_failed_consumers_lose_tasks_and_late_settles_change_nothing(
 
 
 def check_consumers_continue(fleet: RunningFleet, *programs: Program) -> None:
-    """Check that each consumer takes and ends one more task, under another name."""
+    """Check that each consumer takes and ends one more task under a new name."""
     fleet.client.enqueue_many(rota.Call("work", queue=QUEUE) for _ in programs)
-    for each in programs:  # Otherwise a consumer that has settled its task could take that of another one.
+    for each in programs:  # Otherwise a consumer that has settled its task could take another consumer's task.
         assert each.read_line().startswith("held ")
     for each in programs:
         each.settle()

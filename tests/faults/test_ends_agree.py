@@ -1,5 +1,6 @@
-"""The ends and events that a client receives, compared with what the tasks wrote, while workers and the server are
-killed."""
+"""The ends and events that a client receives agree with the tasks' journal, although workers and the server are
+killed.
+"""
 
 import os
 import random
@@ -22,10 +23,10 @@ TASKS = 10_000
 WORKERS = 4
 KILLS = 20
 KILLS_BEFORE_THE_SERVERS = 8
-WAITING = 100  # threads, each for one task after another
+WAITING = 100  # the number of threads, which wait for one task after another
 SECONDS = 240.0
 
-ReportedEnd = tuple[str, object]  # the state, and the returned value or the line of the error
+ReportedEnd = tuple[str, object]  # the state, and the returned value or the error line
 
 
 def end_by_result(handle: Handle[Any]) -> ReportedEnd:
@@ -36,7 +37,7 @@ def end_by_result(handle: Handle[Any]) -> ReportedEnd:
 
 
 def kill_all_the_while(shaken: Shaken, fleet: RunningFleet) -> None:
-    """Kill workers by SIGKILL, evenly over the whole work, and the server once."""
+    """Kill workers by SIGKILL, spread evenly over the whole work, and kill the server once."""
     chance = random.Random(12)
     totals = Keys(shaken.namespace).totals
     for number in range(KILLS):
@@ -46,12 +47,12 @@ def kill_all_the_while(shaken: Shaken, fleet: RunningFleet) -> None:
         os.kill(chance.choice(sorted(pids)), signal.SIGKILL)
         if number == KILLS_BEFORE_THE_SERVERS:
             shaken.server.kill()
-            time.sleep(0.5)  # of outage
+            time.sleep(0.5)  # the length of the outage
             shaken.server.start()
 
 
 def written(fleet: RunningFleet) -> dict[str, set[tuple[str, str]]]:
-    """Return by id what each task wrote last in its attempts: its outcome, and its number."""
+    """Return the last outcome and number that each task wrote in its attempts, by id."""
     told: dict[str, set[tuple[str, str]]] = {}
     for line in fleet.journal():
         if line.event != "start":

@@ -1,4 +1,4 @@
-"""Messages at the start if sentinels or the requested durability are not available, and cases that are no obstacle."""
+"""Messages at the start if sentinels or the requested durability are unavailable, and cases that prevent no start."""
 
 import asyncio
 import socket
@@ -82,7 +82,7 @@ def test_application_client_follows_its_own_sentinels(service: Sentinels, namesp
 
 
 class _Misled(socketserver.StreamRequestHandler):
-    """A stale sentinel: it names the same server in every reply."""
+    """A stale sentinel, which names the same server in every reply."""
 
     def handle(self) -> None:
         server = self.server
@@ -169,7 +169,7 @@ def test_fleet_behind_sentinels_never_logs_the_password(service: Sentinels, name
     assert PASSWORD not in fleet.log_text()
 
 
-# durability
+# Durability
 
 
 def test_waitaof_is_refused_if_the_server_lacks_it(server: Server, tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""One server with an append-only file dies: what `durability` guarantees for the enqueues that it had acknowledged."""
+"""A single server with an append-only file dies. `durability` guarantees the enqueues that it had acknowledged."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -28,7 +28,7 @@ class Logging:
             return b"waitaof" in asking.command_list()
 
     def stall_in_a_sync(self) -> None:
-        """Begin a sync that does not end. From then on, the server holds incoming data back for 2 s."""
+        """Begin a sync that does not end. From then on, the server delays incoming data by 2 s."""
         self.disk.stall()
         with self.connect() as asking:
             until(lambda: asking.incr("written") and asking.info("persistence")["aof_pending_bio_fsync"], "a sync")
@@ -96,6 +96,6 @@ def test_many_waitaof_enqueues_share_one_wait(logging: Logging, namespace: str) 
         calls = [rota.Call("note", queue="default") for _ in range(2_000)]
         acknowledged = {handle.id for handle in client.enqueue_many(calls)}
         waits = asking.info("commandstats")["cmdstat_waitaof"]["calls"]
-    assert waits <= 3  # the trial, one for the enqueues, and one more after the script was sent as text
+    assert waits <= 3  # one for the trial, one for the enqueues, and one after the script was sent as text
     logging.kill_and_start()
     assert logging.kept(namespace) == acknowledged

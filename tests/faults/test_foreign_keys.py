@@ -1,5 +1,6 @@
-"""Another program writes into the keys of a running fleet: bytes, other types, invalid numbers. The fleet continues,
-loses no process and no slot, and reports what it finds."""
+"""Another program writes bytes, wrong types and invalid numbers to the keys of a running fleet. The fleet continues,
+loses no process and no slot, and reports the invalid data.
+"""
 
 import os
 import random
@@ -18,7 +19,7 @@ from support.server_fixtures import SHORT_LEASE
 from support.servers import Server
 from support.waiting import until
 
-# If `served` is overwritten, producers are warned until a master publishes again what it serves.
+# If `served` is overwritten, producers are warned until a master publishes its queues again.
 pytestmark = pytest.mark.filterwarnings("ignore::rota.UnservedQueue")
 
 COMMANDS = {
@@ -37,7 +38,7 @@ SEED = int(os.environ.get("FOREIGN_SEED", random.SystemRandom().randrange(1 << 3
 
 
 class Beset:
-    """A fleet, and the program that writes into its keys."""
+    """A fleet, and the program that writes to its keys."""
 
     def __init__(self, fleet: RunningFleet, server: Any, keys: Keys) -> None:
         self.fleet = fleet
@@ -47,20 +48,21 @@ class Beset:
         self.killed: set[int] = set()
 
     def goes_on(self, what: str) -> None:
-        """Run a task, whatever the keys contain."""
+        """Check that a task runs, whatever the keys contain."""
         self.notes += 1
         label = f"{self.notes} {what}"
         self.fleet.client.enqueue("note", args=[label], queue="default")
         self.fleet.wait_for("end", label=label)
 
     def notes_until_it_left(self, pid: int) -> bool:
-        """Enqueue tasks, because an idle worker notices this only when there are some. Returns whether that worker has
-        left."""
+        """Enqueue tasks, because an idle worker only notices this when there are tasks. Returns whether the worker has
+        left.
+        """
         self.goes_on("meanwhile")
         return pid not in self.fleet.workers()
 
     def recovers(self, what: str) -> None:
-        """A worker that is killed in a task is replaced by another one, which runs the task again."""
+        """Check that a worker that is killed in a task is replaced, and that the new worker runs the task again."""
         held = self.fleet.hold(what)
         self.killed.add(held.pid)
         os.kill(held.pid, signal.SIGKILL)
@@ -70,7 +72,7 @@ class Beset:
         self.fleet.wait_for("end", label=what)
 
     def expires(self, what: str) -> None:
-        """Another node runs the task of a node that is lost."""
+        """Check that another node runs the task of a lost node."""
         owner = f"lost:{what}:1"
         label = f"lost {what}"
         body = f'["{owner}","default","note",["{label}"]]'
@@ -95,8 +97,9 @@ def beset(fleets: Fleets, server: Server, namespace: str) -> Iterator[Beset]:
 
 @pytest.fixture
 def check_commands(beset: Beset, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Any:
-    """Return a function that runs all commands that read these keys, in this process. Their output must be printable,
-    and their exit codes must be those of docs/cli.md."""
+    """Return a function that runs all commands that read these keys in this process. Their output must be printable,
+    and their exit codes must be listed in docs/cli.md.
+    """
     monkeypatch.chdir(beset.fleet.folder)
     monkeypatch.setenv("XDG_RUNTIME_DIR", str(beset.fleet.folder))
 
@@ -122,8 +125,9 @@ def places_of(beset: Beset) -> list[Place]:
 
 
 def no_process_died(beset: Beset) -> None:
-    """Check that no process died, except workers that were killed here and those that left because their in-flight list
-    was overwritten."""
+    """Check that no process died, except workers that were killed here and workers that left because their in-flight
+    list was overwritten.
+    """
     assert beset.fleet.log("poller.exited") == beset.fleet.log("exporter.exited") == []
     ended = [line for line in beset.fleet.log("worker.exited") if line["child_pid"] not in beset.killed]
     assert {line["reason"] for line in ended} <= {"lost"}
@@ -143,7 +147,7 @@ def no_slot_leaks(beset: Beset) -> None:
 def test_fleet_survives_arbitrary_values_in_its_keys(
     beset: Beset, check_commands: Any, request: pytest.FixtureRequest
 ) -> None:
-    """A failing test shows the seed: FOREIGN_SEED repeats it."""
+    """A failing test shows the seed, and FOREIGN_SEED repeats it."""
     request.node.add_report_section("call", "seed", f"FOREIGN_SEED={SEED}")
     chance = random.Random(SEED)
     for place in places_of(beset):

@@ -1,4 +1,4 @@
-"""Names, arguments and errors with control characters, escapes and markup: no output of a fleet is misleading."""
+"""Names, arguments and errors with control characters, escapes and markup. No output of a fleet is misleading."""
 
 import json
 
@@ -53,8 +53,9 @@ pytestmark = ON_ONE_SERVER
 
 
 def hostile_fleet(fleets: Fleets, redis_client: "redis.Redis", log_format: str = "json") -> RunningFleet:
-    """Yield a fleet with a task that failed with a hostile error, garbage of hostile bytes, and a queue with a hostile
-    name."""
+    """Yield a fleet with a task that failed with a hostile error, with garbage of hostile bytes, and with a queue of a
+    hostile name.
+    """
     fleet = fleets.make(log={"format": log_format})
     (fleet.folder / "tasks.py").write_text(TASKS)
     fleet.start()

@@ -1,5 +1,6 @@
-"""Another user of the machine, without special rights, locks and reads everything possible, and creates files in the
-places of a fleet first."""
+"""Another user of the machine, who has no special rights, locks and reads everything possible, and creates a fleet's
+files before the fleet does.
+"""
 
 import os
 import subprocess
@@ -22,7 +23,7 @@ pytestmark = [ON_ONE_SERVER, pytest.mark.skipif(os.geteuid() != 0, reason="only 
 
 NO_POOLS = 65534
 SOMEBODY_ELSE = 65533
-# Needed modules are imported first, because this user may not read our interpreter's files afterwards.
+# The needed modules are imported first, because afterwards this user may not read our interpreter's files.
 BECOMES = f"""
 import fcntl, os, pathlib, signal, socket, sys
 os.setgroups([])
@@ -53,7 +54,7 @@ signal.pause()
 
 @contextmanager
 def as_nobody(code: str, *arguments: str) -> Iterator[list[str]]:
-    """Run code as another user for the duration of the block. Yields what it printed before "done"."""
+    """Run code as another user during the block. Yields the lines that it printed before "done"."""
     command = [sys.executable, "-c", BECOMES + code, *arguments]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as running:
         assert running.stdout is not None
@@ -70,7 +71,7 @@ def as_nobody(code: str, *arguments: str) -> Iterator[list[str]]:
 
 @pytest.fixture
 def square() -> Iterator[Path]:
-    """Return a folder like /tmp, in which every user may create files but not remove those of others."""
+    """Return a folder like /tmp, in which every user may create files but not remove files of other users."""
     with tempfile.TemporaryDirectory() as folder:
         Path(folder).chmod(0o1777)
         yield Path(folder)
@@ -78,7 +79,7 @@ def square() -> Iterator[Path]:
 
 @pytest.fixture
 def fleet(fleets: Fleets, square: Path) -> RunningFleet:
-    """Yield a fleet whose folders exist."""
+    """Yield a fleet with existing folders."""
     return fleets.make(control={"socket": str(square / "control"), "pid_file": str(square / "pid")}, workers=1)
 
 

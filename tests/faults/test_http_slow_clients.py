@@ -1,5 +1,6 @@
-"""Clients that are slow, silent, half open, greedy or send garbage, against a real exporter: health checks are answered
-within a second, no connection stays open, and nothing is logged."""
+"""Clients of a real exporter are slow, silent, half open, greedy or send garbage. Health checks get a response within a
+second, no connection stays open, and nothing is logged.
+"""
 
 import json
 import os
@@ -27,17 +28,17 @@ from support.masters import ON_ONE_SERVER
 from support.waiting import repeating, seconds_until, until
 
 NO_SERVER = "redis://127.0.0.1:1/0"
-PROBE_SECONDS = 1.0  # the default time limit of a kubelet's probe
-SPARE = 8  # descriptors that are opened to inspect a process, and those of further clients
+PROBE_SECONDS = 1.0  # the default time limit of a kubelet probe
+SPARE = 8  # descriptors for the inspection of a process, and for additional clients
 OPENING = b"GET /livez HTTP/1.1\r\nHost: here\r\n"
 RESET = struct.pack("ii", 1, 0)  # SO_LINGER: close with a reset
 
 
 @pytest.fixture
 def exporter(namespace: str, capfd: pytest.CaptureFixture[str]) -> Iterator[Exporter]:
-    """Yield an exporter of a served fleet without Redis, whose master still sends heartbeats."""
+    """Yield an exporter of a fleet without Redis whose master still sends heartbeats."""
     made = small_fleet(NO_SERVER, namespace)
-    # Otherwise the kernel would buffer a whole response
+    # Otherwise the kernel would buffer a whole response.
     made.listener.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 4096)
     try:
         with repeating(made.memory.slot(MASTER_SLOT).heartbeat, 0.2):
@@ -54,7 +55,7 @@ def exporter(namespace: str, capfd: pytest.CaptureFixture[str]) -> Iterator[Expo
 
 
 def accepted_clients(exporter: Exporter) -> set[int]:
-    """Return the ports of the accepted clients; the kernel gives the others no inode yet."""
+    """Return the ports of the accepted clients. Other clients have no inode in the kernel yet."""
     return {each.raddr.port for each in psutil.Process(exporter.pid).net_connections("tcp4") if each.raddr}
 
 
@@ -82,7 +83,7 @@ def status_of(answer: bytes) -> int:
 
 
 def probe(exporter: Exporter) -> float:
-    """Request the health as a kubelet does. Return the longest time that this took."""
+    """Request the health as a kubelet does. Return the longest response time."""
     took = []
     for path in ("livez", "readyz"):
         began = time.monotonic()
@@ -95,7 +96,7 @@ def probe(exporter: Exporter) -> float:
 
 
 def is_disconnected(client: socket.socket, more: bytes = b"") -> bool:
-    """Whether the exporter has closed the connection. Until then, more data is sent."""
+    """Whether the exporter has closed the connection. If not, send more data."""
     try:
         client.sendall(more)
         return client.recv(4096, socket.MSG_DONTWAIT) == b""
@@ -106,7 +107,7 @@ def is_disconnected(client: socket.socket, more: bytes = b"") -> bool:
 
 
 def probe_until_disconnected(exporter: Exporter, clients: list[socket.socket], more: bytes = b"") -> float:
-    """Request the health until all these are disconnected. Return the longest time of a reply."""
+    """Request the health until all these clients are disconnected. Return the longest response time."""
     slowest = probe(exporter)
     deadline = time.monotonic() + DEADLINE_SECONDS
     while clients:

@@ -1,4 +1,6 @@
-"""A group of 100,000 whose workers are killed in between ends once, and its follow-up starts after its last member."""
+"""A group of 100,000 members, whose workers are killed in between. It ends once, and its follow-up starts after the
+last member.
+"""
 
 import os
 import random

@@ -26,19 +26,19 @@ from support.waiting import until
 WORKERS = 3
 BLOCK_SECONDS = 5.0
 LEASE_SECONDS = 5.0
-SLOW_SECONDS = 6.0  # longer than the lease, whose length allows for renewals of 0.3 s, 0.9 s and 1.5 s
-SLOW_LINK_SECONDS = 0.38  # each way: the calls of a heartbeat take 2.3 s or more, one after another
+SLOW_SECONDS = 6.0  # longer than the lease, which is long enough for renewals of 0.3 s, 0.9 s and 1.5 s
+SLOW_LINK_SECONDS = 0.38  # in each direction, so the sequential calls of a heartbeat take 2.3 s or more
 LONG_LEASE = {
     "seconds": 10.0,
     "renew_seconds": 2.5,
-}  # nine tenths of it leave time for a reply that is given up after 2.5 s
-OTHERS = 2  # the master and the poller, which replaces its doorbell connection when its other connection works again
+}  # nine tenths of the lease leave time for a reply that is abandoned after 2.5 s
+OTHERS = 2  # the master, and the poller, which replaces its doorbell connection when its other connection works again
 CLIENTS = 200
 AWAY_SECONDS = 3.0
 
 
 def seconds_after(moment: float, line: dict[str, str]) -> float:
-    """Return how long after a moment (Unix seconds) a line was logged."""
+    """Return the time from a moment (Unix seconds) to the log line."""
     return datetime.fromisoformat(line["timestamp"]).timestamp() - moment
 
 
@@ -49,7 +49,7 @@ def test_silent_link_is_abandoned_without_loss_or_repeat(shaken: Shaken, measure
     silent_at = time.time()
     shaken.link.silence(requests=True, replies=True)
     fleet.release("ends meanwhile")  # its outcome is sent while the link is silent
-    # The server still has the BLPOPs of the other workers, with the turns behind them. These turns claim tasks whose
+    # The server still has the BLPOPs of the other workers and the turns after them. These turns claim tasks, but their
     # replies are never read.
     fleet.client.enqueue_many(Call("note", ["unheard"], queue="default") for _ in range(20))
     until(lambda: len(fleet.log("redis.lost")) >= WORKERS + OTHERS, "everybody noticed")
@@ -73,7 +73,7 @@ def test_late_requests_change_nothing_twice(shaken: Shaken) -> None:
         lambda: {"worker", "poller"} <= {line["role"] for line in fleet.log("redis.lost")},
         "the waiting workers have given up",
     )
-    shaken.link.heal()  # everything that was sent in the meantime arrives at once, on connections that no process reads
+    shaken.link.heal()  # all data that was sent in the meantime arrives at once, on connections that no process reads
     fleet.wait_for("end", 20, label="unheard")
     everything_ended_once(fleet)
 
@@ -106,7 +106,7 @@ def test_one_lost_renewal_over_a_slow_link_stops_no_worker(shaken: Shaken) -> No
 
     shaken.link.delay(SLOW_LINK_SECONDS)
     with Producer(shaken.server.url, shaken.namespace) as producer:  # a worker that looks for tasks checks the fence
-        wait_for("announce", 2)  # each follows a renewal
+        wait_for("announce", 2)  # each announcement follows a renewal
         shaken.link.lose_replies(1, of="renew", cut=False)
         wait_for("renew", 3)
     assert shaken.link.lost["renew"] == 1
@@ -120,7 +120,7 @@ def test_one_lost_renewal_over_a_slow_link_stops_no_worker(shaken: Shaken) -> No
 
 
 def stay_connected(link: Link, over: threading.Event) -> None:
-    """Connect as a worker does: try, and wait for the returned time before the next try."""
+    """Connect as a worker does. Wait for the returned time after each failed attempt."""
     while not over.is_set():
         try:
             link.connection().execute("PING")
@@ -162,6 +162,6 @@ def test_reconnects_of_200_clients_are_spread_out(shaken: Shaken, measured: Meas
     measured("most attempts within 100 ms in the second half of that time", max(tenths.values()))
     measured("seconds until the last was back", last)
     assert len(attempts) <= CLIENTS * 10
-    # Without jitter it would be all of them; a loaded machine wakes some threads together
+    # Without jitter, all clients would connect together. A loaded machine wakes some threads together anyway.
     assert max(tenths.values()) <= CLIENTS / 2
     assert last <= 3

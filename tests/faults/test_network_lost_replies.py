@@ -1,4 +1,4 @@
-"""The request arrives and its reply is lost, once for each command of a fleet: everything counts once."""
+"""For each command of a fleet, the request arrives and its reply is lost. Everything counts once."""
 
 import os
 import signal
@@ -14,8 +14,8 @@ from support.waiting import until
 
 NOTES = 200
 BILLS = 30  # 20 may start in a second
-MOST_ROUNDS = 40  # where a claim ends is a matter of chance
-EACH_PERIOD = ("promote", "sweep", "renew", "announce")  # what a fleet sends regularly by itself
+MOST_ROUNDS = 40  # the end of a claim is random
+EACH_PERIOD = ("promote", "sweep", "renew", "announce")  # the scripts that a fleet calls periodically
 
 
 def lose(shaken: Shaken, script: str) -> None:
@@ -26,7 +26,7 @@ def lose(shaken: Shaken, script: str) -> None:
 
 
 def finish(shaken: Shaken, fleet: RunningFleet) -> None:
-    """Check that all tasks end, and each of them once."""
+    """Check that all tasks end exactly once."""
     shaken.link.heal()
     everything_ended_once(fleet)
 
@@ -42,7 +42,7 @@ def test_lost_replies_of_periodic_scripts_change_nothing(shaken: Shaken) -> None
 
 def test_lost_replies_of_turns_run_nothing_twice(shaken: Shaken) -> None:
     fleet = shaken.start_behind_link()
-    for number in range(3):  # the turn that claims the task, behind a BLPOP, and then the turn that settles it
+    for number in range(3):  # the turn after a BLPOP, which claims the task, and then the turn that settles it
         label = f"alone{number}"
         shaken.link.lose_replies(1, of="turn")
         fleet.hold(label)
@@ -70,7 +70,7 @@ def test_lost_reply_of_mark_started_starts_nothing_twice(shaken: Shaken) -> None
 
 
 def test_lost_reply_of_throttle_costs_no_attempt(shaken: Shaken) -> None:
-    """Whether the lost reply granted the start, or the task was taken away from its worker."""
+    """This holds for a lost reply that granted the start, and for one that took the task from its worker."""
     fleet = shaken.start_behind_link(workers=2)
     fleet.client.enqueue_many(Call("bill", ["one", "bill"], queue="default") for _ in range(BILLS))
     for _ in range(5):
@@ -127,7 +127,9 @@ def test_lost_reply_of_reap_charges_the_crash_once(shaken: Shaken) -> None:
 
 
 def hold_up_until(fleet: RunningFleet, happened: Callable[[], object]) -> None:
-    """Claim long tasks among short ones, each of which must end while the long one runs, until it has happened."""
+    """Claim long tasks among short tasks until `happened` is true. The short tasks must end while the long task
+    runs.
+    """
     behind = 0
     for number in range(MOST_ROUNDS):
         label = f"long{number}"
@@ -150,7 +152,7 @@ def test_lost_reply_of_a_recall_returns_tasks_once(shaken: Shaken) -> None:
 
 
 def test_lost_recall_is_sent_again(shaken: Shaken) -> None:
-    fleet = shaken.start_behind_link(lease={"seconds": 8.0})  # a quarter of it is the longest wait for a reply
+    fleet = shaken.start_behind_link(lease={"seconds": 8.0})  # the longest wait for a reply is a quarter of the lease
     swallowed: list[int] = []
 
     def swallow_one(name: str, is_reply: bool, port: int) -> bool:

@@ -1,4 +1,4 @@
-"""The wall clock of a node jumps by an hour, forward and back, while its fleet works: this has no effect."""
+"""The wall clock of a node jumps forward and back by an hour while its fleet works. This has no effect."""
 
 import time
 from pathlib import Path
@@ -47,5 +47,5 @@ def test_node_clock_jump_makes_no_task_early_late_or_lost(
     assert [node.log(event) for event in ("worker.lost", "worker.fenced", "task.recovered", "worker.exited")] == [
         []
     ] * 4
-    assert max(line.at for line in told) - min(line.at for line in told) > HOUR  # by the clock that jumped
+    assert max(line.at for line in told) - min(line.at for line in told) > HOUR  # measured by the clock that jumped
     assert node.books_balance()

@@ -1,5 +1,6 @@
-"""A stopped master, a frozen node, and a lost node: another node takes over, and late calls change nothing. Two nodes
-with short leases."""
+"""A stopped master, a frozen node, and a lost node. Another node takes over, and late calls change nothing. Two nodes
+with short leases take part.
+"""
 
 import os
 import signal
@@ -23,7 +24,7 @@ RECOVERED_WITHIN_SECONDS = LEASE_SECONDS + 2
 
 @pytest.fixture
 def nodes(fleets: Fleets) -> tuple[RunningFleet, RunningFleet]:
-    """Start two nodes. Each of the two workers of node a has begun a task; node b is idle."""
+    """Start two nodes. Both workers of node a have begun a task, and node b is idle."""
     a = fleets.node("a", **SETTINGS).start()
     b = fleets.node("b", **SETTINGS)
     for label in ("one", "two"):
@@ -43,8 +44,9 @@ def taken_over(b: RunningFleet, since: float, measured: Measure) -> list[Line]:
 
 
 def finish(b: RunningFleet, redis_client: "redis.Redis") -> None:
-    """Let all runs end, old and new. Then each task must have run at most twice and ended once, and no owner may hold
-    any."""
+    """Let all old and new runs end. Then each task must have run at most twice and ended once, and no owner may hold a
+    task.
+    """
     for label in ("one", "two"):
         b.release(label)
     for label in ("one", "two"):

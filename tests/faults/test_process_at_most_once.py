@@ -1,5 +1,6 @@
-"""Tasks that may be started at most once, under all faults after which other tasks are started again. The tasks record
-their starts in a journal."""
+"""Tasks that may be started at most once, under all faults after which other tasks start again. The tasks record their
+starts in a journal.
+"""
 
 import os
 import random
@@ -18,11 +19,11 @@ from support.fleets import Fleets, Measure, RunningFleet
 from support.masters import ON_ONE_SERVER
 from support.waiting import until
 
-KILLS = 500  # on each of two servers
+KILLS = 500  # the number of kills on each of two servers
 AT_ONCE = 5
 WORKERS = 10
 TASKS_A_ROUND = 40
-BUSY_SECONDS = 120.0  # on a busy machine
+BUSY_SECONDS = 120.0  # the limit on a busy machine
 LABELS = ("one", "two")
 LEASE_SECONDS = 2.0
 NODE = {"lease": {"seconds": LEASE_SECONDS, "renew_seconds": 0.5}}
@@ -38,7 +39,7 @@ def _dead(fleet: RunningFleet) -> dict[str, dict[str, Any]]:
 
 
 def _give_work(fleet: RunningFleet, count: int, drawn: random.Random) -> set[str]:
-    """Enqueue tasks of a few milliseconds each. Returns their ids."""
+    """Enqueue tasks of a few milliseconds. Returns their ids."""
     calls = [Call("once", ["", drawn.uniform(0, 0.01)], queue="default") for _ in range(count)]
     return {handle.id for handle in fleet.client.enqueue_many(calls)}
 
@@ -64,8 +65,7 @@ def _each_started_once_and_ended_or_is_dead(fleet: RunningFleet, accepted: set[s
 def test_at_most_once_tasks_never_start_twice_despite_kills(
     fleets: Fleets, redis_client: "redis.Redis", measured: Measure
 ) -> None:
-    # The workers count as healthy at once; otherwise more than a hundred sudden deaths a minute would slow the pool
-    # down.
+    # The workers count as healthy at once. Otherwise more than a hundred sudden deaths per minute would slow the pool.
     restarts = {"crash_limit": 50, "healthy_seconds": 0.01}
     fleet = fleets.start(workers=WORKERS, restarts=restarts, log={"tasks": "failures"})
     drawn = random.Random(KILLS)
@@ -74,7 +74,7 @@ def test_at_most_once_tasks_never_start_twice_despite_kills(
 
     def kill_some() -> bool:
         accepted.update(_give_work(fleet, TASKS_A_ROUND, drawn))
-        time.sleep(drawn.uniform(0, 0.02))  # whatever the workers are doing then
+        time.sleep(drawn.uniform(0, 0.02))  # the workers may be in any state
         victims = drawn.sample(sorted(until(lambda: _at_least(fleet.workers() - killed, AT_ONCE))), AT_ONCE)
         for pid in victims:
             os.kill(pid, signal.SIGKILL)
@@ -115,8 +115,9 @@ def test_task_cut_off_by_sigquit_is_dead_without_a_crash(fleets: Fleets) -> None
 
 @pytest.fixture
 def nodes(fleets: Fleets) -> tuple[RunningFleet, RunningFleet, set[str]]:
-    """Start two nodes. Each of the two workers of node a has begun a task, and other tasks wait for both nodes. Yields
-    the nodes and all ids."""
+    """Start two nodes. Both workers of node a have begun a task, and other tasks wait for either node. Yields the nodes
+    and all ids.
+    """
     a = fleets.node("a", **NODE).start()
     b = fleets.node("b", **NODE)
     held = {a.client.enqueue("hold_once", args=[label], queue="default").id for label in LABELS}

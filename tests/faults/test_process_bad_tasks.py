@@ -1,4 +1,4 @@
-"""Tasks that do the worst: they crash native code, catch everything, use up all memory, and leave daemons behind."""
+"""Extremely bad tasks, which crash native code, catch everything, use up all memory, and leave daemons behind."""
 
 import os
 import signal
@@ -108,7 +108,7 @@ def daemon_of(fleet: RunningFleet, label: str) -> int:
     fleet.wait_for("start", label=label)
     written = fleet.folder / f"daemon-{label}"
     pid = int(until(lambda: written.exists() and written.read_text(), "the daemon's pid"))
-    assert psutil.Process(pid).ppid() == fleet.pid  # the master has adopted it already
+    assert psutil.Process(pid).ppid() == fleet.pid  # the master has already adopted the daemon
     return pid
 
 

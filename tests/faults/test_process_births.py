@@ -1,4 +1,4 @@
-"""Children that cannot be forked, and children that die at their start: nothing hangs, and nothing is left behind."""
+"""Children that cannot be forked, and children that die at their start. Nothing hangs, and nothing is left behind."""
 
 import os
 import random
@@ -28,8 +28,9 @@ HUNT_SECONDS = 5.0
 
 @contextmanager
 def without_forks(pid: int) -> Iterator[None]:
-    """Let the kernel refuse every fork of a process with EAGAIN: by its user's limit, or for root by its group's
-    limit."""
+    """Make the kernel refuse every fork of a process with EAGAIN, by the user's limit, or for root by the control
+    group's limit.
+    """
     if os.geteuid() != 0:
         before = resource.prlimit(pid, resource.RLIMIT_NPROC)
         resource.prlimit(pid, resource.RLIMIT_NPROC, (0, before[1]))
@@ -76,7 +77,7 @@ def test_pool_recovers_after_failed_forks(fleets: Fleets, redis_client: "redis.R
         fleet.release("b")
         fleet.wait_for("end", label="b")
         fleet.release("a")
-        fleet.wait_for("end", label="a")  # by the remaining worker
+        fleet.wait_for("end", label="a")  # the remaining worker runs this task
         assert fleet.workers() == {held[1].pid}
         until(lambda: fleet.metrics().total("rota_workers", state="backoff") > 0, "workers in back-off")
     until(fleet.is_whole, "a whole pool")
@@ -108,7 +109,9 @@ def busy_machine(processes: int) -> Iterator[None]:
 
 
 def kill_workers(fleet: RunningFleet) -> int:
-    """Kill every worker that has a process by SIGKILL, including those that are just starting. Returns how many."""
+    """Kill every worker that has a process by SIGKILL, including workers that are starting. Returns the number of
+    kills.
+    """
     pids = [child["pid"] for child in fleet.children("worker") if child["pid"]]
     return sum(kill(pid) for pid in pids)
 
@@ -134,7 +137,7 @@ def test_fifty_workers_killed_at_once_are_replaced(
         assert kill_workers(fleet) == 50
         again = fleet.wait_for("start", 100)[50:]
         measured("seconds until all 50 tasks run again", max(line.at for line in again) - at)
-        for _ in range(5):  # some of these are starting, some wait for a task, some run one
+        for _ in range(5):  # some of these workers are starting, some wait for a task, and some run a task
             time.sleep(random.uniform(0, 0.1))
             kill_workers(fleet)
         measured("seconds until it is whole", seconds_until(fleet.is_whole, "a whole fleet"))
@@ -147,7 +150,7 @@ def test_fifty_workers_killed_at_once_are_replaced(
 
 
 def children_of(pid: int) -> list[int]:
-    """Return the children of a process with one thread, [] if it is gone."""
+    """Return the children of a process with one thread, or [] if the process has ended."""
     try:
         return list(map(int, Path(f"/proc/{pid}/task/{pid}/children").read_text().split()))
     except OSError:
@@ -164,11 +167,11 @@ def test_processes_killed_before_their_pid_is_known_are_replaced(
     unreported = 0
     deadline = time.monotonic() + HUNT_SECONDS
     while time.monotonic() < deadline:
-        if not kill_workers(fleet):  # all of them are starting, or their start is delayed
+        if not kill_workers(fleet):  # all workers are starting, or their start is delayed
             time.sleep(0.01)
         for _ in range(500):
             for born in children_of(zygote):
-                spared = chance.random() < 0.5  # otherwise the worker dies, if it is there already
+                spared = chance.random() < 0.5  # otherwise the worker dies if it already exists
                 for worker in children_of(born) if spared else []:
                     unreported += kill(worker)
                 intermediates += 0 if spared else kill(born)
@@ -209,7 +212,8 @@ def test_workers_killed_by_a_hook_restart_with_back_off(fleets: Fleets) -> None:
     began = time.monotonic()
     kill_workers(fleet)
     until(lambda: fleet.get("/readyz")[0] == 503, "the fleet reports that it is not ready")
-    # Two that were killed, two started in their place, and six one by one: after 0.1, 0.2, 0.4 and three times 0.8 s.
+    # Two workers were killed, two were started in their place, and six started one by one after 0.1, 0.2, 0.4 and three
+    # times 0.8 s.
     until(lambda: len(fleet.log("worker.exited")) >= 2 + 2 + 6, "further attempts")
     assert time.monotonic() - began > 2.5
     assert fleet.get("/livez")[0] == 200

@@ -1,5 +1,6 @@
-"""Bursts of different signals: many kinds pending at one instant, and mixed storms. No interpreter crashes, and if a
-stop is among the signals, the fleet ends once and orderly."""
+"""Bursts of different signals: many kinds pending at one instant, and mixed storms. No interpreter crashes. If a stop
+is among the signals, the fleet ends once and cleanly.
+"""
 
 import contextlib
 import itertools
@@ -46,7 +47,7 @@ def send(pid: int, number: int) -> None:
 
 
 def burst(pid: int, numbers: Iterable[int]) -> None:
-    """Let all of these signals be pending when the process continues."""
+    """Make all of these signals pending before the process continues."""
     process = psutil.Process(pid)
     process.suspend()
     until(lambda: process.status() == psutil.STATUS_STOPPED, "the process is stopped")
@@ -68,7 +69,7 @@ def every_set(numbers: Iterable[int]) -> Iterator[tuple[int, ...]]:
 def storm(
     targets: Callable[[], Iterable[int]], numbers: Iterable[int], chance: random.Random
 ) -> AbstractContextManager[None]:
-    """Send a signal each millisecond to each of these processes, during the block."""
+    """During the block, send a signal to each of these processes every millisecond."""
     kinds = list(numbers)
 
     def blow() -> None:
@@ -86,12 +87,12 @@ def blocks_terms(fleet: RunningFleet) -> bool:
 
 
 def ended_in_order(fleet: RunningFleet) -> bool:
-    """Whether the fleet left once, with exit code 0, and left nothing behind."""
+    """Whether the fleet stopped once, with exit code 0, and left nothing behind."""
     return fleet.exit_code() == 0 and len(fleet.log("fleet.stopped")) == 1 and fleet.processes() == []
 
 
 def ended_by_signals(fleet: RunningFleet) -> list[dict[str, object]]:
-    """Return the children that ended by a signal other than SIGKILL, with which a master kills unwanted children."""
+    """Return the children that ended by a signal. SIGKILL does not count, because a master kills unwanted children."""
     deaths = [line for event in log_events.DEATHS for line in fleet.log(event)]
     return [line for line in deaths if line.get("signal") not in (None, "SIGKILL")]
 
@@ -146,7 +147,7 @@ def test_signal_storms_do_not_disturb_reload_or_stop(fleets: Fleets, chance: ran
     fleet.edit(limits={"max_tasks": 1000})
     with storm(lambda: [fleet.pid], NO_STOPS, chance):
         until(lambda: len(fleet.log("fleet.status")) > 5, "it has received many requests and signals")
-    fleet.hup()  # without a later one that supersedes it
+    fleet.hup()  # no later reload supersedes this one
     until(lambda: fleet.log("config.reloaded"), "the last of its reloads counts")
     send(fleet.pid, signal.SIGCONT)
     until(fleet.is_whole, "a whole fleet")

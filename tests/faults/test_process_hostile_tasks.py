@@ -1,4 +1,4 @@
-"""Tasks that overwrite all shared memory, close every descriptor, or flood the output: no other process is affected."""
+"""Tasks that overwrite all shared memory, close every descriptor, or flood the output. No other process is affected."""
 
 import itertools
 import json
@@ -157,7 +157,7 @@ see("seen-by-modules")
 
 @pytest.fixture
 def fleet(fleets: Fleets) -> RunningFleet:
-    """Yield four workers, for a queue of their own and for one that all tasks share."""
+    """Return a fleet of four workers for the queues `default` and `hostile`."""
     made = fleets.make(workers=4, tiers=[["default", "hostile"]])
     with (made.folder / "tasks.py").open("a") as file:
         file.write(HOSTILE)
@@ -165,8 +165,9 @@ def fleet(fleets: Fleets) -> RunningFleet:
 
 
 class Neighbours:
-    """Two tasks that keep running, and short ones beside them. Each must run once, without any effect of the hostile
-    task."""
+    """Two tasks that keep running, and short tasks beside them. Each must run once, without any effect of the hostile
+    task.
+    """
 
     def __init__(self, fleet: RunningFleet) -> None:
         self._fleet = fleet
@@ -191,7 +192,7 @@ class Neighbours:
         self._before = now
 
     def are_well(self) -> None:
-        """Check that only the hostile task was affected, the fleet is whole, and it stops in order."""
+        """Check that only the hostile task was affected, and that the fleet is whole and stops cleanly."""
         fleet = self._fleet
         self.note()
         until(fleet.is_whole, "a whole fleet")
@@ -305,7 +306,7 @@ def test_modules_and_tasks_map_only_their_own_slot(fleet: RunningFleet) -> None:
 
 @pytest.fixture
 def bystander() -> Iterator["subprocess.Popen[bytes]"]:
-    """Yield a process of the same user, in a group of its own."""
+    """Yield a process of the same user in its own process group."""
     with subprocess.Popen(["sleep", "600"], cwd="/", start_new_session=True) as process:
         yield process
         process.kill()

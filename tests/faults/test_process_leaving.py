@@ -1,4 +1,4 @@
-"""Workers that are stopped at the moment at which the server claims for them."""
+"""Workers that are stopped while the server claims for them."""
 
 import psutil
 import pytest

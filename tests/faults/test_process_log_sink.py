@@ -1,4 +1,4 @@
-"""A log whose reader is gone or whose disk is full: the fleet continues, and reports how many lines were lost."""
+"""A log without a reader or on a full disk. The fleet continues, and reports how many lines were lost."""
 
 import os
 import signal
@@ -18,7 +18,7 @@ TASKS = 500
 
 @contextmanager
 def unread_pipe() -> Iterator[int]:
-    """Return a full pipe whose reader exists and does not read."""
+    """Return a full pipe with a reader that does not read."""
     reading, writing = os.pipe()
     os.set_blocking(writing, False)
     with suppress(BlockingIOError):
@@ -32,7 +32,7 @@ def unread_pipe() -> Iterator[int]:
 
 @contextmanager
 def broken_pipe() -> Iterator[int]:
-    """Return a pipe whose reader is gone."""
+    """Return a pipe whose reading end is closed."""
     reading, writing = os.pipe()
     os.close(reading)
     yield writing

@@ -1,5 +1,6 @@
-"""A master that is killed while one of its children is stopped: no process of its fleet survives, whichever child was
-stopped, at any moment of its life."""
+"""A master is killed while one of its children is stopped. No process of its fleet survives, whichever child was
+stopped at whatever time.
+"""
 
 import contextlib
 import os
@@ -20,13 +21,13 @@ from support.waiting import seconds_until, until
 pytestmark = ON_ONE_SERVER
 
 GONE_WITHIN_SECONDS = 2.0
-# Each interpreter imports this before the first line of our code. A process of the given module stops itself there.
+# Each interpreter imports this code before the first line of our code. A process of the given module then stops itself.
 STOPS_AT_ITS_START = """
 import os, signal, sys
 if sys.orig_argv[-1] == {module!r}:
     os.kill(os.getpid(), signal.SIGSTOP)
 """
-# Run in each process that the zygote forks, and in each that those fork, before the first line of our code.
+# This runs in every process that the zygote or its descendants fork, before the first line of our code.
 STOPS_AT_ITS_BIRTH = """
 import os, signal
 zygote = os.getpid()
@@ -79,7 +80,7 @@ def assert_gone(there: set[int], measured: Callable[[str, float], None]) -> None
 
 
 def start_with_sleepers(fleet: RunningFleet) -> None:
-    """Start a fleet with a process in the group of its zygote, and one in that of a worker."""
+    """Start a fleet with one process in the zygote's group, and one in a worker's group."""
     (fleet.folder / "sleepers.py").write_text(LEAVES_SLEEPERS)
     fleet.edit(imports=[*fleet.settings["imports"], "sleepers"])
     fleet.start()
@@ -135,15 +136,16 @@ def test_killed_master_with_frozen_children_leaves_nothing(
 
 
 def stopped_before_exec(fleet: RunningFleet) -> psutil.Process | None:
-    """Kill the poller, and stop the next one while it is still a copy of the master. Returns None if that came too
-    late."""
+    """Kill the poller, and stop the next poller while it is still a copy of the master. Returns None if the stop came
+    too late.
+    """
     children = Path(f"/proc/{fleet.pid}/task/{fleet.pid}/children")
     master = Path(f"/proc/{fleet.pid}/cmdline").read_bytes()
     [poller] = fleet.pids("poller", "ready")
     known = set(children.read_text().split())
     os.kill(poller, signal.SIGKILL)
     while not (new := set(children.read_text().split()) - known):
-        pass  # as fast as possible, because the process is in that state for less than a millisecond
+        pass  # poll as fast as possible, because this state lasts for less than a millisecond
     stopped = psutil.Process(int(new.pop()))
     stopped.suspend()
     until(lambda: is_stopped(stopped), "the process is stopped")
@@ -155,8 +157,9 @@ def stopped_before_exec(fleet: RunningFleet) -> psutil.Process | None:
 
 
 def test_child_stopped_before_exec_keeps_no_other_alive(fleets: Fleets, measured: Callable[[str, float], None]) -> None:
-    """The child has a copy of all descriptors of the master, so other processes do not see their end. It cannot be made
-    to end itself yet."""
+    """The child has a copy of all the master's descriptors, so other processes do not see that they are closed. The
+    child cannot end itself yet.
+    """
     fleet = fleets.start()
     stopped = until(lambda: stopped_before_exec(fleet), "a child caught in time")
     assert stopped is not None

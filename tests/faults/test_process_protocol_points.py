@@ -1,4 +1,6 @@
-"""Workers killed exactly between two steps of the protocol: the link kills them as a request or its reply passes."""
+"""Workers that are killed exactly between two steps of the protocol. The link kills them when a request or its reply
+passes.
+"""
 
 import functools
 import os
@@ -30,8 +32,9 @@ def fleet(fleet_behind_link: RunningFleet) -> RunningFleet:
 
 @dataclass
 class Trap:
-    """A gate that kills the worker when its next turn, or its reply, passes. What it holds back is delivered when the
-    link heals."""
+    """A gate that kills the worker when its next turn or the reply passes. The held data is delivered when the link
+    heals.
+    """
 
     pid: int
     ports: frozenset[int]
@@ -57,7 +60,7 @@ def only_worker(fleet: RunningFleet) -> int:
 
 
 def die_at(fleet: RunningFleet, link: FaultyLink, trap: Trap, trigger: Callable[[], object]) -> None:
-    """Spring the trap by calling `trigger`, wait for the next worker, and only then deliver what was held back."""
+    """Spring the trap by calling `trigger`, wait for the next worker, and only then deliver the held data."""
     link.gate = trap
     trigger()
     until(lambda: trap.sprung, "the turn that kills")
@@ -76,7 +79,7 @@ def has_ended(fleet: RunningFleet, task_id: str) -> bool:
 def sleeps(redis_client: "redis.Redis", fleet: RunningFleet) -> bool:
     """Whether the youngest worker waits at a doorbell."""
     started = fleet.log("worker.started")
-    if not started:  # the line is logged a little after the process starts
+    if not started:  # the line is logged shortly after the process starts
         return False
     name = f"rota:worker:{started[-1]['owner']}"
     return any(each["name"] == name and "b" in each["flags"] for each in redis_client.client_list())
@@ -133,7 +136,8 @@ def test_late_claim_of_a_reaped_worker_takes_nothing(
     trap = link.gate = trap_for(first.pid, is_reply=False)
     fleet.release("first")
     until(lambda: trap.sprung, "the turn that would settle the first and claim the next")
-    fleet.wait_for("start", label="second")  # by its successor, which leaves the third task in the lane
+    # The worker's successor runs this task, and leaves the third task in the lane.
+    fleet.wait_for("start", label="second")
     connections = link.connections
     link.heal()
     until(lambda: link.connections < connections, "the late turn was delivered, and its connection has ended")
@@ -162,7 +166,7 @@ def test_claims_of_a_stopped_worker_run_elsewhere_after_its_death(
         for pid in (stopped, other):
             os.kill(pid, signal.SIGSTOP)
         labels = [f"{number}-{each}" for each in range(2)]
-        # Each of the two workers sleeps in BLPOP, and claims one task by the turn that it has sent behind it
+        # Both workers sleep in BLPOP. Each claims one task by the turn that it sent after the BLPOP.
         for label in labels:
             enqueue_note(fleet, label)
         until(lambda: redis_client.llen(Keys(fleet.namespace).ready_lane("default")) == 0, "both are taken")

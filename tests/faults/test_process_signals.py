@@ -1,4 +1,4 @@
-"""Signals to a master: in a storm, too early, or while it is process 1 of its namespace."""
+"""Signals to a master in a storm, too early, or while the master is process 1 of its namespace."""
 
 import os
 import signal
@@ -26,7 +26,7 @@ def enqueue_notes(fleet: RunningFleet, count: int) -> None:
 
 
 def left_in_order(fleet: RunningFleet) -> bool:
-    """Whether the fleet drained once, not at once, and logged this."""
+    """Whether the fleet drained exactly once without an immediate stop, and logged this."""
     return [line["at_once"] for line in fleet.log("fleet.draining")] == [False] and len(fleet.log("fleet.stopped")) == 1
 
 
@@ -38,7 +38,7 @@ def test_hundred_sigterms_within_a_second_stop_once(fleets: Fleets) -> None:
     began = time.monotonic()
     for number in range(TERMS):  # a repeat within a second is the same request
         time.sleep(max(0.0, began + number * 0.8 / TERMS - time.monotonic()))
-        if time.monotonic() - began < 0.9:  # on a machine that runs this late, there are fewer
+        if time.monotonic() - began < 0.9:  # a slow machine sends fewer signals in this time
             fleet.term()
     for label in ("a", "b"):
         fleet.release(label)
@@ -64,16 +64,15 @@ def test_sigterms_until_the_end_keep_exit_code_0(fleets: Fleets) -> None:
 
 
 def first_process(fleet: RunningFleet) -> psutil.Process:
-    """Return the master in its own PID namespace, by its pid outside."""
+    """Return the master in its PID namespace, with its pid outside the namespace."""
     [master] = until(psutil.Process(fleet.pid).children, "the master")
     return master
 
 
 def keeps_terms(process: psutil.Process) -> bool:
-    """Whether the first line of the process has run, and its loop has not yet: TERM is blocked and has no handler.
-
-    Before that line, the kernel drops signals that process 1 does not handle. While the process still is `unshare`,
-    TERM is blocked too.
+    """Whether the process has run its first line but not yet started its loop, so that TERM is blocked and has no
+    handler. Before that line, the kernel drops signals that process 1 does not handle. While the process is still
+    `unshare`, TERM is blocked too.
     """
     if process.name() == "unshare":
         return False

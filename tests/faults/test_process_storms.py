@@ -1,5 +1,6 @@
-"""Stops at a bad moment: at any instant of the start, twice, with the loss of the terminal, in the middle of a reload,
-of a worker's start, or of an outage. Each is one orderly end: nothing is left behind, and no task is lost."""
+"""Stops at bad moments: at any instant of the start, twice, with the loss of the terminal, or during a reload, a
+worker's start or an outage. Each stop ends the fleet cleanly. Nothing is left behind, and no task is lost.
+"""
 
 import os
 import pty
@@ -25,13 +26,13 @@ STOPS = (signal.SIGTERM, signal.SIGINT, signal.SIGQUIT)
 
 
 def leaves_nothing(fleet: RunningFleet) -> None:
-    """Check that there is no process, no control socket and no pid file."""
+    """Check that no process, no control socket and no pid file is left."""
     assert fleet.processes() == []
     assert {entry.name for entry in fleet.folder.iterdir()} & {"control", "pid"} == set()
 
 
 def drained_once(fleet: RunningFleet) -> bool:
-    """Whether the fleet drained once, not at once, and logged this."""
+    """Whether the fleet drained exactly once without an immediate stop, and logged this."""
     return [line["at_once"] for line in fleet.log("fleet.draining")] == [False] and len(fleet.log("fleet.stopped")) == 1
 
 
@@ -56,7 +57,7 @@ def test_second_sigint_ends_at_once_without_blame(fleets: Fleets) -> None:
     held = [fleet.hold("a"), fleet.hold("b")]
     fleet.signal(signal.SIGINT)
     until(lambda: fleet.log("fleet.draining"), "the drain")
-    time.sleep(2)  # the test's claim is about two stops with this distance
+    time.sleep(2)  # the test is about two stops with this distance
     assert fleet.log("fleet.draining") == fleet.log("fleet.draining")[:1]
     fleet.signal(signal.SIGINT)
     assert fleet.exit_code() == 0
@@ -72,7 +73,7 @@ def test_second_sigint_ends_at_once_without_blame(fleets: Fleets) -> None:
     assert fleet.books_balance()
 
 
-# When a session leader without a terminal opens one, it becomes its controlling terminal.
+# If a session leader without a terminal opens a terminal, this becomes its controlling terminal.
 ON_A_TERMINAL = """
 import os, sys
 os.setsid()
@@ -85,8 +86,7 @@ os.execv(sys.argv[3], sys.argv[3:])
 
 @contextmanager
 def terminal_of(fleet: RunningFleet, streams: str) -> Iterator[Callable[[], None]]:
-    """Make a terminal the controlling one of the fleet, connected to these streams. Returns a function that hangs it
-    up."""
+    """Give the fleet a controlling terminal with these streams. Returns a function that hangs up the terminal."""
     ours, theirs = pty.openpty()
     os.set_blocking(ours, False)
     fleet.prefix = [sys.executable, "-c", ON_A_TERMINAL, os.ttyname(theirs), streams]
@@ -172,7 +172,8 @@ def test_sigterm_without_the_server_ends_in_time_without_loss(shaken: Shaken, ho
     fleet.term()
     fleet.release("a")
     assert fleet.exit_code() == 0
-    assert time.monotonic() - began < 1 + 5 + 5 + 15  # the drain, the reaping and the rest, on a slow machine
+    # The limit for the drain, the reaping and the rest on a slow machine.
+    assert time.monotonic() - began < 1 + 5 + 5 + 15
     assert drained_once(fleet)
     leaves_nothing(fleet)
     os.kill(shaken.server.pid, signal.SIGCONT)
@@ -181,5 +182,6 @@ def test_sigterm_without_the_server_ends_in_time_without_loss(shaken: Shaken, ho
     fleet.start()
     fleet.wait_for("end", label="b")
     fleet.wait_until_nothing_waits(30)
-    assert len(fleet.journal("end", label="a")) <= 2  # it runs again, unless the server had received its first end
+    # The task runs again, unless the server had received its first end.
+    assert len(fleet.journal("end", label="a")) <= 2
     assert fleet.books_balance()

@@ -1,5 +1,6 @@
-"""Another version of the package is installed under a running master: its new children refuse to start, so that no two
-versions mix."""
+"""Another version of the package is installed under a running master. The master's new children refuse to start, so
+that versions do not mix.
+"""
 
 import os
 import shutil
@@ -23,7 +24,7 @@ OTHER_ABI = messages.ABI + 1
 
 @pytest.fixture
 def installed(tmp_path: Path) -> Path:
-    """Return a copy of the package, to be upgraded."""
+    """Return a copy of the package that the test upgrades."""
     folder = tmp_path / "site"
     for package in (rota, rota_supervisor):
         source = Path(package.__file__ or "").parent

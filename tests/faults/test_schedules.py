@@ -1,5 +1,6 @@
-"""Schedules under faults: pollers of two nodes are killed and stopped, files are reloaded, and the server's clock
-jumps. Each occurrence runs exactly once."""
+"""Schedules under faults. Pollers of two nodes are killed and stopped, files are reloaded, and the server's clock
+jumps. Each occurrence runs exactly once.
+"""
 
 import os
 import signal
@@ -42,7 +43,7 @@ def schedule(number: int, **more: Any) -> dict[str, Any]:
 
 
 def times_of(fleet: RunningFleet) -> dict[str, list[int]]:
-    """Return when each schedule occurred, in microseconds, in order, from the ids of the runs."""
+    """Return the times of each schedule's occurrences in microseconds, in order, from the ids of the runs."""
     found: dict[str, list[int]] = defaultdict(list)
     for line in fleet.journal("start", name="note"):
         name, _, seconds = line.id.rpartition(":")
@@ -91,7 +92,7 @@ def test_each_of_a_thousand_occurrences_runs_once(shaken: Shaken, clock: Shifted
 
 
 def wait_until_none_is_missing(fleet: RunningFleet, until_us: int) -> None:
-    """Wait until each schedule, except for one that was changed, has run every second until then."""
+    """Wait until each schedule, except a changed one, has run every second until then."""
 
     def gaps() -> set[int]:
         times = {name: [time for time in each if time <= until_us] for name, each in times_of(fleet).items()}
@@ -104,7 +105,7 @@ def wait_until_none_is_missing(fleet: RunningFleet, until_us: int) -> None:
 def test_schedules_handle_missed_occurrences_as_configured(shaken: Shaken, clock: ShiftedClock) -> None:
     said = {"task": "note", "cron": "* * * * *", "overlap": "queue"}
     schedules = {missed: {**said, "missed": missed} for missed in ("all", "last", "none")}
-    # In the middle of a minute, so that no occurrence is due in the meantime and the last one counts as missed.
+    # The middle of a minute, so that no occurrence is due in the meantime and the last occurrence counts as missed.
     offset = 35 - shaken.redis.time()[0] % 60
     clock.shift(offset)
     node = shaken.make(workers=1, lease={"seconds": 1.2, "renew_seconds": 0.3}, schedules=schedules).start()

@@ -1,4 +1,4 @@
-"""The server dies, stalls, or accepts no writes: leases survive that, and finished tasks do not run again."""
+"""The server dies, stalls, or accepts no writes. Leases survive this, and finished tasks do not run again."""
 
 import threading
 import time
@@ -14,13 +14,13 @@ from support.waiting import until
 
 AWAY_SECONDS = 5.0
 STALL_SECONDS = 8.0  # three of the short leases, and longer than any process waits for a reply
-MOST_BACKOFF_SECONDS = 2.0  # of a worker's link
+MOST_BACKOFF_SECONDS = 2.0  # the longest back-off of a worker's link
 LOAD = 50
 UNSYNCED = 1_000  # far more tasks than this test's producers send in the second between two fsyncs
 
 
 def seconds_to_next_start(fleet: RunningFleet, since: float) -> float:
-    """Return how long after this time (Unix seconds) a task was started."""
+    """Return the seconds from this time (Unix seconds) to the next start of a task."""
     started = until(lambda: [line.at for line in fleet.journal("start") if line.at > since], "a task after the outage")
     return started[0] - since
 

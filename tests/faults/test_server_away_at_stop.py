@@ -1,4 +1,6 @@
-"""A stop while the server is away: a fleet without claimed tasks does not wait, and others do not wait for long."""
+"""A stop while the server is away. A fleet without claimed tasks does not wait, and other fleets do not wait
+for long.
+"""
 
 import os
 import signal
@@ -19,7 +21,7 @@ pytestmark = ON_ONE_SERVER
 PROMISED_SECONDS = 2.0
 DRAIN_SECONDS = 4.0
 PROMISED_BEYOND_DRAIN_SECONDS = 5.0
-SLACK_SECONDS = 4.0  # for an overloaded machine; without the promise it takes ten times as long
+SLACK_SECONDS = 4.0  # for an overloaded machine; a broken promise takes ten times as long
 
 
 @pytest.fixture

@@ -1,5 +1,6 @@
-"""The server's clock jumps by an hour, in either direction: no lease expires because of it, and nothing starts too
-early."""
+"""The server's clock jumps by an hour in either direction. No lease expires because of the jump, and nothing starts too
+early.
+"""
 
 import time
 from pathlib import Path
@@ -20,7 +21,7 @@ from support.server_fixtures import (
 from support.shifted_clock import ShiftedClock
 from support.waiting import until
 
-# After a jump forward, the server considers every fleet gone until its next heartbeat, and a client warns.
+# After a jump forward, the server considers every fleet dead until its next heartbeat, and clients warn.
 pytestmark = pytest.mark.filterwarnings("ignore::rota.errors.UnservedQueue")
 
 HOUR = 3600.0
@@ -43,7 +44,7 @@ def timed(label: str, seconds: float) -> Call[None]:
 
 
 def nothing_was_early(fleet: RunningFleet) -> None:
-    """Check that the tasks that recorded the server's time did so after they were due."""
+    """Check that no task recorded a server time before its due time."""
     told = fleet.journal("time")
     assert len(told) == len({line.id for line in told}) == 40
     assert all(int(line.label) / 1_000_000 >= line.due_at for line in told)

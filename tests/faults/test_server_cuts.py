@@ -1,4 +1,6 @@
-"""The server cuts connections, forgets its scripts, or suddenly is a replica: workers reconnect, and none leaves."""
+"""The server cuts connections, forgets its scripts, or suddenly becomes a replica. Workers reconnect, and no worker
+leaves.
+"""
 
 import itertools
 import threading
@@ -19,15 +21,15 @@ FLUSHES = 20
 LOAD = 200
 WORKERS = 4
 DEMOTED_SECONDS = 2.0
-MOST_TRIES_A_SECOND = 4  # the back-off is 0.2 s when the first of them fails, and doubles
-# The connections of a fleet with this number of workers: one each, two of the poller, two of the master, one of the
-# exporter.
+MOST_TRIES_A_SECOND = 4  # the back-off is 0.2 s when the first attempt fails, and then doubles
+# The connections of a fleet with this number of workers: one per worker, two of the poller, two of the master, and one
+# of the exporter.
 CONNECTIONS = WORKERS + 5
 
 
 @contextmanager
 def again_and_again(action: Callable[[], object], seconds: float, times: int) -> Iterator[threading.Event]:
-    """Do it at this interval, in a thread. The event is set when it was done often enough."""
+    """Call a function at this interval in a thread. The event is set after enough calls."""
     done = itertools.count(1)
     enough = threading.Event()
 
@@ -70,7 +72,8 @@ def test_idle_fleet_with_frequent_cuts_does_not_spin(shaken: Shaken, measured: M
     commands = shaken.info("total_commands_processed") - before[1]
     measured("connections made for each that was cut", made / CUTS / CONNECTIONS)
     measured("commands for each connection that was cut", commands / CUTS / CONNECTIONS)
-    # At most one new connection for each that was cut, with a greeting, two turns, a BLPOP, and what the turns call.
+    # There is at most one new connection for each cut connection, with a greeting, two turns, a BLPOP, and the commands
+    # of the turns.
     assert made <= (CUTS + 5) * CONNECTIONS
     assert commands <= (CUTS + 5) * CONNECTIONS * 30
     fleet.client.enqueue("note", queue="default")
@@ -144,7 +147,7 @@ def test_fleet_continues_when_the_link_leads_to_a_new_primary(shaken: Shaken) ->
     fleet.release("ends meanwhile")
     fleet.wait_for("end", label="ends meanwhile")
     fleet.wait_for("end", 20, label="due")
-    fleet.wait_until_nothing_waits(30)  # queries the server through the link
+    fleet.wait_until_nothing_waits(30)  # this call queries the server through the link
     assert fleet.books_balance()
     assert not extra_runs(fleet)
     assert fleet.workers() == workers

@@ -1,4 +1,6 @@
-"""The server responds, but refuses: its memory or its disk is full, keys may be dropped, a command is forbidden."""
+"""The server responds but refuses, because its memory or its disk is full, keys may be dropped, or a command is
+forbidden.
+"""
 
 import json
 import os
@@ -43,7 +45,7 @@ def first_line(fleet: RunningFleet) -> str:
 
 
 def check_shown(fleet: RunningFleet, text: str, *commands: list[str]) -> None:
-    """Check that the page and `rota top` begin with a text, and that these commands contain it too."""
+    """Check that the page and `rota top` begin with this text, and that the output of these commands contains it."""
     until(lambda: first_line(fleet).startswith(text), lambda: first_line(fleet))
     for command in (["top", "--once"], *commands):
         assert text in " ".join(fleet.rota(*command).stdout.split()), command
@@ -125,12 +127,12 @@ def test_revoked_permission_is_logged_once_per_call(shaken: Shaken) -> None:
     fleet.wait_for("end")
 
 
-# A disk that is full
+# A full disk
 
 
 @pytest.fixture
 def small_disk(tmp_path: Path) -> Iterator[Path]:
-    """Yield a folder on a small file system of its own, which holds the server's files."""
+    """Yield a folder on a separate small file system for the server's files."""
     folder = tmp_path / "server"
     folder.mkdir()
     mounted = subprocess.run(
@@ -143,7 +145,7 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
 
 
 def save_until(shaken: Shaken, status: str) -> None:
-    """Let the server save its data, with this result."""
+    """Let the server save its data, and wait until the save has this status."""
     shaken.do("BGSAVE")
     until(lambda: shaken.redis.info("persistence")["rdb_last_bgsave_status"] == status, f"a save that ends {status}")
 

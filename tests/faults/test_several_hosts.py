@@ -1,5 +1,6 @@
-"""Three nodes under the load and the oracle of the soak: a partition that heals, a lost host, a rolling upgrade from
-the version before this one and back."""
+"""Three nodes under the load and the oracle of the soak: a partition that heals, a lost host, and a rolling upgrade
+from the previous version and back.
+"""
 
 import os
 import subprocess
@@ -19,17 +20,17 @@ from support.earlier_version import NoEarlierVersion, earlier_commit
 from support.fleets import Measure
 from support.hosts import obstacle
 
-pytestmark = pytest.mark.timeout(300)  # each takes some 50 s on a machine that does nothing else
+pytestmark = pytest.mark.timeout(300)  # each test takes about 50 s on an idle machine
 
 TESTS: Final = Path(__file__).parents[1]
 NODES: Final = ("a", "b", "c")
-LOST: Final = "b"  # node `a` has the only worker of a queue, whose tasks cannot run elsewhere
+LOST: Final = "b"  # not node `a`, which has the only worker of a queue, so the tasks of that queue cannot run elsewhere
 SHOWN_CHARACTERS: Final = 20_000
 
 
 @pytest.fixture
 def earlier() -> str:
-    """Return the commit of the earlier version. A copy of the repository without its history has none."""
+    """Return the commit of the earlier version. A copy of the repository without its history has no such commit."""
     try:
         return earlier_commit()
     except NoEarlierVersion as error:
@@ -53,7 +54,7 @@ def soaked(folder: Path, profile: str, seconds: float, *faults: str) -> Case:
 
 
 def repeated_by_faults(case: Case) -> dict[str, str]:
-    """Return the tasks that were started again because of a fault, each with the first one."""
+    """Return the tasks that were started again because of a fault, each with its first fault."""
     found: dict[str, str] = {}
     for history in case.histories.values():
         for run, following in pairwise(history.runs):
@@ -69,7 +70,7 @@ def spans(case: Case, *faults: Fault) -> list[Span]:
 
 
 class Moved(NamedTuple):
-    """A task that a host was running when it was lost. Times are seconds after the loss."""
+    """A task that ran on a host when the host was lost. Times are in seconds after the loss."""
 
     queue: str
     back_seconds: float  # until it was in its lane again
@@ -91,7 +92,7 @@ def moved(case: Case, lost: Span) -> list[Moved]:
 def test_partition_and_lost_host_lose_and_repeat_nothing(tmp_path: Path, measured: Measure) -> None:
     if reason := obstacle():
         pytest.skip(reason)
-    partitions = ("partition c 1 2", "partition c 8 9")  # shorter than a lease, and longer
+    partitions = ("partition c 1 2", "partition c 8 9")  # one partition shorter and one longer than a lease
     case = soaked(tmp_path, "hosts", 35, *partitions, f"lose_host {LOST} 22 13")
     short, long = spans(case, Fault.PARTITION)
     causes = list(repeated_by_faults(case).values())
@@ -99,7 +100,7 @@ def test_partition_and_lost_host_lose_and_repeat_nothing(tmp_path: Path, measure
     assert str(short) not in causes
     [lost] = spans(case, Fault.LOSE_HOST)
     tasks = moved(case, lost)
-    # What ran together with others is started alone now, one after the other, so only its return is in time.
+    # Tasks that ran together now start alone, one after the other, so only their return is in time.
     elsewhere = [task.start_seconds for task in tasks if task.queue not in case.evidence.setup.apart]
     assert tasks, "the lost host ran nothing, so this test shows nothing"
     measured("tasks of the lost host", len(tasks))
@@ -122,6 +123,6 @@ def test_rolling_upgrade_and_rollback_lose_and_repeat_nothing(tmp_path: Path, ea
     starts = [mark.is_earlier for mark in case.evidence.ran]
     measured("records of the earlier version", sum(starts))
     measured("records of this version", len(starts) - sum(starts))
-    for one, other in (changes[0:2], changes[3:5]):  # one node has changed, and the last one has not
+    for one, other in (changes[0:2], changes[3:5]):  # one node has changed, and the last node has not
         between = [mark for mark in case.evidence.ran if one.end <= mark.boot <= other.end]
         assert {mark.is_earlier for mark in between} == {True, False}

@@ -1,5 +1,6 @@
-"""The application of examples/fastapi while its Redis is silent: its event loop continues, and its requests fail in
-time."""
+"""The application of examples/fastapi while its Redis is silent. Its event loop continues, and its requests fail in
+time.
+"""
 
 import asyncio
 import gc
@@ -22,13 +23,14 @@ from support.faulty_link import FaultyLink
 EXAMPLE = Path(__file__).parents[2] / "examples/fastapi"
 TIMEOUT_SECONDS = 2.0
 REQUESTS = 20
-LONGEST_PAUSE_SECONDS = 0.05  # of the thread's own time, because other processes use more of it on a busy machine
+LONGEST_PAUSE_SECONDS = 0.05  # in the thread's own processor time, because a busy machine gives time to other processes
 BLOCKED_SECONDS = 0.4 * TIMEOUT_SECONDS  # a call that waits for its first reply takes half of the timeout
 
 
 class Turn(NamedTuple):
-    """The time between two turns of a task that is always ready: how long it took, and how much of it this thread
-    worked."""
+    """The time between two turns of a task that is always ready: the wall time, and the processor time of this
+    thread.
+    """
 
     seconds: float
     worked: float
@@ -47,10 +49,10 @@ async def longest_turn(over: asyncio.Event) -> Turn:
 
 @asynccontextmanager
 async def watched() -> AsyncIterator["asyncio.Task[Turn]"]:
-    """Watch the loop during the block. Its longest turn is the result after the block."""
+    """Watch the loop during the block. After the block, the result is the loop's longest turn."""
     over = asyncio.Event()
     watching = asyncio.create_task(longest_turn(over))
-    await asyncio.sleep(0)  # let it begin
+    await asyncio.sleep(0)  # let the watch begin
     yield watching
     over.set()
     await watching
@@ -58,7 +60,7 @@ async def watched() -> AsyncIterator["asyncio.Task[Turn]"]:
 
 @pytest.fixture(name="invoices")
 def _invoices(link: FaultyLink, namespace: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[ModuleType]:
-    """Return the application, whose default client uses the link. Garbage of earlier tests is collected first."""
+    """Return the application. Its default client uses the link. Garbage of earlier tests is collected first."""
     monkeypatch.syspath_prepend(EXAMPLE)
     monkeypatch.setattr(default_clients, "_default", default_clients.DefaultClient())
     rota.configure(redis_url=link.url, namespace=namespace, timeout_seconds=TIMEOUT_SECONDS)
@@ -71,7 +73,7 @@ def _invoices(link: FaultyLink, namespace: str, monkeypatch: pytest.MonkeyPatch)
 
 @asynccontextmanager
 async def browsing(app: FastAPI) -> AsyncIterator[httpx2.AsyncClient]:
-    """Return a client for requests in the application's own loop, which has served one before."""
+    """Return a client for requests in the application's own loop, after one request was served."""
     transport = httpx2.ASGITransport(app=app, raise_app_exceptions=False)
     async with (
         app.router.lifespan_context(app),

@@ -1,4 +1,6 @@
-"""Tiny limits: a fleet works within them, or reports at its start which limit is too low and what it needs."""
+"""Tiny limits. A fleet works within them, or reports at its start which limit is too low and the value that it
+needs.
+"""
 
 import os
 from pathlib import Path
@@ -16,13 +18,13 @@ WORKERS = 3
 
 
 def under(limit: str, fleet: RunningFleet) -> RunningFleet:
-    """Return the fleet, to be launched from a shell with that limit."""
+    """Return the fleet, which will be launched from a shell with this limit."""
     fleet.prefix = ["sh", "-c", f'ulimit {limit} && exec "$@"', "sh"]
     return fleet
 
 
 def with_mounts(mounts: str, fleet: RunningFleet) -> RunningFleet:
-    """Return the fleet, to be launched where these commands have mounted something."""
+    """Return the fleet, which will be launched after these mount commands."""
     command = f'mount --make-rprivate / && {mounts} && exec "$@"'
     fleet.prefix = ["unshare", "-m", "sh", "-c", command, "sh"]
     return fleet
@@ -45,7 +47,7 @@ def works(fleet: RunningFleet) -> None:
 
 
 def is_refused(fleet: RunningFleet, *words: str) -> None:
-    """Check that the fleet exits with 78 and these words, starts nothing, and leaves nothing behind."""
+    """Check that the fleet exits with 78 and a message with these words, starts nothing, and leaves nothing behind."""
     fleet.launch()
     assert fleet.exit_code() == 78
     said = [line for line in fleet.log_text().splitlines() if line.startswith("rota: ")]
