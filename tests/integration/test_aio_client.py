@@ -1,4 +1,4 @@
-"""AsyncClient on a real server: its replies, its concurrency, and what is known of cancelled awaits."""
+"""AsyncClient on a real server: its replies, its concurrency, and the outcome of cancelled awaits."""
 
 import asyncio
 import os
@@ -36,7 +36,7 @@ def call(task_id: str) -> rota.Call:
 
 @asynccontextmanager
 async def warm(url: str, namespace: str) -> AsyncIterator[rota.AsyncClient]:
-    """Return a client that is connected to a server that knows its script."""
+    """Return a connected client, whose server knows its script."""
     async with rota.AsyncClient(url, namespace, timeout_seconds=TIMEOUT_SECONDS) as client:
         await client.enqueue("warm", queue="warm")
         yield client
@@ -65,7 +65,7 @@ def test_the_asyncio_client_does_what_the_blocking_one_does(server: Server, name
                 await anext(client.events())
 
     asyncio.run(program())
-    assert fleet.lane() == ["f0", "f1", "a", "b"]  # a cancelled task leaves its lane when a claim finds it
+    assert fleet.lane() == ["f0", "f1", "a", "b"]  # a cancelled task stays in its lane until a claim finds it
 
 
 def test_many_awaits_share_one_connection_and_waits_one_more(

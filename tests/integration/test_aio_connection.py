@@ -130,7 +130,7 @@ def test_connecting_to_a_silent_server_times_out() -> None:
 
 
 def test_a_server_that_replies_within_each_timeout_can_be_used() -> None:
-    # Two replies, to the greeting and to the command, take longer than this
+    # The two replies, to the greeting and to the command, take longer than this.
     patience_seconds, answer_seconds = 2.0, 1.2
 
     async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:

@@ -1,4 +1,4 @@
-"""The inhibit rules of deploy/prometheus in a real Alertmanager: it sends the cause, and not the consequences."""
+"""The inhibit rules of deploy/prometheus in a real Alertmanager, which sends the cause but not the consequences."""
 
 import re
 import subprocess
@@ -16,7 +16,7 @@ CONFIG = RULES / "alertmanager.yml"
 DEADLINE_SECONDS = 30.0
 ALERT = re.compile(r"(?P<name>\w+)(?: of (?P<role>\w+))?")
 RESULTS = ["RotaLagBurn1h", "RotaQueueStarved", "RotaPollerBehind", "RotaWorkersMissing"]
-# A cause, and the alerts that are sent beside it when all of RESULTS fire.
+# Each cause, with the alerts that are also sent if all RESULTS fire.
 TOLD = {
     "RotaRedisDown": set(),
     "RotaWorkerCrashLoop of worker": {"RotaPollerBehind"},

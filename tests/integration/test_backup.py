@@ -1,5 +1,6 @@
-"""`rota export` and `rota import` on a real server: every key arrives, an interrupted import continues, and no fleet
-can start before its end."""
+"""`rota export` and `rota import` on a real server. Every key arrives, an interrupted import continues, and no fleet
+can start before the end of an import.
+"""
 
 import hashlib
 import io
@@ -39,7 +40,7 @@ RELEASE: Final = Release()
 
 @dataclass(frozen=True)
 class Move:
-    """Two namespaces on one server, and `rota` for each of them, in this process and one folder."""
+    """Two namespaces on one server. `rota` runs for each of them in this process and in one folder."""
 
     old: Fleet
     new: Fleet
@@ -56,7 +57,7 @@ class Move:
 def move(
     fleet: Fleet, server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Capture
 ) -> Iterator[Move]:
-    """Yield a namespace that a fleet has opened, and one without any key."""
+    """Yield a namespace that a fleet has opened, and a namespace without keys."""
     run = rota_in(tmp_path, monkeypatch, capsys)
     new = Fleet(server, f"{fleet.keys.namespace}-new")
     yield Move(fleet, new, tmp_path, _for(run, server, fleet), _for(run, server, new))
@@ -69,7 +70,7 @@ def _for(run: Rota, server: Server, fleet: Fleet) -> Rota:
 
 
 def content(fleet: Fleet) -> dict[str, Any]:
-    """Return what an export has of a namespace."""
+    """Return the content of an export of a namespace."""
     with raw(fleet) as client:
         return content_of(client, fleet.keys.namespace)
 
@@ -176,7 +177,7 @@ def test_an_import_may_be_interrupted_after_every_line(move: Move, client: Clien
     done = importer.begin(sha256)
     while (batch := next(single_lines(lines, done), None)) is not None:
         importer.write(sha256, [batch], lambda _: None)
-        importer.write(sha256, [batch], lambda _: None)  # its reply was lost
+        importer.write(sha256, [batch], lambda _: None)  # the reply was lost
         done = importer.begin(sha256)
 
     assert move.at_new("import", "all.jsonl", "--json").json["continued_after"] == len(lines) - 1
@@ -222,7 +223,7 @@ def test_a_namespace_that_is_not_empty_is_refused(move: Move) -> None:
     assert move.new.snapshot() == before
 
 
-# Producers that use the new server already
+# Producers that already use the new server
 
 
 def test_producers_may_enqueue_into_a_prepared_namespace(move: Move) -> None:
@@ -243,7 +244,7 @@ def test_producers_may_enqueue_into_a_prepared_namespace(move: Move) -> None:
     assert (audit.code, audit.json["live"], audit.json["cancelled"]) == (0, 6, 1)
 
 
-# Files that are not whole
+# Incomplete files
 
 
 def without_end(lines: list[bytes]) -> list[bytes]:
@@ -322,7 +323,7 @@ def test_an_incomplete_file_is_refused_with_the_line(
     assert move.new.snapshot() == {}
 
 
-# Files that are written
+# Written files
 
 
 def test_an_existing_file_is_not_overwritten(move: Move) -> None:
@@ -352,7 +353,7 @@ def test_an_export_is_exact_if_nothing_is_registered(move: Move) -> None:
 
 
 def test_tasks_that_move_are_exported_exactly_once(server: Server, move: Move) -> None:
-    """Half of the tasks move all the time, from lane to worker and back, some of them by the delayed set."""
+    """Half of the tasks constantly move from a lane to a worker and back, some of them through the delayed set."""
     moving, resting = [f"m{number}" for number in range(300)], [f"r{number}" for number in range(300)]
     move.old.push(*moving, queue="moving")
     move.old.push(*resting)
@@ -368,7 +369,7 @@ def test_tasks_that_move_are_exported_exactly_once(server: Server, move: Move) -
 
 
 def mover(fleet: Fleet) -> Callable[[], None]:
-    """Return a function that takes tasks to other places."""
+    """Return a function that moves tasks to other places."""
     owner = fleet.register()
     ends: Iterator[Outcome] = itertools.cycle([RETRY, RELEASE])
 

@@ -1,4 +1,4 @@
-"""Random situations of the model test, exported and imported: every key arrives."""
+"""Random situations of the model test are exported and imported. Every key arrives."""
 
 import io
 from collections.abc import Iterator
@@ -26,7 +26,7 @@ STEPS = 50
 
 
 class Exported(Faults, Grouping, Schedules, Throttling):
-    """All rules. Each example ends with an export and an import."""
+    """All rules of the model test. Each example ends with an export and an import."""
 
     def teardown(self) -> None:
         if self.is_full:
@@ -39,7 +39,7 @@ class Exported(Faults, Grouping, Schedules, Throttling):
 
 
 def _move(old: Fleet, new: Fleet) -> None:
-    """Export a namespace and import it, and compare both before the import ends."""
+    """Export a namespace, import it, and compare both namespaces before the import ends."""
     file = io.BytesIO()
     end, left_out = export_namespace(old._connection, old.keys.namespace, "a server", file, lambda *_: None)
     assert left_out == []

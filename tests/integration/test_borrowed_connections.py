@@ -1,5 +1,6 @@
-"""A client over connections of the application's own redis-py or valkey-py client, with the usual deadlines and
-errors."""
+"""A Rota client that uses connections of the application's own redis-py or valkey-py client, with the usual deadlines
+and errors.
+"""
 
 import asyncio
 import importlib
@@ -33,7 +34,7 @@ class Library(NamedTuple):
     prefix: str
 
     def of(self, name: str, module: str = "") -> Any:
-        """Return the class `name`, such as `Redis` or `RedisCluster`, of a module of the library."""
+        """Return the class `name` from a module of the library, for example `Redis` or `RedisCluster`."""
         found = importlib.import_module(f"{self.package}{module}")
         return getattr(found, name.replace("Redis", self.prefix))
 
@@ -56,7 +57,7 @@ def _library(request: pytest.FixtureRequest) -> Library:
 
 @pytest.fixture(name="own")
 def _own(library: Library, link: FaultyLink) -> Iterator[Any]:
-    """Return the application's own client, with its own retries, behind the link."""
+    """Return the application's own client, which has its own retries, behind the link."""
     own = library.client(link.url, socket_timeout=2, retry=_retries(library), retry_on_timeout=True)
     yield own
     own.close()
@@ -79,7 +80,7 @@ def call(task_id: str = "a") -> rota.Call:
 
 
 def serve_one(client: Client) -> threading.Thread:
-    """Let a consumer of this client take one task of queue `q` and end it."""
+    """Let a consumer of this client take one task of queue `q` and end the task."""
 
     def serve() -> None:
         with client.consumer("q") as consumer:
@@ -140,7 +141,7 @@ class TestBlocking:
         self, own: Any, client: Client, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         class Wrapped:
-            """A connection that wraps another one, as an application's pool may lend it."""
+            """A connection that wraps another connection, as an application's pool may lend it."""
 
         pool, wrapped = own.connection_pool, Wrapped()
         released: list[Any] = []
@@ -199,7 +200,7 @@ class TestBlocking:
     def test_a_silent_server_takes_no_longer_than_the_clients_timeout(
         self, library: Library, link: FaultyLink, namespace: str
     ) -> None:
-        own = library.client(link.url)  # which would wait forever
+        own = library.client(link.url)  # this client would wait forever
         with Client(redis=own, namespace=namespace, timeout_seconds=0.5) as client:
             client.enqueue("warm", queue="warm")
             link.silence(replies=True)
@@ -429,7 +430,7 @@ def cluster_info(node: Server) -> dict[str, str]:
 
 
 def move_slot(nodes: list[Server], namespace: str) -> None:
-    """Give the slot of a namespace, whose keys are dropped, from the first node to the second."""
+    """Move the slot of a namespace from the first node to the second, and drop the slot's keys."""
     one, two = nodes
     run_command(one, "FLUSHALL")
     slot = run_command(one, "CLUSTER", "KEYSLOT", Keys(namespace).tasks)

@@ -1,4 +1,4 @@
-"""The client's connections: whose replies they carry, where they lead, and how much is sent at a time."""
+"""The client's connections: the owners of the replies, the servers, and the amount of data that is sent at once."""
 
 import math
 import select
@@ -42,7 +42,7 @@ def exchange(client: Client, commands: Iterable[ScriptCall[T]]) -> list[Reply[T]
 
 @contextmanager
 def borrowed(pool: ClientPool) -> Iterator[TimedConnection]:
-    """Return the connection that the next exchange will use, for any use by the test."""
+    """Return the connection that the next exchange will use, so that the test can use it."""
     connection = pool._take(math.inf)
     yield connection
     pool._kept.append(connection)
@@ -58,7 +58,7 @@ def test_replies_on_an_interrupted_connection_reach_no_later_call(
     def interrupted(*_: object, **__: object) -> object:
         raise rota.TimeLimit
 
-    redis_client.client_pause(PAUSE_MS)  # so that the replies come when the connection could be in use again
+    redis_client.client_pause(PAUSE_MS)  # so that the replies arrive when the connection may be in use again
     monkeypatch.setattr(Session, "reply", interrupted)
     with pytest.raises(rota.TimeLimit):
         client.enqueue(call("interrupted"))
@@ -249,7 +249,7 @@ def test_enqueue_many_recovers_from_a_connection_lost_between_batches(
     assert sorted(fleet.lane()) == sorted(["before", *ids])
 
 
-# One URL has one meaning
+# A URL has only one meaning
 
 
 def client_info(address: Address) -> dict[str, str]:

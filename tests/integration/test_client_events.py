@@ -1,5 +1,6 @@
-"""Task events as an application follows them: from which position, which events, for how long, and over which
-connection."""
+"""Task events as an application follows them: the start position, the selected events, the time limit, and the
+connection.
+"""
 
 import os
 from concurrent.futures import ThreadPoolExecutor
@@ -148,7 +149,7 @@ def test_a_reader_behind_the_kept_events_gets_events_lost_and_continues(followed
 
 
 def test_a_position_beyond_the_stream_raises_events_lost(followed: Fleet, client: Client) -> None:
-    """As after a failover to a replica that lacks the last writes."""
+    """This happens after a failover to a replica that lacks the last writes."""
     followed.push("a")
     with client.events("99999999999999-0", timeout=0) as events:
         with pytest.raises(rota.EventsLost, match="lost its last writes"):

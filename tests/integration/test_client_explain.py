@@ -19,7 +19,7 @@ TTL_MS = 600_000
 
 @pytest.fixture(autouse=True)
 def two_nodes(fleet: Fleet) -> None:
-    """Announce two nodes. Both have a pool for all tiers, and one has another pool for mail."""
+    """Announce two nodes. Both have a pool for all tiers, and one node has another pool for mail."""
     announce(fleet, "web-1", {"all": [HIGH, LOW]})
     announce(fleet, "web-2", {"all": [HIGH, LOW], "mail": [MAIL]})
 

@@ -33,7 +33,7 @@ def _client(link: FaultyLink, namespace: str) -> Iterator[Client]:
 
 @contextmanager
 def refusing_server(refusal: str) -> Iterator[str]:
-    """A server that answers each command with one error reply."""
+    """A server that replies to each command with one error."""
 
     class Refuse(socketserver.StreamRequestHandler):
         def handle(self) -> None:
@@ -138,7 +138,7 @@ def records(fleet: Fleet) -> list[str]:
 
 
 def test_a_lost_reply_is_recovered_with_the_same_nonce(client: Client, link: FaultyLink, fleet: Fleet) -> None:
-    client.enqueue(call("first"))  # the name of its task is checked once
+    client.enqueue(call("first"))  # the task name is checked only once
     before = link.requests
     link.lose_replies(1)
     handle = client.enqueue(call("a"))
@@ -168,7 +168,7 @@ def test_calls_with_replies_share_one_record_and_others_keep_their_own(
 def test_calls_without_a_reply_are_sent_again_on_a_new_connection(
     client: Client, link: FaultyLink, fleet: Fleet
 ) -> None:
-    # As many connections: each reply takes so long that all calls are under way at once
+    # There are as many connections, because each reply takes so long that all calls are under way at once.
     with ThreadPoolExecutor(4) as pool:
         link.delay(0.05)
         list(pool.map(client.enqueue, map(call, "1234")))
@@ -212,7 +212,7 @@ def test_a_silent_server_counts_as_a_lost_connection(client: Client, link: Fault
 def test_the_error_lists_accepted_and_uncertain_ids(
     client: Client, link: FaultyLink, fleet: Fleet, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    ids = tuple(f"t-{number}" for number in range(8 * BATCH + 100))  # a round of 4,000, then one of one batch
+    ids = tuple(f"t-{number}" for number in range(8 * BATCH + 100))  # a round of 4,000, then a round of one batch
     exchange = client._driver.pool.exchange
     rounds = itertools.count(1)
 
@@ -231,7 +231,7 @@ def test_the_error_lists_accepted_and_uncertain_ids(
 
 def test_other_calls_are_never_repeated(client: Client, link: FaultyLink) -> None:
     client.enqueue(call("a"))
-    client.cancel("unknown")  # the server knows this script too
+    client.cancel("unknown")  # the server also knows this script
     before = link.requests
     link.lose_replies(1)
     with pytest.raises(rota.Uncertain) as caught:

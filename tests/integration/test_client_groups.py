@@ -1,4 +1,4 @@
-"""Chains, groups and `map` of both clients on a real server, where a consumer takes the tasks like a worker."""
+"""Chains, groups and `map` of both clients on a real server. A consumer takes the tasks like a worker."""
 
 import asyncio
 import itertools
@@ -20,7 +20,7 @@ from support.protocol import Fleet
 from support.servers import Server
 from support.waiting import until
 
-PATIENCE = 30.0  # seconds; a lost reply closes its connection, so nothing waits that long, except on a busy machine
+PATIENCE = 30.0  # in seconds; a lost reply closes its connection, so calls only wait this long on a busy machine
 Take = Callable[..., list[str]]
 Link = rota.Call[Any] | rota.Chain
 
@@ -32,7 +32,9 @@ def _own_registry(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture(name="take")
 def _take(client: Client) -> Iterator[Take]:
-    """Take this number of tasks one after the other, and end each in this way. Returns which they were."""
+    """Take this number of tasks one after the other, and end each task with this outcome. Returns the tasks'
+    numbers.
+    """
     with client.consumer("default") as consumer:
 
         def take(count: int, how: str = "done", *why: str) -> list[str]:
@@ -47,7 +49,7 @@ def _take(client: Client) -> Iterator[Take]:
 
 @contextmanager
 def taking(client: Client) -> Iterator[list[int]]:
-    """Take all tasks in a thread. Yields the numbers that it took."""
+    """Take all tasks in a thread. Yields the numbers of the taken tasks."""
     taken: list[int] = []
     with client.consumer("default", limit=4) as consumer:
 
@@ -72,7 +74,7 @@ def work(number: int) -> None: ...
 
 
 def numbers(fleet: Fleet) -> list[int]:
-    """Return the contents of the lane, by the tasks' one argument."""
+    """Return the arguments of the tasks in the lane."""
     bodies = fleet.redis.hmget(fleet.keys.tasks, fleet.lane("default"))
     return [json.loads(str(body))[3][0] for body in bodies]
 
@@ -202,7 +204,7 @@ class TestGroups:
         group = rota.group([call("work", number) for number in range(ROUND_MEMBERS + 100)], id="g")
         with FaultyLink(server.port) as link, Client(link.url, namespace, timeout_seconds=PATIENCE) as client:
             exchange = client._driver.pool.exchange
-            faults = iter([0, 1, 1])  # 1 for the last batch and for its repetition
+            faults = iter([0, 1, 1])  # 1 means a fault, for the last batch and for its repetition
 
             def losing(asked: Exchange[Any]) -> list[Reply[Any]]:
                 if next(faults, 0):
@@ -349,9 +351,9 @@ class TestMap:
         def faulty(asked: Exchange[Any]) -> list[Reply[Any]]:
             commands = list(asked.commands)
             sent.append(len(commands))
-            if len(commands) == 4:  # the chunk, of which the first 125 got a reply
+            if len(commands) == 4:  # the chunk; only its first 125 calls got a reply
                 return [*exchange(asked._replace(commands=commands[:1])), *[NotReplied("it was cut off")] * 3]
-            if len(commands) == 3 and sent.count(3) == 1:  # the part that got no reply, once more
+            if len(commands) == 3 and sent.count(3) == 1:  # repeats the part without a reply
                 raise rota.Unavailable("the server is away")
             return exchange(asked._replace(commands=commands))
 

@@ -1,4 +1,4 @@
-"""`Client.peek`: the tasks in queues, typed, without reading more than requested."""
+"""`Client.peek`, which returns typed tasks of queues and reads no more than requested."""
 
 from datetime import UTC, datetime, timedelta
 

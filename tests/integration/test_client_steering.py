@@ -1,4 +1,4 @@
-"""Inspecting and controlling tasks and queues: status, cancel, pause, resume, revive."""
+"""The inspection and control of tasks and queues: status, cancel, pause, resume, and revive."""
 
 from datetime import UTC, datetime, timedelta
 
@@ -62,7 +62,7 @@ def test_the_status_of_an_ended_task_has_time_node_and_duration(client: Client, 
 
 
 def test_a_reported_start_is_not_later_than_the_end_permits(client: Client, fleet: Fleet) -> None:
-    """A worker reports the latest possible start. After a turn that took long to arrive, that is too late."""
+    """A worker reports the latest possible start. If the turn took long to arrive, this time is too late."""
     client.enqueue("work", queue="q", id="a")
     owner = fleet.register()
     [claim] = fleet.turn(owner, SERVING).claims

@@ -1,5 +1,6 @@
-"""No blocking call of the client takes longer than its timeout in all, at whichever step the server falls silent. It is
-the link to the server that falls silent, so any server will do. The calls of one test wait at the same time."""
+"""No blocking call of the client takes longer than its timeout in total, at whichever step the server falls silent. In
+the tests, the link to the server falls silent, so any server will do. The calls of a test wait at the same time.
+"""
 
 import socket
 import time
@@ -36,7 +37,7 @@ CALLS: dict[str, Callable[[Client], object]] = {
 
 
 def at_once(names: Iterable[str], act: Callable[[str], None]) -> None:
-    """Make each of these calls in a thread, all at the same time."""
+    """Make each of these calls in a separate thread, all at the same time."""
     with ThreadPoolExecutor(len(CALLS)) as pool:
         for name, done in [(name, pool.submit(act, name)) for name in names]:
             assert done.exception() is None, name

@@ -1,4 +1,4 @@
-"""Waiting for tasks with a real client. The protocol driver ends the tasks, one call at a time."""
+"""Waits for tasks with a real client. The protocol driver ends the tasks, one call at a time."""
 
 import os
 import signal
@@ -35,20 +35,20 @@ InThread = Callable[..., "Future[Any]"]
 
 @pytest.fixture(autouse=True)
 def _wakes_only(monkeypatch: pytest.MonkeyPatch) -> None:
-    # Otherwise a caller that was not woken would learn of the end from the regular query.
+    # Otherwise the regular query would notify a caller that was not woken.
     monkeypatch.setattr(waits, "QUERY_ALL_SECONDS", 1000.0)
 
 
 @pytest.fixture(name="in_thread")
 def _in_thread(client: Client) -> Iterator[InThread]:
-    """Call a function in a thread of its own. The client is closed before the threads are joined."""
+    """Call a function in a separate thread. The client is closed before the threads are joined."""
     with ThreadPoolExecutor(MANY) as pool:
         yield pool.submit
         client.close()
 
 
 def until_registered(fleet: Fleet, count: int = 1) -> None:
-    """Wait until the server knows of this number of waits."""
+    """Wait until this number of waits is registered on the server."""
     until(lambda: fleet.redis.hlen(fleet.keys.waiters) == count, f"{count} tasks that somebody waits for")
 
 
@@ -57,12 +57,12 @@ def waiting_threads() -> int:
 
 
 def blocked_connections(fleet: Fleet) -> int:
-    """Return the number of connections that block, of all that use this server."""
+    """Return the number of blocked connections at this server."""
     return sum(line["cmd"] == "blpop" for line in fleet.redis.client_list())
 
 
 class TestEnds:
-    """Each way in which a task can end wakes the callers that wait."""
+    """Each end of a task wakes the waiting callers."""
 
     @pytest.mark.parametrize(
         ("outcome", "state"),
@@ -111,7 +111,7 @@ class TestEnds:
         until_registered(fleet)
         fleet.run(fleet.store.purge("q"))
         with pytest.raises(TaskCancelled):
-            asked.result(2 * SECONDS)  # longer than the wait itself, whose error shows more
+            asked.result(2 * SECONDS)  # longer than the wait itself, because the error of the wait shows more
 
     def test_the_last_crash_ends_the_wait(self, client: Client, fleet: Fleet, in_thread: InThread) -> None:
         owner, _ = fleet.claimed("a")
@@ -215,7 +215,7 @@ class TestResults:
     def test_large_results_are_fetched_in_several_calls(
         self, client: Client, fleet: Fleet, in_thread: InThread
     ) -> None:
-        # Each result is larger than what fits into a reply.
+        # Each result is too large for one reply.
         names = [f"large{n}" for n in range(5)]
         fleet.push(*names)
         asked = [in_thread(client.result, name, SECONDS) for name in names]
@@ -237,7 +237,7 @@ class TestManyThreads:
         asked = [in_thread(client.result, name, SECONDS) for name in names]
         until_registered(fleet, MANY)
         until(lambda: blocked_connections(fleet) == 1, "a client that blocks")
-        assert len(fleet.redis.client_list()) <= before + 2  # the blocking one, and the one that counts
+        assert len(fleet.redis.client_list()) <= before + 2  # the blocking connection, and the connection that counts
         assert waiting_threads() == 1
         owner = fleet.register()
         for start in range(0, MANY, 100):

@@ -1,4 +1,4 @@
-"""The connection to real servers, and to one that is silent, gone or not a server at all."""
+"""The connection to real servers, and to an address with a silent server, no server, or another program."""
 
 import asyncio
 import dataclasses
@@ -41,7 +41,7 @@ ECHO_TEXT = b"#!lua\nreturn {KEYS[1], ARGV[1]}"
 
 @pytest.fixture(autouse=True)
 def connections(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Yield a list, and close every connection that the test put there, however the test ends."""
+    """Yield a list. Afterwards, close every connection that the test put into it."""
     made: list[Connection] = []
     greet = Connection._greet
 

@@ -38,13 +38,13 @@ def push(client: Client, *ids: str, **options: float) -> None:
 
 
 def lose_lease(fleet: Fleet, owner: str) -> None:
-    """Let a poller reap the consumer, as after a lease without a renewal."""
+    """Let a poller reap the consumer, as it does after a lease without a renewal."""
     fleet.expire_lease(owner)
     blame = Blame(loss_record=b'{"reason":"lost","error":"its lease ran out"}')
     assert not fleet.run(fleet.store.reap_expired(owner, blame)).alive
 
 
-# Which tasks are handed out, and how they are settled
+# The tasks that a consumer receives, and their settlement
 
 
 def test_a_leased_task_has_its_facts(client: Client, consumer: rota.Consumer) -> None:
@@ -176,7 +176,7 @@ def test_a_task_that_cannot_run_ends_and_the_next_one_follows(
 ) -> None:
     fleet.redis.rpush(fleet.keys.ready_lane("q"), '["garbage","q",17]')
     push(client, "late", expires=0.001)
-    time.sleep(0.002)  # it expires
+    time.sleep(0.002)  # the task expires
     push(client, "good")
     assert next(consumer).id == "good"
     until(lambda: fleet.run(fleet.store.audit()).ended["expired"] == 1)
@@ -219,7 +219,7 @@ def test_a_cancellation_does_not_affect_the_next_task_of_that_id(client: Client,
     assert (audit.ended["cancelled"], audit.ended["done"]) == (1, 1)
 
 
-# How many tasks, and of which queues
+# The number of tasks, and their queues
 
 
 def test_a_settlement_makes_room_within_the_limit(client: Client, fleet: Fleet) -> None:
@@ -238,7 +238,7 @@ def test_a_sleeping_consumer_wakes_and_passes_the_token_on(client: Client) -> No
         for number in range(20):
             waiting = [pool.submit(next, consumer) for consumer in (one, two)]
             client.enqueue_many(rota.Call("work", queue="q", id=f"{number}-{n}") for n in range(2))
-            tasks = [each.result(3) for each in waiting]  # sooner than a consumer checks by itself
+            tasks = [each.result(3) for each in waiting]  # sooner than a consumer checks without a ring
             assert {task.id for task in tasks} == {f"{number}-0", f"{number}-1"}
             list(pool.map(rota.LeasedTask.done, tasks))
 
@@ -251,7 +251,7 @@ def test_consumers_apply_the_published_cap_and_rate(client: Client, fleet: Fleet
         first = next(one)
         second = pool.submit(next, two)
         fleet.push("x", "y", queue="r")
-        with client.consumer("r") as paced:  # long enough for the other one to have checked
+        with client.consumer("r") as paced:  # long enough for the other consumer to have checked
             began = time.monotonic()
             next(paced).done()
             next(paced).done()
@@ -262,7 +262,7 @@ def test_consumers_apply_the_published_cap_and_rate(client: Client, fleet: Fleet
 
 
 def test_a_declared_rate_is_applied_and_delays_no_other_task(client: Client, consumer: rota.Consumer) -> None:
-    """A task that has to wait is not held in the meantime."""
+    """The consumer does not hold a task that has to wait."""
 
     @rota.task(name="work", rate="1/h", rate_key="{number}")
     def work(number: int, b: list[int]) -> None: ...
@@ -301,7 +301,7 @@ def test_a_task_with_a_recorded_crash_is_claimed_alone(link: FaultyLink, namespa
     ):
         push(client, "innocent")
         held = next(consumer)
-        fleet.exit(owner, ["guilty"])  # it is at the head now, and the bell rings
+        fleet.exit(owner, ["guilty"])  # the task is now at the head, and the bell rings
         waiting = pool.submit(next, consumer)
         until(lambda: link.calls["turn"] >= 2)
         before = link.calls["turn"]
@@ -359,7 +359,7 @@ def _refusal(act: Callable[[], object]) -> str:
     return ""
 
 
-@pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")  # of a process with threads, by newer Pythons
+@pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")  # newer Pythons warn of forks in a process with threads
 def test_a_forked_child_is_refused_and_changes_nothing(client: Client, consumer: rota.Consumer, fleet: Fleet) -> None:
     push(client, "a")
     task = next(consumer)
@@ -391,7 +391,7 @@ def test_a_late_settle_after_lease_loss_is_refused_and_changes_nothing(
         with pytest.raises(rota.LeaseLost, match="its lease expired"), task:
             pass
     assert fleet.snapshot() == before
-    again = next(consumer)  # under another name
+    again = next(consumer)  # the consumer has a new name
     assert (again.id, again.losses, again.attempt) == ("a", 1, 2)
     again.done()
     assert fleet.run(fleet.store.audit()).ended["done"] == 1
@@ -474,7 +474,7 @@ def test_an_at_most_once_task_is_dead_after_lease_loss(client: Client, consumer:
     assert (found["lost"].death or {})["reason"] == "at_most_once"
 
 
-# The server away
+# The server is away
 
 
 def test_a_lost_reply_neither_claims_nor_settles_twice(link: FaultyLink, namespace: str, fleet: Fleet) -> None:

@@ -1,4 +1,4 @@
-"""The control socket: one for each master, with one line of JSON per reply."""
+"""The control socket. Each master has one, and each reply is one line of JSON."""
 
 import contextlib
 import json
@@ -30,7 +30,7 @@ from support.waiting import until
 
 
 def refusal(control_socket: ControlSocket, verb: str, **fields: Any) -> str:
-    """Return why the master refuses a request."""
+    """Return the reason why the master refuses a request."""
     with master_of(config_of(control_socket)) as client, pytest.raises(Failure) as caught:
         client.request(verb, **fields)
     assert caught.value.code is ExitCode.NO
@@ -236,7 +236,7 @@ def test_a_member_of_the_group_uses_the_socket_of_a_service(
 
 @contextmanager
 def as_user(user: int, group: int) -> Iterator[None]:
-    """Have the effective user and group of this process during the block."""
+    """Change the effective user and group of this process during the block."""
     before = (os.geteuid(), os.getegid())
     try:
         os.seteuid(0)
@@ -360,8 +360,9 @@ def test_a_master_can_end_while_clients_are_connected(control_socket: ControlSoc
 
 
 def test_clients_that_read_no_replies_delay_no_others(control_socket: ControlSocket, master: FakeMaster) -> None:
-    """Each client sends many requests at once. The clients get replies in turn, and another client gets one after each
-    round."""
+    """Each client sends many requests at once. The clients get replies in turn, and another client gets a reply after
+    each round.
+    """
     clients, requests = 100, 300
     master.answers["status"] = {"long": "x" * 2000}
     with contextlib.ExitStack() as stack:

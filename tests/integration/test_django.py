@@ -1,4 +1,4 @@
-"""Rota's Django application in one process: when an enqueue is sent, and the admin page."""
+"""Rota's Django application in one process: the time at which an enqueue is sent, and the admin page."""
 
 import asyncio
 from collections.abc import Iterator
@@ -48,7 +48,7 @@ def rolled_back(database: str = "default") -> Iterator[None]:
 
 @contextmanager
 def file_database(path: Path) -> Iterator[None]:
-    """Use a database in a file, because closing its connection has an effect, unlike with one in memory."""
+    """Use a database in a file, because closing a connection to a database in memory has no effect."""
     connections.databases["file"] = {**connections.databases["default"], "NAME": str(path)}
     call_command("migrate", database="file", verbosity=0)
     try:
@@ -144,7 +144,7 @@ class TestTasksInATransaction:
 
 @pytest.fixture(name="dead")
 def _dead(fleet: Fleet) -> list[str]:
-    """Return the ids of two dead tasks of the queue q, in which another task waits."""
+    """Return the ids of two dead tasks of the queue q. Another task waits in this queue."""
     fleet.push("first", "second", "waits")
     owner, serving = fleet.register(), one_tier("q")
     for _ in range(2):

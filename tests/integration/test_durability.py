@@ -1,5 +1,6 @@
-"""The confirmations that an enqueue waits for with each `durability`, on a server with a replica and on one with an
-append-only file."""
+"""The confirmations that an enqueue waits for with each `durability`, on a server with a replica and on a server with
+an append-only file.
+"""
 
 import asyncio
 import os
@@ -20,13 +21,13 @@ from support.protocol import Fleet
 from support.servers import Server
 from support.waiting import until
 
-SECONDS = 2.0  # three quarters of it are for the replica, which is enough on a busy machine
-HASTY_SECONDS = 0.8  # only for tests in which the confirmation never comes
+SECONDS = 2.0  # three quarters of this time are for the replica, which is enough on a busy machine
+HASTY_SECONDS = 0.8  # only for tests in which the confirmation never arrives
 
 
 @contextmanager
 def replicated(server: Server, folder: Path) -> Iterator[tuple[Server, Server]]:
-    """Yield another server of that kind and its replica, which takes a second to start."""
+    """Yield another server of this kind and its replica, which takes a second to start."""
     folders = [folder / name for name in ("first", "second")]
     for each in folders:
         each.mkdir()
@@ -44,7 +45,7 @@ def replicated(server: Server, folder: Path) -> Iterator[tuple[Server, Server]]:
 
 @pytest.fixture(name="pair", scope="module")
 def _pair(server: Server, tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Server, Server]]:
-    """Yield a server and its replica, shared by all tests that change neither."""
+    """Yield a server and its replica. Tests that change neither share them."""
     with replicated(server, tmp_path_factory.mktemp("pair")) as pair:
         yield pair
 
@@ -123,14 +124,14 @@ def test_a_repeat_on_another_connection_confirms_nothing(pair: tuple[Server, Ser
             caught.value.repeat()
         client.close()
         with pytest.raises(rota.Uncertain, match="no replica has them"):
-            client.enqueue(call("a"))  # the task is live already, and still on no other server
+            client.enqueue(call("a"))  # the task is already live, but still on no other server
 
 
 def test_the_error_separates_confirmed_from_unconfirmed_tasks(
     pair: tuple[Server, Server], namespace: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     first, second = pair
-    ids = [f"t-{number}" for number in range(8 * BATCH + 100)]  # a round of 4,000, then one of one batch
+    ids = [f"t-{number}" for number in range(8 * BATCH + 100)]  # a round of 4,000, then a round of one batch
     with waiting(first, namespace) as client:
         exchange = client._driver.pool.exchange
         rounds: list[int] = []
@@ -160,7 +161,7 @@ def test_a_lost_reply_is_recovered_and_confirmed(pair: tuple[Server, Server], na
         before = link.calls["wait"]
         link.lose_replies(1, of="wait")
         assert client.enqueue(call("a")).id == "a"
-        assert link.calls["wait"] == before + 2  # one for each time that it was sent
+        assert link.calls["wait"] == before + 2  # one WAIT for each time that the call was sent
 
 
 def test_a_call_is_confirmed_after_its_script_was_loaded(pair: tuple[Server, Server], namespace: str) -> None:
@@ -214,7 +215,7 @@ def test_only_enqueues_wait(pair: tuple[Server, Server], namespace: str) -> None
 
 
 class TestWaitaof:
-    """On a server that writes an append-only file. Redis has the command since 7.2."""
+    """Tests on a server that writes an append-only file. Redis has had this command since 7.2."""
 
     @pytest.fixture(name="logging")
     def _logging(self, server: Server, tmp_path: Path) -> Iterator[Server]:

@@ -1,4 +1,4 @@
-"""The exporter as a process, spawned as the master does it, with slots that the test fills and a real server."""
+"""The exporter as a process, spawned as by the master, with slots that the test fills and a real server."""
 
 import contextlib
 import gzip
@@ -32,20 +32,20 @@ from support.servers import Server
 from support.waiting import until
 
 QUEUES = 200
-NO_SERVER = "redis://127.0.0.1:1/0"  # it refuses connections at once
+NO_SERVER = "redis://127.0.0.1:1/0"  # this port refuses connections at once
 Labels = tuple[tuple[str, str], ...]
 
 
 @pytest.fixture
 def exporter(namespace: str) -> Iterator[Exporter]:
-    """Yield an exporter of a served fleet without Redis."""
+    """Yield an exporter of a fleet without Redis."""
     made = small_fleet(NO_SERVER, namespace)
     yield made.start()
     made.close()
 
 
 def scrape(exporter: Exporter) -> dict[str, dict[Labels, float]]:
-    """Return all samples by name and labels, without the label `fleet`."""
+    """Return all samples by name and by labels except `fleet`."""
     page = exporter.get("/metrics")
     assert page.status == 200
     found: dict[str, dict[Labels, float]] = {}
@@ -229,7 +229,9 @@ def wait_until_shown(exporter: Exporter, name: str, *, shown: bool) -> dict[str,
 
 
 def _is_alive(exporter: Exporter) -> bool:
-    """Whether the exporter is alive just after a heartbeat of the master, whose limit of 3 s a slow test may exceed."""
+    """Whether the exporter is alive. The master sends a heartbeat first, because a slow test may exceed the limit of 3
+    s.
+    """
     exporter.memory.slot(MASTER_SLOT).heartbeat()
     return exporter.get("/livez").status == 200
 
@@ -346,7 +348,7 @@ def test_only_the_main_thread_receives_signals(exporter: Exporter) -> None:
 
 def test_the_exporter_is_killed_when_the_master_is_gone(exporter: Exporter) -> None:
     exporter.drop_death_pipe()
-    assert exporter.wait() == -signal.SIGKILL  # by the kernel, which waits for no process
+    assert exporter.wait() == -signal.SIGKILL  # the kernel kills it without waiting for any process
 
 
 def test_a_request_between_two_exporters_is_served_by_the_next(exporter: Exporter) -> None:

@@ -1,5 +1,4 @@
-"""Who may use the exporter, with and without TLS, and which actions are allowed: `[http]` as a real exporter applies
-it."""
+"""The access to a real exporter by `[http]`: its users with and without TLS, and the allowed actions."""
 
 import contextlib
 import json
@@ -27,7 +26,7 @@ from support.masters import ON_ONE_SERVER
 from support.servers import Server
 from support.waiting import until
 
-NO_SERVER = "redis://127.0.0.1:1/0"  # it refuses connections at once
+NO_SERVER = "redis://127.0.0.1:1/0"  # this port refuses connections at once
 TOKEN = "an old token of some length"
 JSON: dict[str, Any] = {"Content-Type": "application/json"}
 BEARER = f"Bearer {TOKEN}"
@@ -66,7 +65,7 @@ def test_a_new_token_applies_from_the_next_request(locked: Exporter, token_file:
     token_file.write_text("a new token of some length\n")
     assert locked.get("/status.json", Authorization=BEARER).status == 401
     assert locked.get("/status.json", Authorization="bearer a new token of some length").status == 200
-    token_file.unlink()  # as while it is being replaced
+    token_file.unlink()  # as while the file is being replaced
     assert locked.get("/status.json", Authorization="bearer a new token of some length").status == 200
 
 
@@ -74,7 +73,9 @@ def test_a_new_token_applies_from_the_next_request(locked: Exporter, token_file:
 
 
 def https_get(exporter: Exporter, cert: Path, path: str) -> str:
-    """Return the response to a client that trusts this certificate. Raises URLError if the server has another one."""
+    """Return the response to a client that trusts this certificate. Raises URLError if the server has another
+    certificate.
+    """
     context = ssl.create_default_context(cafile=str(cert))
     with urllib.request.urlopen(
         f"https://{exporter.target}{path}", timeout=DEADLINE_SECONDS, context=context
@@ -211,7 +212,7 @@ def test_clients_without_pauses_do_not_starve_scrapes(namespace: str, path: str)
                 stack.enter_context(each)
             until(lambda: all(each.asked for each in greedy), "all clients send requests")
             scrapes = [exporter.get("/metrics").status for _ in range(20)]
-            exporter.memory.slot(0).heartbeat()  # there is no master to do it
+            exporter.memory.slot(0).heartbeat()  # no master writes this heartbeat
             page = exporter.get("/livez").status
     finally:
         exporter.close()
@@ -237,7 +238,7 @@ def test_probes_are_answered_during_a_large_status_page(namespace: str) -> None:
 
 
 class Greedy:
-    """A client that requests a page again and again."""
+    """A client that requests a page repeatedly."""
 
     def __init__(self, exporter: Exporter, path: str) -> None:
         self._exporter, self._path = exporter, path
@@ -259,12 +260,12 @@ class Greedy:
             self.asked += 1
 
 
-# Without a token: under which names, and from which machines
+# Without a token: the permitted host names and machines
 
 
 @pytest.fixture
 def unlocked(namespace: str) -> Iterator[Exporter]:
-    """Yield an exporter without a token, which has a name of its own."""
+    """Yield an exporter without a token and with its own host name."""
     made = Exporter(settings_for(NO_SERVER, namespace, "mail", allowed_hosts=("Rota.example.com",), actions=True))
     yield made.start()
     made.close()
@@ -287,9 +288,9 @@ def test_dns_rebinding_reads_nothing_of_the_fleet(unlocked: Exporter, open_tab: 
     statuses = """async () => Promise.all(["status.json", "dead.json", "metrics", ""].map(
         async (path) => (await fetch("/" + path)).status))"""
     ours = open_tab(f"http://127.0.0.1:{port}/livez").page
-    assert ours.evaluate(statuses) == [200, 503, 200, 200]  # without Redis no dead tasks are known
+    assert ours.evaluate(statuses) == [200, 503, 200, 200]  # without Redis, the dead tasks are unknown
     theirs = open_tab(f"http://evil.{LEADS_HERE}:{port}/livez").page
-    assert theirs.evaluate('async () => (await fetch("/livez")).status') != 403  # it does reach the exporter
+    assert theirs.evaluate('async () => (await fetch("/livez")).status') != 403  # the request does reach the exporter
     assert theirs.evaluate(statuses) == [403, 403, 403, 403]
 
 
@@ -334,7 +335,7 @@ def own_address() -> str:
     """Return the address under which other machines reach this one. Without a network, the test is skipped."""
     with closing(socket.socket(socket.AF_INET, socket.SOCK_DGRAM)) as asking:
         try:
-            asking.connect(("192.0.2.1", 9))  # nothing is sent: the kernel chooses the source address
+            asking.connect(("192.0.2.1", 9))  # nothing is sent, but the kernel chooses the source address
         except OSError:
             pytest.skip("this machine has no address but those of loopback")
         return str(asking.getsockname()[0])

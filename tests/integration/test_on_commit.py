@@ -1,4 +1,4 @@
-"""Enqueues that wait for a commit: checked at the call, sent by the callback."""
+"""Enqueues that wait for a commit. The call checks them, and the callback sends them."""
 
 import asyncio
 from collections.abc import Callable
@@ -16,8 +16,9 @@ Resize = rota.Task[[int], str]
 
 
 class Transaction:
-    """The transactions of a framework, with callbacks that are called after the commit. Without an open transaction
-    they are called at once."""
+    """The transactions of a framework. Its callbacks are called after the commit, or at once without an open
+    transaction.
+    """
 
     def __init__(self, *, is_open: bool = True) -> None:
         self.is_open = is_open

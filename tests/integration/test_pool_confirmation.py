@@ -1,4 +1,4 @@
-"""The confirmations that a pool accepts when a connection breaks in between, tested with a fake server."""
+"""The confirmations that a pool accepts if a connection breaks in between, tested with a fake server."""
 
 import socketserver
 import threading
@@ -19,8 +19,9 @@ UNKNOWN = b"-NOSCRIPT No matching script.\r\n"
 
 
 class _Scripted(socketserver.StreamRequestHandler):
-    """Knows the first two of three scripts that are called by their digest, executes scripts that are sent as text, and
-    replies to WAIT as the server states."""
+    """A handler that knows the first two of three scripts by their digest, executes scripts that are sent as text, and
+    replies to WAIT as the server states.
+    """
 
     def handle(self) -> None:
         server = self.server
@@ -48,7 +49,7 @@ class _Scripted(socketserver.StreamRequestHandler):
 
 class _ScriptedServer(socketserver.ThreadingTCPServer):
     daemon_threads = True
-    ends = False  # whether the connection ends instead of replying to the first WAIT
+    ends = False  # whether the connection ends instead of a reply to the first WAIT
 
 
 @pytest.fixture(name="scripted")

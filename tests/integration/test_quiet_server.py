@@ -1,4 +1,4 @@
-"""Waits that end at a certain time, on a server without other work, which checks its timers only every 0.1 s."""
+"""Waits that end at a certain time on a server without other work. Such a server checks its timers only every 0.1 s."""
 
 import os
 import statistics
@@ -24,12 +24,12 @@ from support.protocol import one_tier
 from support.servers import Server
 
 SECONDS: Final = [0.101, 0.123, 0.144, 0.167, 0.182, 0.205, 0.227, 0.241, 0.266]
-MOST_LATE_SECONDS: Final = 0.025  # the median; a timer of a tenth of a second has one of about 0.05
+MOST_LATE_SECONDS: Final = 0.025  # the median; with a timer of a tenth of a second it is about 0.05
 
 
 @pytest.fixture
 def quiet(server: Server, tmp_path: Path) -> Iterator[Server]:
-    """Yield a server of its own, with the timer frequency of an unchanged configuration."""
+    """Yield a separate server with the default timer frequency."""
     folder = tmp_path / "quiet"
     folder.mkdir()
     made = Server(server.binary, folder, hz="10").start()

@@ -1,4 +1,4 @@
-"""Clients whose password comes from a provider: it expires, and changes while they run."""
+"""Clients whose password comes from a provider. The password expires, and changes while the clients run."""
 
 import asyncio
 from collections.abc import Iterator
@@ -97,7 +97,7 @@ def test_the_asyncio_client_is_not_blocked_by_a_slow_provider(vault: Vault, name
             vault.change("quince-3")
             await enqueue_exactly(client)
             asked = vault.asked
-            while vault.asked == asked:  # its connection is replaced
+            while vault.asked == asked:  # the client's connection is replaced
                 await client.peek("q")
         counting.cancel()
 

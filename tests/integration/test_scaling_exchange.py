@@ -45,7 +45,7 @@ DECISION = Decision(
 
 @dataclass
 class Node:
-    """A master's part in the exchanges, and what they brought."""
+    """A master's part in the exchanges, and the results."""
 
     name: str
     exchange: ScalingExchange

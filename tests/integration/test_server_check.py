@@ -1,4 +1,4 @@
-"""A server that is not fit for a fleet: what `rota check` and a starting master report, with what to do."""
+"""A server that is unfit for a fleet. `rota check` and a starting master report the reason and the remedy."""
 
 from pathlib import Path
 
@@ -14,7 +14,7 @@ from support.waiting import until
 
 @pytest.fixture(name="own_server")
 def _own_server(server: Server, tmp_path: Path) -> Server:
-    """Return one of the same kind, not started, that a test may spoil."""
+    """Return an unstarted server of this kind that a test may damage."""
     return Server(server.binary, tmp_path)
 
 

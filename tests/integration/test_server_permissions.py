@@ -1,4 +1,4 @@
-"""A user with missing permissions: a starting master reports all of them before it does anything."""
+"""A user with missing permissions. A starting master reports all of them before it does anything else."""
 
 import asyncio
 import re

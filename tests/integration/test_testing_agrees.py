@@ -20,7 +20,7 @@ def agreeing_once(number: int) -> None:
 
 
 def _story(client: rota.Client) -> list[object]:
-    """Return what an application can see of enqueues that no worker has run yet."""
+    """Return the visible effects of enqueues that no worker has run yet."""
     seen: list[object] = []
 
     def note(handle: rota.Handle[None]) -> None:

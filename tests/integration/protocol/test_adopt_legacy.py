@@ -1,4 +1,4 @@
-"""Legacy lists: items that producers left in their own lists and sorted sets become tasks unchanged."""
+"""Legacy lists. Items that producers left in their own lists and sorted sets become tasks unchanged."""
 
 import json
 from collections.abc import Callable, Iterator
@@ -15,7 +15,7 @@ Named = Callable[[str], str]
 
 @pytest.fixture
 def named(fleet: Fleet, namespace: str) -> Iterator[Named]:
-    """Return the name of a key of this test's producers, which other namespaces may use too."""
+    """Return a key name for this test's producers. Other namespaces may use the same key."""
     used: set[str] = set()
 
     def key(name: str) -> str:
@@ -32,7 +32,7 @@ def adopt(fleet: Fleet, *sources: LegacySource, limit: int = 100, poller: str = 
 
 
 def schedule(fleet: Fleet, key: str, seconds: float, member: str | bytes) -> float:
-    """Add an item by ZADD, due in this many seconds, as any language does. Returns the score."""
+    """Add an item by ZADD that is due in this many seconds, as any language does. Returns the score."""
     score = fleet.now_us() / SECOND_US + seconds
     fleet.raw("ZADD", key, repr(score), member)
     return score

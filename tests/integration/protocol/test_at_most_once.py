@@ -23,7 +23,7 @@ def mark_started(fleet: Fleet, owner: str, claim: Claim) -> Claim:
 
 
 def started(fleet: Fleet, *ids: str) -> tuple[str, Claim]:
-    """Let a new owner claim these tasks, and mark the first one as started."""
+    """Let a new owner claim these tasks, and mark the first task as started."""
     owner, claim = fleet.claimed(*ids)
     return owner, mark_started(fleet, owner, claim)
 
@@ -42,7 +42,7 @@ def test_a_start_mark_is_added_to_the_flag_of_an_entry(fleet: Fleet, flag: str, 
     text = f"a q i 1 1 0 0 0 0 {flag}"
     fleet.redis.rpush(fleet.keys.inflight(owner), text)
     assert fleet.run(fleet.store.mark_started(owner, text.encode())) == f"a q i 1 1 0 0 0 0 {marked}".encode()
-    [claim] = fleet.turn(owner, Q).claims  # returned again, because the turn did not name it
+    [claim] = fleet.turn(owner, Q).claims  # the claim is returned again, because the turn did not name it
     assert (claim.entry.flag, claim.entry.is_marked_started) == (marked, True)
     assert claim.entry.last_crash == ({"C": CrashKind.CRASH, "L": CrashKind.LOST}.get(flag[-1]))
 
@@ -82,7 +82,7 @@ def test_a_crash_makes_only_the_started_task_dead(fleet: Fleet, blamed: bool) ->
     owner = fleet.register()
     first, _ = fleet.turn(owner, Q, limit=2).claims
     mark_started(fleet, owner, first)
-    crash = CrashKind.SIGNAL if blamed else None  # None, as for a worker that was killed because the fleet left
+    crash = CrashKind.SIGNAL if blamed else None  # None means that the worker was killed because the fleet left
     reply = fleet.exit(owner, blame=Blame(ran=(("a", CRASH_RECORD),), crash=crash))
     [dead] = reply.dead
     assert (dead.id, dead.is_marked_started, dead.crashes, dead.releases) == ("a", True, blamed, not blamed)

@@ -1,4 +1,4 @@
-"""Pushes from other languages: each item is counted, listed and known by its id before a worker runs it."""
+"""Pushes from other languages. Each item is counted, listed and known by its id before a worker runs it."""
 
 import json
 from typing import Final
@@ -13,7 +13,7 @@ YEAR_SECONDS: Final = 365 * 86_400
 
 
 def schedule(fleet: Fleet, member: str | bytes, seconds: float) -> None:
-    """Add an item by ZADD, due in this many seconds, as any language does."""
+    """Add an item by ZADD that is due in this many seconds, as any language does."""
     fleet.raw("ZADD", fleet.keys.delayed, fleet.now_us() / SECOND_US + seconds, member)
 
 
@@ -174,7 +174,7 @@ def test_one_poller_scans_and_another_takes_over_after_its_lease(fleet: Fleet) -
 
 @pytest.mark.parametrize("until_us", ["99999999999999999", "9000000000000000", "nan", ""])
 def test_leadership_with_an_impossible_end_can_be_taken(fleet: Fleet, until_us: str) -> None:
-    """The clock was set back, or another program wrote there."""
+    """The clock was set back, or another program wrote this value."""
     walks(fleet, "one")
     fleet.redis.hset(fleet.keys.pulse, "walks_until", until_us)
     assert walks(fleet, "two")

@@ -1,4 +1,4 @@
-"""Chains: each task is enqueued by the transition that ends the previous one as done."""
+"""Chains. The transition that ends a task as done enqueues the next task."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""Conditions: when a queue is open, what a condition costs, and the effect of a failing one on other queues."""
+"""Conditions: when a queue is open, the cost of a condition, and the effect of a failing condition on other queues."""
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -31,7 +31,7 @@ def lua(text: str) -> QueueCondition:
 
 
 def hours(fleet: Fleet, *minutes: tuple[float, float], known: float = 60) -> QueueCondition:
-    """Return hours that are open from and to this many minutes from now."""
+    """Return hours that open and close this many minutes from now."""
     now = fleet.now_us()
     intervals = [(now + round(start * MINUTE_US), now + round(end * MINUTE_US)) for start, end in minutes]
     return QueueCondition(NAME, "hours", text_of_hours(now + round(known * MINUTE_US), intervals))
@@ -138,7 +138,7 @@ def test_a_condition_on_counts_admits_one_claim_at_a_time(fleet: Fleet) -> None:
     define(fleet, lua("return running < 1"))
     fleet.push("a", "b")
     owner = fleet.register()
-    as_many_as = Turn(1, limits=pack_limits({"q": 10}))  # as for a queue whose tasks are known to be short
+    as_many_as = Turn(1, limits=pack_limits({"q": 10}))  # as for a queue with short tasks
     [claim] = fleet.run(fleet.store.turn(owner, SERVING, as_many_as)).claims
     assert turn(fleet).wait_us == 1_000_000, "it may open at any time, so it is checked again in a second"
     fleet.redis.delete(fleet.keys.doorbell("q"))
@@ -166,7 +166,7 @@ def test_a_condition_not_about_to_open_is_checked_after_a_second(fleet: Fleet, t
 
 
 def test_a_closed_queue_is_not_rung(fleet: Fleet) -> None:
-    """Otherwise woken workers would wake each other endlessly for nothing."""
+    """Otherwise woken workers would endlessly wake each other for nothing."""
     define(fleet, lua("return false"))
     fleet.push("a")
     fleet.redis.delete(fleet.keys.doorbell("q"))
@@ -220,7 +220,7 @@ def test_a_consumer_receives_the_condition_of_its_queue(fleet: Fleet) -> None:
 
 
 def test_a_condition_that_writes_a_global_closes_its_queue(fleet: Fleet) -> None:
-    """An accepted text cannot name a global. If another program put such a text there, the queue is closed."""
+    """Accepted text cannot name a global. If another program stored such text, the queue is closed."""
     define(fleet, lua("other = 1 return true"))
     fleet.push("a")
     assert not turn(fleet).claims
@@ -291,7 +291,7 @@ def test_every_accepted_chunk_compiles_as_lua(fleet: Fleet, chunks: list[str]) -
 
 
 def _checked(text: str) -> str:
-    """Return the text that is sent, "" for one with too many levels or characters."""
+    """Return the text that is sent, or "" if the text has too many levels or characters."""
     try:
         return check_chunk(text)
     except ValueError:

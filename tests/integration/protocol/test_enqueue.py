@@ -1,4 +1,4 @@
-"""Enqueueing: which tasks are accepted."""
+"""Enqueues: which tasks are accepted."""
 
 import dataclasses
 

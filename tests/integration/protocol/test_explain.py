@@ -1,4 +1,4 @@
-"""Explanations: the tasks that are predicted as next are claimed next, and explaining changes nothing."""
+"""Explanations. The tasks that are predicted as next are claimed next, and an explanation changes nothing."""
 
 from collections.abc import Iterator
 
@@ -32,7 +32,7 @@ def explained(fleet: TimedFleet, serving: Packed, count: int = NEXT) -> ClaimOrd
 
 
 def claimed(fleet: TimedFleet, serving: Packed, count: int = NEXT) -> list[tuple[str, Claim]]:
-    """Make the next claims, each by another worker. Returns each claim with its owner."""
+    """Make the next claims, each by a different worker. Returns each claim with its owner."""
     claims: list[tuple[str, Claim]] = []
     for owner in fleet.run(fleet.store.register(LEASE_MS, ["next:1"] * count)):
         claims += [(owner, claim) for claim in fleet.turn(owner, serving).claims]
@@ -40,8 +40,9 @@ def claimed(fleet: TimedFleet, serving: Packed, count: int = NEXT) -> list[tuple
 
 
 def known_fields(entry: Entry) -> tuple[object, ...]:
-    """Return what is known of an entry before it is claimed. For a legacy item, this excludes the time of its
-    adoption."""
+    """Return the facts about an entry that are known before its claim. For a legacy item, this excludes the adoption
+    time.
+    """
     task_id = "adopted" if entry.id.startswith("adopted-") else entry.id
     return task_id, entry.queue, entry.kind, entry.failures, entry.crashes, entry.losses, entry.releases
 
@@ -51,7 +52,7 @@ def left_in(fleet: TimedFleet, queue: str) -> int:
 
 
 def is_open(fleet: TimedFleet, situation: Situation, queue: str) -> bool:
-    """Whether a worker that serves only this queue gets a task of it, or leaves none in it."""
+    """Whether a worker that serves only this queue gets a task from it, or leaves no task in it."""
     return bool(claimed(fleet, tiers([situation.share_of(queue)]), 1)) or left_in(fleet, queue) == 0
 
 
@@ -83,8 +84,9 @@ def test_explaining_changes_nothing(timed: TimedFleet) -> None:
 
 
 def test_a_mixed_backlog_is_drained_as_explained_ten_at_a_time(timed: TimedFleet) -> None:
-    """Everything is drained: the predicted tasks are claimed and done, then the next ones are predicted. Time passes
-    for rates."""
+    """The test drains everything. The predicted tasks are claimed and done, and then the next tasks are predicted. Time
+    passes for rates.
+    """
     situation = next(drawn for seed in range(1000, 2000) if is_large(drawn := Situation.drawn(timed, seed)))
     drained = 0
     for _ in range(200):
@@ -102,7 +104,9 @@ def test_a_mixed_backlog_is_drained_as_explained_ten_at_a_time(timed: TimedFleet
 
 
 def is_large(situation: Situation) -> bool:
-    """Whether there are two tiers or more, a pattern, a cap, a rate and a crash, and no queue that stays closed."""
+    """Whether the situation has at least two tiers, a pattern, a cap, a rate and a crash, and no queue that stays
+    closed.
+    """
     shares = [share for tier in situation.shares for share in tier]
     has_all = any(share.is_pattern for share in shares) and any(share.cap for share in shares)
     is_drained = all(share.condition in {"", "few", "open"} for share in shares)

@@ -1,5 +1,6 @@
-"""Invalid data that other programs wrote in place of entries, names and numbers. tests/faults/test_foreign_keys.py does
-the same to a fleet."""
+"""Invalid data that other programs wrote in place of entries, names and numbers. tests/faults/test_foreign_keys.py
+writes such data to the keys of a fleet.
+"""
 
 from collections.abc import Iterator
 
@@ -128,7 +129,7 @@ def test_an_owner_with_an_invalid_name_expires_and_is_reaped(timed: TimedFleet, 
 
 
 def expired_in_time(timed: TimedFleet) -> tuple[str, ...]:
-    """Return the owners that a poller is to reap within four leases."""
+    """Return the owners that a poller must reap within four leases."""
     for _ in range(10):
         timed.clock_us += LEASE_US * 2 // 5
         expired = timed.run(timed.store.sweep(LEASE_MS)).expired

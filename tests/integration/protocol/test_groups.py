@@ -1,4 +1,4 @@
-"""Groups: the follow-up is enqueued once, in the transition that ends the last member."""
+"""Groups. The transition that ends the last member enqueues the follow-up once."""
 
 import pytest
 
@@ -144,7 +144,7 @@ def test_a_chain_ends_at_a_task_whose_id_is_live(groups: Grouping) -> None:
 
 
 def test_a_group_whose_then_is_a_duplicate_ends_with_nothing(groups: Grouping) -> None:
-    """A live task has the id of the group's `then`."""
+    """A live task already has the id of the group's `then`."""
     groups.open("g", "a", then="b")
     groups.fleet.push("b")
     groups.run_one(Done())

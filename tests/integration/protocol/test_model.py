@@ -1,6 +1,7 @@
-"""The real scripts on a real server, over its Unix socket, compared with the model in random runs: with lost, late and
-repeated calls, crashes, lost nodes, a clock that jumps, and a full server. `machine` has the rules, and the invariants
-that must hold after each step. For longer runs: MODEL_EXAMPLES=5000 MODEL_STEPS=80."""
+"""Random runs that compare the real scripts on a real server, over its Unix socket, with the model. Calls are lost,
+late or repeated, workers crash, nodes are lost, the clock jumps, and the server is full. `machine` has the rules, and
+the invariants that must hold after each step. Use MODEL_EXAMPLES=5000 MODEL_STEPS=80 for longer runs.
+"""
 
 import os
 from typing import Any

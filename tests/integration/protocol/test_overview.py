@@ -1,4 +1,4 @@
-"""The overview with more queues than one call reads, and with queues of patterns."""
+"""The overview for more queues than one call reads, and for queues of patterns."""
 
 from rota.protocol.new_tasks import NewTask
 from rota.protocol.scans import complete_overview

@@ -13,11 +13,11 @@ from support.clock import TimedFleet
 from support.protocol import LEASE_MS, Fleet, body_of, one_tier, pack_settlements, tiers
 
 Q = one_tier("q")
-SWEEP_AT_REST = 20  # commands inside the server: a sweep checks once for everything that most fleets do not use
+SWEEP_AT_REST = 20  # commands inside the server; a sweep checks all rarely used features together
 
 
 def hold(fleet: Fleet, *ids: str, place: str = "node:1") -> str:
-    """Push these tasks, and let a new owner claim all of them."""
+    """Push these tasks, and let a new owner claim them all."""
     fleet.push(*ids)
     owner = fleet.register(place)
     fleet.turn(owner, Q, limit=len(ids))
@@ -53,7 +53,7 @@ def test_renewal_extends_the_lease_and_returns_lost_owners(fleet: Fleet) -> None
 def test_renewing_many_idle_owners_costs_as_much_as_one(fleet: Fleet) -> None:
     owners = [fleet.register() for _ in range(8)]
     costs = []
-    for some in (owners[:1], owners[:1], owners):  # the first loads the script
+    for some in (owners[:1], owners[:1], owners):  # the first call loads the script
         before = fleet.commands()
         assert fleet.run(fleet.store.renew(LEASE_MS, some)).lost == ()
         costs.append(fleet.commands() - before)
@@ -152,7 +152,7 @@ def records_of(fleet: Fleet, task_id: str) -> bytes:
 
 
 def crash(fleet: Fleet, *ids: str) -> list[Claim]:
-    """Let each of them kill a worker. Returns the claims of their next attempts."""
+    """Let each task kill a worker. Returns the claims of the next attempts."""
     fleet.push(*ids)
     claims: list[Claim] = []
     for task_id in ids:
@@ -485,7 +485,7 @@ def test_a_sweep_of_an_idle_fleet_needs_few_commands(fleet: Fleet) -> None:
     fleet.run(fleet.store.announce("node", b"{}", LEASE_MS, ["q"]))
     fleet.register()
     costs = []
-    for _ in range(3):  # one of them may load the script, and one may recount the running tasks
+    for _ in range(3):  # one sweep may load the script, and one may recount the running tasks
         before = fleet.commands()
         fleet.run(fleet.store.sweep(LEASE_MS))
         costs.append(fleet.commands() - before)

@@ -1,4 +1,4 @@
-"""Queues of a pattern: which workers serve them, in which order, and what they leave behind."""
+"""Queues of a pattern: the workers that serve them, the order, and the keys that they leave behind."""
 
 import random
 from collections.abc import Iterator
@@ -29,7 +29,7 @@ def fleet(server: Server, namespace: str) -> Iterator[TimedFleet]:
 
 
 def serve(fleet: TimedFleet, *domains: Domain) -> Packed:
-    """Announce these tiers as a master does. Returns them as a turn takes them."""
+    """Announce these tiers as a master does. Returns the tiers in the form for a turn."""
     names = [share.name for domain in domains for share in domain.queues]
     with_patterns = tuple(domain for domain in domains if domain.has_patterns)
     fleet.run(fleet.store.announce("node", b"{}", HOUR_MS, names, Announced(domains=with_patterns)))
@@ -42,7 +42,7 @@ def flood(fleet: TimedFleet, *queues: str, each: int = 10) -> None:
 
 
 def order_of(fleet: TimedFleet, serving: Packed, times: int, owner: str | None = None) -> list[str]:
-    """Return the queue of each of this many claims, "" where there is no task."""
+    """Return the queues of this many claims, or "" for a claim without a task."""
     order = fleet.served(serving, times, owner or fleet.register())
     return order + [""] * (times - len(order))
 
@@ -157,7 +157,7 @@ def test_a_queue_of_a_served_pattern_counts_as_served(fleet: TimedFleet) -> None
 
 
 def closed_until(fleet: TimedFleet) -> list[float]:
-    """Return when the queues open that claims skip until then. Queues that claims check count as 0 or less."""
+    """Return the times until which claims skip queues. The value is 0 or less for queues that claims check."""
     found: Any = fleet.redis.zrange(fleet.keys.turns("t-*"), 0, -1, withscores=True)
     return [score for _, score in found]
 
@@ -222,7 +222,7 @@ def test_tasks_of_a_dead_owner_are_served_again(fleet: TimedFleet) -> None:
 
 
 def test_a_sweep_marks_queues_with_bare_pushes_as_ready(fleet: TimedFleet) -> None:
-    """For example after a bare push into a known queue, or after another program deleted the order."""
+    """This is necessary after a bare push to a known queue, or after another program deleted the order."""
     serving = serve(fleet, domain_of([TENANTS]))
     fleet.redis.sadd(fleet.keys.queues, "t-1")
     fleet.redis.rpush(fleet.keys.ready_lane("t-1"), '["a","t-1","work",[]]')
@@ -240,8 +240,9 @@ def test_more_new_queues_than_one_claim_examines_are_all_served(fleet: TimedFlee
 
 
 def fields(fleet: Fleet) -> dict[str, object]:
-    """Return all keys of the namespace with the names of their fields or members, except those that an enqueue leaves
-    for a minute."""
+    """Return all keys of the namespace with the names of their fields or members, except the keys that an enqueue
+    leaves for a minute.
+    """
     reading = {"hash": "HKEYS", "set": "SMEMBERS"}
     found = fleet.redis.scan_iter(match=f"{{{fleet.keys.namespace}}}:*", count=1000)
     kinds = {key: fleet.redis.type(key) for key in found if ":sent:" not in key}
@@ -249,7 +250,7 @@ def fields(fleet: Fleet) -> dict[str, object]:
 
 
 def sweep_all(fleet: Fleet, forget_seconds: float) -> None:
-    """Sweep until all queues were checked once."""
+    """Sweep until all queues have been checked once."""
     while True:
         fleet.run(fleet.store.sweep(LEASE_MS, forget_seconds=forget_seconds))
         if fleet.redis.hget(fleet.keys.pulse, "from") == "0":
@@ -257,14 +258,14 @@ def sweep_all(fleet: Fleet, forget_seconds: float) -> None:
 
 
 def come_and_go(fleet: Fleet, domain: Domain, owner: str, queues: list[str]) -> None:
-    """Run a task in each queue, and let the queues be empty for long enough."""
+    """Run a task in each queue, and leave the queues empty for long enough."""
     for at in range(0, len(queues), 500):
         fleet.enqueue(*(NewTask(f"a{queue}", queue, body_of(f"a{queue}", queue)) for queue in queues[at : at + 500]))
     serving = pack_tiers([domain])
     settled: list[tuple[Claim, Done]] = []
     while (reply := fleet.turn(owner, serving, *settled)).claims or reply.status is TurnStatus.MORE:
         settled = [(claim, Done()) for claim in reply.claims]
-    sweep_all(fleet, 0.0)  # notes that they are empty
+    sweep_all(fleet, 0.0)  # records that the queues are empty
     sweep_all(fleet, 0.0)
 
 

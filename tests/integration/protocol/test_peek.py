@@ -1,4 +1,4 @@
-"""The script `peek`: the tasks in each state, a page at a time, without reading further."""
+"""The script `peek`, which reads the tasks in each state one page at a time."""
 
 import pytest
 
@@ -55,7 +55,7 @@ def test_running_tasks_are_shown_with_owner_and_progress(fleet: Fleet) -> None:
     [first] = fleet.turn(owners[0], Q).claims
     fleet.turn(owners[1], Q, limit=2)
     fleet.run(fleet.store.store_progress([(owners[0], first.entry.text, b"1 2 3 rows")]))
-    fleet.run(fleet.store.cancel("b"))  # it still runs, until its worker is notified
+    fleet.run(fleet.store.cancel("b"))  # the task still runs until its worker is notified
     page = peek(fleet, "running")
     assert sorted((task.id, task.owner) for task in page.tasks) == [
         ("a", owners[0]),
@@ -107,7 +107,7 @@ def test_garbage_is_shown_and_stops_no_peek(fleet: Fleet, place: str) -> None:
 
 
 def test_a_page_costs_the_same_with_100000_waiting_tasks(fleet: Fleet) -> None:
-    """Counted by the server, which also counts the commands of scripts."""
+    """The server counts the commands, including those of scripts."""
     costs = []
     for first, last in ((0, 10), (10, MANY)):
         for start in range(first, last, BATCH):

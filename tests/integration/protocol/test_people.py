@@ -1,4 +1,4 @@
-"""The transitions that people request, and the audit."""
+"""The transitions that operators request, and the audit."""
 
 import pytest
 

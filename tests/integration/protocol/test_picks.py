@@ -1,4 +1,4 @@
-"""A turn of several picks claims the same tasks as that many turns, and leaves the same state."""
+"""A turn of several picks claims the same tasks as several turns, and leaves the same state."""
 
 import random
 from collections.abc import Callable, Iterator
@@ -96,7 +96,7 @@ SCENES = [
 
 
 def claimed_by(fleet: TimedFleet, serving: Packed, picks: int) -> tuple[list[str], int]:
-    """Return what a worker with 50 free places claims at one instant, and how long it may sleep then."""
+    """Return the claims of a worker with 50 free places at one instant, and how long the worker may then sleep."""
     claimed: list[str] = []
     owner, moment = fleet.register(), fleet.clock_us
     while True:
@@ -108,7 +108,9 @@ def claimed_by(fleet: TimedFleet, serving: Packed, picks: int) -> tuple[list[str
 
 
 def left_in(fleet: Fleet) -> dict[str, str]:
-    """Return everything in the namespace except the bells: one turn rings once, where many turns ring repeatedly."""
+    """Return everything in the namespace except the bells, because one turn rings once, and many turns ring
+    repeatedly.
+    """
     prefix = f"{{{fleet.keys.namespace}}}:"
     found = {key.removeprefix(prefix): value for key, value in fleet.snapshot().items()}
     return {key: value for key, value in found.items() if not key.startswith(("doorbell", "sent:"))}
@@ -168,7 +170,7 @@ def test_a_turn_of_many_picks_is_bounded_and_returns_more(fleet: Fleet) -> None:
 
 
 def test_the_maximum_of_picks_gets_past_cancelled_entries(fleet: Fleet) -> None:
-    """Checking the heads of both queues takes more than one call may check."""
+    """The heads of both queues have more entries to check than one call may check."""
     serving = one_tier("x", "y")
     for at in range(0, 900, 450):
         for queue in ("x", "y"):
@@ -208,11 +210,11 @@ def test_a_turn_without_held_names_repeats_no_claim(fleet: Fleet) -> None:
     assert (reply.status, len(reply.claims)) == (TurnStatus.OK, 6)
 
 
-# Entries that have to run alone
+# Entries that must run alone
 
 
 def crashed(fleet: Fleet, task_id: str, queue: str = "q") -> bytes:
-    """Put a task with a crash on record at the head of its queue. Returns its entry."""
+    """Put a task with a recorded crash at the head of its queue. Returns its entry."""
     fleet.push(task_id, queue=queue)
     owner = fleet.register("node:crash")
     while fleet.claim(owner, one_tier(queue)) != [task_id]:
@@ -234,7 +236,7 @@ def test_a_quarantined_task_is_claimed_only_by_an_empty_worker(fleet: Fleet) -> 
     first = turn()
     assert (first.status, first.quarantined) == (TurnStatus.QUARANTINE, guilty)
     assert [claim.entry.id for claim in first.claims] == ["high.0", "high.1"]
-    fleet.push("high.2", queue="high")  # even this task is not claimed when its turn has come
+    fleet.push("high.2", queue="high")  # even this task is not claimed when it is next
     one, other = first.claims
     fewer = turn(other, settled=one, quarantined=first.quarantined)
     assert (fewer.status, fewer.claims, fewer.quarantined) == (TurnStatus.QUARANTINE, (), guilty)
@@ -283,7 +285,7 @@ def test_a_quarantined_task_of_a_paused_queue_blocks_no_claim(fleet: Fleet) -> N
 
 
 def test_five_hundred_tasks_of_a_dead_owner_are_charged_and_requeued(fleet: Fleet) -> None:
-    """One call does this, and the next worker finds each of them with one crash, to be run alone."""
+    """One call does this. The next worker finds each task with one crash, so the task must run alone."""
     ids = [f"t{number}" for number in range(500)]
     fleet.push(*ids)
     owner = fleet.register()

@@ -1,4 +1,4 @@
-"""The script `progress`: the reports of running tasks, kept only as long as they run."""
+"""The script `progress`. Redis keeps the reports of running tasks only as long as the tasks run."""
 
 import pytest
 

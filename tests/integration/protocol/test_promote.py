@@ -1,4 +1,4 @@
-"""Moving due tasks to their lanes, and items that other languages push."""
+"""The promotion of due tasks to their lanes, and items that other languages push."""
 
 import json
 
@@ -17,7 +17,7 @@ def schedule_bare(fleet: Fleet, member: str, due: float) -> None:
 
 
 def make_due(fleet: Fleet, *ids: str) -> None:
-    """Move the due times of these scheduled tasks into the past, in this order."""
+    """Move the due times of these scheduled tasks to the past, in this order."""
     fleet.redis.zadd(fleet.keys.delayed, {task_id: 1 + place for place, task_id in enumerate(ids)}, xx=True)
 
 

@@ -1,4 +1,4 @@
-"""The mean and the bound of a rate when each start is late, on a clock that the test moves."""
+"""The mean and the bound of a rate if every start is late, on a clock that the test moves."""
 
 import random
 from collections.abc import Callable, Iterator
@@ -19,14 +19,16 @@ RATES = ("1/s", "2/s", "5/s", "8/s", "10/s", "19/s", "20/s", "100/s", "1000/s", 
 
 
 def lateness(rate: Rate) -> Iterator[int]:
-    """Yield by how many microseconds each start is late: less than a rate makes up for, and the same in each run."""
+    """Yield the lateness of each start in microseconds. It is less than a rate can make up for, and equal in
+    each run.
+    """
     numbers, most = random.Random(7), slack_us(*rate)
     while True:
         yield numbers.randrange(most)
 
 
 def starts_of_queue(fleet: TimedFleet, rate: Rate) -> list[int]:
-    """Return when the tasks of a backlog start, if the workers are late."""
+    """Return the start times of the tasks of a backlog if the workers are late."""
     serving, owner, late = (
         tiers([QueueShare("q", interval_us=rate.interval_us, burst=rate.burst)]),
         fleet.register(),

@@ -1,4 +1,4 @@
-"""The return of prefetched tasks: what is settled, what is given back, and what stays."""
+"""The return of prefetched tasks: the tasks that are settled, given back, and kept."""
 
 from rota.protocol.outcome import Done, Release, RetryOutcome, Settlement
 from rota.protocol.turns import Claim

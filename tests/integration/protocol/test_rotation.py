@@ -88,7 +88,7 @@ def test_a_released_entry_is_credited(fleet: Fleet) -> None:
 
 
 def test_the_rotation_stays_fair_after_very_many_claims(fleet: Fleet) -> None:
-    """Times are compared as texts, so they must not get more digits than they are padded to."""
+    """Times are compared as text, so they must not have more digits than their padded length."""
     late = f"{10**16 - 300_000:020d} {5:012d}"
     fleet.redis.hset(fleet.keys.rotation, mapping={"x,y": late, "x,y x": late, "x,y y": late})
     flood(fleet, "x", "y")

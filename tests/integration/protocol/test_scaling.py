@@ -1,4 +1,4 @@
-"""The exchange about pools whose number of workers follows their load: leaders, loads, decisions and backlogs."""
+"""The exchange about pools with a variable number of workers: leaders, loads, decisions and backlogs."""
 
 from collections.abc import Iterator
 
@@ -208,7 +208,7 @@ def test_paused_queues_of_a_pattern_are_not_estimated_as_open(fleet: TimedFleet)
 
 @pytest.mark.parametrize("others", [300, 1200])
 def test_other_queues_do_not_hide_queues_of_a_pattern(fleet: TimedFleet, others: int) -> None:
-    """A new domain begins with a mark for each queue with entries, which the first claims remove."""
+    """A new domain begins with a mark for each queue with entries. The first claims remove these marks."""
     fleet.redis.zadd(fleet.keys.turns(TENANTS.name), {f"a-{number}": -1 for number in range(others)})
     announce(fleet, TENANTS)
     fleet.push("1", queue="t-1")

@@ -1,5 +1,6 @@
-"""Schedules: each occurrence is enqueued once, whichever poller computes it and whatever people and nodes do to the
-schedule at the same time."""
+"""Schedules. Each occurrence is enqueued once, whichever poller computes it and whatever operators and nodes do to the
+schedule at the same time.
+"""
 
 import dataclasses
 
@@ -92,7 +93,8 @@ def test_a_promoted_occurrence_is_not_repeated_after_a_pause(
 ) -> None:
     put(fleet, schedules, TICK)
     times = pollers.work()
-    fleet.redis.zrem(fleet.keys.delayed, f"tick:{times[-1]}")  # it was promoted by a clock that was set back afterwards
+    # The occurrence was promoted, and then the clock was set back.
+    fleet.redis.zrem(fleet.keys.delayed, f"tick:{times[-1]}")
     fleet.run(schedules.pause("tick"))
     fleet.run(schedules.resume("tick"))
     assert pollers.record().passed_us == times[-1] * SECOND_US

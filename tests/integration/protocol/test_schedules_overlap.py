@@ -1,4 +1,4 @@
-"""Occurrences that may not overlap: checked when one is due, or requested."""
+"""Occurrences that may not overlap. Redis checks this when an occurrence is due or requested."""
 
 import pytest
 

@@ -1,5 +1,5 @@
-"""Task events: when they are written, how many are kept, and the changes that the model of the protocol does not cover.
-The model test checks that each change of a task is written once, and nothing else."""
+"""Task events: when they are written, how many are kept, and changes that the protocol's model does not cover.
+The model test checks that each change of a task is written once, and that nothing else is written."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""Tasks with their own rate: how many may start, and the fate of those that may not start yet."""
+"""Tasks with their own rate: the number of tasks that may start, and the fate of tasks that may not start yet."""
 
 from collections import Counter
 from typing import Any
@@ -32,8 +32,9 @@ def claim_one(fleet: TimedFleet, owner: str) -> Claim:
 
 
 class Work:
-    """Workers that claim tasks, check their rate, and run those that may start. `starts` are the Redis times of the
-    starts, with the tasks' ids."""
+    """Workers that claim tasks, check the tasks' rates, and run tasks that may start. `starts` has the Redis times of
+    the starts and the tasks' ids.
+    """
 
     def __init__(self, fleet: TimedFleet, interval_us: int = TENTH_US, burst: int = 1, workers: int = 3) -> None:
         self.fleet, self.interval_us, self.burst = fleet, interval_us, burst
@@ -42,7 +43,7 @@ class Work:
         self.asked: Counter[str] = Counter()
 
     def go_on(self, name: str = "r") -> bool:
-        """Let each worker take one task. Returns whether there was any."""
+        """Let each worker take one task. Returns whether there was a task."""
         done = [self._step(owner, name) for owner in self.owners]
         return any(done)
 
@@ -70,7 +71,7 @@ class Work:
                 self.fleet.clock_us = max(self.fleet.clock_us, reply.next_due_us)
 
     def check(self) -> None:
-        """Check that the start after k others comes at least k intervals, less the slack, after the first of them."""
+        """Check that the start after k other starts comes at least k intervals, less the slack, after the first."""
         times = sorted(at for at, _ in self.starts)
         slack = slack_us(self.interval_us, self.burst)
         for number, first in enumerate(times):
@@ -117,7 +118,7 @@ def test_a_throttled_backlog_delays_no_other_rate_or_task(timed: TimedFleet) -> 
 
 
 def throttled(fleet: TimedFleet) -> tuple[str, Claim, Throttled]:
-    """Another task has started, so this one may not start yet."""
+    """Return a claim that may not start yet, because another task has started."""
     fleet.push("a", "b")
     owner = fleet.register()
     first = claim_one(fleet, owner)
@@ -205,7 +206,7 @@ def test_a_cancelled_throttled_task_frees_its_unique_key(timed: TimedFleet) -> N
 
 @pytest.mark.parametrize("outcome", [RetryOutcome(0), Release()])
 def test_a_throttled_task_can_be_retried_and_released(timed: TimedFleet, outcome: Outcome) -> None:
-    """A retry is an ordinary start: its rate is checked again. A task that was given back keeps its turn."""
+    """A retry is an ordinary start, so its rate is checked again. A task that was given back keeps its turn."""
     owner, _, (_, until_us) = throttled(timed)
     timed.clock_us = until_us
     timed.promote()
@@ -239,7 +240,7 @@ def test_throttling_removes_the_start_mark(timed: TimedFleet) -> None:
 
 
 def test_rate_keys_expire_when_they_have_no_effect(fleet: Fleet) -> None:
-    """A million values leave no keys behind."""
+    """Even a million values leave no keys behind."""
     owner, claim = fleet.claimed("a")
     asked = RateRequest(claim.entry.text, "r", 3600 * SECOND_US, 2)
     fleet.run(fleet.store.throttle(owner, asked))
@@ -249,7 +250,9 @@ def test_rate_keys_expire_when_they_have_no_effect(fleet: Fleet) -> None:
 
 
 def test_a_changed_rate_applies_from_the_next_call(timed: TimedFleet) -> None:
-    """A new task comes after those that wait. These keep their times; the new rate applies to it."""
+    """A new task comes after the waiting tasks. The waiting tasks keep their times, and the new rate applies to the new
+    task.
+    """
     timed.push(*map(str, range(8)))
     owner = timed.register()
     hourly = [throttle(timed, owner, claim_one(timed, owner), interval_us=3600 * SECOND_US).us for _ in range(5)]

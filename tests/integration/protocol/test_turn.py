@@ -1,4 +1,4 @@
-"""Turns: settling and claiming."""
+"""Turns, which settle and claim."""
 
 import pytest
 
@@ -510,7 +510,7 @@ def test_a_bounded_queue_is_claimed_one_task_at_a_time(fleet: Fleet, share: Queu
 def test_an_idle_turn_needs_few_commands(fleet: Fleet) -> None:
     owner = fleet.register()
     queues, costs = one_tier("a", "b", "c"), []
-    for _ in range(2):  # one of them may load the script
+    for _ in range(2):  # one of the turns may load the script
         before = fleet.commands()
         assert fleet.turn(owner, queues).status is TurnStatus.OK
         costs.append(fleet.commands() - before)

@@ -1,5 +1,6 @@
-"""Tasks that live and are in no lane, list or set: exactly these are found, and they run once when they are put
-back."""
+"""Live tasks that are in no lane, list or set. Exactly these tasks are found, and they run once after they are put
+back.
+"""
 
 import json
 from typing import Any
@@ -19,14 +20,14 @@ Q = one_tier("q")
 
 
 def lose_entry(fleet: Fleet, task_id: str, queue: str = "q") -> None:
-    """Remove its entry, as a program does that pops from a lane."""
+    """Remove the task's entry, as a program does that pops from a lane."""
     lane = fleet.keys.ready_lane(queue)
     (text,) = [text for text in map(str, fleet.redis.lrange(lane, 0, -1)) if text.startswith(f"{task_id} ")]
     fleet.redis.lrem(lane, 1, text)
 
 
 def run_all(fleet: Fleet, queue: str = "q") -> list[str]:
-    """Claim and finish all ready tasks. Returns their ids, one for each start."""
+    """Claim and finish all ready tasks. Returns one id for each start."""
     owner, serving, ids = fleet.register(), one_tier(queue), []
     while claims := fleet.turn(owner, serving, limit=100).claims:
         ids += [claim.entry.id for claim in claims]
@@ -184,7 +185,7 @@ def test_a_restored_task_can_be_cancelled_retried_and_unique(fleet: Fleet) -> No
 
 
 def test_a_task_that_moves_during_a_scan_is_not_reported(fleet: Fleet) -> None:
-    """Between any two steps of the scan, the task is claimed, retried and given back, and others arrive."""
+    """Between any two steps of the scan, the task is claimed, retried and given back, and other tasks arrive."""
     fleet.push(*(f"t{n}" for n in range(20)))
     steps: list[str] = []
 
@@ -200,7 +201,7 @@ def test_a_task_that_moves_during_a_scan_is_not_reported(fleet: Fleet) -> None:
 
     for _ in range(5):
         assert walk(fleet, between=move) == []
-    assert steps.count("list_ids") > 5  # it had suspects, and searched for them a second time
+    assert steps.count("list_ids") > 5  # the scan had suspects and searched for them a second time
 
 
 @pytest.mark.parametrize("given_back", [False, True])
