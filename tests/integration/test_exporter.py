@@ -229,9 +229,7 @@ def wait_until_shown(exporter: Exporter, name: str, *, shown: bool) -> dict[str,
 
 
 def _is_alive(exporter: Exporter) -> bool:
-    """Whether the exporter is alive. The master sends a heartbeat first, because a slow test may exceed the limit of 3
-    s.
-    """
+    """Whether the exporter is alive after a new heartbeat. A slow test may exceed the heartbeat limit of 3 s."""
     exporter.memory.slot(MASTER_SLOT).heartbeat()
     return exporter.get("/livez").status == 200
 

@@ -1,4 +1,4 @@
-"""A fleet as process 1 of a PID namespace, as in a container: no other process reaps orphans or forwards signals."""
+"""A fleet as process 1 of a PID namespace, as in a container. No other process reaps orphans or forwards signals."""
 
 import json
 import os
@@ -16,7 +16,7 @@ from support.waiting import DEADLINE_SECONDS, until
 
 pytestmark = ON_ONE_SERVER
 
-# Each task's own child leaves a grandchild behind, in a session of its own. Process 1 adopts it, and then it ends.
+# Each task's child leaves a grandchild behind in a separate session. Process 1 adopts the grandchild, which then ends.
 ORPHANS = """
 @rota.task
 def daemons(text):
@@ -26,7 +26,7 @@ def daemons(text):
     record(f"left {text}")
 """
 
-# Programs that are process 1 in many images. `-g`, and dumb-init by default, signal a whole process group.
+# Programs that are process 1 in many images. With `-g`, and in dumb-init by default, they signal a whole process group.
 INITS = {
     "none": [],
     "tini": ["tini", "--"],
@@ -37,8 +37,9 @@ INITS = {
 
 
 def unshare() -> list[str]:
-    """Return the words before a command that make it process 1 and end it with this process. Skips if that is not
-    permitted."""
+    """Return a command prefix that makes a command process 1 and ends it with this process. Skips if that is not
+    permitted.
+    """
     words = ["unshare", "--pid", "--mount-proc", "--kill-child"]
     tried = shutil.which("unshare") and subprocess.run([*words, "true"], capture_output=True, check=False)
     if not tried or tried.returncode:
@@ -47,7 +48,7 @@ def unshare() -> list[str]:
 
 
 def require(*words: str) -> None:
-    """Skip the test if the program of an init is not installed; in CI that is a failure."""
+    """Skip the test if an init program is not installed, which is a failure in CI."""
     programs = [word for word in words if word in ("tini", "dumb-init")]
     if missing := [program for program in programs if shutil.which(program) is None]:
         if os.environ.get("CI"):
@@ -62,7 +63,7 @@ def fleet(fleet: Mastered) -> Mastered:
 
 
 def process_1(fleet: Mastered) -> psutil.Process:
-    """Return the master by its pid outside of its namespace."""
+    """Return the master by its pid outside its namespace."""
     (master,) = psutil.Process(fleet.pid).children()
     return master
 
@@ -110,7 +111,7 @@ def test_sigterm_to_any_init_program_drains(fleet: Mastered, init: list[str]) ->
 
 
 def test_sigterm_to_every_process_drains(fleet: Mastered) -> None:
-    """As systemd sends it with `KillMode=control-group`, children first."""
+    """systemd sends SIGTERM in this way with `KillMode=control-group`, to children first."""
     fleet.start()
     fleet.push("hold", "a")
     until(lambda: fleet.starts("a"))
@@ -140,8 +141,9 @@ def test_sigterm_during_imports_stops_cleanly(fleet: Mastered) -> None:
 
 
 def test_sigterm_before_the_loop_starts_is_not_lost(fleet: Mastered) -> None:
-    """For process 1, the kernel drops signals that are neither handled nor blocked. The signal arrives while the master
-    reads its configuration."""
+    """The kernel drops signals that process 1 neither handles nor blocks. The signal arrives while the master reads its
+    configuration.
+    """
     config = fleet.folder / "rota.toml"
     text = config.read_text()
     config.unlink()

@@ -1,4 +1,4 @@
-"""`rota export` and `rota import` as processes: killed at any time, in a terminal, and into a pipe."""
+"""`rota export` and `rota import` as processes that are killed at any time, or that write to a terminal or a pipe."""
 
 import json
 import subprocess
@@ -30,7 +30,7 @@ POINTS: Final = (
 
 @pytest.fixture
 def old(server: Server, namespace: str, tmp_path: Path) -> Iterator[Fleet]:
-    """Yield a namespace with many tasks, which `rota` in the folder `old` uses."""
+    """Yield a namespace with many tasks. `rota` in the folder `old` uses it."""
     folder = tmp_path / "old"
     folder.mkdir()
     write_configuration(folder, server, namespace)
@@ -47,7 +47,7 @@ def old(server: Server, namespace: str, tmp_path: Path) -> Iterator[Fleet]:
 def test_a_repeatedly_killed_import_can_be_completed(
     server: Server, namespace: str, link: FaultyLink, tmp_path: Path
 ) -> None:
-    """It is killed while a call is on the way to the server, which arrives late, or while the reply is on its way."""
+    """The import is killed while a call, which arrives late, or its reply is on the way."""
     new = f"{namespace}-new"
     (tmp_path / "rota.toml").write_text(f'redis_url = "{link.url}"\nnamespace = "{new}"\n')
     assert rota(tmp_path / "old", "export", "../all.jsonl", "--exact").returncode == 0
@@ -66,7 +66,7 @@ def test_a_repeatedly_killed_import_can_be_completed(
 
 
 def kill_import(link: FaultyLink, folder: Path, at: str, *, is_reply: bool) -> None:
-    """Start an import, and kill it when its first call of a script, or the reply to it, is on the way."""
+    """Start an import, and kill it while its first script call or the reply is on the way."""
     is_there = Event()
 
     def gate(name: str, is_of_reply: bool, _: int) -> bool:

@@ -1,7 +1,7 @@
 """The command line: exit codes, messages, and standard output.
 
-Commands that import tasks, and one call of most other kinds, run in a separate process; all others run in this one,
-many times faster.
+Commands that import tasks, and one call of most other kinds, run in a separate process. All other calls run in this
+process, which is many times faster.
 """
 
 import json
@@ -39,7 +39,7 @@ NO_POOLS = "redis://127.0.0.1:1/0"
 
 
 def call(folder: Path, *arguments: str, **environment: str) -> Ran:
-    """Run `rota` in a folder, with nothing on its standard input."""
+    """Run `rota` in a folder with empty standard input."""
     inherited = {name: value for name, value in os.environ.items() if not name.startswith(("ROTA_", "REDIS_"))}
     done = subprocess.run(
         [sys.executable, "-P", "-m", "rota_supervisor", *arguments],
@@ -57,7 +57,7 @@ def call(folder: Path, *arguments: str, **environment: str) -> Ran:
 
 @pytest.fixture
 def inside(folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Rota:
-    """Return `rota` in this process, for commands that import no task."""
+    """Return a function that runs `rota` in this process, for commands that import no tasks."""
     return rota_in(folder, monkeypatch, capsys)
 
 
@@ -79,7 +79,7 @@ def at_server(server: Server, namespace: str) -> dict[str, str]:
 
 @pytest.fixture
 def rota(inside: Rota, at_server: dict[str, str]) -> Rota:
-    """Return `rota` in this process and that folder, with a real server."""
+    """Return a function that runs `rota` in this process and in the folder, with a real server."""
     return lambda *arguments, **environment: inside(*arguments, **at_server | environment)
 
 
@@ -208,7 +208,7 @@ def test_an_unknown_variable_is_a_warning(inside: Rota) -> None:
     assert done.err == "rota: warning: ROTA_PORT_80_TCP in the environment is not a setting of Rota and is ignored\n"
 
 
-# Nobody there
+# No server and no master
 
 
 @pytest.mark.parametrize(
@@ -591,7 +591,7 @@ def test_tasks_are_listed_by_state(rota: Rota, dead_task: str) -> None:
     assert (wrong.code, "may not end in" in wrong.err) == (2, True)
 
 
-# The dead
+# Dead tasks
 
 
 @pytest.fixture
@@ -616,7 +616,7 @@ def test_dead_tasks_are_listed_shown_and_revived(rota: Rota, dead_task: str) -> 
     assert "\x1b" not in listed.out
     for shown in (rota("dead", "show", dead_task).out, rota("task", "show", dead_task).out):
         assert shown.count("SMTPError") == 1
-        assert "death" not in shown  # its fields are shown one by one
+        assert "death" not in shown  # the fields of the death are shown one by one
     for option, value in (("--queue", "other"), ("--task", "other"), ("--reason", "other")):
         assert rota("dead", "ls", option, value, "--json").json == []
 

@@ -1,4 +1,4 @@
-"""Commands whose output cannot be written, whose files have no end, or whose machine lacks what a fleet needs."""
+"""Commands with unwritable output, with endless files, or on a machine that lacks a requirement of a fleet."""
 
 import os
 import resource

@@ -1,5 +1,6 @@
-"""Crash loops of real fleets: they are reported, slowed down, and end by themselves when the cause is gone. Healthy
-pools continue."""
+"""Crash loops of real fleets. They are reported and slowed down, and end without help once the cause has gone. Healthy
+pools continue.
+"""
 
 import contextlib
 import os
@@ -38,7 +39,7 @@ def start():
 
 
 def fleet_of_two_pools(fleets: Fleets, **restarts: float) -> RunningFleet:
-    """Yield `mail` with a task and a hook that can be made to fail, and `rest`."""
+    """Yield a fleet with the pools `mail`, whose task and hook can be made to fail, and `rest`."""
     fleet = fleets.make(
         restarts=QUICK | restarts,
         tiers=[["mail"], ["default"]],
@@ -109,7 +110,7 @@ def test_crashing_poller_backs_off_and_recovers(fleets: Fleets) -> None:
 
     def kill_poller() -> bool:
         for pid in fleet.pids("poller", "ready"):
-            with contextlib.suppress(ProcessLookupError):  # the one that was killed last may still be shown
+            with contextlib.suppress(ProcessLookupError):  # the worker that was killed last may still be listed
                 os.kill(pid, signal.SIGSEGV)
         return bool(fleet.log("pool.backoff"))
 

@@ -1,4 +1,4 @@
-"""`rota doctor` with real servers, limits, control groups and files: what it finds, and its exit codes."""
+"""`rota doctor` with real servers, limits, control groups and files: its findings and its exit codes."""
 
 import json
 import os
@@ -38,7 +38,7 @@ def rota(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.Capture
 
 @contextmanager
 def running(like: Server, folder: Path, **options: str) -> Iterator[Server]:
-    """Run a server of the same kind with these settings."""
+    """Run another server of this kind with these settings."""
     place = folder / "server"
     place.mkdir(exist_ok=True)
     own = Server(like.binary, place, **WELL | options).start()
@@ -49,7 +49,9 @@ def running(like: Server, folder: Path, **options: str) -> Iterator[Server]:
 
 
 def found_in(ran: Ran, prefix: str = "") -> dict[str, str]:
-    """Return what each finding with this prefix has seen, without those of the kernel under the server."""
+    """Return the observation of each finding with this prefix, except findings about the kernel of the server's
+    machine.
+    """
     return {
         each["id"]: each["seen"]
         for each in ran.json["findings"]
@@ -58,7 +60,7 @@ def found_in(ran: Ran, prefix: str = "") -> dict[str, str]:
 
 
 def outside(folder: Path, *arguments: str, prefix: tuple[str, ...] = (), **more: str) -> tuple[int, Any]:
-    """Run `rota doctor` as a process of its own, and return its exit code and document."""
+    """Run `rota doctor` as a separate process, and return its exit code and document."""
     done = subprocess.run(
         [*prefix, ROTA, "doctor", "--json", *arguments],
         cwd=folder,
@@ -77,7 +79,7 @@ def outside(folder: Path, *arguments: str, prefix: tuple[str, ...] = (), **more:
 
 
 class Case(NamedTuple):
-    """A setting of the server, and the finding about it."""
+    """A server setting and the finding about it."""
 
     options: dict[str, str]
     name: str
@@ -236,7 +238,7 @@ def test_a_lost_replica_is_found(server: Server, namespace: str, tmp_path: Path,
             until(lambda: client.info("replication").get("slave0", {}).get("state") == "online")
             write_configuration(tmp_path, own, namespace)
             well = rota("doctor", "--no-imports", "--json")
-            os.kill(replica.pid, 19)  # it neither reads nor acknowledges
+            os.kill(replica.pid, 19)  # the stopped replica neither reads nor acknowledges
             until(lambda: client.info("replication")["slave0"]["lag"] > 10, seconds=40)
             ran = rota("doctor", "--no-imports", "--json")
         replica.stop()
@@ -447,7 +449,7 @@ def test_a_limit_on_processes_is_compared_with_the_workers(folder: Path) -> None
 
 
 def _into(made: Path) -> tuple[str, ...]:
-    """Return words that run a command in a control group."""
+    """Return a command prefix that runs a command in a control group."""
     return ("sh", "-c", f'echo $$ > {made}/cgroup.procs && exec "$@"', "sh")
 
 

@@ -1,4 +1,4 @@
-"""`--embedded`: a Valkey server of the fleet's own, supervised, and reachable only from this machine."""
+"""`--embedded`: the fleet supervises its own Valkey server, which is reachable only from this machine."""
 
 import os
 import signal
@@ -20,7 +20,7 @@ from support.waiting import until
 
 
 def execute(url: str, *command: str) -> bytes | None:
-    """Return the reply of a command; None if the server does not reply."""
+    """Return the reply to a command, or None if the server does not reply."""
     try:
         connection = Connection(parse_address(url))
     except ServerError:

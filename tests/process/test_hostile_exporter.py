@@ -1,4 +1,4 @@
-"""Hostile contents of the children's slots, as the exporter shows them."""
+"""The exporter's output for hostile contents of the children's slots."""
 
 from collections.abc import Iterator
 

@@ -1,4 +1,4 @@
-"""Each death is reported once, with all known facts, and its task keeps the record while it lives."""
+"""Each death is reported once with all known facts, and its task keeps the record while the task is live."""
 
 import contextlib
 import os
@@ -80,7 +80,7 @@ def deaths(fleet: Mastered) -> list[dict[str, Any]]:
 
 
 def stack_files(pid: int) -> int:
-    """Return how many descriptors of stack files a process has."""
+    """Return the number of a process's descriptors for stack files."""
     names = []
     for entry in Path(f"/proc/{pid}/fd").iterdir():
         with contextlib.suppress(FileNotFoundError):  # closed in the meantime
@@ -111,7 +111,7 @@ def test_every_finished_task_of_a_killed_worker_is_logged(fleet: Mastered) -> No
     fleet.configure("workers = 1")
     fleet.start()
     texts = [f"short-{number}" for number in range(300)]
-    for text in texts[:200]:  # from now on it claims many of these tasks at once
+    for text in texts[:200]:  # from now on the worker claims many of these tasks at once
         fleet.push("nothing", text)
     until(lambda: len(fleet.log("task.done")) == 200)
     assert fleet.request("quiet")["ok"]
@@ -132,7 +132,8 @@ def test_worker_that_overwrites_its_slot_harms_only_itself(fleet: Mastered) -> N
     assert fleet.request("resume")["ok"]
     fleet.push("note", "beside it")
     until(lambda: "beside it" in fleet.ran())
-    with contextlib.suppress(ProcessLookupError):  # killed: its slot looks like a task that exceeded its limit
+    # The worker is killed, because its slot looks like a task that exceeded its limit.
+    with contextlib.suppress(ProcessLookupError):
         os.kill(odd, signal.SIGKILL)
     until(lambda: [line for line in fleet.log("task.done") if line["task_id"] == "odd"])
     fleet.until_workers(2)
@@ -160,7 +161,7 @@ def test_each_death_is_logged_once_with_stack_and_limit(fleet: Mastered) -> None
     fleet.signal(signal.SIGTERM)
     assert fleet.exit_code() == 0
     ended = [line["child_pid"] for line in deaths(fleet)]
-    assert len(ended) == len(set(ended)) >= 8  # three that died, two workers, and one of each other role
+    assert len(ended) == len(set(ended)) >= 8  # three dead workers, two workers, and one child of each other role
 
 
 def test_failed_import_is_rejected_with_its_source_line(fleet: Mastered) -> None:
@@ -195,7 +196,7 @@ def test_stack_files_are_closed_and_not_inherited_by_tasks(fleet: Mastered) -> N
 
 
 def daemon_of(fleet: Mastered, text: str) -> int:
-    """Let a task fork a daemon, and continue. Returns the daemon."""
+    """Let a task fork a daemon and continue. Returns the daemon."""
     fleet.push("fork_daemon", text)
     said = until(lambda: [line for line in fleet.ran() if line.startswith(f"daemon {text} ")])[0]
     until(lambda: fleet.starts(text))

@@ -1,5 +1,6 @@
-"""Limits that the master enforces: it interrupts tasks, recycles workers one by one, and kills those that do not
-exit."""
+"""Limits that the master enforces. It interrupts tasks, recycles workers one by one, and kills workers that do not
+exit.
+"""
 
 from collections import Counter
 

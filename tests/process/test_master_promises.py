@@ -1,5 +1,6 @@
 """The main promises of the master: no task is lost when children die, the pool follows the file, and a drain is
-orderly."""
+clean.
+"""
 
 import os
 import signal
@@ -60,7 +61,7 @@ def test_processes_of_a_task_die_with_its_worker(fleet: Mastered) -> None:
     worker = next(row["pid"] for row, task in fleet.running() if task["task"]["id"] == "a")
     os.kill(worker, signal.SIGKILL)
     until(lambda: not any(map(is_alive, left)), "group, session and marked daemon are gone")
-    fleet.signal(signal.SIGQUIT)  # the task starts again, and this time what it leaves behind survives a killed master
+    fleet.signal(signal.SIGQUIT)  # the task starts again, and its new daemon survives a killed master
     fleet.exit_code()
 
 
@@ -116,7 +117,7 @@ def test_killed_master_leaves_no_children(fleet: Mastered) -> None:
     line = until(lambda: [line for line in fleet.ran() if line.startswith("behind")])[0]
     same_group = int(line.split()[1])
     everybody = descendants(fleet.pid)
-    marked_daemon = int(line.split()[3])  # in a session of its own: only a living master could find it
+    marked_daemon = int(line.split()[3])  # this daemon has its own session, so only a living master could find it
     fleet.signal(signal.SIGKILL)
     fleet.exit_code()
     until(

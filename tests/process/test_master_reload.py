@@ -1,4 +1,4 @@
-"""HUP: changes are applied, nothing else is touched, and an unusable file changes nothing."""
+"""HUP applies changes and affects nothing else. An unusable file changes nothing."""
 
 import contextlib
 import signal
@@ -73,7 +73,7 @@ def test_reload_without_the_file_changes_nothing(fleet: Mastered) -> None:
     assert fleet.status()["generation"] == told["generation"]
 
 
-# What each does at import or at a worker's start, and the message of its refusal.
+# The behaviour of each kind of code at import or at a worker's start, and the message of the refusal.
 BROKEN = {
     "raises": ("raise RuntimeError('no')", "imports: raises: RuntimeError: no"),
     "leaves": ("raise SystemExit(5)", "imports: leaves: SystemExit: 5"),
@@ -161,7 +161,7 @@ def test_reload_replaces_only_affected_workers(fleet: Mastered) -> None:
     until(lambda: len(fleet.children("worker")) == 3)
     assert _pids_of_pool(fleet, "rest") == before["rest"]
     assert _pids_of_pool(fleet, "mail").isdisjoint(before["mail"])
-    assert fleet.pids() - fleet.pids("worker") == others  # no code was loaded again
+    assert fleet.pids() - fleet.pids("worker") == others  # no code was reloaded
     fleet.push("note", "by mail", queue="mail")
     until(lambda: "by mail" in fleet.ran())
 
@@ -203,7 +203,7 @@ def test_development_reload_loads_working_code_only(fleet: Mastered) -> None:
     fleet.start("--reload")
     first = fleet.until_workers(2)
     until(lambda: _watched_folders(fleet.pid))
-    for number in range(3):  # a burst of saves is one restart
+    for number in range(3):  # a burst of saves causes one restart
         (fleet.folder / f"more{number}.py").write_text("")
     (fleet.folder / "tasks.py").write_text(TASKS.replace("record(text)", "record('new ' + text)"))
     until(lambda: fleet.log("config.reloaded"))
@@ -225,7 +225,7 @@ def _watched_folders(pid: int) -> bool:
 
 
 def _text_of(info: Path) -> str:
-    """Return what the kernel reports about a descriptor, "" if it was closed in the meantime."""
+    """Return the kernel's report about a descriptor, or "" if it was closed in the meantime."""
     with contextlib.suppress(FileNotFoundError):
         return info.read_text()
     return ""
@@ -241,7 +241,7 @@ def test_reloads_work_during_the_first_load_and_not_while_draining(fleet: Master
     assert fleet.reload()["result"] == "failure"
     (fleet.folder / "broken.py").write_text("import os; os._exit(1)\n")
     fleet.configure('workers = 1\nimports = ["broken"]')
-    # The master does not leave because of this: the first configuration is tried again
+    # The master does not exit because of this, but tries the first configuration again.
     assert fleet.reload()["result"] == "failure"
     fleet.configure('workers = 2\nimports = ["slow", "tasks"]\n[limits]\nmax_tasks = 1000')
     fleet.signal(signal.SIGHUP)

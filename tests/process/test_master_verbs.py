@@ -22,12 +22,12 @@ STRAY = (signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2, signal.SIGTSTP, signal.S
 
 
 def until_quiet(fleet: Mastered, count: int) -> None:
-    """Wait until this number of workers claims nothing."""
+    """Wait until this number of workers is quiet."""
     until(lambda: sum(row["quiet"] for row in fleet.children("worker", "ready")) == count, f"{count} are quiet")
 
 
 def until_all_ready(fleet: Mastered) -> None:
-    """Wait for the other roles too: a fleet is ready when its workers are."""
+    """Wait until children of all roles are ready. The fleet counts as ready as soon as its workers are."""
     until(lambda: all(row["state"] == "ready" for row in fleet.children()))
 
 
@@ -45,7 +45,7 @@ def keys_on_the_page() -> dict[str, set[str]]:
 
 
 def the_pool(fleet: Mastered) -> tuple[object, ...]:
-    """Return how many workers the pool should have, the origin of that number, and the number in the file."""
+    """Return the pool's desired number of workers, the origin of this number, and the number in the file."""
     (row,) = fleet.status()["pools"]
     return row["desired"], row["origin"], row["configured"]
 
@@ -96,7 +96,7 @@ def test_quiet_command_survives_sigcont_and_restart(fleet: Mastered) -> None:
     fleet.start()
     before = fleet.until_workers(2)
     os.kill(fleet.pid, signal.SIGSTOP)
-    os.kill(fleet.pid, signal.SIGCONT)  # as a debugger does: to a fleet that is not quiet it does nothing
+    os.kill(fleet.pid, signal.SIGCONT)  # as a debugger does; the signal does nothing to a fleet that is not quiet
     assert fleet.log("fleet.resumed") == []
     assert fleet.rota("quiet").returncode == 0
     until_quiet(fleet, 2)
@@ -116,13 +116,13 @@ def test_usr1_logs_the_status_and_every_stack(fleet: Mastered) -> None:
     worker = held_by(fleet, "a")
     until_all_ready(fleet)
     everybody = {row["pid"] for row in fleet.children()}
-    for _ in range(3):  # while a report is written, no other one is begun
+    for _ in range(3):  # no report begins while another report is written
         fleet.signal(signal.SIGUSR1)
     until(lambda: len(fleet.log("worker.stack")) >= len(everybody))
     stacks = fleet.log("worker.stack")
     assert {line["child_pid"] for line in stacks} == everybody
     (stack,) = [line["stack"] for line in stacks if line["child_pid"] == worker]
-    # Or in a function that the task calls at that moment
+    # The stack may end in a function that the task calls at that moment.
     assert "hold" in {frame.split(" ")[0] for frame in stack.split(" < ")}
     assert all(".py:" in line["stack"] for line in stacks)
     (status,) = fleet.log("fleet.status")
@@ -158,7 +158,7 @@ def test_unrelated_signals_do_not_affect_children(fleet: Mastered) -> None:
         for number in STRAY:  # as `systemctl kill` and `pkill` send them to all processes
             os.kill(pid, number)
             os.killpg(pid, number)
-    group = os.getpgid(fleet.pid)  # the master's: its children are in sessions of their own
+    group = os.getpgid(fleet.pid)  # the master's group; its children have their own sessions
     for number, event in (
         (signal.SIGTSTP, "fleet.quiet"),
         (signal.SIGCONT, "fleet.resumed"),  # if CONT came earlier, the kernel would drop both

@@ -1,7 +1,7 @@
 """A hundred mistakes, the second part: mistakes on the command line and in rota.toml, and their messages.
 
-Each row has a command line (or a configuration, which `rota check` reads), the exit code, and words that must be on
-standard error: what is wrong, where, and what to do.
+Each row has a command line, or a configuration that `rota check` reads, and the exit code. The words must be on
+standard error. They state what is wrong, where, and what to do.
 """
 
 import json
@@ -119,7 +119,9 @@ IMPORTED: list[Row] = [
 
 @pytest.fixture(name="run_rota")
 def _run_rota(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Rota:
-    """Run `rota` in a folder with a configuration and a task. Returns exit code, standard output and standard error."""
+    """Run `rota` in a folder with a configuration and a task. Returns the exit code, standard output and standard
+    error.
+    """
     monkeypatch.setattr(default_registry, "_tasks", {})
     monkeypatch.syspath_prepend(str(tmp_path))
     monkeypatch.delitem(sys.modules, "tasks", raising=False)

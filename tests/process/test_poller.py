@@ -1,5 +1,4 @@
-"""A poller process: it promotes in time, gives back the tasks of lost owners, and survives what happens to its
-server."""
+"""A poller process. It promotes in time, gives back the tasks of lost owners, and survives faults of its server."""
 
 import json
 
@@ -31,7 +30,7 @@ def _claim(harness: ChildHarness, owner: str) -> list[tuple[int, int]]:
 
 
 def _until_given_back(harness: ChildHarness, owner: str) -> None:
-    lane = harness.store.keys.delayed_lane("default")  # where tasks of dead workers are put
+    lane = harness.store.keys.delayed_lane("default")  # tasks of dead workers are put into this lane
     until(lambda: not harness.inflight(owner) and harness.connection.execute("LLEN", lane))
 
 
@@ -39,7 +38,8 @@ def test_tasks_are_never_promoted_before_they_are_due(harness: ChildHarness) -> 
     (owner,) = harness.run(harness.store.register(60_000, ["node:1"]))
     harness.start_poller()
     _until_parked(harness)
-    for milliseconds in range(300, 0, -20):  # each is due before all that the poller knows of, so the bell must ring
+    # Each task is due before all tasks that the poller knows, so the bell must ring.
+    for milliseconds in range(300, 0, -20):
         harness.enqueue("note", "a", due=f"+{milliseconds * 1000}")
     seen: list[tuple[int, int]] = []
 

@@ -1,5 +1,6 @@
-"""A poller adopts from legacy lists: the server reports pushes, the poller knows due times, and another one takes
-over."""
+"""A poller adopts items from legacy lists. The server reports pushes, the poller knows due times, and another poller
+takes over.
+"""
 
 import json
 import re
@@ -16,12 +17,12 @@ from support.masters import ON_ONE_SERVER
 from support.waiting import until
 
 _BELL = re.compile(rb" name=rota:poller:\d+:bell .* flags=\w*B\w* .* cmd=blpop ")
-LATE_SECONDS = 2.0  # generous: if it takes longer, no poller was listening
+LATE_SECONDS = 2.0  # a generous limit; if the adoption takes longer, no poller was listening
 
 
 @pytest.fixture
 def sources(harness: ChildHarness) -> tuple[LegacySource, LegacySource]:
-    """Return a list and a sorted set with names of this test alone."""
+    """Return a list and a sorted set with unique names."""
     return LegacySource(f"queue:{harness.namespace}", "default"), LegacySource(f"delayed:{harness.namespace}")
 
 
@@ -34,7 +35,7 @@ def push(harness: ChildHarness, source: LegacySource, label: str) -> None:
 
 
 def schedule(harness: ChildHarness, source: LegacySource, label: str, seconds: float) -> float:
-    """Add an item by ZADD. Returns when it is due."""
+    """Add an item by ZADD. Returns its due time."""
     due_at = round(time.time() + seconds, 6)
     harness.connection.execute("ZADD", source.key, repr(due_at), item(label))
     return due_at
@@ -50,7 +51,7 @@ def until_listening(harness: ChildHarness) -> None:
 
 
 def until_ready(harness: ChildHarness, label: str) -> float:
-    """Wait until the item has become a ready task. Returns how long that took."""
+    """Wait until the item has become a ready task. Returns the duration of the wait."""
     began = time.monotonic()
     until(lambda: harness.state(label) == "ready", label)
     return time.monotonic() - began

@@ -1,4 +1,4 @@
-"""A recorded run is replayed through the master's core, with the same effects."""
+"""A replay of a recorded run through the master's core has the same effects."""
 
 import json
 import os

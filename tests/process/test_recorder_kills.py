@@ -38,7 +38,7 @@ def seen_in(samples: Samples) -> Seen:
 
 
 class Watcher(threading.Thread):
-    """Reads repeatedly, and records what decreased."""
+    """A thread that reads repeatedly, and records each decrease."""
 
     def __init__(self, memory: SlotMemory) -> None:
         super().__init__()
@@ -89,7 +89,7 @@ def kill_once_it_counts(memory: SlotMemory, watcher: Watcher, life: int) -> None
     before = watcher.starts()
     arguments = [sys.executable, "-c", WRITER, str(memory.fd), str(life)]
     with subprocess.Popen(arguments, pass_fds=[memory.fd], env=os.environ) as writer:
-        counted = before + 200 + 37 * life  # each process is killed at another place
+        counted = before + 200 + 37 * life  # each process is killed at a different place
         until(lambda: watcher.starts() >= counted or writer.poll() is not None)
         assert writer.poll() is None
         writer.send_signal(signal.SIGKILL)

@@ -46,7 +46,7 @@ class Place(FleetProcess):
 
     @contextlib.contextmanager
     def fleet(self, *arguments: str) -> Iterator[None]:
-        """Run a fleet for the block. It is killed at the end if it still runs."""
+        """Run a fleet for the block. At the end, kill the fleet if it is still running."""
         process = self.launch(*arguments).process
         assert process is not None
         with process:
@@ -66,7 +66,7 @@ def place(tmp_path: Path, server: Server, namespace: str) -> Place:
 
 @dataclass(frozen=True, slots=True)
 class Unfit:
-    """A fleet that cannot run: its module and variables, and the refusal of `run`."""
+    """A fleet that cannot run, with its module and variables, and the error of `run`."""
 
     module: str
     variables: dict[str, str]
@@ -159,7 +159,7 @@ def test_commands_with_a_broken_file_use_the_running_master(place: Place, conten
             [warning] = [line for line in done.stderr.splitlines() if line.startswith("rota: warning: ")]
             assert fault in warning
             assert f"namespace, {namespace}, are those of the running master, pid {place.pid}" in warning
-        if "namspace" not in content:  # no queue of the default tiers is invented
+        if "namspace" not in content:  # no queue of the default tiers is added
             assert not re.search("^default .*unserved", place.call("queue", "ls").stdout, re.MULTILINE)
         assert place.call("health", "--ready").stdout == "ok\n"
         assert place.call("top", "--once").stdout.startswith(f"{namespace} on ")
@@ -218,7 +218,7 @@ def test_stop_now_does_not_wait_for_tasks(place: Place) -> None:
 
 
 def pids_of_server(place: Place) -> list[int]:
-    """Return the servers whose title contains the port of a place."""
+    """Return the pids of the servers whose title contains the port of a place."""
     title = place.environment["ROTA_REDIS_URL"].removeprefix("redis://").partition("/")[0].encode()
     found = []
     for entry in Path("/proc").iterdir():
@@ -277,7 +277,7 @@ def test_an_embedded_server_dies_with_a_killed_master(tmp_path: Path) -> None:
 
 @contextlib.contextmanager
 def default_port_taken() -> Iterator[None]:
-    """Occupy the default port, unless another program does already."""
+    """Occupy the default port, unless another program already does."""
     host, _, port = Config().http.listen.rpartition(":")
     with contextlib.ExitStack() as held:
         with contextlib.suppress(OSError):
@@ -286,12 +286,12 @@ def default_port_taken() -> Iterator[None]:
 
 
 def unset_listen(place: Place) -> None:
-    """Let its fleet use the default port, or one of the next."""
+    """Let the place's fleet use the default port or one of the next ports."""
     place.write('imports = ["tasks"]\nworkers = 1\n')
 
 
 def moved(place: Place) -> str:
-    """Return the listen address of a fleet that found the default port taken, according to its log and its master."""
+    """Return the listen address of a fleet whose default port was taken, according to its log and its master."""
     [warning] = [line for line in place.log("config.warning") if line.get("path") == "http.listen"]
     [starting] = place.log("fleet.starting")
     target = place.target()

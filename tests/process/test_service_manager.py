@@ -1,4 +1,4 @@
-"""A fleet under a service manager: every datagram that a real `rota run` sends to its notify socket."""
+"""A fleet under a service manager. A real `rota run` sends these datagrams to its notify socket."""
 
 import signal
 import socket
@@ -22,7 +22,7 @@ KNOWN = {"READY", "RELOADING", "STOPPING", "STATUS", "WATCHDOG", "MAINPID", "MON
 
 
 class Manager:
-    """The manager's end of the socket, which accepts only what the protocol allows."""
+    """The manager's end of the socket. It accepts only messages that the protocol allows."""
 
     def __init__(self, path: Path) -> None:
         self.socket = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
@@ -30,7 +30,7 @@ class Manager:
         self.socket.settimeout(DEADLINE_SECONDS)
 
     def receive(self) -> dict[str, str]:
-        """Return the next datagram: lines of NAME=VALUE."""
+        """Return the next datagram, which has lines of NAME=VALUE."""
         lines = self.socket.recv(4096).decode().split("\n")
         fields = dict(line.split("=", 1) for line in lines)
         assert len(fields) == len(lines)
@@ -38,13 +38,13 @@ class Manager:
         return fields
 
     def wait_for(self, name: str, value: str = "") -> dict[str, str]:
-        """Wait for the next datagram that has this field, with that text in its value."""
+        """Wait for the next datagram that has this field with this text in its value."""
         while name not in (fields := self.receive()) or value not in fields[name]:
             continue
         return fields
 
     def wait_for_reload(self) -> int:
-        """Wait for a reload to begin and to end. Returns the reported microsecond of its beginning."""
+        """Wait for the beginning and the end of a reload. Returns the reported microsecond of the beginning."""
         begun = self.wait_for("RELOADING")
         assert begun["RELOADING"] == "1"
         assert self.wait_for("READY") == {"READY": "1"}

@@ -1,5 +1,6 @@
-"""The start of a fleet on a machine: one per configuration, found by its name, and in any state in which the parent
-left the process."""
+"""The start of a fleet on a machine. There is one fleet per configuration, its process titles name it, and it starts in
+any process state that the parent leaves.
+"""
 
 import contextlib
 import os
@@ -107,14 +108,14 @@ def test_start_works_without_usual_process_resources(fleet: Mastered, setup: str
     assert not fleet.has_ended(), fleet.log_text()
     fleet.push("note", "a")
     assert until(fleet.ran) == ["a"]
-    assert (fleet.folder / "rota.pid").read_text() == f"{fleet.pid}\n"  # no line of a log was written into the file
+    assert (fleet.folder / "rota.pid").read_text() == f"{fleet.pid}\n"  # no log line was written to the file
     fleet.signal(signal.SIGTERM)
     assert fleet.exit_code() == 0
 
 
 @pytest.mark.parametrize(("flag", "variable", "colored"), [("", "", True), ("--no-color", "", False), ("", "1", False)])
 def test_colors_can_be_turned_off(fleet: Mastered, flag: str, variable: str, colored: bool) -> None:
-    """Neither in the log of the master and its children, nor in tables and errors of commands."""
+    """Colors are then missing from the log of the master and its children, and from tables and errors of commands."""
     ours, theirs = pty.openpty()
     flags = [flag] if flag else []
     env = os.environ | {"NO_COLOR": variable, "TERM": "xterm"}
@@ -132,7 +133,7 @@ def test_colors_can_be_turned_off(fleet: Mastered, flag: str, variable: str, col
 
 
 def read_until(fd: int, *words: str) -> str:
-    """Return the output of a terminal until it contains all of these words."""
+    """Read from a terminal until the output contains all of these words. Return the output."""
     said = ""
     while not all(word in said for word in words):
         said += os.read(fd, 4096).decode()

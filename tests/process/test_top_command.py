@@ -1,4 +1,4 @@
-"""`rota top` without a fleet: its message."""
+"""The message of `rota top` without a fleet."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""A worker process that runs several tasks at once: its end, its connections, its forked copies, its span."""
+"""A worker process that runs several tasks at once: its end, its connections, its forked copies, and its lifetime."""
 
 import dataclasses
 import functools
@@ -24,20 +24,20 @@ def start(harness: ChildHarness, slot: int = 1, **changes: object) -> Child:
 
 
 def fill(harness: ChildHarness, go: Path) -> list[str]:
-    """Occupy all places until that file exists."""
+    """Occupy all places until this file exists."""
     held = [harness.enqueue("wait_in_loop", str(go)) for _ in range(PLACES)]
     until(lambda: harness.ran().count("waiting") == PLACES)
     return held
 
 
 def claim_for(worker: Child, harness: ChildHarness, held: list[str], picks: int, queue: str = "default") -> None:
-    """Claim in the name of a worker, without its knowledge."""
+    """Claim in the name of a worker without its knowledge."""
     tiers = pack_tiers(settings_for(harness.server, harness.namespace, queue).tiers)
     assert len(harness.run(harness.store.turn(worker.owner, tiers, Turn(1, held, picks=picks))).claims) == picks
 
 
 def until_parked(worker: Child, harness: ChildHarness) -> None:
-    """Wait until the worker has made its turns for all rings, and listens for the next one."""
+    """Wait until the worker has made its turns for all rings and listens for the next ring."""
     name = f" name=rota:worker:{worker.owner}:bell ".encode()
 
     def is_parked() -> bool:
@@ -143,7 +143,7 @@ def test_worker_without_its_slot_settles_and_starts_nothing(harness: ChildHarnes
         harness.enqueue("wait_in_loop", str(tmp_path / "never")),
     ]
     until(lambda: harness.ran().count("waiting") == len(held))
-    until_parked(worker, harness)  # otherwise the reply to a turn that is still to come could contain these claims
+    until_parked(worker, harness)  # otherwise the reply to a later turn could contain these claims
     harness.enqueue("note", "never", queue="other")
     claim_for(worker, harness, held, 1, "other")  # the reply was lost
     go.touch()

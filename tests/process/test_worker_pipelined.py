@@ -1,5 +1,6 @@
-"""A worker that runs the last tasks of a claim, or the only one, while its next turn is under way. Whatever happens to
-it, outcomes count once, and the claims of that turn run once, on any worker."""
+"""A worker that runs the last tasks of a claim, or its only task, while its next turn is under way. Whatever happens to
+the worker, outcomes count once, and the claims of that turn run once, on any worker.
+"""
 
 import dataclasses
 import re
@@ -25,8 +26,8 @@ from support.waiting import DEADLINE_SECONDS, until
 
 pytestmark = [ON_ONE_SERVER, pytest.mark.timeout(300)]
 
-# If the machine lets a worker wait in the middle of a claim, the worker gives the rest back and pipelines no turn: try
-# again.
+# If the machine delays a worker in the middle of a claim, the worker gives the rest back and pipelines no turn. Then
+# the test tries again.
 PIPELINED_WITHIN_SECONDS = 4 * DEADLINE_SECONDS
 RECALLED_AFTER_NS = 25_000_000
 TIERS = pack_tiers([domain_of([QueueShare("default")])])
@@ -34,10 +35,9 @@ TIERS = pack_tiers([domain_of([QueueShare("default")])])
 
 @dataclasses.dataclass(frozen=True)
 class _Kind:
-    """Tasks of one name. `tasks` of them are enqueued at once, and some of them are left after `turns` turns.
-
-    `seen_ns`: the run time of each task that the worker measures. By its own clock, tasks would look longer on a busy
-    machine, so that no turn is pipelined, and shorter on a fast one, so that five turns claim them all.
+    """Tasks with one name. `tasks` is the number of tasks that are enqueued at once. Some of them are left after
+    `turns` turns. `seen_ns` is the run time that the worker measures for each task. With a real clock, no turn would be
+    pipelined on a busy machine, where tasks look longer, and five turns would claim all tasks on a fast machine.
     """
 
     name: str
@@ -52,8 +52,9 @@ ONE_A_CLAIM = _Kind("note_in_file_slowly", 120, 12, 7_500_000)
 
 @dataclasses.dataclass
 class _Gate:
-    """A gate that lets some turns pass, and holds back the next one, or its reply. Then the file `hold` is made, if
-    any."""
+    """A gate that lets some turns pass, and holds back the next turn or its reply. Then it creates the file `hold`, if
+    given.
+    """
 
     after: int
     hold: Path | None
@@ -73,7 +74,9 @@ class _Gate:
 
 @dataclasses.dataclass
 class _Draining:
-    """A worker behind a link that runs tasks. `texts` are what they write into the file `journal`, by id."""
+    """A worker behind a link that runs tasks. `texts` has the texts that the tasks write to the file `journal`,
+    by id.
+    """
 
     harness: ChildHarness
     link: FaultyLink
@@ -105,8 +108,7 @@ class _Draining:
         return int(calls)
 
     def until_a_turn_is_under_way(self, *, holds_a_task: bool, holds_request: bool = False) -> TaskInSlot | None:
-        """Wait until a task has ended, or is held, while a turn or its reply is on its way. Returns the task that
-        runs."""
+        """Wait until a task has ended or is held while a turn or its reply is on its way. Returns the running task."""
         slot = self.worker.slot
         deadline = time.monotonic() + PIPELINED_WITHIN_SECONDS
         while time.monotonic() < deadline:
@@ -121,17 +123,18 @@ class _Draining:
         raise AssertionError("no turn was pipelined")
 
     def go_on(self) -> None:
-        """Let the reply arrive, and the held task end."""
+        """Let the reply arrive and the held task end."""
         self.hold.unlink(missing_ok=True)
         self.link.heal()
 
     def check_each_ran_once(self, *, but: str = "") -> None:
-        """Check that each task ran once. `but` is the id of a task that may have written its text when its worker was
-        killed."""
+        """Check that each task ran once. `but` is the id of a task that may already have written its text when its
+        worker was killed.
+        """
         until(lambda: self.live == 0, "the end of all tasks")
         ran = self.ran
         assert not {text for task_id, text in self.texts.items() if ran[text] != 1 and task_id != but}
-        # An outcome that is reported twice, because the first reply was lost, is only worth a note.
+        # An outcome that is reported twice because the first reply was lost is only worth a log line of level info.
         assert not [line for line in self.harness.events("task.stale") if line["level"] != "info"]
 
     def held_by_owner(self) -> list[str]:
@@ -202,7 +205,7 @@ def test_quiet_worker_returns_claims_of_the_open_turn(draining: _Draining) -> No
 
 
 def test_turns_over_a_slow_link_still_claim_in_time(draining: _Draining) -> None:
-    draining.link.delay(0.012)  # each way: longer than the remaining time in which a turn may claim
+    draining.link.delay(0.012)  # in each direction; longer than the remaining time in which a turn may claim
     before = draining.scripts_run
     draining.enqueue()
     until(lambda: len(draining.ran) == len(draining.texts), "all have run")

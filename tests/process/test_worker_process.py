@@ -1,4 +1,4 @@
-"""The beginning and the end of a worker process, and its behavior when something else ends."""
+"""The beginning and the end of a worker process, and its behavior when other parts of a fleet end."""
 
 import dataclasses
 import os
@@ -24,7 +24,7 @@ def test_stop_signal_interrupts_the_doorbell_at_once(harness: ChildHarness) -> N
     before_ns = boottime_ns()
     worker.terminate()
     assert worker.exit_code() == 0
-    # Its BLPOP would have lasted 2 s. On a busy machine, a process needs some time to exit.
+    # The BLPOP would have lasted 2 s. On a busy machine, a process needs some time to exit.
     assert boottime_ns() - before_ns < 1_900_000_000
     assert harness.ran() == ["worker start", "worker stop"]
 
@@ -99,7 +99,7 @@ def test_slot_of_a_killed_worker_names_its_unsettled_task(harness: ChildHarness)
 
 def test_claim_with_a_lost_reply_is_run(harness: ChildHarness) -> None:
     worker = harness.start(settings_for(harness.server, harness.namespace, "served")).until_phase(Phase.IDLE)
-    # Claimed for this owner without its knowledge, as by a turn whose reply was lost.
+    # The tasks are claimed for this owner without its knowledge, as by a turn with a lost reply.
     harness.enqueue("note", "taken over", queue="elsewhere")
     elsewhere = pack_tiers([domain_of([QueueShare("elsewhere")])])
     claimed = harness.run(harness.store.turn(worker.owner, elsewhere, Turn(1)))
@@ -225,7 +225,7 @@ def test_quiet_interrupts_the_doorbell_and_leaves_tasks_to_others(harness: Child
 
 def test_quiet_lets_the_task_finish_and_returns_other_claims(harness: ChildHarness) -> None:
     worker = harness.start(settings_for(harness.server, harness.namespace)).until_phase(Phase.IDLE)
-    # Notes come first, so that several are claimed at once.
+    # Short tasks come first, so that several tasks are claimed at once.
     for number in range(100):
         harness.enqueue("note", str(number))
     until(lambda: len(harness.ran()) == 101)
@@ -303,11 +303,11 @@ def test_token_of_an_unclaimed_queue_is_passed_on(harness: ChildHarness) -> None
     until(lambda: "second" in harness.ran())
 
 
-# A turn that is sent along behind the doorbell
+# A turn that is sent right after the BLPOP
 
 
 def _hold_doorbell_replies(link: FaultyLink) -> None:
-    """Forward requests to the server, and hold back the reply to a BLPOP and everything after it."""
+    """Forward requests to the server, but hold back the reply to a BLPOP and everything after it."""
     link.gate = lambda name, is_reply, _port: not (name == "blpop" and is_reply)
 
 
@@ -331,7 +331,7 @@ def test_leaving_worker_returns_claims_of_a_pending_reply(harness: ChildHarness,
     (released,) = harness.events("task.released")
     assert released["task_id"] == task_id
     (entry,) = harness.connection.execute("LRANGE", harness.store.keys.ready_lane("default"), 0, -1)
-    assert entry.split()[5:9] == [b"0", b"0", b"0", b"1"]  # failures crashes losses releases
+    assert entry.split()[5:9] == [b"0", b"0", b"0", b"1"]  # failures, crashes, losses and releases
     assert harness.ran() == ["worker start", "worker stop"]
 
 

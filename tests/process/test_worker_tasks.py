@@ -1,4 +1,4 @@
-"""Tasks in a worker process: outcomes, death records, hooks, log lines."""
+"""Tasks in a worker process: outcomes, death records, hooks, and log lines."""
 
 import dataclasses
 import signal
@@ -217,7 +217,7 @@ def test_forked_process_can_be_stopped_at_once(harness: ChildHarness) -> None:
     harness.enqueue("stop_a_process")
     worker = harness.start(settings_for(harness.server, harness.namespace))
     until(lambda: f"process {-signal.SIGTERM}" in harness.ran())
-    harness.enqueue("note", "after")  # and its worker was not requested to leave
+    harness.enqueue("note", "after")  # the worker was not requested to leave
     until(lambda: "after" in harness.ran())
     assert worker.process.poll() is None
 
@@ -241,7 +241,7 @@ def test_time_of_start_hooks_counts_as_lag(harness: ChildHarness) -> None:
     harness.enqueue("hesitant")
     harness.start(settings_for(harness.server, harness.namespace))
     (line,) = until(lambda: harness.events("task.done"))
-    assert line["lag_seconds"] >= 0.2  # as long as its hook waits
+    assert line["lag_seconds"] >= 0.2  # the time for which the hook waits
     assert float(harness.ran()[1]) == pytest.approx(line["lag_seconds"])
 
 

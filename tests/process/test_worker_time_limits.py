@@ -1,5 +1,6 @@
-"""The soft time limit and cancellation in a worker process: the fate of the task, and that nothing else is harmed. The
-test sends the signal in place of the master."""
+"""The soft time limit and cancellation in a worker process: the fate of the task, without harm to anything else. The
+test sends the signal in place of the master.
+"""
 
 import os
 import random
@@ -68,7 +69,7 @@ def test_short_soft_limit_override_wakes_the_master(harness: ChildHarness) -> No
 
 
 def _rain(worker: Child, is_over: Callable[[], bool], cancel: Callable[[], None] = lambda: None) -> int:
-    """Send signals at random times, some thousands a second. With more, the worker would only handle signals."""
+    """Send a few thousand signals per second at random times. With more signals, the worker would do nothing else."""
     sent, deadline = 0, time.monotonic() + DEADLINE_SECONDS
     while time.monotonic() < deadline and (sent % 200 or not is_over()):
         cancel()
@@ -79,10 +80,10 @@ def _rain(worker: Child, is_over: Callable[[], bool], cancel: Callable[[], None]
 
 
 def _check_cancels(answers: dict[str, CancelStatus], ended: int, cancelled: list[dict[str, Any]]) -> None:
-    """Check that cancelled tasks ended: those that ran in their attempt, and those that waited without one."""
+    """Check that cancelled tasks ended. Running tasks ended in their attempt, and waiting tasks without an attempt."""
     named, waited = _ids_with(answers, CancelStatus.RUNNING), _ids_with(answers, CancelStatus.CANCELLED)
     assert len(waited) <= ended <= len(waited) + len(named)
-    # A claim that finds a cancelled task drops it, and reports that without an attempt.
+    # A claim drops a cancelled task, and reports this without an attempt.
     attempts = [line for line in cancelled if "attempt" in line]
     assert {line["task_id"] for line in attempts} <= named
     assert {line["task_id"] for line in cancelled if line not in attempts} <= waited
@@ -93,7 +94,7 @@ def _ids_with(answers: Mapping[str, CancelStatus], word: CancelStatus) -> set[st
     return {task_id for task_id, answer in answers.items() if answer is word}
 
 
-# Cancelled
+# Cancellation
 
 
 @pytest.mark.parametrize("name", ["linger", "linger_in_loop"])
@@ -122,13 +123,14 @@ def test_many_signals_end_tasks_but_never_corrupt_connections(
         settings_for(harness.server, harness.namespace, "hurried", log=LogSettings(tasks="failures"))
     )
     worker.until_phase(Phase.IDLE)
-    harness.start_poller()  # brings the retries back
+    harness.start_poller()  # the poller brings the retries back
     ids = [harness.enqueue("hurry", str(number), queue="hurried") for number in range(400)]
     answers: dict[str, CancelStatus] = {}
 
     def cancel_some() -> None:
-        """Cancel every fifth task while it runs, as the master does. When the call arrives, the task may already wait
-        for its next attempt, which ends it there, or be done."""
+        """Cancel every fifth task while it runs, as the master does. When the call arrives, the task may already be
+        done, or may wait for its next attempt. A waiting task ends at once.
+        """
         running = worker.slot.held_up()
         if running is None or running.task.id in answers or ids.index(running.task.id) % 5:
             return
@@ -150,6 +152,6 @@ def test_many_signals_end_tasks_but_never_corrupt_connections(
     assert {line["error"].partition(":")[0] for line in retried} == {"TimeLimit"}
     assert len(retried) > 20, sent
     _check_cancels(answers, audit.ended["cancelled"], harness.events("task.cancelled"))
-    # Check that no connection was lost, nothing was settled twice, and nothing was claimed and forgotten.
+    # Check that no connection was lost, no task was settled twice, and no claimed task was forgotten.
     said = {line["event"] for line in harness.events() if line["slot"] == 1}
     assert said == {"worker.started", "task.retried", "task.cancelled"}

@@ -1,5 +1,6 @@
-"""Each condition that raises an alert is also shown by the status page, `rota top` and, if it concerns Redis, `rota
-health`."""
+"""The status page and `rota top` show each condition that raises an alert. `rota health` shows the conditions
+of Redis.
+"""
 
 import re
 from collections import Counter
@@ -32,7 +33,7 @@ def of_queue(**state: Any) -> Status:
 
 LATE: Status = {"queues": [queue() | late_by(94.0)]}
 WAS_LATE: Status = {"queues": [queue() | late_by(94.0, seconds_ago=240.0)]}
-# The smallest status in which the expression of each alert holds.
+# The smallest status in which each alert's expression is true.
 WHEN: dict[str, Status] = {
     "RotaLagBurn1h": LATE,
     "RotaLagBurn6h": WAS_LATE,

@@ -1,4 +1,4 @@
-"""The rules of deploy/prometheus are valid, each is tested, and each alert has a section in the runbook."""
+"""The rules of deploy/prometheus are valid, each rule is tested, and each alert has a section in the runbook."""
 
 import json
 import re
@@ -49,7 +49,7 @@ def test_burn_rates_over_days_fire_the_alerts_of_their_window(tmp_path: Path) ->
 
 
 def run(tests: dict[str, Any], folder: Path) -> None:
-    """Have promtool run them. JSON is YAML, so it needs no writer."""
+    """Run the tests with promtool. JSON is valid YAML, so no YAML writer is needed."""
     (folder / "tests.yml").write_text(json.dumps(tests))
     tested = promtool("test", "rules", str(folder / "tests.yml"))
     assert tested.returncode == 0, tested.stdout + tested.stderr

@@ -1,4 +1,4 @@
-"""Delays double, are drawn from their upper half, and never pass the longest."""
+"""Delays double, are drawn from the upper half, and never exceed the longest delay."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""The files that a restored server is compared with."""
+"""The files with which a restored server is compared."""
 
 import io
 import json

@@ -1,4 +1,4 @@
-"""The evaluation of benchmark runs: lateness, the commands of clients, and calls counted by their tasks."""
+"""The evaluation of benchmark runs: lateness, the commands of clients, and calls that tasks count."""
 
 import subprocess
 import sys

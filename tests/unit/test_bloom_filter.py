@@ -1,4 +1,4 @@
-"""The Bloom filter of `find_unplaced`: it forgets no member, and is as small as its docstring claims."""
+"""The Bloom filter of `find_unplaced` forgets no member, and is as small as its docstring claims."""
 
 from rota.protocol.scans import BloomFilter
 

@@ -1,4 +1,4 @@
-"""Waits that include the stop signals: no signal is missed, and none ends a wait that it must not end."""
+"""Waits that include the stop signals. No signal is missed, and no signal ends the wrong wait."""
 
 import os
 import select
@@ -13,11 +13,11 @@ LONG_SECONDS = 60.0  # a test that waits this long has failed
 
 
 def no_beat() -> None:
-    """A heartbeat function for tests that do not count heartbeats."""
+    """Ignore a heartbeat, in tests that do not count heartbeats."""
 
 
 class Pipe:
-    """A pipe to wait on."""
+    """A pipe that a test can wait for."""
 
     def __init__(self) -> None:
         self.reading, self._writing = os.pipe()
@@ -32,7 +32,7 @@ class Pipe:
 
 @pytest.fixture
 def signals() -> StopSignals:
-    return StopSignals()  # not installed: what its handler does is called here
+    return StopSignals()  # not installed, because the tests call the handler's action directly
 
 
 @pytest.fixture

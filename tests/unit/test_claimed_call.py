@@ -1,4 +1,4 @@
-"""From a body to a call, or to the reason why it can never be called."""
+"""The conversion of a body to a call, or to the reason why it can never be called."""
 
 import pytest
 

@@ -11,7 +11,7 @@ LONG = "a" * 128
 
 
 def child(**fields: Any) -> dict[str, Any]:
-    """An idle worker, except for the given values."""
+    """Return the row of an idle worker with the given changes."""
     row = {"slot": 8, "role": "worker", "pool": "default", "generation": 1, "pid": 4_194_304, "state": "ready"}
     idle = {
         "quiet": False,
@@ -35,7 +35,7 @@ def schedule(**fields: Any) -> dict[str, Any]:
 
 
 def fleet(**fields: Any) -> dict[str, Any]:
-    """Return an idle fleet, except for the given values."""
+    """Return an idle fleet with the given changes."""
     who = {"node": "host.1", "pid": 7, "fleet": "shop", "state": "running", "at": 7380.0, "started_at": 0.0}
     what = {
         "redis": "redis://h:1/0",

@@ -1,4 +1,4 @@
-"""The explanations of why a claim is next, and why a queue is not."""
+"""The explanations of why a claim is next or a queue is not next."""
 
 from datetime import UTC, datetime
 from typing import Any

@@ -1,4 +1,4 @@
-"""The options of tasks: their checks, their defaults, and what overrides them. Also durations."""
+"""The options of tasks: their checks, defaults and overrides. Also durations."""
 
 from datetime import UTC, datetime, timedelta, timezone
 from typing import Any

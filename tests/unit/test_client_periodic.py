@@ -1,4 +1,4 @@
-"""The schedules that `@rota.task` makes of `cron`, `every` and `schedules`, and the values that it rejects."""
+"""The schedules that `@rota.task` creates from `cron`, `every` and `schedules`, and the values that it rejects."""
 
 import subprocess
 import sys

@@ -1,4 +1,4 @@
-"""From a call to the arguments of the script."""
+"""The conversion of a call to the script's arguments."""
 
 import json
 import uuid

@@ -1,4 +1,4 @@
-"""Declaring tasks, and the registry of tasks."""
+"""The declaration of tasks, and the registry of tasks."""
 
 import copy
 import dataclasses

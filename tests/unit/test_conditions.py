@@ -1,5 +1,6 @@
-"""Conditions as people write them: which texts are accepted, at which position a fault is reported, and when hours are
-open, also when the clocks change. The expected times were computed by hand."""
+"""Conditions as users write them: the accepted texts, the reported position of a fault, and the times at which hours
+are open, also when the clocks change. The expected times were computed by hand.
+"""
 
 import re
 from datetime import UTC, datetime, timedelta
@@ -74,7 +75,7 @@ def test_a_fault_in_hours_has_its_position(text: str, fault: str) -> None:
 
 
 def test_office_hours_follow_daylight_saving_time_of_their_zone() -> None:
-    """In a week in which the clocks of Zurich are put forward, at 01:00 UTC on Sunday the 29th."""
+    """In this week, the clocks in Zurich go forward at 01:00 UTC on Sunday the 29th."""
     found = open_around("Mon-Fri 08:00-18:00 Europe/Zurich", "2026-03-26 12:00")
     assert found == [
         *("03-25 07:00 03-25 17:00", "03-26 07:00 03-26 17:00", "03-27 07:00 03-27 17:00"),

@@ -1,4 +1,6 @@
-"""Loading the configuration: the order of the sources, all faults at once, suggestions, and secrets."""
+"""The loading of the configuration: the order of the sources, the report of all faults at once, suggestions, and
+secrets.
+"""
 
 import tomllib
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""From the configuration to the settings of children."""
+"""The settings of children, derived from the configuration."""
 
 import os
 from typing import Any

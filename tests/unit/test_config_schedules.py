@@ -1,4 +1,4 @@
-"""`[schedules.NAME]` of `rota.toml`: what is rejected, what is read, and what a node declares."""
+"""`[schedules.NAME]` of `rota.toml`: the rejected values, the accepted values, and the declarations of a node."""
 
 import json
 import tomllib

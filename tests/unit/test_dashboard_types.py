@@ -1,5 +1,6 @@
-"""Every dashboard and panel is checked against Grafana's own types by the TypeScript compiler. Skipped if the packages
-of `make board-types` are not installed."""
+"""The TypeScript compiler checks every dashboard and panel against Grafana's own types. The tests are skipped if the
+packages of `make board-types` are not installed.
+"""
 
 import json
 import subprocess
@@ -12,10 +13,10 @@ from support.dashboards import TOP, boards
 
 NODE: Final = TOP / "build" / "node"
 COMPILER: Final = NODE / "node_modules" / ".bin" / "tsc"
-# The types of the options of each kind of panel. The field options of a table are those of all panels.
+# The option types of each kind of panel. A table has the field options of all panels.
 KINDS: Final = {"stat": "Stat", "timeseries": "TimeSeries", "heatmap": "Heatmap", "table": "Table"}
-# Missing in the types: what Grafana reads of variables and of Prometheus annotations, and the footer of tables, which
-# Grafana 13 does not read.
+# Keys that the types lack: keys of variables and Prometheus annotations that Grafana reads, and the footer of tables,
+# which Grafana 13 does not read.
 UNTYPED: Final = {"auto", "auto_count", "auto_min", "expr", "step", "titleFormat", "footer"}
 HEAD: Final = """
 import type {
@@ -31,7 +32,7 @@ type PanelOf<Options, Custom> = Omit<Panel, 'options' | 'fieldConfig'> & {
 
 
 def program() -> str:
-    """Return a program of constants, each with Grafana's type for it."""
+    """Return a program of constants with Grafana's types."""
     lines = [HEAD]
     for kind, name in KINDS.items():
         module = f"@grafana/schema/dist/esm/raw/composable/{kind}/panelcfg/x/{name}PanelCfg_types.gen"

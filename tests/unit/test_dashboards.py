@@ -1,4 +1,4 @@
-"""The dashboards are complete, consistent with each other, and query only metrics that exist."""
+"""The dashboards are complete, consistent with each other, and only query existing metrics."""
 
 import json
 import re
@@ -22,9 +22,9 @@ QUERIES = [
     for query in all_queries()
 ]
 RULES = TOP / "deploy" / "prometheus"
-# Metrics of Prometheus itself: their `instance` does not identify a fleet.
+# Metrics of Prometheus itself, whose `instance` does not identify a fleet.
 OF_PROMETHEUS = {"up": ("job",), "ALERTS": ("job", "fleet", "queue", "alertname", "alertstate")}
-# Metrics that no panel and no rule uses, and why.
+# Metrics that no panel and no rule uses, with the reasons.
 SHOWN_NOWHERE: dict[str, str] = {}
 # The keys that an export from Grafana adds.
 OF_ONE_GRAFANA = {"id", "version", "iteration", "__inputs", "__requires", "__elements"}
@@ -32,7 +32,7 @@ DATASOURCE = {"type": "prometheus", "uid": "${datasource}"}
 
 
 def series_names() -> dict[str, tuple[str, ...]]:
-    """Return every series that a query may use, with the labels that select it."""
+    """Return every series that a query may use, with its labels."""
     names = dict(OF_PROMETHEUS)
     for definition in BY_NAME.values():
         if isinstance(definition, HistogramDefinition):

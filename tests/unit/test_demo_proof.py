@@ -1,4 +1,4 @@
-"""The demo's proof must fail if anything happened that the demo claims did not happen."""
+"""The demo's proof must fail if any claim of the demo is false."""
 
 from typing import Any
 

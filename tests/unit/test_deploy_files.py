@@ -1,5 +1,4 @@
-"""The systemd unit, the image and the compose file, as far as they can be checked without installing or starting
-them."""
+"""The systemd unit, the image and the compose file. These checks need no installation and no start."""
 
 import os
 import re
@@ -23,8 +22,8 @@ from support.dashboards import TOP
 UNIT = TOP / "deploy" / "systemd" / "rota.service"
 UNITS = (UNIT, UNIT.with_name("rota@.service"))
 OLDER = UNIT.with_name("before-253.conf")
-MAX_EXPOSURE = 2.5  # from 0, the best, to 10, as `systemd-analyze security` computes it
-# After the drain: time to give back the killed tasks, then for pollers and exporter to leave
+MAX_EXPOSURE = 2.5  # from 0 (the best) to 10, as computed by `systemd-analyze security`
+# After the drain, the fleet needs time to give back the killed tasks, and pollers and exporter need time to leave.
 LEAVING_SECONDS = 2 * LEAVE_SECONDS
 DOCKER = TOP / "deploy" / "docker"
 USER = "10001:10001"
@@ -67,12 +66,12 @@ def test_the_template_is_the_unit_with_the_name_of_an_instance() -> None:
 
 
 def lines_of(unit: Path) -> list[str]:
-    """Return the lines of a unit that are no comments."""
+    """Return the lines of a unit without comments."""
     return [line for line in unit.read_text().splitlines() if not line.startswith("#")]
 
 
 def installed(unit: Path, folder: Path) -> Path:
-    """Copy a unit to a folder, with a program that exists."""
+    """Copy a unit to a folder, with an existing program."""
     program = folder / "rota"
     program.write_text("#!/bin/sh\n")
     program.chmod(0o755)
@@ -91,8 +90,9 @@ def analyzed(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
 
 
 def is_known_of_older(line: str) -> bool:
-    """Whether systemd before 253 reports that it ignores the newer type, for which there is another file beside the
-    unit."""
+    """Whether systemd before 253 reports that it ignores the newer type. These versions use another file beside the
+    unit.
+    """
     version = subprocess.run(["systemd-analyze", "--version"], capture_output=True, text=True, check=True).stdout
     return int(version.split()[1]) < 253 and line.endswith("Failed to parse service type, ignoring: notify-reload")
 
@@ -120,7 +120,7 @@ def test_an_older_systemd_reloads_by_hup() -> None:
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """One instruction of a Dockerfile, with its stage (from 0) and its words."""
+    """One instruction of a Dockerfile with its stage (from 0) and its words."""
 
     stage: int
     verb: str

@@ -1,4 +1,4 @@
-"""Each finding of `rota doctor` follows from records that have its cause, and from nothing else."""
+"""Each finding of `rota doctor` follows from records with its cause, and from nothing else."""
 
 import inspect
 import re
@@ -95,7 +95,7 @@ CASES: Final[dict[str, Examination]] = {
     "nodes-settings-differ": with_nodes(node("web-1.aa"), node("web-2.bb", tiers=[["default"], ["images"]])),
     "nodes-one-host": with_nodes(node("web-1.aa"), node("web-1.bb")),
 }
-# Findings of the checks that `rota check` makes, which need files, code and a server: see tests/process/test_doctor.py.
+# Findings of the checks of `rota check`, which need files, code and a server. See tests/process/test_doctor.py.
 OF_CHECKS: Final = {
     "configuration-invalid",
     "configuration-warning",
@@ -104,7 +104,7 @@ OF_CHECKS: Final = {
     "redis-unreachable",
     "redis-access",
 }
-# Findings that the same cause brings along.
+# Additional findings with the same cause.
 ALSO: Final = {
     "limit-too-low": {"open-files-low"},
     "memory-low": {"memory-unbounded"},

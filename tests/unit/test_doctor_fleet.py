@@ -1,4 +1,4 @@
-"""What `rota doctor` finds in the heartbeats of a namespace: nodes that belong together, and nodes that do not."""
+"""The findings of `rota doctor` in a namespace's heartbeats, about nodes that do or do not belong together."""
 
 import pytest
 

@@ -1,4 +1,6 @@
-"""What `rota doctor` finds on a machine: limits, control groups of both versions, memory, processors, the unit."""
+"""The findings of `rota doctor` about a machine: limits, control groups of both versions, memory, processors, and the
+unit.
+"""
 
 import math
 import os
@@ -32,7 +34,7 @@ from support.prose import ROOT
 
 
 def files(folder: Path, content: dict[str, str]) -> None:
-    """Write files of a control group."""
+    """Write the files of a control group."""
     folder.mkdir(parents=True, exist_ok=True)
     for name, text in content.items():
         (folder / name).write_text(text + "\n")
@@ -236,7 +238,7 @@ def test_the_recommended_grace_matches_the_page_and_our_unit() -> None:
         (40.0, "simple", []),
         (39.0, "simple", ["grace-tight"]),
         (34.0, "simple", ["grace-too-short"]),
-        (34.0, "notify", ["grace-tight"]),  # the master has systemd wait longer
+        (34.0, "notify", ["grace-tight"]),  # the master makes systemd wait longer
         (math.inf, "simple", []),
         (None, "simple", []),
     ],

@@ -1,4 +1,4 @@
-"""No secret is left in what `rota doctor --bundle` collects, and what is no secret stays."""
+"""The scrubber of `rota doctor --bundle` removes every secret, and keeps other values."""
 
 import base64
 import json

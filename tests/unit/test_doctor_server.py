@@ -1,4 +1,4 @@
-"""What `rota doctor` finds in the replies of a server, as records."""
+"""The findings of `rota doctor` in a server's replies, which the tests give as records."""
 
 from dataclasses import replace
 
@@ -29,7 +29,7 @@ def test_a_server_that_shows_nothing_has_no_findings() -> None:
 
 def test_without_config_only_values_from_info_are_checked() -> None:
     hidden = with_server(settings={}, info={**INFO, "aof_enabled": "0"})
-    assert ids_in(hidden) == []  # whether it saves is not known
+    assert ids_in(hidden) == []  # it is unknown whether the server saves
     full = with_server(settings={}, info={**INFO, "used_memory": str(4 * GIGABYTE)})
     assert ids_in(full) == ["redis-memory-full"]
 

@@ -1,4 +1,4 @@
-"""The confirmation that is requested from the server after an enqueue, and how the reply is judged."""
+"""The confirmation that a client requests from the server after an enqueue, and the evaluation of the reply."""
 
 import pytest
 

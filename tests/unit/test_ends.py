@@ -1,4 +1,4 @@
-"""The records of runs and of ends, as they are written and read."""
+"""The records of runs and of ends, which are read as they were written."""
 
 import pytest
 from hypothesis import given

@@ -1,4 +1,4 @@
-"""The entry: one line of a lane, parsed."""
+"""The parsing of an entry, which is one line of a lane."""
 
 import pytest
 from hypothesis import given

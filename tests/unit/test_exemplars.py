@@ -1,4 +1,4 @@
-"""The task that a bucket of lag names as its exemplar, based on the slots."""
+"""The task that a lag bucket names as its exemplar, based on the slots."""
 
 import math
 

@@ -1,4 +1,4 @@
-"""Liveness and readiness, judged by the slots."""
+"""Liveness and readiness, based on the slots."""
 
 import dataclasses
 from typing import Any

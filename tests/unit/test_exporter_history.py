@@ -41,7 +41,7 @@ def test_a_larger_share_never_gives_a_smaller_quantile(counts: list[int], one: f
 
 
 class Node:
-    """Slots in which starts are counted, and the history of them, step by step."""
+    """Slots that count starts, and their history step by step."""
 
     def __init__(self) -> None:
         self._memory = SlotMemory.create(1)
@@ -50,7 +50,7 @@ class Node:
         self.now = 1000.0
 
     def starts(self, *lags: float, queue: str = "mail", late: int = 0) -> None:
-        """Count starts with these lags in seconds; all tasks are done."""
+        """Count starts with these lags in seconds. All tasks are done."""
         for number, lag in enumerate(lags):
             kind = m.KINDS[number % 2]
             self._recorder.histogram(m.TASK_LAG, queue, kind).observe(lag)

@@ -1,4 +1,4 @@
-"""The choice of the queues of patterns that are shown by name. The sums include all other queues."""
+"""The choice of pattern queues that are shown by name. The sums include all other queues."""
 
 from collections.abc import Iterable
 from dataclasses import replace

@@ -1,4 +1,6 @@
-"""The nodes that are shown: others by their last heartbeat, and a silent one as lost if it held anything."""
+"""The nodes that are shown. Other nodes are shown by their last heartbeat, and a silent node that held anything is
+lost.
+"""
 
 from types import SimpleNamespace
 from typing import Any, cast

@@ -1,4 +1,4 @@
-"""The exporter queries Redis for the queues rarely, never waits long for the reply, and never shows an outdated one."""
+"""The exporter seldom queries Redis for the queues, never waits long for a reply, and never shows an outdated reply."""
 
 import os
 import threading
@@ -28,7 +28,9 @@ AUDIT = Store("ns").audit()
 
 
 class Redis:
-    """A server and the connections to it. It counts queries, and can be made to fail, to send garbage or to hang."""
+    """A server and the connections to it. The server counts queries, and can be made to fail, to send garbage or to
+    hang.
+    """
 
     is_to_renew = False
 
@@ -39,7 +41,7 @@ class Redis:
         self.failure: Exception | None = None
         self.answers = threading.Event()
         self.answers.set()
-        self.hung_up = os.eventfd(0, os.EFD_NONBLOCK)  # readable, like a socket whose other end is closed
+        self.hung_up = os.eventfd(0, os.EFD_NONBLOCK)  # becomes readable, like a socket whose other end is closed
 
     def connect(self) -> "Redis":
         self.connects += 1
@@ -53,7 +55,7 @@ class Redis:
         return self.hung_up
 
     def hang_up(self) -> None:
-        """Close the connections, as a server does that is restarted: queries over them fail from now on."""
+        """Close the connections, as a restarted server does. Queries over them fail from now on."""
         os.eventfd_write(self.hung_up, 1)
 
     def run(self, call: ScriptCall[T]) -> T:
@@ -76,7 +78,7 @@ class Redis:
         return cast(T, Overview(int(time.time() * 1e6) + 3_000_000, 1, ()))
 
     def close(self) -> None:
-        """Close the connection; nothing is open."""
+        """Do nothing, because no connection is open."""
 
 
 def watch(on: Redis, redis: RedisThread | None = None) -> QueueWatch:
@@ -115,7 +117,7 @@ def test_many_readers_cause_one_query_a_second() -> None:
 
 @pytest.fixture
 def soon_old(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let a reply be outdated after a fifth of a second, which is less than the longest wait."""
+    """Make replies outdated after a fifth of a second, which is less than the longest wait."""
     monkeypatch.setattr(redis_thread, "FRESH_SECONDS", 0.2)
 
 
@@ -140,7 +142,7 @@ def test_a_call_after_the_server_closed_an_idle_connection_succeeds() -> None:
     on.hang_up()
     asked = on.overviews
     deadline = time.monotonic() + DEADLINE_SECONDS
-    while on.overviews == asked:  # what was just read is not queried again
+    while on.overviews == asked:  # a value that was just read is not queried again
         watched.read()
         assert time.monotonic() < deadline
     assert (on.connects, on.failed) == (2, 0)
@@ -176,7 +178,7 @@ def test_during_a_slow_reply_the_last_one_is_shown_until_stale(monkeypatch: pyte
 def test_without_readers_only_a_slow_server_is_queried_again(
     monkeypatch: pytest.MonkeyPatch, limit: float, reader: float, asked: int
 ) -> None:
-    """`limit`: how long a reply must take to be queried again; `reader`: how long a reader is remembered."""
+    """`limit` is how long a reply must take for another query. `reader` is how long a reader is remembered."""
     on = Redis()
     redis = RedisThread(on.connect)
     watched = watch(on, redis)
@@ -185,7 +187,7 @@ def test_without_readers_only_a_slow_server_is_queried_again(
     monkeypatch.setattr(redis_thread, "READER_SECONDS", reader)
     monkeypatch.setattr(redis_thread, "FRESH_SECONDS", 0.0)
     watched.keep_fresh()
-    redis.call(lambda run: run(AUDIT))  # behind all earlier queries
+    redis.call(lambda run: run(AUDIT))  # this query comes after all earlier queries
     assert on.overviews == asked
 
 

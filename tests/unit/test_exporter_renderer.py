@@ -1,4 +1,4 @@
-"""The thread that makes pages, and the handling of its failures."""
+"""The thread that renders pages, and the handling of its failures."""
 
 import select
 import socket

@@ -1,4 +1,4 @@
-"""The values that the exporter computes itself, and the series that exist at 0 from the start."""
+"""The values that the exporter computes itself, and the series that exist with the value 0 from the start."""
 
 import math
 
@@ -145,7 +145,9 @@ def test_processor_time_of_dead_and_live_processes_never_decreases() -> None:
     totals = CpuTotals()
 
     def total(dead: float, living: float | None) -> float | None:
-        """Return the sum: the master has counted the dead processes, and /proc shows the living ones."""
+        """Return the sum of the dead processes' time, which the master has counted, and the living processes' time from
+        /proc.
+        """
         samples = Samples()
         samples.put(m.PROCESS_CPU, ("worker", "8"), dead)
         member = Member(8, Role.WORKER, 1, Phase.IDLE, 0.0)

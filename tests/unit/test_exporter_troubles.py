@@ -1,4 +1,4 @@
-"""The memory of counters and lags: what grew, for which queue, and the worst lag."""
+"""The memory of counters and lags: which counters grew for which queue, and the worst lag."""
 
 import time
 

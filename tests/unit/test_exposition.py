@@ -1,4 +1,4 @@
-"""The response to a scrape, parsed by the library's parsers, including its strict one for OpenMetrics."""
+"""The response to a scrape, parsed by the client library's parsers, including the strict parser for OpenMetrics."""
 
 import math
 from collections.abc import Callable, Iterable
@@ -34,7 +34,7 @@ def read(samples: Samples, wanted: ScrapeOptions = PLAIN, origins: Origins = NOW
 
 
 def every_metric() -> Samples:
-    """Return every metric except the last one, which is written after all others."""
+    """Return every metric except the last, which is written after all others."""
     samples = Samples()
     for definition in (each for each in m.ALL if each is not m.COLLECT_SECONDS):
         samples.add(definition, tuple(definition.labels), tuple(map(float, range(definition.numbers))))

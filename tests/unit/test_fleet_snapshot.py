@@ -1,5 +1,6 @@
-"""The state of the fleet at one time, as the control socket and the status page show it, from the slots and the
-master."""
+"""The state of the fleet at one time, combined from the slots and the master for the control socket and the status
+page.
+"""
 
 import re
 from dataclasses import replace

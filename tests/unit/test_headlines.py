@@ -1,4 +1,4 @@
-"""The headlines: each cause has its own line, which comes before the lines of its consequences."""
+"""The headlines. Each cause has its own line, which comes before the lines of its consequences."""
 
 from collections.abc import Callable
 from typing import Any
@@ -29,7 +29,7 @@ LATE = queue() | late_by(94.0)
 WAS_LATE = queue() | late_by(42.0, seconds_ago=240.0)
 FAILING = queue(dead=12)
 FAILING["attempts"] = {"done": 6, "failed": 34}
-CANCELLED = queue()  # all started tasks were cancelled, or still run
+CANCELLED = queue()  # all started tasks were cancelled or are still running
 CANCELLED["history"] = CANCELLED["history"] | {"started": [20, 20], "done": [5, 1]}
 CANCELLED["attempts"] = {"done": 6, "failed": 0}
 
@@ -167,7 +167,7 @@ CASES: list[tuple[Callable[[Status], None], str, str, str]] = [
     ),
     (
         with_(events=[event("pool.backoff", 3, pool="mail", failures=3, words="exited with code 1")]),
-        "good",  # a pool whose starts are held back has a headline of its own, which ends when the pool recovers
+        "good",  # a pool with delayed starts has a separate headline, which ends when the pool recovers
         "all is well",
         "fleet",
     ),
@@ -224,7 +224,7 @@ CASES: list[tuple[Callable[[Status], None], str, str, str]] = [
         "queues/mail",
     ),
     (
-        with_(queues=[queue(served=False, ready=7)]),  # pushed without Rota, so it is not known since when
+        with_(queues=[queue(served=False, ready=7)]),  # pushed without Rota, so the time is unknown
         "bad",
         "queue mail: no worker serves it, 7 tasks waiting",
         "queues/mail",
@@ -361,7 +361,9 @@ def test_unknown_queues_are_not_reported_as_in_time() -> None:
 
 
 def test_unknown_values_cause_no_headline() -> None:
-    """Redis is away, the master does not reply, or the heartbeat is of another version: values are null or missing."""
+    """Values are null or missing because Redis is away, the master does not reply, or the heartbeat is of another
+    version.
+    """
     bare = healthy()
     for key in ("events", "nodes", "last_reload", "quiet_seconds"):
         bare[key] = None

@@ -1,4 +1,6 @@
-"""The kill policy that a worker leaves in its slot: one word, by which the master settles a task that it had to end."""
+"""The kill policy that a worker leaves in its slot. It is one word, and decides how the master settles a task that it
+had to end.
+"""
 
 import json
 from typing import Any

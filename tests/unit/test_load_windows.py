@@ -1,4 +1,4 @@
-"""The windows over the load of a pool: its work in the last seconds and in the last minute."""
+"""The windows over a pool's load: its work in the last seconds and in the last minute."""
 
 from typing import Any
 
@@ -15,7 +15,7 @@ SECOND = (6, 2)
 
 
 def steady(seconds: float, *, rate: float = 10, run: float = 0.05, variation: float = 0.0) -> Load:
-    """Return the load of a worker that has worked for some seconds."""
+    """Return the load of a worker after these seconds of steady work."""
     ended = round(seconds * rate)
     busy = ended * run
     return Load(ended, 1, busy, ended, busy, ended * run**2 * (1 + variation), ended, ended // 2)

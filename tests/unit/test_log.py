@@ -1,4 +1,4 @@
-"""Log lines: each write has at most 4,096 bytes, never blocks, and is never torn."""
+"""Log lines. Each write has at most 4,096 bytes, never blocks, and is never torn."""
 
 import fcntl
 import json
@@ -218,7 +218,7 @@ def test_printed_text_is_logged_with_its_task(pipe: tuple[int, int]) -> None:
     print("one\ntwo", 3, file=out)
     print("begun", end="", file=err)
     err.flush()
-    print("x" * (LINE_BYTES + 1), end="", file=out)  # the line is never ended
+    print("x" * (LINE_BYTES + 1), end="", file=out)  # the line has no end
     *lines, long = _lines(pipe[0])
     assert [(line["level"], line["event"], line["text"]) for line in lines] == [
         ("info", "task.printed", "one"),
@@ -267,12 +267,12 @@ def test_foreign_levels_map_to_ours(pipe: tuple[int, int]) -> None:
     assert [line["level"] for line in _lines(pipe[0])] == ["debug", "debug", "info", "critical"]
 
 
-# Lines that wait for further lines
+# Lines that wait for more lines
 
 
 @pytest.fixture
 def writes() -> Iterator[socket.socket]:
-    """Return the writes to the log, each as received. Lines may wait in `_SLOT`."""
+    """Return the writes to the log as they were received. Lines may wait in `_SLOT`."""
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     theirs.setblocking(False)
     with ours, theirs:
@@ -383,7 +383,7 @@ def test_a_line_equals_its_plain_json_encoding(
     line = JsonLines(bound, Counts())(level, event, dict(fields))
     assert line.endswith(b"\n")
     assert line.count(b"\n") == 1
-    if len(line) < 3000:  # longer ones may be cut
+    if len(line) < 3000:  # longer lines may be cut
         assert _without_time(line) == _plainly(level, event, bound, fields)
 
 

@@ -1,4 +1,4 @@
-"""When the master calls a provider of passwords again, and how its children read the login."""
+"""The times at which the master calls a password provider again, and the way in which its children read the login."""
 
 import os
 

@@ -1,4 +1,4 @@
-"""The logins of a provider: valid return values, the times of its calls, and the reports of failures."""
+"""The logins of a provider: valid return values, the times of the calls, and the reports of failures."""
 
 import math
 import sys
@@ -24,7 +24,7 @@ SECRET = "hunter2"
 
 @pytest.fixture(name="module")
 def _module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], None]:
-    """Write the module `shop_auth`, which each test imports again."""
+    """Write the module `shop_auth`, which each test imports anew."""
     monkeypatch.syspath_prepend(str(tmp_path))
     monkeypatch.delitem(sys.modules, "shop_auth", raising=False)
 
@@ -130,7 +130,7 @@ def test_a_refused_login_is_forgotten_and_replaced_once() -> None:
     passwords = iter("abc")
     provided = ProvidedLogins(lambda: ("shop", next(passwords)))
     assert provided.current().password == "a"
-    assert not provided.refused()  # the provider was called just now
+    assert not provided.refused()  # the provider has just been called
     assert provided.current().password == "b"
     assert provided.current().password == "b"
     assert provided.refused()
@@ -138,7 +138,7 @@ def test_a_refused_login_is_forgotten_and_replaced_once() -> None:
 
 
 class Kept:
-    """Logins of which the last one is kept."""
+    """Logins that keep the last login."""
 
     def __init__(self, login: Login) -> None:
         self.login = login
@@ -180,7 +180,7 @@ def test_a_valid_password_is_kept_if_the_provider_fails(clock: list[float], monk
     provided.current()
     clock[0] += 90
     assert provided.current()[:2] == ("shop", "word")
-    assert provided.kept() == provided.current()  # for most of the remaining time
+    assert provided.kept() == provided.current()  # the login is kept for most of the remaining time
     clock[0] += 11
     with pytest.raises(LoginUnknown, match="IndexError"):
         provided.current()

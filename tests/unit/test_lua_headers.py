@@ -1,5 +1,6 @@
-"""The header of each script lists its arguments, its keys and its returns. Here the headers are compared with the
-code."""
+"""The header of each script lists its arguments, keys and return values. These tests compare the headers with
+the code.
+"""
 
 import re
 from pathlib import Path
@@ -21,7 +22,7 @@ ANY_KEY: Final = re.compile(r"PREFIX \.\. (?!')([^\s,]+)")
 LANE: Final = re.compile(r"\b(?:ready_lane|delayed_lane|lane_of)\(")
 ARGUMENT: Final = re.compile(r"--   (\w+(?:, \w+)*)  ")
 LISTS: Final = {"queue:*", "inflight:*"}
-# Names of lists, which the script `lists` has returned, and of keys, which an export has checked.
+# Names of lists that the script `lists` has returned, and names of keys that an export has checked.
 OWN_PARTS: Final = {
     "list_ids": {"lists[i]"},
     "export_list": {"list"},
@@ -34,7 +35,7 @@ MORE_KEYS: Final = {
     "import_tasks": LISTS,
     "import_keys": {f"{key}*" if key.endswith(":") else key for key in COPIED},
 }
-HANDED_ON: Final = {"add_members": {"how", "body"}}  # arguments that only the carried transition reads
+HANDED_ON: Final = {"add_members": {"how", "body"}}  # arguments that only the included transition reads
 
 
 def code_of(text: str) -> str:
@@ -50,8 +51,9 @@ def header_of(path: Path) -> list[str]:
 
 
 def section(path: Path, begin: str) -> list[str]:
-    """Return the lines of one part of the header: the line that begins with this word, and the indented lines after
-    it."""
+    """Return the lines of one part of the header, which are the line that begins with this word and the indented lines
+    after it.
+    """
     header = header_of(path)
     at = next((at for at, line in enumerate(header) if line.startswith(f"-- {begin}")), None)
     if at is None:
@@ -61,8 +63,9 @@ def section(path: Path, begin: str) -> list[str]:
 
 
 def keys_of(path: Path) -> set[str]:
-    """Return the keys that a script and its shared files spell, or that a shared file spells, as kinds such as
-    `inflight:*`. Of the keys in prefix.lua, only those of called functions count."""
+    """Return the keys that a script with its shared files, or a shared file, names, as kinds such as `inflight:*`. Keys
+    in prefix.lua only count if the file calls their function.
+    """
     is_script = path.parent == FOLDER
     text = code_of(read_script(path.stem).text.decode() if is_script else path.read_text())
     helpers = (
@@ -119,7 +122,7 @@ def test_each_argument_has_a_line_and_the_name_of_its_local(name: str) -> None:
     code = re.sub(r"'[^']*'", "''", code_of(source))
     settled = (
         {"entry", "verb", "first", "second"} if "settle(" in code else set()
-    )  # these are read in shared/outcomes.lua
+    )  # shared/outcomes.lua reads these arguments
     missing = {word for word in named if not re.search(rf"\b{word}\b", code)}
     assert missing <= settled | HANDED_ON.get(name, set())
 

@@ -1,5 +1,5 @@
-"""Each assembled script stays within the limits of Lua 5.1 for a function: a server rejects a script that exceeds them.
-The length of functions is limited as well.
+"""Each assembled script stays within Lua 5.1's limits for a function, because a server rejects other scripts. The
+length of functions is limited as well.
 """
 
 from pathlib import Path
@@ -16,13 +16,14 @@ from support.lua_functions import functions_of
 MOST_UPVALUES: Final = 54
 MOST_LOCALS: Final = 170
 
-# Nested functions included. A longer function is split into functions of its file that share a record, as in claim.lua.
-# If creating them in every call takes too long, they get a file that is included where they are needed.
+# Nested functions are included. Split a longer function into functions of its file that share a record, as in
+# claim.lua. If it takes too long to create them in every call, move them to a file that is included where they are
+# needed.
 MOST_LINES: Final = 60
 FOLDER: Final = Path(rota.__file__).parent / "lua"
 FILES: Final = sorted(FOLDER.rglob("*.lua"))
 
-# `add_members` carries `enqueue`, whose short form of in_use.lua has the same content as the long one.
+# `add_members` includes `enqueue`, whose short form of in_use.lua has the same content as the long form.
 SAID_TWICE: Final = {
     "add_members": {"FORMER", "EVENTS_ON", "PATTERNS", "in_use", "any_incarnations", "any_events", "any_patterns"}
 }
@@ -39,7 +40,7 @@ def test_no_function_comes_near_the_limits_of_lua(name: str) -> None:
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(FOLDER)))
 def test_no_function_is_too_long(path: Path) -> None:
-    _, *functions = functions_of(path.read_bytes())  # the first one is the file
+    _, *functions = functions_of(path.read_bytes())  # the first function is the file
     lengths = {each.line: each.last_line - each.line + 1 for each in functions}
     assert {line: length for line, length in lengths.items() if length > MOST_LINES} == {}
 

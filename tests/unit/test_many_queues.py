@@ -1,4 +1,4 @@
-"""Fleets of 50 to 1,000 queues: values derived from several numbers are derived from the same set of queues."""
+"""Fleets of 50 to 1,000 queues. Values that are derived from several numbers use one set of queues for all of them."""
 
 import json
 import sys
@@ -29,7 +29,7 @@ OF_A_QUEUE = (
 
 @pytest.fixture(scope="module", params=SIZES)
 def fleet(request: pytest.FixtureRequest) -> ManyQueues:
-    """Return a fleet in which every start was late, and of every three attempts one failed and one was cancelled."""
+    """Return a fleet in which every start was late, one third of all attempts failed, and one third was cancelled."""
     made = ManyQueues(request.param)
     made.scrape()
     made.run(3, "done", "retry", "cancelled")
@@ -113,7 +113,7 @@ def calls_of_a_page(fleet: ManyQueues) -> int:
 
 
 def calls_of(work: Callable[[], object]) -> int:
-    """Return the number of function calls that it makes."""
+    """Return the number of function calls that an action makes."""
     calls = 0
 
     def count(_frame: object, event: str, _argument: object) -> None:
@@ -175,5 +175,5 @@ def labels_of(labels: dict[str, str]) -> str:
 
 
 def values_of(name: str, value: float) -> str:
-    """Return the values over time: a gauge stays constant; a counter grows by its value each minute."""
+    """Return the values over time. A gauge stays constant, and a counter grows by its value each minute."""
     return f"{value}x20" if name.endswith("ratio") else f"0+{value}x20"

@@ -1,4 +1,6 @@
-"""The processes that dead workers have left behind are killed, and nothing that happens to them ends the master."""
+"""The master kills the processes that dead workers have left behind. Nothing that happens to these processes ends the
+master.
+"""
 
 import os
 import signal
@@ -14,8 +16,7 @@ from rota_supervisor.master.shell.reaper import Traces, kill_left_behind
 
 CAP_KILL: Final = 5
 PR_CAPBSET_DROP: Final = 24
-# Like a process that sudo runs: its session is that of the dead worker, its user is not, and the master may not kill
-# it.
+# A process like that of sudo. It has the session but not the user of the dead worker, and the master may not kill it.
 OTHER_USER = f"""
 import ctypes, os, subprocess, sys
 if sys.argv[1:] != ["bounded"]:

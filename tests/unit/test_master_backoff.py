@@ -1,4 +1,4 @@
-"""The back-off of a pool: what increases it, and what ends it."""
+"""The back-off of a pool, its increases, and its end."""
 
 import pytest
 
@@ -116,7 +116,7 @@ def test_a_generation_that_never_worked_is_given_up_after_kills() -> None:
     assert backoff.gave_up
 
 
-# Early exits: children that die soon after READY, through their own fault, before they have finished a task
+# Early exits of children that die soon after READY through their own fault and before they have finished a task
 
 
 def early_exit(requested_at: float, at: float, *, in_task: bool = False) -> End:
@@ -212,7 +212,7 @@ def test_a_kill_from_outside_does_not_count_as_early_exit() -> None:
     assert (backoff.early_exits, len(backoff.sudden_deaths)) == (0, 1)
 
 
-# The state that people are shown
+# The displayed state
 
 
 def test_failures_in_a_row_lead_to_backoff_and_then_fatal() -> None:

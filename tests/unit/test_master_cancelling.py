@@ -1,4 +1,4 @@
-"""The cancellation of a running task: its worker is notified once, and is killed if the task continues for too long."""
+"""The cancellation of a running task. Its worker is notified once, and is killed if the task continues for too long."""
 
 import asyncio
 import signal
@@ -60,7 +60,7 @@ def worker(core: Core) -> Child:
 
 
 def _runs(core: Core, worker: Child, number: int) -> None:
-    """Let the slot show the task with that number; an even number means that no task runs."""
+    """Make the slot show the task with this number. An even number means that no task runs."""
     tasks = (TaskTimes(1, FOREVER_NS, 0, number),) if number % 2 else ()
     core.take(SlotsRead((SlotReading(SLOT, worker.nonce, Phase.BUSY, tasks, round(core.now * 1e9)),)))
 
@@ -156,7 +156,9 @@ def test_a_cancel_order_is_parsed_and_invalid_ones_are_refused() -> None:
 
 
 class _Line:
-    """The connection that blocks on the list. `orders` is the content of the list; the next wait ends the test."""
+    """The connection that blocks on the list. `orders` is the content of the list. The wait after that ends the
+    test.
+    """
 
     def __init__(self, *orders: bytes) -> None:
         self.orders = list(orders)
@@ -240,8 +242,7 @@ def test_only_a_matching_running_task_is_found_for_a_cancel(place: _Place, worke
 
 
 class _Renewal:
-    """The connection for renewals. Its first reply names what was cancelled at the time of the call; there is no second
-    one."""
+    """The connection for renewals. Its only reply names the tasks that were cancelled at the time of the call."""
 
     def __init__(self, cancelled: bytes, meanwhile: Callable[[], object]) -> None:
         self.replies = [parse_renewed([[], [cancelled]])]
@@ -255,8 +256,9 @@ class _Renewal:
 
 
 def _renewed(place: _Place, worker: Child, cancelled: bytes, meanwhile: Callable[[], object]) -> list[CancelOrdered]:
-    """Return the events of a renewal that names this entry. `meanwhile`: what the worker does while the call is under
-    way."""
+    """Return the events of a renewal that names this entry. `meanwhile` is the worker's action while the call is under
+    way.
+    """
 
     async def run() -> None:
         connection = cast("AioConnection", _Renewal(cancelled, meanwhile))

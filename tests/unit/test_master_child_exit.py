@@ -1,4 +1,4 @@
-"""The consequences of a child's death: what is logged, which task is charged, and that held tasks are given back."""
+"""The consequences of a child's death: the log lines, the charged task, and the return of held tasks."""
 
 import os
 from typing import Any

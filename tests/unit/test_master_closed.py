@@ -1,4 +1,6 @@
-"""The reports and counts of queues whose condition fails: each once, and queues of a pattern under their pattern."""
+"""The reports and counts of queues with a failing condition. Each queue is reported once, and queues of a pattern are
+reported under their pattern.
+"""
 
 import pytest
 

@@ -1,4 +1,6 @@
-"""Deadlines: which children are dumped and killed, which are interrupted, and when the loop checks next."""
+"""Deadlines: the children that write their stack and are killed, the children that are interrupted, and the time of the
+loop's next check.
+"""
 
 import math
 from dataclasses import replace
@@ -49,13 +51,13 @@ class Watched:
         self.desired = DESIRED
 
     def runs(self, *, until: float = 0.0, soft_until: float = 0.0, task_index: int = 0) -> None:
-        """Let a task run there, beside those with other indexes."""
+        """Let the worker run a task beside the tasks with other indexes."""
         others = [task for task in self.child.tasks if task.task_index != task_index]
         task = TaskTimes(1, round(until * NANOSECONDS), round(soft_until * NANOSECONDS), 1, task_index)
         self.child.runs((*others, task))
 
     def step(self, now: float) -> list[Action]:
-        """Return the actions for the worker now. A second plan must be empty."""
+        """Return the current actions for the worker. A second plan must be empty."""
         actions = plan(self.desired, self.fleet, now)
         done = [action for action in actions if action.slot == SLOT]
         for action in done:
@@ -144,7 +146,7 @@ def test_a_child_writing_its_stack_is_neither_ready_nor_replaced() -> None:
     targets = (*(Target(Role.ZYGOTE, zygote.pool, 1, zygote.generation, surge=0) for zygote in zygotes),)
     rolling = Desired((*targets, Target(Role.WORKER, POOL, 1, 2)), BOOT, BEAT)
     assert plan(rolling, fleet, 101.0) == [drain(8, Reason.RELOAD)]
-    fleet._by_slot[9].heartbeat_at = 0.0  # the new worker hangs: the old one must not leave because of it
+    fleet._by_slot[9].heartbeat_at = 0.0  # the new worker hangs, so the old worker must not leave because of it
     assert plan(rolling, fleet, 101.0) == [Signal(9, Order.WRITE_STACK)]
 
 

@@ -1,5 +1,4 @@
-"""The description of a death in the log and in the record of the task: all known facts, and nothing that does not
-apply."""
+"""The description of a death in the log and in the task's record, with all known facts and no inapplicable ones."""
 
 import json
 import signal
@@ -148,7 +147,7 @@ def test_the_exceeded_limit_is_named_with_its_value(death: Death, limit: tuple[s
             died(child(ChildState.BOOTING, ready_at=None), exited(1), stack=SAID),
             "1 before it was ready: a.b raised OSError",
         ),
-        (died(child(), exited(1), stack=SAID), "exited with code 1"),  # a task may write anything there
+        (died(child(), exited(1), stack=SAID), "exited with code 1"),  # a task may write any text to its stack file
     ],
 )
 def test_the_text_of_a_death_explains_its_cause(death: Death, words: str) -> None:
@@ -166,11 +165,11 @@ def test_a_death_by_a_version_mismatch_advises_a_restart() -> None:
     early = died(child(ChildState.BOOTING, ready_at=None), exited(EXIT_OTHER_VERSION)).text
     assert "another version of the package" in early
     assert "restart" in early
-    assert "version" not in died(child(), exited(EXIT_OTHER_VERSION)).text  # a task may leave with any code
+    assert "version" not in died(child(), exited(EXIT_OTHER_VERSION)).text  # a task may exit with any code
 
 
 def test_a_stack_written_long_before_the_death_is_left_out() -> None:
-    # Requested by a signal an hour ago, and written to the log
+    # The stack was requested by a signal an hour ago, and was written to the log.
     assert "stack" not in fields_of(died(child(), stack=STACK))
     assert "stack" not in fields_of(died(child(), ProcessEnd(signal.SIGSEGV), stack=STACK))
     assert "stack" not in fields_of(died(child(ChildState.KILLED, Reason.HUNG, stopped_at=2.0), stack=STACK))

@@ -1,4 +1,4 @@
-"""The schedules that a node declares: those of its code and its file, as soon as they are in force."""
+"""The schedules that a node declares. They come from its code and its file, as soon as these are in force."""
 
 from typing import Final
 
@@ -20,7 +20,7 @@ CONFIG: Final = Config(imports=("code",), workers=1, schedules={"nightly": Sched
 
 @pytest.fixture
 def core() -> Core:
-    """Return a fleet whose code is loaded and has a task and a schedule."""
+    """Return a fleet with loaded code that has a task and a schedule."""
     core = Core(CONFIG)
     core.child(Role.ZYGOTE, 1, state=ChildState.BOOTING)
     core.take(ZygoteReported(1, messages.Imported((("work", "default"),))))
@@ -33,7 +33,7 @@ def loaded(core: Core) -> None:
 
 
 def declared(core: Core, now: float) -> dict[str, float]:
-    """Return by name for how long this node has declared each schedule, as of the next renewal."""
+    """Return the time for which this node has declared each schedule at its next renewal, by name."""
     core.now = now
     renewals = [effect for effect in core.take(Ticked()) if isinstance(effect, RenewLeases)]
     core.take(LeasesRenewed())

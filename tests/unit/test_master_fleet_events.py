@@ -1,5 +1,6 @@
-"""The events that people are shown: which log lines become events, with which texts, and when the snapshot is
-published."""
+"""The events for operators: the log lines that become events, their texts, and the time at which the snapshot is
+published.
+"""
 
 from typing import Any
 
@@ -36,7 +37,7 @@ def core() -> Core:
 
 
 def noted(core: Core, *lines: do.Effect) -> list[str]:
-    """Return the texts of all events after these lines were written too."""
+    """Write these lines to the log, and return the texts of all events so far."""
     fleet_status.note_events(core.state, lines, core.now)
     return [each.text for each in core.state.events.last]
 

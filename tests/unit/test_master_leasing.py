@@ -1,4 +1,4 @@
-"""Leases: when they are renewed, how lost ones are reported, and claims of which a part is given back."""
+"""Leases: the times of renewals, the reports of lost leases, and claims that are partly given back."""
 
 import pytest
 

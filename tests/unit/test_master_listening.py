@@ -1,4 +1,4 @@
-"""The exporter's listening socket: bound by the master, with host names resolved only at the start."""
+"""The exporter's listening socket. The master binds the socket, and resolves host names only at the start."""
 
 import contextlib
 import resource
@@ -75,7 +75,7 @@ def test_without_free_descriptors_the_old_address_stays_in_use(listening: Listen
     try:
         with pytest.raises(Failure, match="cannot be listened at"):
             listening.prepare("localhost:0")
-        listening.listen_at(ListenAt("localhost:0"))  # as when a reload is undone: no caller is left to reply to
+        listening.listen_at(ListenAt("localhost:0"))  # as when a reload is undone, when there is no caller to reply to
     finally:
         resource.setrlimit(resource.RLIMIT_NOFILE, limits)
     assert listening.address == place
@@ -93,7 +93,7 @@ def test_a_probe_finds_used_addresses_and_binds_none(listening: ListenSocket) ->
 
 
 def free_run() -> int:
-    """Return a port such that the next two ports are free too."""
+    """Return a free port that is followed by two more free ports."""
     while True:
         with contextlib.suppress(OSError, OverflowError), contextlib.ExitStack() as held:
             first = held.enter_context(socket.create_server(("127.0.0.1", 0))).getsockname()[1]

@@ -1,4 +1,4 @@
-"""The messages to a service manager: derived from two states, and sent without blocking."""
+"""The messages to a service manager. They are derived from two states, and are sent without blocking."""
 
 import itertools
 import os
@@ -41,7 +41,7 @@ def test_reloading_and_then_ready_are_sent_for_a_reload() -> None:
 
 
 def test_an_immediate_reload_sends_both_messages() -> None:
-    """The reload was refused, or changed only a number. The sender of HUP waits for both messages."""
+    """The reload was refused or only changed a number. The sender of HUP waits for both messages."""
     assert messages_during(WORKS, ServiceState(works=True, reloads=1)) == ["RELOADING=1", "READY=1"]
 
 

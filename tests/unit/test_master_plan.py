@@ -1,4 +1,4 @@
-"""The plan: single cases, and a simulation in which everything that can happen to a fleet happens."""
+"""The plan, in single cases and in a simulation of everything that can happen to a fleet."""
 
 from dataclasses import replace
 from random import Random
@@ -129,7 +129,7 @@ def test_stale_workers_stay_until_a_new_one_is_ready() -> None:
     assert plan(rolling, [*zygotes, *old], 0.0) == [Start(Role.WORKER, POOL, 2, 11)]
     assert plan(rolling, [*zygotes, *old, _child(11, ChildState.BOOTING, 2)], 0.0) == []
     drains = plan(rolling, [*zygotes, *old, _child(11, ChildState.READY, 2)], 0.0)
-    # 4 are ready, and at least 2 must stay ready
+    # Four workers are ready, and at least two must stay ready.
     assert drains[:2] == [drain(10, Reason.RELOAD), drain(9, Reason.RELOAD)]
     assert drains[2:] == [Start(Role.WORKER, POOL, 2, 12), Start(Role.WORKER, POOL, 2, 13)]
 
@@ -138,7 +138,7 @@ def test_scaling_down_during_a_rollout_drains_surplus_new_workers() -> None:
     rolling = replace(_desired(2, 2), targets=(*_desired(2, 1).targets[:1], *_desired(2, 2).targets))
     fresh = [
         _child(slot, ChildState.BOOTING, 2) for slot in (10, 11, 12)
-    ]  # for a count of 4, when two stale ones were left
+    ]  # for a count of 4 with two stale workers left
     drains = plan(rolling, [_zygote(1), _zygote(2), _child(8), _child(9), *fresh], 0.0)
     assert drains == [drain(12, Reason.SURPLUS), drain(11, Reason.SURPLUS)]
 
@@ -261,7 +261,8 @@ class Fates(RuleBasedStateMachine):
 
     def _desired(self) -> Desired:
         zygotes = {child.generation for child in self.fleet.of(Role.ZYGOTE, ChildState.READY)}
-        if self.last_generation in zygotes:  # promoted; the older generation is dropped when no child of it is left
+        # The generation is promoted; the older generation is dropped when it has no children left.
+        if self.last_generation in zygotes:
             self.generation = self.last_generation
         wanted = sorted({self.generation, self.last_generation})
         return Desired(
@@ -287,7 +288,7 @@ class Fates(RuleBasedStateMachine):
         drained_for = {drained.reason for drained in of_order(Order.LEAVE, actions)}
         if drained_for:
             floor = max(1, self.count - 1) if has_successor else self.count
-            if drained_for & {Reason.MAX_TASKS, Reason.MAX_RSS}:  # the only worker may leave if it requests that
+            if drained_for & {Reason.MAX_TASKS, Reason.MAX_RSS}:  # the only worker may leave if it requests to leave
                 floor = self.count - 1
             assert self._ready() >= min(before, self.count, floor)
         movable = [child for child in self._live_workers() if child.state is not ChildState.REQUESTED]
@@ -320,7 +321,7 @@ class Fates(RuleBasedStateMachine):
         assert all(child.slot in RANGES[child.role] for child in self.fleet)
 
     def teardown(self) -> None:
-        """After the last fault, the fleet must become as desired."""
+        """Check that the fleet reaches its desired state after the last fault."""
         for _ in range(30):
             self.silent.clear()
             for child in self.fleet:

@@ -65,7 +65,7 @@ ORIGINS = {
 def _preview(
     before: Generation, loaded: Loaded, faults: list[Fault] | None = None, scaling: Scaling | None = None
 ) -> dict[str, Any]:
-    """Return the preview of a fleet in which that generation is in force."""
+    """Return the preview of a fleet in which this generation is in force."""
     state = MasterState.first(Surroundings(), loaded, 0.0)
     state.wanted.rollout = Rollout(before, None)
     state.wanted.scaling = scaling or Scaling()
@@ -208,7 +208,7 @@ def test_a_preview_with_faults_has_no_steps() -> None:
 
 
 def test_every_worker_setting_has_a_key_as_reason() -> None:
-    """Otherwise a field of the settings that has no key would be given as the reason, under an unknown name."""
+    """Otherwise the reason would be a settings field without a key, under an unknown name."""
     config = Config(
         tiers=(("default",),),
         pools={"default": PoolConfig(concurrency=2)},

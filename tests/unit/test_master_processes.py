@@ -1,4 +1,4 @@
-"""The master's signals reach the process of the child, and no other process that was given its pid."""
+"""The master's signals reach the child's process, and no other process with its pid."""
 
 import signal
 import subprocess

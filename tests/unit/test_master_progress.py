@@ -1,4 +1,6 @@
-"""The progress of tasks that the master copies to Redis: each latest report once, and again if the call failed."""
+"""The progress of tasks that the master copies to Redis. Each latest report is sent once, and again if the call
+failed.
+"""
 
 import asyncio
 
@@ -14,7 +16,9 @@ FIRST = 8
 
 
 class Carried:
-    """Workers with tasks that report progress, and the calls of their master. `is_away`: no call succeeds."""
+    """Workers with tasks that report progress, and the calls of their master. While `is_away` is set, no call
+    succeeds.
+    """
 
     def __init__(self, workers: int = 1) -> None:
         self._memory = SlotMemory.create(FIRST + workers)
@@ -42,7 +46,7 @@ class Carried:
         self._memory.slot(FIRST + worker).record(0).report_progress(self._entry(task_id), text)
 
     def step(self) -> list[list[tuple[str, bytes]]]:
-        """Return the calls of one round, each as ids and texts."""
+        """Return the calls of one round as ids and texts."""
         self.told.clear()
         asyncio.run(self._copier.step())
         return [[(told.entry.split(b" ")[0].decode(), told.text) for told in batch] for batch in self.told]
@@ -90,6 +94,6 @@ def test_progress_of_a_slot_with_another_nonce_is_not_sent() -> None:
     copier = Carried()
     copier.start_task("a")
     copier.report("a", b"1")
-    slot = copier._memory.slot(FIRST)  # given to another process
+    slot = copier._memory.slot(FIRST)  # the slot was given to another process
     slot.nonce += 1
     assert copier.step() == []

@@ -1,4 +1,4 @@
-"""Reloads that overlap: the outcome of each, and that each gets a reply."""
+"""Reloads that overlap. Each has its own outcome and gets a reply."""
 
 import signal
 import socket
@@ -38,13 +38,13 @@ NEWER_CODE = msgspec.structs.replace(CONFIG, imports=("code.2",))
 
 
 class Reloads(Core):
-    """A fleet with reloads, whose children behave as a test requires."""
+    """A fleet with reloads. Its children behave as a test requires."""
 
     def __init__(self) -> None:
         super().__init__(CONFIG)
 
     def reload(self, config: Config, *, fresh: bool = False) -> PendingRequest:
-        """Send a HUP with that file, or request a restart."""
+        """Send a HUP with this file, or request a restart."""
         self.file = config
         return self.request(RequestKind.RESTART if fresh else RequestKind.RELOAD)
 
@@ -57,7 +57,7 @@ class Reloads(Core):
 
     @property
     def fatal(self) -> str:
-        """Return why the master has to end, "" if it does not."""
+        """Return the reason why the master must end, or "" if it continues."""
         return "; ".join(text for effect in self.done(Leave) for text in effect.messages)
 
     def receive_from(self, zygote: Child, message: messages.Message) -> None:
@@ -90,7 +90,9 @@ class Reloads(Core):
         self.dies(self.latest(Role.ZYGOTE, 2), Reason.BOOT)
 
     def dies(self, child: Child, why: Reason | None = None, wait_status: int = signal.SIGKILL) -> None:
-        """Let a child die before it is READY: killed by the master for that reason, or by itself."""
+        """Let a child die before it is READY. Either the master killed it for this reason, or it died without a
+        kill.
+        """
         child.state = ChildState.BOOTING if why is None else ChildState.KILLED
         child.why = why
         child.ready_at = None
@@ -118,7 +120,7 @@ def test_counts_changed_during_a_rollout_hold_if_it_succeeds(reloads: Reloads) -
     code = reloads.reload(NEW_CODE)
     reloads.promote()
     counts = reloads.reload(msgspec.structs.replace(NEW_CODE, workers=5))
-    assert reloads.state.config.workers == 5  # at once
+    assert reloads.state.config.workers == 5  # applied at once
     assert not counts.done()
     reloads.take_over()
     assert (_result(code), _result(counts)) == ("success", "success")
@@ -167,7 +169,7 @@ def test_a_ready_fleet_is_reported_before_the_next_renewal(reloads: Reloads) -> 
 
 
 def _reports_sent(reloads: Reloads) -> list[str]:
-    """Renew the leases if they are due; return the states that the reports of these rounds name."""
+    """Renew the leases if they are due. Return the states in the reports of these rounds."""
     effects = redis_events.renew_when_due(reloads.state, reloads.now)
     reloads.take(LeasesRenewed())
     return [effect.report.state for effect in effects if isinstance(effect, RenewLeases)]
@@ -350,7 +352,7 @@ def test_the_address_of_a_refused_configuration_is_closed() -> None:
     }
     reloads.take_over()
     refused = reloads.reload(msgspec.structs.replace(NEW_CODE, http=Http(listen=f"127.0.0.1:{port}")))
-    # Whether the address is available is checked before anything is loaded
+    # The master checks that the address is available before it loads anything
     socket.create_connection(("127.0.0.1", port)).close()
     reloads.refuse()
     assert _result(refused) == "failure"
@@ -414,7 +416,7 @@ def test_a_zygote_stopped_while_loading_refuses_nothing(reloads: Reloads) -> Non
 def test_new_settings_are_not_refused_if_the_current_zygote_dies(reloads: Reloads) -> None:
     reloads.take_over()
     reply = reloads.reload(NEW_SETTINGS)
-    # Its replacement dies, while code is being deployed
+    # The replacement dies while code is being deployed.
     reloads.dies(reloads.latest(Role.ZYGOTE, 3), wait_status=1 << 8)
     assert not reply.done()
 
@@ -455,7 +457,7 @@ def test_a_log_format_that_cannot_be_loaded_keeps_the_old_log(
 ) -> None:
     reloads.handlers |= {ConfigureLog: lambda effect: change_log(effect.config, "node")}
     reloads.take_over()
-    monkeypatch.setitem(sys.modules, "rota.telemetry.log_text", None)  # as if its files were gone
+    monkeypatch.setitem(sys.modules, "rota.telemetry.log_text", None)  # as if the module's files were missing
     before = log.logger()
     reloads.reload(msgspec.structs.replace(CONFIG, log=Log(format="console")))
     reloads.promote()

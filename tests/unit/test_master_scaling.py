@@ -1,4 +1,4 @@
-"""An operator's number for a pool: what it outlives, what replaces it, and which requests are refused."""
+"""An operator's number for a pool: the events that it survives, the events that replace it, and refused requests."""
 
 import pytest
 
@@ -69,7 +69,7 @@ def test_configured_and_scaled_counts_are_limited_together() -> None:
     assert scaled.faults(fixed(mail=4, web=100)) == []
     [fault] = scaled.faults(fixed(mail=4, web=101))
     assert str(fault).endswith("got 501 with what was scaled (mail 400): scale that down first")
-    assert scaled.faults(fixed(mail=5, web=101)) == []  # its own number for mail takes precedence
+    assert scaled.faults(fixed(mail=5, web=101)) == []  # the file's own number for mail takes precedence
 
 
 # Ranges
@@ -87,7 +87,7 @@ def test_an_operators_count_overrides_a_range_until_withdrawn() -> None:
     scaled = Scaling().with_automatic({"mail": 7}).with_count("mail", 20, [RANGE])
     assert scaled.counts(RANGE)["mail"] == 20
     assert scaled.with_automatic({"mail": 3}).counts(RANGE)["mail"] == 20
-    assert scaled.without_count("mail").counts(RANGE)["mail"] == 16  # it goes on from there, in the range
+    assert scaled.without_count("mail").counts(RANGE)["mail"] == 16  # the pool continues from there within the range
     assert Scaling().with_count("mail", 6, [FOUR]).without_count("mail").counts(FOUR)["mail"] == 4
 
 

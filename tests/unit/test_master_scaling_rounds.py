@@ -1,4 +1,4 @@
-"""The rounds of pools with a range in the core of a master: when they take place, and what follows from a decision."""
+"""The rounds of pools with a range in a master's core: their times, and the consequences of a decision."""
 
 import math
 from collections.abc import Callable
@@ -19,7 +19,7 @@ from support.cores import Core
 
 NODE = "node"
 IDLE = LoadWindow(60.0, 0, 0.0, 1.0, 0, 0)
-BUSY = LoadWindow(60.0, 6000, 600.0, 1.0, 6000, 0)  # 100 starts per second of 0.1 s
+BUSY = LoadWindow(60.0, 6000, 600.0, 1.0, 6000, 0)  # 100 tasks of 0.1 s per second
 LEAST, MOST = 2, 16
 
 
@@ -44,7 +44,7 @@ def fleet(started: Callable[[Config], Core]) -> Core:
 
 
 def tick(core: Core, after: float = ROUND_SECONDS) -> tuple[ScaledPool, ...] | None:
-    """Let time pass, and return the pools of the round that the tick begins; None if it begins none."""
+    """Let time pass. Return the pools of the round that the tick begins, or None if it begins no round."""
     core.now += after
     rounds = [each for each in core.take(Ticked(math.inf)) if isinstance(each, ExchangeScaling)]
     assert len(rounds) <= 1
@@ -75,7 +75,7 @@ def load_of(node: str, window: LoadWindow = IDLE, workers: int = LEAST) -> NodeL
 
 
 def leading(load: NodeLoad, ready: int = 0) -> PoolSeen:
-    """What a round shows to the leader."""
+    """Return the reply of a round to the leader."""
     queue = QueueBacklog("default", ready, 0.5, 0, True, 0, math.inf, 5.0, 0.95)
     return PoolSeen(load, NODE, None, PoolInputs("mail", (load,), (queue,) if ready else ()))
 

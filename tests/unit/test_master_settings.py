@@ -1,4 +1,4 @@
-"""The settings of children: computed once for each generation, and based on keys that exist."""
+"""The settings of children are computed once per generation and based on existing keys."""
 
 import dataclasses
 from typing import Any

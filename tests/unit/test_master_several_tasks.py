@@ -1,4 +1,6 @@
-"""Workers that run several tasks: which of them a cancel concerns, and which are charged when the worker dies."""
+"""Workers that run several tasks: the tasks that a cancel affects, and the tasks that are charged when the
+worker dies.
+"""
 
 import json
 import signal
@@ -65,7 +67,7 @@ class Several:
         self.child.concurrency = CONCURRENCY
 
     def read(self, now: float) -> list[Order]:
-        """Have the master read its slot, with a heartbeat, and return the signals that follow."""
+        """Let the master read the slot with a new heartbeat, and return the resulting signals."""
         self.core.now = now
         tasks = tuple(map(times_of, self.tasks))
         self.core.take(SlotsRead((SlotReading(SLOT, self.child.nonce, Phase.BUSY, tasks, round(now * SECOND_NS)),)))

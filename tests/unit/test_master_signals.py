@@ -1,4 +1,4 @@
-"""The request that each signal makes of the master."""
+"""The request to the master that each signal means."""
 
 import signal
 

@@ -1,4 +1,4 @@
-"""What the master reads from a slot."""
+"""The facts that the master reads from a slot."""
 
 import math
 from collections.abc import Callable
@@ -21,7 +21,7 @@ SLOT = 8
 
 
 class Watched:
-    """A READY worker, its slot, and the master that reads it."""
+    """A READY worker, its slot, and the master that reads the slot."""
 
     def __init__(self) -> None:
         memory = SlotMemory.create(SLOT + 1)

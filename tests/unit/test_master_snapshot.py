@@ -1,4 +1,4 @@
-"""What the master and the exporter leave in their slots for each other."""
+"""The data that the master and the exporter leave in their slots for each other."""
 
 import json
 import threading

@@ -1,5 +1,6 @@
-"""The output of faulthandler in one line: the right thread first, the innermost call first, and the omitted parts
-counted."""
+"""The output of faulthandler in one line. The right thread and the innermost call come first, and omitted parts are
+counted.
+"""
 
 from pathlib import Path
 

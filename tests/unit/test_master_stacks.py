@@ -1,4 +1,4 @@
-"""The stack files: what a child can do to them, and when the child is requested to write."""
+"""The stack files: the access of a child to its file, and the times at which the child is requested to write."""
 
 import os
 import resource
@@ -67,7 +67,7 @@ def test_no_stack_is_requested_before_the_child_handles_the_signal(
     stacks: Stacks, child: ChildRef, memory: SlotMemory
 ) -> None:
     made(stacks, child)
-    assert not stacks.request(child)  # the signal would end it
+    assert not stacks.request(child)  # the signal would end the child
     memory.slot(child.slot).assign(NONCE)
     assert not stacks.request(child)
 

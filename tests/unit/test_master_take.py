@@ -1,5 +1,6 @@
-"""The effects of events that belong to no other part: Redis is away and back, or drops keys. Also the rule that a
-second tick at the same time does nothing."""
+"""The effects of events that belong to no other part: Redis is away, comes back, or drops keys. Also the rule that a
+second tick at the same time does nothing.
+"""
 
 import dataclasses
 

@@ -1,4 +1,4 @@
-"""Everything that Python and its libraries would write to standard error becomes an event of the log."""
+"""Everything that Python and its libraries would write to standard error becomes a log event."""
 
 import json
 import subprocess
@@ -39,7 +39,7 @@ fail()
 
 def test_unforeseen_errors_are_written_only_to_the_log() -> None:
     done = subprocess.run([sys.executable, "-c", SCENE], capture_output=True, text=True, check=False)
-    lines = [json.loads(line) for line in done.stderr.splitlines()]  # there is nothing else
+    lines = [json.loads(line) for line in done.stderr.splitlines()]  # standard error contains nothing else
     *told, end = lines
     assert [(line["event"], line["source"]) for line in told] == [
         ("fleet.call_failed", source) for source in ("warnings", "asyncio", "shop", "threading", "python", "asyncio")

@@ -1,4 +1,4 @@
-"""The configuration file is watched by its contents, and a file system that hangs does not hold up the loop."""
+"""The master watches the contents of the configuration file, and a hanging file system does not block the loop."""
 
 import asyncio
 import os
@@ -13,7 +13,7 @@ from rota_supervisor.master.shell.file_watch import ConfigWatch
 
 
 class Watch:
-    """A file, the content that was loaded last, and the number of requested reloads."""
+    """A file, its last loaded content, and the number of requested reloads."""
 
     def __init__(self, file: Path) -> None:
         self.file = file
@@ -58,7 +58,7 @@ def watch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Watch:
 def test_changed_content_reloads_once(watch: Watch) -> None:
     assert watch.check(3) == 0
     watch.file.write_bytes(b"workers = 2")
-    # Although the reload was refused or could not be requested, and the content is not what is loaded
+    # This holds although the reload was refused or could not be requested, and the content is not loaded.
     assert watch.check(3) == 1
     watch.loaded = b"workers = 2"
     assert watch.check(3) == 0
@@ -142,7 +142,7 @@ def test_hanging_work_delays_neither_the_loop_nor_its_end() -> None:
         waiting.cancel()
         return "over"
 
-    assert asyncio.run(start()) == "over"  # with asyncio's own threads, it would wait for this one
+    assert asyncio.run(start()) == "over"  # with asyncio's own threads, the loop would wait for this thread
     hung.set()
 
 

@@ -1,4 +1,4 @@
-"""Schedules that a node no longer declares: if no other node is alive, it removes them at once."""
+"""Schedules that a node no longer declares. If no other node is alive, the node removes them at once."""
 
 import asyncio
 from collections.abc import Sequence
@@ -37,7 +37,7 @@ class Node:
     def beat(
         self, schedules: Sequence[DeclaredSchedule], *, is_only_node: bool = True, is_settled: bool = True
     ) -> list[str]:
-        """Send a heartbeat. Returns what was removed so far."""
+        """Send a heartbeat. Returns the schedules that were removed so far."""
 
         async def beat() -> None:
             await self._declaring.declare(schedules, 20_000)
@@ -77,7 +77,7 @@ def test_after_a_lost_reply_the_next_heartbeat_removes_the_schedule(node: Node) 
     node.fail = [ConnectionLost("gone", "network")]
     with pytest.raises(ConnectionLost):
         node.beat([TICK])
-    node.status = DeclareStatus.NEW  # it was removed, and is declared again for this instant
+    node.status = DeclareStatus.NEW  # the schedule was removed, and is declared again for this instant
     assert node.beat([TICK]) == ["nightly"]
 
 

@@ -1,4 +1,6 @@
-"""The definitions of metrics: Prometheus and its linter accept the names, and labels mean the same everywhere."""
+"""The definitions of metrics. Prometheus and its linter accept the names, and each label has the same meaning
+everywhere.
+"""
 
 import re
 

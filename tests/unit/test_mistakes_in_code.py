@@ -1,8 +1,8 @@
 """A hundred mistakes, the first part: mistakes in code, and the messages about them.
 
-Each row has the code, the type of the error, and words that its message must contain: what is wrong, and what to write
-instead. `resize` is a task with `image_id` and `size`, and `client` is a client of a server that does not run. If an
-import fails, or arguments do not fit, the traceback shows only the user's code and no line of Rota.
+Each row has the code, the type of the error, and words that the message must contain. They state what is wrong and what
+to write instead. `resize` is a task with `image_id` and `size`, and `client` is a client of a server that does not run.
+If an import fails, or arguments do not fit, the traceback shows only the user's code and no line of Rota.
 """
 
 import traceback
@@ -49,7 +49,7 @@ DECLARED: list[Row] = [
     ("@rota.task(concurrency=2)", TypeError, "'concurrency'", "cap", "rota.toml"),
     ("@rota.task(crontab='0 3 * * *')", TypeError, "'crontab'", 'cron="0 3 * * *"'),
     ("@rota.task(on_failure=print)", TypeError, "'on_failure'", "@rota.on_dead"),
-    # Options that are misspelt or have invalid values
+    # Misspelt options, and options with invalid values
     ("@rota.task(retires=3)", TypeError, "'retires'", "did you mean 'retries'?", "its options are name, queue"),
     ("@rota.task('resize')", TypeError, "takes the function", "@rota.task(name='resize')"),
     ("@rota.task(name=5)", TypeError, "name of a task", "got 5"),
@@ -277,7 +277,7 @@ CALLED: list[Row] = [
     ("rota.Every(60, jiter=5)", TypeError, "'jiter'", "did you mean 'jitter'?"),
     ("rota.signals.task_failure", AttributeError, "'signals'", "@rota.on_worker_start"),
     ("rota.conf.update(x=5)", AttributeError, "'conf'", "rota.configure("),
-    # Queries, and the server to use
+    # Queries, and the choice of the server
     ("rota.configure('redis://:secret@localhost')", TypeError, "by name", "redis_url="),
     ("rota.configure(broker_url='redis://h')", TypeError, "'broker_url'", "write redis_url="),
     ("rota.configure(timeout=5)", TypeError, "'timeout'", "write timeout_seconds="),
@@ -308,7 +308,7 @@ def _unreachable_server(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def raised_by(written: str, error: type[Exception], words: tuple[str, ...]) -> list[str]:
-    """Return the error that it raises, as text, and the files that its traceback shows."""
+    """Return the text of the error that the action raises, and the files in its traceback."""
     shop: dict[str, Any] = {"__name__": "shop.tasks"}
     exec(SHOP, shop)
     with pytest.raises(error) as caught:
@@ -355,7 +355,7 @@ def test_the_traceback_of_a_dead_task_starts_in_its_own_code() -> None:
         shop["fail"]()
     trace = caught.value.__traceback__
     assert trace is not None
-    inside = caught.value.with_traceback(trace.tb_next)  # the frames that a worker would show
+    inside = caught.value.with_traceback(trace.tb_next)  # the frames that a worker shows
     told = traceback_text(inside).splitlines()
     assert told[1:] == ['  File "tasks.py", line 3, in fail', "OSError: why"]
 

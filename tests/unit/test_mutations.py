@@ -1,4 +1,4 @@
-"""Each known bug of `make mutation` can still be put into the product, and the changed copy is the one that runs."""
+"""Each known bug of `make mutation` can still be put into the product, and Python runs the changed copy."""
 
 import subprocess
 import sys
@@ -57,7 +57,8 @@ def test_a_mutation_of_missing_code_is_stale(change: Change, text: str, says: st
     [
         (LuaFunction("some", "one", "a", "return 1"), "local function one(a) return a end\n"),
         (LuaFunction("some", "two", "a", "return 1"), "  return a\nend\n"),
-        (LuaFunction("some", "redis_now", "", "return 1"), "#!lua\n"),  # it is defined in the shared file `clock`
+        # The function is defined in the shared file `clock`.
+        (LuaFunction("some", "redis_now", "", "return 1"), "#!lua\n"),
         (RedisAnswer("some", "GET", "return 1"), "#!lua\n"),
     ],
 )

@@ -1,4 +1,4 @@
-"""Names that people and programs see are in one module, and the other modules use its constants."""
+"""Names that people and programs see are defined in one module. Other modules use its constants."""
 
 import ast
 from collections.abc import Iterator

@@ -1,4 +1,4 @@
-"""The open waits of a client: which queries are sent, and how each wait ends."""
+"""The open waits of a client: the queries that are sent, and the end of each wait."""
 
 import pytest
 

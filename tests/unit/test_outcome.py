@@ -1,4 +1,4 @@
-"""Outcomes, in the form that the scripts take."""
+"""Outcomes in the form that the scripts accept."""
 
 import hiredis
 import pytest

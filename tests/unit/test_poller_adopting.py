@@ -1,4 +1,4 @@
-"""When a poller checks legacy lists, and for which keys it requests notifications."""
+"""The times at which a poller checks legacy lists, and the keys for which it requests notifications."""
 
 import math
 from typing import Any, cast
@@ -61,7 +61,7 @@ def test_prefixes_do_not_overlap() -> None:
 
 
 class FakeServer:
-    """A fake connection: `run` returns or raises what a test sets, and the commands are recorded."""
+    """A fake connection that records commands. `run` returns or raises the value that a test sets."""
 
     def __init__(self, *answers: AdoptedLegacy | Exception, refuses: str = "") -> None:
         self.answers = list(answers)
@@ -86,7 +86,7 @@ def connection(server: FakeServer) -> Connection:
 
 
 class Adopter:
-    """The round, and what it recorded."""
+    """The round and its records."""
 
     def __init__(self, *sources: LegacySource) -> None:
         self.listening = BellState()

@@ -1,4 +1,4 @@
-"""The pollers' bell: a token that may have been lost is searched for, and the bell soon listens again."""
+"""The pollers' bell. The poller searches for a token that may have been lost, and the bell soon listens again."""
 
 import os
 import time
@@ -21,7 +21,9 @@ TOKEN = [b"bell", b"1"]
 
 
 class FakeConnection:
-    """A connection whose replies a test puts into `replies`, in order; an exception is raised. `sends` likewise."""
+    """A connection that returns the test's `replies` in order. If a reply is an exception, it is raised. `sends` works
+    in the same way.
+    """
 
     def __init__(self) -> None:
         self.is_to_renew = False
@@ -55,7 +57,7 @@ class FakeConnection:
 
 
 class FakeLink:
-    """A link with one connection, which can be lost and made again."""
+    """A link with one connection, which can be lost and re-established."""
 
     def __init__(self, connection: FakeConnection) -> None:
         self._connection = connection

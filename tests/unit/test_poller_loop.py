@@ -1,4 +1,4 @@
-"""The poller's loop: promotions and rounds take turns, and a stop signal is noticed between any two calls."""
+"""The poller's loop. Promotions and rounds take turns, and the loop notices a stop signal between any two calls."""
 
 import os
 from collections.abc import Iterator
@@ -26,8 +26,9 @@ CALL_SECONDS = 0.001
 
 
 class FakeServer:
-    """A fake for the link, the bell and the clock. It requests a stop after `most` calls, or at the first rest.
-    `overdue`: chunks left to promote. `next_due_us`: when the next task is due, by the poller's clock."""
+    """A fake for the link, the bell and the clock. It requests a stop after `most` calls or at the first rest.
+    `overdue` is the number of chunks to promote. `next_due_us` is the due time of the next task by the poller's clock.
+    """
 
     def __init__(self, signals: StopSignals) -> None:
         self._signals = signals

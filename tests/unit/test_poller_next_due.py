@@ -1,4 +1,6 @@
-"""A poller knows when its next call is due, runs after the others if it is a stand-by, and learns how early to wake."""
+"""A poller knows when its next call is due, calls after the others if it is a stand-by, and learns how early to
+wake.
+"""
 
 import math
 import random

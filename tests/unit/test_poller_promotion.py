@@ -1,4 +1,4 @@
-"""When a poller promotes: at the due time by the server's clock, when a bell rang, and once a second otherwise."""
+"""A poller promotes at the due time by the server's clock, when its bell rings, and otherwise once a second."""
 
 import math
 from typing import Any, cast
@@ -24,7 +24,7 @@ AHEAD = EARLY_CALL_SECONDS + MARGIN_SECONDS
 
 
 class Server:
-    """A server and the clock of this machine. The server's clock is `ahead` of it. Tasks are due at `dues_us`."""
+    """A server and the clock of this machine. The server's clock is ahead by `ahead`. Tasks are due at `dues_us`."""
 
     def __init__(self) -> None:
         self.now = 1000.0
@@ -38,7 +38,7 @@ class Server:
         return self.now
 
     def at_us(self, seconds: float) -> int:
-        """Return Redis time in this many seconds."""
+        """Return the Redis time after this many seconds."""
         return round((self.now + self.ahead + seconds) * SECOND_US)
 
     def run(self, _call: ScriptCall[Any]) -> Promoted:
@@ -67,7 +67,9 @@ def step(promoting: Promotion, server: Server, *, rested: bool = False) -> None:
 
 
 def rest_and_step(promoting: Promotion, server: Server) -> int:
-    """Rest until the call is due, with a timer that ends late, and take the step. Returns when the call arrived."""
+    """Rest until the call is due, with a timer that ends late, and take the step. Returns the arrival time of
+    the call.
+    """
     rested = promoting.due_at() > server.now
     if rested:
         server.now = promoting.due_at() + TIMER_LATE

@@ -1,4 +1,4 @@
-"""The poller's rounds: a failure in one round holds up no other, and nothing that was found is forgotten."""
+"""The poller's rounds. A failure in one round does not delay the others, and nothing that was found is forgotten."""
 
 import json
 import math
@@ -36,8 +36,9 @@ Answer = Callable[[list[str]], Any]
 
 
 class FakeServer:
-    """A fake connection. `calls` are the commands that it replied to, except those of the audit, which are in `walked`.
-    `fail` has the error that each of them raises, once."""
+    """A fake connection. `calls` are the commands that got a reply, except the audit's commands, which are in `walked`.
+    `fail` has the errors that commands raise once.
+    """
 
     def __init__(self) -> None:
         self.calls: list[str] = []
@@ -145,7 +146,7 @@ class Poller:
         return self.rounds.step(cast(Connection, self.server))
 
     def until_idle(self) -> list[str]:
-        """Step until nothing is due. Returns the calls that were made."""
+        """Step until nothing is due. Returns the calls."""
         before = len(self.server.calls)
         for _ in range(1000):
             if self.rounds.next_at > self.clock.now:
@@ -154,7 +155,7 @@ class Poller:
         raise AssertionError("the loop never ends")
 
     def sweep_until_idle(self) -> list[str]:
-        """Advance to the next sweep, and return the calls that were made with it."""
+        """Advance to the next sweep, and return the calls at that time."""
         self.clock.now += SWEEP_SECONDS
         return self.until_idle()
 
@@ -205,7 +206,7 @@ def test_only_a_sweep_reports_the_next_due_time(poller: Poller) -> None:
 
 
 def sweeps(poller: Poller, times: int) -> list[str]:
-    """Return the calls that are made when this number of sweeps is due."""
+    """Return the calls during this number of due sweeps."""
     calls = [call for _ in range(times) for call in poller.sweep_until_idle()]
     return [call for call in calls if call in ("sweep", "exists")]
 
@@ -239,7 +240,7 @@ def test_keys_are_tracked_once_until_one_changes(poller: Poller) -> None:
 
 
 def sweep_after_a_change(poller: Poller, rescues: int) -> float:
-    """Report a change, and return the number of seconds from its sweep to the next check."""
+    """Report a change, and return the seconds from the resulting sweep to the next check."""
     poller.listening.changed_at, poller.server.rescues = poller.clock.now, rescues
     poller.clock.now += SETTLE_SECONDS
     assert poller.until_idle() == ["sweep"]
@@ -336,7 +337,7 @@ def test_a_refused_call_is_skipped_and_the_others_continue(poller: Poller, call:
     made.remove(call)
     if call == "scan":
         made.remove("orphans")
-    if call == "sweep":  # its reply decides which poller scans
+    if call == "sweep":  # the sweep's reply decides which poller scans
         made = ["trim"]
     assert poller.until_idle() == made
 
@@ -445,7 +446,7 @@ def test_items_that_a_sweep_reports_are_searched_for_at_once(poller: Poller) -> 
 
 
 def test_items_that_a_search_missed_are_not_searched_for_each_second(poller: Poller) -> None:
-    """For example if somebody deleted the ticket: then the task is found by its id."""
+    """For example, somebody deleted the ticket, so the task is found by its id."""
     poller.until_idle()
     poller.server.legacy_items = 1
     assert poller.sweep_until_idle() == ["sweep", "zscan"]

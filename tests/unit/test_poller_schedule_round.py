@@ -1,4 +1,6 @@
-"""The poller's round of schedules: one call per step, and a failure of one schedule holds up no other."""
+"""The poller's round of schedules. Each step makes one call, and a failure of one schedule does not delay the
+others.
+"""
 
 import math
 from collections.abc import Iterable
@@ -34,8 +36,9 @@ def stored(name: str, passed_us: int = NOW_US, missed: str = "last") -> StoredSc
 
 
 class Poller:
-    """The round, with a fake server: `found` is the result of a listing, `next_found` that of the next one; `advanced`
-    is what was done."""
+    """The round with a fake server. `found` is the result of a listing, and `next_found` the result of the next
+    listing. `advanced` has the schedules that were advanced.
+    """
 
     def __init__(self) -> None:
         self.found: list[StoredSchedule] = []
@@ -103,7 +106,7 @@ def test_each_upcoming_schedule_is_advanced_once_per_sweep(poller: Poller) -> No
 
 
 def test_all_outcomes_of_a_schedule_have_a_counter_from_the_start(poller: Poller) -> None:
-    """So that the first occurrence that is missed or skipped counts in an `increase()`."""
+    """Otherwise the first missed or skipped occurrence would not count in an `increase()`."""
     poller.found = [stored("a")]
     poller.sweep(0)
     poller.until_idle()

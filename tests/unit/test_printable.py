@@ -1,4 +1,4 @@
-"""Text from outside is escaped wherever a person may see it."""
+"""Text from outside is escaped wherever people may see it."""
 
 import json
 import os
@@ -28,7 +28,7 @@ from support.hostile import HOSTILE, UNFIT, VALID, unfit_in
 
 
 class Strange:
-    """A value that JSON does not have, with a repr of its own."""
+    """A value that JSON does not have, with its own repr."""
 
     def __repr__(self) -> str:
         return HOSTILE
@@ -118,7 +118,7 @@ def test_an_error_with_newlines_is_one_log_line(text_format: Format) -> None:
 
 
 def logged(text_format: Format, write: Callable[[rota_log.Logger], None], *, on_terminal: bool = False) -> str:
-    """Return what was written to the descriptor after that line was logged."""
+    """Log this line, and return the output to the descriptor."""
     reading, writing = os.openpty() if on_terminal else os.pipe()
     rota_log.configure(LogSettings(format=text_format), fd=writing, bound=HOSTILE)
     write(rota_log.logger())
@@ -134,10 +134,10 @@ def logged(text_format: Format, write: Callable[[rota_log.Logger], None], *, on_
             os.close(writing)
             break
     os.close(reading)
-    return output.decode().replace("\r\n", "\n")  # a terminal ends lines in this way
+    return output.decode().replace("\r\n", "\n")  # a terminal uses these line ends
 
 
-# All other places
+# All other outputs
 
 
 def _notified() -> str:

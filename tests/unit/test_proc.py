@@ -1,4 +1,4 @@
-"""The facts about a process in /proc, compared with those of psutil."""
+"""The facts about a process in /proc, compared with the facts from psutil."""
 
 import os
 import subprocess
@@ -36,7 +36,7 @@ def test_usage_agrees_with_psutil(own_process: psutil.Process) -> None:
 def test_start_and_parent_agree_with_psutil(own_process: psutil.Process) -> None:
     assert process.started_at(os.getpid()) == pytest.approx(
         own_process.create_time(), abs=1.1
-    )  # its boot time has no fraction
+    )  # psutil's boot time has no fraction
     assert process.parent_of(os.getpid()) == os.getppid()
 
 
@@ -78,7 +78,7 @@ def test_an_ended_process_has_no_usage_and_no_parent() -> None:
 
 @contextmanager
 def without_root_privileges() -> Iterator[None]:
-    """Run as a user who owns no process, because root may read those of all users."""
+    """Run as a user who owns no process, because root may read the processes of all users."""
     before = os.geteuid()
     if before == 0:
         os.seteuid(NO_POOLS)

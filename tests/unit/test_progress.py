@@ -1,4 +1,4 @@
-"""Progress as text: bounded, and read only in its own form."""
+"""Progress as text, which has a bounded size and is only read in a valid form."""
 
 import math
 from datetime import UTC, datetime

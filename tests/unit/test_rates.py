@@ -1,4 +1,4 @@
-"""Rates of tasks: their text, and whose starts are counted."""
+"""Rates of tasks: their text, and the starts that count."""
 
 import inspect
 from typing import Any

@@ -1,4 +1,4 @@
-"""The recorder: what is written is read back, by the next process of the slot and by readers, and nothing is lost."""
+"""The recorder. Readers and the next process of the slot read everything that was written, and nothing is lost."""
 
 import array
 import json
@@ -37,7 +37,7 @@ def read(of: memoryview) -> dict[tuple[str, ...], tuple[float, ...]]:
 
 
 def readings(found: Iterable[Series]) -> dict[tuple[str, ...], tuple[float, ...]]:
-    """Return series that a reader has found, by metric and label values."""
+    """Return the series that a reader has found, by metric and label values."""
     return {(definition.name, *labels): numbers for definition, labels, numbers in found}
 
 
@@ -141,7 +141,7 @@ def test_a_truncated_record_is_not_read() -> None:
     for end in range(before, after):
         torn = region()
         torn[:] = whole
-        torn[0:WORD] = struct.pack("q", end)  # what a reader would follow if `used` came first
+        torn[0:WORD] = struct.pack("q", end)  # what a reader would see if `used` were written first
         assert (m.TASK_LAG.name, "a", "delayed") not in read(torn)
         assert read(torn)[(m.CLAIMS.name, "a")] == (1.0,)
 
@@ -185,8 +185,9 @@ def test_an_invalid_used_length_reads_nothing(used: int) -> None:
 
 @dataclass(frozen=True)
 class Forged:
-    """A record that a task may leave if it overwrites the region. Its head is valid, with its checksum, except for what
-    `spoiled` states (a word of the head, and its content)."""
+    """A record that a task may leave if it overwrites the region. Its head has a valid checksum. `spoiled` is the
+    invalid word of the head and its content.
+    """
 
     key: bytes
     numbers: int
@@ -197,7 +198,7 @@ class Forged:
         return self.spoiled is None and bool(self.key) and self.numbers > 0
 
     def append_to(self, memory: memoryview) -> None:
-        """Write the record after the last one, and publish it."""
+        """Write the record after the last record, and publish it."""
         words_of = words(memory)
         at, padded = used_words(words_of), -(-len(self.key) // WORD)
         head = [4 + padded + self.numbers, self.numbers, len(self.key), zlib.crc32(self.key, self.numbers)]
@@ -210,7 +211,7 @@ class Forged:
 
 
 def mutated(key: bytes, changes: list[tuple[int, int]]) -> bytes:
-    """The key with some of its bytes changed."""
+    """Return the key with some of its bytes changed."""
     text = bytearray(key)
     for at, byte in changes:
         text[at % len(text)] = byte
@@ -240,8 +241,8 @@ FORGED = st.one_of(
     st.builds(Forged, KEYS, NUMBERS, st.tuples(st.integers(0, 3), WORDS)),
     st.sampled_from(m.ALL).map(lambda of: Forged(encode_key(of.name, ("label",) * len(of.labels)), of.numbers)),
 )
-MANY = 100  # records; none of these regions has as many
-FIRST, NEXT = "label of the first process", "label of the next process"  # longer than any that is forged
+MANY = 100  # more records than any of these regions has
+FIRST, NEXT = "label of the first process", "label of the next process"  # longer than any forged label
 RECURSIVE = b"[" * 2000
 
 

@@ -1,4 +1,4 @@
-"""No secret of a file or of the environment is shown, even if its URL was mistyped or put in the wrong place."""
+"""No secret of a file or of the environment is shown, even if its URL is mistyped or in the wrong place."""
 
 from pathlib import Path
 
@@ -80,7 +80,7 @@ SHOWN_WHOLE = [
     "unix:///run/redis/redis.sock?db=2",
     "redis+sentinel://one:26379,two,[::1]:26379/my.master/0",
 ]
-# Each key takes a text, a number, a list or a table; none of them takes a URL.
+# Each key takes a text, a number, a list or a table. No key takes a URL.
 KEYS = (
     "namespace = {}",
     "redis_ulr = {}",

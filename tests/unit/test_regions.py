@@ -1,4 +1,4 @@
-"""The regions of all slots as one set of samples: what is summed, whose gauges count, and where the bound is."""
+"""The regions of all slots as one set of samples: the sums, the gauges that count, and the bound."""
 
 import math
 import random
@@ -209,7 +209,7 @@ def test_many_queues_do_not_displace_the_series_of_the_fleet() -> None:
     for number in range(100):
         bound.admit(m.CLAIMS, (str(number),))
     assert bound.admit(m.WORKERS, ("mail", "running")) == ("mail", "running")
-    for number in range(10_000):  # a task may write any of them into its slot
+    for number in range(10_000):  # a task may write any of these records to its slot
         bound.admit(m.WORKERS, (str(number), "running"))
     assert bound.admit(m.WORKERS, ("10001", "running")) == ("_other", "_other")
 
@@ -220,7 +220,7 @@ def counted(regions: Regions) -> tuple[float | None, ...]:
 
 
 def count(memory: SlotMemory, slot: int) -> None:
-    """Count like the next process in a slot."""
+    """Count as the next process in a slot does."""
     writer = recorder(memory, slot)
     writer.counter(m.CLAIMS, "q").add(5)
     writer.histogram(m.TASK_LAG, "q", "retry").observe(0.5)

@@ -1,4 +1,4 @@
-"""The number of workers of a pool with a range, from measurements."""
+"""The number of workers of a pool with a range, computed from measurements."""
 
 import math
 from dataclasses import dataclass, field
@@ -26,7 +26,7 @@ from rota_supervisor.master.core.waiting_times import tail_slots
 
 
 def window(seconds: float, rate: float = 0.0, task_seconds: float = 0.0, failures: float = 0.0) -> LoadWindow:
-    """Return a window in which tasks started at a rate, and a share of the first attempts failed."""
+    """Return a window in which tasks started at a rate and a share of the first attempts failed."""
     starts = round(rate * seconds)
     return LoadWindow(seconds, starts, starts * task_seconds, 1.0, starts, round(failures * starts))
 
@@ -62,7 +62,7 @@ def queue(ready: int, oldest_seconds: float = 0.0, **changes: Any) -> QueueBackl
 
 @dataclass
 class Pool:
-    """A pool whose decisions follow one another, a round every half second."""
+    """A pool with consecutive decisions, one round every half second."""
 
     history: PoolScaling = field(default_factory=PoolScaling)
     now: float = 0.0
@@ -78,7 +78,7 @@ class Pool:
         return decision
 
     def rounds(self, seconds: float, load: NodeLoad, *queues: QueueBacklog) -> list[int]:
-        """Return the numbers decided in a period in which nothing changes but the number of workers."""
+        """Return the decided numbers over a period in which nothing changes except the number of workers."""
         found = []
         for _ in range(round(2 * seconds)):
             workers = self.history.wanted if self.history.wanted is not None else load.workers
@@ -87,7 +87,7 @@ class Pool:
 
 
 def settled(workers: int, load: NodeLoad) -> Pool:
-    """Return a pool that has had a number of workers for so long that no guard is in force."""
+    """Return a pool that has had this number of workers for so long that no guard is in force."""
     pool = Pool()
     pool.round(load._replace(workers=workers))
     return pool
@@ -104,7 +104,8 @@ def test_workers_are_busy_for_nine_tenths_of_the_time_at_most() -> None:
 
 def test_a_backlog_is_worked_off_before_its_oldest_task_is_late() -> None:
     decision = Pool().round(node(rate=200, task_seconds=0.012, workers=2), queue(1840, oldest_seconds=3.0))
-    # 2.4 busy by arrivals, and 1,840 x 12 ms of work (with 2.4 - 2 workers' for 0.5 s) in 10 - 3 - 0.5 s
+    # Arrivals keep 2.4 workers busy. In addition, 1,840 x 12 ms of work (including that of 2.4 - 2 workers for 0.5 s)
+    # must start in 10 - 3 - 0.5 s.
     assert (decision.wanted, decision.drain) == (6, 6)
     assert decision.reason == "1,840 ready, 12 ms each, oldest 3 s, objective 10 s: drained in 6.1 s"
     assert decision.drain_seconds == pytest.approx(1840 * 0.012 / (6 - 2.4))
@@ -195,7 +196,7 @@ def test_a_stuck_task_is_added_to_the_load() -> None:
     load = node(rate=50, task_seconds=0.1, held=1, workers=7, long=busy)
     short = window(2, 50, 0.1)._replace(occupied_seconds=2 * 6.0)
     decision = Pool().round(load._replace(short=short))
-    assert decision.steady == 7  # 5 busy / 0.9, and the stuck one
+    assert decision.steady == 7  # 5 busy workers / 0.9, and the stuck worker
     assert decision.reason == "50 per second, 100 ms each: 5.0 busy and 1 held"
 
 
@@ -216,10 +217,10 @@ def test_free_slots_take_their_tasks_without_more_workers() -> None:
 
 def test_concurrent_workers_count_by_their_slots() -> None:
     decision = Pool().round(node(rate=100, task_seconds=1.0, concurrency=50))
-    assert decision.wanted == 3  # 100 busy / 0.9, in slots of 50
+    assert decision.wanted == 3  # 100 busy slots / 0.9, at 50 slots per worker
 
 
-# Lag that has another cause
+# Lag with another cause
 
 
 def test_a_paused_queue_adds_no_worker() -> None:
@@ -289,11 +290,13 @@ def test_a_blocked_loop_freezes_the_growth() -> None:
     assert (decision.wanted, decision.limited_by) == (1, ("blocked",))
 
 
-# Steps that gain nothing
+# Steps without a gain
 
 
 def grown(pool: Pool, rate_after: float, task_seconds: float = 0.1) -> list[int]:
-    """Let a pool of 4 saturated workers grow, and return its numbers while all are ready and start tasks at a rate."""
+    """Let a pool of 4 saturated workers grow. Return its numbers while all workers are ready and start tasks at
+    a rate.
+    """
     before = node(rate=40, task_seconds=0.1, workers=4)
     pool.round(before)
     pool.round(before, queue(1500, 1.0))
@@ -322,7 +325,7 @@ def test_small_steps_without_gain_are_reversed_together() -> None:
     before = node(rate=40, task_seconds=0.1, workers=4)
     pool.rounds(70, before)
     counts = []
-    for most in (6, 7, 8, 9, 10):  # A worker more every 4 s, which alone would prove nothing.
+    for most in (6, 7, 8, 9, 10):  # One more worker every 4 s, which alone would prove nothing.
         counts += pool.rounds(4, before._replace(most=most, granted=most), queue(1500, 4.0))
     assert max(counts) > 6
     assert counts[-1] == 5
@@ -347,7 +350,7 @@ def test_each_freeze_is_twice_as_long_until_the_backlog_is_gone() -> None:
     frozen = "".join("-" if count == 4 else "#" for count in counts).strip("#").split("#")
     lengths = [len(each) / 2 for each in frozen if each]
     assert lengths[1] == pytest.approx(2 * 60, abs=2)
-    assert max(counts) == 6  # Half more, to see whether it gains something now.
+    assert max(counts) == 6  # Half as many more, to see whether this gains something now.
     pool.rounds(1, load)
     assert pool.history.freezes == 0
 

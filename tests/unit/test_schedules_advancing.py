@@ -1,4 +1,4 @@
-"""The next step of a poller for a schedule: nothing is done twice, nothing is left out, and each step is bounded."""
+"""The next step of a poller for a schedule. Nothing is done twice or left out, and each step is bounded."""
 
 import dataclasses
 import json

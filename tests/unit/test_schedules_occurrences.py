@@ -1,5 +1,6 @@
-"""When a schedule is due. Every table here was computed by hand, from the calendar and the law on daylight saving
-time."""
+"""The times at which a schedule is due. Every table was computed by hand from the calendar and the law on daylight
+saving time.
+"""
 
 from datetime import UTC, datetime, timedelta
 from itertools import islice
@@ -44,7 +45,7 @@ class Row(NamedTuple):
 # Zurich is 1 h ahead of UTC, and 2 h from 2026-03-29 02:00 (which becomes 03:00) to 2026-10-25 03:00 (02:00).
 # New York is 5 h behind UTC, and 4 h from 2026-03-08 02:00 (03:00) to 2026-11-01 02:00 (01:00).
 # Sydney is 10 h ahead of UTC, and 11 h until 2026-04-05 03:00 (02:00) and from 2026-10-04 02:00 (03:00).
-# Santiago is 4 h behind UTC until 2026-09-06 00:00 (01:00), then 3 h: there midnight itself is left out.
+# Santiago is 4 h behind UTC until 2026-09-06 00:00 (01:00), then 3 h, so midnight itself is skipped there.
 DAYLIGHT_SAVING = [
     Row(
         *("a time that is left out is the first moment behind the gap", "Europe/Zurich", "30 2 * * *"),
@@ -155,8 +156,9 @@ def test_start_is_included_and_end_is_excluded() -> None:
     assert table(daily, "2026-01-01 00:00", 2) == ["2026-11-22 09:00", "2026-11-23 09:00"]
 
 
-# A node is down from 12:00, when all was dealt with, and back at 13:03. By hand: 12:10, 12:20, 12:30, 12:40, 12:50 and
-# 13:00 were missed, and 13:10 is next. Back at 13:00:20 it is late for 13:00, which is then not missed.
+# A node is down from 12:00, when nothing was left to do, and back at 13:03. Computed by hand, 12:10, 12:20, 12:30,
+# 12:40, 12:50 and 13:00 were missed, and 13:10 is next. A node that is back at 13:00:20 is late for 13:00, but 13:00 is
+# not missed.
 MISSED: list[tuple[Missed, str, tuple[str, ...], int]] = [
     ("last", "13:03:00", ("13:00",), 5),
     ("all", "13:03:00", ("12:10", "12:20", "12:30", "12:40", "12:50", "13:00"), 0),

@@ -1,4 +1,4 @@
-"""The text of a schedule in Redis, and what cannot be a schedule."""
+"""The text of a schedule in Redis, and invalid schedules."""
 
 import json
 from typing import Any

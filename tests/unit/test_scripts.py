@@ -1,4 +1,4 @@
-"""The assembly of Lua scripts from a transition and the shared functions it names."""
+"""The assembly of Lua scripts from a transition and the shared functions that it names."""
 
 import hashlib
 import re
@@ -137,12 +137,13 @@ def indent_of(line: str) -> int:
 
 @pytest.mark.parametrize("name", script_names())
 def test_every_script_defines_shared_names_before_their_use(name: str) -> None:
-    """The server would report this only when the code is called, and an `if` may hide it for long. Names that are
-    defined in a function or a branch are known only there, which our indentation shows."""
+    """The server would only report this when the code is called, which an `if` may prevent for long. Names that are
+    defined in a function or a branch are only known there, as the indentation shows.
+    """
     sources = [path.read_text(encoding="utf-8").splitlines() for path in SHARED.glob("*.lua")]
     shared = {thing for lines in sources for line in lines if indent_of(line) == 0 for thing in defined_by(line)}
     text = re.sub(r"--.*", "", load_script(name).text.decode())
-    known: list[tuple[int, str]] = []  # the names in scope: the indentation of each, and its name
+    known: list[tuple[int, str]] = []  # the names in scope, each with its indentation
     for line in filter(str.strip, text.splitlines()):
         known = [(indent, thing) for indent, thing in known if indent <= indent_of(line)]
         known += [(indent_of(line), thing) for thing in defined_by(line)]
@@ -152,7 +153,7 @@ def test_every_script_defines_shared_names_before_their_use(name: str) -> None:
 
 
 def is_own_name(text: str, thing: str) -> bool:
-    """Whether a script has given this name to something of its own: a parameter or a loop variable."""
+    """Whether a script uses this name for its own parameter or loop variable."""
     return bool(re.search(rf"(function ?\w*\([^)]*\b{thing}\b|for [\w, ]*\b{thing}\b)", text))
 
 

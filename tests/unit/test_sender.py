@@ -1,4 +1,4 @@
-"""The nonces of enqueues: the next call uses the same name only if the previous call can never be repeated."""
+"""The nonces of enqueues. The next call only uses the same name if the previous call can never be repeated."""
 
 import os
 from collections.abc import Callable, Sequence
@@ -18,8 +18,9 @@ Repeated = list[Callable[[], Sending[NewTask]]]
 
 
 def sender_of(repeats: Repeated) -> Sender[NewTask, Any, NewTask]:
-    """Return a sender whose commands are the batches themselves. `repeats` receives what would repeat a call in
-    doubt."""
+    """Return a sender whose commands are the batches themselves. `repeats` receives the commands that would repeat a
+    call in doubt.
+    """
 
     def doubt(why: str, ids: Sequence[str], again: Callable[[], Sending[NewTask]]) -> Uncertain:
         repeats.append(again)
@@ -32,7 +33,7 @@ def sender_of(repeats: Repeated) -> Sender[NewTask, Any, NewTask]:
 
 
 def nonces_of(sending: Sending[NewTask], *replies: Sequence[Reply[Any]] | Exception) -> list[str]:
-    """Return the nonces of each exchange, which gets these replies."""
+    """Return the nonces of each exchange. The exchanges get these replies."""
     found: list[str] = []
     try:
         exchange = next(sending)

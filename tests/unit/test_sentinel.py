@@ -1,4 +1,4 @@
-"""The search for the primary: which sentinels it queries, how it uses the replies, and its error if there is none."""
+"""The search for the primary: the queried sentinels, the use of their replies, and the error if there is no primary."""
 
 from collections.abc import Sequence
 

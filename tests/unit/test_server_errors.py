@@ -1,4 +1,4 @@
-"""Error replies have three kinds, by their first word."""
+"""Error replies have one of three kinds, according to their first word."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""How a queue is served, as a text: Python writes it, and Python and Lua read the same from it."""
+"""The text that describes how a queue is served. Python writes it, and Python and Lua read it alike."""
 
 from pathlib import Path
 from typing import Any
@@ -49,7 +49,7 @@ def read_by_lua(settings: str, name: str) -> dict[str, Any]:
 
 
 def fields_of(share: QueueShare) -> dict[str, Any]:
-    """Return the fields that Lua has to read."""
+    """Return the fields that Lua must read."""
     is_bounded = share.cap > 0 or share.interval_us > 0 or share.condition != ""
     values = (round(VIRTUAL_UNIT / share.weight), share.cap, share.interval_us, share.burst, share.condition or None)
     return dict(zip(FIELDS, (*values, is_bounded), strict=True))
@@ -86,7 +86,7 @@ def test_a_share_with_an_extra_number_is_refused() -> None:
 )
 @pytest.mark.parametrize("rest", ["", " mail=720 0 0 1", " 9=-"])
 def test_a_malformed_share_is_refused_and_counts_as_a_limit(text: str, rest: str) -> None:
-    """So no script overlooks the condition behind a number that it does not know."""
+    """So no script overlooks the condition after a number that it does not know."""
     settings = f" q={text}{rest}"
     with pytest.raises(lua51.LuaError, match="ROTA not the settings of a queue: "):
         FUNCTIONS.setting(LUA.table(), settings, 4)

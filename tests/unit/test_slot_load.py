@@ -1,4 +1,4 @@
-"""The load in a slot: what a worker counts, and what a reader accepts."""
+"""The load in a slot: the counts of a worker, and the values that a reader accepts."""
 
 import struct
 

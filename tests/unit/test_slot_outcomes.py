@@ -1,4 +1,4 @@
-"""Outcomes in a slot: appended one after the other, and dropped from the front as replies confirm them."""
+"""Outcomes in a slot. They are appended one after the other, and dropped from the front when replies confirm them."""
 
 from hypothesis import given
 from hypothesis import strategies as st

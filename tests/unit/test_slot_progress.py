@@ -1,4 +1,4 @@
-"""Progress in a slot: what any thread or copy of a task writes is read whole or not at all."""
+"""Progress in a slot. Text that any thread or copy of a task writes is read completely or not at all."""
 
 import os
 import signal
@@ -60,7 +60,7 @@ def test_the_next_task_attempt_or_process_has_no_earlier_progress(place: Place) 
     assert (record.progress_of(ENTRY), record.progress_of(NEXT)) == (b"", b"")
     record.end()
     place.slot.assign(nonce=8, concurrency=place.slot.concurrency)
-    record.start(ENTRY, "name", 1, 2)  # the first task of its process again
+    record.start(ENTRY, "name", 1, 2)  # this is again the first task of its process
     record.report_progress(ENTRY, b"6")
     place.slot.assign(nonce=9, concurrency=place.slot.concurrency)
     record.start(ENTRY, "name", 1, 2)
@@ -91,7 +91,8 @@ def test_an_overwritten_record_has_no_progress(place: Place, byte: bytes) -> Non
     assert record.progress_of(ENTRY) == b""
 
 
-# Writes texts of one letter each as fast as possible, from three threads and a copy of the process, until it is killed.
+# This program writes texts of one letter as fast as possible, from three threads and a copy of the process, until it is
+# killed.
 _WRITER = f"""
 import os, sys, threading
 from rota.child.slot_memory import enter_slot
@@ -117,14 +118,14 @@ def test_a_reader_never_sees_half_written_progress() -> None:
     argv = [sys.executable, "-c", _WRITER, str(memory.fd)]
     with subprocess.Popen(argv, pass_fds=(memory.fd,), process_group=0) as writer:
         try:
-            texts = _read_many(record, 30_000)  # without the checksum, a dozen of these would be torn
+            texts = _read_many(record, 30_000)  # without the checksum, a dozen of these texts would be torn
         finally:
             _kill_group(writer)
     assert all(len(set(text)) == 1 and len(text) in (20, 70, 120) for text in texts), texts
 
 
 def _read_many(record: TaskRecord, wanted: int) -> set[bytes]:
-    """Return what this many reads found; reading continues until three of the four writers were seen."""
+    """Return the texts of this many reads. Reading continues until texts of three of the four writers were seen."""
     texts: set[bytes] = set()
     reads, deadline = 0, time.monotonic() + DEADLINE_SECONDS
     while reads < wanted or len({(text[0] - ord("a")) // 3 for text in texts}) < 3:

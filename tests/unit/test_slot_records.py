@@ -1,4 +1,4 @@
-"""Slots of workers that run several tasks: each task has its own record, and is identified by its index and number."""
+"""Slots of workers that run several tasks. Each task has its own record, and is identified by its index and number."""
 
 import os
 import signal

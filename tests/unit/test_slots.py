@@ -1,4 +1,4 @@
-"""Slots: what one process writes, another reads whole."""
+"""Slots. Data that one process writes is read completely by another."""
 
 import array
 import fcntl
@@ -81,7 +81,7 @@ def test_arbitrary_words_in_a_slot_can_be_read(words: list[int]) -> None:
 
 
 def _overwritten_slot() -> Slot:
-    """Return the slot of a task that runs and has left outcomes, overwritten from its first byte to its last."""
+    """Return the slot of a running task that has left outcomes. The slot was completely overwritten."""
     region = memoryview(bytearray(REGION_BYTES))
     slot = Slot(region, memoryview(bytearray(PROCESS_ROW_BYTES)))
     slot.assign(nonce=7)
@@ -120,7 +120,7 @@ def test_only_whole_lines_of_a_dead_process_are_taken(size: int) -> None:
 
 
 class _Restless(TaskRecord):
-    """A record that contains another task at each read."""
+    """A record that contains a different task at each read."""
 
     looks = 1
 
@@ -297,7 +297,7 @@ def test_untouched_slots_use_no_memory() -> None:
     assert os.fstat(memory.fd).st_blocks * 512 < REGION_BYTES
 
 
-# Writes tasks in which every field has the same number, as fast as possible, until it is killed.
+# This program writes tasks whose fields all have the same number, as fast as possible, until it is killed.
 _WRITER = """
 import itertools, sys
 from rota.child.slot_memory import enter_slot

@@ -11,7 +11,7 @@ from soak.planting import FAR, OTHER, OWNER_A, Plot, found, one_run
 
 
 def killed_during_run(**fields: Any) -> Plot:
-    """A task whose worker was killed while it ran, and which another worker ran again."""
+    """Return a history in which a task's worker was killed during the run and another worker ran the task again."""
     plot = Plot().accept("t", 10.0).run("t", 10.1).strike(Fault.KILL_WORKER, "a", 10.5, pids=(101,))
     return plot.run("t", 10.6, 10.7, **({"attempt": 2, "crashes": 1} | OTHER | fields))
 
@@ -224,11 +224,13 @@ def test_a_task_cancelled_while_running_may_end_but_not_start_again() -> None:
     assert found(plot.run("t", 11.0, 11.1, attempt=2)) == [Wrong.PHANTOM]
 
 
-# Tasks that follow others
+# Follow-up tasks
 
 
 def followed(*, follows: str, begins: float) -> Plot:
-    """Two tasks that end at 10.3 and 10.5, and one that had to start after both, or after the second one."""
+    """Return a history with two tasks that end at 10.3 and 10.5, and a task that had to start after both or after the
+    second.
+    """
     plot = Plot().accept("a", 10.0).run("a", 10.2, 10.3).accept("b", 10.0).run("b", 10.4, 10.5)
     return plot.accept("last", 10.0, follows=follows).run("last", begins, begins + 0.1)
 

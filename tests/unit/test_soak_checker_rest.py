@@ -1,4 +1,4 @@
-"""The checker of the soak finds every fault in order, times, counts and remains, and none in a clean history."""
+"""The checker of the soak finds every fault in order, times, counts and leftovers, and none in a clean history."""
 
 from typing import Any
 
@@ -158,7 +158,7 @@ def test_recovery_times_are_measured_from_the_kill() -> None:
     assert 0.09 < numbers["recovery p99 seconds"] < 0.11
 
 
-# Leases, deaths, counts and remains
+# Leases, deaths, counts and leftovers
 
 
 def test_a_lease_lost_after_a_general_outage_is_a_finding() -> None:

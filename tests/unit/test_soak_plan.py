@@ -1,5 +1,6 @@
-"""The plan and the load of a soak cover everything: what they omitted could be broken in the product without being
-noticed."""
+"""The plan and the load of a soak cover everything, because nobody would notice if an omitted part of the product were
+broken.
+"""
 
 from soak import file_faults, network_faults, node_faults, process_faults, server_faults, verb_faults
 from soak.faults import KINDS, TARGETS, Fault

@@ -1,5 +1,6 @@
-"""The soft time limit and cancellation: the exception is raised in the call that it is meant for and nowhere else,
-whenever the signal arrives."""
+"""The soft time limit and cancellation. Whenever the signal arrives, the exception is raised in the intended call and
+nowhere else.
+"""
 
 import gc
 import logging
@@ -37,7 +38,9 @@ def _send_signal() -> None:
 
 @pytest.fixture
 def limit() -> Iterator[SoftLimit]:
-    """Yield the limit of this process, which the client's calls defer. It handles the signal while a test runs."""
+    """Yield the limit of this process, which the client's calls defer. The limit handles the signal while a
+    test runs.
+    """
     before = signal.signal(SOFT_LIMIT_SIGNAL, soft_limit.signalled)
     soft_limit._thread = threading.get_ident()  # as `install` does
     yield soft_limit
@@ -45,8 +48,7 @@ def limit() -> Iterator[SoftLimit]:
 
 
 class Cancels:
-    """The content of the process table and the slot: the number of the running task, and of the task that was cancelled
-    last."""
+    """The content of the process table and the slot: the numbers of the running task and of the last cancelled task."""
 
     running = cancelled = 0
 
@@ -145,7 +147,7 @@ def test_a_client_call_in_another_thread_does_not_delay_the_limit(limit: SoftLim
     thread.join()
 
 
-# Cancelled
+# Cancellation
 
 
 def test_a_cancel_is_raised_once_with_or_without_a_limit(limit: SoftLimit, cancels: Cancels) -> None:
@@ -188,7 +190,7 @@ def test_a_task_past_its_soft_limit_can_still_be_cancelled(limit: SoftLimit, can
         limit.call(boottime_ns() + _LATER_NS, task, (), {})
 
 
-# The following code runs in a process of its own, because its handlers for forks cannot be removed.
+# The following code runs in a separate process, because its fork handlers cannot be removed.
 
 _FORKS = """
 import os, signal
@@ -244,7 +246,8 @@ while os.getppid() == pid:
 
 @contextmanager
 def _signal_storm() -> Iterator[None]:
-    # Python prints and drops an exception that a callback of the collector raises; a test library has such a callback.
+    # Python prints and drops an exception in a callback of the garbage collector, and a test library has such a
+    # callback.
     callbacks, gc.callbacks[:] = gc.callbacks[:], []
     argv = [sys.executable, "-c", _SIGNAL_STORM, str(os.getpid()), str(SOFT_LIMIT_SIGNAL)]
     with subprocess.Popen(argv, stdout=subprocess.PIPE) as process:
@@ -258,7 +261,7 @@ def _signal_storm() -> Iterator[None]:
 
 
 class _Counts:
-    """Two counts that only our code changes, one after the other. They are equal unless that was interrupted."""
+    """Two counts that only our code changes, one after the other. They are equal unless the code was interrupted."""
 
     first = second = 0
 
@@ -276,12 +279,12 @@ def test_thousands_of_signals_never_interrupt_protocol_calls(limit: SoftLimit, c
     def task(steps: int, cancelled_at: int) -> None:
         for step in range(steps):
             if step == cancelled_at:
-                cancels.cancelled = cancels.running  # its signal is among those that are being sent
+                cancels.cancelled = cancels.running  # the task's signal is among the signals that are being sent
             counts.protocol_call()
 
     with _signal_storm():
         for number in range(1, 40_000, 2):
-            # This loop represents the worker's loop: any exception in it, outside of the try, fails the test.
+            # This loop represents the worker's loop. Any exception outside the try fails the test.
             deadline_ns = boottime_ns() + random.randrange(100_000) if random.random() < 0.7 else 0
             cancels.running = number
             outcome = "done"

@@ -1,4 +1,4 @@
-"""A child's side of its stack file."""
+"""The child's side of its stack file."""
 
 import os
 import subprocess

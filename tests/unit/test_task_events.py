@@ -1,4 +1,4 @@
-"""Reading the stream of task events."""
+"""The reading of the stream of task events."""
 
 from datetime import UTC, datetime, timedelta
 

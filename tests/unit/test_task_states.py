@@ -1,4 +1,4 @@
-"""The places that list the ways in which a task ends name the same ones as the table of states."""
+"""All lists of the ends of a task agree with the table of states."""
 
 import dataclasses
 from typing import get_args

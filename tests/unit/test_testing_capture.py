@@ -1,4 +1,4 @@
-"""The calls that an application enqueues, collected instead of sent."""
+"""A capture collects the calls that an application enqueues instead of sending them."""
 
 import asyncio
 import re

@@ -1,5 +1,6 @@
-"""The tables of `rota top`: rows are sorted and filtered and fit the width, and problems are marked with a word, not
-only a color."""
+"""The tables of `rota top`. Rows are sorted and filtered and fit the width, and problems are marked with a word, not
+only with a color.
+"""
 
 import pytest
 from hypothesis import given

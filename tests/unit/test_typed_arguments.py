@@ -1,4 +1,4 @@
-"""Annotated arguments: each value arrives as it was given, or the call fails with a reason."""
+"""Annotated arguments. Each value arrives unchanged, or the call fails with a reason."""
 
 import json
 import subprocess
@@ -94,7 +94,7 @@ class Plain:
 
 
 class Later(datetime):
-    """A subclass, as libraries that fake the time use it."""
+    """A subclass like those of libraries that fake the time."""
 
 
 def task_of(function: Callable[..., Any], **options: Any) -> Task[..., Any]:

@@ -1,4 +1,4 @@
-"""RESP packing, read back by an independent parser (hiredis)."""
+"""RESP packing, checked with an independent parser (hiredis)."""
 
 import hiredis
 from hypothesis import example, given

@@ -1,4 +1,4 @@
-"""An attempt, from the claim to the outcome, in a process that survives whatever happens in it."""
+"""An attempt from the claim to the outcome, in a process that survives everything that happens in the attempt."""
 
 import asyncio
 import contextvars
@@ -50,10 +50,9 @@ SECOND_NS = 1_000_000_000
 
 
 class Bench:
-    """A worker's executor without the worker.
-
-    `seen_tasks`: the content of the slot at each call of the application's code. `start_calls`: the entries whose start
-    was marked in Redis. `throttle_calls`: the entries whose rate was checked.
+    """A worker's executor without the worker. `seen_tasks` has the content of the slot at each call of the
+    application's code. `start_calls` has the entries whose start was marked in Redis. `throttle_calls` has the entries
+    whose rate was checked.
     """
 
     def __init__(self, registry: Registry | None = None) -> None:
@@ -87,7 +86,7 @@ class Bench:
         self.registry.add(Task(function, name, TaskOptions(**options)))
 
     def check_start(self, attempt: Attempt) -> MayStart:
-        """Take the steps to a start, with `status` and `is_started` as the replies of Redis."""
+        """Take the steps to a start. `status` and `is_started` are the replies of Redis."""
         starts = StartSteps("owner", Store("n"), lambda: self.slot.is_intact, lambda *_: None)
         return take_steps(attempt.steps_to_start(starts), lambda step: self.reply(step, attempt.entry.text))
 
@@ -209,7 +208,7 @@ def test_a_refused_task_is_neither_run_nor_left_in_the_slot() -> None:
     bench.declare(charge, crash_limit=0)
     bench.is_started = False
     assert bench.try_attempt(_body("charge"), start_by_ns=boottime_ns() + 60 * SECOND_NS) is None
-    # And Redis is not queried if the task is late
+    # Redis is not queried if the task is late.
     assert bench.try_attempt(_body("charge"), start_by_ns=boottime_ns() - 1) is None
     assert (bench.seen_tasks, len(bench.start_calls)) == ([], 1)
     assert bench.slot.record(0).current() is None
@@ -496,7 +495,7 @@ def test_a_run_record_has_start_run_time_and_process() -> None:
     assert bench.attempt(b"").settlement().run == f" 0 0 {os.getpid()} -".encode()
 
 
-# Cancelled while it ran
+# Cancellation of a running task
 
 
 @pytest.mark.parametrize(
@@ -571,7 +570,7 @@ def test_hooks_see_that_a_task_was_cancelled() -> None:
 def test_a_wiped_slot_cancels_nothing() -> None:
     bench = Bench()
 
-    def wipe(_failures: int) -> float:  # called for the back-off before the function is called
+    def wipe(_failures: int) -> float:  # the back-off calls this before the task's function is called
         bench.slot._bytes[:] = bytes(REGION_BYTES)
         return 7.0
 

@@ -1,4 +1,4 @@
-"""The size of a claim: about 5 ms of work, approached in small steps."""
+"""The size of a claim, which approaches about 5 ms of work in small steps."""
 
 import pytest
 from hypothesis import given
@@ -12,7 +12,7 @@ MILLISECOND_NS = 1_000_000
 
 
 def _run(prefetch: Prefetch, limit: int, took_ns: list[int], queue: str = "q") -> int:
-    """Run this number of tasks with these run times repeatedly. Returns the limit afterwards."""
+    """Repeatedly run this number of tasks with these run times. Returns the resulting limit."""
     batch = ClaimTimes(queue, 0)
     for number in range(limit):
         batch.ended(batch.at_ns + took_ns[number % len(took_ns)])

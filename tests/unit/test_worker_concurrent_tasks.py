@@ -1,4 +1,6 @@
-"""The steps of coroutines: which task they belong to, what they hold up, and which exceptions leave them."""
+"""The steps of coroutines: the task that they belong to, the work that they delay, and the exceptions that
+leave them.
+"""
 
 import asyncio
 import time
@@ -14,7 +16,7 @@ ENTRY = parse_entry(b"id-1 default i 1000 1000 0 0 0 0 -")
 
 
 class Watched:
-    """Two running tasks, shown in the slot. `blocked`: the indexes of those that held up the loop."""
+    """Two running tasks that the slot shows. `blocked` has the indexes of the tasks that blocked the loop."""
 
     def __init__(self) -> None:
         process_row = memoryview(bytearray(PROCESS_ROW_BYTES))

@@ -1,4 +1,4 @@
-"""The long wait of a worker at its doorbells ends early only if the server does not reply."""
+"""A worker's long wait at its doorbells only ends early if the server does not reply."""
 
 from typing import Any, cast
 
@@ -22,8 +22,9 @@ ANSWERS = [None, [b"ok", 0, 0, [], [], []]]
 
 
 class World:
-    """A world in which time passes while the worker waits. It replaces the wait, the connection, which gets a reply at
-    `answered_at`, and the master, which renews every `renew_seconds` until `silent_at`."""
+    """A world in which time passes while the worker waits. It replaces the wait, the connection, and the master. The
+    connection gets a reply at `answered_at`. The master renews every `renew_seconds` until `silent_at`.
+    """
 
     def __init__(self) -> None:
         self.now = 1000.0
@@ -60,7 +61,7 @@ def world(monkeypatch: pytest.MonkeyPatch) -> World:
 
 
 def listen(world: World) -> float:
-    """Wait as long as possible. Returns how long the wait took."""
+    """Wait as long as possible. Returns the duration of the wait."""
     began = world.now
     listening = Bell(Keys("n"), (), LONG_PARK_SECONDS, world.last_reply_ns)
     listening.listen(cast(Connection, world), cast(Waiter, world), LONG_PARK_SECONDS, TURN)
@@ -70,11 +71,12 @@ def listen(world: World) -> float:
 def test_a_wait_continues_while_the_master_gets_replies(world: World) -> None:
     world.answered_at = world.now + LONG_PARK_SECONDS
     assert listen(world) == LONG_PARK_SECONDS
-    assert world.waits <= 1 + LONG_PARK_SECONDS / PARK_SECONDS  # it checks no more often than the master renews
+    # The worker checks at most as often as the master renews.
+    assert world.waits <= 1 + LONG_PARK_SECONDS / PARK_SECONDS
 
 
 def test_a_wait_ends_if_neither_worker_nor_master_gets_replies(world: World) -> None:
-    world.now += PARK_SECONDS - 0.001  # the last renewal is long ago, but this connection replied a moment ago
+    world.now += PARK_SECONDS - 0.001  # the last renewal was long ago, but this connection has just got a reply
     world.silent_at = began = world.now
     with pytest.raises(ConnectionLost, match="8 s"):
         listen(world)

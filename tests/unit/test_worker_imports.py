@@ -1,4 +1,4 @@
-"""The processes of a fleet stay small, because they do not import what they do not need."""
+"""The processes of a fleet stay small, because they do not import unneeded modules."""
 
 import re
 import subprocess

@@ -1,4 +1,6 @@
-"""The ledger of a worker that runs many tasks at once: its tasks, and outcomes that no reply has confirmed."""
+"""The ledger of a worker that runs many tasks at once. It has the worker's tasks, and outcomes that no reply has
+confirmed.
+"""
 
 from rota.durations import NANOSECONDS
 from rota.protocol.entry import parse_entry
@@ -86,7 +88,7 @@ def test_a_task_forgotten_during_a_turn_is_queried_by_the_next() -> None:
     task_index = ledger.add("a")
     assert ledger.turn(1, 0).held == ("a",)
     ledger.forget(task_index)
-    ledger.take_reply(reply())  # that turn had listed it, so the reply does not bring it
+    ledger.take_reply(reply())  # that turn had listed the task, so the reply does not contain it
     assert ledger.may_hold_more
     assert ledger.turn(0, 0).held == ()
     ledger.take_reply(reply())
@@ -99,7 +101,7 @@ def test_held_tasks_are_listed_only_when_needed_or_each_second() -> None:
     assert ledger.turn(1, 0).held == ("a",)  # the very first turn
     ledger.take_reply(reply())
     assert ledger.turn(1, 1).held is None
-    assert ledger.turn(0, 2).held == ("a",)  # a claim was sent, and no reply has come
+    assert ledger.turn(0, 2).held == ("a",)  # a claim was sent, and no reply has arrived
     ledger.take_reply(reply(TurnStatus.QUARANTINE, b"the entry"))
     assert ledger.turn(1, 3).held == ("a",)
     ledger.take_reply(reply())

@@ -8,7 +8,7 @@ from rota.protocol.entry import parse_entry
 from rota.worker.loop_state import ENDLESS, Span, span_of
 from rota.worker.redis_times import Anchor, RedisClock, times_of
 
-# Redis time was 1,000,000 us between 5 ms and 7 ms of our clock.
+# Redis time was 1,000,000 us at some time between 5 ms and 7 ms of our clock.
 ANCHOR = Anchor(1_000_000, 5_000_000, 7_000_000)
 
 
@@ -64,7 +64,7 @@ MINUTE_NS = 60 * 10**9
 def test_a_delayed_turn_uses_the_reading_of_an_immediate_one() -> None:
     clock = RedisClock()
     clock.from_immediate_reply(now_us=1_000_000, sent_ns=5_000_000, received_ns=7_000_000)
-    # Ten seconds later by either clock; the turn was sent long before.
+    # Both clocks have advanced by ten seconds, and the turn was sent long before.
     anchor = clock.from_delayed_reply(now_us=11_000_000, sent_ns=6_000_000_000, received_ns=10_006_000_000)
     assert anchor == Anchor(11_000_000, 10_005_000_000, 10_006_000_000)
 

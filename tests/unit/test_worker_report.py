@@ -1,4 +1,4 @@
-"""Which attempts are logged. All of them are counted."""
+"""The attempts that are logged. All attempts are counted."""
 
 import json
 import os
@@ -39,7 +39,7 @@ NO_PATTERNS = QueueLabels()
 
 
 class Bench:
-    """A report with a slot of its own."""
+    """A report with its own slot."""
 
     def __init__(self, settings: LogSettings, labels: QueueLabels = NO_PATTERNS, **changes: Any) -> None:
         self.slot = Slot(memoryview(bytearray(REGION_BYTES)), memoryview(bytearray(PROCESS_ROW_BYTES)))
@@ -60,7 +60,7 @@ def ended_attempt(entry: Entry, slot: Slot, outcome: Outcome) -> Attempt:
 
 @pytest.fixture
 def log_fd(tmp_path: Path) -> Iterator[int]:
-    """Return a descriptor to which a log may be configured. Afterwards it is no longer a log."""
+    """Yield a descriptor to which a test may log. The logging is reset afterwards."""
     fd = os.open(tmp_path / "log", os.O_RDWR | os.O_CREAT)
     yield fd
     log.configure(LogSettings())

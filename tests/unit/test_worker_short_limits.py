@@ -1,4 +1,4 @@
-"""The soft limits for which the master is rung."""
+"""The soft limits for which a worker rings the master."""
 
 from rota.child.slot_layout import PROCESS_ROW_BYTES, REGION_BYTES
 from rota.child.slots import Slot
@@ -10,7 +10,7 @@ TENTH_NS = SECOND_NS // 10
 
 
 class Worker:
-    """The limits that a worker met, and the effects. `rings`: when it rang."""
+    """The limits that a worker encountered, and the effects. `rings` has the times of the rings."""
 
     def __init__(self) -> None:
         self.slot = Slot(memoryview(bytearray(REGION_BYTES)), memoryview(bytearray(PROCESS_ROW_BYTES)))

@@ -1,4 +1,4 @@
-"""Importing the user's code: where it is found, and the errors if the import fails."""
+"""The import of the user's code: the places where it is found, and the errors if the import fails."""
 
 import sys
 import sysconfig
