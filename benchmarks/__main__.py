@@ -1,6 +1,7 @@
 """Measure Rota, the classic loop, raw limits and well-known systems on one private server: `make bench`.
 
-Each round measures every contender once, in rotated order. Compare ratios within a round; rates depend on the machine.
+Each round measures every contender once, in rotated order. Compare ratios within a round, because rates depend on the
+machine.
 """
 
 import argparse

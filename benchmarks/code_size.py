@@ -1,6 +1,6 @@
 """The size of Python code: `python -m benchmarks.code_size FOLDER ...`, for Rota or for a package that pip unpacked.
 
-A code line is not blank, and neither a comment nor a docstring. Import lines are the lines of all import statements,
+A code line is not blank and is neither a comment nor a docstring. Import lines are the lines of all import statements,
 including those in functions.
 """
 
@@ -15,7 +15,7 @@ _Documented = ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef
 
 @dataclass(frozen=True, slots=True)
 class Size:
-    """The sizes of one file; `functions` has the number of lines of each function."""
+    """The sizes of one file. `functions` has the number of lines of each function."""
 
     lines: int
     code: int

@@ -114,7 +114,7 @@ class OnPython:
 
 @dataclass(frozen=True)
 class Plain(OnPython):
-    """A contender that needs no code of its own."""
+    """A contender that needs no additional code."""
 
     name: str
     app: str

@@ -130,7 +130,7 @@ def _shown(found: Slices) -> str:
 
 
 def ends_above(found: Slices, normal_ms: float) -> Sequence[float]:
-    """Return the ends of the slices whose median lag was above normal, in seconds from the first due time."""
+    """Return the ends of the slices with a median lag above normal, in seconds from the first due time."""
     late = [number for number in found if number >= 0 and statistics.median(found[number]) > normal_ms]
     return [(number + 1) * SLICE_SECONDS for number in late]
 

@@ -118,7 +118,9 @@ def _settled(run: Running) -> int:
 
 
 def table(results: list[Result], effort: Effort) -> str:
-    """Return a line for each point: the time per task, and its ratio to the axis's first point in the same round."""
+    """Return a line for each point with the time per task, and its ratio to the axis's first point in the same
+    round.
+    """
     lines = [
         "growth: time of a task that does nothing, 2 workers, 1 queue (unless that grows); named, pattern: of a claim"
     ]

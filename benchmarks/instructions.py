@@ -51,7 +51,7 @@ class Bench:
             self.connection.run(self.store.enqueue(uuid.uuid4().hex, tasks))
 
     def drain(self, owner: str, limit: int) -> None:
-        """Process all waiting tasks, `limit` at a time. Each turn settles the tasks that the previous one claimed."""
+        """Process all waiting tasks, `limit` at a time. Each turn settles the tasks that the previous turn claimed."""
         claims = self._turn(owner, limit, ())
         while claims:
             claims = self._turn(owner, limit, claims)

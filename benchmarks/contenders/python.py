@@ -1,7 +1,7 @@
-"""Well-known systems from the Python Package Index, each set up as its documentation recommends for production.
+"""Well-known systems from the Python Package Index. Each is set up as its documentation recommends for production.
 
-Each has as many processes as workers, and a process runs one task at a time unless noted otherwise. All import the same
-tasks, which need only the standard library.
+Each system has one process per worker, and a process runs one task at a time unless noted otherwise. All systems import
+the same tasks, which only need the standard library.
 """
 
 import dataclasses

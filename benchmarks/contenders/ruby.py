@@ -1,4 +1,4 @@
-"""Sidekiq, whose workers and producer run on Ruby. Debian has a package; `make bench` does not install it."""
+"""Sidekiq, with workers and a producer in Ruby. Debian has a package, but `make bench` does not install it."""
 
 import dataclasses
 import json

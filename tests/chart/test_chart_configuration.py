@@ -176,7 +176,7 @@ def test_a_changed_url_replaces_the_pods() -> None:
 
 
 def test_the_drain_time_and_the_pods_grace_period_change_together() -> None:
-    """A running pod keeps its terminationGracePeriodSeconds, so a reload must not change how long it drains."""
+    """A running pod keeps its terminationGracePeriodSeconds, so a reload must not change its drain time."""
     one, other = (render({"config": {"limits": {"drain_seconds": seconds}}}) for seconds in (25, 300))
     assert only(one, "ConfigMap") == only(other, "ConfigMap")
     assert environment_of(one)["ROTA_LIMITS__DRAIN_SECONDS"] != environment_of(other)["ROTA_LIMITS__DRAIN_SECONDS"]

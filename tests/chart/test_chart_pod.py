@@ -52,7 +52,7 @@ def test_a_pod_may_drain_and_then_end_before_it_is_killed(seconds: float) -> Non
     assert float(drain) == seconds
 
 
-def test_the_defaults_are_those_of_the_product() -> None:
+def test_defaults_of_the_chart_match_the_product() -> None:
     limits = default_values()["config"]["limits"]
     assert limits == {key: getattr(Limits(), key) for key in limits}
 
@@ -145,7 +145,7 @@ def test_the_pod_meets_the_restricted_security_standard(values: Object) -> None:
     assert kinds <= {"configMap", "projected", "emptyDir"}
 
 
-def test_the_user_is_that_of_the_image() -> None:
+def test_the_user_of_the_pod_matches_the_image() -> None:
     """The user is a number, because the kubelet cannot tell whether a named user is root."""
     (user,) = re.findall(r"useradd .*--uid (\d+)", IMAGE)
     context = default_values()["podSecurityContext"]

@@ -49,7 +49,7 @@ def test_the_schema_is_a_schema_and_uses_all_of_its_definitions() -> None:
     assert set(BY_HAND) < set(schema["definitions"])
 
 
-def test_rules_and_dashboards_of_the_chart_are_those_of_the_repository() -> None:
+def test_rules_and_dashboards_of_the_chart_match_the_repository() -> None:
     links = {path: path.resolve() for path in (CHART / "files").iterdir()}
     assert links == {
         CHART / "files/recording.yml": TOP / "deploy/prometheus/recording.yml",

@@ -30,7 +30,7 @@ def table() -> dict[str, str]:
     return {name: default for names, default, _ in rows for name in re.findall(r"`([^`]+)`", names)}
 
 
-def test_the_values_of_the_page_render_a_fleet_that_the_product_accepts(tmp_path: Path) -> None:
+def test_the_product_accepts_the_fleet_with_the_values_of_the_page(tmp_path: Path) -> None:
     objects = render(INSTALLED)
     assert [fault for each in objects for fault in faults(each)] == []
     config = loaded_of_release("shop", INSTALLED, tmp_path)
@@ -57,7 +57,7 @@ def test_commands_on_the_page_name_the_objects_of_the_release() -> None:
     assert f"port-forward deploy/{name} {port['containerPort']} " in PAGE
 
 
-def test_error_messages_on_the_page_are_those_of_helm() -> None:
+def test_error_messages_on_the_page_match_helm() -> None:
     wrong: Object = {
         "config": {"limits": {"drain_secnds": 1}, "queues": {"sold-email": {"weight": "3"}}},
         "resources": {"limits": {"memory": "2 GB"}},
@@ -98,7 +98,7 @@ def test_every_value_is_in_the_table() -> None:
     assert missing == []
 
 
-def test_defaults_in_the_table_are_those_of_the_chart() -> None:
+def test_defaults_in_the_table_match_the_chart() -> None:
     for path, shown in table().items():
         default: Any = default_values()
         for key in path.split("."):

@@ -31,7 +31,7 @@ def groups(name: str) -> list[Any]:
     return found
 
 
-def test_the_rules_are_those_of_the_repository() -> None:
+def test_the_rules_match_the_repository() -> None:
     assert rule()["spec"]["groups"] == groups("recording.yml") + groups("alerts.yml")
 
 

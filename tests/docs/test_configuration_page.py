@@ -63,7 +63,7 @@ _POOLED = {**_PLAIN, "pools": {"all": {"queues": ["default"]}}}
 
 
 def effects_documented() -> dict[str, set[str]]:
-    """Return the roles whose processes a change replaces, or that the change is refused, for each key on the page."""
+    """Return the documented effect of each key: the roles whose processes are replaced, or a refusal."""
     text = PAGE.partition("## Changing it while the fleet runs")[2].partition("**Code is loaded")[0]
     found: dict[str, set[str]] = {}
     for row in _EFFECT.finditer(text):

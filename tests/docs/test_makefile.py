@@ -17,7 +17,7 @@ def _targets() -> set[str]:
     return set(targets.replace("\\", "").split())
 
 
-def test_make_alone_lists_every_target() -> None:
+def test_make_without_a_target_lists_every_target() -> None:
     shown = subprocess.run(["make"], cwd=ROOT, capture_output=True, text=True, check=True).stdout
     assert set(re.findall(r"^  make (\S+)", shown, re.MULTILINE)) == _targets()
 

@@ -106,7 +106,7 @@ def mean_wait(workers: int, utilisation: float) -> float:
     return share / (workers * (1 - utilisation))
 
 
-def test_the_waits_for_a_worker_are_those_of_the_formula() -> None:
+def test_the_waits_for_a_worker_match_the_formula() -> None:
     shares = [
         int(percent) / 100 for percent in re.findall(r"(\d+) %", PAGE.partition("| workers |")[2].splitlines()[0])
     ]
@@ -117,7 +117,7 @@ def test_the_waits_for_a_worker_are_those_of_the_formula() -> None:
 # The rules of the doctor
 
 
-def test_the_formula_for_memory_has_the_numbers_of_the_doctor() -> None:
+def test_the_formula_for_memory_matches_the_doctor() -> None:
     fleet, worker = FLEET_BYTES // MEGABYTE, WORKER_BYTES // MEGABYTE
     assert f"memory = {fleet} MB + 2 * code + (workers + 1) * ({worker} MB + growth)" in PAGE
     assert f"/ {LOW_SERVER_SHARE:g}\n" in PAGE.partition("maxmemory = (backlog")[2].splitlines(keepends=True)[0]
@@ -125,7 +125,7 @@ def test_the_formula_for_memory_has_the_numbers_of_the_doctor() -> None:
     assert "three quarters" in WORDS.partition("Choose `maxmemory`")[2]
 
 
-def test_the_numbers_of_workers_are_those_of_the_code() -> None:
+def test_the_numbers_of_workers_match_the_code() -> None:
     assert f"A node has at most {MAX_WORKERS} workers." in WORDS
     assert f"the doctor notes more than {MANY_WORKERS} for each processor." in WORDS
 
@@ -151,14 +151,14 @@ def test_the_limits_of_the_page_are_enough_for_the_doctor(workers: int) -> None:
     assert found(enough - 1, 10_000) == ["open-files-low"]
 
 
-def test_the_limits_of_a_master_are_those_of_the_code() -> None:
+def test_the_limits_of_a_master_match_the_code() -> None:
     files, memory, written = (NEEDED[limit].least for limit in (RLIMIT_NOFILE, RLIMIT_AS, RLIMIT_FSIZE))
     assert f"below {files} a master does not start" in limit_of("ulimit -n", "node")
     assert limit_of("ulimit -v", "node") == f"none, or {memory} MB and more"
     assert limit_of("ulimit -f", "node") == f"none, or {written} MB and more"
 
 
-def test_the_other_limits_are_those_of_the_doctor() -> None:
+def test_the_other_limits_match_the_doctor() -> None:
     assert limit_of("/dev/shm", "node").startswith(f"more than {SMALL_SHARED_BYTES // MEGABYTE} MB")
     assert limit_of("clock", "node") == f"synchronised to {CLOCK_SECONDS:g} s"
     assert limit_of("`vm.overcommit_memory`", "node") == "0 or 1"
@@ -178,7 +178,7 @@ def test_the_doctor_accepts_the_settings_of_the_kernel() -> None:
     assert ids_in(replace(WELL, machine=machine)) == []
 
 
-def test_the_server_settings_are_those_of_the_example_and_have_no_findings() -> None:
+def test_the_server_settings_match_the_example_without_findings() -> None:
     shown = lines("redis.conf")
     assert [name.strip("`") for name, *_ in rows_of("server settings")] == list(shown)
     for name, value, *_ in rows_of("server settings"):
@@ -203,7 +203,7 @@ def test_each_alert_is_a_page_or_a_ticket_by_its_severity() -> None:
         assert sorted(listed) == sorted(name for name, rule in ALERTS.items() if rule["labels"]["severity"] == severity)
 
 
-def test_the_limits_outside_of_rota_are_those_of_the_doctor() -> None:
+def test_the_limits_outside_of_rota_match_the_doctor() -> None:
     limits = {what: limit for what, limit, _ in rows_of("surroundings")}
     assert limits["memory of Redis"] == f"{LOW_SERVER_SHARE:.0%} of `maxmemory`".replace("%", " %")
     assert limits["a replica"] == f"{BEHIND_SECONDS} s behind"
@@ -218,7 +218,7 @@ TOLERANCE: Final = 0.1
 
 @pytest.fixture
 def logged(server: Server, tmp_path: Path) -> Iterator[Server]:
-    """Yield an empty server of the same kind that writes a log."""
+    """Yield an empty server of this kind that writes a log."""
     own = Server(server.binary, tmp_path, appendonly="yes", auto_aof_rewrite_percentage="0").start()
     yield own
     own.stop()

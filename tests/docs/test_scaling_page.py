@@ -25,7 +25,7 @@ def _window(seconds: float) -> LoadWindow:
     return LoadWindow(seconds, round(100 * seconds), 3.0 * seconds, 1.0, 0, 0)
 
 
-def test_the_worked_example_is_what_the_rule_computes() -> None:
+def test_the_worked_example_matches_the_rule() -> None:
     node = NodeLoad(
         node="a",
         short=_window(2),

@@ -50,7 +50,7 @@ def found_in(document: dict[str, Any]) -> dict[str, str]:
     return {each["id"]: each["seen"] for each in document["findings"]}
 
 
-def test_limits_are_those_of_the_running_master_and_not_of_the_shell(fleets: Fleets) -> None:
+def test_the_limits_of_the_running_master_are_examined(fleets: Fleets) -> None:
     fleet = fleets.make()
     fleet.prefix = ["sh", "-c", 'ulimit -n 90 && exec "$@"', "sh"]
     fleet.start()

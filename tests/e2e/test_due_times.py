@@ -25,7 +25,7 @@ STARTED_BURST = 2_000
 GENEROUS_CALL_SECONDS = 0.25  # the time in which the server is not scheduled counts for the script
 
 
-def test_300_due_tasks_start_on_time_and_none_early(fleets: Fleets, measured: Measure) -> None:
+def test_300_due_tasks_start_on_time_and_never_early(fleets: Fleets, measured: Measure) -> None:
     fleet = fleets.start(workers=4)
     delays = random.Random(300)
     for number in range(TASKS):
@@ -69,7 +69,7 @@ def test_a_burst_is_promoted_completely_in_due_order_and_short_calls(
     assert longest_seconds < GENEROUS_CALL_SECONDS
 
 
-def test_2_000_tasks_due_at_one_instant_start_and_none_early(fleets: Fleets, measured: Measure) -> None:
+def test_2_000_tasks_due_at_one_instant_never_start_early(fleets: Fleets, measured: Measure) -> None:
     fleet = fleets.start(workers=4)
     due = datetime.now(UTC) + timedelta(seconds=2)
     calls = [Call("note", args=[str(number)], queue="default", at=due) for number in range(STARTED_BURST)]

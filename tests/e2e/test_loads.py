@@ -94,7 +94,7 @@ def gauges(fleet: RunningFleet) -> Iterator[dict[str, Gauge]]:
 
 
 def run_tasks(fleet: RunningFleet, *queues: str) -> None:
-    """Run the same tasks in each queue to their end."""
+    """Run an equal set of tasks in each queue to their end."""
     times = [(SHORT_SECONDS, False), (LONG_SECONDS, False)] * PAIRS + [(MEAN_SECONDS, True)] * FAILURES
     handles = [fleet.client.enqueue("nap", args=list(args), queue=queue) for args in times for queue in queues]
     left = {handle.id: handle for handle in handles}

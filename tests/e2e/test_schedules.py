@@ -67,7 +67,7 @@ def filed(label: str, **more: Any) -> dict[str, Any]:
 
 
 @ON_ONE_SERVER
-def test_a_reload_changes_schedules_of_the_file_and_no_others(fleets: Fleets) -> None:
+def test_a_reload_only_changes_schedules_of_the_file(fleets: Fleets) -> None:
     fleet = fleets.make(imports=["tasks", "periodic"], workers=1, schedules=filed("file"))
     (fleet.folder / "periodic.py").write_text(_PERIODIC)
     fleet.start()

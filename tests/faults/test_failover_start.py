@@ -82,7 +82,7 @@ def test_application_client_follows_its_own_sentinels(service: Sentinels, namesp
 
 
 class _Misled(socketserver.StreamRequestHandler):
-    """A stale sentinel, which names the same server in every reply."""
+    """A stale sentinel, which names one server in every reply."""
 
     def handle(self) -> None:
         server = self.server

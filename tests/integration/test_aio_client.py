@@ -36,13 +36,13 @@ def call(task_id: str) -> rota.Call:
 
 @asynccontextmanager
 async def warm(url: str, namespace: str) -> AsyncIterator[rota.AsyncClient]:
-    """Return a connected client, whose server knows its script."""
+    """Return a client that is connected and whose script is loaded."""
     async with rota.AsyncClient(url, namespace, timeout_seconds=TIMEOUT_SECONDS) as client:
         await client.enqueue("warm", queue="warm")
         yield client
 
 
-def test_the_asyncio_client_does_what_the_blocking_one_does(server: Server, namespace: str, fleet: Fleet) -> None:
+def test_the_asyncio_client_behaves_like_the_blocking_client(server: Server, namespace: str, fleet: Fleet) -> None:
     async def program() -> None:
         async with rota.AsyncClient(server.url, namespace) as client:
             handle = await client.enqueue(call("a"))

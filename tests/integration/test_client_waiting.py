@@ -187,7 +187,7 @@ class TestResults:
         owner, claim = fleet.claimed("a")
         fleet.turn(owner, SERVING, (claim, outcome), limit=0)
 
-    def test_none_is_a_result(self, client: Client, fleet: Fleet) -> None:
+    def test_a_result_may_be_none(self, client: Client, fleet: Fleet) -> None:
         self.ended(fleet, Done(b"null", 60_000))
         assert client.result("a", SECONDS) is None
 

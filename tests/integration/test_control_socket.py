@@ -359,7 +359,7 @@ def test_a_master_can_end_while_clients_are_connected(control_socket: ControlSoc
     assert fake.failures == []
 
 
-def test_clients_that_read_no_replies_delay_no_others(control_socket: ControlSocket, master: FakeMaster) -> None:
+def test_clients_that_read_no_replies_do_not_delay_others(control_socket: ControlSocket, master: FakeMaster) -> None:
     """Each client sends many requests at once. The clients get replies in turn, and another client gets a reply after
     each round.
     """

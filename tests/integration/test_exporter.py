@@ -118,7 +118,7 @@ def series_in(found: dict[str, dict[Labels, float]]) -> int:
     return sum(map(len, found.values()))
 
 
-def test_series_are_bounded_and_those_of_the_fleet_are_kept(namespace: str) -> None:
+def test_series_are_bounded_but_the_fleets_series_are_kept(namespace: str) -> None:
     exporter = Exporter(settings_for(NO_SERVER, namespace, *(f"queue-{number}" for number in range(QUEUES))))
     for state in WORKER_STATES:
         exporter.master.gauge(m.WORKERS, "mail", state).set(1)
@@ -307,7 +307,7 @@ def test_a_scrape_has_the_requested_format_compression_and_names(exporter: Expor
         assert b"\nrota_redis_up{" in gzip.decompress(response.read())
 
 
-def test_silent_clients_delay_no_others(exporter: Exporter) -> None:
+def test_silent_clients_do_not_delay_others(exporter: Exporter) -> None:
     with contextlib.ExitStack() as stack:
         for _ in range(5):
             stack.enter_context(socket.create_connection(exporter.listener.getsockname()))

@@ -101,9 +101,7 @@ def run(
 Run = Callable[[Callable[[Node, Node], Awaitable[None]]], None]
 
 
-def test_the_leader_alone_gets_the_inputs_from_its_first_exchange_on(
-    run: Run, client: "redis.Redis", namespace: str
-) -> None:
+def test_only_the_leader_gets_the_inputs_of_each_exchange(run: Run, client: "redis.Redis", namespace: str) -> None:
     client.rpush(Keys(namespace).ready_lane("mail"), '["work",[]]')
 
     async def use(a: Node, b: Node) -> None:

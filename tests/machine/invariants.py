@@ -98,7 +98,7 @@ class Invariants(Machine):
             assert self.model.places.tasks[task_id].starts == sum(map(int, ticket.split(" ")[2:6]))
 
     def i5_in_flight_lists_belong_to_registered_owners(self, picture: Picture) -> None:
-        """Check the owners of in-flight lists, except those that a fault deleted."""
+        """Check the owners of in-flight lists, except owners that a fault deleted."""
         held = {owner for owner, texts in picture.inflight.items() if texts}
         assert not held & self.reaped
         assert held <= set(picture.owners) | self.forgotten

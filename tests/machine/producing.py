@@ -43,7 +43,7 @@ class Producing(Machine):
             self.bring(data.draw(st.sampled_from(QUEUES)), FEW)
 
     def bring(self, queue: str, number: int, due: str = "") -> None:
-        """Enqueue tasks, some of which have a unique key."""
+        """Enqueue tasks. Some of them have a unique key."""
         ids = [f"t{next(self.ids)}" for _ in range(number)]
         keys = itertools.cycle(("k1", "", "k2", "", ""))
         self.enqueue_news([New(one, queue, body_of(one, queue).decode(), due, next(keys)) for one in ids])

@@ -13,7 +13,7 @@ _GROUPS: Final = frozenset({"close_group", "cancel_group", "heal", "heal_members
 
 
 def states_in(picture: Picture) -> dict[str, State]:
-    """Return the state of each accepted task of which data is kept."""
+    """Return the state of each accepted task that still has data."""
     lists = {State.READY: picture.lanes.values(), State.RUNNING: picture.inflight.values()}
     listed = {
         text.partition(" ")[0]: state

@@ -49,8 +49,9 @@ class Block:
 
 @dataclass
 class Memory:
-    """The blocks of the open text, those of the sealed texts by the number of ends up to each, and the ids whose ends
-    are not reported, with the times of their removal."""
+    """The blocks of the open text, the blocks of the sealed texts by the number of ends up to each text, and ids
+    without a reported end, with the times of their removal.
+    """
 
     keep: int = 0
     open: list[Block] = field(default_factory=list)

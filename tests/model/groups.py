@@ -1,4 +1,4 @@
-"""Groups and chains: the tasks that must, and that must not, follow each end."""
+"""Groups and chains: the tasks that must or must not follow each end."""
 
 from collections import Counter
 from collections.abc import Collection, Sequence

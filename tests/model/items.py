@@ -15,7 +15,7 @@ def marked_text(text: str) -> str:
 
 @dataclass
 class Task:
-    """One live task, with the counters of its entry. `starts` counts its claims, `order` is its rank by age.
+    """One live task with the counters of its entry. `starts` counts its claims, and `order` is its rank by age.
     `incarnation` counts the cancelled earlier tasks with its id, each of which is a tombstone. `is_front` is set if the
     task was put at the head of its lane, or will be when it is due."""
 

@@ -16,7 +16,7 @@ class Leases:
         self.expires[owner] = now + self.length
 
     def renew(self, owner: str, now: int) -> bool:
-        """Renew a lease. Return False if the owner is no longer registered; it can never return."""
+        """Renew a lease. Return False if the owner is no longer registered, which is final."""
         if owner not in self.expires:
             return False
         self.begin(owner, now)

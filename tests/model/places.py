@@ -19,7 +19,7 @@ MOST_RECORDS = 10
 
 @dataclass
 class Places:
-    """A live task is in exactly one of lanes, scheduled, inflight and dead; a legacy item is in a lane or scheduled."""
+    """A live task is in exactly one of lanes, scheduled, inflight and dead. A legacy item is in a lane or scheduled."""
 
     tasks: dict[str, Task] = field(default_factory=dict)
     lanes: defaultdict[tuple[str, str], list[Item]] = field(default_factory=lambda: defaultdict(list))

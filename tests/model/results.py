@@ -1,4 +1,4 @@
-"""The expected replies of scripts whose reply is more than a status or a number."""
+"""The expected replies of scripts that return more than a status or a number."""
 
 from collections import Counter
 from dataclasses import dataclass, field

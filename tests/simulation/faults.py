@@ -35,7 +35,7 @@ def kill_all_workers(nemesis: Nemesis) -> None:
 
 
 def kill_all_workers_of(node: Node) -> None:
-    """Kill all workers of a node, one after the other at the same instant."""
+    """Kill all workers of a node one after the other at a single instant."""
     for process in list(node.processes.values()):
         if process.role is Role.WORKER:
             process.kill()

@@ -74,7 +74,9 @@ class ReloadRequest:
 
 
 class Node:
-    """One life of a node, from the start of its master to its end. A reload reads `file`; None is an invalid file."""
+    """One life of a node, from the start of its master to its end. A reload reads `file`. If `file` is None, the file
+    is invalid.
+    """
 
     def __init__(self, world: "World", name: str, config: Config) -> None:
         self.world = world

@@ -68,7 +68,7 @@ class Running(Process):
 
     @property
     def read_at(self) -> float:
-        """The start or last heartbeat of the task whose time limit expires first."""
+        """The start or last heartbeat of the task with the earliest deadline."""
         return min((hand.read_at for hand in self.hands.values()), default=0.0)
 
     @property

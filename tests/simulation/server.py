@@ -1,6 +1,6 @@
 """A model of the server: owners, leases, grace and in-flight tasks, as in the scripts of `rota/lua`.
 
-The model test of the protocol checks the scripts themselves; the simulation checks the fleet around them.
+The model test of the protocol checks the scripts themselves, and the simulation checks the fleet around them.
 """
 
 from collections import deque
@@ -245,7 +245,7 @@ class Server:
             self.longest_at = self.now_us
 
     def reap_exited(self, owner: str, blamed: Collection[str], crash_limit: int, outcomes: dict[str, str]) -> None:
-        """Reap an owner whose process is known to have ended."""
+        """Reap an owner whose process has certainly ended."""
         for task in self._settle(owner, list(outcomes)):
             self._go_on(task, outcomes[task.id])
         self.witness.reaped(owner, expired=False)

@@ -19,7 +19,7 @@ SEEDS: Final = int(os.environ.get("SIMULATION_SEEDS", "1000"))
 FIRST_SEED: Final = int(os.environ.get("SIMULATION_FIRST_SEED", "0"))
 SEEDS_A_TEST: Final = 100
 SHOWN_FAILURES: Final = 3
-# Events that the traces of the first seeds must contain; without them, the other seeds would prove little.
+# Events that the traces of the first seeds must contain. Without them, the other seeds would prove little.
 MET: Final = (
     "reaped  a:8:1 expired",
     "reaped  a:8:1 exited",

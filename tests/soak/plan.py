@@ -15,7 +15,7 @@ from soak.faults import KINDS, PROFILES, TARGETS, Fault, FaultScope
 
 FIRST_SECONDS: Final = 1.0
 GAP_SECONDS: Final = 1.3  # the average time between the beginnings of two faults
-_REST_SECONDS: Final = 1.0  # the time between the end of a fault and the next fault of the same scope and target
+_REST_SECONDS: Final = 1.0  # the time between the end of a fault and the next fault with its scope and target
 _LOSS_SECONDS: Final = 8.0  # the absence of a node in a calm: a lease, and 3 s to observe the recovery of its tasks
 
 

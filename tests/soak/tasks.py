@@ -107,7 +107,7 @@ def _is_to_die() -> bool:
 
 @rota.task
 def have_a_child(seconds: float) -> None:
-    """Start a process that would run forever, and end it after some time. It must not outlive the worker."""
+    """Start a process that runs for an hour, and end it after some time. The process must not outlive the worker."""
     with subprocess.Popen(["sleep", "3600"]) as child:
         try:
             time.sleep(seconds)

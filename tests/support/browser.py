@@ -78,7 +78,8 @@ def chromium() -> "Iterator[Browser]":
 @pytest.fixture
 def open_tab(chromium: "Browser") -> Iterator[TabOpener]:
     """Return a function that opens a `Tab` in a new profile: `open_tab(url, width=400, color_scheme="dark")`. `prepare`
-    is called with the page before it loads the URL. Further options are those of playwright's `new_context`."""
+    is called with the page before it loads the URL. Other options are passed to playwright's `new_context`.
+    """
     contexts = []
 
     def open_one(

@@ -32,7 +32,7 @@ _CHILD: Final = Path(__file__).with_name("child_program.py")
 
 
 def settings_for(server: Server, namespace: str, *queues: str, **changes: Any) -> WorkerSettings:
-    """Return settings of a pool that serves these queues, each in its own tier; "a,b" is a tier with two queues."""
+    """Return settings of a pool that serves these queues, each in its own tier. "a,b" is a tier with two queues."""
     tiers = tuple(domain_of([QueueShare(name) for name in tier.split(",")]) for tier in queues or ("default",))
     return worker_settings(tiers, ServerSettings(server.url, namespace), **{"lease_seconds": LEASE_SECONDS, **changes})
 
@@ -85,7 +85,7 @@ class ChildHarness:
         return count
 
     def events(self, name: str = "") -> list[dict[str, Any]]:
-        """Return the log lines of all children, or only those of one event."""
+        """Return the log lines of all children, or only the lines of one event."""
         return logged(self.log_path, name)
 
     def start(self, settings: WorkerSettings, slot: int = 1, *, quiet: bool = False, **environment: str) -> "Child":

@@ -1,4 +1,4 @@
-"""The protocol on a clock that tests move: the unchanged scripts, except that they read the time from a key.
+"""The protocol on a clock that tests move. The scripts are unchanged, except that they read the time from a key.
 
 A script is composed of shared files, one of which reads the clock. This module replaces the lines that do so in the
 composed text, so the installed code needs no option for another clock.

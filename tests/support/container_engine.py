@@ -1,7 +1,7 @@
 """The container image, built by buildah and run by podman, with a store that is removed at the end.
 
-No registry is needed: the base image is made of Debian's packages (`make image`). Containers share the network of this
-machine. They are in no control group, because a machine that is itself a container may not create one.
+No registry is needed, because the base image is built from Debian's packages (`make image`). Containers share the
+network of this machine. They are in no control group, because a machine that is itself a container may not create one.
 """
 
 import json
@@ -35,7 +35,7 @@ _OUT_OF_SIGHT: Final = ("unshare", "--mount", "sh", "-c", f'umount {_SECOND_CGRO
 
 @dataclass(frozen=True, slots=True)
 class ContainerLimits:
-    """The limits of a container, whose root is read-only."""
+    """The limits of a container with a read-only root."""
 
     writable: str = "/tmp:size=64m"  # the only writable folder, or "" for none
     shared: str = "64m"  # the size of /dev/shm

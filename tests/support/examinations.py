@@ -1,4 +1,4 @@
-"""The facts that `rota doctor` collects, as records: those of a healthy fleet, and the same with single changes."""
+"""The facts that `rota doctor` collects about a healthy fleet, as records, with or without single changes."""
 
 import json
 from collections.abc import Collection, Mapping, Sequence

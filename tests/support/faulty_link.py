@@ -30,7 +30,7 @@ class FaultyLink:
     """A proxy to the server on `port` of this machine.
 
     `attempts` are the monotonic times of all connection attempts, including refused ones. `calls` counts the requests
-    that reached the server by name, `lost` the replies that were dropped. `gate(name, is_reply, port)`, if set, is
+    that reached the server by name, and `lost` counts the dropped replies. `gate(name, is_reply, port)`, if set, is
     called in the link's thread before a request or its reply is forwarded, and must not block. If it returns False, the
     connection of the client with that port is held in this direction from then on, until `heal`.
     """
@@ -97,7 +97,7 @@ class FaultyLink:
         self.server_port = port
 
     def refuse(self, on: bool = True) -> None:
-        """Reset each new connection as soon as it is made."""
+        """Reset each new connection as soon as it is established."""
         self._now(lambda: setattr(self, "refusing", on))
 
     def cut(self) -> None:

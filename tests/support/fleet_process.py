@@ -24,7 +24,7 @@ ROTA: Final = str(Path(sys.executable).with_name("rota"))
 
 
 def toml(settings: Mapping[str, Any], path: str = "") -> str:
-    """Return settings as TOML. Values are written as in JSON; an inner mapping is a table."""
+    """Return settings as TOML. Values are written as in JSON, and an inner mapping is a table."""
     plain = [f"{key} = {json.dumps(value)}" for key, value in settings.items() if not isinstance(value, Mapping)]
     tables = [
         f"[{path}{json.dumps(key)}]\n{toml(value, f'{path}{json.dumps(key)}.')}"
@@ -206,11 +206,11 @@ class FleetProcess:
         return path.read_text(errors="replace") if path.exists() else ""
 
     def log(self, event: str = "") -> list[dict[str, Any]]:
-        """Return the complete lines of the log, or only those of one event."""
+        """Return the complete lines of the log, or only the lines of one event."""
         return logged(self.folder / LOG_FILE, event)
 
     def rota(self, *arguments: str, **more: str) -> subprocess.CompletedProcess[str]:
-        """Run a `rota` command in the same folder."""
+        """Run a `rota` command in the fleet's folder."""
         return rota(self.folder, *arguments, **more)
 
     def rota_json(self, *arguments: str) -> Any:

@@ -162,7 +162,7 @@ def live(ends: list[str]) -> None:
 
 @rota.task(rate="20/s", rate_key="{account}")
 def bill(account: str, label: str) -> None:
-    """Record the server's time for an account, whose starts are limited by a rate."""
+    """Record the server's time for an account. A rate limits the starts of each account."""
     write("start", label)
     write(account, redis_time())
     write("end", label)

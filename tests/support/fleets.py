@@ -187,14 +187,15 @@ class Fleets:
         self._folder = folder
 
     def make(self, **settings: Any) -> RunningFleet:
-        """Create a fleet without starting it. A second call creates another master of the same fleet."""
+        """Create a fleet without starting it. A second call creates another master of this fleet."""
         fleet = RunningFleet(self._url, self._namespace, self._folder, **settings)
         self.made.append(fleet)
         return fleet
 
     def node(self, name: str, **settings: Any) -> RunningFleet:
-        """Create a node without starting it: another master of the same fleet, with its own folder, file, control
-        socket and log. All nodes share the journal."""
+        """Create a node without starting it. A node is another master of the fleet with its own folder, file, control
+        socket and log. All nodes share the journal.
+        """
         folder = self._folder / name
         folder.mkdir()
         fleet = RunningFleet(self._url, self._namespace, folder, shared=self._folder, **settings)

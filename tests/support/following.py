@@ -23,7 +23,7 @@ def after(label: str) -> Call[None]:
 
 
 def lines_by_group(lines: Iterable[Line]) -> dict[str, list[Line]]:
-    """Return the lines of each label, including those of the task that follows it."""
+    """Return the lines of each label, including the lines of its follow-up task."""
     found: dict[str, list[Line]] = {}
     for line in lines:
         found.setdefault(line.label.removeprefix("after "), []).append(line)

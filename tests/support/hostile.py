@@ -18,5 +18,5 @@ _COLORS = re.compile(r"\x1b\[[0-9;]*m")
 
 
 def unfit_in(text: str, *, colored: bool = False) -> str:
-    """Return the characters of a text that must not be shown. The colors of a renderer are permitted."""
+    """Return the characters of a text that must not be displayed. The colors of a renderer are permitted."""
     return "".join(_SEEN.findall(_COLORS.sub("", text) if colored else text))

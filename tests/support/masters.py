@@ -94,7 +94,7 @@ class Mastered(FleetProcess):
         self.write("\n".join([*head, settings, tables]))
 
     def add_tasks(self, text: str) -> None:
-        """Write more tasks after those of `TASKS`."""
+        """Append more tasks to `TASKS`."""
         with (self.folder / "tasks.py").open("a") as file:
             file.write(text)
 
@@ -156,7 +156,7 @@ class Mastered(FleetProcess):
         return [key.decode() for key in self.redis.scan_iter(self.keys.inflight("*"))]
 
     def death_record(self, task_id: str) -> dict[str, Any]:
-        """Return the death record of a task; {} if it is not dead."""
+        """Return the death record of a task, or {} if the task is not dead."""
         if self.redis.zscore(self.keys.dead, task_id) is None:
             return {}  # a live task has the record of its last crash in this key
         raw = self.redis.hget(self.keys.epitaphs, task_id)

@@ -155,7 +155,7 @@ class Fleet:
     def exit(
         self, owner: str, ran: Sequence[str] = (), serving: Packed = NO_TIERS, blame: Blame | None = None
     ) -> Reaped:
-        """Reap an owner whose process has ended. The task `ran` crashed."""
+        """Reap an owner whose process has ended. The task `ran` has crashed."""
         blame = blame or Blame(ran=tuple((task_id, b'{"reason":"crash"}') for task_id in ran))
         return self.run(self.store.reap_exited(owner, blame, tiers=serving))
 

@@ -101,7 +101,7 @@ _ENVIRONMENT: Final = {"PATH": "/usr/sbin:/usr/bin:/sbin:/bin", "LANG": "C.UTF-8
 def real_systemd(top: Path, project: Path) -> Iterator[RealSystemd]:
     """Run a systemd during the block. Skips the test if that is impossible on this machine.
 
-    `top/files` has three folders: `units`, and `srv` and `etc`, whose files are in /srv/rota and /etc/rota.
+    `top/files` has three folders: `units`, `srv` (for /srv/rota) and `etc` (for /etc/rota).
     """
     if os.geteuid() or not SYSTEMD.exists() or Path("/run/systemd/system").exists():
         pytest.skip("needs root, systemd, and a machine that systemd does not run on")
@@ -121,7 +121,7 @@ def real_systemd(top: Path, project: Path) -> Iterator[RealSystemd]:
 
 
 def _control_groups() -> set[Path]:
-    """Return the control groups of this machine that are named like those of systemd."""
+    """Return the control groups of this machine with names that systemd uses."""
     groups = (path.parent for path in Path("/sys/fs/cgroup").rglob("cgroup.procs"))
     return {group for group in groups if any(part.endswith((".slice", ".scope", ".mount")) for part in group.parts)}
 

@@ -1,4 +1,4 @@
-"""The calls of pollers and clients for schedules, one at a time, for protocol tests."""
+"""Single calls of pollers and clients for schedules, for protocol tests."""
 
 import dataclasses
 

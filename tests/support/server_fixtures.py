@@ -1,7 +1,7 @@
 """A plugin for tests that damage a server or the link to it. Each test has its own server.
 
-Parametrize `server_options` to start the server with other lines of configuration; override `server_environment` for
-other variables.
+Parametrize `server_options` to start the server with other configuration lines. Override `server_environment` for other
+variables.
 """
 
 import time
@@ -36,7 +36,7 @@ class Shaken(Fleets):
         self.redis = redis.Redis.from_url(server.url, socket_timeout=30)
 
     def start_late_node(self, label: str) -> RunningFleet:
-        """Start another node behind the link, whose only worker runs a task until it is released."""
+        """Start another node behind the link. Its only worker runs a task until the task is released."""
         settings = {"tiers": [["late"]], "unserved_queues": "warn", "workers": 1, "lease": SHORT_LEASE}
         late = self.node("late", redis_url=self.link.url, **settings).start()
         late.hold(label, queue="late")
@@ -187,7 +187,7 @@ class Producer:
 
 
 def wait_until_all_ran(fleet: RunningFleet, producer: Producer) -> None:
-    """Wait until every accepted task has ended and no task is left, including those whose enqueue was uncertain."""
+    """Wait until every accepted task has ended and no task is left, including tasks with an uncertain enqueue."""
     wanted = set(producer.accepted)
     until(lambda: wanted <= {line.id for line in fleet.journal("end")}, "the end of all accepted tasks")
     until(fleet.books_balance, "balanced books")

@@ -1,4 +1,4 @@
-"""Waits for events with a deadline, in place of fixed sleeps; and activities that run during a test."""
+"""Waits for events with a deadline, as a replacement for fixed sleeps, and activities that run during a test."""
 
 import threading
 import time

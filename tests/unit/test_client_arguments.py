@@ -1,4 +1,4 @@
-"""Arguments must be strict JSON; otherwise the call fails at once, with path and type."""
+"""Arguments must be strict JSON. Otherwise the call fails at once with the path and the type."""
 
 import enum
 import uuid

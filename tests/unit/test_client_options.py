@@ -74,7 +74,7 @@ def test_durations_are_seconds_or_timedelta_everywhere() -> None:
         ({"remember": 0}, TypeError, "remember must be True or False"),
     ],
 )
-def test_a_wrong_option_is_named_with_what_it_must_be(given: Any, error: type[Exception], message: str) -> None:
+def test_a_wrong_option_is_named_with_its_valid_values(given: Any, error: type[Exception], message: str) -> None:
     with pytest.raises(error) as caught:
         check_options(given)
     assert message in str(caught.value)

@@ -45,7 +45,7 @@ def test_an_unknown_name_is_an_attribute_error() -> None:
         _ = rota.tusk
 
 
-def test_public_names_are_those_of_their_modules() -> None:
+def test_public_names_match_their_modules() -> None:
     from rota.client.task import task  # noqa: PLC0415 - compared with the public name
     from rota.errors import Unavailable  # noqa: PLC0415 - compared with the public name
 

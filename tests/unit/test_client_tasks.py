@@ -237,7 +237,7 @@ def test_a_decorated_function_has_its_outermost_signature(function: Anything, fi
         task.bind([*fits, "more"], {})
 
 
-def test_attributes_of_the_function_do_not_become_those_of_the_task() -> None:
+def test_attributes_of_the_function_do_not_become_task_attributes() -> None:
     def tagged() -> None: ...
 
     tagged.__dict__.update(name="other", options=None, function=None)

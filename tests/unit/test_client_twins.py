@@ -1,4 +1,4 @@
-"""AsyncClient has the same methods as Client, with the same parameters."""
+"""AsyncClient has the same methods and parameters as Client."""
 
 import inspect
 

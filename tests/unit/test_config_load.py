@@ -625,7 +625,7 @@ def test_a_printed_pattern_can_be_read_again(tmp_path: Path) -> None:
         ('[pools.a]\nqueues = ["zzz"]', 'pools.a.queues[0]: queue "zzz" is in no tier: add it to tiers'),
     ],
 )
-def test_a_mistake_in_the_file_is_named_with_what_to_write(tmp_path: Path, content: str, what: str) -> None:
+def test_a_mistake_in_the_file_is_named_with_its_correction(tmp_path: Path, content: str, what: str) -> None:
     (tmp_path / "rota.toml").write_text(content)
     with pytest.raises(ConfigError) as caught:
         load_config(Sources(tmp_path / "rota.toml"))

@@ -106,7 +106,7 @@ def test_a_poller_knows_its_rank() -> None:
     assert [poller_settings(Config(), rank).rank for rank in (0, 1)] == [0, 1]
 
 
-def test_taken_queues_are_those_of_pools_with_workers() -> None:
+def test_only_pools_with_workers_take_queues() -> None:
     pools = {"mail": PoolConfig(queues=("b", "a")), "rest": PoolConfig(queues=("*",))}
     config = Config(tiers=(("a",), ("b", "c")), pools=pools)
     assert taken_queues(config, {"mail": 1, "rest": 2}) == ["a", "b", "c"]

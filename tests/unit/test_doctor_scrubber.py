@@ -35,7 +35,7 @@ PLAIN = Scrubber([])
         base64.b64encode(SECRET.encode()).decode(),
     ],
 )
-def test_a_known_secret_is_found_however_it_is_escaped(form: str) -> None:
+def test_a_known_secret_is_found_with_any_escaping(form: str) -> None:
     cleaned = Scrubber([SECRET]).text(f"before {form} after")
     assert "S3cr" not in cleaned
     assert cleaned.startswith("before ")

@@ -96,7 +96,7 @@ def test_busy_workers_are_judged_by_deadline_and_idle_ones_by_heartbeat(member: 
     assert serves(member, 30.0) is ok
 
 
-def test_each_check_describes_what_was_seen() -> None:
+def test_each_check_describes_its_observation() -> None:
     verdict = verdict_on(changed(MASTER, phase=Phase.DRAINING), redis_up=False)
     assert [check.seen for check in verdict.checks] == [
         "last heartbeat 0.5 s ago, limit 3 s",

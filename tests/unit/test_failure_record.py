@@ -1,4 +1,4 @@
-"""A death record is JSON of bounded size, whatever the text of the exception."""
+"""A death record is JSON of bounded size for any text of the exception."""
 
 import json
 from datetime import UTC, datetime

@@ -47,7 +47,7 @@ def test_a_new_meter_has_a_shorter_window() -> None:
     assert meter.window(LONG_SECONDS)[:2] == (1, 10)
 
 
-def test_the_counters_of_a_new_process_are_added_to_those_of_the_old_one() -> None:
+def test_counters_of_old_and_new_processes_are_added() -> None:
     meter = PoolMeter()
     meter.add([of_worker(steady(0))], 0, 0)
     meter.add([of_worker(steady(1))], 0, 1)

@@ -65,7 +65,7 @@ def test_upvalues_and_locals_are_counted_as_by_lua() -> None:
     assert [inner.line, inner.last_line, outer.line] == [3, 3, 0]
 
 
-def test_assigned_names_are_those_that_no_function_around_declares() -> None:
+def test_assigned_names_are_declared_by_no_enclosing_function() -> None:
     script = b"!lua\nlocal a\nlocal function f(b) a, b, c = 1, 2, 3 d.e = 4 end\ng = f"
     outer, inner = functions_of(script)
     assert (outer.assigned, inner.assigned) == ({"g"}, {"c"})

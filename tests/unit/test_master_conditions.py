@@ -47,7 +47,7 @@ def event_names(effects: list[Effect]) -> list[str]:
 
 
 def held(core: Core, *targets: Target) -> list[tuple[str, int]]:
-    """Return the pools whose starts are held back, with their failures in a row."""
+    """Return the pools with delayed starts, and their numbers of consecutive failures."""
     shown(core, *targets)
     return [(row.pool, row.failures) for row in core.state.held]
 

@@ -81,7 +81,7 @@ def test_without_free_descriptors_the_old_address_stays_in_use(listening: Listen
     assert listening.address == place
 
 
-def test_a_probe_finds_used_addresses_and_binds_none(listening: ListenSocket) -> None:
+def test_a_probe_finds_used_addresses_without_binding(listening: ListenSocket) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         place = f"127.0.0.1:{taken.getsockname()[1]}"
         with pytest.raises(Failure) as refused:

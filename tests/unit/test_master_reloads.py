@@ -51,7 +51,7 @@ def test_a_change_affects_only_the_parts_that_depend_on_it(new: Config, words: l
     assert change_between(BASE, new).changed_parts == words
 
 
-def test_an_added_or_removed_pool_does_not_affect_others() -> None:
+def test_an_added_or_removed_pool_does_not_affect_other_pools() -> None:
     one = _changed(workers=None, pools={"a": PoolConfig(workers=1)})
     two = _changed(workers=None, pools={"a": PoolConfig(workers=1), "b": PoolConfig(workers=2)})
     assert change_between(one, two).changed_parts == ["counts"]

@@ -1,4 +1,4 @@
-"""Workers whose start failed."""
+"""Workers that failed to start."""
 
 from collections.abc import Iterator
 

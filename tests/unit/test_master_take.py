@@ -101,7 +101,7 @@ def test_the_master_exits_once_when_its_fleet_has_stopped(core: Core) -> None:
     assert core.take(Ticked()) == []
 
 
-def test_a_stop_without_redis_logs_what_it_waits_for(core: Core) -> None:
+def test_a_stop_without_redis_logs_the_reason_for_its_wait(core: Core) -> None:
     worker = core.child(Role.WORKER, 8)
     worker.has_work = True
     core.request(RequestKind.DRAIN)

@@ -121,7 +121,7 @@ SETTINGS = (
 AS_OF_THIS_ABI = (12, "ba9db2c3155a")
 
 
-def test_a_change_of_what_master_and_children_share_raises_the_abi() -> None:
+def test_a_change_of_shared_data_requires_a_new_abi() -> None:
     fields = [f"{each.__name__}.{field.name}" for each in SETTINGS for field in dataclasses.fields(each)]
     sent = [f"{type(each).__name__}: {tuple(type(each).__annotations__)}" for each in ALL]
     layout = [f"{name} = {value!r}" for name, value in vars(slot_layout).items() if name.isupper()]

@@ -343,7 +343,7 @@ def test_an_invalid_enqueue_raises_in_the_callers_line(row: Row) -> None:
 
 
 @pytest.mark.parametrize("row", [*HOOKS, *CALLED], ids=titled)
-def test_a_wrong_call_raises_with_what_to_write(row: Row) -> None:
+def test_a_wrong_call_raises_with_its_correction(row: Row) -> None:
     written, error, *words = row
     raised_by(written, error, tuple(words))
 

@@ -35,7 +35,7 @@ class Strange:
 
 
 def failure() -> BaseException:
-    """Return an exception whose text, note, cause, class and file have names from outside."""
+    """Return an exception with outside text in its message, note, cause, class and file name."""
     name = VALID.replace("\0", "")
     names = {"kind": type(name, (ValueError,), {}), "text": HOSTILE}
     try:

@@ -431,7 +431,7 @@ def test_a_shrinking_pool_grows_at_once_if_tasks_would_be_late() -> None:
         ({"operator": 5}, "operator"),
     ],
 )
-def test_the_decision_names_what_limits_the_number(changes: dict[str, Any], cause: str) -> None:
+def test_the_decision_names_the_limit_of_the_number(changes: dict[str, Any], cause: str) -> None:
     decision = Pool().round(node(rate=50, task_seconds=0.02, **changes), queue(20_000))
     assert (decision.wanted, decision.limited_by) == (5, (cause,))
     assert decision.reason.endswith(f"; not more, because {CAUSES[cause]}")
@@ -476,7 +476,7 @@ def test_starting_workers_are_awaited_before_more_are_started() -> None:
 # Nodes and pools
 
 
-def test_shares_are_proportional_to_what_each_node_may_run() -> None:
+def test_shares_are_proportional_to_the_limits_of_nodes() -> None:
     nodes = (node(node="a", granted=4), node(node="b", granted=12))
     assert shares(8, nodes) == {"a": 2, "b": 6}
 

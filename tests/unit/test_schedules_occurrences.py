@@ -118,7 +118,7 @@ CALENDAR = [
 
 
 @pytest.mark.parametrize("row", [*DAYLIGHT_SAVING, *CALENDAR], ids=lambda row: f"{row.timezone} {row.what}")
-def test_occurrences_are_those_worked_out_by_hand(row: Row) -> None:
+def test_occurrences_match_those_computed_by_hand(row: Row) -> None:
     assert tuple(table(cron(row.expression, row.timezone), row.after, len(row.expected))) == row.expected
 
 
@@ -238,7 +238,7 @@ def test_the_next_occurrence_does_not_depend_on_the_starting_time(
 
 @settings(max_examples=10, deadline=None)
 @given(zone=st.sampled_from(ZONES), expression=st.sampled_from(("* * * * *", "*/5 * * * *")), now_us=INSTANTS)
-def test_the_last_thousand_equal_those_of_a_full_walk(zone: str, expression: str, now_us: int) -> None:
+def test_the_last_thousand_occurrences_match_a_full_walk(zone: str, expression: str, now_us: int) -> None:
     schedule = cron(expression, zone, missed="all")
     begin_us = now_us - int(timedelta(days=4).total_seconds()) * MICROSECONDS
 

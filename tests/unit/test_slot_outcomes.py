@@ -56,7 +56,7 @@ def test_confirmed_outcomes_are_dropped_and_the_rest_stays_whole(steps: list[tup
         assert slot.has_outcomes == bool(left)
 
 
-def test_dropping_counted_outcomes_keeps_those_added_later() -> None:
+def test_dropping_confirmed_outcomes_keeps_later_ones() -> None:
     slot = _slot()
     slot.add_outcomes(4, b"told")
     assert not slot.add_outcomes(4, b"x" * OUTCOMES_BYTES)

@@ -180,7 +180,7 @@ def test_the_lease_and_the_heartbeat_are_separate_words() -> None:
 
 
 @given(st.lists(_TASKS, min_size=1, max_size=5))
-def test_the_current_task_is_what_was_started_last(tasks: list[TaskInSlot]) -> None:
+def test_the_current_task_is_the_last_started_one(tasks: list[TaskInSlot]) -> None:
     slot = _slot()
     for task in tasks:
         number = _start(slot.record(0), task)
@@ -297,7 +297,7 @@ def test_untouched_slots_use_no_memory() -> None:
     assert os.fstat(memory.fd).st_blocks * 512 < REGION_BYTES
 
 
-# This program writes tasks whose fields all have the same number, as fast as possible, until it is killed.
+# This program writes tasks as fast as possible until it is killed. All fields of a task have one number.
 _WRITER = """
 import itertools, sys
 from rota.child.slot_memory import enter_slot

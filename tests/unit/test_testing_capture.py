@@ -133,7 +133,7 @@ def test_after_the_block_clients_use_their_server_again(monkeypatch: pytest.Monk
         resize.enqueue(3)
 
 
-def test_capture_refuses_what_a_client_refuses(calls: Capture) -> None:
+def test_a_capture_refuses_the_same_calls_as_a_client(calls: Capture) -> None:
     with pytest.raises(rota.InvalidArguments, match="set"):
         resize.enqueue({1})  # type: ignore[arg-type]
     with pytest.raises(rota.InvalidArguments, match="do not fit"):

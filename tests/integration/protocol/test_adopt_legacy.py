@@ -116,7 +116,7 @@ def test_an_item_with_a_live_id_gets_a_new_id(fleet: Fleet, named: Named) -> Non
     assert balanced(fleet)
 
 
-def test_invalid_items_become_dead_tasks_and_block_no_others(fleet: Fleet, named: Named) -> None:
+def test_invalid_items_become_dead_tasks_and_do_not_block_others(fleet: Fleet, named: Named) -> None:
     jobs, delayed = LegacySource(named("jobs")), LegacySource(named("delayed:"))
     fleet.redis.rpush(jobs.key, b"\xff not json", '["work",[]]', body_of("good"))
     fleet.raw("ZADD", delayed.key, 1_795_252_610_250, body_of("far"))

@@ -26,7 +26,7 @@ class Protocol(Faults, Grouping, Schedules, Throttling, Invariants):
 
 
 @pytest.mark.timeout(60 + EXAMPLES * STEPS // 50)
-def test_the_scripts_do_what_the_model_does(server: Server) -> None:
+def test_the_scripts_agree_with_the_model(server: Server) -> None:
     machine: Any = type("Protocol", (Protocol,), {"server": server})
     run_state_machine_as_test(
         machine,

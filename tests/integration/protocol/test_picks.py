@@ -1,4 +1,4 @@
-"""A turn of several picks claims the same tasks as several turns, and leaves the same state."""
+"""A turn of several picks claims the same tasks and leaves the same state as several turns."""
 
 import random
 from collections.abc import Callable, Iterator
