@@ -79,7 +79,7 @@ class Contender(Protocol):
 
 EVERYTHING = frozenset({"drain", "work", "enqueue", "lag", "burst", "wake", "idle", "memory", "crash", "start"})
 UNSCHEDULED = EVERYTHING - {"lag", "burst"}
-AT_ONCE = frozenset({"waits", "steady", "held"})  # for processes that run a hundred tasks at once
+AT_ONCE = frozenset({"waits", "steady", "held"})  # the measures of processes that run a hundred tasks at once
 _INSTALLED = (
     "import json,sys,importlib.metadata as m;"
     "print(json.dumps({d.name.lower(): d.version for d in m.distributions() if d.name.lower() in sys.argv[1:]}))"

@@ -85,7 +85,7 @@ def _flood(run: Running, wanted: argparse.Namespace, rate: float, normal_ms: flo
         seconds = due + wanted.within + wanted.after - time.time()
         all_of_them = wanted.delayed + run.producer.come("mark", rate, seconds)
         wait_until(lambda: testbed.counted() >= before + all_of_them, f"{all_of_them} tasks", DRAIN_SECONDS)
-        time.sleep(SLICE_SECONDS)  # to see tasks that start twice
+        time.sleep(SLICE_SECONDS)  # leaves time for tasks that would start twice
     print(f"the load meanwhile: {all_of_them - wanted.delayed:,} came, {len(testbed.journal('mark')):,} starts")
     print(_scripts(calls))
     _say_how_late(wanted, testbed, due, normal_ms)

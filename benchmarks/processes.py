@@ -59,7 +59,7 @@ def kill_tree(roots: list[psutil.Process], spared: set[int]) -> None:
         living = tree([*roots, *orphans])
         if not living:
             break
-        send(living, signal.SIGSTOP)  # so that no process starts another one
+        send(living, signal.SIGSTOP)  # prevents new processes
         send(living, signal.SIGKILL)
         psutil.wait_procs(living, timeout=END_SECONDS)
 

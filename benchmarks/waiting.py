@@ -30,7 +30,7 @@ def measure(fleet: RunningFleet, threads: int, seconds: float) -> list[float]:
     """
     client = fleet.client
     waits = list[float]()
-    client.pause("default")  # until all threads wait
+    client.pause("default")  # no task runs until all threads wait
     handles = [client.enqueue("tell_end", args=[seconds], queue="default") for _ in range(threads)]
 
     def wait(handle: Handle[float]) -> None:

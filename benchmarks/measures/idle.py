@@ -9,7 +9,7 @@ from benchmarks.processes import cpu_seconds
 from benchmarks.running import Running
 
 WORKERS = 8
-_REST_SECONDS = 3.0  # for the work that follows a start
+_REST_SECONDS = 3.0  # leaves time for the work after a start
 
 
 def measure(running: Running, effort: Effort) -> Values:

@@ -59,7 +59,7 @@ def _rendered(values: str, helm: str, flags: tuple[str, ...]) -> str:
 
 
 def only(objects: list[Object], kind: str, name: str = "") -> Object:
-    """Return the only object of a kind, or the one with this name."""
+    """Return the only object of a kind, or the object with this name."""
     (found,) = (each for each in objects if each["kind"] == kind and name in ("", each["metadata"]["name"]))
     return found
 

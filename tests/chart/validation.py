@@ -10,7 +10,7 @@ from referencing import Registry, Resource
 
 from chart.kube import FOLDER, Object
 
-# The oldest version that the chart supports, and the newest that is known.
+# The oldest version that the chart supports, and the newest known version.
 VERSIONS: Final = ("1.27", "1.37")
 _SCHEMAS: Final = FOLDER / "lib/kubernetes_validate/kubernetes-json-schema"
 _CUSTOM: Final = ("monitoring.coreos.com/", "keda.sh/")

@@ -131,5 +131,5 @@ def _another(field: inspect.Field) -> Any:
 
 def test_the_page_lists_the_reload_effect_of_every_key() -> None:
     in_code = effects_in_the_code()
-    del in_code["redis_url_file"]  # this key is only a source of redis_url, which is compared
+    del in_code["redis_url_file"]  # this key only sets redis_url, which is compared
     assert effects_documented() == in_code

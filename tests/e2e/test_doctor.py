@@ -96,7 +96,7 @@ def test_a_second_application_in_the_namespace_is_found_by_its_code(fleets: Flee
     other.start()
     found = found_in(examined(other))
     assert found["namespace-shared"].endswith("have no task in common, and both serve default")
-    assert "nodes-one-host" in found  # both are on this machine
+    assert "nodes-one-host" in found  # both nodes run on this machine
 
 
 def test_only_nodes_with_different_options_are_found(fleets: Fleets) -> None:

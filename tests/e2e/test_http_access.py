@@ -78,7 +78,7 @@ def test_commands_reach_their_own_fleet_over_tls(fleets: Fleets, tmp_path: Path)
     until(lambda: fleet.rota("health", "--ready").returncode == 0, "a fleet that is ready")
     assert fleet.rota("top", "--once").returncode == 0
     with pytest.raises(OSError, match=r"reset|closed|Remote end"):
-        fleet.get("/livez")  # in plain text
+        fleet.get("/livez")  # a request in plain text fails
     by_name = fleet.rota("top", "--once", "--url", f"https://{fleet.status()['listen']}")
     assert (by_name.returncode, "in SSL_CERT_FILE" in by_name.stderr) == (69, True), by_name.stderr
 

@@ -1,4 +1,4 @@
-"""The memory that a fleet of the example application uses. Each further worker adds little."""
+"""The memory of a fleet with the example application. Each additional worker adds little."""
 
 import shutil
 

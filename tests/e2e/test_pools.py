@@ -29,7 +29,8 @@ def test_a_flood_in_a_low_tier_spares_the_reserved_pool(fleets: Fleets, measured
     for _ in range(SLOW):
         fleet.client.enqueue("hold", args=["slow"], queue="low")
     fleet.wait_for("start", 3, label="slow")
-    for number in range(URGENT):  # each arrives while every worker but one is occupied for an unlimited time
+    # Each urgent task arrives while all workers except one are occupied for an unlimited time.
+    for number in range(URGENT):
         fleet.client.enqueue("note", args=[f"urgent {number}"], queue="high")
         fleet.wait_for("end", label=f"urgent {number}")
     starts = [line for line in fleet.journal("start") if line.queue == "high"]

@@ -139,7 +139,7 @@ def test_the_events_command_shows_follows_and_exits_cleanly(fleet: RunningFleet)
     with following(fleet) as process:
         assert process.stdout is not None
         assert "enqueued" in process.stdout.readline()
-        process.stdout.close()  # as `head -1` does; there are no more events
+        process.stdout.close()  # closes the pipe as `head -1` does; there are no more events
         assert process.wait(30) == 0
 
 

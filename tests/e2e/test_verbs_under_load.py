@@ -49,7 +49,7 @@ def load(fleet: RunningFleet) -> Iterator[Producer]:
         yield producer
     wait_until_all_ran(fleet, producer)
     assert extra_runs(fleet) == {}
-    assert fleet.log("task.recovered") == []  # including tasks that the server claimed for a leaving worker
+    assert fleet.log("task.recovered") == []  # this includes tasks that the server claimed for a leaving worker
 
 
 def versioned(fleets: Fleets) -> RunningFleet:
@@ -131,7 +131,8 @@ def test_quiet_resume_and_scale_under_load_lose_and_repeat_nothing(fleets: Fleet
         assert len(fleet.journal("start")) == ran
         assert fleet.rota("resume").returncode == 0
         until(lambda: len(fleet.journal("start")) > ran, "they are taken up")
-        for _ in range(3):  # one by one, because the kernel drops a pending CONT if another of these signals follows
+        # The signals are sent one by one, because the kernel drops a pending CONT if another one follows.
+        for _ in range(3):
             for number, state in ((signal.SIGTSTP, "quiet"), (signal.SIGCONT, "running")):
                 fleet.signal(number)
                 until(lambda state=state: fleet.status()["state"] == state, state)  # type: ignore[misc]

@@ -68,7 +68,7 @@ def test_unreachable_sentinels_are_reported_with_reasons(tmp_path: Path) -> None
 
 def test_application_client_follows_its_own_sentinels(service: Sentinels, namespace: str) -> None:
     places = [("127.0.0.1", sentinel.port) for sentinel in service.sentinels]
-    make: Any = redis.sentinel.Sentinel  # redis-py does not type it
+    make: Any = redis.sentinel.Sentinel  # redis-py has no type for this
     own = make(places, sentinel_kwargs={"password": PASSWORD})
     with pytest.raises(TypeError, match=r"give sentinel\.master_for"):
         rota.Client(redis=own, namespace=namespace)

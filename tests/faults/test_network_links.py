@@ -48,7 +48,7 @@ def test_silent_link_is_abandoned_without_loss_or_repeat(shaken: Shaken, measure
     workers = fleet.workers()
     silent_at = time.time()
     shaken.link.silence(requests=True, replies=True)
-    fleet.release("ends meanwhile")  # its outcome is sent while the link is silent
+    fleet.release("ends meanwhile")  # the outcome of this task is sent while the link is silent
     # The server still has the BLPOPs of the other workers and the turns after them. These turns claim tasks, but their
     # replies are never read.
     fleet.client.enqueue_many(Call("note", ["unheard"], queue="default") for _ in range(20))

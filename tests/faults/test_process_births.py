@@ -73,7 +73,7 @@ def test_pool_recovers_after_failed_forks(fleets: Fleets, redis_client: "redis.R
         until(lambda: len(fleet.log("fleet.call_failed")) >= 3, "forks that failed")
         failures = [line["error"] for line in fleet.log("fleet.call_failed")]
         assert all("Resource temporarily unavailable" in error for error in failures)
-        assert len(failures) < 30  # a tight loop would have made thousands
+        assert len(failures) < 30  # a tight loop would have caused thousands of failures
         fleet.release("b")
         fleet.wait_for("end", label="b")
         fleet.release("a")

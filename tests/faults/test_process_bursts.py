@@ -103,7 +103,7 @@ def test_pending_signals_without_a_stop_keep_the_master_running(fleets: Fleets, 
     for numbers in chance.sample(sets, len(sets)):
         burst(fleet.pid, shuffled(chance, numbers))
         assert fleet.status()
-    send(fleet.pid, signal.SIGCONT)  # after the last TSTP
+    send(fleet.pid, signal.SIGCONT)  # sent after the last TSTP
     assert fleet.rota("scale", "1").returncode == 0  # TTOU may have left no workers
     fleet.client.enqueue("note", args=["after"], queue="default")
     fleet.wait_for("end", label="after")

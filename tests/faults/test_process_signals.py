@@ -36,7 +36,7 @@ def test_hundred_sigterms_within_a_second_stop_once(fleets: Fleets) -> None:
         fleet.hold(label)
     enqueue_notes(fleet, 10)
     began = time.monotonic()
-    for number in range(TERMS):  # a repeat within a second is the same request
+    for number in range(TERMS):  # a repeated signal within a second is part of the same request
         time.sleep(max(0.0, began + number * 0.8 / TERMS - time.monotonic()))
         if time.monotonic() - began < 0.9:  # a slow machine sends fewer signals in this time
             fleet.term()

@@ -77,7 +77,7 @@ def test_each_of_a_thousand_occurrences_runs_once(shaken: Shaken, clock: Shifted
     a.edit(schedules=schedules | {"s0": schedule(0, every=2)})
     a.hup()
     wait_for_more(a, SCHEDULES)
-    harm_pollers(a, signal.SIGSTOP)  # until their master kills them
+    harm_pollers(a, signal.SIGSTOP)  # the pollers stay stopped until their master kills them
     b.edit(schedules=schedules | {"s0": schedule(0, every=2)})
     b.hup()
     clock.shift(0)

@@ -98,7 +98,7 @@ def test_stop_waits_five_seconds_after_drain_for_held_tasks(
     for label in ("ends meanwhile", "never ends"):
         fleet.hold(label)
     go_away(shaken, resolver)
-    fleet.release("ends meanwhile")  # its outcome cannot be sent
+    fleet.release("ends meanwhile")  # the outcome of this task cannot be sent
     fleet.wait_for("end", label="ends meanwhile")
     seconds = seconds_to_stop(fleet)
     measured("seconds to stop, above the drain", seconds - DRAIN_SECONDS)

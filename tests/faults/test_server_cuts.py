@@ -115,7 +115,7 @@ def test_workers_at_a_demoted_server_wait_for_a_primary(shaken: Shaken, measured
     fleet = shaken.start(workers=WORKERS, lease=SHORT_LEASE)
     fleet.hold("ends meanwhile")
     workers = fleet.workers()
-    demote(shaken, 1)  # a primary that does not reply
+    demote(shaken, 1)  # simulates a primary that does not reply
     fleet.release("ends meanwhile")
     wait_until_all_lost_it(fleet)
     fleet.wait_for("end", label="ends meanwhile")

@@ -73,8 +73,8 @@ class Moved(NamedTuple):
     """A task that ran on a host when the host was lost. Times are in seconds after the loss."""
 
     queue: str
-    back_seconds: float  # until it was in its lane again
-    start_seconds: float  # until it was started elsewhere
+    back_seconds: float  # the time until the task was in its lane again
+    start_seconds: float  # the time until the task was started elsewhere
 
 
 def moved(case: Case, lost: Span) -> list[Moved]:

@@ -200,7 +200,7 @@ class TestBlocking:
     def test_a_silent_server_takes_no_longer_than_the_clients_timeout(
         self, library: Library, link: FaultyLink, namespace: str
     ) -> None:
-        own = library.client(link.url)  # this client would wait forever
+        own = library.client(link.url)  # without Rota's deadline, this client would wait forever
         with Client(redis=own, namespace=namespace, timeout_seconds=0.5) as client:
             client.enqueue("warm", queue="warm")
             link.silence(replies=True)

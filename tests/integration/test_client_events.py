@@ -41,7 +41,7 @@ def ids(client: Client, after: str | None = "0", **wanted: str) -> list[str]:
 
 
 def test_stored_events_come_in_order_before_new_ones(followed: Fleet, client: Client) -> None:
-    for start in (0, 350):  # more than a page
+    for start in (0, 350):  # the two calls add more than a page
         followed.push(*(f"a{number}" for number in range(start, start + 350)))
     with client.events("0", timeout=30) as events:
         assert [next(events).task_id for _ in range(700)] == [f"a{number}" for number in range(700)]

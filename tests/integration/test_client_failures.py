@@ -168,7 +168,7 @@ def test_calls_with_replies_share_one_record_and_others_keep_their_own(
 def test_calls_without_a_reply_are_sent_again_on_a_new_connection(
     client: Client, link: FaultyLink, fleet: Fleet
 ) -> None:
-    # There are as many connections, because each reply takes so long that all calls are under way at once.
+    # Each call uses its own connection, because each reply takes so long that all calls are under way at once.
     with ThreadPoolExecutor(4) as pool:
         link.delay(0.05)
         list(pool.map(client.enqueue, map(call, "1234")))

@@ -245,7 +245,7 @@ class TestGroups:
             with pytest.raises(rota.Uncertain) as caught:
                 client.enqueue(rota.group([call("a"), call("b")], id="g"))
             assert take(2) == ["a", "b"]
-            fleet.redis.delete(fleet.keys.group("g"))  # as when it expires
+            fleet.redis.delete(fleet.keys.group("g"))  # simulates the expiry of the group
             [repeated] = caught.value.repeat()
         assert (repeated.id, fleet.lane("default")) == ("g", [])
 

@@ -28,7 +28,7 @@ def rota(control_socket: ControlSocket) -> Rota:
         (["+2"], ScaleOrder(None, 2, is_relative=True)),
         (["-2"], ScaleOrder(None, -2, is_relative=True)),
         (["mail", "-12"], ScaleOrder("mail", -12, is_relative=True)),
-        (["8", "0"], ScaleOrder("8", 0)),  # a pool may have this name
+        (["8", "0"], ScaleOrder("8", 0)),  # "8" may be the name of a pool
         (["--json", "-2"], ScaleOrder(None, -2, is_relative=True)),
     ],
 )

@@ -101,7 +101,7 @@ def test_tls_serves_many_requests_at_once(namespace: str, tmp_path: Path) -> Non
         assert len(scrapes) == 8
         assert all('queue="queue-99"' in text for text in scrapes)
         with pytest.raises(OSError, match=r"reset|closed|Remote end"):
-            exporter.get("/livez")  # in plain text
+            exporter.get("/livez")  # a request in plain text fails
 
 
 def test_a_renewed_certificate_is_served_without_a_restart(namespace: str, tmp_path: Path) -> None:
@@ -319,7 +319,7 @@ def test_other_machines_can_only_scrape_and_probe_without_a_token(namespace: str
             assert answer.status == (200 if path == "/metrics" else 403), path
             assert answer.status == 200 or "set [http] token_file" in answer.body
         assert [there.get(path, **headers).status for path in ("/livez", "/readyz")] == [200, 503]
-        assert exporter.at("127.0.0.1").get("/").status == 200  # as `rota top` on this machine does
+        assert exporter.at("127.0.0.1").get("/").status == 200  # `rota top` on this machine also uses this address
 
 
 def test_other_machines_have_full_access_with_the_token(namespace: str, token_file: Path, own_address: str) -> None:

@@ -49,7 +49,7 @@ def test_a_worker_listens_for_the_requested_time(connection: Connection) -> None
     waiter = Waiter(StopSignals(), death_fd, lambda: None, 1.0)
     bell = Bell(store.keys, (domain_of([QueueShare("q")]),), 30.0, boottime_ns)
     turn = store.turn("nobody", one_tier("q"), Turn(1))
-    connection.run(turn)  # from here on the server knows the script
+    connection.run(turn)  # from now on, the server knows the script
     late = []
     for seconds in SECONDS:
         began = time.monotonic()

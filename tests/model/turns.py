@@ -13,7 +13,7 @@ SHUT: Final = 9_000_000_000_000_000
 
 
 def share_in(tier: tuple[Share, ...], queue: str) -> Share | None:
-    """Return the share by which a tier serves a queue: that of its own name, else that of the longest matching
+    """Return the share by which a tier serves a queue. A share with the queue's name wins over the longest matching
     pattern.
     """
     fitting = [

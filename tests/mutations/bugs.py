@@ -133,7 +133,7 @@ def adopt_in_two_steps(
 ) -> None:
     """An item is removed from its list in one step, and becomes a task in a second step."""
     for source in self._sources:
-        with suppress(Refused):  # a sorted set
+        with suppress(Refused):  # the source is a sorted set
             item = connection.execute("LPOP", source.key)
             time.sleep(0.02)
             if item is not None:

@@ -155,7 +155,7 @@ def test_unrelated_signals_do_not_affect_children(fleet: Mastered) -> None:
     until_all_ready(fleet)  # a process that is still starting has no handlers yet
     before = {row["pid"] for row in fleet.children()}
     for pid in before:
-        for number in STRAY:  # as `systemctl kill` and `pkill` send them to all processes
+        for number in STRAY:  # `systemctl kill` and `pkill` send such signals to all processes
             os.kill(pid, number)
             os.killpg(pid, number)
     group = os.getpgid(fleet.pid)  # the master's group; its children have their own sessions

@@ -35,7 +35,7 @@ class Place(FleetProcess):
 
     def __init__(self, folder: Path, redis_url: str, namespace: str) -> None:
         super().__init__(folder)
-        self.control_socket = f"rota/{namespace}.sock"  # its default path
+        self.control_socket = f"rota/{namespace}.sock"  # the default path of the socket
         self.environment = {"ROTA_REDIS_URL": redis_url, "ROTA_NAMESPACE": namespace}
         (folder / "tasks.py").write_text(TASKS)
         self.write('imports = ["tasks"]\nworkers = 1\n[http]\nlisten = "127.0.0.1:0"\n')

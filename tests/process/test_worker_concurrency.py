@@ -110,7 +110,7 @@ def test_claims_beyond_the_concurrency_are_returned(harness: ChildHarness, tmp_p
     held = [harness.enqueue("wait_in_loop", str(path)) for path in (first, others, others)]
     until(lambda: harness.ran().count("waiting") == PLACES)
     more = [harness.enqueue("wait_in_loop", str(others)) for _ in range(2)]
-    claim_for(worker, harness, held, 2)  # as a server that has lost the settlements does
+    claim_for(worker, harness, held, 2)  # simulates a server that has lost the settlements
     first.touch()
 
     def has_started_the_next() -> bool:
@@ -130,7 +130,7 @@ def test_unstarted_claims_return_in_order(harness: ChildHarness) -> None:
     worker.process.send_signal(WAKE_SIGNAL)
     until(lambda: harness.events("worker.fenced"))
     ids = [harness.enqueue("note", str(number)) for number in range(PLACES)]
-    claim_for(worker, harness, [], PLACES)  # as if the reply had been lost
+    claim_for(worker, harness, [], PLACES)  # simulates a lost reply
     until(lambda: harness.inflight(worker.owner) == 0)
     lane = harness.connection.execute("LRANGE", harness.store.keys.ready_lane("default"), 0, -1)
     assert [line.split(b" ")[0].decode() for line in lane] == ids
@@ -212,7 +212,7 @@ def test_task_that_wakes_a_leaving_worker_runs_elsewhere(harness: ChildHarness) 
     worker = start(harness)
     until(lambda: b"cmd=blpop" in harness.connection.execute("CLIENT", "LIST"))
     worker.process.send_signal(signal.SIGSTOP)
-    task_id = harness.enqueue("once_in_loop")  # its token is on the way to a stopped process
+    task_id = harness.enqueue("once_in_loop")  # the token of this task is on the way to a stopped process
     worker.terminate()
     worker.process.send_signal(signal.SIGCONT)
     assert worker.exit_code() == 0

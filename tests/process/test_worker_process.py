@@ -215,7 +215,8 @@ def test_quiet_interrupts_the_doorbell_and_leaves_tasks_to_others(harness: Child
     _request_quiet(worker, quiet=True)
     worker.until_phase(Phase.QUIET)
     assert boottime_ns() - before_ns < 1_900_000_000
-    until(lambda: b"cmd=evalsha" in _client_of(harness, worker.owner))  # after a new turn, it no longer waits at a bell
+    # After a new turn, the worker no longer waits at a bell.
+    until(lambda: b"cmd=evalsha" in _client_of(harness, worker.owner))
     harness.enqueue("note", "by the other")
     harness.start(settings_for(harness.server, harness.namespace), slot=2)
     until(lambda: harness.ran() == ["worker start", "worker start", "by the other"])

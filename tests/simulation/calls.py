@@ -127,7 +127,7 @@ class MasterConnection(AioConnection):
         self._caller = caller
         self._network = network
         self._server = server
-        self.silent_since = math.inf  # as the master itself does when it watches the connection
+        self.silent_since = math.inf  # the master itself also does this when it watches the connection
 
     async def execute(self, *args: object, seconds: float | None = None) -> Any:  # noqa: ARG002 - as above
         """Return the time of the server's clock, because a master sends no other command directly."""

@@ -32,7 +32,7 @@ SILENCES = frozenset(
 # Faults of the connection between a node and the server.
 ON_THE_WAY = frozenset({Fault.PARTITION, *(fault for fault, kind in KINDS.items() if kind.scope is FaultScope.LINK)})
 OUTAGES = frozenset({Fault.PAUSE_WRITES, Fault.SERVER_SLEEP, Fault.KILL_SERVER, Fault.LONG_OUTAGE, Fault.KILL_CLIENTS})
-CONNECTED_SECONDS = 3.0  # from the end of an outage until all processes are connected again
+CONNECTED_SECONDS = 3.0  # the time from the end of an outage until all processes are connected again
 MARGIN_SECONDS = 1.0  # the error of a recorded time, because the journal is written before and after the event
 
 

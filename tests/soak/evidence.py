@@ -36,13 +36,13 @@ _TREE: Final = Path(__file__).resolve().parents[2]
 class CallEvent(StrEnum):
     """The records of a producer. Each call has one record before the call and one for its reply."""
 
-    INTENDED = "intended"  # before an enqueue, with all facts about the task
+    INTENDED = "intended"  # written before an enqueue, with all facts about the task
     ACCEPTED = "accepted"
     REFUSED = "refused"  # an error that guarantees that nothing was changed
     UNKNOWN = "unknown"  # any other error
     HELD = "held"  # another task has the unique key; `reply` is its id
     DUPLICATE = "duplicate"  # the id belongs to a live task
-    CANCEL = "cancel"  # before a request to cancel
+    CANCEL = "cancel"  # written before a request to cancel
     CANCELLED = "cancelled"  # the task waited, and will not start
     CANCELLING = "cancelling"  # the task runs, and gets no further attempt
     NOT_CANCELLED = "not cancelled"  # the task was not live

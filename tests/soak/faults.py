@@ -67,7 +67,7 @@ class FaultScope(StrEnum):
     """
 
     PROCESSES = "processes"  # of a node
-    NODE = "node"  # a node's life
+    NODE = "node"  # the life of a node
     LINK = "link"  # the link of a node or of the producers to the server
     SERVER = "server"
     FILES = "files"  # of a node

@@ -31,7 +31,7 @@ class Verb(StrEnum):
     """The way in which a task is sent, or another request for it."""
 
     ENQUEUE = "enqueue"
-    MANY = "many"  # in one call
+    MANY = "many"  # several tasks in one call
     UNIQUE = "unique"
     PUSH = "push"  # a bare RPUSH
     SCHEDULE = "schedule"  # a bare ZADD

@@ -16,7 +16,8 @@ from soak.findings import Finding, Wrong
 from soak.histories import History, Run
 
 EARLY_SECONDS = 0.001  # due times are rounded to 1 us, and a wall clock may be slewed by 0.5 ms per second
-RELEASED_SECONDS = 3.0  # from the end of a task to the release of its key, on a busy machine without a current fault
+# The time from the end of a task to the release of its key, on a busy machine without a current fault.
+RELEASED_SECONDS = 3.0
 FREE_MOVES = 2  # the permitted difference between two queues, because each may be ahead by the current claim
 
 

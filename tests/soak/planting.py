@@ -7,7 +7,7 @@ from soak.evidence import CallEvent, Edge, Evidence, Logged, Quiet, Ran, RunEven
 from soak.faults import Fault
 from soak.findings import Wrong
 
-WALL: Final = 1_700_000_000.0  # at CLOCK_BOOTTIME 0
+WALL: Final = 1_700_000_000.0  # the Unix time at CLOCK_BOOTTIME 0
 LEASE_SECONDS: Final = 5.0
 NODE_A: Final = "host.aaaa"
 NODE_B: Final = "host.bbbb"

@@ -7,7 +7,7 @@ from soak.causes import Span
 from soak.evidence import Evidence, Logged, Ran, Sent
 from soak.histories import History
 
-AROUND_SECONDS = 1.0  # before the first record and after the last
+AROUND_SECONDS = 1.0  # the time shown before the first record and after the last
 MOST_LINES = 200
 _SHOWN_ELSEWHERE = frozenset({"timestamp", "level", "event", "exception", "task_id"})
 

@@ -116,7 +116,7 @@ class Engine:
 
     @contextmanager
     def started(self, name: str, code: Path, environment: Mapping[str, str]) -> Iterator[None]:
-        """Run `rota run` in a container of that name during the block, with a folder of the application's code."""
+        """Run `rota run` in a container of this name during the block, with the folder of the application's code."""
         variables = [f"--env={key}={value}" for key, value in environment.items()]
         mounted = ["--volume", f"{code}:/srv/app:ro"]
         begun = self.podman(

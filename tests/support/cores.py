@@ -1,4 +1,4 @@
-"""The core of a master without its shell: a test sends events to the core and reads the effects."""
+"""The core of a master without its shell. A test sends events to the core and reads the effects."""
 
 import copy
 from collections.abc import Callable, Iterable, Mapping

@@ -1,4 +1,4 @@
-"""The version before this one: unpacked from the repository, so that nodes of both versions can run side by side."""
+"""The previous version, unpacked from the repository, so that nodes of both versions can run together."""
 
 import compileall
 import io

@@ -56,7 +56,8 @@ def _write_tasks(scene: Scene) -> None:
     pools={
         "few": {"workers": 2, "queues": ["steady", "work", "shut", "default"]},
         "many": {"workers": 1, "concurrency": 4, "queues": ["loop"]},
-        "range": {"workers": "1..2", "queues": ["narrow"]},  # its tasks need more than the range permits
+        # The tasks of this pool need more workers than the range permits.
+        "range": {"workers": "1..2", "queues": ["narrow"]},
     },
     scaling={"max_cpu": 1},
     conditions={"broken": {"lua": "return queue < ready"}},

@@ -42,7 +42,8 @@ class FaultyLink:
         self.lost: Counter[str] = Counter()
         self.refusing = False
         self.gate: Callable[[str, bool, int], bool] | None = None
-        self.faults: dict[bool, Fault] = {True: Fault(), False: Fault()}  # for requests (True) and replies (False)
+        # The faults of requests (True) and replies (False).
+        self.faults: dict[bool, Fault] = {True: Fault(), False: Fault()}
         self._to_lose: list[Loss] = []
         self._connections: set[_Connection] = set()
         self._loop = asyncio.new_event_loop()

@@ -100,7 +100,7 @@ class Side(asyncio.Protocol):
                 self.transport.close()
 
     def reset(self) -> None:
-        """Close with a reset."""
+        """Close the connection with a reset."""
         if self.transport is not None:
             self.transport.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET)
             self.transport.abort()

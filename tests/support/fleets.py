@@ -84,7 +84,7 @@ class RunningFleet(FleetProcess):
 
     def kill_all(self) -> None:
         """Send SIGKILL to all its processes at once, as when a machine is lost."""
-        self.freeze()  # so that no process starts another one in the meantime
+        self.freeze()  # prevents new processes in the meantime
         for process in self.processes():
             process.kill()
         until(lambda: not self.processes(), "the end of every process")

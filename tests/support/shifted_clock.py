@@ -60,7 +60,9 @@ time_t time(time_t *into) {
 
 
 class ShiftedClock:
-    """The wall clock of all processes that are started with `environment`. It is correct until it is shifted."""
+    """The wall clock of all processes that are started with `environment`. The clock is correct until `shift` is
+    called.
+    """
 
     def __init__(self, folder: Path) -> None:
         source, library, shift = (folder / f"clock.{ending}" for ending in ("c", "so", "shift"))

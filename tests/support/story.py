@@ -144,7 +144,7 @@ class Story:
 
     def _wait_until_ready(self, block: Block, before: list[str], last: str) -> None:
         assert self.fleet is not None
-        rota = f"{last.partition('rota ')[0]}rota"  # it may be the command of a framework
+        rota = f"{last.partition('rota ')[0]}rota"  # the words before `rota` may be a framework's command
         asking = self._shell("\n".join([*before, f"exec {rota} health --ready"]))
         deadline = time.monotonic() + READY_SECONDS
         while subprocess.run(asking, cwd=self.folder, env=self.env, capture_output=True, check=False).returncode:

@@ -18,7 +18,7 @@ RUNS = (
     Run("done", "one", "send", 8, 103.1, 102.9),
     Run("start", "two", "send", 7, 105.1, 105.05),
     Run("done", "two", "send", 7, 105.2, 105.05),
-    Run("start", "three", "build", 9, 101.0, 100.0),  # killed
+    Run("start", "three", "build", 9, 101.0, 100.0),  # the worker is killed during this run
     Run("start", "three", "build", 10, 101.5, 100.0),
     Run("done", "three", "build", 10, 102.0, 100.0),
 )

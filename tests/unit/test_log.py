@@ -348,7 +348,7 @@ _scalars = st.one_of(
     st.booleans(),
     st.integers(),
     st.floats(allow_nan=False),
-    st.text(st.characters(exclude_categories=())),  # including halves of surrogate pairs
+    st.text(st.characters(exclude_categories=())),  # these include halves of surrogate pairs
     st.just(_Odd()),
     st.binary(max_size=8),
     st.datetimes(),

@@ -172,7 +172,7 @@ def test_a_hung_child_is_killed_during_a_drain_too() -> None:
 def test_a_child_that_has_started_draining_is_not_killed() -> None:
     watched = Watched()
     perform(watched.core.state, drain(SLOT, Reason.RELOAD), 100.0)
-    watched.child.drain_awaited_since = math.inf  # as its slot shows
+    watched.child.drain_awaited_since = math.inf  # the slot shows that the worker has begun to drain
     watched.child.heartbeat_at = 10_000.0
     assert watched.step(10_001.0) == []
 

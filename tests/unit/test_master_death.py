@@ -107,7 +107,7 @@ def test_the_death_record_has_the_same_facts() -> None:
         (
             died(child(ChildState.KILLED, Reason.STOP)),
             ("beat_seconds", 20),
-        ),  # it ignores the signal to leave
+        ),  # the child ignores the signal to leave
         (died(child(ChildState.KILLED, Reason.STOP), stop=AT_ONCE), None),
         (died(child()), None),
     ],

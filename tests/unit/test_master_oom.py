@@ -55,7 +55,7 @@ def counter(tmp_path: Path) -> Counter:
 def test_each_kill_explains_one_death(counter: Counter) -> None:
     seen = OomKills(counter.path)
     assert not seen.claim(1.0)
-    counter.kills(2)  # two kills at once, found dead one after the other
+    counter.kills(2)  # two kills at once; the children are found dead one after the other
     assert [seen.claim(2.0), seen.claim(2.0), seen.claim(2.0)] == [True, True, False]
 
 

@@ -138,7 +138,7 @@ def test_scaling_down_during_a_rollout_drains_surplus_new_workers() -> None:
     rolling = replace(_desired(2, 2), targets=(*_desired(2, 1).targets[:1], *_desired(2, 2).targets))
     fresh = [
         _child(slot, ChildState.BOOTING, 2) for slot in (10, 11, 12)
-    ]  # for a count of 4 with two stale workers left
+    ]  # the plan for a count of 4 with two stale workers left
     drains = plan(rolling, [_zygote(1), _zygote(2), _child(8), _child(9), *fresh], 0.0)
     assert drains == [drain(12, Reason.SURPLUS), drain(11, Reason.SURPLUS)]
 

@@ -230,7 +230,7 @@ def test_every_worker_setting_has_a_key_as_reason() -> None:
     before = worker_settings(Config())["default"]
     after = worker_settings(config)["default"]
     same = {each for each in WorkerSettings.__slots__ if getattr(before, each) == getattr(after, each)}
-    assert same == {"server", "pool", "durability"}  # a reload cannot change these
+    assert same == {"server", "pool", "durability"}  # a reload cannot change these settings
     keys = ("queues.default.weight", "queues.default.lag_objective_seconds", "tasks.note.retries")
     given = dict.fromkeys((*keys, "pools.default.concurrency"), "")
     preview = _preview(Generation(1, 1, Config()), Loaded(config, given, ()))

@@ -150,7 +150,7 @@ def test_working_code_is_accepted_even_if_a_later_reload_fails(reloads: Reloads)
 def test_a_working_first_generation_stays_if_an_early_reload_fails(reloads: Reloads) -> None:
     reloads.promote()
     reloads.latest(Role.WORKER, 8)
-    reply = reloads.reload(NEW_CODE)  # before the file was checked again
+    reply = reloads.reload(NEW_CODE)  # this reload comes before the next check of the rollout
     assert reloads.settle()
     assert not reloads.settle()
     reloads.refuse()

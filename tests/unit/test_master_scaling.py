@@ -56,7 +56,7 @@ def test_a_count_set_during_a_reload_holds_however_it_ends() -> None:
     scaled = Scaling().with_count("mail", 6, [FOUR, FIVE])
     assert scaled.counts(FOUR)["mail"] == scaled.counts(FIVE)["mail"] == 6
     assert scaled.after([FIVE]).counts(FIVE)["mail"] == 6
-    assert scaled.after([FOUR]).after([FOUR, FIVE]).counts(FIVE)["mail"] == 5  # this 5 was requested later
+    assert scaled.after([FOUR]).after([FOUR, FIVE]).counts(FIVE)["mail"] == 5  # this number of 5 was requested later
 
 
 def test_a_pool_removed_and_added_again_has_its_configured_count() -> None:

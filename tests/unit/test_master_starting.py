@@ -88,7 +88,7 @@ def test_a_kill_before_the_pid_is_known_is_sent_later(start: Start) -> None:
 
 
 def test_the_workers_of_a_closed_zygote_channel_are_given_up(start: Start) -> None:
-    start.core.take(ZygoteGone(2, start.zygote.nonce))  # before its process can be reaped
+    start.core.take(ZygoteGone(2, start.zygote.nonce))  # the channel closes before the process can be reaped
     assert start.child.state is ChildState.EXITED
     assert start.zygote.state is ChildState.KILLED
     assert [tell.child.slot for tell in start.core.done(SignalChild) if tell.order is Order.KILL] == [2]

@@ -38,7 +38,7 @@ class Row(NamedTuple):
     what: str
     timezone: str
     expression: str
-    after: str  # in UTC, like all others
+    after: str  # in UTC, like all other times
     expected: tuple[str, ...]
 
 

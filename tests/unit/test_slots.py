@@ -209,7 +209,7 @@ def test_id_and_queue_are_read_from_the_entry() -> None:
 
 def test_both_deadlines_of_a_running_task_can_be_extended() -> None:
     record = _slot().record(0)
-    for _ in range(3):  # in both copies
+    for _ in range(3):  # three starts use both copies of the record
         number = record.start(_ENTRY, "name", 1, 2)
         assert record.times() == TaskTimes(1, 2, 0, number)
         record.extend(99, 98)

@@ -42,7 +42,7 @@ def limit() -> Iterator[SoftLimit]:
     test runs.
     """
     before = signal.signal(SOFT_LIMIT_SIGNAL, soft_limit.signalled)
-    soft_limit._thread = threading.get_ident()  # as `install` does
+    soft_limit._thread = threading.get_ident()  # `install` does this too
     yield soft_limit
     signal.signal(SOFT_LIMIT_SIGNAL, before)
 
@@ -154,7 +154,7 @@ def test_a_cancel_is_raised_once_with_or_without_a_limit(limit: SoftLimit, cance
     def task() -> None:
         with pytest.raises(Cancelled):
             cancels.cancel(1)
-        _send_signal()  # a renewal names it again
+        _send_signal()  # a renewal names the task again
         raise KeyError("went on")
 
     for deadline_ns in (0, boottime_ns() + _LATER_NS):

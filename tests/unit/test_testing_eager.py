@@ -192,7 +192,7 @@ def test_the_soft_limit_ends_a_task_if_limits_are_enabled(task: rota.Task[[], No
     began = time.monotonic()
     with eager(limits=True), pytest.raises(rota.TimeLimit):
         task.enqueue()
-    assert time.monotonic() - began < 20  # it would sleep for 30 s
+    assert time.monotonic() - began < 20  # the task would sleep for 30 s
 
 
 def test_a_limit_leaves_no_handler_and_no_thread() -> None:

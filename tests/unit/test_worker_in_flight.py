@@ -10,7 +10,7 @@ from support.protocol import RUN_RECORD
 
 RECEIVED_NS = 1_000
 ANCHOR = Anchor(500, 0, RECEIVED_NS)
-CLAIM_BY_US = 500 + SAFE_CLAIM_AGE_US  # before a claim can be taken back
+CLAIM_BY_US = 500 + SAFE_CLAIM_AGE_US  # until then, a claim cannot be taken back
 LATE_NS = RECEIVED_NS + CLAIM_NS + 1
 
 

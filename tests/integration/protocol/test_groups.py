@@ -90,7 +90,7 @@ def test_a_cancelled_group_takes_no_members_and_nothing_follows_it(groups: Group
         2,
         "",
     )
-    assert groups.fleet.lane() == ["b"]  # a claim will drop it
+    assert groups.fleet.lane() == ["b"]  # a later claim will drop this entry
     assert groups.fleet.run(groups.fleet.store.cancel_group("g")) == CancelledGroup(is_known=False, cursor="0", ids=())
 
 

@@ -24,7 +24,7 @@ def test_finished_tasks_are_settled_and_prefetched_ones_returned(fleet: Fleet) -
     assert fleet.redis.zscore(fleet.keys.delayed, "failed") is not None
     assert fleet.redis.hget(fleet.keys.counts, "running:q") == "1"
     before = fleet.snapshot()
-    assert fleet.run(command) == 0  # sent twice
+    assert fleet.run(command) == 0  # the command is sent twice
     assert fleet.snapshot() == before
 
 

@@ -67,7 +67,7 @@ def test_an_occurrence_with_a_live_id_is_not_enqueued_again(
     now_us, found = pollers.look()
     call, planned = pollers.plan(found[0], now_us)
     assert fleet.run(call)
-    fleet.redis.hset(fleet.keys.schedules, "tick", found[0].record)  # as after restoring a backup
+    fleet.redis.hset(fleet.keys.schedules, "tick", found[0].record)  # simulates a restored backup
     assert fleet.run(call)
     assert len(scheduled(fleet)) == len(planned.occurrences)
 

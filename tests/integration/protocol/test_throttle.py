@@ -97,7 +97,7 @@ def test_tasks_promoted_late_are_throttled_at_most_once_more(timed: TimedFleet) 
     work = Work(timed)
     while work.go_on():
         pass
-    timed.clock_us += 2 * SECOND_US  # as if no poller had run: twenty tasks are due at once
+    timed.clock_us += 2 * SECOND_US  # no poller has run in this time, so twenty tasks are due at once
     work.run_out()
     work.check()
     assert len(work.starts) == 40

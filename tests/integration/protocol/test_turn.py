@@ -514,4 +514,4 @@ def test_an_idle_turn_needs_few_commands(fleet: Fleet) -> None:
         before = fleet.commands()
         assert fleet.turn(owner, queues).status is TurnStatus.OK
         costs.append(fleet.commands() - before)
-    assert min(costs) <= 6  # including the command that counts
+    assert min(costs) <= 6  # this includes the command that counts
