@@ -21,7 +21,7 @@ from rota.server.connection import Connection
 PATTERN = "tenant-*"
 _LEASE_MS = 600_000
 _CHUNKS = 5
-_TURNS = 400  # turns in a chunk
+_TURNS = 400  # the number of turns in a chunk
 
 
 class _Worker:

@@ -119,7 +119,8 @@ def measure(kind: str, binary: str, keep: int) -> None:
             bench = Bench(server, connection, Store("bench"), pack_tiers([domain_of([QueueShare(QUEUE)])]))
             connection.run(bench.store.announce("bench", b"{}", LEASE_MS, [QUEUE], Announced(ends=keep)))
             bench.fill(BATCH)
-            bench.drain(connection.run(bench.store.register(LEASE_MS, ["bench:1"]))[0], 1)  # loads the scripts
+            # This drain loads the scripts.
+            bench.drain(connection.run(bench.store.register(LEASE_MS, ["bench:1"]))[0], 1)
             counts = [f"{bench.turns(limit):,} in {name}" for name, limit in LIMITS.items()]
             counts.append(f"{bench.enqueues():,} in enqueues of 1")
             print(f"{kind}, ended.keep {keep:,}: {', '.join(counts)}")

@@ -84,7 +84,7 @@ def _enqueue_us(testbed: Testbed) -> float:
 def _run_us(testbed: Testbed, kind: Kind) -> float:
     """Return the server's processor time for a task of this kind from its claim to its end, in microseconds."""
     with running(ROTA, testbed, kind.workers) as run:
-        drain(run, kind.name, kind.tasks // 5)  # warms up all processes
+        drain(run, kind.name, kind.tasks // 5)  # this drain warms up all processes
         took = drain(run, kind.name, kind.tasks)
     each_us = took.server_seconds / kind.tasks * 1_000_000
     busy = took.server_seconds / took.seconds

@@ -99,7 +99,7 @@ TASKIQ = Plain(
         "taskiq-redis with acknowledged streams; one task at a time in each process; a scheduler that checks every "
         "second"
     ),
-    measures=EVERYTHING - {"start"},  # tasks sent before its consumer group exists are never read
+    measures=EVERYTHING - {"start"},  # tasks that are sent before the consumer group exists are never read
     python=PEERS_PYTHON,
 )
 ARQ_AT_ONCE = dataclasses.replace(

@@ -127,7 +127,7 @@ def test_replica_named_by_a_stale_sentinel_is_skipped(service: Sentinels, namesp
 
 
 def test_silent_first_sentinel_does_not_prevent_a_connection(service: Sentinels) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as silent:  # the kernel accepts connections for it
+    with socket.create_server(("127.0.0.1", 0)) as silent:  # only the kernel accepts connections here
         url = service.url.replace("://", f"://127.0.0.1:{silent.getsockname()[1]},")
         impatient = AioConnection(Opener(parse_address(url), "rota:test"), lambda: SENTINEL_SECONDS / 2)
         assert asyncio.run(_role(impatient)) == b"master"

@@ -102,7 +102,7 @@ def test_other_user_cannot_open_files_or_block_a_start(fleet: RunningFleet, squa
     assert {(square / name).stat().st_mode & 0o777 for name in left} == {0o600}
     fleet.term()
     assert fleet.exit_code() == 0
-    assert list(square.iterdir()) == []  # lock files included
+    assert list(square.iterdir()) == []  # even lock files are removed
 
 
 def test_world_readable_files_of_earlier_versions_become_private(fleet: RunningFleet, square: Path) -> None:

@@ -31,7 +31,7 @@ NO_SERVER = "redis://127.0.0.1:1/0"
 PROBE_SECONDS = 1.0  # the default time limit of a kubelet probe
 SPARE = 8  # descriptors for the inspection of a process, and for additional clients
 OPENING = b"GET /livez HTTP/1.1\r\nHost: here\r\n"
-RESET = struct.pack("ii", 1, 0)  # SO_LINGER: close with a reset
+RESET = struct.pack("ii", 1, 0)  # SO_LINGER for a close with a reset
 
 
 @pytest.fixture

@@ -13,7 +13,7 @@ from support.server_fixtures import SHORT_LEASE, Shaken, everything_ended_once, 
 from support.waiting import until
 
 NOTES = 200
-BILLS = 30  # 20 may start in a second
+BILLS = 30  # the rate permits 20 starts per second
 MOST_ROUNDS = 40  # the end of a claim is random
 EACH_PERIOD = ("promote", "sweep", "renew", "announce")  # the scripts that a fleet calls periodically
 

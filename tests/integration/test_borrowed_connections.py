@@ -66,7 +66,7 @@ def _own(library: Library, link: FaultyLink) -> Iterator[Any]:
 @pytest.fixture(name="client")
 def _client(own: Any, namespace: str) -> Iterator[Client]:
     with Client(redis=own, namespace=namespace, timeout_seconds=3) as client:
-        client.enqueue("warm", queue="warm")  # the server knows the script from here on
+        client.enqueue("warm", queue="warm")  # from now on, the server knows the script
         yield client
 
 
@@ -181,7 +181,7 @@ class TestBlocking:
         assert queue.ready == 1
 
     def test_a_call_without_a_nonce_is_never_retried(self, client: Client, link: FaultyLink) -> None:
-        client.cancel("unknown")  # the server knows the script from here on
+        client.cancel("unknown")  # from now on, the server knows the script
         before = link.calls["cancel"]
         link.lose_replies(1, of="cancel")
         with pytest.raises(rota.Uncertain):
@@ -305,7 +305,7 @@ class TestAsyncio:
         async def main() -> None:
             own = library.aclient(link.url, retry=_aretries(library), retry_on_timeout=True)
             async with rota.AsyncClient(redis=own, namespace=namespace, timeout_seconds=3) as client:
-                await client.cancel("unknown")  # the server knows the script from here on
+                await client.cancel("unknown")  # from now on, the server knows the script
                 before = link.calls["cancel"]
                 link.lose_replies(1, of="cancel")
                 with pytest.raises(rota.Uncertain):

@@ -27,7 +27,7 @@ T = TypeVar("T")
 @pytest.fixture(name="client")
 def _client(link: FaultyLink, namespace: str) -> Iterator[Client]:
     with Client(link.url, namespace, timeout_seconds=0.5) as client:
-        client.enqueue("warm", queue="warm")  # the server knows the script from here on
+        client.enqueue("warm", queue="warm")  # from now on, the server knows the script
         yield client
 
 

@@ -90,7 +90,7 @@ def test_a_server_silent_at_the_second_command_times_out(link: FaultyLink, names
 def test_a_server_slow_between_commands_of_one_call_times_out(link: FaultyLink, namespace: str) -> None:
     with Client(link.url, namespace, timeout_seconds=TIMEOUT_SECONDS) as client:
         client.enqueue_many([rota.Call("work", queue=f"q{number}") for number in range(9)])
-        client.peek()  # reads the queues, and then the tasks of each
+        client.peek()  # this call reads the queues and then the tasks of each queue
         link.delay(TIMEOUT_SECONDS / 4)
         with in_time(), pytest.raises(rota.Uncertain):
             client.peek()

@@ -342,7 +342,7 @@ class TestInterruptions:
         assert {client.wait(name, SECONDS).state for name in ("c", "d")} == {State.UNKNOWN}
         fleet.redis.delete(fleet.keys.waiters)
         fleet.redis.set(fleet.keys.waiters, "another type")
-        fleet.turn(owner, SERVING, (claim, DONE), limit=0)  # does not stop a turn
+        fleet.turn(owner, SERVING, (claim, DONE), limit=0)  # this does not stop a turn
         assert client.status("a").state is State.DONE
         with pytest.raises(WaitTimeout, match="WRONGTYPE"):
             client.wait("b", 0.3)

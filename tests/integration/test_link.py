@@ -86,7 +86,7 @@ def test_a_connection_with_a_late_pipelined_reply_is_not_reused(
 ) -> None:
     with closing(_link_to(server, replace(DEFAULT_OPTIONS, read_seconds=0.3))) as link:
         first = link.connection()
-        first.send(command((pack(("BLPOP", "link:nothing", "1")),)))  # delays the commands after it
+        first.send(command((pack(("BLPOP", "link:nothing", "1")),)))  # this command delays the commands after it
         pipelined = link.pipeline(_LOST)
         assert pipelined is not None
         assert link.connection() is not first

@@ -80,7 +80,7 @@ def test_scripts_call_only_listed_commands() -> None:
         b"WEIGHTS",
         b"AGGREGATE",
         b"MIN",
-    }  # options
+    }  # these words are options of commands
     assert called <= {command.encode() for command in (*NEEDED, *commands_of_adoption())}
 
 

@@ -51,7 +51,8 @@ def test_a_repeatedly_killed_import_can_be_completed(
     new = f"{namespace}-new"
     (tmp_path / "rota.toml").write_text(f'redis_url = "{link.url}"\nnamespace = "{new}"\n')
     assert rota(tmp_path / "old", "export", "../all.jsonl", "--exact").returncode == 0
-    assert rota(tmp_path, "import", "all.jsonl", ROTA_NAMESPACE=f"{new}-first").returncode == 0  # loads all scripts
+    # This import loads all scripts.
+    assert rota(tmp_path, "import", "all.jsonl", ROTA_NAMESPACE=f"{new}-first").returncode == 0
     assert rota(tmp_path, "import", "--prepare").returncode == 0
     for call, is_reply in POINTS:
         kill_import(link, tmp_path, call, is_reply=is_reply)

@@ -83,7 +83,7 @@ def stack_files(pid: int) -> int:
     """Return the number of a process's descriptors for stack files."""
     names = []
     for entry in Path(f"/proc/{pid}/fd").iterdir():
-        with contextlib.suppress(FileNotFoundError):  # closed in the meantime
+        with contextlib.suppress(FileNotFoundError):  # the descriptor was closed in the meantime
             names.append(str(entry.readlink()))
     return sum("rota-stack" in name for name in names)
 

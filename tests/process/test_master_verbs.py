@@ -181,7 +181,7 @@ def test_unrelated_signals_do_not_affect_children(fleet: Mastered) -> None:
 def test_signal_to_the_process_group_lets_tasks_finish(fleet: Mastered, number: signal.Signals) -> None:
     fleet.start()
     held_by(fleet, "a")
-    os.killpg(os.getpgid(fleet.pid), number)  # Ctrl-C in a terminal
+    os.killpg(os.getpgid(fleet.pid), number)  # as by Ctrl-C in a terminal
     until(lambda: fleet.log("fleet.draining"))
     refused = fleet.rota("reload")
     assert refused.returncode == 1

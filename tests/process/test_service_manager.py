@@ -74,13 +74,13 @@ def test_only_the_master_notifies_the_service_manager(fleet: Mastered, manager: 
     manager.wait_for("STATUS", "2 of 2 workers, 0 busy, generation 1, quiet")
     assert fleet.request("resume")["ok"]
 
-    fleet.configure("workers = 3")  # applied at once
+    fleet.configure("workers = 3")  # this reload is applied at once
     fleet.signal(signal.SIGHUP)
     first = manager.wait_for_reload()
-    fleet.configure("workers = 'three'")  # refused
+    fleet.configure("workers = 'three'")  # this reload is refused
     fleet.signal(signal.SIGHUP)
     second = manager.wait_for_reload()
-    fleet.configure("workers = 3\n[limits]\ntime_limit_seconds = 99")  # replaces the workers one by one
+    fleet.configure("workers = 3\n[limits]\ntime_limit_seconds = 99")  # this reload replaces the workers one by one
     assert fleet.reload()["result"] == "success"
     third = manager.wait_for_reload()
     assert fleet.request("restart")["restart"]["result"] == "success"

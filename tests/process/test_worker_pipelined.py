@@ -118,7 +118,7 @@ class _Draining:
             until(lambda: self.held.exists() or slot.phase is Phase.IDLE, "the worker waits")
             if self.held.exists() if holds_a_task else self._has_ended_meanwhile():
                 return slot.record(0).current()
-            self.go_on()  # the turn was sent behind the last task of its claim
+            self.go_on()  # the turn was only sent after the last task of its claim
             until(lambda: self.live == 0, "the end of the round")
         raise AssertionError("no turn was pipelined")
 

@@ -161,7 +161,8 @@ def test_worker_at_max_tasks_waits_for_its_replacement(harness: ChildHarness) ->
     ids = [harness.enqueue("note", str(number)) for number in range(8)]
     worker = harness.start(settings_for(harness.server, harness.namespace, max_tasks=6, max_tasks_jitter=0.0))
     until(lambda: worker.slot.recycle_reason is RecycleReason.MAX_TASKS)
-    until(lambda: harness.inflight(worker.owner) == 0)  # other workers may run the tasks that it had claimed in advance
+    # Other workers may run the tasks that this worker had claimed in advance.
+    until(lambda: harness.inflight(worker.owner) == 0)
     assert [harness.state(task_id) for task_id in ids] == ["done"] * 6 + ["ready"] * 2
     assert worker.slot.phase is Phase.IDLE
     worker.terminate()

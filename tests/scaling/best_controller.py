@@ -29,7 +29,7 @@ def best_counts(trace: Trace) -> list[int]:
 def _fewest(workers: Workers, end: float, guess: int) -> int:
     trace = workers.trace
     count = guess
-    most = min(trace.most, trace.saturates_at or trace.most)  # More would not help.
+    most = min(trace.most, trace.saturates_at or trace.most)  # More workers would not help.
     while count < most and not _holds(workers, end, count):
         count += 1
     while count > max(trace.least, 1) and _holds(workers, end, count - 1):

@@ -17,9 +17,9 @@ from simulation.world import World
 
 Fault = Callable[["Nemesis"], None]
 
-SPELLS: Final = (0.05, 0.5, 1.5, 3.0, 6.0)  # seconds that a fault lasts
+SPELLS: Final = (0.05, 0.5, 1.5, 3.0, 6.0)  # the possible durations of a fault in seconds
 LARGE: Final = 17  # a number of workers of which two may be replaced at once
-LEASES: Final = ((1.0, 0.25), (2.0, 0.5), (4.0, 1.0), (8.0, 4.0))  # lease and renewal interval in seconds
+LEASES: Final = ((1.0, 0.25), (2.0, 0.5), (4.0, 1.0), (8.0, 4.0))  # pairs of a lease and a renewal interval in seconds
 
 
 def draw_config(random: Random) -> Config:

@@ -183,7 +183,7 @@ class Node:
         if self.inbox.wake.is_set() or self.boottime() >= self._tick_at:
             self.loop.run(self.master.step)
             self._check_step()
-            self.loop.turn()  # run what the event has started
+            self.loop.turn()  # runs the tasks that the event has started
         if self.loop.errors:
             raise AssertionError(f"an exception that no code handled: {self.loop.errors}")
         if self.alive:

@@ -40,7 +40,7 @@ class Worker(Running):
         self.fence = Fence(self.slot, settings.lease_seconds)
         self.code = code
         self._waiting: deque[Task] = deque()
-        self._finished: list[tuple[str, int]] = []  # ids, and the size of each outcome in bytes
+        self._finished: list[tuple[str, int]] = []  # task ids, and the size of each outcome in bytes
         self._lost = self._idle = False
         self._last_turn_ns = 0
         self._short_limits = ShortLimits(self.slot, self.node.ring)

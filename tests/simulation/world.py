@@ -34,7 +34,7 @@ class World:
         # Nodes that may lose leases because they are frozen, stopped, or badly connected.
         self.excused: set[str] = set()
         self.clock_moved_at: float | None = None
-        self._cancels = Random(~seed)  # separate, so that cancels change no other random numbers
+        self._cancels = Random(~seed)  # these random numbers are separate, so that cancels change no others
         self._cancelled_share = self._cancels.choice([0.0, 0.0, 0.5])
 
     def note(self, where: str, what: str, about: object = "") -> None:

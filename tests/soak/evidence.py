@@ -134,7 +134,7 @@ class Strike:
     boot: float
     pids: tuple[int, ...] = ()  # the killed or stopped processes, which are known at the `END` at the latest
     lost_seconds: float = 0.0  # a killed server may have lost the writes of this many seconds before the kill
-    detail: str = ""  # text for people
+    detail: str = ""  # a description for people
 
 
 @dataclass(frozen=True, slots=True)
@@ -235,7 +235,7 @@ def _is_earlier() -> bool:
 
 
 _LINE_BYTES: Final = (
-    512  # divides the page size, because the kernel ends the write of a killed process at a page boundary
+    512  # this divides the page size, because the kernel ends a killed process's write at a page boundary
 )
 
 

@@ -8,14 +8,14 @@ from enum import StrEnum
 class Wrong(StrEnum):
     """The promise that was broken."""
 
-    LOST = "lost"  # accepted, but neither run to its end nor ended in a permitted way
-    DUPLICATED = "duplicated"  # started again without a recorded cause
-    PHANTOM = "phantom"  # started without a request, or after it had ended permanently
+    LOST = "lost"  # a task was accepted, but neither ran to its end nor ended in another permitted way
+    DUPLICATED = "duplicated"  # a task was started again without a recorded cause
+    PHANTOM = "phantom"  # a task was started without a request or after its permanent end
     ORDER = "order"
     EARLY = "early"
     FAIRNESS = "fairness"
     UNIQUE = "unique"
-    WAITED = "waited"  # while a worker was idle
+    WAITED = "waited"  # a task waited while a worker was idle
     RECOVERY = "recovery"  # the recovery of a task took too long
     LEASE = "lease"  # a lease was lost without a recorded cause
     DIED = "died"  # a process died without a recorded cause

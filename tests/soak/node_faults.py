@@ -120,7 +120,7 @@ def _lose_host(node: Node, _processes: list[psutil.Process]) -> Act:
     act = _kill_node(node, node.processes())
 
     def do() -> None:
-        host.unplug()  # first, so that the server does not notice the end of its connections
+        host.unplug()  # comes first, so that the server does not notice the end of connections
         act.do()
         send(node.processes(), signal.SIGKILL)  # processes that were started in the meantime
 

@@ -129,7 +129,7 @@ class Producer:
                 self._record(CallEvent.UNKNOWN, part, part.ids, _error_text(again))
             else:
                 self.doubts.append((part, again))
-        except Unavailable as refused:  # refuses this attempt; the first attempt may have been accepted
+        except Unavailable as refused:  # only this attempt is refused; the first attempt may have been accepted
             self._record(CallEvent.UNKNOWN, part, part.ids, _error_text(refused))
 
     def _bare(self, intent: Intent, send: Callable[[str], object]) -> None:

@@ -22,8 +22,8 @@ class Testbed:
     folder: Path
     server: Server
     nodes: dict[str, Node]
-    links: dict[str, FaultyLink]  # links by target, that is, by node without a host, and for the producers
-    oddities: list[str] = field(default_factory=list)  # texts for people; any of them fails the run
+    links: dict[str, FaultyLink]  # the links by target: each node without a host, and the producers
+    oddities: list[str] = field(default_factory=list)  # descriptions for people; any oddity fails the run
 
     def act_for(self, planned: Planned, seed: int) -> Act | None:
         """Return the steps of a planned fault in the current state, or None if there is no target."""

@@ -19,7 +19,7 @@ import pytest
 
 TOP: Final = Path(__file__).resolve().parents[2]
 DOCKER: Final = TOP / "deploy" / "docker"
-BASE: Final = TOP / "build" / "image" / "base.tar"  # the files of the base image, which `make image` makes
+BASE: Final = TOP / "build" / "image" / "base.tar"  # the files of the base image, which `make image` creates
 IMAGE: Final = "localhost/rota"
 COMMAND_SECONDS: Final = 120.0
 BUILD_SECONDS: Final = 600.0

@@ -10,7 +10,7 @@ from support.prometheus import Answer, Prometheus
 
 TOP = Path(__file__).parents[2]
 FOLDER = TOP / "grafana" / "dashboards"
-SCREEN: Final = 26  # rows of the grid that are visible at 1920 x 1080
+SCREEN: Final = 26  # the number of grid rows that are visible at 1920 x 1080
 STEP_SECONDS: Final = 5
 _TIMES: Final = {"window": f"{2 * STEP_SECONDS}s", "step": f"{STEP_SECONDS}s"}
 

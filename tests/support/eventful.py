@@ -116,7 +116,7 @@ def _lose(scene: Scene) -> None:
     finally:
         scene.fleet.signal(signal.SIGCONT)
     _until_shown(scene, m.LEASES_LOST.name)
-    with contextlib.suppress(ProcessLookupError):  # the master may have killed it
+    with contextlib.suppress(ProcessLookupError):  # the master may have killed the worker
         os.kill(worker, signal.SIGCONT)
 
 

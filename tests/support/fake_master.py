@@ -30,7 +30,7 @@ class FakeMaster:
         self.asked: list[object] = []
         self.answers: dict[str, ControlReply] = {"status": {"pid": os.getpid()}}
         self.refusal = ""
-        self.statuses = 0  # number of status requests
+        self.statuses = 0  # the number of status requests
         self.failures: list[dict[str, Any]] = []  # errors of callbacks and tasks that asyncio reported
 
     def status(self) -> ControlReply:

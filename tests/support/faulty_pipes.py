@@ -12,7 +12,7 @@ from typing import Final
 
 from rota.protocol.scripts import load_script, script_names, sha1_of
 
-_RESET: Final = struct.pack("ii", 1, 0)  # SO_LINGER with no time: closing sends RST
+_RESET: Final = struct.pack("ii", 1, 0)  # SO_LINGER without a time limit makes close send RST
 
 
 SCRIPTS: Final = {load_script(name).sha: name for name in script_names()}

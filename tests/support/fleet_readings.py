@@ -6,7 +6,8 @@ from typing import Final
 from prometheus_client.parser import text_string_to_metric_families
 
 _GROWING: Final = ("counter", "histogram")
-_READ_FROM_REDIS: Final = ("rota_tasks_enqueued_total",)  # absent if a busy server takes half a second to reply
+# Series that are absent if a busy server takes half a second to reply.
+_READ_FROM_REDIS: Final = ("rota_tasks_enqueued_total",)
 
 Labels = frozenset[tuple[str, str]]
 

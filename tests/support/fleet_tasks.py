@@ -80,7 +80,7 @@ def linger(label: str, how: str = "ends") -> None:
     is_marked_started = False
     while True:
         try:
-            if not is_marked_started:  # inside the `try`, because the reader of this line cancels at once
+            if not is_marked_started:  # this line is inside the `try`, because its reader cancels the task at once
                 is_marked_started = True
                 write("start", label)
             time.sleep(600)

@@ -7,7 +7,7 @@ from typing import Final
 from lupa import lua51
 
 _HEADER: Final = b"\x1bLua\x51\x00\x01\x04\x08\x04\x08\x00"  # Lua 5.1, little endian, 8 bytes for a size and a number
-_CONSTANTS: Final = {0: 0, 1: 1, 3: 8}  # sizes by type; a text has its own length
+_CONSTANTS: Final = {0: 0, 1: 1, 3: 8}  # the sizes of constants by type; a text has its own length
 _TEXT: Final = 4
 _SETGLOBAL: Final = 7  # the lowest 6 bits of an instruction; the constant is in the highest 18
 

@@ -93,7 +93,7 @@ def test_text_from_outside_is_escaped_in_labels() -> None:
         assert sample.labels == {
             "fleet": "shop",
             "queue": 'a"b\\c\\nd',
-        }  # escaped by `printable`, then as labels are
+        }  # escaped by `printable`, and then like labels
 
 
 def test_every_series_has_the_fleet_as_a_label() -> None:

@@ -85,7 +85,7 @@ def test_a_full_pipe_drops_the_line_and_counts_it(pipe: tuple[int, int]) -> None
 
 
 def test_foreign_output_overwrites_no_lines_of_a_redirected_log(tmp_path: Path) -> None:
-    shells = os.open(tmp_path / "log", os.O_WRONLY | os.O_CREAT)  # opened as by `> log`, without O_APPEND
+    shells = os.open(tmp_path / "log", os.O_WRONLY | os.O_CREAT)  # opened without O_APPEND, as by `> log`
     os.write(shells, b"printed before\n")
     rota_log.configure(LogSettings(), fd=shells)
     rota_log.logger().info(log_events.TASK_DONE, task_id="a")

@@ -34,7 +34,7 @@ def _child(state: ChildState, why: Reason | None = None, ready_at: float | None 
         (_child(ChildState.READY), KILLED, Reason.SIGNAL),
         (_child(ChildState.READY), ProcessEnd(signal.SIGKILL, oom_killed=True), Reason.OOM),
         (_child(ChildState.READY), ProcessEnd(signal.SIGSEGV, oom_killed=True), Reason.SIGNAL),
-        (_child(ChildState.READY), _exited(EXIT_DRAINED), Reason.CRASH),  # os._exit(0) in a task
+        (_child(ChildState.READY), _exited(EXIT_DRAINED), Reason.CRASH),  # a task called os._exit(0)
         (_child(ChildState.DRAINING, Reason.SURPLUS), _exited(EXIT_DRAINED), Reason.DRAINED),
         (_child(ChildState.DRAINING, Reason.SURPLUS), KILLED, Reason.SIGNAL),
         (_child(ChildState.READY), _exited(EXIT_LOST), Reason.LOST),

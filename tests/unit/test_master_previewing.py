@@ -133,7 +133,7 @@ REPLACED = "each worker is replaced, one at a time"
         (_changed(http=Http(listen="127.0.0.1:1")), ["exporter: it is replaced: http.listen"]),
         (
             _pools(mail=PoolConfig(0, ("sold", "low"))),
-            ["pool mail: 2 -> 0 workers, 2 drained"],  # none of them is replaced
+            ["pool mail: 2 -> 0 workers, 2 drained"],  # no worker is replaced
         ),
         (
             _changed(log=Log(level="debug")),

@@ -95,7 +95,7 @@ def test_at_most_one_worker_is_away_during_a_rollout() -> None:
     count = 24
     stale = [_worker(n) for n in range(12)]
     fresh = [_worker(12 + n, generation=2, recycle_for=Reason.MAX_RSS) for n in range(11)]
-    assert _drains(count, [*stale, *fresh], generation=2) == []  # 23 are READY already
+    assert _drains(count, [*stale, *fresh], generation=2) == []  # 23 workers are already READY
     going = _drains(count, [*stale, *fresh, _worker(23, generation=2)], generation=2)
     assert len(going) == 1
 

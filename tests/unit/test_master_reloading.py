@@ -120,7 +120,7 @@ def test_counts_changed_during_a_rollout_hold_if_it_succeeds(reloads: Reloads) -
     code = reloads.reload(NEW_CODE)
     reloads.promote()
     counts = reloads.reload(msgspec.structs.replace(NEW_CODE, workers=5))
-    assert reloads.state.config.workers == 5  # applied at once
+    assert reloads.state.config.workers == 5  # the reload is applied at once
     assert not counts.done()
     reloads.take_over()
     assert (_result(code), _result(counts)) == ("success", "success")

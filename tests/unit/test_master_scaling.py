@@ -171,6 +171,6 @@ def test_each_of_several_pools_has_the_origin_of_its_count() -> None:
     pools = {"mail": PoolConfig(workers=4), "web": PoolConfig(workers=1)}
     origins = {"pools.mail.workers": "file f", "pools.web.workers": "environment E"}
     found = Rollout.first(Config(pools=pools), origins).in_force
-    scaled = Scaling().with_count("web", 1, [FOUR])  # the same number, given by an operator
+    scaled = Scaling().with_count("web", 1, [FOUR])  # an operator set the same number
     assert [origin_of_count(pool, found, Scaling()) for pool in pools] == ["file", "environment"]
     assert [origin_of_count(pool, found, scaled) for pool in pools] == ["file", "operator"]

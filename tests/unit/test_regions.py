@@ -90,7 +90,7 @@ def test_a_gauge_that_is_not_summed_is_the_highest_value() -> None:
 def test_a_peak_is_the_recent_maximum_of_all_slots() -> None:
     memory = SlotMemory.create(8)
     now_ns = boottime_ns()
-    for slot, (seconds, ago) in {4: (2.0, 0), 5: (7.0, 1), 6: (9.0, 2)}.items():  # half minutes
+    for slot, (seconds, ago) in {4: (2.0, 0), 5: (7.0, 1), 6: (9.0, 2)}.items():  # `ago` counts half minutes
         peak = recorder(memory, slot).peak(m.TASK_LAG_WORST, "q")
         peak.observe(seconds, now_ns - ago * PEAK_NS)
         peak.observe(seconds / 2, now_ns - ago * PEAK_NS)

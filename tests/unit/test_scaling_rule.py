@@ -207,7 +207,7 @@ def test_long_tasks_do_not_count_as_stuck() -> None:
 
 def test_the_age_of_running_tasks_counts_until_one_has_ended() -> None:
     load = node(running=1, running_seconds=5.0, workers=1, long=window(60), short=window(2))
-    assert Pool().round(load, queue(3)).wanted == 2  # 3 tasks of 5 s in 9.5 s
+    assert Pool().round(load, queue(3)).wanted == 2  # 3 tasks of 5 s must start within 9.5 s
 
 
 def test_free_slots_take_their_tasks_without_more_workers() -> None:

@@ -12,7 +12,7 @@ from rota.errors import Unavailable
 from rota.protocol.new_tasks import NewTask
 from rota.protocol.scripts import ScriptCall
 
-BATCH = 125  # tasks per call
+BATCH = 125  # the number of tasks per call
 ROUND = 32 * BATCH
 Repeated = list[Callable[[], Sending[NewTask]]]
 

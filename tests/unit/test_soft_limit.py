@@ -174,7 +174,7 @@ def test_the_cancel_of_one_task_does_not_end_another(limit: SoftLimit, cancels: 
         _send_signal()
         return "done"
 
-    cancels.cancel(1)  # too late: the call has returned
+    cancels.cancel(1)  # this cancel is too late, because the call has returned
     cancels.running = 3
     assert limit.call(0, task, (), {}) == "done"
 

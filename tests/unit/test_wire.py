@@ -65,7 +65,7 @@ def test_damaged_packed_data_never_reaches_the_next_command(count: int, data: by
     reader.feed(sent)
     read = reader.gets()
     assert (read[0], read[-1], len(read)) == (b"SCRIPT", b"NEXT", taken.count + 2)
-    assert reader.gets() is False  # nothing is left
+    assert reader.gets() is False  # the reader has no data left
 
 
 @given(st.binary(max_size=50))

@@ -98,7 +98,7 @@ def test_a_task_forgotten_during_a_turn_is_queried_by_the_next() -> None:
 def test_held_tasks_are_listed_only_when_needed_or_each_second() -> None:
     ledger = Ledger(3)
     ledger.add("a")
-    assert ledger.turn(1, 0).held == ("a",)  # the very first turn
+    assert ledger.turn(1, 0).held == ("a",)  # this is the very first turn
     ledger.take_reply(reply())
     assert ledger.turn(1, 1).held is None
     assert ledger.turn(0, 2).held == ("a",)  # a claim was sent, and no reply has arrived

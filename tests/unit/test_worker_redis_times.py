@@ -28,7 +28,7 @@ def test_an_immediate_task_has_no_promotion_lag() -> None:
 
 def test_a_possibly_early_start_counts_as_early() -> None:
     entry = parse_entry(b"a q d 1003000 1003000 0 0 0 0 -")
-    times = times_of(entry, ANCHOR, 9_000_000)  # between 1,002,000 and 1,004,000 us
+    times = times_of(entry, ANCHOR, 9_000_000)  # Redis time is between 1,002,000 and 1,004,000 us
     assert times.early
     assert times.lag_seconds == pytest.approx(0.001)
 

@@ -158,7 +158,7 @@ def test_a_next_task_is_distinguished_from_a_tombstone_of_its_id(groups: Groupin
     fleet.run(fleet.store.cancel("b"))
     fleet.push("b", due="+60000000")
     fleet.run(fleet.store.cancel("b"))
-    assert fleet.lane() == ["b"]  # the entry of its first incarnation
+    assert fleet.lane() == ["b"]  # this is the entry of the task's first incarnation
     groups.add([NewMember(NewTask("a", "p", body_of("a", "p")), follow_text([groups.task("b")]))], Into())
     groups.run_one(Done(), "p")
     assert groups.run_one(Done()) == "b"
