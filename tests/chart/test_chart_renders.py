@@ -41,7 +41,7 @@ def test_the_chart_with_everything_turned_on_renders_every_kind() -> None:
     assert {each["kind"] for each in render(EVERYTHING)} == KINDS
 
 
-def test_a_misspelt_key_of_any_kind_would_be_found() -> None:
+def test_misspelt_keys_of_any_kind_are_found() -> None:
     for each in render(EVERYTHING):
         table = each.get("spec", each)
         assert faults({**each, **({"spec": {**table, "unknwn": 1}} if "spec" in each else {"unknwn": 1})}), each["kind"]

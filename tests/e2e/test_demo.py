@@ -174,7 +174,7 @@ def test_in_a_terminal_the_demo_shows_rota_top(tmp_path: Path, number: int | Non
         assert not list(tmp_path.glob("rota-demo-*"))
 
 
-def test_nothing_survives_a_demo_that_is_killed(start: Start) -> None:
+def test_nothing_survives_a_killed_demo(start: Start) -> None:
     demo = start("--seconds", "60")
     demo.wait_for(r"ready; status page")
     assert len(demo.left()) > 5

@@ -121,7 +121,7 @@ def until_free(gauge: Gauge, slots: int) -> NodeLoad:
     return found
 
 
-def test_a_pool_has_the_starts_times_and_failures_of_its_tasks(fleet: RunningFleet, gauges: dict[str, Gauge]) -> None:
+def test_the_load_of_a_pool_has_starts_times_and_failures(fleet: RunningFleet, gauges: dict[str, Gauge]) -> None:
     for gauge in gauges.values():
         assert gauge.read().long.starts == 0
     run_tasks(fleet, "default", "many")
@@ -147,7 +147,7 @@ def test_a_running_task_occupies_its_slot_before_it_ends(fleet: RunningFleet, ga
     fleet.release("a")
 
 
-def test_a_worker_that_dies_takes_nothing_from_the_load(fleet: RunningFleet, gauges: dict[str, Gauge]) -> None:
+def test_a_dying_worker_subtracts_nothing_from_the_load(fleet: RunningFleet, gauges: dict[str, Gauge]) -> None:
     gauge = gauges["one"]
     gauge.read()
     run_tasks(fleet, "default")

@@ -156,7 +156,9 @@ def stopped_before_exec(fleet: RunningFleet) -> psutil.Process | None:
     return None
 
 
-def test_child_stopped_before_exec_keeps_no_other_alive(fleets: Fleets, measured: Callable[[str, float], None]) -> None:
+def test_child_stopped_before_exec_keeps_no_process_alive(
+    fleets: Fleets, measured: Callable[[str, float], None]
+) -> None:
     """The child has a copy of all the master's descriptors, so other processes do not see that they are closed. The
     child cannot end itself yet.
     """

@@ -68,7 +68,7 @@ def test_the_asyncio_client_behaves_like_the_blocking_client(server: Server, nam
     assert fleet.lane() == ["f0", "f1", "a", "b"]  # a cancelled task stays in its lane until a claim finds it
 
 
-def test_many_awaits_share_one_connection_and_waits_one_more(
+def test_many_awaits_share_one_connection_and_waits_another(
     server: Server, namespace: str, redis_client: "redis.Redis"
 ) -> None:
     def connections() -> int:

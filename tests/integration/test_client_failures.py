@@ -54,7 +54,7 @@ def call(task_id: str) -> rota.Call:
     return rota.Call("work", queue="q", id=task_id)
 
 
-def test_no_server_is_unavailable_and_names_the_server_without_its_password(namespace: str) -> None:
+def test_a_missing_server_is_named_without_its_password(namespace: str) -> None:
     port = free_port()
     with Client(f"redis://user:secret@127.0.0.1:{port}/0", namespace) as client:
         with pytest.raises(

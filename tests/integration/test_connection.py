@@ -76,7 +76,7 @@ def test_unix_sockets_databases_and_names_work(server: Server) -> None:
     assert b"db=3" in connection.execute("CLIENT", "INFO")
 
 
-def test_a_password_is_used_and_a_wrong_one_refused(server: Server, redis_client: Redis) -> None:
+def test_a_password_is_used_and_a_wrong_password_is_refused(server: Server, redis_client: Redis) -> None:
     redis_client.acl_setuser("worker", enabled=True, passwords=["+secret"], commands=["+@all"], keys=["*"])
     address = dataclasses.replace(parse_address(server.url), username="worker", password="secret")
     connection = Connection(address)
@@ -109,7 +109,7 @@ def test_a_blocking_command_does_not_block_the_caller(server: Server, redis_clie
     assert connection.receive() == [b"bell", b"1"]
 
 
-def test_a_cut_connection_is_lost_not_repeated(server: Server, redis_client: Redis) -> None:
+def test_a_cut_connection_is_lost_and_not_repeated(server: Server, redis_client: Redis) -> None:
     connection = Connection(parse_address(server.url))
     redis_client.client_kill_filter(_id=connection.execute("CLIENT", "ID"))
     with pytest.raises(ConnectionLost):

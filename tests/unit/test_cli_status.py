@@ -86,7 +86,7 @@ def test_no_line_is_longer_than_a_hundred_columns(capsys: pytest.CaptureFixture[
     assert max(map(len, said.splitlines())) <= COLUMNS
 
 
-def test_an_operators_number_is_shown_with_the_configured_one(capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_operators_number_is_shown_with_the_configured_number(capsys: pytest.CaptureFixture[str]) -> None:
     pool = {"name": "mail", "state": "running", "desired": 6, "origin": "operator", "configured": 4}
     counts = {"workers": {"running": 6}, "busy": 0, "concurrency": 1}
     assert "operator (configured: 4)" in shown(capsys, pools=[{**pool, **counts}])

@@ -95,7 +95,7 @@ def test_the_quick_check_and_the_full_check_agree(args: list[Any], kwargs: dict[
 
 @pytest.mark.parametrize("innermost", [[], {}, [1]], ids=str)
 @pytest.mark.parametrize("levels", [MAX_DEPTH - _OUTER_LEVELS - 1, MAX_DEPTH - _OUTER_LEVELS])
-def test_both_checks_have_the_same_limit_of_depth(innermost: Any, levels: int) -> None:
+def test_both_checks_have_the_same_depth_limit(innermost: Any, levels: int) -> None:
     nested = innermost
     for level in range(levels):
         nested = [nested] if level % 2 else {"a": nested}

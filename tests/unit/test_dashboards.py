@@ -119,7 +119,7 @@ def test_a_legend_by_fleet_names_the_job_and_the_fleet(panel: dict[str, Any]) ->
             assert is_one_value or "{{job}}/{{fleet}}" in target["legendFormat"]
 
 
-def test_every_metric_is_in_a_panel_or_rule_or_excused() -> None:
+def test_every_metric_is_in_a_panel_or_rule_or_excepted() -> None:
     rules = (RULES / "recording.yml").read_text() + (RULES / "alerts.yml").read_text()
     asked = set(re.findall(r"\brota_[a-z_]+", rules + "".join(query.expr for query in all_queries())))
     shown = {re.sub(r"_(bucket|sum|count)$", "", name) for name in asked} | asked
@@ -127,7 +127,7 @@ def test_every_metric_is_in_a_panel_or_rule_or_excused() -> None:
 
 
 @pytest.mark.parametrize("trouble", TROUBLES)
-def test_a_trouble_is_seen_within_the_first_screen_of_a_board(trouble: str) -> None:
+def test_a_trouble_is_visible_on_the_first_screen_of_a_board(trouble: str) -> None:
     shown = SHOWN[trouble]
     places = [panel["gridPos"] for panel in panels(BOARDS[f"{shown.board}.json"]) if panel["title"] == shown.panel]
     assert min(place["y"] + place["h"] for place in places) <= SCREEN

@@ -117,7 +117,7 @@ def test_a_healthy_fleet_has_no_findings() -> None:
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_a_cause_has_its_finding_and_no_other(name: str) -> None:
+def test_each_cause_has_exactly_its_finding(name: str) -> None:
     assert set(ids_in(CASES[name])) == {name} | ALSO.get(name, set())
 
 

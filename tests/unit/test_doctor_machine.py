@@ -43,7 +43,7 @@ def files(folder: Path, content: dict[str, str]) -> None:
 # Control groups
 
 
-def test_version_2_is_read_with_the_lowest_limit_of_all_levels(tmp_path: Path) -> None:
+def test_in_version_2_the_lowest_limit_of_all_levels_counts(tmp_path: Path) -> None:
     files(tmp_path, {"cgroup.controllers": "cpu memory pids"})
     files(tmp_path / "kube", {"memory.max": "1073741824", "memory.current": "900", "memory.stat": "inactive_file 400"})
     files(tmp_path / "kube/pod", {"memory.max": "2147483648", "cpu.max": "150000 100000", "pids.max": "512"})
@@ -71,7 +71,7 @@ V1 = "9:name=systemd:/\n8:pids:/docker/abc\n4:memory:/docker/abc\n2:cpu,cpuacct:
 
 
 @pytest.mark.parametrize("where", ["docker/abc", ""], ids=["on the host", "in a container without its own view"])
-def test_version_1_is_read_at_its_path_or_at_the_mount_point(tmp_path: Path, where: str) -> None:
+def test_version_1_is_read_at_its_path_or_mount_point(tmp_path: Path, where: str) -> None:
     files(tmp_path / "memory" / where, {"memory.limit_in_bytes": "536870912", "memory.usage_in_bytes": "1000"})
     files(tmp_path / "memory" / where, {"memory.stat": "cache 700\ntotal_inactive_file 300"})
     files(tmp_path / "cpu" / where, {"cpu.cfs_quota_us": "50000", "cpu.cfs_period_us": "100000"})
@@ -97,7 +97,7 @@ def test_version_1_without_limits_has_none(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("text", ["", "0::/../../elsewhere\n", "0::/gone\n"])
-def test_a_group_that_is_not_visible_here_has_no_limits(tmp_path: Path, text: str) -> None:
+def test_an_invisible_group_has_no_limits(tmp_path: Path, text: str) -> None:
     found = read_cgroup(text, tmp_path)
     assert (found.memory_limit, found.cpu_limit, found.processes_limit) == (None, None, None)
 
@@ -301,7 +301,7 @@ def _program(folder: Path, text: str) -> None:
     (folder / "systemctl").chmod(0o755)
 
 
-def test_a_unit_is_read_by_systemctl(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_systemctl_returns_the_settings_of_a_unit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     _program(tmp_path, SYSTEMCTL)
     monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
     unread: list[Unread] = []

@@ -89,7 +89,7 @@ def test_a_slow_server_is_judged_by_its_quickest_reply() -> None:
     assert seen_in(slow, "redis-slow") == "the quickest of 2 round trips took 50 ms, the slowest 0.2 s"
 
 
-def test_only_recent_and_long_events_are_reported_the_longest_first() -> None:
+def test_only_recent_long_events_are_reported_longest_first() -> None:
     events = [
         LatencyEvent("fork", int(NOW) - 30, 150, 150),
         LatencyEvent("command", int(NOW) - 7200, 900, 900),
@@ -100,7 +100,7 @@ def test_only_recent_and_long_events_are_reported_the_longest_first() -> None:
     assert ids_in(found) == ["redis-latency-events"] * 2
 
 
-def test_the_kernel_of_a_server_elsewhere_is_not_judged() -> None:
+def test_the_kernel_of_a_remote_server_is_not_checked() -> None:
     elsewhere = with_server(uses_huge_pages=None, is_local=False)
     assert ids_in(replace(elsewhere, machine=replace(elsewhere.machine, overcommit=0))) == []
 

@@ -79,7 +79,7 @@ def test_further_exchanges_add_no_samples() -> None:
 
 
 @pytest.mark.parametrize("variation", [0.0, 1.0, 4.0])
-def test_the_variation_of_run_times_is_that_of_the_window(variation: float) -> None:
+def test_the_variation_of_run_times_is_measured_per_window(variation: float) -> None:
     meter = PoolMeter()
     meter.add([of_worker(Load())], 0, 0)
     meter.add([of_worker(steady(1, variation=variation))], 0, 1)

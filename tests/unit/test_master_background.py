@@ -7,7 +7,7 @@ import pytest
 from rota_supervisor.master.effects.background import Background
 
 
-def test_kept_work_is_started_again_after_a_failure(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_background_work_is_restarted_after_a_failure(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("rota_supervisor.master.effects.background._PAUSE_SECONDS", 0.0)
 
     async def begun() -> int:
@@ -31,7 +31,7 @@ def test_kept_work_is_started_again_after_a_failure(monkeypatch: pytest.MonkeyPa
     assert asyncio.run(begun()) == 3
 
 
-def test_kept_work_ends_with_the_master() -> None:
+def test_background_work_ends_with_the_master() -> None:
     async def left() -> bool:
         background = Background()
         ended = False

@@ -27,7 +27,7 @@ TOP = "memory/memory.oom_control"
     ],
     ids=["version 2", "version 2 without the controller", "version 1", "version 1 in a container", "none"],
 )
-def test_the_counter_of_the_own_control_group_is_found(
+def test_the_counter_of_the_masters_control_group_is_found(
     tmp_path: Path, groups: str, there: list[str], found: str | None
 ) -> None:
     for path in there:

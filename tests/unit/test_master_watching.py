@@ -64,7 +64,7 @@ def test_changed_content_reloads_once(watch: Watch) -> None:
     assert watch.check(3) == 0
 
 
-def test_a_touched_equal_or_missing_file_causes_no_reload(watch: Watch) -> None:
+def test_an_unchanged_or_missing_file_causes_no_reload(watch: Watch) -> None:
     os.utime(watch.file, (1, 1))
     assert watch.check() == 0
     fresh = watch.file.with_name("fresh")
@@ -85,7 +85,7 @@ def test_a_return_to_earlier_content_causes_a_reload(watch: Watch) -> None:
     assert watch.check() == 1
 
 
-def test_content_that_is_loaded_already_causes_no_reload(watch: Watch) -> None:
+def test_content_that_is_already_loaded_causes_no_reload(watch: Watch) -> None:
     watch.file.write_bytes(b"workers = 2")
     watch.loaded = b"workers = 2"
     assert watch.check(2) == 0
@@ -146,7 +146,7 @@ def test_hanging_work_delays_neither_the_loop_nor_its_end() -> None:
     hung.set()
 
 
-def test_an_exception_beside_the_loop_is_raised_in_it() -> None:
+def test_an_exception_of_a_background_thread_is_raised_in_the_loop() -> None:
     def fail() -> None:
         raise OSError("no more watches")
 

@@ -96,7 +96,7 @@ def settled(workers: int, load: NodeLoad) -> Pool:
 # The three numbers
 
 
-def test_workers_are_busy_for_nine_tenths_of_the_time_at_most() -> None:
+def test_workers_are_busy_at_most_nine_tenths_of_the_time() -> None:
     decision = Pool().round(node(rate=100, task_seconds=0.05, workers=2))
     assert (decision.wanted, decision.steady) == (6, 6)
     assert decision.reason == "100 per second, 50 ms each: 5.0 busy"
@@ -130,7 +130,7 @@ def test_a_short_objective_needs_workers_that_are_mostly_idle() -> None:
 
 
 @given(st.floats(0.1, 30.0), st.floats(0.01, 5.0), st.floats(0.5, 0.999))
-def test_the_tail_is_that_of_the_textbook_formula(load: float, objective: float, target: float) -> None:
+def test_the_tail_matches_the_textbook_formula(load: float, objective: float, target: float) -> None:
     def late(slots: int) -> float:
         last = load**slots / math.factorial(slots) * slots / (slots - load)
         waits = last / (sum(load**k / math.factorial(k) for k in range(slots)) + last)
@@ -168,7 +168,7 @@ def test_a_backlog_that_keeps_growing_is_load() -> None:
     assert decision.steady > 10
 
 
-def test_rounds_that_come_early_change_nothing() -> None:
+def test_early_rounds_change_nothing() -> None:
     load = node(rate=30, task_seconds=0.1, workers=4)
     pool = settled(4, load)
     pool.rounds(5, load)
@@ -228,7 +228,7 @@ def test_a_paused_queue_adds_no_worker() -> None:
     assert set(Pool().rounds(20, load, queue(100_000, 500.0, is_open=False))) == {1}
 
 
-def test_a_queue_behind_its_rate_adds_no_worker() -> None:
+def test_a_queue_that_waits_for_its_rate_adds_no_worker() -> None:
     load = node(rate=10, task_seconds=0.02)
     assert set(Pool().rounds(20, load, queue(100_000, 500.0, rate_per_second=10.0))) == {1}
 
@@ -275,7 +275,7 @@ def test_a_few_first_attempts_freeze_only_if_chance_does_not_explain_them(
     assert (decision.limited_by == ("failing",)) is is_frozen
 
 
-def test_rare_failing_tasks_freeze_by_the_long_window() -> None:
+def test_rare_failures_freeze_through_the_long_window() -> None:
     load = node(rate=1, task_seconds=1.0, long=window(60, 1, 1.0, failures=0.9))
     assert Pool().round(load, queue(500)).limited_by == ("failing",)
 
@@ -552,7 +552,7 @@ def test_workers_and_grants_never_exceed_the_budget(claims: dict[str, BudgetClai
     assert all(granted[pool] >= each.least for pool, each in claims.items())
 
 
-def test_a_decision_shares_its_number_by_nodes() -> None:
+def test_a_decision_shares_its_number_among_nodes() -> None:
     nodes = (node(rate=100, task_seconds=0.05, node="a"), node(rate=100, task_seconds=0.05, node="b", granted=2))
     decision = Pool().together(nodes)
     assert decision.shares == {"a": 11, "b": 1}

@@ -33,7 +33,7 @@ def test_occurrences_within_the_horizon_are_enqueued_and_the_next_is_set() -> No
     assert list(record.ahead_us) == occurrence_times(advanced)
 
 
-def test_the_next_advance_continues_after_the_last() -> None:
+def test_the_next_advance_continues_after_the_last_occurrence() -> None:
     before = advance(TICK, FRESH, NOW_US, AHEAD_US).record
     later_us = NOW_US + 3 * SECOND_US
     advanced = advance(TICK, before, later_us, AHEAD_US)

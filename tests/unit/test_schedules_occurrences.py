@@ -209,7 +209,7 @@ def test_jitter_delays_an_occurrence_equally_for_every_poller() -> None:
     assert [each.due_us for each in islice(occurrences(other, after_us), 200)] != [each.due_us for each in found]
 
 
-def test_an_occurrence_whose_jitter_is_not_over_is_not_missed() -> None:
+def test_an_occurrence_with_pending_jitter_is_not_missed() -> None:
     rule = EveryRule(3600 * MICROSECONDS)
     schedule = Schedule("nightly", "t", rule, "default", missed="none", jitter_us=3600 * MICROSECONDS)
     [ahead] = islice(occurrences(schedule, us("2026-11-22 11:30")), 1)

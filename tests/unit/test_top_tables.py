@@ -77,7 +77,7 @@ def test_a_pool_in_back_off_shows_the_reason() -> None:
 
 
 @pytest.mark.parametrize("width", [50, 60, 80, 120, 200])
-def test_no_table_is_wider_than_there_is_room(width: int) -> None:
+def test_no_table_is_wider_than_the_available_space(width: int) -> None:
     status = busy()
     status["queues"][1]["name"] = "a-queue-with-a-name-that-is-longer-than-most"
     for make in fleet_view.TABLES.values():
@@ -87,7 +87,7 @@ def test_no_table_is_wider_than_there_is_room(width: int) -> None:
             assert sum(max(len(head), len(cell.text)) + 2 for head, cell in texts) <= width, table.name
 
 
-def test_lag_and_state_are_the_last_columns_to_go() -> None:
+def test_lag_and_state_are_dropped_last() -> None:
     assert fleet_view.queues(busy()).fitted(10).heads == ("QUEUE", "STATE", "READY", "OLDEST", "P99")
 
 

@@ -37,7 +37,7 @@ def test_lag_is_never_negative() -> None:
     assert times_of(parse_entry(b"a q d 2000000 2000000 0 0 0 0 -"), ANCHOR, 9_000_000).lag_seconds == 0.0
 
 
-def test_the_fence_is_up_from_shortly_before_the_lease_ends() -> None:
+def test_the_fence_goes_up_shortly_before_the_lease_ends() -> None:
     slot = SlotMemory.create(1).slot(0)
     fence = Fence(slot, lease_seconds=20.0)
     slot.renewed_ns = 100 * 10**9
@@ -77,7 +77,7 @@ def test_after_a_clock_change_lag_counts_from_the_actual_send(now_us: int) -> No
     assert anchor == Anchor(now_us, 6_000_000_000, 10_006_000_000)
 
 
-def test_a_reading_is_good_for_a_minute() -> None:
+def test_a_reading_is_used_for_a_minute() -> None:
     clock = RedisClock()
     assert not clock.is_good(5)
     clock.from_immediate_reply(now_us=1_000_000, sent_ns=5, received_ns=7)
@@ -85,7 +85,7 @@ def test_a_reading_is_good_for_a_minute() -> None:
     assert not clock.is_good(MINUTE_NS + 7)
 
 
-def test_of_two_readings_within_a_minute_the_tighter_one_is_used() -> None:
+def test_the_tighter_of_two_readings_within_a_minute_is_used() -> None:
     clock = RedisClock()
     clock.from_immediate_reply(now_us=1_000_000, sent_ns=5_000_000, received_ns=7_000_000)
     clock.from_immediate_reply(

@@ -113,7 +113,7 @@ def is_large(situation: Situation) -> bool:
     return len(situation.shares) > 1 and has_all and is_drained and any(share.interval_us for share in shares)
 
 
-def test_an_explanation_that_reaches_the_bound_is_not_whole(timed: TimedFleet) -> None:
+def test_an_explanation_that_reaches_the_bound_is_incomplete(timed: TimedFleet) -> None:
     queues = [QueueShare(f"q{number}") for number in range(100)]
     for share in queues:
         timed.push(*(f"{share.name}.{number}" for number in range(12)), queue=share.name)

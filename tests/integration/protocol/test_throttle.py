@@ -152,7 +152,7 @@ def test_throttling_a_task_wakes_a_poller(timed: TimedFleet) -> None:
     assert timed.redis.llen(timed.keys.poller_doorbell) == 1
 
 
-def test_a_start_that_is_near_is_granted_with_a_short_wait(timed: TimedFleet) -> None:
+def test_a_start_in_the_near_future_is_granted_with_a_wait(timed: TimedFleet) -> None:
     timed.push("a", "b", "c")
     owner = timed.register()
     answers = [throttle(timed, owner, claim_one(timed, owner), interval_us=HELD_US - 10) for _ in range(3)]
