@@ -109,7 +109,7 @@ def _plainer(schema: Any) -> Any:
     if not isinstance(schema, dict):
         return schema.replace("#/$defs/", "#/definitions/") if isinstance(schema, str) else schema
     kept = {key: _plainer(value) for key, value in schema.items() if key not in _WORDS}
-    if "anyOf" in kept:  # The bounds of a number and the pattern of a text concern no other type.
+    if "anyOf" in kept:  # The bounds of a number and the pattern of a text do not affect other types.
         variants = kept.pop("anyOf")
         kept |= {key: value for each in variants for key, value in each.items()}
         kept["type"] = [each["type"] for each in variants]

@@ -108,7 +108,7 @@ def _changes() -> Iterator[tuple[str, dict[str, Any], dict[str, Any]]]:
 _OTHERS: Mapping[type[inspect.Type], Any] = {
     inspect.DictType: {"more": 1},
     inspect.DateTimeType: "2027-01-31T08:00:00Z",
-    inspect.UnionType: 3,  # `workers`: a number or a range
+    inspect.UnionType: 3,  # `workers` is a number or a range
 }
 
 

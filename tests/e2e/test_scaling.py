@@ -62,13 +62,13 @@ def ranged(fleets: Fleets, **settings: Any) -> RunningFleet:
 
 
 def pass_seconds(seconds: float) -> None:
-    """Let a load go on for a time."""
+    """Let the load continue for this time."""
     begun = time.monotonic()
     until(lambda: time.monotonic() - begun > seconds, "the end of a phase", 2 * seconds)
 
 
 def started_at(line: dict[str, Any]) -> float:
-    """Return when the attempt of a line in the log started."""
+    """Return the start time of the attempt in a log line."""
     return datetime.fromisoformat(line["timestamp"]).timestamp() - float(line["runtime_seconds"])
 
 

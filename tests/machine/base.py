@@ -62,8 +62,9 @@ REFUSED_WHEN_FULL: Final = frozenset({"enqueue", "add_members", "revive", "advan
 
 ANSWERED, REPEATED, DROPPED, LATE, COPIED = "answered", "repeated", "dropped", "late", "copied"
 DELIVERIES: Final = st.sampled_from([ANSWERED] * 6 + [REPEATED, DROPPED, LATE, COPIED])
-"""The ways in which a call is delivered: with a reply; repeated, because its reply was lost; with its reply lost and
-the sender gone; delayed until the sender has given up; with a reply, while a copy of the call arrives later."""
+"""The ways in which a call is delivered: with a reply, repeated after a lost reply, with a lost reply and a dead
+sender, delayed until the sender has given up, or with a reply and a copy of the call that arrives later.
+"""
 
 _examples = itertools.count()
 

@@ -9,7 +9,7 @@ from itertools import chain
 from model.items import UNKNOWN_QUEUE, Task
 
 NO_RUN = " 0 0 0 -"
-"""The record of a run that was not started, or not reported."""
+"""The record of a run that was not started or not reported."""
 
 
 _LONG = 32768

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 UNKNOWN_QUEUE = "unknown"
-"""The queue of dead items of the delayed set from which no queue could be read."""
+"""The queue of dead items whose queue cannot be read in the delayed set."""
 
 
 def marked_text(text: str) -> str:

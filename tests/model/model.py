@@ -24,11 +24,12 @@ CRASH_LIMIT = 3
 LOSS_LIMIT = 5
 GARBAGE = '{"reason":"garbage"}'
 LOSS = "{}"
-"""The record of a loss if the poller gives none."""
+"""The record of a loss if the poller gives no record."""
 
 Outcome = tuple[str, int, str]
-"""A verb, the delay of a retry in microseconds, and a text: the result to keep, the record of the failure, or the death
-record."""
+"""A verb, the delay of a retry in microseconds, and a text. The text is the result to keep, the record of the failure,
+or the death record.
+"""
 
 
 class Model(Schedules, Sweeping, Throttling):

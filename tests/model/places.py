@@ -11,7 +11,7 @@ from model.turns import Turns
 
 Item = Task | LegacyItem
 FAILURE = "E"
-"""The mark of a task that has attempt records, but had no crash and no loss."""
+"""The mark of a task that has attempt records but no crash and no loss."""
 AT_MOST_ONCE = '{"reason":"at_most_once"}'
 UNPLACED = '{"reason":"unplaced"}'
 MOST_RECORDS = 10

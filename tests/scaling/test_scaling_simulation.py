@@ -20,7 +20,8 @@ SEEDS: Final = int(os.environ.get("SCALING_SEEDS", "1"))
 FIRST_SEED: Final = int(os.environ.get("SCALING_FIRST_SEED", "0"))
 CASES: Final = [(make, seed) for make in TRACES for seed in range(FIRST_SEED, FIRST_SEED + SEEDS)]
 MOST_COST: Final[dict[Callable[[int], Trace], float]] = {burst: 1.4, saturated: 1.5, poisoned: 1.6}
-"""The worker-seconds of the rule, divided by those of the best controller with the same shrink delay; 1.3 elsewhere.
+"""The worker-seconds of the rule, divided by those of the best controller with the same shrink delay. It is 1.3 for
+other traces.
 
 The drain adds the workers of a burst to those of the arrivals. The limit of a downstream has to be found, each time
 that a freeze ends. What a poisoned queue leaves behind is worked off late, because no worker is added while tasks fail.

@@ -71,7 +71,7 @@ TYPES: Final = {
     "schedules_declared": "zset",
     "schedules_alive": "hash",
 }
-"""The type of each key, as in docs/protocol.md."""
+"""The type of each key, according to docs/protocol.md."""
 
 FIELDS: Final[dict[str, tuple[str, ...]]] = {
     "rates": ("default", "rated"),
@@ -88,7 +88,7 @@ FIELDS: Final[dict[str, tuple[str, ...]]] = {
     "members": ("nonsense",),
     "group": ("phase", "cursor", "total", "done", "ended_us", "awaited"),
 }
-"""Fields whose values are numbers, or that scripts must know for a wrong value to do harm."""
+"""Fields with numbers as values, and fields whose wrong values only do harm if scripts know them."""
 
 DOMAIN: Final = "default"
 LIVE: Final = "live"  # the id of a task that is live as long as the fleet

@@ -31,7 +31,7 @@ _TENANTS: Final = {
     for tier in range(3)
     for pattern in ("*", "-*")
 }
-"""Some queues of each pattern."""
+"""Example queues of each pattern."""
 _WEIGHTS: Final = (0.5, 1.0, 1.0, 2.0, 3.0, 7.0)
 
 

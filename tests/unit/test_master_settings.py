@@ -36,7 +36,7 @@ def test_settings_are_computed_once_for_each_configuration() -> None:
 
 
 _FIXED = {"server", "pool", "durability", "rank", "tick_seconds", "control_socket", "is_standalone"}
-"""The settings that no reload changes, or that come from no configuration key."""
+"""The settings that no reload changes or that come from no configuration key."""
 
 
 @pytest.mark.parametrize("kind", list(process_settings.KEYS), ids=lambda kind: kind.__name__)
