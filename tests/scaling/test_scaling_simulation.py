@@ -23,8 +23,9 @@ MOST_COST: Final[dict[Callable[[int], Trace], float]] = {burst: 1.4, saturated: 
 """The worker-seconds of the rule, divided by those of the best controller with the same shrink delay. It is 1.3 for
 other traces.
 
-The drain adds the workers of a burst to those of the arrivals. The limit of a downstream has to be found, each time
-that a freeze ends. What a poisoned queue leaves behind is worked off late, because no worker is added while tasks fail.
+In a burst, the workers that drain the backlog are added to those for the arrivals. The limit of a downstream must be
+found again each time that a freeze ends. The backlog of a poisoned queue is worked off late, because no worker is added
+while tasks fail.
 """
 _outcomes: dict[tuple[Callable[[int], Trace], int], Outcome] = {}
 

@@ -91,7 +91,7 @@ FIELDS: Final[dict[str, tuple[str, ...]]] = {
 """Fields with numbers as values, and fields whose wrong values only do harm if scripts know them."""
 
 DOMAIN: Final = "default"
-LIVE: Final = "live"  # the id of a task that is live as long as the fleet
+LIVE: Final = "live"  # the id of a task that lives as long as the fleet
 NUMBERS: Final = (b"-5", b"-9223372036854775808", b"9223372036854775807", b"1e300", b"nan", b"-nan", b"inf", b"-inf",
                   b"0x10", b"0.5", b"9999999999999999", b"9" * 400, b"")  # fmt: skip
 SCORES: Final = ("-inf", "-5", "0", "1", "1e300", "+inf")
