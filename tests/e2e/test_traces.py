@@ -113,7 +113,7 @@ def test_each_attempt_is_linked_to_its_enqueue_and_its_log_line(
     assert linked(recovered) == [span.context.span_id for span in sent.get_finished_spans()[1:] if span.context]
 
 
-def test_concurrent_tasks_have_own_spans_and_chains_share_the_context(
+def test_concurrent_tasks_have_separate_spans_and_chains_share_context(
     fleet: RunningFleet, sent: InMemorySpanExporter
 ) -> None:
     calls = [Call("beside_others", args=[number], queue="many") for number in range(MANY)]

@@ -199,7 +199,7 @@ def test_watched_file_is_reloaded_automatically(fleet: Mastered) -> None:
     assert len(fleet.log("config.reloaded")) == 3
 
 
-def test_development_reload_loads_working_code_only(fleet: Mastered) -> None:
+def test_development_reload_only_loads_working_code(fleet: Mastered) -> None:
     fleet.start("--reload")
     first = fleet.until_workers(2)
     until(lambda: _watched_folders(fleet.pid))

@@ -20,7 +20,7 @@ MINUTES = {"5m": 5, "30m": 30, "1h": 60, "2h": 120, "6h": 360, "1d": 1440, "3d":
 RECORDED = "job_queue:rota_lag_misses:increase5m", "job_queue:rota_task_starts:increase5m"
 
 
-def test_promtool_accepts_the_rules_with_every_lint_on() -> None:
+def test_promtool_accepts_the_rules_with_all_lints_enabled() -> None:
     checked = promtool("check", "rules", "--lint=all", "--lint-fatal", str(RECORDING), str(ALERTING))
     assert checked.returncode == 0, checked.stdout + checked.stderr
 

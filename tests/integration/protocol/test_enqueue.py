@@ -45,7 +45,7 @@ def test_repeating_a_call_changes_nothing_even_after_the_task_ended(fleet: Fleet
     assert fleet.snapshot() == before
 
 
-def test_calls_of_one_name_share_one_record_of_the_last(fleet: Fleet) -> None:
+def test_calls_with_one_name_share_the_record_of_the_last_call(fleet: Fleet) -> None:
     for number in (1, 2):
         fleet.run(fleet.store.enqueue(f"name {number}", [NewTask(f"t{number}", "q", body_of(f"t{number}"))]))
     assert fleet.redis.exists(fleet.keys.sent("name")) == 1
