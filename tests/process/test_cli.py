@@ -119,8 +119,8 @@ def process(folder: Path, at_server: dict[str, str]) -> Rota:
         (["events", "--after", "then"], '--after must be the id of an event, "0" for all that are kept, or "now", got'),
         (["dead", "revive"], "name the ids, or use --all (with --queue, --task, --reason to select)"),
         (["dead", "purge", "x", "--all"], "pass ids, or --all with filter options, not both"),
-        (["run", "-w", "many"], "-w must be a number, or POOL=NUMBER, not 'many'"),
-        (["run", "-w", "9" * 5000], "-w must be a number, or POOL=NUMBER, not '9999"),
+        (["run", "-w", "many"], "-w must be a number, a range as in 2..16, or POOL=NUMBER, not 'many'"),
+        (["run", "-w", "9" * 5000], "-w must be a number, a range as in 2..16, or POOL=NUMBER, not '9999"),
         (["status", "--fast"], "No such option '--fast' (see `rota status --help`)"),
     ],
 )
@@ -150,14 +150,14 @@ def test_invalid_file_exits_with_78_and_lists_every_fault(inside: Rota, folder: 
 
     assert (done.code, done.out) == (78, "")
     assert done.err.splitlines() == [
-        "rota: error: rota.toml: workers: expected a whole number >= 0, got -1",
+        'rota: error: rota.toml: workers: expected a whole number >= 0 or a range, as in "2..16", got -1',
         'rota: error: rota.toml: workerz: unknown key, did you mean "workers"?',
         'rota: error: rota.toml: tiers[1][0]: queue "a" is in tiers[0][0] already: two queues of one name',
     ]
 
 
 def test_faults_of_variables_and_flags_do_not_name_the_file(inside: Rota) -> None:
-    fault = 'rota: error: ROTA_WORKERS: expected a whole number >= 0, got "many"\n'
+    fault = 'rota: error: ROTA_WORKERS: expected a whole number >= 0 or a range, as in "2..16", got "many"\n'
     assert inside("check", ROTA_WORKERS="many").err == fault
     assert (
         inside("run", "--pool", "none").err
@@ -252,7 +252,10 @@ def test_invalid_file_without_a_master_exits_with_78(inside: Rota, folder: Path)
 
     done = inside("stop")
 
-    assert (done.code, done.err) == (78, "rota: error: rota.toml: workers: expected a whole number >= 0, got -1\n")
+    assert (done.code, done.err) == (
+        78,
+        'rota: error: rota.toml: workers: expected a whole number >= 0 or a range, as in "2..16", got -1\n',
+    )
 
 
 # Check

@@ -101,6 +101,7 @@ def test_the_status_shows_each_pool_and_each_child(core: Core) -> None:
             "desired": 1,
             "origin": "default",
             "configured": 1,
+            "scaling": None,
             "workers": {"running": 1},
             "busy": 1,
             "concurrency": 1,
