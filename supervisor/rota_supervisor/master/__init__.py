@@ -1,1 +1,1 @@
-"""The master: supervises the fleet. It runs no task code, imports no user code, and never forks."""
+"""The master, which supervises the fleet. It runs no task code, imports no user code, and never forks."""

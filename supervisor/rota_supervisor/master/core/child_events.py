@@ -1,5 +1,4 @@
-"""The life of a child, from the decision to start it to its death: the events of its start, what its slot shows, and
-the lease and the claims of a worker."""
+"""The events in the life of a child: its start, changes in its slot, and the lease and the claims of a worker."""
 
 import math
 from typing import Final
@@ -41,7 +40,7 @@ def _request_worker(state: MasterState, child: Child, renewed_ns: int, now: floa
     zygotes = state.children.of(Role.ZYGOTE, ChildState.READY)
     zygote = next((each for each in zygotes if generation is not None and each.generation == generation.code), None)
     if zygote is None or settings is None:
-        why = "its zygote or its pool was gone before it could be requested"
+        why = "its zygote or its pool ended before it could be requested"
         return child_exit.not_started(state, child, why, now, from_outside=True)
     child.move(ChildState.REQUESTED)
     child.requested_at = now
@@ -57,7 +56,7 @@ def _request_worker(state: MasterState, child: Child, renewed_ns: int, now: floa
 
 
 def started(state: MasterState, event: master_events.Started, now: float) -> list[do.Effect]:
-    """Note the pid of a child that was started, or that the kernel refused to start it."""
+    """Note the pid of a child that was started, or count the child as not started if the kernel refused to start it."""
     child = state.children.get(event.slot, event.nonce)
     if child is None:
         return []
@@ -98,7 +97,7 @@ def zygote_reported(state: MasterState, event: master_events.ZygoteReported, now
 def _forked(state: MasterState, event: messages.Spawned) -> list[do.Effect]:
     """Note the pid of a forked worker.
 
-    If the worker was to be killed before its pid was known, it is killed now.
+    If the master decided to kill the worker before its pid was known, it kills the worker now.
     """
     child = state.children.get(event.slot, event.nonce)
     if child is None or child.pid:
@@ -113,7 +112,7 @@ def _fork_failed(state: MasterState, child: Child, why: str, now: float, *, from
     """Count a worker as not started, unless its pid is known.
 
     Its slot is closed at once, because the master may have to wait for Redis before it can reap the owner. If the
-    worker's process still appears later, it finds the slot closed and exits.
+    worker's process still starts later, it finds the slot closed and exits.
     """
     if child.pid or child.state not in (ChildState.REQUESTED, ChildState.KILLED):
         return []
@@ -121,7 +120,7 @@ def _fork_failed(state: MasterState, child: Child, why: str, now: float, *, from
 
 
 def zygote_gone(state: MasterState, event: master_events.ZygoteGone, now: float) -> list[do.Effect]:
-    """Handle the end of a zygote: workers that were requested from it and never reported count as not started.
+    """Handle the end of a zygote. Workers that were requested from it and never reported count as not started.
 
     The zygote's channel may close before the zygote can be reaped. A READY zygote is therefore killed here, or the next
     plan would request workers from it. A zygote that is still BOOTING is not killed: its exit code states the reason.
@@ -177,7 +176,7 @@ def _ready(state: MasterState, child: Child, now: float) -> list[do.Effect]:
 
 
 def _note(child: Child, reading: master_events.SlotReading, now: float, read_before: float) -> None:
-    """Copy what a slot shows into the child's record. `read_before`: when the slots were last read."""
+    """Copy the contents of a slot into the child's record. `read_before`: when the slots were last read."""
     heartbeat_at = reading.heartbeat_ns / NANOSECONDS
     # A worker with one task sends no heartbeat while the task runs, so its silence begins when the task ends, not with
     # the heartbeat before the task. A worker with several tasks sends heartbeats while they run.
@@ -227,7 +226,7 @@ def claim_held_up(state: MasterState, event: master_events.ClaimHeldUp, _now: fl
 
 
 def cancel_ordered(state: MasterState, event: master_events.CancelOrdered, now: float) -> list[do.Effect]:
-    """Notify a worker once that its task was cancelled, and note when the task's process is to be killed.
+    """Notify a worker once that its task was cancelled, and note when the worker is to be killed.
 
     Each renewal of the lease names the cancelled task again for as long as it runs.
     """

@@ -75,7 +75,7 @@ def not_started(
 
 
 def _report(state: MasterState, death: Death, now: float) -> list[do.Effect]:
-    """Log a death as one event, and keep it for `rota status` if it was unexpected or late."""
+    """Log a death as one event, and keep it for `rota status` if the child died unexpectedly or had to be killed."""
     fields = fields_of(death)
     if death.reason.facts.is_expected and not death.is_late:
         return [do.info(_event_of(death), **fields)]
@@ -144,7 +144,7 @@ def _with_its_work(reap: do.ReapOwner, death: Death) -> do.ReapOwner:
     if event.slot_is_intact:
         names = {task.id: task.name for task in event.tasks}
         ran = _ran(death)
-    else:  # The slot is not readable, so blame the first task held, or all if the worker ran several at once.
+    else:  # The slot is not readable. Blame the first task held, or all tasks if the worker ran several at once.
         held = FIRST_HELD if death.child.concurrency == 1 else ALL_HELD
         names = {FIRST_HELD: UNKNOWN_TASK}
         ran = ((held, death_record_of(death, None)),)
@@ -161,7 +161,7 @@ def _with_its_work(reap: do.ReapOwner, death: Death) -> do.ReapOwner:
 
 
 def _ran(death: Death) -> tuple[tuple[str, bytes], ...]:
-    """Return the ids of the tasks that ran, each with a death record, or `b""` if it cannot have caused the death."""
+    """Return the ids of the tasks that ran, each with a death record, or with `b""` if the task cannot be the cause."""
     blamed_tasks = {task.id for task in death.blamed_tasks}
     return tuple(
         (task.id, death_record_of(death, task) if task.id in blamed_tasks else b"") for task in death.event.tasks
@@ -176,7 +176,7 @@ def _freed(state: MasterState, child: Child) -> list[do.Effect]:
 def owner_reaped(state: MasterState, event: master_events.OwnerReaped, _now: float) -> list[do.Effect]:
     """Free the slot of a dead worker whose tasks are back in their lanes, and report what became of each task.
 
-    A task that ran is dead if it has now reached its crash limit.
+    A task that was running is dead if it has now reached its crash limit.
     """
     request, reply = event
     child = state.children.get(request.slot, request.nonce)
@@ -226,7 +226,7 @@ def _fields(entry: Entry, request: do.ReapOwner) -> dict[str, object]:
 
 
 def settlements_of(death: Death) -> tuple[Settlement, ...]:
-    """Return the outcomes of the tasks that reached their hard time limit, or none after any other death."""
+    """Return the outcomes of the tasks that reached their hard time limit, or nothing after any other death."""
     if death.reason is not Reason.TIMEOUT:
         return ()
     return tuple(found for task in death.blamed_tasks if (found := _settlement_of(death, task)) is not None)

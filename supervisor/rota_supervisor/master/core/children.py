@@ -42,12 +42,13 @@ AT_WORK: Final = frozenset({ChildState.READY, ChildState.DRAINING})  # states in
 ENDING: Final = frozenset({ChildState.KILLED, ChildState.EXITED})
 UNSEEN: Final = ENDING | {ChildState.REGISTERING}  # states in which its slot is not read and it has no deadline
 
-# How long a poller or an exporter may be stopped. With the tick and the start, its replacement runs within 2 s.
+# How long a poller or an exporter may be stopped before it is killed. Its replacement runs within 2 s, which includes
+# the tick and the start.
 STOPPED_SECONDS: Final = 0.5
 
 
 class ForbiddenTransition(Exception):
-    """A transition that does not exist in `TRANSITIONS`, which is a fault of the master."""
+    """A transition that is missing in `TRANSITIONS`. This is a bug of the master."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +83,7 @@ class Child:
     """One child, from the decision to start it until its slot is free again."""
 
     role: Role
-    pool: str  # the pool of a worker; other roles have a name of their own
+    pool: str  # the pool of a worker; for other roles, the name of the role's own pool
     generation: int
     slot: int
     nonce: int  # the number of this incarnation of the slot
@@ -94,7 +95,7 @@ class Child:
     has_stack: bool = False  # whether it has a file to write its stack to
     pid: int = 0
     ready_at: float | None = None
-    concurrency: int = 1  # the number of tasks that it runs at once, at most
+    concurrency: int = 1  # the largest number of tasks that it runs at once
 
     # The last reading of its slot
     heartbeat_at: float = 0.0  # its last sign of life
@@ -106,24 +107,24 @@ class Child:
     shortest_soft_seconds: float = math.inf  # the shortest soft limit among its recent tasks
     shortest_soft_met_at: float = -math.inf  # when one of its tasks last had that limit
     has_worked: bool = False  # whether it has finished a task
-    recycle_for: Reason | None = None  # why it requests to be replaced
+    recycle_for: Reason | None = None  # why it asks to be replaced, or None if it does not
     is_quiet: bool = False  # whether it claims nothing for now
 
     # The actions of the master
-    interrupted_at: float = -math.inf  # when it was last notified of expired soft limits; it checks all of its tasks
+    interrupted_at: float = -math.inf  # when it was last told to check the soft limits of its tasks
     cancels: dict[int, SentCancel] = field(default_factory=dict)  # the last cancellation it was sent, by task index
     dumped_at: float = -math.inf  # when its stack was last requested
-    blocked_since: float = -math.inf  # its last beat before it was last reported as blocked
+    blocked_since: float = -math.inf  # the time of the last heartbeat before its last blocked report
     drain_requested_at: float = math.inf  # when it was ordered to drain
     has_started_drain: bool = False  # whether its slot has shown that it drains
-    # Since when it has been able to begin to drain: `inf` until the task that ran when it was ordered to drain has
-    # ended.
+    # The time from which it has been able to drain. `inf` until the end of the task that was running when it was
+    # ordered to drain.
     drain_awaited_since: float = math.inf
     why: Reason | None = None  # why it was ordered to drain, or killed
     stopped_at: float | None = None  # when a signal stopped it, or None while it runs
 
     def move(self, state: ChildState) -> None:
-        """Move to another state. Raises ForbiddenTransition if the table does not allow the transition."""
+        """Move to another state. Raises ForbiddenTransition if `TRANSITIONS` does not allow the transition."""
         if state not in TRANSITIONS[self.state]:
             raise ForbiddenTransition(f"{self.role} in slot {self.slot}: {self.state} to {state}")
         self.state = state
@@ -131,12 +132,13 @@ class Child:
     def stop_timeout(self, beat_seconds: float) -> float:
         """Return for how many seconds the child may be stopped before it is killed.
 
-        Without a poller no task is promoted, and without the exporter no probe gets a reply, so they get less time.
+        Pollers and the exporter get less time, because without a poller no task is promoted, and without the exporter
+        no probe gets a reply.
         """
         return min(beat_seconds, STOPPED_SECONDS) if self.role in (Role.POLLER, Role.EXPORTER) else beat_seconds
 
     def runs(self, tasks: tuple[TaskTimes, ...]) -> None:
-        """Note the tasks that its slot shows."""
+        """Note the tasks that the child's slot shows."""
         self.tasks = tasks
         hard = [task.deadline_ns for task in tasks if task.deadline_ns]
         self.task_until = min(hard) / NANOSECONDS if hard else math.inf
@@ -149,12 +151,12 @@ class Child:
 
     @property
     def soft_until(self) -> float:
-        """The earliest soft limit of its tasks that was not reported to it as expired."""
+        """The earliest soft limit of the child's tasks, without limits that the child was already told have expired."""
         return min((at for at in self.soft_limits if at >= self.interrupted_at), default=math.inf)
 
     @property
     def kill_at(self) -> float:
-        """The time at which the first of its cancelled tasks has used up the time that it was given to end."""
+        """The earliest time at which the child is killed because a cancelled task has not ended."""
         if not self.cancels:
             return math.inf
         running = {(task.task_index, task.number) for task in self.tasks}
@@ -168,7 +170,7 @@ class Child:
 
     @property
     def ref(self) -> ChildRef:
-        """A reference to the child for effects."""
+        """A reference to this incarnation of the child, for use in effects."""
         return ChildRef(self.role, self.slot, self.nonce, self.pid)
 
 
@@ -196,7 +198,7 @@ class Children:
         return next((child for child in self if child.pid == pid and child.state is not ChildState.EXITED), None)
 
     def of(self, role: Role, state: ChildState | None = None) -> list[Child]:
-        """Return the children of a role, or those of them in `state`."""
+        """Return the children of a role, or only the children of that role that are in `state`."""
         return [child for child in self if child.role is role and state in (None, child.state)]
 
     @property
@@ -214,6 +216,6 @@ class Children:
         return child
 
     def forget(self, child: Child) -> None:
-        """Free the slot of a child that is EXITED and whose owner is reaped."""
+        """Free the slot of a child that is EXITED, after its owner was reaped."""
         assert child.state is ChildState.EXITED
         del self._by_slot[child.slot]

@@ -1,4 +1,4 @@
-"""The post-mortem of a child: why it died, and what the log and the death record of its task state about it."""
+"""The post-mortem of a child: why it died, and the fields of the log event and of its task's death record."""
 
 import json
 import re
@@ -29,7 +29,7 @@ from rota_supervisor.master.core.reasons import (
 )
 from rota_supervisor.master.core.targets import Stage, Stop
 
-STACK_CHARACTERS_OF_A_LINE: Final = 1500  # out of 4,096 bytes; the names take up to 1,000, the rest 600
+STACK_CHARACTERS_OF_A_LINE: Final = 1500  # of the 4,096 bytes of a line: names take up to 1,000, other fields 600
 STACK_CHARACTERS_OF_A_RECORD: Final = 4000
 _FATAL_SIGNALS: Final = frozenset({"SIGSEGV", "SIGABRT", "SIGBUS", "SIGFPE", "SIGILL"})
 
@@ -49,9 +49,9 @@ _BY_A_SIGNAL: Final = ": not requested by its master, perhaps by a signal from o
 
 
 def reason_of(child: Child, ending: ProcessEnd) -> Reason:
-    """Return why a child died: the master's own kill first, then the exit code, then the kernel's evidence.
+    """Return why a child died. The master's own kill takes precedence, then the exit code, then the kernel's evidence.
 
-    The child must still be in the state in which it died.
+    The record of the child must still have the state in which the child died.
     """
     was_killed = ending.signal_name == "SIGKILL"
     if child.state is ChildState.KILLED and child.why is not None and was_killed:
@@ -96,14 +96,15 @@ class Death:
 
     @property
     def is_from_outside(self) -> bool:
-        """Whether something other than the master or the kernel killed the child. Its own faults end in another way."""
+        """Whether something other than the master or the kernel killed the child, and the child did not fail by
+        itself."""
         ending = self.event.ending
         return ending.signal_name == "SIGKILL" and not ending.oom_killed and self.child.why is None
 
     @property
     def has_left(self) -> bool:
-        """Whether the child left between two tasks, as requested. Any entry that it still held came with a reply that
-        it never read."""
+        """Whether the child left between two tasks, as requested. Any entry that it still held was in a reply that it
+        never read."""
         event = self.event
         return (
             self.reason.facts.is_expected and event.ending.exit_code == child_process.EXIT_DRAINED and not event.tasks
@@ -150,13 +151,13 @@ class Death:
 
     @property
     def _is_without_redis(self) -> bool:
-        """Whether the child got no more time to leave, because Redis was away and the child held nothing."""
+        """Whether the child's time to leave was cut short, because Redis was away and the child held nothing."""
         return self.stop.is_without_redis and not self.has_work
 
     def limit_of(self, task: TaskInSlot | None) -> tuple[str, float] | None:
-        """Return the limit that the child reached, as its name in the configuration and its value.
+        """Return the name in the configuration and the value of the limit that the child reached.
 
-        Limits of tasks are those of `task`. Returns None if no limit was reached, or if the task is not known.
+        A task limit is taken from `task`. Returns None if no limit was reached, or if the task is not known.
         """
         name = self.reason.facts.limit
         why = self.child.why
@@ -220,7 +221,7 @@ class Death:
 
 
 def fields_of(death: Death) -> dict[str, Any]:
-    """Return the fields of the log event, without those that do not apply."""
+    """Return the fields of the log event, without fields that do not apply."""
     child = death.child
     task = death.task
     ran = len(death.event.tasks)
@@ -288,7 +289,7 @@ _FATAL_ERROR: Final = "Fatal Python error:"
 _THREAD: Final = re.compile(r"^((?P<current>Current thread|Thread) 0x[0-9a-f]+ .*|Stack )\(most recent call first\):$")
 _FRAME: Final = re.compile(r'^  File "(?P<file>.*)", line (?P<line>\d+|\?\?\?) in (?P<name>.*)$')
 _OWN: Final = tuple(str(Path(package.__file__ or "").parent) for package in (rota, rota_supervisor))
-_IMPORTER: Final = "<frozen"  # the interpreter's own frames: between two modules, and at the outermost end
+_IMPORTER: Final = "<frozen"  # the interpreter's own frames, between two modules and at the outer end
 _BETWEEN: Final = " < "
 
 
@@ -304,7 +305,7 @@ def of_fatal_error(text: str) -> str:
 
 
 def exit_reason_in(text: str) -> str:
-    """Return the reason that a process wrote before it exited by itself, or "" if it wrote none."""
+    """Return the reason that a process wrote before it exited on its own, or "" if it wrote none."""
     _, mark, values = text.rpartition(EXIT_REASON_MARK)
     return values.partition("\n")[0] if mark else ""
 
@@ -312,8 +313,8 @@ def exit_reason_in(text: str) -> str:
 def shortened(text: str, most: int) -> str:
     """Return the calls of a thread in one line, innermost first, in at most `most` characters; "" if there are none.
 
-    The thread is the one with the fatal error, else the main thread, which was started first. Rota's own frames at the
-    outer end are left out. The line states how many frames were cut and how many other threads there are.
+    The thread is the one with the fatal error, or otherwise the main thread, which was started first. Rota's own frames
+    at the outer end are omitted. The line states how many frames were cut and how many other threads there are.
     """
     threads = _in_order(text)
     if not threads:

@@ -1,4 +1,5 @@
-"""The effects of a master: one frozen value for each action. The state has already moved when an effect is returned."""
+"""The effects of a master: one frozen value for each action. The state is already updated when an effect is
+returned."""
 
 from collections.abc import Mapping
 from enum import Enum, auto
@@ -54,7 +55,7 @@ class Order(Enum):
 
 
 class SignalChild(NamedTuple):
-    """Send an order to a child, as a signal."""
+    """Send an order to a child as a signal."""
 
     child: ChildRef
     order: Order
@@ -128,7 +129,7 @@ class RenewLeases(NamedTuple):
 
 
 class ReapOwner(NamedTuple):
-    """Give back the tasks of a dead worker and reap its owner.
+    """Requeue the tasks of a dead worker and reap its owner.
 
     Followed by OwnerReaped once Redis accepts it.
     """
@@ -140,11 +141,11 @@ class ReapOwner(NamedTuple):
     blame: Blame
     settlements: Packed  # the outcomes of tasks that it had finished
     tiers: Packed
-    has_left: bool = False  # whether it left on request, rather than died
+    has_left: bool = False  # whether it left on request and did not die
     over_limit: tuple[Settlement, ...] = ()  # the outcomes of tasks that reached their hard time limit
 
     def name_of(self, task_id: str) -> str:
-        """Return the name of a task that ran, or "" for a task that did not run.
+        """Return the name of a task that was running, or "" for a task that was not.
 
         If the slot could not be read, the name is the one stored for FIRST_HELD.
         """
@@ -172,40 +173,41 @@ class LagObjective(NamedTuple):
 
 
 class ScaledWorker(NamedTuple):
-    """A worker of a pool with a range. Its counters are read even if it leaves, as its tasks count as well."""
+    """A worker of a pool with a range. Its counters are read even while it leaves, because its tasks still count."""
 
     slot: int
     nonce: int
-    is_serving: bool  # whether it is ready and may claim; otherwise it starts or leaves
+    is_serving: bool  # whether it is ready and can claim; otherwise it is starting or leaving
     is_starting: bool
-    start_seconds: float | None  # how long its start took; None until it is ready
+    start_seconds: float | None  # how long its start took, or None until it is ready
 
 
 class ScaledPool(NamedTuple):
     """A pool with a range, as this node runs it."""
 
     pool: str
-    tiers: tuple[Domain, ...]  # the queues that it serves, with their caps and rates
-    objectives: Mapping[str, LagObjective]  # by each name and pattern of `tiers`
-    concurrency: int  # number of task slots of a worker
+    tiers: tuple[Domain, ...]  # the queues that the pool serves, with their caps and rates
+    objectives: Mapping[str, LagObjective]  # for each name and pattern of `tiers`
+    concurrency: int  # the number of task slots of a worker
     least: int  # the smallest number of workers that the configuration permits
     most: int  # the largest number that the configuration permits
-    granted: int  # the part of `most` that the node's budget leaves to the pool; `most` without a budget
-    operator: int | None  # the number that an operator gave; None for automatic
-    is_blocked: bool  # whether an event loop of a worker is blocked
-    first_crashes: int  # how many first attempts have ended with the death of their worker, since the master started
+    granted: int  # the number that the node's budget leaves to the pool, or `most` without a budget
+    operator: int | None  # the number that an operator set, or None for automatic scaling
+    is_blocked: bool  # whether the event loop of a worker is blocked
+    first_crashes: int  # first attempts since the start of the master that ended with the death of their worker
     workers: tuple[ScaledWorker, ...]
     publish: Decision | None = None  # the decision to publish, if this node leads the pool
 
 
 class ExchangeScaling(NamedTuple):
-    """Measure the load of each pool with a range, publish it with the decisions, and read what leaders need.
+    """Measure the load of each pool with a range, publish loads and decisions, and read the inputs for the next
+    decisions.
 
     Followed by ScalingSeen.
     """
 
     pools: tuple[ScaledPool, ...]
-    lease_seconds: float  # how long a load is valid, and how long a silent node keeps the lead
+    lease_seconds: float  # how long a load is valid, and how long a silent node remains leader
     max_cpu: float  # the share of the processors above which no pool grows; 1 for no limit
 
 
@@ -233,7 +235,8 @@ class ListenAt(NamedTuple):
 
 
 class DropPreparedAddress(NamedTuple):
-    """Release an address that was prepared and will not be used: clients that connect would wait forever."""
+    """Release an address that was prepared and will not be used, because clients that connect to it would wait
+    forever."""
 
 
 class ConfigureLog(NamedTuple):
@@ -291,7 +294,7 @@ class NotifyManager(NamedTuple):
     """Send a message to the service manager."""
 
     message: str
-    can_wait: bool = False  # whether to drop the message if earlier ones are still unsent
+    can_wait: bool = False  # whether to drop the message if earlier messages are still unsent
 
 
 class WriteReport(NamedTuple):
@@ -307,7 +310,8 @@ class ReportBlocked(NamedTuple):
 
 
 class Leave(NamedTuple):
-    """End the master, because the fleet has left or, with another code, because the first generation cannot work."""
+    """End the master, because the fleet has left or because the first generation cannot work. `code` tells the cases
+    apart."""
 
     code: ExitCode = ExitCode.CLEAN
     messages: tuple[str, ...] = ()

@@ -1,4 +1,4 @@
-"""The state of the fleet, for people and for other programs.
+"""The state of the fleet, as shown to people and other programs.
 
 1. The status, for the control socket and the log.
 2. The snapshot for the exporter, with the facts that only the master knows.
@@ -108,7 +108,7 @@ def report_of(state: MasterState) -> NodeReport:
 
 
 def url_of(listen: str, host: str) -> str | None:
-    """Return the URL at which other machines reach a listen address of `host`, or None if they cannot."""
+    """Return the URL at which other machines reach a listen address of `host`, or None if they cannot reach it."""
     address, _, port = listen.rpartition(":")
     if not listen or address.startswith(_OF_THIS_MACHINE):
         return None
@@ -116,7 +116,7 @@ def url_of(listen: str, host: str) -> str | None:
 
 
 def _pools(state: MasterState) -> tuple[PoolFacts, ...]:
-    """Return the facts about each pool. Its numbers of workers are those of the gauges at the last tick."""
+    """Return the facts about each pool. The numbers of workers are taken from the gauges of the last tick."""
     generation = state.rollout.in_force
     scaling = state.wanted.scaling
     sizes = pool_sizes(generation.config)
@@ -144,7 +144,7 @@ def _pools(state: MasterState) -> tuple[PoolFacts, ...]:
 Fields = Mapping[str, Any]
 
 MOST_CHARACTERS: Final = 300  # the limit of the text of an event, and of each field
-MOST_PARTS: Final = 10  # elements in a field that is a list
+MOST_PARTS: Final = 10  # the limit of the elements in a field that is a list
 _LEFT_OUT: Final = frozenset({"stack"})
 
 
@@ -213,9 +213,9 @@ _TEXTS: Final[Mapping[str, Callable[[Fields], str]]] = {
 
 
 def note_events(state: MasterState, effects: Iterable[do.Effect], now: float) -> None:
-    """Keep the log entries that belong in the list of events.
+    """Add log entries to the list of events, if they belong there.
 
-    Children that leave as requested are left out, because at a reload each child does.
+    Children that leave as requested are omitted, because at a reload every child does so.
     """
     known = state.events
     for effect in effects:
@@ -229,7 +229,7 @@ def note_events(state: MasterState, effects: Iterable[do.Effect], now: float) ->
 
 
 def _bounded(fields: Fields) -> dict[str, Any]:
-    """Return the fields, shortened for a page."""
+    """Return the fields, shortened for display."""
     return {name: _short(value) for name, value in fields.items() if name not in _LEFT_OUT}
 
 
@@ -275,7 +275,7 @@ def show_pools(state: MasterState, targets: Iterable[Target]) -> list[do.Effect]
 
 
 def _held(pools: Sequence[_Pool]) -> tuple[PoolInBackoff, ...]:
-    """Return the pools in back-off, those that need a person first."""
+    """Return the pools in back-off. Pools that need a person come first."""
     held = [
         PoolInBackoff(
             target.role, target.pool, condition, backoff.failures_in_a_row, backoff.wait_until, backoff.last_end
@@ -287,7 +287,7 @@ def _held(pools: Sequence[_Pool]) -> tuple[PoolInBackoff, ...]:
 
 
 def _log(state: MasterState, pools: Sequence[_Pool]) -> list[do.Effect]:
-    """Log what has changed for a pool. While a reload loads there are two zygotes; the worse one is reported."""
+    """Log changes of pools. While a reload loads code there are two zygotes, and the worse state is reported."""
     worst: dict[tuple[Role, str], _Pool] = {}
     for pool in pools:
         name = pool.target.role, pool.target.pool if pool.target.role is Role.WORKER else ""
@@ -317,11 +317,11 @@ def _logged(role: Role, pool: str, condition: PoolState, backoff: StartBackoff) 
 
 
 def _gauges(state: MasterState, pools: Sequence[_Pool]) -> list[do.Effect]:
-    """Return the gauges of workers that changed, with None for those of a pool that is gone."""
+    """Return the worker gauges that changed, with None for pools that no longer exist."""
     workers = [pool for pool in pools if pool.target.role is Role.WORKER]
     counts = {pool.target.pool: pool.target.count for pool in workers}
     states = _workers_by_state(state.children.of(Role.WORKER), workers)
-    if (counts, states) == state.shown.workers:  # This is nearly always so.
+    if (counts, states) == state.shown.workers:  # This is nearly always true.
         return []
     state.shown.workers = (counts, states)
     before = state.shown.gauges
@@ -334,7 +334,8 @@ def _gauges(state: MasterState, pools: Sequence[_Pool]) -> list[do.Effect]:
 
 
 def _workers_by_state(children: list[Child], pools: Sequence[_Pool]) -> Counter[tuple[str, str]]:
-    """Count the workers of each pool by state. Missing workers that are held back count under their pool's state."""
+    """Count the workers of each pool by state. Missing workers whose start is held back count under their pool's
+    state."""
     states = Counter((child.pool, _label(child)) for child in children if child.state is not ChildState.EXITED)
     live = Counter(child.pool for child in children if child.state in LIVE)
     for target, backoff, condition in pools:

@@ -1,5 +1,5 @@
-"""The generations that workers belong to, as values: the one in force and the one that is being rolled out. A new
-configuration is compared with the old one, so that only the processes that it affects are replaced.
+"""The generations that workers belong to: the one in force and the one that is being rolled out. A new configuration is
+compared with the old one, so that only the affected processes are replaced.
 
 A candidate is LOADING until its zygote is ready and its tasks' queues are served. Then it is *promoted*: its
 configuration is in force, and workers are replaced one by one. When all are replaced, it is current. A candidate that
@@ -28,8 +28,8 @@ from rota_supervisor.messages import MAX_SETTINGS
 # The effect of a new configuration
 
 
-# Changing these would move the fleet to other tasks or another server while clients use it. Only a master that starts
-# checks whether the server can confirm the writes that a durability requires.
+# A change of these keys would move the fleet to other tasks or another server while clients use it. Only a master that
+# starts checks whether the server can confirm the writes that a durability requires.
 _NEEDS_RESTART: Final = (
     *("namespace", "redis_url", "redis_tls_ca", "redis_tls_cert", "redis_tls_key"),
     *("control", "durability"),
@@ -47,7 +47,7 @@ class Change:
 
 
 def change_between(old: Config, new: Config, *, fresh: bool = False) -> Change:
-    """Compare the children's settings in two configurations. `fresh`: the code is loaded again in any case."""
+    """Compare the children's settings in two configurations. `fresh`: whether the code is loaded again in any case."""
     before = process_settings.worker_settings(old)
     after = process_settings.worker_settings(new)
     stale = [pool for pool in after if pool in before and before[pool] != after[pool]]
@@ -60,7 +60,7 @@ def change_between(old: Config, new: Config, *, fresh: bool = False) -> Change:
         "exporter": process_settings.exporter_settings(old) != process_settings.exporter_settings(new),
         "listen": old.http.listen != new.http.listen,
     }
-    # Some settings, such as the limits of draining, are read by the master alone.
+    # Only the master reads some settings, such as the limits of draining.
     changed["rest"] = old != new and not any(changed.values())
     changed["workers"] |= fresh
     changed_parts = [word for word, is_changed in changed.items() if is_changed]
@@ -120,7 +120,7 @@ def in_lines(rows: Iterable[KeyChange]) -> list[str]:
 
 
 def _given(config: Config, origins: Mapping[str, str]) -> dict[str, Any]:
-    """Return the values by dotted path, without the defaults of keys left out in tables such as `[queues.NAME]`."""
+    """Return the values by dotted path, without the defaults of keys that tables such as `[queues.NAME]` omit."""
     usual = dict(leaves(loader.as_values(Config())))
     values = leaves(loader.as_values(config))
     return {key: value for key, value in values if key in usual or key in origins or key.startswith(_MAY_BE_EMPTY)}
@@ -140,10 +140,10 @@ class Generation:
     """One loading of the configuration, and of user code if necessary."""
 
     number: int
-    code: int  # the generation whose zygote it forks from; its own number if it brought new code
+    code: int  # the generation whose zygote its workers are forked from; its own number if it brought new code
     config: Config
     origins: Mapping[str, str] = field(default_factory=dict)  # the source of the value at each dotted path
-    # For each pool with new settings since that code, the generation that brought them
+    # For each pool whose settings have changed since that code was loaded, the generation that changed them
     since: Mapping[str, int] = field(default_factory=dict)
 
     def of_pool(self, pool: str) -> int:
@@ -159,8 +159,8 @@ class Generation:
     def pools(self) -> dict[str, process_settings.WorkersOfPool]:
         """The settings of the workers of each pool.
 
-        They are computed once, because that takes 8 ms with 500 queues, and every start, every death and every return
-        of prefetched tasks needs them. Computing them 50 times at once blocked the loop for 0.4 s.
+        They are computed once, because this takes 8 ms with 500 queues, and every start, death and return of prefetched
+        tasks needs them. Computing them 50 times in a row blocked the loop for 0.4 s.
         """
         return process_settings.of_workers(self.config)
 
@@ -174,11 +174,11 @@ class Generation:
 class Rollout:
     """The generations in use: the current one and the candidate that may replace it."""
 
-    current: Generation | None  # None until the first generation has worked
+    current: Generation | None  # None until the first generation works
     candidate: Generation | None
     promoted: bool = False
-    last: int = FIRST  # the greatest number given so far
-    # The first generation, if a reload replaced it before it worked. It is tried again if the reload is refused.
+    last: int = FIRST  # the greatest generation number so far
+    # The first generation, if a reload replaced it before it worked. It is tried again if that reload is refused.
     displaced: Generation | None = None
 
     @classmethod
@@ -200,14 +200,15 @@ class Rollout:
 
     @property
     def in_force(self) -> Generation:
-        """The generation whose configuration applies now. At the start that is the candidate, the only one."""
+        """The generation whose configuration applies now. At the start this is the candidate, because there is no
+        other."""
         found = self.candidate if self.promoted or self.current is None else self.current
         assert found is not None
         return found
 
     @property
     def generations(self) -> tuple[Generation, ...]:
-        """The generations that are wanted. Until a candidate is current, the old one stays as a fallback."""
+        """The generations that are wanted. The old generation stays as a fallback until the candidate is current."""
         return tuple(found for found in (self.current, self.candidate) if found is not None)
 
     @property
@@ -222,12 +223,12 @@ class Rollout:
 
     @property
     def new_numbers(self) -> frozenset[int]:
-        """The numbers of the generations that are dropped if the candidate is refused."""
+        """The numbers of the generations that belong only to the candidate and are dropped if it is refused."""
         kept = frozenset[int]() if self.current is None else self.current.numbers
         return frozenset[int]() if self.candidate is None else self.candidate.numbers - kept
 
     def is_loading(self, code: int) -> bool:
-        """Whether a candidate waits for this code to be loaded."""
+        """Whether a candidate is waiting until this code is loaded."""
         return self.candidate is not None and self.candidate.code == code and not self.promoted
 
     def with_candidate(
@@ -235,9 +236,9 @@ class Rollout:
     ) -> "Rollout":
         """Return the rollout with a new candidate, which replaces an earlier candidate.
 
-        An earlier candidate that is promoted and `proven`, which means that its workers are READY, becomes current and
-        thus the fallback. `pools`: the pools that get new settings while the code stays, or None for new code, which
-        replaces all workers.
+        If the earlier candidate is promoted and `proven` (its workers are READY), it becomes current and thus the
+        fallback. `pools`: the pools that get new settings with the same code, or None for new code, which replaces all
+        workers.
         """
         current = self.candidate if self.promoted and proven else self.current
         before = self.latest
@@ -248,7 +249,7 @@ class Rollout:
         return Rollout(current, Generation(number, code, config, origins, since), last=number, displaced=displaced)
 
     def with_config(self, config: Config, origins: Mapping[str, str], new_pools: Iterable[str] = ()) -> "Rollout":
-        """Return the rollout with a configuration that changes nothing its workers depend on.
+        """Return the rollout with a configuration that changes no settings of workers.
 
         `new_pools`: pools that did not exist before. A candidate notes its own number for them, even without new code,
         because the fallback generation does not have them.

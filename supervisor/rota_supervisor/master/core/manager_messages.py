@@ -14,7 +14,7 @@ from rota_supervisor.master.core.state import MasterState, ServiceState
 from rota_supervisor.master_snapshot import PoolState
 
 STATUS_SECONDS: Final = 1.0
-# While the fleet starts, reloads or stops it has its own deadlines, which the manager does not know.
+# While the fleet starts, reloads or stops, it has its own deadlines, which the manager does not know.
 EXTENSION_SECONDS: Final = 30
 EXTEND_EVERY_SECONDS: Final = 10.0
 EXTEND: Final = f"EXTEND_TIMEOUT_USEC={EXTENSION_SECONDS * 1_000_000}"
@@ -55,8 +55,8 @@ def changes_between(before: ServiceState, after: ServiceState, pid: int) -> list
     if not after.works:
         return []
     if not before.works:
-        # If a shell started us, the manager takes the shell for the master. As process 1 we do not know our pid
-        # outside.
+        # If a shell started the master, the manager takes the shell for the master, so the pid is sent. As process 1,
+        # the master does not know its pid outside the container.
         return ["READY=1" if pid == 1 else f"READY=1\nMAINPID={pid}"]
     was_requested = after.reloads > before.reloads
     reloading = ["RELOADING=1"] if was_requested else []
@@ -69,7 +69,7 @@ def _regular_messages(state: MasterState, now: float) -> list[do.Effect]:
     shown = state.shown
     seconds = state.surroundings.watchdog_seconds
     messages: list[str] = []
-    # The interval is half of the silence that the manager allows, less a tick, because the next check may be a tick
+    # The interval is half of the silence that the manager allows, minus a tick, because the next check may be a tick
     # late.
     if seconds and now - shown.alive_at >= max(seconds / 2 - TICK_SECONDS, seconds / 4):
         shown.alive_at = now

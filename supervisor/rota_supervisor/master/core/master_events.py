@@ -1,4 +1,5 @@
-"""The events that a master handles: one frozen value for each. An event contains all that was read from outside."""
+"""The events that a master handles: one frozen value for each. An event contains everything that was read from
+outside."""
 
 import math
 import os
@@ -21,7 +22,7 @@ from rota_supervisor.master.core.scaling_rule import Decision
 
 
 class Ticked(NamedTuple):
-    """All pending events were handled, and the master decides what to do. This event comes at least once a second."""
+    """All pending events were handled, and the master decides what to do. This event occurs at least once a second."""
 
     redis_silent_since: float = math.inf  # since when a reply of Redis is outstanding, or `inf` if none is
 
@@ -34,7 +35,7 @@ class Requested(NamedTuple):
 
     request: RequestKind
     ticket: int  # the number under which the reply is sent
-    by_signal: bool = False  # whether no one waits for a reply, so that a refusal is logged
+    by_signal: bool = False  # whether there is no reply, so that a refusal is logged
     order: ScaleOrder | None = None  # the numbers of a SCALE
 
 
@@ -50,14 +51,14 @@ class AddressPrepared(NamedTuple):
     """The exporter's new listen address was bound, or was found to be free."""
 
     ticket: int
-    faults: tuple[Fault, ...] = ()  # the reasons why it could not be bound
+    faults: tuple[Fault, ...] = ()  # the reasons why the address could not be bound
 
 
 class ListeningAt(NamedTuple):
     """The master listens on an address for the exporter."""
 
     address: str  # the address, or "" for none
-    error: str = ""  # why the master kept the previous address
+    error: str = ""  # why the master kept the previous address, or ""
 
 
 # Children
@@ -80,18 +81,18 @@ class SlotReading(NamedTuple):
 
 
 class SlotsRead(NamedTuple):
-    """The slots were read, and these have changed."""
+    """The slots were read. The event has the readings that have changed."""
 
     readings: tuple[SlotReading, ...]
 
 
 class Started(NamedTuple):
-    """A zygote, a poller or the exporter was started, or could not be."""
+    """A zygote, a poller or the exporter was started, or could not be started."""
 
     slot: int
     nonce: int
     pid: int = 0
-    error: str = ""  # the reason why the kernel refused to start it
+    error: str = ""  # why the kernel refused to start it, or ""
 
 
 class StackFileMade(NamedTuple):
@@ -102,10 +103,10 @@ class StackFileMade(NamedTuple):
 
 
 class ZygoteReported(NamedTuple):
-    """A packet from a zygote of that generation, or from one of its intermediates.
+    """A packet from the zygote of a generation, or from one of its intermediates.
 
-    If an intermediate dies before it can report its worker, the master creates the report when it finds the worker in
-    its slot.
+    If an intermediate dies before it can report its worker, the master creates the report when it sees the worker's pid
+    in the slot.
     """
 
     generation: int
@@ -113,7 +114,7 @@ class ZygoteReported(NamedTuple):
 
 
 class ZygoteGone(NamedTuple):
-    """The channel of a zygote closed: the zygote and all its intermediates are gone."""
+    """The channel of a zygote was closed, because the zygote and all its intermediates have ended."""
 
     slot: int
     nonce: int
@@ -132,12 +133,12 @@ class ProcessEnd(NamedTuple):
 
     wait_status: int
     oom_killed: bool = False  # whether the kernel counted an out-of-memory kill that no other death explains
-    max_rss_kb: int = 0  # includes the pages that it shared with its zygote
-    cpu_seconds: float = 0.0  # the usage of the process itself, without the processes that it had started
+    max_rss_kb: int = 0  # includes the pages that the process shared with its zygote
+    cpu_seconds: float = 0.0  # the usage of the process itself, without its child processes
 
     @property
     def signal_name(self) -> str:
-        """The name of the signal that ended it, for example `SIGKILL`, or "" if none did."""
+        """The name of the signal that ended the process, for example `SIGKILL`, or "" if it exited."""
         if not os.WIFSIGNALED(self.wait_status):
             return ""
         number = os.WTERMSIG(self.wait_status)
@@ -172,7 +173,7 @@ class Died(NamedTuple):
 class OwnersRegistered(NamedTuple):
     """Workers that are to be started were given owners."""
 
-    owners: tuple[tuple[int, int, str], ...]  # the slot, the nonce and the name of each
+    owners: tuple[tuple[int, int, str], ...]  # the slot, the nonce and the name of each owner
     lease_seconds: float
     sent_ns: int  # when the call was sent
 
@@ -185,7 +186,7 @@ class LeasesRenewed(NamedTuple):
 
 
 class ClosedSeen(NamedTuple):
-    """The closed queues of the fleet were read. No worker may claim from them."""
+    """The closed queues of the fleet were read. No worker can claim from them."""
 
     closed: tuple[ClosedQueue, ...]
 
@@ -195,15 +196,15 @@ class PoolSeen(NamedTuple):
 
     load: NodeLoad  # the load that this node has published
     leader: str  # the node that leads the pool
-    decision: Decision | None  # the decision in force; None until a leader publishes one
-    inputs: PoolInputs | None  # what the next decision is based on; None if this node does not lead the pool
+    decision: Decision | None  # the decision in force, or None until a leader publishes one
+    inputs: PoolInputs | None  # the inputs of the next decision, or None if this node does not lead the pool
 
 
 class ScalingSeen(NamedTuple):
-    """An exchange about scaling has ended."""
+    """An exchange of loads and decisions has ended."""
 
     pools: Mapping[str, PoolSeen]  # by name; empty if the call failed
-    failed: bool = False  # whether the call failed, so that nothing is known
+    failed: bool = False  # whether the call failed, so nothing is known
 
 
 class OwnerReaped(NamedTuple):
@@ -214,7 +215,7 @@ class OwnerReaped(NamedTuple):
 
 
 class ClaimHeldUp(NamedTuple):
-    """A task takes long, and other tasks of the same claim wait for it."""
+    """A task runs for a long time, and other tasks of the same claim wait behind it."""
 
     slot: int
     nonce: int
@@ -227,9 +228,9 @@ class CancelOrdered(NamedTuple):
     slot: int
     nonce: int
     task_index: int  # the index of the task among those that its worker runs at once
-    number: int  # how many tasks the worker has run at this index, including this one
+    number: int  # how many tasks the worker has run at this index, including the cancelled one
     task_id: str
-    kill_after: float | None = None  # seconds from now until its process is killed, or None for no kill
+    kill_after: float | None = None  # seconds from now until the worker is killed, or None for no kill
 
 
 class RedisReplied(NamedTuple):
@@ -247,8 +248,8 @@ class RedisFailed(NamedTuple):
 
     reason: str
     error: str
-    is_away: bool  # whether nothing can be done until Redis recovers, unlike a call that was refused
-    is_reply: bool = False  # whether the server itself replied that it does nothing for now
+    is_away: bool  # whether all calls fail until Redis recovers; false if only this call was refused
+    is_reply: bool = False  # whether the server itself replied that it cannot serve calls for now
 
 
 class EvictionPolicySeen(NamedTuple):

@@ -1,29 +1,29 @@
 """Decide what to do about the children: a pure function of the desired fleet, the children, and the time.
 
-Performing an action moves its child at once (`tick.perform`), so a second plan after performing is empty.
+An action changes the state of its child as soon as it is performed (`tick.perform`), so a second plan is then empty.
 
 Deadlines:
 
 1. A starting child has boot_seconds. A child that runs no task must send a heartbeat every beat_seconds. A child that
    runs a task has until the task's hard limit, or until the time that a cancelled task was given has passed. A worker
-   that runs several tasks must send heartbeats as well. A child that is stopped by a signal has beat_seconds, whatever
-   it does; a poller and an exporter have less.
-2. A child that was ordered to drain has beat_seconds to begin, counted from the end of the task that ran at the time. A
-   task may have replaced our signal handler, and its process would then keep working forever.
+   that runs several tasks must send heartbeats as well. A child that is stopped by a signal always has beat_seconds,
+   but a poller and an exporter have less.
+2. A child that was ordered to drain has beat_seconds to begin, counted from the end of the task that was running when
+   the order was sent. A task can replace Rota's signal handler, and its process would then work forever.
 3. When the fleet leaves, all children of a pool share one deadline. While Redis is away, children that hold no tasks
-   and no outcomes have an earlier one, because what they wait for may never come.
+   and no outcomes have an earlier deadline, because the reply that they wait for may never come.
 4. A child that misses a deadline is killed. If it is killed for its own behaviour, its stack is requested first, and it
-   has DUMP_SECONDS to write it. From then on the child only counts as occupying its place in the pool. A task that
+   has DUMP_SECONDS to write it. From then on, the child only occupies its place in the pool. A task that
    exceeds its soft limit is interrupted, not killed.
 
 Pools:
 
 1. Missing children are started, as far as the pool's back-off allows and if there is a zygote to fork from.
 2. Children of an older generation are *stale*: one new child is started beside them, and they are drained only
-   once a new one is READY, so there are never fewer than n - 1 children (1 if n is 1).
-3. Surplus children are drained: the unready first, then the idle, then the busy.
-4. A child that requests to be replaced is drained when enough others are READY. Of n children, at most n/8 (but always
-   one) may be away, and only one while there are stale children.
+   once a new one is READY, so there are never fewer than n - 1 children, or 1 if n is 1.
+3. Surplus children are drained: first the ones that are not ready, then idle ones, then busy ones.
+4. A child that asks to be replaced is drained when enough other children are READY. At most n/8 of n children (but
+   always one) may be missing at once, and only one while there are stale children.
 """
 
 import math
@@ -39,12 +39,12 @@ from rota_supervisor.master.core.reasons import Reason
 from rota_supervisor.master.core.start_backoff import CALM
 from rota_supervisor.master.core.targets import Desired, PoolName, Stage, Target
 
-RECYCLED_SHARE: Final = 8  # one child in 8 may be away
+RECYCLED_SHARE: Final = 8  # one child in 8 may be missing
 HARD_LIMIT_GRACE_SECONDS: Final = 1.0  # the time that a task gets beyond its hard limit
 DUMP_SECONDS: Final = 0.1  # writing a stack takes 0.7 ms, and longer on an overloaded machine
-SHORTEST_TICK_SECONDS: Final = 0.1  # even for very short soft limits there are at most ten checks a second
+SHORTEST_TICK_SECONDS: Final = 0.1  # at most ten checks a second, even for very short soft limits
 BLOCKED_SECONDS: Final = 1.0  # an event loop that works sends several heartbeats a second
-URGENT_SECONDS: Final = 65.0  # a worker wakes the master again for a soft limit that it has not had for 60 s
+URGENT_SECONDS: Final = 65.0  # a worker wakes the master for a soft limit that none of its tasks has had for 60 s
 
 _Pools = defaultdict[PoolName, list[Child]]
 
@@ -63,7 +63,7 @@ class Signal(NamedTuple):
 
     slot: int
     order: Order
-    reason: Reason | None = None  # why it is ordered to leave, or is killed
+    reason: Reason | None = None  # why the child is ordered to leave or is killed
 
 
 class NoteBlocked(NamedTuple):
@@ -84,7 +84,8 @@ def plan(desired: Desired, children: Iterable[Child], now: float) -> list[Action
     for name, members in pools.items():
         if name not in desired.by_name:
             actions += _drain(members, Reason.RELOAD)
-    # A free slot is searched only when needed: a plan is made at every wake-up, and hardly any of them starts a child.
+    # Free slots are searched only when needed, because a plan is made at every wake-up and hardly any plan starts a
+    # child.
     taken = {child.slot for child in all_children}
     free = {role: filterfalse(taken.__contains__, slots) for role, slots in RANGES.items()}
     zygotes = [child for (role, _), members in pools.items() if role is Role.ZYGOTE for child in members]
@@ -109,7 +110,8 @@ def _without(members: list[Child], drains: list[Signal]) -> list[Child]:
 
 
 def _check_deadlines(desired: Desired, all_children: list[Child], now: float) -> tuple[list[Action], _Pools, _Pools]:
-    """Return the actions that deadlines require, the children that stay, and those to be killed after their dump.
+    """Return the actions that deadlines require, the children that stay, and the children to kill once their stack is
+    dumped.
 
     Both groups of children are by pool.
     """
@@ -120,7 +122,7 @@ def _check_deadlines(desired: Desired, all_children: list[Child], now: float) ->
         broken_at, reason = deadline(child, desired)
         if now <= broken_at:
             staying[child.role, child.pool].append(child)
-            # One interrupt for each soft limit: a task that sends a heartbeat gets a new limit.
+            # There is one interrupt per soft limit. A task that sends a heartbeat gets a new limit.
             if child.tasks and child.state in AT_WORK and now > child.soft_until:
                 actions.append(Signal(child.slot, Order.INTERRUPT))
             if child.stepping is not None and is_blocked(child, now):
@@ -173,7 +175,7 @@ def is_blocked(child: Child, now: float) -> bool:
 
 
 def next_plan_at(children: Iterable[Child], desired: Desired, now: float) -> float:
-    """Return the earliest future time after which a plan may have something to do."""
+    """Return the earliest future time at which a plan may contain an action."""
     tick = TICK_SECONDS
     times = []
     for child in children:
@@ -182,8 +184,9 @@ def next_plan_at(children: Iterable[Child], desired: Desired, now: float) -> flo
             times.append(child.soft_until)
         if child.dumped_at > -math.inf:
             times.append(child.dumped_at + DUMP_SECONDS)
-        # A task that begins after this check is noticed within the shortest soft limit that it may have: that of recent
-        # tasks, or that of a task that sends heartbeats, whose soft limit starts again however long ago it began.
+        # A task that begins after this check must be noticed within the shortest soft limit that it can have. This is
+        # the shortest limit of recent tasks. It still counts for a task that sends heartbeats, because each heartbeat
+        # restarts its soft limit.
         if child.soft_limits or now - child.shortest_soft_met_at < URGENT_SECONDS:
             tick = min(tick, child.shortest_soft_seconds)
     soonest = min((at for at in times if at >= now), default=math.inf)
@@ -230,7 +233,7 @@ def _plan_drains(target: Target, members: list[Child], *, can_start: bool) -> li
 
 
 def _recycle(target: Target, recycling: list[Child], staying: list[Child]) -> list[Signal]:
-    """Drain children that request to be replaced, the oldest first, as long as enough of the others stay READY."""
+    """Drain children that ask to be replaced, oldest first, as long as enough other children stay READY."""
     rolling = any(child.generation != target.generation for child in staying)
     most_away = 1 if rolling else max(1, target.count // RECYCLED_SHARE)
     floor = max(target.count - most_away, 1 if rolling else 0)
@@ -242,8 +245,8 @@ def _recycle(target: Target, recycling: list[Child], staying: list[Child]) -> li
 def _surplus_fresh(target: Target, fresh: list[Child], staying: int) -> int:
     """Return how many fresh children are surplus.
 
-    Beside stale children there may be more fresh ones than `surge` allows, if the pool's count was lowered since. In
-    that case, only children that are not READY are surplus.
+    While stale children remain, there may be more fresh children than `surge` allows, because the pool's count was
+    lowered in the meantime. In that case, only fresh children that are not READY are surplus.
     """
     beside_stale = len(fresh) + staying - target.count - target.surge
     unready = sum(child.state is not ChildState.READY for child in fresh)
@@ -252,7 +255,7 @@ def _surplus_fresh(target: Target, fresh: list[Child], staying: int) -> int:
 
 def _spare_stale(target: Target, stale_ready: int, fresh_ready: int) -> int:
     """Return how many READY stale children can leave now."""
-    if target.surge == 0:  # There is no slot for two, so the old child leaves first.
+    if target.surge == 0:  # There is no slot for a second child, so the old one leaves first.
         return stale_ready
     if fresh_ready == 0:
         return max(0, stale_ready - target.count)
@@ -265,9 +268,9 @@ def _most_dispensable(children: list[Child]) -> list[Child]:
 
 
 def _drain(children: Iterable[Child], reason: Reason) -> Iterator[Signal]:
-    """Yield orders to leave. A child that is REQUESTED is skipped, because its pid is reported within milliseconds."""
+    """Yield orders to leave. A child that is REQUESTED is skipped until its pid is reported, within milliseconds."""
     for child in children:
-        # A zygote that imports modules does not handle a request to leave.
+        # A zygote cannot handle an order to leave while it imports modules.
         is_importing = child.state is ChildState.BOOTING and child.role is Role.ZYGOTE
         if child.state is ChildState.REGISTERING or is_importing:
             yield Signal(child.slot, Order.KILL, reason)

@@ -39,7 +39,7 @@ class Surroundings:
 
 
 def first_settings(child: Child, config: Config, rank: int, surroundings: Surroundings) -> dict[str, Any]:
-    """Return the settings of a zygote, a poller of that rank, or the exporter."""
+    """Return the settings of a zygote, of the poller with this rank, or of the exporter."""
     match child.role:
         case Role.ZYGOTE:
             log = dataclasses.asdict(resolution.log_settings(config))
@@ -57,11 +57,11 @@ def first_settings(child: Child, config: Config, rank: int, surroundings: Surrou
             settings = exporter_settings(config)
             return dataclasses.asdict(dataclasses.replace(settings, control_socket=surroundings.control_socket))
         case _:
-            raise ValueError(f"a {child.role} is not spawned")
+            raise ValueError(f"a {child.role} cannot be spawned")
 
 
 def _calls_to_compare(config: Config) -> messages.ScheduledCalls:
-    """Return the calls of schedules, or nothing if they do not fit into a packet. `rota check` compares them too."""
+    """Return the calls of schedules, or nothing if they do not fit into a packet. `rota check` checks them as well."""
     calls = calls_of(config)
     return calls if len(json.dumps(calls)) <= messages.MAX_SETTINGS else {}
 
@@ -89,7 +89,7 @@ def _queue_settings(config: Config, name: str, tier: int) -> QueueSettings:
 
 
 def objective_of(config: Config, name: str) -> tuple[float, float]:
-    """Return the lag objective of a queue or pattern in seconds, and the share of starts that must meet it."""
+    """Return the lag objective of a queue or pattern in seconds, and the share of task starts that must meet it."""
     queue = config.queues.get(name, QueueConfig())
     metrics = config.metrics
     return queue.lag_objective_seconds or metrics.lag_objective_seconds, queue.lag_target or metrics.lag_target
@@ -101,11 +101,11 @@ class WorkersOfPool:
 
     settings: WorkerSettings
     text: str  # the settings as JSON, for the zygote
-    tiers: Packed  # the tiers as the scripts take them
+    tiers: Packed  # the tiers in the format of the scripts
 
 
 def of_workers(config: Config) -> dict[str, WorkersOfPool]:
-    """Return the settings of the workers of each pool, with the forms for the zygote and for scripts."""
+    """Return the settings of each pool's workers, in the formats for the zygote and for the scripts."""
     return {
         pool: WorkersOfPool(settings, settings_to_json(settings), pack_tiers(settings.tiers))
         for pool, settings in worker_settings(config).items()
@@ -137,7 +137,7 @@ def _settings_of_pool(config: Config, name: str, pool: PoolConfig) -> WorkerSett
 
 
 def poller_settings(config: Config, rank: int) -> PollerSettings:
-    """Return the settings of the poller of that rank."""
+    """Return the settings of the poller with this rank."""
     return PollerSettings(
         server=resolution.server_settings(config),
         rank=rank,
@@ -160,8 +160,8 @@ SECTIONS: Final[Mapping[type, tuple[str, ...]]] = {
     PollerSettings: ("restarts", "limits"),
     ExporterSettings: ("limits", "metrics", "alerts", "http"),
 }
-# The keys from which all other fields are computed. A name that ends with a dot is a table. POOL stands for the pool,
-# and QUEUE for each queue that it serves.
+# The keys from which all other fields are computed. A name that ends with a dot is a table. POOL stands for the name of
+# the pool, and QUEUE for the name of each queue that the pool serves.
 KEYS: Final[Mapping[type, Mapping[str, tuple[str, ...]]]] = {
     WorkerSettings: {
         "server": ("redis_credentials",),
@@ -204,8 +204,8 @@ def _filled(kind: type[Any], config: Config) -> dict[str, Any]:
 
 
 def keys_of_difference(old: ChildSettings, new: ChildSettings, keys: Sequence[str], pool: str = "") -> list[str]:
-    """Return those of `keys` that explain the differing settings. A setting that no key explains
-    is listed under its own name."""
+    """Return the members of `keys` that explain the differing settings. A setting that no key explains is listed by its
+    own name."""
     kind = type(new)
     queues = {queue.name for settings in (old, new) for queue in _queues_in(settings)}
     found: list[str] = []

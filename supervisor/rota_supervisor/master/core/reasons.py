@@ -20,11 +20,11 @@ class Facts:
     # The text after "killed by SIGKILL" or "exited with code 1"; `{value}` is the value of the limit.
     text: str = ""
     limit: str = ""  # the name of the limit that was reached, as in the configuration
-    is_expected: bool = False  # whether the child was ordered to leave although it did nothing wrong
-    is_explained: bool = True  # whether the master ended it, or knows why it ended
-    blames_task: bool = True  # whether the death counts against the task that ran
+    is_expected: bool = False  # whether the child had to leave although it did nothing wrong
+    is_explained: bool = True  # whether the master ended the child, or knows why it ended
+    blames_task: bool = True  # whether the death counts against the running task
     dumps_stack: bool = False  # whether the child's stack is requested before it is killed
-    mark: CrashKind = CrashKind.CRASH  # the mark that the task that ran keeps of the death
+    mark: CrashKind = CrashKind.CRASH  # the mark of the death that is stored with the running task
     counted_as: str = ""  # the label of the restart counter, if it is not the reason's value
 
 
@@ -55,7 +55,7 @@ class Reason(StrEnum):
     CANCELLED = (
         "cancelled",
         Facts(
-            ", by its master: the task was cancelled, and did not end in the time that it was given",
+            ", by its master: the task was cancelled, and did not end in time",
             KILL_AFTER,
             is_expected=True,
             blames_task=False,
@@ -83,4 +83,4 @@ class Reason(StrEnum):
         return self.facts.counted_as or self.value
 
 
-RECYCLED: Final = frozenset({Reason.MAX_TASKS, Reason.MAX_RSS})  # The worker itself requested to be replaced.
+RECYCLED: Final = frozenset({Reason.MAX_TASKS, Reason.MAX_RSS})  # The worker itself asked to be replaced.
