@@ -1,4 +1,4 @@
-"""The backlogs of a pool over time: by how much they grow, and which objectives they have."""
+"""The backlogs of a pool over time: how fast they grow, and which lag objectives apply."""
 
 import math
 from collections.abc import Mapping
@@ -10,43 +10,43 @@ from rota_supervisor.master.core.scaling_inputs import PoolInputs, QueueBacklog
 
 ROUND_SECONDS: Final = 0.5
 LONG_SECONDS: Final = 60.0
-GAP_SECONDS: Final = 5.0  # after such a pause of the rounds, the backlogs before it say nothing about arrivals
-OBJECTIVE_SECONDS: Final = 600.0  # how long an objective counts after a task of its queue was seen waiting
-FULL_SHARE: Final = 0.8  # a queue is at its cap if it runs this part of it on average, since tasks begin and end
-_NEWEST_POINTS: Final = 5  # those of the last 2 s
-_STRETCH_SECONDS: Final = 5.0  # between older points
-_SLACK_SECONDS: Final = 0.01  # times are compared with the end of a window
-_SMOOTHING: Final = 0.2  # the weight of the newest round in a mean number of running tasks
+GAP_SECONDS: Final = 5.0  # after so long without a round, earlier backlogs do not show the arrivals any more
+OBJECTIVE_SECONDS: Final = 600.0  # how long an objective counts after a task of its queue was last seen waiting
+FULL_SHARE: Final = 0.8  # a queue is at its cap if it runs this share of the cap on average
+_NEWEST_POINTS: Final = 5  # the number of points in the last 2 s
+_STRETCH_SECONDS: Final = 5.0  # the time between older points
+_SLACK_SECONDS: Final = 0.01  # the tolerance when a time is compared with the start of a window
+_SMOOTHING: Final = 0.2  # the weight of the newest round in the mean number of running tasks
 
 
 class Objective(NamedTuple):
-    """The strictest objective of the queues that had waiting tasks lately."""
+    """The strictest objective among the queues that recently had waiting tasks."""
 
     seconds: float
     target: float
-    until: float  # when it is forgotten
+    until: float  # when the objective is forgotten
 
 
 class Backlogs(NamedTuple):
-    """The backlogs of earlier rounds, as far as later rounds need them."""
+    """The facts about the backlogs of earlier rounds that later rounds need."""
 
     at: float = -math.inf
-    ready: Mapping[str, float] = {}  # countable tasks by queue in the last round
-    growth: tuple[tuple[float, float], ...] = ((-math.inf, 0.0),)  # times, with the total growth until then
-    running: Mapping[str, float] = {}  # mean number of running tasks of queues with a cap or a rate
+    ready: Mapping[str, float] = {}  # the countable tasks of each queue in the last round
+    growth: tuple[tuple[float, float], ...] = ((-math.inf, 0.0),)  # points in time, each with the total growth so far
+    running: Mapping[str, float] = {}  # the mean number of running tasks of each queue with a cap or a rate
     objective: Objective | None = None
-    task_seconds: float = 0.0  # the last mean run time; 0 if none is known
+    task_seconds: float = 0.0  # the last known mean run time, or 0 if none is known
 
 
 def remembered(past: Backlogs, inputs: PoolInputs, now: float) -> Backlogs:
-    """Return the backlogs with those of this round."""
+    """Return `past` with the backlogs of this round added."""
     is_new = now - past.at > GAP_SECONDS
     ready = {queue.queue: countable(queue) for queue in inputs.queues}
     running = _mean_running(past.running, inputs.queues)
     points = () if is_new else past.growth
     total = points[-1][1] + _grown(past.ready, ready, _barred(inputs.queues, running)) if points else 0.0
     if len(points) > 1 and now - points[-2][0] < ROUND_SECONDS:
-        points = points[:-1]  # A round that came early says little by itself.
+        points = points[:-1]  # An early round shows too little on its own, so this round replaces it.
     return past._replace(
         at=now,
         ready=ready,
@@ -57,7 +57,7 @@ def remembered(past: Backlogs, inputs: PoolInputs, now: float) -> Backlogs:
 
 
 def _barred(queues: tuple[QueueBacklog, ...], running: Mapping[str, float]) -> set[str]:
-    """Return the queues whose tasks more workers could not start: they are closed, or at their cap."""
+    """Return the queues for which more workers would start no more tasks, because the queue is closed or at its cap."""
     return {
         queue.queue
         for queue in queues
@@ -66,24 +66,26 @@ def _barred(queues: tuple[QueueBacklog, ...], running: Mapping[str, float]) -> s
 
 
 def _grown(before: Mapping[str, float], ready: Mapping[str, float], barred: set[str]) -> float:
-    """Return by how many tasks the backlogs grew. A queue that opens grows from the tasks that it has."""
+    """Return the number of tasks by which the backlogs grew. Tasks that were in a queue before it opened do not count
+    as growth."""
     return sum(ready.get(name, 0.0) - before.get(name, 0.0) for name in {*ready, *before} - barred)
 
 
 def countable(queue: QueueBacklog) -> float:
-    """Return how many ready tasks may start within the objective, as far as the rate of the queue permits it."""
+    """Return the number of ready tasks that the rate of the queue permits to start within the objective."""
     return min(float(queue.ready), queue.rate_per_second * queue.objective_seconds)
 
 
 def growth(past: Backlogs) -> float:
-    """Return by how many tasks per second the backlogs have grown in the long window."""
+    """Return the growth of the backlogs in the long window, in tasks per second."""
     return (past.growth[-1][1] - past.growth[0][1]) / LONG_SECONDS
 
 
 def steady_growth(past: Backlogs) -> float:
-    """Return by how many tasks per second the backlogs grow in a typical round of the short window.
+    """Return the growth of the backlogs in a typical round of the short window, in tasks per second.
 
-    Tasks that arrive at once are a backlog, and say nothing about the arrivals to come. The median leaves them out.
+    Many tasks that arrive at the same moment do not predict further arrivals, so the median is used, which ignores
+    them.
     """
     newest = past.growth[-_NEWEST_POINTS:]
     rates = [(total - before) / (at - earlier) for (earlier, before), (at, total) in pairwise(newest) if at > earlier]
@@ -91,9 +93,9 @@ def steady_growth(past: Backlogs) -> float:
 
 
 def _thinned(growth: tuple[tuple[float, float], ...], now: float) -> tuple[tuple[float, float], ...]:
-    """Return the points of the long window: all of the newest, and one for each longer stretch before them."""
+    """Return the points of the long window: all of the newest points, and one for each 5 s before them."""
     first = next((i for i, (at, _) in enumerate(growth) if at >= now - LONG_SECONDS - _SLACK_SECONDS), 0)
-    last = len(growth) - _NEWEST_POINTS  # the oldest of the newest points; the one before it may be superfluous
+    last = len(growth) - _NEWEST_POINTS  # the oldest of the newest points; the point before it may be superfluous
     if last - first > 1 and growth[last][0] - growth[last - 2][0] < _STRETCH_SECONDS:
         return (*growth[first : last - 1], *growth[last:])
     return growth[first:]

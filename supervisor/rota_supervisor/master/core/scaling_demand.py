@@ -1,4 +1,5 @@
-"""The demand of the tasks of a pool: its measurements as a load and a backlog, and the workers that these need."""
+"""The demand of a pool's tasks: the load and the backlog that were measured, and the number of workers that they
+need."""
 
 import math
 from collections.abc import Iterable, Mapping
@@ -17,26 +18,26 @@ from rota_supervisor.master.core.scaling_backlogs import (
 from rota_supervisor.master.core.scaling_inputs import LoadWindow, NodeLoad, PoolInputs, QueueBacklog
 from rota_supervisor.master.core.waiting_times import tail_slots
 
-UTILIZATION: Final = 0.9  # the share of the time in which a slot is busy, at most, while the load does not change
-FEWEST_STARTS: Final = 20  # a mean of fewer run times says little
+UTILIZATION: Final = 0.9  # the largest share of the time in which slots are to be busy under a steady load
+FEWEST_STARTS: Final = 20  # a mean of fewer run times is not reliable
 SIGMAS: Final = 3.0  # the short window replaces the long one only if chance does not explain the difference
-MOST_VARIATION: Final = 10.0  # beyond it, the formula for the tail is far from the truth
-HELD_FACTOR: Final = 10  # a task is held if it runs for longer than the long window and this many mean run times
+MOST_VARIATION: Final = 10.0  # above this, the formula for the tail is too inaccurate
+HELD_FACTOR: Final = 10  # a task is held if it runs longer than the long window and this many mean run times
 
 
 class Demand(NamedTuple):
-    """The load and the backlog of a pool, and the workers for both."""
+    """The load and the backlog of a pool, and the numbers of workers that they need."""
 
-    arrivals: float  # per second
+    arrivals: float  # tasks per second
     starts: float  # per second, in the short window
-    long_starts: int  # number of starts in the long window
-    task_seconds: float  # mean time in which a task occupies a slot
+    long_starts: int  # the number of starts in the long window
+    task_seconds: float  # the mean time for which a task occupies a slot
     variation: float
     held: int
-    backlogs: tuple[tuple[QueueBacklog, float, float], ...]  # open queues, their waiting tasks, their most slots
-    slots: int  # slots of the workers that serve
-    boot_seconds: float  # until workers that are started now are ready, or those that are starting
-    concurrency: float  # slots of a worker
+    backlogs: tuple[tuple[QueueBacklog, float, float], ...]  # open queues, waiting tasks, most usable slots
+    slots: int  # the slots of the workers that serve
+    boot_seconds: float  # the time until the workers that are starting, or would start now, are ready
+    concurrency: float  # the number of slots of a worker
     objective: Objective | None
 
     @property
@@ -50,16 +51,16 @@ class Demand(NamedTuple):
         return sum(waiting for _, waiting, _ in self.backlogs)
 
     def workers(self, slots: float) -> int:
-        """Return the number of workers that have so many slots."""
+        """Return the number of workers that provide this many slots."""
         return math.ceil(round((slots + self.held) / self.concurrency, 6))
 
     @property
     def steady(self) -> int:
-        """The workers that the arrivals need."""
+        """The number of workers that the arrivals need."""
         return self.workers(self.load / UTILIZATION)
 
     def tail(self, share: float = 1.0) -> int:
-        """Return the workers with which waits stay within a share of the objective."""
+        """Return the number of workers with which waits stay within a share of the objective."""
         if self.objective is None:
             return self.workers(0)
         seconds, target, _ = self.objective
@@ -67,8 +68,8 @@ class Demand(NamedTuple):
 
     @property
     def drain(self) -> int:
-        """The workers that also work the backlog off before its oldest task is late."""
-        more = max(0.0, self.load - self.slots) * self.boot_seconds  # what arrives until new workers are ready
+        """The number of workers that also complete the backlog before its oldest task is late."""
+        more = max(0.0, self.load - self.slots) * self.boot_seconds  # tasks that arrive until new workers are ready
         total = 0.0
         for queue, waiting, most in self.backlogs:
             work = waiting * self.task_seconds + more * waiting / self.waiting
@@ -77,7 +78,8 @@ class Demand(NamedTuple):
         return self.workers(self.load + total)
 
     def holding(self, share: float) -> int:
-        """Return the workers that start every waiting task within a share of its objective, if no more arrive."""
+        """Return the number of workers that start each waiting task within a share of its objective if no more tasks
+        arrive."""
         slots = 0.0
         for queue, waiting, most in self.backlogs:
             horizon = queue.objective_seconds * share - queue.oldest_seconds
@@ -93,7 +95,7 @@ class Demand(NamedTuple):
         )
 
     def drain_seconds(self, workers: int) -> float:
-        """Return the predicted time until no task waits; infinite if the backlog grows."""
+        """Return the predicted time until no task waits, or infinity if the backlog grows."""
         spare = workers * self.concurrency - self.held - self.load
         work = self.waiting * self.task_seconds
         if work <= 0:
@@ -102,7 +104,7 @@ class Demand(NamedTuple):
 
 
 def demand_of(past: Backlogs, inputs: PoolInputs, boot_left: float, now: float) -> tuple[Backlogs, Demand]:
-    """Return what the tasks of the pool need, and what is to be remembered for the next round."""
+    """Return the backlogs to remember for the next round, and the demand of the pool's tasks."""
     nodes = inputs.nodes
     short, long = _total(node.short for node in nodes), _total(node.long for node in nodes)
     held = sum(node.held for node in nodes)
@@ -127,7 +129,8 @@ def demand_of(past: Backlogs, inputs: PoolInputs, boot_left: float, now: float) 
 
 
 def _total(windows: Iterable[LoadWindow]) -> LoadWindow:
-    """Return the windows of all nodes as one: they end at the same time, so numbers add up and lengths do not."""
+    """Return the windows of all nodes as one. They end at the same time, so their numbers are added but their lengths
+    are not."""
     measured = [window for window in windows if window.seconds > 0]
     starts = sum(window.starts for window in measured)
     return LoadWindow(
@@ -145,7 +148,7 @@ def _per_second(window: LoadWindow) -> float:
 
 
 def _without_held(window: LoadWindow, held: int) -> float:
-    """Return the mean occupied time of a start, without the tasks that are held."""
+    """Return the mean time for which a started task occupies a slot, without held tasks."""
     occupied = max(0.0, window.occupied_seconds - held * window.seconds)
     return occupied / window.starts if window.starts else 0.0
 
@@ -163,7 +166,8 @@ def _task_seconds(short: LoadWindow, long: LoadWindow, held: int, nodes: tuple[N
 
 
 def _arrivals(short: LoadWindow, long: LoadWindow, past: Backlogs) -> float:
-    """Return the arrivals per second of the long window, or the nearest that the short window does not rule out."""
+    """Return the arrivals per second in the long window, or the nearest value that the short window does not rule
+    out."""
     if long.starts < FEWEST_STARTS:
         return _per_second(long)
     count = max(0.0, (_per_second(short) + steady_growth(past)) * short.seconds)
@@ -175,9 +179,9 @@ def _arrivals(short: LoadWindow, long: LoadWindow, past: Backlogs) -> float:
 def _waiting(
     queues: tuple[QueueBacklog, ...], free: int, task_seconds: float, running: Mapping[str, float]
 ) -> Iterable[tuple[QueueBacklog, float, float]]:
-    """Return the open queues, the tasks of each that no free slot will start at once, and the most slots they can use.
+    """Yield each open queue with its tasks that no free slot can start at once, and the most slots that they can use.
 
-    By Little's law, the tasks of a queue with a rate occupy rate times run time slots on average.
+    By Little's law, a queue with a rate occupies as many slots on average as its rate times its run time.
     """
     left = float(free)
     for queue in queues:

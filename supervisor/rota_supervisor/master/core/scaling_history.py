@@ -1,4 +1,5 @@
-"""The history of a pool with a range: what it needed in the last minutes, and what its last steps gained."""
+"""The history of a pool with a range: the workers that it needed in the last minutes, and the gain of its last
+steps."""
 
 import math
 from typing import Final, NamedTuple
@@ -7,49 +8,49 @@ from rota_supervisor.master.core.scaling_backlogs import GAP_SECONDS, LONG_SECON
 from rota_supervisor.master.core.scaling_demand import Demand
 from rota_supervisor.master.core.scaling_inputs import NodeLoad
 
-HELD_SHARE: Final = 0.5  # the part of an objective that the workers are to hold
-SHRINK_SECONDS: Final = 300.0  # a worker leaves if this whole period could have done without it
+HELD_SHARE: Final = 0.5  # a shrink must keep the lag below this share of the objective
+SHRINK_SECONDS: Final = 300.0  # a worker leaves if it was not needed at any time in this period
 SHRINK_STEP_SECONDS: Final = 10.0
 TURN_SECONDS: Final = 60.0  # at most one change of direction in this period
-SETTLE_SECONDS: Final = 2.0  # the short window, which has to end before it shows only the new workers
-GAIN_SECONDS: Final = 3.0  # new workers have been ready for this time before their gain is judged
-LEAST_GAIN: Final = 0.5  # the part of the predicted throughput that a step must gain to be kept as a whole
+SETTLE_SECONDS: Final = 2.0  # the short window, which must pass before it shows only the new number of workers
+GAIN_SECONDS: Final = 3.0  # how long new workers must have been ready before their gain is judged
+LEAST_GAIN: Final = 0.5  # the share of the predicted throughput that a step must gain to be kept completely
 GAIN_SIGMAS: Final = 3.0
-FEWEST_COMPARED: Final = 100  # a mean run time of fewer starts predicts no gain
-FREEZE_SECONDS: Final = 60.0  # the first freeze; each further one that follows it is twice as long
+FEWEST_COMPARED: Final = 100  # with fewer starts, the mean run time is not used to predict a gain
+FREEZE_SECONDS: Final = 60.0  # the length of the first freeze; each further freeze in a row is twice as long
 LONGEST_FREEZE_SECONDS: Final = 960.0
 
 
 class Step(NamedTuple):
-    """The growth since the workers last sufficed for a minute, in one or more steps."""
+    """The growth, in one or more steps, since the workers were last sufficient for a minute."""
 
-    before: int  # workers before it
-    starts_before: float  # starts per second before it
-    seconds_before: float  # the period in which these were counted
-    task_seconds: float  # mean run time before it; 0 if too few tasks had started
-    ready_at: float | None = None  # when all of its workers were ready
-    rounds: int = 0  # number of rounds in which its gain was measured
-    starts: float = 0.0  # total of the starts per second that they measured
-    is_judged: bool = False  # whether it is known what the last of the steps gained
+    before: int  # the number of workers before the growth
+    starts_before: float  # starts per second before the growth
+    seconds_before: float  # the period in which those starts were counted
+    task_seconds: float  # the mean run time before the growth, or 0 if too few tasks had started
+    ready_at: float | None = None  # when all of the new workers were ready
+    rounds: int = 0  # the number of rounds that measured the gain
+    starts: float = 0.0  # the sum of the starts per second in those rounds
+    is_judged: bool = False  # whether the gain of the last step is known
 
 
 class PoolScaling(NamedTuple):
-    """The history of a pool that later decisions depend on; `PoolScaling()` is that of a pool that starts."""
+    """The history of a pool that later decisions depend on. `PoolScaling()` is the history of a pool that starts."""
 
-    wanted: int | None = None  # the number decided last
+    wanted: int | None = None  # the number of workers decided last
     decided_at: float = -math.inf
     backlogs: Backlogs = Backlogs()
-    held: tuple[tuple[float, int], ...] = ()  # the most workers that were needed in each stretch of the shrink delay
+    held: tuple[tuple[float, int], ...] = ()  # the most workers needed in each interval of the shrink delay
     direction: int = 0  # 1 after a growth, -1 after a shrink
-    turned_at: float = -math.inf  # when the direction changed last
-    stepped_at: float = -math.inf  # when the number changed last
+    turned_at: float = -math.inf  # when the direction last changed
+    stepped_at: float = -math.inf  # when the number last changed
     step: Step | None = None
-    frozen_until: float = -math.inf  # no growth before this time, because the last one gained too little
-    freezes: int = 0  # number of freezes that followed one another
+    frozen_until: float = -math.inf  # the end of a freeze: no growth before, because the last one gained too little
+    freezes: int = 0  # the number of freezes in a row
 
 
 def noted(history: PoolScaling, demand: Demand, now: float) -> PoolScaling:
-    """Return the history with the workers that would hold half of the objective now."""
+    """Return the history with the number of workers that would now keep the lag below half of the objective."""
     holding = max(demand.steady, demand.tail(HELD_SHARE), demand.holding(HELD_SHARE))
     held = history.held if now - history.decided_at <= GAP_SECONDS else ()
     if held and now - held[-1][0] < SHRINK_STEP_SECONDS:
@@ -61,14 +62,14 @@ def noted(history: PoolScaling, demand: Demand, now: float) -> PoolScaling:
 
 
 def may_shrink(history: PoolScaling, now: float) -> bool:
-    """Whether one worker less would have held half of the objective in the whole shrink delay."""
+    """Whether one worker less would have kept the lag below half of the objective for the whole shrink delay."""
     if not may_step(history, -1, now) or now - history.held[0][0] < SHRINK_SECONDS:
         return False
     return max(workers for _, workers in history.held) < (history.wanted or 0)
 
 
 def may_step(history: PoolScaling, direction: int, now: float) -> bool:
-    """Whether neither the last step nor the last turn forbid one in this direction."""
+    """Whether neither the last step nor the last turn forbids a step in this direction."""
     return now - history.stepped_at >= SHRINK_STEP_SECONDS and not turned_lately(history, direction, now)
 
 
@@ -103,7 +104,8 @@ def stepped(history: PoolScaling, wanted: int, demand: Demand, now: float) -> Po
 
 
 def _step_from(history: PoolScaling, demand: Demand, now: float) -> Step:
-    """Return the growth that begins now. The long window is more exact, if the number did not change in it."""
+    """Return the growth that begins now. It is based on the more exact long window if the number did not change in
+    it."""
     before = history.wanted or 0
     task_seconds = demand.task_seconds if demand.long_starts >= FEWEST_COMPARED else 0.0
     if now - history.stepped_at >= LONG_SECONDS:
@@ -112,7 +114,7 @@ def _step_from(history: PoolScaling, demand: Demand, now: float) -> Step:
 
 
 def judged(history: PoolScaling, demand: Demand, nodes: tuple[NodeLoad, ...], now: float) -> tuple[PoolScaling, int]:
-    """Return the history and the number of workers after a look at what the last growth gained."""
+    """Judge the gain of the last growth. Return the new history and the number of workers to keep."""
     current = history.wanted or 0
     history = history._replace(step=_measured(history, demand, nodes, now))
     step = history.step
@@ -128,7 +130,7 @@ def judged(history: PoolScaling, demand: Demand, nodes: tuple[NodeLoad, ...], no
     error = math.sqrt(max(1.0, demand.variation) * (starts / seconds + step.starts_before / step.seconds_before))
     if gained >= needed:
         return history._replace(step=step._replace(is_judged=True)), current
-    if gained < -GAIN_SIGMAS * error:  # With fewer starts than before, the tasks are longer now.
+    if gained < -GAIN_SIGMAS * error:  # There are fewer starts than before, so tasks must have become longer.
         return history._replace(step=None), current
     if needed <= GAIN_SIGMAS * error:
         return history, current
@@ -138,7 +140,7 @@ def judged(history: PoolScaling, demand: Demand, nodes: tuple[NodeLoad, ...], no
 
 
 def _measured(history: PoolScaling, demand: Demand, nodes: tuple[NodeLoad, ...], now: float) -> Step | None:
-    """Return the last growth with this round in its measurement, which begins when all of its workers are ready."""
+    """Return the last growth with this round measured. The measurement begins when all new workers are ready."""
     step = history.step
     if step is None:
         return None

@@ -1,4 +1,4 @@
-"""The reason of a scaling decision, as one line for people."""
+"""The reason for a scaling decision, as one line for people."""
 
 import math
 from collections.abc import Mapping
@@ -17,14 +17,14 @@ CAUSES: Final[Mapping[str, str]] = {
     "memory": "no memory is left for more",
     "range": "the range permits no more",
 }
-"""What prevents a higher number, with the text that the reason has for it."""
+"""The causes that can prevent a higher number, each with its text in the reason."""
 GUARDS: Final = frozenset(("failing", "blocked", "no_gain", "turn"))
-"""The causes for which more workers would not help; with the others, more nodes would."""
+"""The causes for which more workers would not help. For all other causes, more nodes would help."""
 _WHOLE_SECONDS: Final = 10  # longer times are shown without a fraction
 
 
 def reason_of(demand: Demand, workers: int, causes: tuple[str, ...]) -> str:
-    """Return the inputs that a number of workers follows from, for example "620 per second, 12 ms each: 7.4 busy"."""
+    """Return the inputs that led to a number of workers, for example "620 per second, 12 ms each: 7.4 busy"."""
     limits = "".join(f"; not more, because {CAUSES[cause]}" for cause in causes[:1])
     return f"{_backlog(demand, workers) or _load(demand)}{limits}"
 
@@ -49,7 +49,7 @@ def _backlog(demand: Demand, workers: int) -> str:
 
 
 def _end(demand: Demand, workers: int) -> str:
-    """Return the predicted time until the backlog is gone. Without a run time nothing is predicted."""
+    """Return the predicted time until the backlog is completed, or "" if the run time is unknown."""
     if not demand.task_seconds:
         return ""
     seconds = demand.drain_seconds(workers)

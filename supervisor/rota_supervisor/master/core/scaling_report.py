@@ -1,4 +1,4 @@
-"""The facts that people are shown about pools with a range: a summary in the status, and all for `rota explain`."""
+"""The facts shown about pools with a range: a summary for the status, and all facts for `rota explain`."""
 
 import math
 from typing import Any, Final
@@ -13,7 +13,7 @@ _DIGITS: Final = 3
 
 
 def summary_of(state: MasterState, pool: str, size: WorkerRange) -> Json | None:
-    """Return the range of a pool, and the decision in force; None if the number is fixed."""
+    """Return the range of a pool and the decision in force, or None if the pool has a fixed number of workers."""
     if size.is_fixed:
         return None
     known = state.scaling_rounds.pools.get(pool)
@@ -25,7 +25,7 @@ def summary_of(state: MasterState, pool: str, size: WorkerRange) -> Json | None:
 
 
 def report_of_scaling(state: MasterState) -> dict[str, object]:
-    """Return for each pool with a range what the decision in force follows from.
+    """Return, for each pool with a range, the measurements that led to the decision in force.
 
     Only the leader of a pool knows the measurements of all nodes.
     """

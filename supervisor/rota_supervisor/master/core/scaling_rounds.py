@@ -1,8 +1,8 @@
-"""The rounds of pools with a range: twice a second the master exchanges loads and decisions with the other nodes,
-decides for the pools that it leads, and takes its share of each decision.
+"""The rounds of pools with a range. Twice a second, the master exchanges loads and decisions with the other nodes,
+decides for the pools that it leads, and applies its share of each decision.
 
-A decision of this node takes effect here at once, and is published in a round that follows immediately. Without Redis
-there is no reply, so nothing changes. A fleet whose pools have fixed numbers makes no round.
+A decision of this node takes effect here at once, and is published in a round that follows immediately. If Redis does
+not reply, nothing changes. A fleet that has only pools with fixed numbers makes no rounds.
 """
 
 from collections.abc import Iterator
@@ -23,7 +23,8 @@ from rota_supervisor.master.core.state import MasterState, ScaledPoolState
 
 
 def exchange_when_due(state: MasterState, now: float) -> list[do.Effect]:
-    """Begin a round if it is due. A pool that this node scales no longer is given up by a round without it."""
+    """Begin a round if it is due. This node gives up a pool that it no longer scales by making a round without that
+    pool."""
     rounds = state.scaling_rounds
     ranges = _scaled_ranges(state)
     if rounds.is_exchanging or now < rounds.due_at or not (ranges or rounds.pools):
@@ -37,7 +38,7 @@ def exchange_when_due(state: MasterState, now: float) -> list[do.Effect]:
 
 
 def scaling_seen(state: MasterState, event: ScalingSeen, now: float) -> list[do.Effect]:
-    """Decide for the pools that this node leads, and take its share of each decision in force."""
+    """Decide for the pools that this node leads, and apply its share of each decision in force."""
     rounds = state.scaling_rounds
     rounds.is_exchanging = False
     ranges = _scaled_ranges(state)
@@ -52,7 +53,8 @@ def scaling_seen(state: MasterState, event: ScalingSeen, now: float) -> list[do.
 
 
 def _scaled_ranges(state: MasterState) -> dict[str, WorkerRange]:
-    """Return the range of each pool that this node scales: none before it works, while it is quiet, and at its end."""
+    """Return the range of each pool that this node scales. There are none before the fleet works, while it is quiet,
+    and while it stops."""
     if state.rollout.current is None or state.quiet.is_requested or state.stop.is_requested:
         return {}
     return {pool: size for pool, size in pool_sizes(state.config).items() if not size.is_fixed}
@@ -85,7 +87,7 @@ def _operator_count(state: MasterState, pool: str, size: WorkerRange) -> int | N
 
 
 def _is_blocked(child: Child) -> bool:
-    """Whether a blocked event loop of this worker has been reported, and it has sent no heartbeat since."""
+    """Whether the worker's event loop was reported as blocked, and the worker has sent no heartbeat since then."""
     return child.state in AT_WORK and child.blocked_since == child.heartbeat_at
 
 
@@ -106,12 +108,12 @@ def _pool_seen(state: MasterState, pool: str, size: WorkerRange, seen: PoolSeen,
         before = known.decision
         known.history, known.decision = decide(known.history or PoolScaling(), seen.inputs, now)
         if before is None or before.shares != known.decision.shares:
-            state.scaling_rounds.due_at = now  # Publish it at once.
+            state.scaling_rounds.due_at = now  # Publish the decision at once.
     return _take_share(state, pool, size)
 
 
 def _take_share(state: MasterState, pool: str, size: WorkerRange) -> list[do.Effect]:
-    """Give a pool this node's share of the decision in force. A number of an operator goes before it."""
+    """Give a pool this node's share of the decision in force. An operator's number takes precedence over it."""
     decision = state.scaling_rounds.pools[pool].decision
     share = None if decision is None else decision.shares.get(state.surroundings.node)
     if decision is None or share is None:
@@ -126,7 +128,7 @@ def _take_share(state: MasterState, pool: str, size: WorkerRange) -> list[do.Eff
 
 
 def _grant(state: MasterState, event: ScalingSeen, ranges: dict[str, WorkerRange]) -> None:
-    """Divide the budget of the node among the pools, for the next round."""
+    """Divide the budget of the node among the pools for the next round."""
     rounds = state.scaling_rounds
     budget = state.config.scaling.budget
     claims = {
@@ -154,7 +156,7 @@ def _claim(state: MasterState, pool: str, size: WorkerRange, seen: PoolSeen) -> 
 
 
 def _gauges(state: MasterState, ranges: dict[str, WorkerRange]) -> list[do.Effect]:
-    """Return the gauges of pools with a range that have changed, with None for those that are gone."""
+    """Return the changed gauges of pools with a range, with None for pools that no longer exist."""
     before = state.shown.scaling_gauges
     now: dict[tuple[GaugeDefinition, tuple[str, ...]], float | None] = dict.fromkeys(before)
     for pool, size in ranges.items():

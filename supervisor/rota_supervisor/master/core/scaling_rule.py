@@ -1,9 +1,9 @@
-"""The number of workers that a pool needs to hold the lag objectives of its queues: a pure function of measurements.
+"""The number of workers that a pool needs to meet the lag objectives of its queues, as a pure function of measurements.
 
-The number is the largest of three: *steady* keeps workers busy for at most 90 % of the time, *drain* works the backlog
-off before its oldest task is late, and *tail* keeps the wait of nearly all tasks below the objective. A pool grows at
-once, if the workers that it has would not hold three quarters of the objective, or keep up with the arrivals. It
-shrinks by one worker at a time, if every measurement of five minutes permits it.
+It is the largest of three numbers: *steady* keeps workers busy for at most 90 % of the time, *drain* completes the
+backlog before its oldest task is late, and *tail* keeps the wait of nearly all tasks below the objective. A pool grows
+at once if its workers would not keep the lag below three quarters of the objective or would not keep up with the
+arrivals. It shrinks by one worker at a time if all measurements of the last five minutes permit it.
 """
 
 import math
@@ -38,33 +38,33 @@ __all__ = [
     "shares",
 ]
 
-GROW_SHARE: Final = 0.75  # a pool grows if its workers would not hold this part of an objective
-RETRY_SHARE: Final = 0.5  # the largest growth after a freeze
-FEWEST_ATTEMPTS: Final = 10  # with fewer first attempts in the short window, the long one is used
+GROW_SHARE: Final = 0.75  # a pool grows if its workers would not keep the lag below this share of an objective
+RETRY_SHARE: Final = 0.5  # the largest growth after a freeze, as a share of the current workers
+FEWEST_ATTEMPTS: Final = 10  # with fewer first attempts in the short window, the long window is used
 
 
 class Decision(NamedTuple):
-    """The number of workers that a pool should have over all nodes, and why."""
+    """The number of workers that a pool should have on all nodes together, and the reason for it."""
 
     wanted: int
-    unbounded: int  # the number without the bounds of the nodes, for what adds nodes: `rota_fleet_workers_wanted`
-    shares: dict[str, int]  # workers by node
-    needs: dict[str, int]  # workers by node that are needed now, whatever the budgets are, for `budget_grants`
-    steady: int  # workers that the arrivals need
-    drain: int  # workers that also work the backlog off in time
-    tail: int  # workers whose wait is below the objective at the target quantile
-    limited_by: tuple[str, ...]  # the causes that prevented a higher number, most important first
+    unbounded: int  # the number without the nodes' bounds: `rota_fleet_workers_wanted`, for autoscalers of nodes
+    shares: dict[str, int]  # the number of workers of each node
+    needs: dict[str, int]  # the workers that each node needs now, regardless of budgets, for `budget_grants`
+    steady: int  # the workers that the arrivals need
+    drain: int  # the workers that also complete the backlog in time
+    tail: int  # the workers with which the wait at the target quantile is below the objective
+    limited_by: tuple[str, ...]  # the causes that prevented a higher number, the most important first
     reason: str  # one line for people, with the inputs
-    drain_seconds: float  # predicted time until the backlog is gone with the wanted number; may be infinite
+    drain_seconds: float  # the predicted time until the wanted workers have completed the backlog; can be infinite
     lag_ratio: float  # the predicted lag divided by the objective, for the budget of a node
 
 
 def decide(history: PoolScaling, inputs: PoolInputs, now: float) -> tuple[PoolScaling, Decision]:
-    """Return the number of workers that the pool should have from now on, with the history for the next decision.
+    """Return the history for the next decision, and the number of workers that the pool should have from now on.
 
-    `now` is in seconds of any steady clock, the same one for every decision about the pool. Call it once a round, with
-    the loads of all live nodes that have the pool. A new leader starts with `PoolScaling()`: the first decision starts
-    from the workers that exist, within the range, and a shrink waits for its delay as always.
+    `now` is in seconds of a steady clock, which must be the same for all decisions about the pool. Call this function
+    once per round, with the loads of all live nodes that have the pool. A new leader starts with `PoolScaling()`. Its
+    first decision starts from the existing workers, within the range, and a shrink has to wait for the usual delay.
     """
     bounds = _bounds_of(inputs.nodes)
     current = history.wanted
@@ -97,7 +97,7 @@ class _Bounds(NamedTuple):
     most: int
 
     def clamped(self, workers: int) -> int:
-        """Return the permitted number that is nearest."""
+        """Return the nearest permitted number."""
         return max(self.least, min(workers, self.most))
 
 
@@ -105,12 +105,12 @@ class _Situation(NamedTuple):
     inputs: PoolInputs
     demand: Demand
     bounds: _Bounds
-    need: int  # workers that are needed now
+    need: int  # the number of workers that are needed now
     now: float
 
 
 def _bounds_of(nodes: tuple[NodeLoad, ...]) -> _Bounds:
-    """Return the bounds of all nodes. The number of an operator permits no other."""
+    """Return the bounds of all nodes together. On a node with an operator's number, only that number is permitted."""
     by_hand = sum(node.operator for node in nodes if node.operator is not None)
     automatic = [node for node in nodes if node.operator is None]
     return _Bounds(
@@ -121,7 +121,8 @@ def _bounds_of(nodes: tuple[NodeLoad, ...]) -> _Bounds:
 
 
 def _boot_left(history: PoolScaling, nodes: tuple[NodeLoad, ...], now: float) -> float:
-    """Return the seconds until further workers are ready; if some are starting, until these are."""
+    """Return the seconds until the workers that are starting are ready, or until new workers would be if none is
+    starting."""
     boot = max((node.start_seconds for node in nodes), default=0.0)
     if any(node.starting for node in nodes):
         return max(0.0, boot - (now - history.stepped_at))
@@ -129,7 +130,8 @@ def _boot_left(history: PoolScaling, nodes: tuple[NodeLoad, ...], now: float) ->
 
 
 def _need(demand: Demand, current: int, inputs: PoolInputs) -> int:
-    """Return the workers that are needed now. A backlog that the present ones start in time needs no others."""
+    """Return the number of workers that are needed now. A backlog that the current workers start in time needs no
+    more."""
     need = max(demand.steady, demand.tail())
     if demand.holding(GROW_SHARE) > current:
         need = max(need, demand.drain)
@@ -137,14 +139,14 @@ def _need(demand: Demand, current: int, inputs: PoolInputs) -> int:
 
 
 def _next(history: PoolScaling, seen: _Situation) -> tuple[PoolScaling, int, tuple[str, ...]]:
-    """Return the history, the number of workers from now on, and the causes that prevented a higher one."""
+    """Return the history, the number of workers from now on, and the causes that prevented a higher number."""
     if not seen.demand.backlogs:
         history = history._replace(frozen_until=-math.inf, freezes=0)
     history, current = judged(history, seen.demand, seen.inputs.nodes, seen.now)
     wanted = current
     causes: tuple[str, ...] = ()
     if current > seen.bounds.granted and may_step(history, -1, seen.now):
-        wanted = max(seen.bounds.least, seen.bounds.granted)  # other pools need the budget more
+        wanted = max(seen.bounds.least, seen.bounds.granted)  # Other pools need the budget more.
         causes = ("budget",)
     elif seen.need > current:
         wanted, causes = _grown(history, current, seen)
@@ -154,7 +156,7 @@ def _next(history: PoolScaling, seen: _Situation) -> tuple[PoolScaling, int, tup
 
 
 def _grown(history: PoolScaling, current: int, seen: _Situation) -> tuple[int, tuple[str, ...]]:
-    """Return the number of workers of a pool that needs more, and what prevents even more."""
+    """Return the new number of workers of a pool that needs more, and the causes that prevent a higher number."""
     granted = max(current, seen.bounds.granted)
     causes = tuple(_freezes(history, seen))
     if causes:
@@ -188,7 +190,7 @@ def _freezes(history: PoolScaling, seen: _Situation) -> Iterator[str]:
 def _is_failing(node: NodeLoad) -> bool:
     """Whether more than half of the first attempts fail or crash, by more than one standard deviation.
 
-    The deviation is that of fair tosses of a coin, so the fewest attempts that can show it are two that both fail.
+    The deviation is that of fair coin tosses, so at least two attempts are needed, and both must fail.
     """
     window = node.short if node.short.first_attempts >= FEWEST_ATTEMPTS else node.long
     return 2 * window.first_failures - window.first_attempts > math.sqrt(window.first_attempts)

@@ -1,4 +1,4 @@
-"""The shares of nodes in the workers of a pool, and those of pools in the budget of a node."""
+"""Each node's share of the workers of a pool, and each pool's share of the budget of a node."""
 
 import math
 from collections.abc import Callable, Mapping, Sequence
@@ -6,33 +6,33 @@ from typing import Final, NamedTuple
 
 from rota_supervisor.master.core.scaling_inputs import NodeLoad
 
-FURTHER: Final = 1.25  # a pool is clearly further from its objective than another by this factor
+FURTHER: Final = 1.25  # the factor by which a pool must be further from its objective than another to get its worker
 _HALVINGS: Final = 40
 
 
 class BudgetClaim(NamedTuple):
-    """The needs of one pool with a range, for the budget of a node."""
+    """The needs of a pool with a range, from which its part of a node's budget is computed."""
 
     least: int
     most: int
-    workers: int  # the number that it should have now
-    needed: int  # its part of `Decision.needs`
-    lag_ratio: float  # that of the decision in force
+    workers: int  # the number of workers that the pool should have now
+    needed: int  # this node's number in `Decision.needs`
+    lag_ratio: float  # the lag ratio of the decision in force
 
 
 def shares(wanted: int, nodes: tuple[NodeLoad, ...]) -> dict[str, int]:
-    """Return how many of the wanted workers each node runs, in proportion to the number that it may run.
+    """Return how many of the wanted workers each node runs, in proportion to the number that the node may run.
 
     A node with an operator's number runs that number. Each other node runs at least its `least` and at most its
-    `granted`, or its `most` while the pool has not given up yet what its budgets take. The result depends on the set of
-    nodes, not on their order.
+    `granted` workers. If the pool has not yet given up workers that budgets deny it, a node may run up to its `most`.
+    The result does not depend on the order of the nodes.
     """
     found = {node.node: node.operator for node in nodes if node.operator is not None}
     automatic = sorted((node for node in nodes if node.operator is None), key=lambda node: node.node)
     left = wanted - sum(found.values())
     if left > sum(node.granted for node in automatic):
         automatic = [node._replace(granted=node.most) for node in automatic]
-    lower, upper = 0.0, 1.0  # the workers of a node are this part of what it may run, rounded down
+    lower, upper = 0.0, 1.0  # a node runs this share of the workers that it may run, rounded down
     for _ in range(_HALVINGS):
         middle = (lower + upper) / 2
         lower, upper = (middle, upper) if sum(_parts(middle, automatic)) <= left else (lower, middle)
@@ -49,12 +49,13 @@ def _parts(share: float, nodes: Sequence[NodeLoad]) -> list[int]:
 
 
 def budget_grants(budget: int, claims: Mapping[str, BudgetClaim]) -> dict[str, int]:
-    """Return for each pool of a node the number of workers that the budget leaves to it (`NodeLoad.granted`).
+    """Return, for each pool of a node, the number of workers that the budget leaves to it (`NodeLoad.granted`).
 
-    Each pool has its `least`. What a pool has and needs stays there; what it has and does not need, and what is free,
-    goes to the pools that need more, that with the largest `lag_ratio` first. If that is not enough, the pool that is
-    furthest from its objective gets one worker of the nearest, again and again. A pool grows into what others have
-    given up, not into what they are to give up, so the workers of the node never exceed the budget.
+    Each pool gets its `least`. A pool keeps the workers that it has and needs. Free workers, and workers that a pool
+    has but does not need, go to the pools that need more, in descending order of `lag_ratio`. If that is not enough,
+    the pool that is furthest from its objective gets one worker per round from the pool that is nearest to its
+    objective. A pool grows only after other pools have given up workers, so the workers of the node never exceed the
+    budget.
     """
     by_lag = sorted(claims, key=lambda pool: (-claims[pool].lag_ratio, pool))
     ideal = _moved(_divided(budget, claims, by_lag), claims, by_lag)
@@ -88,7 +89,8 @@ _WISHES: Final[tuple[Callable[[BudgetClaim], int], ...]] = (
 
 
 def _moved(parts: dict[str, int], claims: Mapping[str, BudgetClaim], by_lag: Sequence[str]) -> dict[str, int]:
-    """Return the parts with one worker moved, if the furthest pool lacks some and the nearest is clearly better off."""
+    """Return the parts with one worker moved, if the furthest pool lacks workers and the nearest is clearly better
+    off."""
     furthest = next((pool for pool in by_lag if parts[pool] < min(claims[pool].needed, claims[pool].most)), None)
     nearest = next((pool for pool in reversed(by_lag) if parts[pool] > claims[pool].least), None)
     if furthest is None or nearest is None:

@@ -1,16 +1,17 @@
-"""The back-off of one generation of one pool, as a value: when the next child may be started.
+"""The back-off of one generation of a pool, as a value. It determines when the next child may be started.
 
-1. Each death before READY doubles the wait, up to a limit. If children that were started together die together, that
-   counts once.
-2. While it waits nothing starts. Then one probe at a time is started, until one is READY, which ends the back-off.
+1. Each death before READY doubles the wait, up to a limit. If children that were started together die together, they
+   count as one death.
+2. During the wait, nothing starts. Then one probe at a time is started, until one is READY, which ends the back-off.
 3. Children that die soon after READY through their own fault, before they have finished a task, are *early exits*. The
-   first TOLERATED in a row are restarted at once. After that each doubles the wait too, and a probe that is READY has
-   to stay alive for the same time before the next is started. A finished task or a healthy minute ends that.
-4. Children that die soon after READY for any other reason are restarted at once, up to SUDDEN_DEATHS a minute; beyond
-   that they count as deaths before READY. Such deaths are kills from outside, and a wave of them counts once: fifty
-   workers that are killed together, even three times, are no reason to slow down. If the generation has worked, kills
-   from outside during the start belong to them too.
-5. A worker that did something and then dies in a task does not count, because its tasks have their own crash limits.
+   first TOLERATED in a row are restarted at once. After that, each early exit doubles the wait too, and a probe that is
+   READY has to stay alive for the same time before the next child is started. A finished task or a healthy minute ends
+   this.
+4. Children that die soon after READY for any other reason are restarted at once, up to SUDDEN_DEATHS a minute. Further
+   ones count as deaths before READY. Such deaths are kills from outside, and a wave of them counts once, so fifty
+   workers that are killed together, even three times, do not cause a back-off. If the generation has worked, kills from
+   outside during the start count as sudden deaths too.
+5. A worker that has finished a task and then dies in another does not count, because tasks have their own crash limits.
 
 `condition` returns the state that `rota status` shows.
 """
@@ -26,15 +27,16 @@ from rota_supervisor.master_snapshot import PoolState
 
 GIVE_UP_AFTER: Final = 5  # failures in a row of a generation that never had a READY child
 SUDDEN_DEATHS: Final = 100  # a minute; a fork takes 15 ms, so workers that are killed at once are slowed after 2 s
-TOLERATED: Final = 10  # early exits; three tasks in a row that crash each worker make nine, until all three are dead
-TASK_PAUSE_SECONDS: Final = 1.0  # the longest wait if tasks crash the workers, so that a flood of such tasks ends
+TOLERATED: Final = 10  # three tasks that crash every worker make nine early exits until all three are dead
+TASK_PAUSE_SECONDS: Final = 1.0  # the longest wait if tasks crash the workers, so that many such tasks end soon
 
-# The failures in a row after which the state is FATAL: it will not recover without a person. With the usual pauses:
+# The failures in a row after which the state is FATAL, because the pool will not recover without a person. The comments
+# give the time that this takes with the usual pauses.
 BUDGETS: Final = {
     Role.WORKER: 10,  # 51 s: time for a database to restart, while the other workers continue
-    Role.EXPORTER: 10,  # 51 s: no task waits for it
-    Role.POLLER: 8,  # 13 s: no due task is promoted in this time
-    Role.ZYGOTE: 8,  # 13 s and eight imports: no worker that dies is replaced in this time
+    Role.EXPORTER: 10,  # 51 s: no task depends on the exporter
+    Role.POLLER: 8,  # 13 s: no due task is promoted during this time
+    Role.ZYGOTE: 8,  # 13 s and eight imports: no worker that dies is replaced during this time
 }
 
 
@@ -44,17 +46,17 @@ class End:
 
     requested_at: float
     at: float
-    ready_at: float | None = None  # when it became READY, or None if it never did
-    explained: bool = False  # whether the master ended it, or knows why it ended
-    from_outside: bool = False  # whether it was killed by something other than the master or the kernel
+    ready_at: float | None = None  # when the child became READY, or None if it never did
+    explained: bool = False  # whether the master ended the child, or knows why it ended
+    from_outside: bool = False  # whether something other than the master or the kernel killed the child
     in_task: bool = False  # whether a task ran
-    has_worked: bool = False  # whether it had finished a task before
-    text: str = ""  # how it ended
+    has_worked: bool = False  # whether the child had finished a task before
+    text: str = ""  # how the child ended
 
 
 @dataclass(frozen=True, slots=True)
 class StartBackoff:
-    """The recent ends and starts of a pool's children, and the wait that follows from them."""
+    """The recent ends and starts of a pool's children, and the resulting wait."""
 
     failures: int = 0  # failed starts in a row
     wait_until: float = 0.0  # the earliest time of the next start
@@ -93,7 +95,8 @@ class StartBackoff:
         return replace(self, failures=self.failures + 1, failed_at=now, wait_until=until)
 
     def after_early_exit(self, requested_at: float, now: float, limits: Restarts, *, in_task: bool) -> "StartBackoff":
-        """Return the back-off after a child died soon after READY through its own fault, without a finished task.
+        """Return the back-off after a child died soon after READY through its own fault, without having finished a
+        task.
 
         If the child dies in its first task, either the worker or the task may be the cause.
         """
@@ -120,7 +123,8 @@ class StartBackoff:
     # Recovery
 
     def after_ready(self, now: float) -> "StartBackoff":
-        """Return the back-off after a child became READY. After early exits it must stay alive before others start."""
+        """Return the back-off after a child became READY. After early exits, the child must stay alive before others
+        start."""
         ready = replace(self, ever_ready=True, ready_at=min(self.ready_at, now))
         if self.flapping:
             return ready
@@ -130,13 +134,13 @@ class StartBackoff:
     def after_work(self, requested_at: float) -> "StartBackoff":
         """Return the back-off after a child finished a task.
 
-        `requested_at`: when the child was requested. A child from before the last early exit proves nothing.
+        `requested_at`: when the child was requested. A child requested before the last early exit changes nothing.
         """
         return self if requested_at < self.early_exit_at else self._without_early_exits()
 
     def calmed(self, now: float, limits: Restarts) -> "StartBackoff":
-        """Return the back-off without sudden deaths older than `healthy_seconds`, and without early exits if a child
-        has been READY for that long."""
+        """Return the back-off without sudden deaths older than `healthy_seconds`. If a child has been READY for that
+        long, early exits are forgotten too."""
         recent = self._recent(now, limits)
         known = self._without_early_exits() if now - self.ready_at >= limits.healthy_seconds else self
         if len(recent) == len(self.sudden_deaths):
@@ -166,7 +170,7 @@ class StartBackoff:
         return max(0, 1 - starting) if now >= self.wait_until else 0
 
     def condition(self, role: Role) -> PoolState:
-        """Return the state of the pool as text for `rota status`. A single failure followed by a good start is not
+        """Return the state of the pool for `rota status`. A single failure followed by a successful start is not
         shown."""
         if self.failures + max(0, self.early_exits - TOLERATED) >= BUDGETS[role]:
             return PoolState.FATAL
@@ -174,7 +178,7 @@ class StartBackoff:
 
     @property
     def failures_in_a_row(self) -> int:
-        """The number of failures in a row, of either kind."""
+        """The number of failed starts and early exits in a row."""
         return self.failures + self.early_exits
 
     @property
@@ -194,12 +198,12 @@ class StartBackoff:
 
     @property
     def gave_up(self) -> bool:
-        """Whether the generation counts as one that never boots."""
+        """Whether the generation has failed GIVE_UP_AFTER times and never had a READY child."""
         return self.failures >= GIVE_UP_AFTER and not self.ever_ready
 
 
 def _pause(before: int, limits: Restarts) -> float:
-    """Return how long to wait after a failure that follows `before` others."""
+    """Return how long to wait after a failure that follows `before` other failures."""
     return doubled(limits.backoff_seconds, limits.backoff_max_seconds, max(before, 0))
 
 
