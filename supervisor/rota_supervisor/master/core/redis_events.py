@@ -37,7 +37,7 @@ CLOSED_A_READING: Final = 100  # If a reply has this many queues, there may be m
 
 
 def renew_when_due(state: MasterState, now: float) -> list[do.Effect]:
-    """Renew the leases of all living workers, each for the duration that its worker was given.
+    """Renew the leases of all living workers, each for the lease duration that the worker was given.
 
     If this node has something new to declare, the renewal is due at once.
     """
@@ -62,7 +62,7 @@ def renew_when_due(state: MasterState, now: float) -> list[do.Effect]:
 
 
 def _served_tiers(state: MasterState) -> dict[str, tuple[Domain, ...]]:
-    """Return the tiers of each pool whose workers claim."""
+    """Return the tiers of each pool that has claiming workers."""
     served = state.rollout.in_force.pools
     counts = {} if state.quiet.is_requested else state.wanted.counts
     return {pool: served[pool].settings.tiers for pool, count in counts.items() if count}
@@ -81,7 +81,7 @@ def _living(state: MasterState) -> list[Child]:
 
 
 def hurry_for(state: MasterState, lease_seconds: float) -> None:
-    """Renew at the next tick if the planned renewal may be too late for a lease of this duration.
+    """Renew at the next tick if the next planned renewal may be too late for a lease of this duration.
 
     That is possible after a reload that made leases shorter.
     """
@@ -116,7 +116,7 @@ def leases_renewed(state: MasterState, event: master_events.LeasesRenewed, now: 
 
 
 def note_declarations(state: MasterState, now: float) -> bool:
-    """Note the declarations of the generation in force. Returns whether they differ from those before."""
+    """Note the declarations of the generation in force. Returns whether they have changed."""
     generation = state.rollout.in_force
     before = state.declarations
     if before.generation is generation or not state.code_of(generation.code).is_loaded:
@@ -145,7 +145,8 @@ def declared_schedules(state: MasterState, now: float) -> tuple[DeclaredSchedule
 
 
 def closed_seen(state: MasterState, event: ClosedSeen, now: float) -> list[do.Effect]:
-    """Handle a reading of the closed queues: count and report failing conditions, and update how long we are quiet."""
+    """Handle a reading of the closed queues: count and report failing conditions, and update since when this node is
+    quiet."""
     known = state.closed_by_fault
     errors = _condition_errors(state, event.closed)
     effects: list[do.Effect] = [do.AddToCounter(m.CONDITION_ERRORS, (queue,)) for queue in errors]
@@ -164,7 +165,7 @@ def closed_seen(state: MasterState, event: ClosedSeen, now: float) -> list[do.Ef
 
 
 def _condition_errors(state: MasterState, closed: tuple[ClosedQueue, ...]) -> Mapping[str, ClosedQueue]:
-    """Return one row for each queue name or pattern, since a pattern may cover thousands of tenants."""
+    """Return one closed queue for each queue name or pattern, because a pattern may cover thousands of tenants."""
     return {state.label_of_queue(row.queue): row for row in closed if row.error}
 
 
@@ -201,7 +202,8 @@ def round_trip_seen(state: MasterState, event: master_events.RoundTripSeen, _now
 def eviction_policy_seen(state: MasterState, event: master_events.EvictionPolicySeen, _now: float) -> list[do.Effect]:
     """Report a change of the server's eviction policy.
 
-    A server that drops keys is refused at the start. If it is configured so later, that is reported as an error.
+    A server that drops keys is refused at the start. If the policy changes to one that drops keys later, this is
+    reported as an error.
     """
     if event.policy == (state.eviction_policy or SAFE_POLICY):
         return []

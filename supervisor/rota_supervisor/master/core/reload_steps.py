@@ -1,8 +1,8 @@
-"""The steps in which a valid configuration comes into force, or is refused.
+"""The steps in which a valid configuration comes into force or is refused.
 
-1. If workers are affected, the change makes a candidate generation; otherwise it is in force at once.
+1. If workers are affected, the change creates a candidate generation. Otherwise, it is in force at once.
 2. A candidate is promoted when its code is loaded, or at once if it brings no new code.
-3. When its workers have taken over, the reload is accepted. A candidate that fails before is refused, and the old
+3. When its workers have taken over, the reload is accepted. A candidate that fails before that is refused, and the old
    generation stays.
 """
 
@@ -27,7 +27,7 @@ from rota_supervisor.master.core.state import Loading, MasterState, Reload, Relo
 from rota_supervisor.master.core.targets import Versions
 from rota_supervisor.master_snapshot import PoolState
 
-CANDIDATE_TRIES: Final = 2  # Few, as the old generation works: the caller wants to know soon, and can try again.
+CANDIDATE_TRIES: Final = 2  # The old generation works, so the caller prefers a quick refusal and can try again.
 STACK_CHARACTERS: Final = 400
 SUPERSEDED: Final = "a later reload replaced it"
 
@@ -46,7 +46,7 @@ def apply_reload(state: MasterState, reload: Reload, now: float) -> list[do.Effe
     # A promoted candidate that is not proven is dropped in favour of the previous generation.
     effects = _move_rollout(state, rollout.with_candidate(loaded.config, loaded.origins, proven=proven, pools=pools))
     state.loading = Loading(change.changed_parts, [reload])
-    if proven and superseded.is_reload:  # It is in force, and stays so if the new candidate is refused.
+    if proven and superseded.is_reload:  # The old candidate is in force, and stays so if the new one is refused.
         effects += _accepted(state, superseded, now)
         effects += abandoned(state, SUPERSEDED, superseded.displaced_reloads, now)
     elif rollout.is_first and state.rollout.displaced is not None:
@@ -58,7 +58,7 @@ def apply_reload(state: MasterState, reload: Reload, now: float) -> list[do.Effe
 
 
 def _apply_at_once(state: MasterState, reload: Reload, change: changes.Change, now: float) -> list[do.Effect]:
-    """Put a configuration into force that changes nothing workers depend on."""
+    """Put a configuration into force that changes no settings of workers."""
     effects = _move_rollout(state, state.rollout.with_config(reload.read.config, reload.read.origins, change.pools))
     if state.rollout.candidate is None:
         return [*effects, *_accepted(state, Loading(change.changed_parts, [reload]), now)]
@@ -69,7 +69,8 @@ def _apply_at_once(state: MasterState, reload: Reload, change: changes.Change, n
 
 
 def _move_rollout(state: MasterState, rollout: Rollout) -> list[do.Effect]:
-    """Move to that rollout: pollers, exporter, log and operators' numbers follow the configuration now in force."""
+    """Move to the given rollout. Pollers, exporter, log and operators' numbers follow the configuration that is now in
+    force."""
     before = state.config
     wanted = state.wanted
     counts = wanted.counts
@@ -79,9 +80,9 @@ def _move_rollout(state: MasterState, rollout: Rollout) -> list[do.Effect]:
     pollers = wanted.versions.pollers + ("pollers" in changed)
     exporter = wanted.versions.exporter + ("exporter" in changed or "listen" in changed)
     wanted.versions = Versions(pollers, exporter)
-    wanted.scaling = wanted.scaling.with_automatic(counts).after(rollout.sizes)  # A new range goes on from them.
+    wanted.scaling = wanted.scaling.with_automatic(counts).after(rollout.sizes)  # A new range continues from them.
     if _to_be_announced(before) != _to_be_announced(state.config):
-        state.leases.hurry()  # A round of renewals announces the change.
+        state.leases.hurry()  # A round of renewals publishes the change.
     log = [do.ConfigureLog(state.config)] if before.log != state.config.log else []
     return [do.ListenAt(state.config.http.listen), *log]
 
@@ -126,7 +127,7 @@ def commit_or_refuse(state: MasterState, now: float) -> list[do.Effect]:
     if state.rollout.current is None or state.has_worked:
         return effects
     state.has_worked = True
-    # If this node dies before the next renewal, the others must not think that it was still starting.
+    # Renew soon, because otherwise, if this node dies first, other nodes take it for one that was still starting.
     state.leases.hurry()
     return [*effects, do.info(log_events.FLEET_READY, workers=len(state.children.of(Role.WORKER, ChildState.READY)))]
 
@@ -151,7 +152,7 @@ def _has_taken_over(state: MasterState) -> bool:
 
 
 def _has_ready_everywhere(state: MasterState) -> bool:
-    """Whether each pool that should have workers now has a READY one of the latest generation."""
+    """Whether each pool that should have workers now has a READY worker of the latest generation."""
     latest = state.rollout.latest
     workers = state.children.of(Role.WORKER, ChildState.READY)
     ready = {child.pool for child in workers if child.generation == latest.of_pool(child.pool)}
@@ -162,17 +163,17 @@ def _has_ready_everywhere(state: MasterState) -> bool:
 
 
 def import_failed(state: MasterState, generation: int, module: str, why: str, now: float) -> list[do.Effect]:
-    """Handle a module that a zygote could not import: refuse a candidate, or else let the back-off try again."""
+    """Handle a module that a zygote could not import. Refuse a candidate, or let the back-off try again."""
     if not state.rollout.is_loading(generation):
         return []
     return _refuse(state, [Fault(f"imports: {module}", why)], ExitCode.CONFIG, now)
 
 
 def died_starting(state: MasterState, death: Death, now: float) -> list[do.Effect]:
-    """Handle the death of a zygote or a worker before it was READY: refuse the candidate if a retry would not help.
+    """Handle the death of a zygote or a worker before it was READY. Refuse the candidate if a retry would not help.
 
-    A process that hung would hang for as long again, and code that ended its process would end the next one. The first
-    generation has nothing to go back to, so it is refused only if its zygote hung.
+    A process that hung would hang again, and code that ended its process would end the next process too. The first
+    generation is refused only if its zygote hung, because there is no generation to go back to.
     """
     child = death.child
     rollout = state.rollout
@@ -188,7 +189,7 @@ def died_starting(state: MasterState, death: Death, now: float) -> list[do.Effec
 
 
 def _fault_of_death(death: Death, importing: str, config: Config) -> Fault:
-    """Return the fault for a child that died while starting. `importing`: the module being imported, "" for none."""
+    """Return the fault for a child that died while starting. `importing`: the module being imported, or "" for none."""
     child = death.child
     stack = death.stack(STACK_CHARACTERS)
     at = f": {stack}" if stack else ""
@@ -203,7 +204,8 @@ def _fault_of_death(death: Death, importing: str, config: Config) -> Fault:
 def _failed_pool(state: MasterState) -> PoolKey | None:
     """Return the pool for which a candidate is dropped, or None.
 
-    The first generation is tried for longer, and stays if some of its workers work: there is nothing to go back to.
+    The first generation is tried for longer, and stays if any of its workers work, because there is no generation to go
+    back to.
     """
     new = state.rollout.new_numbers
     roles = (Role.ZYGOTE, Role.WORKER)
@@ -216,13 +218,13 @@ def _failed_pool(state: MasterState) -> PoolKey | None:
 
 
 def _candidate_has_failed(key: PoolKey, backoff: StartBackoff) -> bool:
-    # A candidate that began well and then fails would neither take over nor end, so its budget of failures limits it.
+    # A candidate that fails after a good start would neither take over nor end, so its budget of failures limits it.
     never_worked = backoff.failures >= CANDIDATE_TRIES and not backoff.ever_ready
     return never_worked or backoff.condition(key.role) is PoolState.FATAL
 
 
 def _fault_of_crash_loop(key: PoolKey, backoff: StartBackoff) -> Fault:
-    """Return the fault to report when the children of a pool never become READY, or no longer do."""
+    """Return the fault to report if the children of a pool never become READY, or no longer become READY."""
     last = f", at last: {backoff.last_end}" if backoff.last_end else ""
     in_a_row = backoff.failures_in_a_row
     if key.role is Role.ZYGOTE:
@@ -236,7 +238,7 @@ def _fault_of_crash_loop(key: PoolKey, backoff: StartBackoff) -> Fault:
 
 
 def _refuse(state: MasterState, faults: list[Fault], code: ExitCode, now: float) -> list[do.Effect]:
-    """Drop the candidate. If there is no generation to go back to, end the master with that code."""
+    """Drop the candidate. If there is no generation to go back to, end the master with the exit code `code`."""
     if state.rollout.is_first:
         state.has_ended = True
         return [do.Leave(code, tuple(map(str, faults)))]

@@ -1,11 +1,12 @@
-"""The requests that people make while the fleet runs, by signal or through the control socket, with the same effect.
+"""The requests that people make while the fleet runs. A signal and a request through the control socket have the same
+effect.
 
-1. A request is checked, and the state is moved; the next tick performs the consequences.
+1. A request is checked, and the state is updated. The next tick performs the consequences.
 2. A request that cannot be fulfilled is refused, and nothing is changed.
-3. A fleet that leaves takes no request except to leave sooner.
+3. A fleet that is leaving accepts no request except to leave sooner.
 4. A reload reads the configuration and binds the address on which its exporter is to listen. If the configuration
-   cannot be used, nothing changes, and the faults are reported. Otherwise the configuration is applied, or the reply
-   only shows what applying it would do.
+   cannot be used, nothing changes, and the faults are reported. Otherwise the configuration is applied, or for a
+   preview, the reply shows what would change.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -72,9 +73,9 @@ def _refuse_while_leaving(state: MasterState) -> None:
 
 
 def _reset_backoffs(state: MasterState) -> None:
-    """Reset the back-offs, since a person who requests a reload wants another try at once.
+    """Reset the back-offs, because a person who requests a reload wants another try at once.
 
-    The back-off of code that never worked is kept: a candidate generation is judged by its own tries.
+    The back-off of code that never worked is kept, because a candidate generation is judged by its own tries.
     """
     for key, backoff in state.backoffs.items():
         if backoff.ever_ready or key.role not in (Role.ZYGOTE, Role.WORKER):
@@ -171,9 +172,10 @@ def configuration_read(state: MasterState, event: ConfigurationRead, now: float)
 
 
 def _unserved_schedules(state: MasterState, reload: Reload, config: Config) -> list[Fault]:
-    """Return the schedules whose queue no tier has, if the code stays: then its tasks are known already.
+    """Return a fault for each schedule whose queue is in no tier, if the reload does not load code. Then all tasks are
+    already known.
 
-    With new code, this is checked when the candidate's tasks are known.
+    With new code, this is checked when the tasks of the candidate are known.
     """
     latest = state.rollout.latest
     code = state.code_of(latest.code)
@@ -194,12 +196,13 @@ def address_prepared(state: MasterState, event: AddressPrepared, now: float) -> 
     return [*warned, *reload_steps.apply_reload(state, reload, now)]
 
 
-# The preview of a reload: a copy of the state goes through the reload (`reload_steps`), and the fleet that it would
-# want afterwards is compared with the one that is wanted now.
+# The preview of a reload: a copy of the state goes through the reload (`reload_steps`), and the fleet that this copy
+# then wants is compared with the fleet that is wanted now.
 
 
 def preview_of(state: MasterState, reload: Reload, faults: Sequence[Fault], now: float) -> ControlReply:
-    """Return the reply to `reload --dry-run`: the differences, the steps, and the faults that would prevent it."""
+    """Return the reply to `reload --dry-run`: the differences, the steps, and the faults that would prevent the
+    reload."""
     loaded = reload.read
     changes = differences(state.rollout.latest.config, state.rollout.latest.origins, loaded)
     refused, steps = ([str(fault) for fault in faults], []) if faults else _try(state, reload, changes, now)
@@ -225,14 +228,14 @@ class _Fleet(NamedTuple):
 
 
 def _try(state: MasterState, reload: Reload, changes: list[KeyChange], now: float) -> tuple[list[str], list[str]]:
-    """Return the faults for which the reload would be refused at once, and a line for each step it would take."""
+    """Return the faults for which the reload would be refused at once, and a line for each step that it would take."""
     copy = replace(state.detached(), loading=Loading(), last_reload=None)
     if copy.rollout.candidate is not None:  # A pending candidate would come into force first.
         copy.wanted.rollout = copy.rollout.promote().commit()
     copy.codes = {number: code if code.is_loaded else Code() for number, code in copy.codes.items()}
     before = _fleet_of(copy)
     reload_steps.apply_reload(copy, reload, now)
-    copy.code_of(copy.rollout.latest.code).is_loaded = True  # The preview does not import any code.
+    copy.code_of(copy.rollout.latest.code).is_loaded = True  # A preview does not import code.
     reload_steps.promote_when_loaded(copy, now)
     if copy.last_reload is not None and "faults" in copy.last_reload:
         return copy.last_reload["faults"], []

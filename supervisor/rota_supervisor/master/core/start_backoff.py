@@ -26,7 +26,7 @@ from rota_supervisor.layout import Role
 from rota_supervisor.master_snapshot import PoolState
 
 GIVE_UP_AFTER: Final = 5  # failures in a row of a generation that never had a READY child
-SUDDEN_DEATHS: Final = 100  # a minute; a fork takes 15 ms, so workers that are killed at once are slowed after 2 s
+SUDDEN_DEATHS: Final = 100  # per minute; a fork takes 15 ms, so if all workers are killed at once, forks slow after 2 s
 TOLERATED: Final = 10  # three tasks that crash every worker make nine early exits until all three are dead
 TASK_PAUSE_SECONDS: Final = 1.0  # the longest wait if tasks crash the workers, so that many such tasks end soon
 

@@ -1,4 +1,4 @@
-"""The state of the master. Only the functions of this folder change it, and only when they handle an event."""
+"""The state of the master. Only the functions in this folder change the state, and only when they handle an event."""
 
 import copy
 import math
@@ -33,7 +33,7 @@ MOST_CLOSED_SHOWN: Final = 20
 class Code:
     """One loading of the task modules."""
 
-    tasks: dict[str, str] = field(default_factory=dict)  # the queue of each task that they define
+    tasks: dict[str, str] = field(default_factory=dict)  # the queue of each task that the modules define
     schedules: dict[str, str] = field(default_factory=dict)  # the definition of each schedule, as text
     importing: str = ""  # the module that is being imported
     is_loaded: bool = False  # whether all modules are imported
@@ -45,12 +45,12 @@ class Declarations:
 
     generation: Generation | None = None
     texts: Mapping[str, bytes] = field(default_factory=dict)  # the definition of each schedule
-    since: Mapping[str, float] = field(default_factory=dict)  # since when this node declares that definition
+    since: Mapping[str, float] = field(default_factory=dict)  # when this node first declared that definition
     tasks: tuple[str, ...] | None = None  # the names of the tasks, or None until the modules are imported
 
 
 class Quiet(Enum):
-    """The quiet state of the fleet: whether it claims nothing for now, and who requested that."""
+    """The quiet state of the fleet: whether it has stopped claiming tasks, and how this was requested."""
 
     OFF = auto()
     BY_SIGNAL = auto()  # SIGTSTP
@@ -58,33 +58,33 @@ class Quiet(Enum):
 
     @property
     def is_requested(self) -> bool:
-        """Whether workers should be quiet."""
+        """Whether workers should not claim tasks."""
         return self is not Quiet.OFF
 
 
 @dataclass(slots=True)
 class Reload:
-    """A reload that was requested, until its outcome is known."""
+    """A requested reload whose outcome is not known yet."""
 
     ticket: int  # the number under which the reply is sent
     fresh: bool = False  # whether the code is loaded again
     only_shown: bool = False  # whether the request is a preview
-    loaded: Loaded | None = None  # the configuration that was read for it, or None before
-    differences: list[str] = field(default_factory=list)  # a line for each key whose value it changes
+    loaded: Loaded | None = None  # the configuration that was read for the reload, or None before it is read
+    differences: list[str] = field(default_factory=list)  # a line for each key whose value changes
 
     @property
     def read(self) -> Loaded:
-        """The configuration that was read for it. It must have been read."""
+        """The configuration that was read for the reload. It must have been read."""
         assert self.loaded is not None
         return self.loaded
 
 
 class ReloadOutcome(TypedDict, total=False):
-    """The outcome of a reload, as requests and the status show it in JSON."""
+    """The outcome of a reload, as it is shown in JSON in the status and in replies."""
 
     result: str  # success or failure
-    changes: list[str]  # the parts of the configuration that it changed
-    faults: list[str]  # the reasons why it was refused
+    changes: list[str]  # the parts of the configuration that the reload changed
+    faults: list[str]  # the reasons why the reload was refused
     at: float  # when it ended
 
 
@@ -94,12 +94,13 @@ class Loading:
 
     changes: list[str] = field(default_factory=list)
     reloads: list[Reload] = field(default_factory=list)
-    # The same for the first generation, which comes back if the candidate that replaced it is refused
+    # The Loading of the first generation, which becomes the candidate again if the one that replaced it is refused
     displaced: "Loading | None" = None
 
     @property
     def is_reload(self) -> bool:
-        """Whether this is a reload. The first generation is not, unless something was changed while it loaded."""
+        """Whether this is a reload. The first generation is not a reload, unless something was changed while it
+        loaded."""
         return bool(self.changes or self.reloads)
 
     @property
@@ -129,16 +130,16 @@ class Leases:
 class ScaledPoolState:
     """The scaling of a pool with a range, as this node knows it."""
 
-    leader: str = ""  # the node that decides
-    history: PoolScaling | None = None  # None unless this node leads
-    inputs: PoolInputs | None = None  # what its last decision was based on; None unless this node leads
+    leader: str = ""  # the node that decides for the pool
+    history: PoolScaling | None = None  # the pool's history, or None unless this node leads
+    inputs: PoolInputs | None = None  # the inputs of the last decision, or None unless this node leads
     decision: Decision | None = None  # the decision in force
-    granted: int | None = None  # the workers that the budget of the node leaves to the pool; None without a budget
+    granted: int | None = None  # the workers that the node's budget leaves to the pool, or None without a budget
 
 
 @dataclass(slots=True)
 class ScalingRounds:
-    """The exchanges with other nodes about pools with a range."""
+    """The state of the exchanges with other nodes about pools with a range."""
 
     due_at: float = -math.inf  # when the next round begins
     is_exchanging: bool = False
@@ -151,13 +152,13 @@ class ServiceState:
 
     works: bool = False  # whether the first generation is in service
     reloads: int = 0  # the number of reloads and restarts requested so far
-    changing: bool = False  # whether one of them is still running
+    changing: bool = False  # whether a reload or restart is still running
     stopping: bool = False
 
 
 @dataclass(slots=True)
 class FleetEvents:
-    """The last log entries that show what happened to the fleet."""
+    """The most recent log entries that show what happened to the fleet."""
 
     count: int = 0  # the number of such entries so far
     last: deque[FleetEvent] = field(default_factory=lambda: deque(maxlen=MOST_EVENTS))
@@ -165,11 +166,11 @@ class FleetEvents:
 
 @dataclass(slots=True)
 class Shown:
-    """The output that people, probes and service managers were last shown, so that only changes are sent."""
+    """The output that was last shown to people, probes and service managers, so that only changes are sent."""
 
     master_snapshot: MasterSnapshot = field(default_factory=MasterSnapshot)
     conditions: dict[tuple[Role, str], PoolState] = field(default_factory=dict)  # the logged state of each pool
-    # Desired workers by pool, and workers by pool and state, or None before the first tick
+    # The desired number of workers by pool and the actual number by pool and state, or None before the first tick
     workers: tuple[dict[str, int], Counter[tuple[str, str]]] | None = None
     gauges: dict[tuple[GaugeDefinition, tuple[str, ...]], float | None] = field(default_factory=dict)
     scaling_gauges: dict[tuple[GaugeDefinition, tuple[str, ...]], float | None] = field(default_factory=dict)
@@ -193,48 +194,48 @@ class MasterState:
 
     # Claiming
     quiet: Quiet = Quiet.OFF
-    quiet_since: float = math.inf  # since when this node claims nothing
+    quiet_since: float = math.inf  # when this node stopped claiming tasks, or `inf` if it claims
     closed: tuple[ClosedQueue, ...] = ()  # the queues from which no worker could claim at `closed_at`
     closed_at: float = 0.0
-    # By name or pattern, one queue that is closed because its condition fails
+    # For each queue name or pattern, one queue that is closed because its condition fails
     closed_by_fault: Mapping[str, ClosedQueue] = field(default_factory=dict)
 
     # Generations and reloads
-    # Each code that a wanted generation forks from, by the generation that brought it
+    # By generation, the code that it loaded, if a wanted generation forks from that code
     codes: dict[int, Code] = field(default_factory=dict)
     loading: Loading = field(default_factory=Loading)
-    reloads: dict[int, Reload] = field(default_factory=dict)  # by ticket, the reloads that are being read
+    reloads: dict[int, Reload] = field(default_factory=dict)  # by ticket, the reloads whose configuration is being read
     reloads_requested: int = 0  # the number of reloads requested so far
-    has_worked: bool = False  # whether the first generation has come into service
+    has_worked: bool = False  # whether the first generation has gone into service
     has_ended: bool = False  # whether the master has returned Leave
 
     # Redis
     leases: Leases = field(default_factory=Leases)
     declarations: Declarations = field(default_factory=Declarations)
     shown: Shown = field(default_factory=Shown)
-    # By slot, the nonce and the task number for which prefetched tasks were last returned
+    # For each slot, the nonce and the task number for which prefetched tasks were last returned
     returned_for: dict[int, tuple[int, int]] = field(default_factory=dict)
     redis_up: bool | None = None  # whether Redis replies, or None before the first call
-    redis_refusal: str = ""  # the error with which the server itself refuses all calls, or ""
+    redis_refusal: str = ""  # the error with which the server itself refuses all calls, or "" if it does not
     redis_round_trip_seconds: float | None = None
-    redis_silent_since: float = math.inf  # since when a reply is outstanding, or `inf` if none is
-    eviction_policy: str = ""  # the policy when it was last found to have changed, or "" if it never has
+    redis_silent_since: float = math.inf  # since when a reply is outstanding, or `inf` if none is outstanding
+    eviction_policy: str = ""  # the server's policy after its last change, or "" if it never changed
 
     # Scaling
     scaling_rounds: ScalingRounds = field(default_factory=ScalingRounds)
-    # By pool, the number of first attempts that have ended with the death of their worker, for the scaling rule
+    # For each pool, the number of first attempts that ended with the death of their worker, for the scaling rule
     first_crashes: Counter[str] = field(default_factory=Counter)
 
     # The exporter and the clock
     listen_address: str = ""  # the address on which the exporter listens, or "" for none
     started_at: float = 0.0
-    awake_since: float = 0.0  # when the master last found that it had been stopped or the machine had slept
+    awake_since: float = 0.0  # when the master last noticed that it had been stopped or that the machine had slept
     ticked_at: float = 0.0  # the time of the last tick
-    next_plan_at: float = 0.0  # when the next plan may have something to do
+    next_plan_at: float = 0.0  # the earliest time at which the next plan may contain an action
 
     # For people
     last_reload: ReloadOutcome | None = None
-    last_death: Mapping[str, Any] | None = None  # the last death worth a warning, with its time `at`
+    last_death: Mapping[str, Any] | None = None  # the last death that was logged as a warning, with its time `at`
     held: tuple[PoolInBackoff, ...] = ()  # the pools in back-off
     events: FleetEvents = field(default_factory=FleetEvents)
 
@@ -247,8 +248,8 @@ class MasterState:
         return state
 
     def detached(self) -> "MasterState":
-        """Return a copy that shares no mutable value with this state, so that it can handle events by itself."""
-        frozen = (self.surroundings, *self.rollout.generations)  # These are large and immutable.
+        """Return a copy that shares no mutable value with this state, so it can handle events independently."""
+        frozen = (self.surroundings, *self.rollout.generations)  # These values are large and immutable.
         return copy.deepcopy(self, {id(each): each for each in frozen})
 
     @property
@@ -271,12 +272,13 @@ class MasterState:
         return Phase.QUIET if self.quiet.is_requested else Phase.IDLE
 
     def quiet_seconds(self, now: float) -> float:
-        """Return for how long this node has been quiet, or 0 if it is not."""
+        """Return how long this node has been quiet, or 0 if it is not quiet."""
         return now - self.quiet_since if self.quiet.is_requested else 0.0
 
     @property
     def shown_closed(self) -> tuple[Closed, ...]:
-        """The closed queues to show: first those whose condition fails, then those that have been closed longest."""
+        """The closed queues to show. Queues whose condition fails come first, then the queues that have been closed
+        longest."""
         rows = sorted(self.closed, key=lambda row: (not row.error, -row.closed_age_us))[:MOST_CLOSED_SHOWN]
         at = self.closed_at
         return tuple(Closed(row.queue, row.closed_by, row.error, at - row.closed_age_us / MICROSECONDS) for row in rows)
@@ -291,7 +293,7 @@ class MasterState:
         return self.rollout.in_force.queue_labels.of(queue)
 
     def generation_of(self, number: int) -> Generation:
-        """Return a generation, or the one in force if that generation is no longer in use."""
+        """Return the generation with this number, or the generation in force if that one is no longer in use."""
         return self.rollout.of(number) or self.rollout.in_force
 
     def config_of(self, generation: int) -> Config:
@@ -307,9 +309,9 @@ class MasterState:
         return self.backoffs.get(key, CALM)
 
     def code_of(self, number: int) -> Code:
-        """Return the code that the generation with this number brought.
+        """Return the code that the generation with this number loaded.
 
-        If no wanted generation needs that code, the result is an empty record that is stored nowhere.
+        If no wanted generation needs that code, the result is an empty record that is not stored.
         """
         return self.codes.get(number) or Code()
 

@@ -1,4 +1,4 @@
-"""The master as one function: it takes the state, an event and the time, and returns what to do."""
+"""The master as one function, which takes the state, an event and the time, and returns effects."""
 
 from collections.abc import Callable, Mapping
 from typing import Any, Final

@@ -1,9 +1,9 @@
-"""The fleet as it should be now, pool by pool, for `plan` to bring about. It follows from the generations, operators'
-numbers, the scaling rule and the stage of stopping.
+"""The desired fleet, pool by pool, which `plan` brings about. It depends on the generations, operators' numbers, the
+scaling rule and the stage of stopping.
 
-An operator's number holds over reloads and restarts until the configuration's own number for that pool changes: the
-later one wins. During a reload, two configurations may come into force: the new one, and the one that is restored if
-the reload fails. A number given during a reload takes precedence over both.
+An operator's number outlasts reloads and restarts until the configuration's number for that pool changes, because the
+later number wins. During a reload, two configurations can come into force: the new one, and the one that is restored if
+the reload fails. A number set during a reload takes precedence over both.
 """
 
 import math
@@ -23,20 +23,20 @@ from rota_supervisor.master.core.generations import Generation, Rollout
 from rota_supervisor.master.core.start_backoff import StartBackoff
 
 Sizes = Mapping[str, WorkerRange]  # the configured number of workers of each pool
-_ORIGINS = {"file": "file", "environment": "environment", "command": "flag"}  # by the first word of a value's origin
+_ORIGINS = {"file": "file", "environment": "environment", "command": "flag"}  # keyed by the first word of an origin
 POLLERS: Final = "pollers"
 EXPORTER: Final = "exporter"
 
 
 # Stopping: workers leave first, then all other children. All children of a stage have the same deadline. While Redis is
-# away, the fleet does not wait for processes that hold nothing: they have ended within 2 s, even if they hang. Running
-# tasks and outcomes that are not settled yet get the whole drain, and REAP_SECONDS to be given back.
+# away, the fleet does not wait for processes that hold nothing: they end within 2 s, even if they hang. Running tasks
+# and unsettled outcomes get the whole drain, and then REAP_SECONDS in which they can be given back.
 
 
 class Stage(Enum):
     """The stage of stopping.
 
-    Pollers and the exporter leave last, so that due tasks are promoted and numbers are exported as long as some worker
+    Pollers and the exporter leave last, so that due tasks are promoted and metrics are exported as long as any worker
     runs tasks.
     """
 
@@ -46,12 +46,12 @@ class Stage(Enum):
     AT_ONCE = auto()  # all children are killed
 
 
-# How long zygotes, pollers and the exporter get to leave, and how long all owners get to be reaped if the fleet leaves
-# at once.
+# The time that zygotes, pollers and the exporter get to leave, and the time in which all owners must be reaped if the
+# fleet leaves at once.
 LEAVE_SECONDS: Final = 5.0
-REAP_SECONDS: Final = 3.0  # counted from the end of the drain; with the rest and a margin, this makes 5 s
-AWAY_SECONDS: Final = 0.8  # Redis is away if a reply is outstanding for this long
-# How long a process that holds nothing gets to leave while Redis is away
+REAP_SECONDS: Final = 3.0  # from the end of the drain; with the stage REST and a margin, this makes 5 s
+AWAY_SECONDS: Final = 0.8  # Redis counts as away if a reply is outstanding for this long
+# The time that a process that holds nothing gets to leave while Redis is away
 IDLE_SECONDS: Final = {Stage.WORKERS: 0.9, Stage.REST: 0.6, Stage.AT_ONCE: 0.9}
 
 
@@ -81,7 +81,8 @@ class Stop:
         return self if self.is_requested else Stop(Stage.WORKERS, now, now + drain_seconds)
 
     def advance(self, children: Children, now: float, silent_since: float) -> "Stop":
-        """Return the stop with the current state of Redis, in the stage REST once no worker remains to wait for.
+        """Return the stop with the current state of Redis, and in the stage REST once there is no worker left to wait
+        for.
 
         `silent_since`: since when a reply of Redis is outstanding.
         """
@@ -93,9 +94,9 @@ class Stop:
         return Stop(Stage.REST, now, now + LEAVE_SECONDS, stop.is_without_redis)
 
     def waits_for(self, worker: Child, now: float) -> bool:
-        """Whether a worker is still there, or its owner is still to be reaped.
+        """Whether to wait for a worker, because it still lives or its owner is not reaped yet.
 
-        If Redis takes too long to reap it, the lease expires by itself, and the tasks are given back then.
+        If Redis takes too long to reap the owner, its lease expires, and then its tasks are given back.
         """
         return _is_there(worker) or (self._needs_reap(worker) and now <= self.leave_by + REAP_SECONDS)
 
@@ -103,13 +104,13 @@ class Stop:
         return child.has_work or not self.is_without_redis
 
     def is_over(self, children: Children, now: float) -> bool:
-        """Whether the fleet has left and nothing remains to wait for."""
+        """Whether the fleet has left and there is nothing left to wait for."""
         if self.stage in (Stage.RUNNING, Stage.WORKERS) or any(map(_is_there, children)):
             return False
         return self.stage is Stage.REST or now > self.leave_by or not any(map(self._needs_reap, children))
 
     def ends_by(self, children: Children) -> float:
-        """Return the latest time at which the fleet has left if Redis stays away."""
+        """Return the time by which the fleet will have left if Redis stays away."""
         has_work = children.holding_work > 0
         if self.stage is not Stage.WORKERS:
             return self.leave_by if has_work else self.idle_leave_by
@@ -117,7 +118,7 @@ class Stop:
         return workers_by + IDLE_SECONDS[Stage.REST]
 
     def deadlines(self, silent_since: float) -> tuple[float, ...]:
-        """Return the times after which `advance` and `is_over` may change their results without any event."""
+        """Return the times at which the results of `advance` and `is_over` may change without an event."""
         return self.leave_by, self.leave_by + REAP_SECONDS, silent_since + AWAY_SECONDS
 
 
@@ -138,13 +139,13 @@ class OperatorCount:
 
 @dataclass(frozen=True, slots=True)
 class Scaling:
-    """The numbers that operators gave, and those of the scaling rule, by pool."""
+    """The numbers of workers that operators and the scaling rule have set, by pool."""
 
     operator_counts: Mapping[str, OperatorCount] = field(default_factory=dict)
-    automatic: Mapping[str, int] = field(default_factory=dict)  # for pools with a range; 0 workers before the first
+    automatic: Mapping[str, int] = field(default_factory=dict)  # for pools with a range; 0 before the first decision
 
     def counts(self, sizes: Sizes) -> dict[str, int]:
-        """Return how many workers each pool should have if the configured numbers are `sizes`."""
+        """Return the number of workers that each pool should have if the configured numbers are `sizes`."""
         return {
             pool: self.operator_counts[pool].count
             if self.holds(pool, size)
@@ -157,12 +158,14 @@ class Scaling:
         return pool in self.operator_counts and size in self.operator_counts[pool].over
 
     def with_count(self, pool: str, count: int, generations: Iterable[Sizes]) -> "Scaling":
-        """Return the scaling with an operator's number for a pool, whichever of these generations comes into force."""
+        """Return the scaling with an operator's number for a pool, which holds whichever of these generations comes
+        into force."""
         over = frozenset(sizes[pool] for sizes in generations if pool in sizes)
         return replace(self, operator_counts={**self.operator_counts, pool: OperatorCount(count, over)})
 
     def without_count(self, pool: str) -> "Scaling":
-        """Return the scaling without an operator's number for a pool. A pool with a range goes on from that number."""
+        """Return the scaling without an operator's number for a pool. A pool with a range continues from that
+        number."""
         others = {name: count for name, count in self.operator_counts.items() if name != pool}
         given = self.operator_counts.get(pool)
         return Scaling(others, self.automatic if given is None else {**self.automatic, pool: given.count})
@@ -172,7 +175,8 @@ class Scaling:
         return replace(self, automatic={**self.automatic, **counts})
 
     def after(self, generations: Sequence[Sizes]) -> "Scaling":
-        """Return the numbers that still hold for these generations; the first is the one that a failed reload restores.
+        """Return the scaling with the numbers that still hold for these generations. A failed reload restores the first
+        one.
 
         An operator's number that has expired does not come back when the configuration returns to an earlier number.
         """
@@ -184,7 +188,7 @@ class Scaling:
         )
 
     def faults(self, sizes: Sizes) -> list[Fault]:
-        """Return a fault if a configuration with these sizes is too large together with the operators' numbers."""
+        """Return a fault if the sizes of a configuration and the operators' numbers together exceed the limit."""
         most = {pool: size.most for pool, size in sizes.items()}
         total = sum((most | {pool: self.operator_counts[pool].count for pool in self._held(sizes)}).values())
         if total <= MAX_WORKERS or total == sum(most.values()):
@@ -225,8 +229,8 @@ def pool_of(order: ScaleOrder, counts: Mapping[str, int]) -> str:
 
 
 def ordered(order: ScaleOrder, counts: Mapping[str, int]) -> tuple[str, int | None]:
-    """Return the pool of an order, and the number of workers that it is to have; None for the configured number or
-    the scaling rule. Raises RequestRefused."""
+    """Return the pool of an order and its new number of workers, or None for the configured number or the scaling rule.
+    Raises RequestRefused."""
     pool = pool_of(order, counts)
     if order.number is None:
         return pool, None
@@ -251,7 +255,7 @@ PoolName = tuple[Role, str]
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """One pool as it should be."""
+    """The desired state of one pool."""
 
     role: Role
     pool: str
@@ -259,11 +263,11 @@ class Target:
     generation: int
     surge: int = 1  # how many children may be started beside stale ones
     leave_by: float = math.inf  # when the children that remain are killed
-    zygote: int | None = None  # the generation of the zygote that workers fork from, or None for their own
+    zygote: int | None = None  # the generation of the zygote that workers fork from, or None for the workers' own
 
     @property
     def name(self) -> PoolName:
-        """The role and the name, which identify the pool."""
+        """The role and the name of the pool, which identify it."""
         return self.role, self.pool
 
     @property
@@ -274,13 +278,13 @@ class Target:
 
 @dataclass(frozen=True)
 class Desired:
-    """The fleet as it should be."""
+    """The desired state of the fleet."""
 
     targets: tuple[Target, ...]
     boot_seconds: float
     beat_seconds: float
-    # When the master last found that it had been stopped, or that the machine had slept. Silence of a child before that
-    # time is ignored.
+    # When the master last noticed that it had been stopped, or that the machine had slept. A child's silence before
+    # that time is ignored.
     awake_since: float = 0.0
     backoffs: Mapping[PoolKey, StartBackoff] = field(default_factory=dict)
     stop: Stop = field(default_factory=Stop)
@@ -300,7 +304,7 @@ class Versions:
 
 @dataclass(slots=True)
 class WantedFleet:
-    """The fleet that people want: the generations, and the numbers that operators gave to pools."""
+    """The fleet that people want: the generations, and the numbers of workers that operators set for pools."""
 
     rollout: Rollout
     versions: Versions = field(default_factory=Versions)
@@ -315,7 +319,7 @@ class WantedFleet:
 def desired_of(
     wanted: WantedFleet, stop: Stop, backoffs: Mapping[PoolKey, StartBackoff], awake_since: float = 0.0
 ) -> Desired:
-    """Return the fleet as it should be now."""
+    """Return the desired state of the fleet now."""
     rollout = wanted.rollout
     return Desired(
         targets=tuple(_targets(wanted, stop)),
@@ -336,7 +340,8 @@ def _targets(wanted: WantedFleet, stop: Stop) -> Iterator[Target]:
     generation = wanted.rollout.in_force
     versions = wanted.versions
     config = generation.config
-    # The other roles stay until the workers are gone: a zygote kills what its workers leave behind if the master dies.
+    # The other roles stay until all workers have ended. If the master dies, a zygote kills what its workers leave
+    # behind.
     rest = stop.stage in (Stage.RUNNING, Stage.WORKERS)
     by = math.inf if rest else stop.leave_by
     for code in dict.fromkeys(each.code for each in wanted.rollout.generations):

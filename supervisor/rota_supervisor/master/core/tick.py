@@ -1,6 +1,6 @@
-"""The tick: after all pending events are handled, the master plans and does what is due.
+"""The tick, in which the master plans and does what is due, after it has handled all pending events.
 
-Every action of a plan moves its child at once, so a second tick at the same time does nothing.
+Every action of a plan updates its child at once, so a second tick at the same time does nothing.
 """
 
 import math
@@ -52,12 +52,12 @@ def _note_time(state: MasterState, event: Ticked, now: float) -> None:
 
 
 def _perform_plans(state: MasterState, now: float) -> tuple[list[do.Effect], Desired | None]:
-    """Perform plans until one is empty. Returns the effects, and the fleet that the last plan was made for.
+    """Perform plans until a plan is empty. Returns the effects, and the desired fleet of the last plan.
 
-    The fleet is None if the first generation cannot work, so that the master has to leave.
+    The fleet is None if the first generation cannot work, and the master has to leave.
     """
     effects: list[do.Effect] = []
-    while True:  # A moved child may let a candidate take over, which may require further moves.
+    while True:  # A change of a child may let a candidate take over, which may require further changes.
         effects += [] if state.stop.is_requested else reload_steps.commit_or_refuse(state, now)
         if state.has_ended:
             return effects, None
@@ -88,9 +88,9 @@ def _advance_stop(state: MasterState, now: float) -> list[do.Effect]:
 
 
 def wake_at(state: MasterState) -> float:
-    """Return when the next tick is due if no event comes before.
+    """Return when the next tick is due if no event occurs before.
 
-    Times before the last tick are left out, because that tick has handled them and they must not wake the loop again.
+    Times before the last tick are ignored, because that tick has handled them and they must not wake the loop again.
     """
     backoffs = [each.wait_until for each in state.backoffs.values()]
     leases = math.inf if state.leases.is_renewing else state.leases.due_at
@@ -100,11 +100,11 @@ def wake_at(state: MasterState) -> float:
     return min((at for at in times if at >= state.ticked_at), default=math.inf)
 
 
-# Performing an action moves the child and returns the effect.
+# Performing an action updates the child and returns the effects.
 
 
 def perform(state: MasterState, action: Action, now: float) -> list[do.Effect]:
-    """Move the child of an action, and return the effects. A Start creates the child."""
+    """Update the child of an action, and return the effects. A Start creates the child."""
     if isinstance(action, Start):
         return _start(state, state.children.add(*action, now))
     child = state.children.in_slot(action.slot)
@@ -173,7 +173,7 @@ def _is_wanted(key: PoolKey, wanted: WantedFleet) -> bool:
 
 
 def _proven(state: MasterState, key: PoolKey, backoff: StartBackoff) -> StartBackoff:
-    if not backoff.early_exits:  # This is nearly always so.
+    if not backoff.early_exits:  # This is nearly always true.
         return backoff
     for child in state.children.of(key.role, ChildState.READY):
         if child.key == key and child.has_worked:

@@ -1,9 +1,9 @@
 """Waiting times of tasks that share workers: Erlang's C formula with the correction of Allen and Cunneen.
 
-The Erlang B recursion is numerically stable for any number of workers (L. Kleinrock, Queueing Systems I, 1975; the
-relation of B and C is found there as well). For run times that are not exponential, the wait is scaled by the mean of
-the squared coefficients of variation of arrivals and run times (A. Allen, Probability, Statistics, and Queueing Theory,
-1978). Arrivals are taken as Poisson, so their coefficient is 1.
+The Erlang B recursion is numerically stable for any number of workers (L. Kleinrock, Queueing Systems I, 1975; it also
+has the relation of B and C). For run times that are not exponential, the wait is scaled by the mean of the squared
+coefficients of variation of arrivals and run times (A. Allen, Probability, Statistics, and Queueing Theory, 1978).
+Arrivals are taken as Poisson, so their coefficient is 1.
 """
 
 import math
@@ -13,9 +13,10 @@ ARRIVAL_VARIATION: Final = 1.0
 
 
 def tail_slots(load: float, task_seconds: float, variation: float, objective_seconds: float, target: float) -> int:
-    """Return the smallest number of task slots with which a share `target` of the tasks waits at most the objective.
+    """Return the smallest number of task slots with which a share `target` of the tasks waits no longer than the
+    objective.
 
-    `load` is the number of slots that are busy on average: arrivals per second times seconds per task.
+    `load` is the number of slots that are busy on average, which is arrivals per second times seconds per task.
     """
     if load <= 0 or task_seconds <= 0:
         return 0
@@ -27,6 +28,6 @@ def tail_slots(load: float, task_seconds: float, variation: float, objective_sec
         blocking = load * blocking / (slots + load * blocking)
         if slots <= load:
             continue
-        waits = slots * blocking / (slots - load * (1 - blocking))  # Erlang C: the share of tasks that waits at all
+        waits = slots * blocking / (slots - load * (1 - blocking))  # Erlang C: the share of tasks that wait
         if waits * math.exp(-(slots - load) * objective_seconds / spread) <= 1 - target:
             return slots
