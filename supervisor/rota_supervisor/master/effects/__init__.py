@@ -1,1 +1,1 @@
-"""The effects of the master on the system, as the core decided them."""
+"""The code that performs the effects that the master's core decided on."""

@@ -1,4 +1,5 @@
-"""Background work of the master: coroutines, whose failures are logged and do not affect other work, and threads."""
+"""Background work of the master, in coroutines and threads. If a coroutine fails, the failure is logged and does not
+affect other work."""
 
 import asyncio
 import contextlib
@@ -27,7 +28,7 @@ class Background:
         task.add_done_callback(self._ended)
 
     def keep(self, work: Callable[[], Coroutine[Any, Any, None]]) -> None:
-        """Run work that the fleet cannot do without: after an unexpected failure it is started again."""
+        """Run work that the fleet cannot do without. After an unexpected failure, the work is started again."""
         self.start(_kept(work))
 
     async def cancel(self) -> None:
@@ -55,22 +56,22 @@ async def _kept(work: Callable[[], Coroutine[Any, Any, None]]) -> None:
 
 
 async def beside(work: Callable[[], _T]) -> _T:
-    """Run blocking work in a thread of its own, and return its result.
+    """Run blocking work in a separate thread, and return its result.
 
-    If the caller is cancelled, the thread runs on and its result is dropped. Raises OSError if no further thread can be
+    If the caller is cancelled, the thread continues and its result is dropped. Raises OSError if no thread can be
     started.
     """
     loop = asyncio.get_running_loop()
     done: asyncio.Future[_T] = loop.create_future()
 
     def run() -> None:
-        # Signals are handled by the main thread alone.
+        # Only the main thread handles signals.
         signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
         try:
             settle = functools.partial(done.set_result, work())
         except BaseException as error:  # noqa: BLE001 - whatever it is, it is raised in the caller
             settle = functools.partial(done.set_exception, error)
-        with contextlib.suppress(RuntimeError):  # The loop may be closed.
+        with contextlib.suppress(RuntimeError):  # The loop may be closed already.
             loop.call_soon_threadsafe(lambda: done.done() or settle())
 
     try:

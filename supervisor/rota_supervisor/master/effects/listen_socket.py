@@ -1,4 +1,5 @@
-"""The exporter's listening socket. The master holds it, so no scrape is refused while the exporter is replaced."""
+"""The exporter's listening socket. The master holds the socket, so no scrape is refused while the exporter is
+replaced."""
 
 import contextlib
 import errno
@@ -11,12 +12,12 @@ from rota_supervisor.exits import ExitCode, Failure
 from rota_supervisor.master.core import effects as do
 from rota_supervisor.master.core.master_events import AddressPrepared, Event, ListeningAt
 
-BACKLOG: Final = 1024  # a client beyond it tries again after a second
-NEXT_PORTS: Final = 20  # further ports to try, for several fleets on one machine that set no port
+BACKLOG: Final = 1024  # further clients try again after a second
+NEXT_PORTS: Final = 20  # the number of further ports to try if several fleets on a machine do not set a port
 
 
 class _Bound(NamedTuple):
-    """An address, as the configuration has it, and the socket that is bound to it."""
+    """An address from the configuration, and the socket that is bound to it."""
 
     wanted: str = ""
     listener: socket.socket | None = None
@@ -27,15 +28,15 @@ class _Bound(NamedTuple):
 
 
 class ListenSocket:
-    """The socket in use, and the one bound for a configuration that is not in force yet.
+    """The socket in use, and the socket bound for a configuration that is not in force yet.
 
-    `happened` is called with the result when the core has had an address prepared or used.
+    `happened` is called with an event after an address was prepared or put into use for the core.
     """
 
     def __init__(self, happened: Callable[[Event], object] = lambda _: None) -> None:
         self._happened = happened
         self._addresses = {"localhost": "127.0.0.1"}
-        self._instead: dict[str, str] = {}  # the address used instead, by the configured address that was taken
+        self._instead: dict[str, str] = {}  # for each configured address that was taken, the address used instead
         self._used = _Bound()
         self._prepared = _Bound()
 
@@ -49,8 +50,8 @@ class ListenSocket:
         self._happened(AddressPrepared(effect.ticket, faults))
 
     def listen_at(self, effect: do.ListenAt) -> None:
-        """Listen on the address. Keep the current one if the address has been taken in the meantime, which may happen
-        when a reload is undone."""
+        """Listen on the address. If it has been taken in the meantime, which can happen when a reload is undone, keep
+        the current address."""
         error = ""
         try:
             self.use(effect.listen)
@@ -59,15 +60,15 @@ class ListenSocket:
         self._happened(ListeningAt(self.address, error))
 
     def drop_prepared(self, _effect: do.DropPreparedAddress | None = None) -> None:
-        """Release an address that will not be used: clients that connect would wait forever."""
+        """Release an address that will not be used, because clients that connect to it would wait forever."""
         self._prepared.close()
         self._prepared = _Bound()
 
     def start(self, wanted: str, *, or_next: bool = False) -> None:
         """Listen on the address at the start of the master, and report it. Raises Failure.
 
-        A host name is resolved now and at no other time, since that may take half a minute and nothing waits for the
-        loop yet. `or_next`: if the port is taken, try the ports after it.
+        A host name is resolved only here, because this can take half a minute, and nothing waits for the loop yet.
+        `or_next`: whether to try the next ports if the port is taken.
         """
         host, _, _ = wanted.rpartition(":")
         if host and not _is_number(host) and host not in self._addresses:
@@ -83,7 +84,7 @@ class ListenSocket:
     def _use_next(self, wanted: str, taken: Failure) -> None:
         """Listen on the first free port after that of `wanted`. Raises `taken` if none is free.
 
-        If a reload wants the same address again, it keeps this port.
+        A reload with the same address keeps this port.
         """
         host, _, port = wanted.rpartition(":")
         for other in range(int(port) + 1, int(port) + 1 + NEXT_PORTS):
@@ -94,21 +95,21 @@ class ListenSocket:
         raise taken
 
     def prepare(self, wanted: str) -> None:
-        """Bind an address without using it yet; "" and the address in use need nothing. Raises Failure."""
+        """Bind an address without using it yet. Do nothing for "" or the address in use. Raises Failure."""
         self.drop_prepared()
         if wanted not in ("", self._used.wanted):
             self._prepared = _Bound(wanted, self._bind(wanted))
 
     def probe(self, wanted: str) -> None:
-        """Check that `prepare` would succeed, leaving nothing bound. Raises Failure if not."""
+        """Check that `prepare` would succeed, without keeping the address bound. Raises Failure if not."""
         if wanted not in ("", self._used.wanted, self._prepared.wanted):
             self._bind(wanted).close()
 
     def use(self, wanted: str) -> None:
-        """Listen on the address from now on, or nowhere if it is "".
+        """Listen on the address from now on, or on none if it is "".
 
-        The exporter at the old address has its own copy of the socket. Raises Failure if the address was not prepared
-        and cannot be bound.
+        An exporter that still uses the old address has its own copy of that socket. Raises Failure if the address was
+        not prepared and cannot be bound.
         """
         if wanted == self._used.wanted:
             return
@@ -127,14 +128,14 @@ class ListenSocket:
 
     @property
     def warning(self) -> str:
-        """A warning that the port differs from the configured one, or "" if it does not."""
+        """A warning if the port differs from the configured port, or ""."""
         if self._used.wanted not in self._instead:
             return ""
         return f"{self._used.wanted} is taken: this fleet listens at {self.address}, set http.listen to keep a port"
 
     @property
     def address(self) -> str:
-        """The actual `host:port`, with the port that the kernel picked for 0, or "" if there is no socket."""
+        """The actual `host:port`, or "" if there is no socket. For port 0, it has the port that the kernel picked."""
         if self._used.listener is None:
             return ""
         host, port = self._used.listener.getsockname()[:2]
@@ -174,7 +175,7 @@ def _look_up(host: str, listen: str) -> str:
 
 
 def bind(listen: str, address: str, port: str) -> socket.socket:
-    """Listen on a numeric address, named `listen` in errors.
+    """Listen on a numeric address. Errors name it `listen`.
 
     Raises Failure with code 73 if the address is taken, and with code 78 if there is no such address.
     """

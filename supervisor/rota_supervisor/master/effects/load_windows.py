@@ -1,7 +1,7 @@
-"""The work of a pool in the last seconds and in the last minute, from the counters in the slots of its workers.
+"""The work of a pool in the last seconds and in the last minute, based on the counters in its workers' slots.
 
-The counters of a process begin at 0, and a task may overwrite them. So the growth of each process is added up here, and
-a growth that no worker can have is left out.
+The counters of a process begin at 0, and a task can overwrite them. Therefore the growth of each process's counters is
+added up here, and impossible growth is ignored.
 """
 
 from collections import deque
@@ -13,18 +13,18 @@ from rota_supervisor.master.core.scaling_inputs import LoadWindow
 
 SHORT_SECONDS: Final = 2.0
 LONG_SECONDS: Final = 60.0
-_SAMPLE_SECONDS: Final = 0.4  # rounds come every 0.5 s; further exchanges in between add no samples
-_SLACK_SECONDS: Final = 0.5  # by which a time that a worker has added up may be wrong
-_MOST_STARTS: Final = 1_000_000  # in a second; a task takes at least 10 us
+_SAMPLE_SECONDS: Final = 0.4  # rounds run every 0.5 s; extra exchanges in between add no samples
+_SLACK_SECONDS: Final = 0.5  # the possible error of a time that a worker has added up
+_MOST_STARTS: Final = 1_000_000  # per second; a task takes at least 10 us
 _ROUNDING: Final = 1.001
-_UNKNOWN_VARIATION: Final = 1.0  # that of an exponential distribution
+_UNKNOWN_VARIATION: Final = 1.0  # the value of an exponential distribution
 
 ProcessKey = tuple[int, int]
 """The slot and the nonce of a process."""
 
 
 class WorkerLoad(NamedTuple):
-    """A reading of one worker."""
+    """The counters of one worker at one time."""
 
     key: ProcessKey
     load: Load
@@ -32,27 +32,27 @@ class WorkerLoad(NamedTuple):
 
 
 class Totals(NamedTuple):
-    """The work of all workers of a pool since this node began to measure."""
+    """The work of all workers of a pool since this node began measuring."""
 
     starts: int = 0
     occupied_seconds: float = 0.0
     ended: int = 0
     run_seconds: float = 0.0
-    squares: float = 0.0  # of the run times, in square seconds
+    squares: float = 0.0  # the sum of the squared run times, in square seconds
     first_attempts: int = 0
     first_failures: int = 0
 
     def plus(self, growth: "Totals") -> "Totals":
-        """Return the sum of both."""
+        """Return these totals plus the growth."""
         return Totals._make(mine + more for mine, more in zip(self, growth, strict=True))
 
     def minus(self, earlier: "Totals") -> "Totals":
-        """Return what was done since then."""
+        """Return the work done since the earlier totals."""
         return Totals._make(now - before for now, before in zip(self, earlier, strict=True))
 
 
 class PoolMeter:
-    """The windows of one pool on this node."""
+    """The load windows of one pool on this node."""
 
     def __init__(self) -> None:
         self._known: dict[ProcessKey, tuple[float, Load]] = {}  # when each process was last read, and its load
@@ -62,10 +62,11 @@ class PoolMeter:
         self._read_at: float | None = None
 
     def add(self, workers: Iterable[WorkerLoad], first_crashes: int, at: float) -> None:
-        """Add the growth of these workers since the previous reading, at `at` (CLOCK_BOOTTIME, in seconds).
+        """Add the growth of these workers' counters since the previous reading. `at`: the time of this reading, in
+        seconds of CLOCK_BOOTTIME.
 
-        `first_crashes`: how many first attempts have ended with the death of their worker so far. The first reading
-        only determines where the counters begin, because the workers may have worked for days before.
+        `first_crashes`: the number of first attempts that have ended with the death of their worker so far. The first
+        reading only determines where the counters begin, because the workers may have been running for days.
         """
         before = self._read_at
         self._read_at = at
@@ -88,7 +89,7 @@ class PoolMeter:
             samples.popleft()
 
     def window(self, seconds: float) -> LoadWindow:
-        """Return what was done in the last `seconds`, or since the beginning if that is not so long ago."""
+        """Return the work done in the last `seconds`, or since the first reading if that was later."""
         at = self._read_at
         if at is None:
             return LoadWindow(0.0, 0, 0.0, _UNKNOWN_VARIATION, 0, 0)
@@ -106,10 +107,10 @@ class PoolMeter:
 
 
 def growth_of(before: Load, worker: WorkerLoad, seconds: float) -> Totals | None:
-    """Return what a worker did in the `seconds` between two readings; None if no worker can have done that."""
+    """Return the work of a worker in the `seconds` between two readings, or None if so much is impossible."""
     after = worker.load
     growth = Totals(
-        max(0, after.started - before.started),  # A start that was announced may not have taken place.
+        max(0, after.started - before.started),  # A start that was counted in advance may not have taken place.
         after.occupied_seconds - before.occupied_seconds,
         after.ended - before.ended,
         after.run_seconds - before.run_seconds,
@@ -130,7 +131,7 @@ def growth_of(before: Load, worker: WorkerLoad, seconds: float) -> Totals | None
 
 
 def variation_of(done: Totals) -> float:
-    """Return the squared coefficient of variation of the run times: 0 if all are equal."""
+    """Return the squared coefficient of variation of the run times, which is 0 if they are all equal."""
     if done.ended <= 1 or done.run_seconds <= 0:
         return _UNKNOWN_VARIATION
     mean = done.run_seconds / done.ended

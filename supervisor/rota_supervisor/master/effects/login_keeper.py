@@ -26,10 +26,10 @@ MOST_PAUSE_SECONDS: Final = 30.0
 
 @dataclass(slots=True)
 class RenewalPlan:
-    """The times at which a provider is called again.
+    """The plan of when to call a provider again.
 
-    It is called before its login expires, when the server has refused the login, and when another provider is set. As
-    long as that does not help, it is called at growing intervals.
+    The provider is called before its login expires, when the server has refused the login, and when another provider is
+    set. As long as this does not help, the provider is called at growing intervals.
     """
 
     login: Login
@@ -39,7 +39,7 @@ class RenewalPlan:
     _not_before: float = 0.0
 
     def is_due(self, provider: str, now: float) -> bool:
-        """Whether to call the provider that is in force now."""
+        """Whether to call the configured provider now."""
         is_wanted = self.is_refused or provider != self.provider or now >= self.login.request_at
         if not is_wanted and now >= self._not_before:
             self._backoff.reset()
@@ -48,12 +48,13 @@ class RenewalPlan:
     def is_another(self, login: Login) -> bool:
         """Whether this login differs from the last one.
 
-        It does not if a child reports too late that the server refused the login before the last one.
+        The provider can return the same login again, because a child reported late that the server refused an earlier
+        login.
         """
         return login._replace(since=self.login.since) != self.login
 
     def provider_called(self, provider: str, login: Login | None, now: float) -> None:
-        """Note a call of the provider. `login` is None if the provider failed."""
+        """Note that the provider was called. `login` is None if the provider failed."""
         self._not_before = now + self._backoff.next_seconds()
         if login is not None:
             self.login = login
@@ -62,17 +63,17 @@ class RenewalPlan:
 
 
 class LoginKeeper:
-    """The task that keeps the login in the shared memory valid."""
+    """The asyncio task that keeps the login in the shared memory valid."""
 
     def __init__(self, state: MasterState, shared: SharedLogins, fetch: Callable[[str], Login]) -> None:
-        """`fetch` calls a provider. It may block, and raises LoginUnknown."""
+        """`fetch` calls a provider. It can block, and it can raise LoginUnknown."""
         self._state = state
         self._shared = shared
         self._fetch = fetch
         self._plan = RenewalPlan(shared.current(), state.config.redis_credentials)
 
     async def keep(self) -> None:
-        """Check twice a second, forever, whether the provider is to be called."""
+        """Check twice a second, forever, whether to call the provider."""
         while True:
             await asyncio.sleep(CHECK_SECONDS)
             self._plan.is_refused |= self._shared.take_refusals()
@@ -94,7 +95,7 @@ class LoginKeeper:
         self._plan.provider_called(provider, login, boottime_seconds())
 
     async def fault_of(self, provider: str) -> str:
-        """Return what is wrong with a provider that a reload brings, or "" if it returns a login."""
+        """Return the error of a provider that a reload would set, or "" if it returns a login."""
         try:
             await beside(lambda: self._fetch(provider))
         except (LoginUnknown, OSError) as error:

@@ -1,8 +1,9 @@
-"""The output of the master: its log, its metrics, the snapshot for the exporter, and reports of the fleet.
+"""The output of the master: its log, its metrics, the snapshot for the exporter, and reports about the fleet.
 
-The log also receives, as events, everything that Python and its libraries would write to standard error by themselves.
-There it would not be a line of the log. If no process reads standard error, such a write also blocks forever, while
-the log's sink drops what it cannot write. Only faulthandler writes there, with the stack of a fatal error.
+Everything that Python and its libraries would write directly to standard error becomes an event of the log. On standard
+error, it would not have the format of a log line. Such a write would also block forever if no process reads standard
+error, whereas the log drops lines that it cannot write. Only faulthandler writes to standard error, with the stack of a
+fatal error.
 """
 
 import asyncio
@@ -39,7 +40,7 @@ from rota_supervisor.master.effects.processes import Stacks
 from rota_supervisor.process import started_at
 
 STACK_SECONDS: Final = 0.2  # writing a stack takes 1 ms, and longer if hundreds of children do it at once
-_STACK_CHARACTERS: Final = 3000  # out of the 4,096 bytes of a log line
+_STACK_CHARACTERS: Final = 3000  # of the 4,096 bytes of a log line
 _LINE_SECONDS: Final = 0.002
 _DYING_SECONDS: Final = 1.0
 
@@ -55,7 +56,8 @@ def configure_log(config: Config, node: str) -> None:
 
 
 def change_log(config: Config, node: str) -> None:
-    """Configure the log again while the fleet runs. If a format's library cannot be loaded, the old format stays."""
+    """Configure the log again while the fleet runs. If the library of a format cannot be loaded, keep the old
+    format."""
     try:
         configure_log(config, node)
     except (OSError, ImportError) as error:
@@ -73,7 +75,7 @@ def log_everything() -> None:
 
 
 def log_loop_errors(loop: asyncio.AbstractEventLoop) -> None:
-    """Send the errors of a loop to the log: those in callbacks, and those in tasks that no caller awaits."""
+    """Send the errors of a loop to the log: errors in callbacks, and errors in tasks that no caller awaits."""
     loop.set_exception_handler(lambda _, context: _log_error("asyncio", context["message"], context.get("exception")))
 
 
@@ -98,7 +100,7 @@ def _log_unraisable(found: "sys.UnraisableHookArgs") -> None:
 
 def _log_thread_failure(found: threading.ExceptHookArgs) -> None:
     name = found.thread.name if found.thread else "unknown"
-    _log_error("threading", f"the thread {name} has ended by an exception", found.exc_value)
+    _log_error("threading", f"the thread {name} has ended with an exception", found.exc_value)
 
 
 def _log_warning(
@@ -118,7 +120,7 @@ def _end(_kind: type[BaseException], error: BaseException, _traceback: Traceback
 
 
 class Display:
-    """The metrics whose definitions are marked MASTER, and the snapshot for the exporter."""
+    """The metrics that are defined with MASTER, and the snapshot for the exporter."""
 
     def __init__(self, state: MasterState, memory: SlotMemory) -> None:
         own = memory.slot(MASTER_SLOT)
@@ -127,7 +129,7 @@ class Display:
         self._snapshot_area = SharedText(own.far_spare)
 
     def set_all_gauges(self) -> None:
-        """Set every gauge, so that all are exported from the start."""
+        """Set every gauge, so that all gauges are exported from the start."""
         for gauge, value in (
             (m.CONFIG_LAST_RELOAD_SUCCESSFUL, 1),
             (m.CONFIG_LAST_RELOAD_SUCCESS_TIMESTAMP, time.time()),
@@ -139,7 +141,8 @@ class Display:
             self._recorder.gauge(gauge).set(value)
 
     def add(self, effect: do.AddToCounter) -> None:
-        """Add to a counter. Before the first addition, the exporter shows it as 0 (`exporter.series.zeroes`)."""
+        """Add to a counter. Before the first addition, the exporter shows the counter as 0
+        (`exporter.series.zeroes`)."""
         self._recorder.counter(effect.counter, *effect.labels).add(effect.amount)
 
     def set(self, effect: do.SetGauge) -> None:
@@ -165,7 +168,7 @@ def current_status(state: MasterState, memory: SlotMemory) -> ControlReply:
 
 
 def _members(state: MasterState, memory: SlotMemory) -> list[Member]:
-    """Return the processes of this node as their slots show them, the master included."""
+    """Return the processes of this node, including the master, as their slots show them."""
     own = Member(MASTER_SLOT, Role.MASTER, state.surroundings.pid, state.phase, 0.0)
     now_ns = boottime_ns()
     living = (child for child in state.children if child.pid and child.state is not ChildState.EXITED)
@@ -174,15 +177,15 @@ def _members(state: MasterState, memory: SlotMemory) -> list[Member]:
 
 def _member(child: Child, memory: SlotMemory, now_ns: int) -> Member:
     seen = member_in(child.slot, memory.slot(child.slot), now_ns)
-    is_there = seen.pid == child.pid  # otherwise the process has not entered its slot yet
+    is_there = seen.pid == child.pid  # if false, the process has not entered its slot yet
     return seen if is_there else Member(child.slot, child.role, child.pid, Phase.BOOTING, 0.0)
 
 
 class StackReport:
     """The writer of status reports with the stacks of all children, one report at a time.
 
-    Reports are written in the background: children get a moment to write their stacks, and the lines are spread over
-    time, because a pipe takes 64 KB at a time.
+    Reports are written in the background. Children get a moment to write their stacks, and the lines are spread over
+    time, because a pipe holds only 64 KB.
     """
 
     def __init__(self, state: MasterState, memory: SlotMemory, stacks: Stacks, background: Background) -> None:
@@ -264,5 +267,6 @@ class StackReport:
 
 
 def _is_dying(child: Child) -> bool:
-    """Whether the stack was requested because the child is about to be killed. Then the death event shows it."""
+    """Whether the stack was requested because the child is about to be killed. In that case, the death event shows the
+    stack."""
     return boottime_seconds() - child.dumped_at < _DYING_SECONDS

@@ -1,8 +1,8 @@
-"""The master's connections to Redis, what they show about the server, and the master's calls. Owners are registered
-before their worker exists, renewed while it lives, and reaped after it has died.
+"""The master's connections to Redis, the state of the server, and the master's calls. An owner is registered before its
+worker exists, renewed while the worker lives, and reaped after the worker has died.
 
-A renewal writes into each worker's slot when the call was *sent*. The time for which the worker may hold tasks is
-counted from then, however late the reply came.
+A renewal writes the time at which the call was *sent* into each worker's slot. The time for which the worker may hold
+tasks is counted from then, regardless of when the reply arrived.
 """
 
 import asyncio
@@ -41,7 +41,7 @@ from rota_supervisor.master.effects.task_watch import cancelled_in
 from rota_supervisor.master_snapshot import read_throughput
 from rota_supervisor.server_check import eviction_policy_of, parse_info
 
-# The scripts that a master runs
+# The scripts that a master calls
 _SCRIPTS: Final = (
     "announce",
     "conditions",
@@ -57,7 +57,8 @@ _SCRIPTS: Final = (
 )
 _IDLE_CHECK_SECONDS: Final = 0.1
 _MAX_REPLY_SECONDS: Final = 5.0  # the longest wait for a reply
-# The quickest of the last six round trips is reported: on a busy machine some take long although the server is quick.
+# The fastest of the last six round trips is reported, because on a busy machine some are slow although the server is
+# fast.
 _ROUND_TRIPS: Final = 6
 
 
@@ -67,14 +68,14 @@ class RedisWatch:
     def __init__(self, state: MasterState, happened: Callable[[master_events.Event], None]) -> None:
         self._state = state
         self._happened = happened
-        # When the server stopped replying: the time of the first command sent since the last reply (CLOCK_BOOTTIME, in
-        # seconds), or inf if there is none.
+        # The time of the first command sent since the last reply (in seconds of CLOCK_BOOTTIME), or `inf` if there is
+        # none.
         self.silent_since = math.inf
         self._sent_at = math.inf
         self._round_trips: deque[float] = deque(maxlen=_ROUND_TRIPS)
         self.works = asyncio.Event()  # set while the server replies
         self.store = Store(state.config.namespace)
-        # Load the scripts now: later there may be no descriptor left, or the files may be of another version.
+        # Load the scripts now, because later no descriptor may be left, or the files may be from another version.
         for name in _SCRIPTS:
             load_script(name)
         watch = ConnectionWatch(self._replied, self._failed, self._command_sent)
@@ -87,7 +88,7 @@ class RedisWatch:
         self._doubted = asyncio.Event()
 
     def _reply_timeout(self) -> float:
-        # One lost reply must not cost a lease, which a reload may have made shorter.
+        # One lost reply must not cost a lease. A reload can make leases shorter, so the current length is used.
         return min(_MAX_REPLY_SECONDS, self._state.config.lease.seconds / 4)
 
     def _command_sent(self) -> None:
@@ -118,9 +119,9 @@ class RedisWatch:
     # The methods below ignore a ServerError, because the watch above has reported it.
 
     async def probe_when_in_doubt(self) -> None:
-        """Call the server at once, forever, whenever the parked connection has lost it.
+        """Whenever the parked connection has lost the server, call the server at once. Runs forever.
 
-        The next renewal may be seconds away, and until then the server would count as available.
+        Otherwise the server would count as available until the next renewal, which may be seconds away.
         """
         while True:
             await self._doubted.wait()
@@ -129,11 +130,11 @@ class RedisWatch:
                 await self.connection.execute("TIME")
 
     async def watch_eviction(self) -> None:
-        """Read the server's eviction policy once per lease, forever, and report changes."""
+        """Read the server's eviction policy once per lease, and report changes. Runs forever."""
         known = ""
         while True:
             await asyncio.sleep(self._state.config.lease.seconds)
-            if not self._state.redis_up:  # A server that refuses writes would reply to INFO, and then count as back.
+            if not self._state.redis_up:  # A server that refuses writes replies to INFO, and would count as back.
                 continue
             try:
                 info = await self.connection.execute("INFO", "memory")
@@ -145,7 +146,7 @@ class RedisWatch:
                 self._happened(master_events.EvictionPolicySeen(policy))
 
     async def leave_when_idle(self, leave: Callable[[], None]) -> None:
-        """Call `leave` once nothing is ready, running or overdue in this node's queues (for `--burst`)."""
+        """Call `leave` once no task is ready, running or overdue in this node's queues (for `--burst`)."""
         while not self._state.stop.is_requested:
             if await self._is_idle():
                 leave()
@@ -159,7 +160,7 @@ class RedisWatch:
             chunk = await self.connection.run(self.store.overview(()))
             while chunk.more and not self._has_work(chunk):
                 chunk = await self.connection.run(self.store.overview((), chunk.cursor))
-        except ServerError:  # Without a reply the queues may not be empty, so the fleet stays.
+        except ServerError:  # Without a reply, the queues may not be empty, so the fleet stays.
             return False
         return not self._has_work(chunk)
 
@@ -177,15 +178,16 @@ RETURN_AGAIN_SECONDS: Final = 0.2  # the pause after a call that failed
 _T = TypeVar("_T")
 _DECLARED: Final = (DeclareStatus.KEPT, DeclareStatus.NEW, DeclareStatus.CHANGED)
 _REASONS: Final = {
-    DeclareStatus.OLDER: "another node declares something else under this name, and began to do so later",
-    DeclareStatus.CLIENT: "a client has created a schedule with this name: remove that one, or rename this one",
+    DeclareStatus.OLDER: "another node has declared a different schedule with this name more recently",
+    DeclareStatus.CLIENT: "a client has created a schedule with this name: remove that schedule, or rename this one",
     DeclareStatus.REFUSED: "that is not a valid name",
 }
 
 
 @dataclass(slots=True, eq=False, repr=False)
 class RedisCalls:
-    """The Redis calls for the owners of this master, whose name in Redis is `node`. They run in the background."""
+    """The Redis calls for the owners of this master, which run in the background. `node`: the master's name in
+    Redis."""
 
     _connection: AioConnection
     _store: Store
@@ -198,7 +200,7 @@ class RedisCalls:
 
     @property
     def handlers(self) -> Mapping[type, Callable[[Any], None]]:
-        """The functions that perform each effect."""
+        """The function for each kind of effect."""
         start = self._background.start
         keep = self._background.keep
         return {
@@ -224,7 +226,8 @@ class RedisCalls:
         self._happened(master_events.OwnerReaped(effect, reply))
 
     async def _through_outages(self, name: str, command: ScriptCall[_T]) -> tuple[_T, int]:
-        """Repeat a call until there is a reply. Returns the reply, and when the successful call was sent (ns)."""
+        """Repeat a call until there is a reply. Returns the reply, and the time at which the successful call was sent
+        (ns)."""
         backoff = Backoff(FIRST_RETRY_SECONDS, MOST_RETRY_SECONDS)
         while True:
             sent_ns = boottime_ns()
@@ -238,7 +241,7 @@ class RedisCalls:
     # Leases
 
     async def _renew(self, effect: do.RenewLeases) -> None:
-        """Renew each lease for the duration that its worker knows, a hundred leases a call.
+        """Renew each lease for the duration that its worker knows, a hundred leases per call.
 
         Leases that were renewed before a failure stay renewed.
         """
@@ -251,7 +254,7 @@ class RedisCalls:
             failed = False
         except ServerError:  # The connection's watch has reported it.
             pass
-        finally:  # Report any failure, so that the next renewal follows: without renewals every worker would end.
+        finally:  # Report this even after a failure, because it leads to the next renewal, and workers need it.
             self._happened(master_events.LeasesRenewed(tuple(lost), failed))
 
     async def _renew_batch(self, lease_seconds: float, batch: list[do.HeldLease]) -> tuple[str, ...]:
@@ -267,13 +270,13 @@ class RedisCalls:
         return tuple(renewed.lost)
 
     def _report_cancelled(self, batch: list[do.HeldLease], cancelled: Collection[bytes]) -> None:
-        """Report the cancelled tasks that still run. Most of them have already been reported because of an order."""
+        """Report the cancelled tasks that still run. Most of them were already reported because of an order."""
         for each in batch:
             for found in cancelled_in(each, self._memory.slot(each.slot), lambda task: task.entry in cancelled):
                 self._happened(found)
 
     async def _announce(self, effect: do.RenewLeases) -> None:
-        """Publish this master, its queues, its schedules and the fleet's settings, and read which queues are closed."""
+        """Publish this master, its queues, its schedules and the fleet's settings, and read the closed queues."""
         throughput = read_throughput(SharedText(self._memory.slot(EXPORTER_SLOT).spare).read(), boottime_seconds())
         report = effect.report if throughput is None else throughput.added_to(effect.report)
         heartbeat = heartbeat_of(os.getpid(), effect.pools, report, effect.lease_seconds, effect.tasks)
@@ -291,14 +294,16 @@ class RedisCalls:
         return await self._connection.run(self._store.check_conditions(milliseconds, conditions))
 
     async def _redis_now(self) -> int:
-        """Return the Redis time in microseconds. Opening hours use it, so no node's clock opens or closes a queue."""
+        """Return the Redis time in microseconds. Opening hours are based on it, so no node's clock opens or closes a
+        queue."""
         seconds, microseconds = await self._connection.execute("TIME")
         return int(seconds) * 1_000_000 + int(microseconds)
 
     # Claims
 
     async def _return_prefetched(self, effect: do.ReturnPrefetched) -> None:
-        """Return prefetched tasks to their lanes, retrying until there is a reply or the long-running task ended."""
+        """Return prefetched tasks to their lanes. The call is repeated until there is a reply or the long-running task
+        ends."""
         child = effect.child
         slot = self._memory.slot(child.slot)
         slot.prefetch_returned = effect.task.number  # This must be written before the call is sent.
@@ -316,7 +321,8 @@ class RedisCalls:
 
 
 def batches_of(held: Iterable[do.HeldLease]) -> Iterator[tuple[float, list[do.HeldLease]]]:
-    """Yield the owners of each call with their lease. After a reload, older workers still have the old lease."""
+    """Yield the lease duration and the owners of each call. After a reload, older workers still have the old
+    duration."""
     by_lease = sorted(held, key=attrgetter("lease_seconds"))
     for lease_seconds, of_lease in groupby(by_lease, key=attrgetter("lease_seconds")):
         while batch := list(islice(of_lease, OWNERS_A_CALL)):
@@ -342,8 +348,8 @@ class ScheduleDeclarer:
     async def declare(self, schedules: Sequence[DeclaredSchedule], ttl_ms: int) -> None:
         """Declare all of these schedules for `ttl_ms`.
 
-        If the server refuses the call, that is logged and does not delay the renewal of leases. Raises ServerError for
-        other failures.
+        If the server refuses the call, the refusal is logged and does not delay the renewal of leases. Raises
+        ServerError for other failures.
         """
         try:
             statuses = await self._declare(schedules, ttl_ms)
@@ -356,7 +362,7 @@ class ScheduleDeclarer:
         self._known = statuses
 
     async def withdraw(self, schedules: Collection[DeclaredSchedule], *, is_only_node: bool) -> None:
-        """Forget the schedules that are no longer declared; remove them if no other node is alive.
+        """Forget the schedules that are no longer declared. If no other node is alive, remove them.
 
         Raises ServerError.
         """
@@ -369,8 +375,8 @@ class ScheduleDeclarer:
     async def _remove(self, gone: DeclaredSchedule) -> None:
         """Remove a schedule that this node declared.
 
-        The declaration ends now, so the schedule stays if a new node declares it in between. After a lost reply, the
-        retry declares the schedule again for this instant and removes it.
+        Only the declaration of this node is removed, so the schedule stays if a new node declares it in the meantime.
+        After a lost reply, the retry declares the schedule again for a moment and removes it.
         """
         try:
             [status] = await self._connection.run(self._store.declare(0, [gone]))

@@ -1,4 +1,4 @@
-"""The processor time and the memory that this node has left for more workers, from /proc and the control group."""
+"""The processor time and the memory that this node has left for more workers, read from /proc and the control group."""
 
 import os
 import re
@@ -16,18 +16,18 @@ _KILOBYTE: Final = 1024
 _PRIVATE: Final = re.compile(r"^Private_\w+: +(\d+) kB", re.MULTILINE)
 _MEMORY: Final = re.compile(r"^(MemTotal|MemAvailable): +(\d+) kB", re.MULTILINE)
 _PROCESSOR: Final = re.compile(r"^cpu(\d+) (.*)", re.MULTILINE)
-_IDLE: Final = slice(3, 5)  # among the times of a processor in /proc/stat: idle, and waiting for a disk
-_TIMES: Final = 8  # the later ones are parts of earlier ones
+_IDLE: Final = slice(3, 5)  # the fields of a processor in /proc/stat for idle time and waiting for a disk
+_TIMES: Final = 8  # the number of fields to add up; later fields are parts of earlier ones
 
 
 class CpuTimes(NamedTuple):
-    """The processor time of this node up to some time, in seconds and clock ticks of any origin."""
+    """The processor time of this node at some time, in seconds and clock ticks since any origin."""
 
     at: float
-    busy_ticks: int  # of the processors that this process may use
-    ticks: int  # the same, with the idle time
-    group_seconds: float | None  # of the control group that has a limit
-    group_limit: float | None  # in processors
+    busy_ticks: int  # the busy time of the processors that this process may use
+    ticks: int  # the total time of these processors
+    group_seconds: float | None  # the time used by the control group that has a limit
+    group_limit: float | None  # the limit of that group, in processors
 
 
 class NodeResources(NamedTuple):
@@ -38,7 +38,7 @@ class NodeResources(NamedTuple):
 
 
 class ResourceReader:
-    """Reads the resources at most once in two seconds."""
+    """A reader of the node's resources, which reads at most once every two seconds."""
 
     def __init__(self) -> None:
         self._times: deque[CpuTimes] = deque(maxlen=2)
@@ -60,7 +60,7 @@ class ResourceReader:
 
 
 def ticks_in(stat: str, processors: set[int]) -> tuple[int, int]:
-    """Return the busy and the total time of these processors in the text of /proc/stat, in clock ticks."""
+    """Return the busy and the total time of these processors in clock ticks, from the text of /proc/stat."""
     rows = [
         list(map(int, times.split()[:_TIMES])) for name, times in _PROCESSOR.findall(stat) if int(name) in processors
     ]
@@ -79,7 +79,8 @@ def busy_share(before: CpuTimes, after: CpuTimes) -> float:
 
 
 def free_bytes(meminfo: str, group: CgroupReading) -> int | None:
-    """Return the memory that more workers may take, of the machine or of the control group, whichever has less."""
+    """Return the memory that more workers may take: that of the machine or of the control group, whichever is
+    smaller."""
     sizes = {name: int(size) * _KILOBYTE for name, size in _MEMORY.findall(meminfo)}
     found = []
     if len(sizes) == len(("MemTotal", "MemAvailable")):
@@ -90,7 +91,7 @@ def free_bytes(meminfo: str, group: CgroupReading) -> int | None:
 
 
 def private_bytes(pid: int) -> int:
-    """Return the memory that would become free without a process; 0 if it has ended or may not be read."""
+    """Return the memory that a process would free by ending, or 0 if it has ended or cannot be read."""
     return sum(int(size) * _KILOBYTE for size in _PRIVATE.findall(_text(f"{pid}/smaps_rollup")))
 
 

@@ -1,5 +1,5 @@
-"""Messages to a service manager, as datagrams to $NOTIFY_SOCKET. Sending neither blocks nor fails: a message for which
-the socket has no room is sent later."""
+"""Messages to a service manager, as datagrams to $NOTIFY_SOCKET. Sending neither blocks nor fails. If the socket has no
+room for a message, it is sent later."""
 
 import contextlib
 import socket
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 _RELOADING: Final = "RELOADING=1"
 _MICROSECONDS: Final = 1_000_000
-_MAX_WAITING: Final = 64  # unsent messages for a manager that does not read; a later READY replaces earlier ones
+_MAX_WAITING: Final = 64  # the limit of unsent messages if the manager does not read them
 
 
 class NotifySocket:
@@ -28,14 +28,14 @@ class NotifySocket:
     def __init__(self, address: str, watchdog_seconds: float = 0.0) -> None:
         self.is_there = address.startswith(("/", "@"))
         self.watchdog_seconds = watchdog_seconds if self.is_there else 0.0
-        # A leading @ means an abstract socket of Linux.
+        # A leading @ denotes an abstract Linux socket.
         self._address = f"\0{address[1:]}" if address.startswith("@") else address
         self._waiting: deque[bytes] = deque(maxlen=_MAX_WAITING)
 
     @classmethod
     def take(cls, environment: MutableMapping[str, str], pid: int) -> "NotifySocket":
-        """Return the socket that the environment names. Its variables are removed, so that no child can send messages
-        in our place."""
+        """Return the socket that the environment names. The variables are removed, so that no child can send messages
+        in the master's place."""
         address = environment.pop("NOTIFY_SOCKET", "")
         microseconds = environment.pop("WATCHDOG_USEC", "")
         meant = environment.pop("WATCHDOG_PID", "") in ("", str(pid))
@@ -76,7 +76,7 @@ class NotifySocket:
             raise
 
     def flush(self) -> None:
-        """Send the messages that can be sent now. Messages to a manager that is gone are dropped."""
+        """Send the messages that can be sent now. If the manager no longer exists, they are dropped."""
         try:
             sending = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_NONBLOCK)
         except OSError:  # No descriptor is left now, so try again later.

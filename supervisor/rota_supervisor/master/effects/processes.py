@@ -28,10 +28,10 @@ _SHOWN_BYTES: Final = 80
 
 
 class ZygoteLine:
-    """The channel of one zygote. Packets are sent without ever blocking, and read when there are any.
+    """The channel of one zygote. Sending a packet never blocks, and packets are read as they arrive.
 
-    `requested`: by slot, the nonce for which the zygote was last requested to fork. `wake` is called when there is
-    something to `read`.
+    `requested`: for each slot, the nonce of the last fork that was requested. `wake` is called when there is something
+    to `read`.
     """
 
     def __init__(self, child: ChildRef, generation: int, channel: socket.socket, wake: Callable[[], None]) -> None:
@@ -45,16 +45,17 @@ class ZygoteLine:
         asyncio.get_running_loop().add_reader(channel, wake)
 
     def send_slots(self, slots_fd: int) -> None:
-        """Send the memory of the slots for its workers. If no descriptor is left for that, the zygote exits."""
+        """Send the shared memory of the slots, for the zygote's workers. If no descriptor is left for it, the zygote
+        exits."""
         self._send(messages.Slots(), _copy(slots_fd))
 
     def fork(self, pool_settings: str, request: messages.Fork, stack_fd: int | None) -> None:
-        """Request a worker with that stack file. New settings of its pool are sent first."""
+        """Request a worker with this stack file. New settings of its pool are sent first."""
         self.requested[request.slot] = request.nonce
         if self._pool_settings.get(request.pool) != pool_settings:
             self._pool_settings[request.pool] = pool_settings
             self._send(messages.PoolSettings(request.pool, pool_settings))
-        # Send a copy, as the packet may be queued until after the child was abandoned and its file closed.
+        # Send a copy of the descriptor, because the file may be closed while the packet is still queued.
         self._send(request, None if stack_fd is None else _copy(stack_fd))
 
     def bye(self) -> None:
@@ -69,7 +70,8 @@ class ZygoteLine:
             except BlockingIOError:
                 return
             except ConnectionResetError:
-                # The zygote exited without reading everything. The error comes once; what it sent can still be read.
+                # The zygote exited without reading everything. The error occurs once, and packets of the zygote can
+                # still be read.
                 continue
             if not packet:
                 self.close()
@@ -78,7 +80,7 @@ class ZygoteLine:
             yield _message_of(packet)
 
     def close(self) -> None:
-        """Close our end. Without a Bye before, the zygote assumes that the master died."""
+        """Close the master's end. If no Bye was sent before, the zygote assumes that the master died."""
         if not self.is_open:
             return
         self.is_open = False
@@ -115,12 +117,12 @@ class ZygoteLine:
 
 
 def _message_of(packet: bytes) -> messages.Message:
-    """Decode a packet. User code runs at the other end, and nothing that it writes there may end the master."""
+    """Decode a packet. User code runs at the other end of the channel, and nothing that it sends may end the master."""
     try:
         return messages.decode_of_zygote(packet)
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
         wrote = f"{packet[:_SHOWN_BYTES]!r}, {len(packet)} bytes"
-        return messages.Warned(f"a module wrote to descriptor {CHANNEL_FD}, which is not its own: {wrote}")
+        return messages.Warned(f"a module wrote to descriptor {CHANNEL_FD}, which belongs to Rota: {wrote}")
 
 
 def _login_fds() -> tuple[int, ...]:
@@ -138,8 +140,8 @@ def _copy(fd: int) -> int | None:
 class Processes:
     """The operations on children.
 
-    `happened` takes the resulting events. `wake` is called when a zygote has sent something. `listen_fd` returns the
-    descriptor on which the exporter is to listen.
+    `happened` is called with the resulting events. `wake` is called when a zygote has sent something. `listen_fd`
+    returns the descriptor of the exporter's listening socket.
     """
 
     def __init__(
@@ -211,10 +213,10 @@ class Processes:
     # Signals
 
     def signal_child(self, effect: do.SignalChild) -> None:
-        """Send a child a signal. KILL is sent to all of its process group as well.
+        """Send a signal to a child. KILL is also sent to its whole process group.
 
-        A zygote blocks its signals, so it is sent a Bye instead of TERM. If the pid of a child is not known yet, no
-        signal is sent: its report will find it in the state KILLED, and then it is killed.
+        A zygote blocks its signals, so a Bye is sent instead of TERM. If the pid of a child is not known yet, no signal
+        is sent. When the child is reported later, it is in the state KILLED and is then killed.
         """
         child = effect.child
         order = effect.order
@@ -239,8 +241,8 @@ class Processes:
             if slot.nonce != child.nonce:
                 continue
             slot.quiet_requested = effect.quiet
-            # The slot holds the pid before the birth is reported, and no longer once the pid is free for reuse. Signal
-            # it only if it is the known child, whatever a process may have written into the slot.
+            # The slot holds the pid from before the birth is reported until the pid is free for reuse. A process may
+            # have written anything into the slot, so signal only a pid that is the known child.
             pid = slot.pid
             if pid and child.pid in (0, pid):
                 with contextlib.suppress(*UNREACHABLE):
@@ -263,10 +265,10 @@ class Processes:
         self._zygotes = [line for line in self._zygotes if line.is_open]
 
     def _events_of(self, line: ZygoteLine, message: messages.Message | None) -> Iterator[Event]:
-        """Yield the events of a message, with a Spawned first for a worker that was never reported.
+        """Yield the events of a message. If a worker was never reported, a Spawned for it comes first.
 
-        Such a worker may be in its slot although it was reported as failed or its zygote died, because its intermediate
-        died before it could report the worker.
+        Such a worker can be in its slot although its fork was reported as failed or its zygote died, because its
+        intermediate died before it could report the worker.
         """
         match message:
             case None:
@@ -290,7 +292,7 @@ class Processes:
     # Cleanup
 
     def free_slot(self, effect: do.FreeSlot) -> None:
-        """Reset the slot. If the child's process starts only after this, it finds another nonce there and exits."""
+        """Reset the slot. If the child's process starts after this, it finds another nonce in the slot and exits."""
         self._memory.slot(effect.slot).assign(0)
 
     def close_channels(self, effect: do.CloseChannels) -> None:
@@ -305,7 +307,7 @@ class Processes:
             channel.close()
 
     def close(self) -> None:
-        """Close all channels, which zygotes take for the death of the master, and the stack files."""
+        """Close all channels and stack files. Zygotes take this for the death of the master."""
         for line in self._zygotes:
             line.close()
         for channel in self._channels.values():
@@ -316,7 +318,7 @@ class Processes:
 def kill_group(pid: int) -> None:
     """Send SIGKILL to the rest of a child's process group.
 
-    The caller must know that the group id still belongs to the child, which is so until the child is reaped.
+    The caller must know that the group id still belongs to the child, which is the case until the child is reaped.
     """
     with contextlib.suppress(*UNREACHABLE):
         os.killpg(pid, signal.SIGKILL)
@@ -336,23 +338,24 @@ def bell_fd(rung: Callable[[], None]) -> int:
 
 
 # Stack files: one memfd for each living child, which its process writes and only the master reads. The child shares the
-# open file description, so the file's offset shows how much was written since the master last rewound it. The size is
-# sealed, so a child cannot write beyond the end. A child keeps its file while it lives. That costs 4 kB of memory once
-# the child has written there, and one descriptor of the master.
+# open file description, so the file's offset shows how much was written since the master last reset the offset. The
+# size is sealed, so a child cannot write beyond the end. A child keeps its file while it lives. A file costs one
+# descriptor of the master, and 4 kB of memory once the child has written to it.
 
 
-FILE_BYTES: Final = 64 << 10  # sparse; a hundred frames take 8 kB, and the main thread's come last
+FILE_BYTES: Final = 64 << 10  # sparse; a hundred frames take 8 kB, and the main thread's frames come last
 SPARE_DESCRIPTORS: Final = 64  # kept free for channels, connections and other files that a master opens
 _SEALS: Final = fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SEAL
 
 
 def name_of(child: ChildRef) -> str:
-    """Return the name of a child's file. It is unique to this incarnation, and identifies the processes it leaves."""
+    """Return the name of a child's file. The name is unique to this incarnation, and identifies processes that the
+    child leaves behind."""
     return f"{STACK_FILE}-{child.slot}-{child.nonce}"
 
 
 class Stacks:
-    """The stack files by child. `memory`: the slots, which show whether a child can receive the signal."""
+    """The stack file of each child. `memory`: the slots, which show whether a child can receive the signal."""
 
     def __init__(self, memory: SlotMemory) -> None:
         self._memory = memory
@@ -373,10 +376,11 @@ class Stacks:
         return fd
 
     def request(self, child: ChildRef) -> bool:
-        """Have a child write its stacks, which takes about a millisecond. Returns False if it cannot."""
+        """Request the stacks of a child, which writes them within about a millisecond. Returns False if the child
+        cannot write them."""
         fd = self._files.get(child.nonce)
         slot = self._memory.slot(child.slot)
-        # Before the child has entered its slot, it has no handler, and the signal would end it.
+        # Before the child has entered its slot, it has no handler, so the signal would end it.
         has_handler = child.pid != 0 and slot.nonce == child.nonce and slot.pid == child.pid
         if fd is None or not has_handler:
             return False
@@ -386,7 +390,8 @@ class Stacks:
         return True
 
     def request_task_stacks(self, child: ChildRef) -> None:
-        """Have a worker of several tasks log the stack of each task, once its event loop runs."""
+        """Request that a worker with several tasks logs the stack of each task, which it does when its event loop
+        runs."""
         slot = self._memory.slot(child.slot)
         if slot.concurrency > 1 and child.pid and slot.nonce == child.nonce and slot.pid == child.pid:
             slot.stacks_requested += 1

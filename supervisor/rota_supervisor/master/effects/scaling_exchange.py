@@ -1,7 +1,7 @@
-"""The master's exchange about pools whose number of workers is a range: it measures the load of each on this node,
-publishes it, and reads what the leader of the pool needs.
+"""The master's exchange about pools whose number of workers is a range. It measures the load of each pool on this node,
+publishes the load, and if this node leads the pool, reads the inputs of the next decision.
 
-Such an exchange takes place twice a second. A fleet whose pools have fixed numbers makes none.
+An exchange takes place twice a second. There are none if all pools have a fixed number of workers.
 """
 
 import math
@@ -37,18 +37,18 @@ from rota_supervisor.master.effects.node_resources import NodeResources, Resourc
 from rota_supervisor.master.effects.scaling_texts import decision_in, load_in, text_of
 
 MILLISECONDS: Final = 1000
-UNKNOWN_START_SECONDS: Final = 1.0  # until a worker of the pool has started
+UNKNOWN_START_SECONDS: Final = 1.0  # assumed until a worker of the pool has started
 _STARTS_KEPT: Final = 5
 _LONG_NS: Final = round(LONG_SECONDS * NANOSECONDS)
-_MEMORY_EVERY: Final = 4  # the number of rounds from one reading of a worker's memory to the next, as it takes time
+_MEMORY_EVERY: Final = 4  # the number of rounds between two readings of a worker's memory, because they take time
 
 
 class RunningTasks(NamedTuple):
-    """The tasks that the workers of a pool run now."""
+    """The tasks that the workers of a pool are running now."""
 
-    running: int = 0  # number of tasks, without the held ones
-    seconds: float = 0.0  # their total age
-    held: int = 0  # number of tasks that have run for longer than the long window
+    running: int = 0  # the number of tasks, without held tasks
+    seconds: float = 0.0  # the total age of these tasks
+    held: int = 0  # the number of tasks that have been running for longer than the long window
 
 
 @dataclass(slots=True)
@@ -56,9 +56,9 @@ class PoolGauge:
     """The measurements of one pool on this node."""
 
     meter: PoolMeter = field(default_factory=PoolMeter)
-    starts: deque[float] = field(default_factory=lambda: deque(maxlen=_STARTS_KEPT))  # how long the last ones took
-    timed: frozenset[ProcessKey] = frozenset()  # the workers whose start is in there
-    private: dict[ProcessKey, int] = field(default_factory=dict)  # memory of workers in bytes, by the last reading
+    starts: deque[float] = field(default_factory=lambda: deque(maxlen=_STARTS_KEPT))  # how long the last starts took
+    timed: frozenset[ProcessKey] = frozenset()  # the workers whose start is in `starts`
+    private: dict[ProcessKey, int] = field(default_factory=dict)  # the memory of workers in bytes, as last read
     rounds: int = 0
 
     def load(self, node: str, pool: do.ScaledPool, memory: SlotMemory, resources: NodeResources) -> NodeLoad:
@@ -101,7 +101,8 @@ class PoolGauge:
         self.timed = frozenset((each.slot, each.nonce) for each in pool.workers if each.start_seconds is not None)
 
     def _read_memory(self, slots: Mapping[ProcessKey, Slot]) -> None:
-        """Read the memory of one worker: of those not read yet, or else of the one that was read the longest ago."""
+        """Read the memory of one worker: one that has not been read yet, or otherwise the one that was read longest
+        ago."""
         self.private = {key: size for key, size in self.private.items() if key in slots}
         self.rounds += 1
         pids = {key: slot.pid for key, slot in slots.items() if slot.pid > 0}
@@ -127,8 +128,9 @@ def running_in(slots: Iterable[Slot], at_ns: int) -> RunningTasks:
 
 
 def most_of(pool: do.ScaledPool, present: int, resources: NodeResources, private: int) -> tuple[int, str]:
-    """Return how many workers this node may have at most, and what made that less than configured: "memory", "cpu", or
-    "" for nothing. `present`: the workers that it has. `private`: the memory of the largest one in bytes, 0 if unknown.
+    """Return how many workers this node can have at most, and why this is less than configured: "memory", "cpu", or ""
+    if it is not. `present`: the number of workers that the node has. `private`: the memory of the largest worker in
+    bytes, or 0 if unknown.
     """
     limits = [(pool.most, "")]
     if resources.is_cpu_busy:
@@ -140,7 +142,7 @@ def most_of(pool: do.ScaledPool, present: int, resources: NodeResources, private
 
 @dataclass(slots=True)
 class KnownDecision:
-    """The state of a pool according to the last reply."""
+    """The decision about a pool and its leader, according to the last reply."""
 
     leads: bool = False
     number: int = NO_DECISION
@@ -149,7 +151,7 @@ class KnownDecision:
 
 @dataclass(slots=True, eq=False, repr=False)
 class ScalingExchange:
-    """Performs exchanges in the background, over the connection of the master. Its name in Redis is `node`."""
+    """The exchanges, which run in the background over the master's connection. `node`: the master's name in Redis."""
 
     _connection: AioConnection
     _store: ScalingStore
@@ -163,7 +165,7 @@ class ScalingExchange:
     _rarely: OnceAMinute = field(default_factory=OnceAMinute)
 
     def start(self, effect: do.ExchangeScaling) -> None:
-        """Measure now, and exchange in the background."""
+        """Measure the load now, and make the exchange in the background."""
         names = {pool.pool for pool in effect.pools}
         gone = self._gauges.keys() - names
         self._gauges = {name: self._gauges.get(name) or PoolGauge() for name in names}
@@ -175,7 +177,7 @@ class ScalingExchange:
         self._background.start(self._exchange(effect, loads, sorted(gone)))
 
     async def _exchange(self, effect: do.ExchangeScaling, loads: Mapping[str, NodeLoad], gone: list[str]) -> None:
-        """Exchange about one pool after another. A pool that the server refuses does not concern the others."""
+        """Make the exchange for one pool after another. If the server refuses one pool, the others are not affected."""
         seen: dict[str, PoolSeen] = {}
         failed = True
         try:
@@ -188,7 +190,7 @@ class ScalingExchange:
             failed = False
         except ServerError:  # The connection's watch has reported it.
             pass
-        finally:  # Without this event no further exchange would follow.
+        finally:  # Without this event, no further exchange would follow.
             self._happened(ScalingSeen(seen, failed))
 
     async def _exchange_pool(self, pool: do.ScaledPool, load: NodeLoad, lease_seconds: float) -> PoolSeen | None:
@@ -196,7 +198,7 @@ class ScalingExchange:
         decision = text_of(pool.publish) if pool.publish is not None and known.leads else b""
         try:
             reply = await self._call(pool, load, lease_seconds, decision, asks_backlog=known.leads)
-            if reply.leader == self._node and not known.leads:  # It has just taken the lead.
+            if reply.leader == self._node and not known.leads:  # This node has just become the leader.
                 self._note(known, reply)
                 reply = await self._call(pool, load, lease_seconds, b"", asks_backlog=True)
         except Refused as error:
@@ -222,15 +224,15 @@ class ScalingExchange:
 
 
 def inputs_of(pool: do.ScaledPool, load: NodeLoad, reply: ScalingReply) -> PoolInputs:
-    """Return what a decision about the pool is based on."""
+    """Return the inputs of a decision about the pool."""
     others = (load_in(text, node) for node, text in sorted(reply.loads.items()))
     nodes = (load, *(other for other in others if other is not None))
     return PoolInputs(pool.pool, nodes, tuple(backlog_rows(pool, reply.backlog)))
 
 
 def backlog_rows(pool: do.ScaledPool, rows: Iterable[Backlog]) -> Iterator[QueueBacklog]:
-    """Yield the queues with ready tasks, with their limits. A row that stands for several queues has all their limits
-    together."""
+    """Yield the queues with ready tasks, with their limits. A row that stands for several queues gets the sum of their
+    limits."""
     shares = {share.name: share for tier in pool.tiers for share in tier.queues}
     patterns = [name for name, share in shares.items() if share.is_pattern]
     for row in rows:
@@ -252,5 +254,5 @@ def backlog_rows(pool: do.ScaledPool, rows: Iterable[Backlog]) -> Iterator[Queue
 
 
 def rate_of(share: QueueShare) -> float:
-    """Return the most tasks of a queue that start per second."""
+    """Return the largest number of tasks of a queue that start per second."""
     return MICROSECONDS / share.interval_us if share.interval_us else math.inf

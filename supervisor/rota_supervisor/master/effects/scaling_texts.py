@@ -1,7 +1,7 @@
 """Loads and decisions as nodes store them in Redis: JSON lists of their fields.
 
-A node of another version may have written them, or any other program, so a text that cannot be read counts as none.
-Fields that a later version appends are ignored.
+A node with another version, or any other program, may have written a text, so a text that cannot be read is ignored.
+Fields that a later version appends are ignored too.
 """
 
 import json
@@ -23,13 +23,13 @@ def text_of(value: Decision | NodeLoad) -> bytes:
 
 
 def decision_in(text: bytes) -> Decision | None:
-    """Return the decision with this text, or None if it cannot be read."""
+    """Return the decision in this text, or None if the text cannot be read."""
     decision = _read(text, Decision)
     return decision if decision is not None and min([decision.wanted, *decision.shares.values()]) >= 0 else None
 
 
 def load_in(text: bytes, node: str) -> NodeLoad | None:
-    """Return the load with this text that a node has stored, or None if it cannot be read."""
+    """Return the load in this text, which a node has stored, or None if the text cannot be read."""
     load = _read(text, NodeLoad)
     if load is None or load.concurrency < 1 or any(getattr(load, name) < 0 for name in _COUNTS):
         return None

@@ -1,9 +1,9 @@
-"""The watch over running tasks in the background: claims that a long task holds up, progress that is copied from the
+"""Background work for running tasks: the watch for claims that a long task holds up, the copying of progress from the
 slots to Redis, and orders to cancel.
 
 `cancel` puts an order on a list of the node, on which a connection of the master blocks. The order stays on the list
-until it is handled, so a lost connection loses no order. If an order is lost in another way, the next renewal reports
-the cancelled task.
+until it is handled, so a lost connection loses no order. If an order is lost in another way, the next lease renewal
+reports the cancelled task.
 """
 
 import asyncio
@@ -30,24 +30,24 @@ from rota_supervisor.master.effects.background import Background
 RETURN_AFTER_NS: Final = 25_000_000
 CHECK_SECONDS: Final = 0.01
 _QUIET_CHECKS: Final = 100  # the watch ends after a second in which nothing waits behind a task
-_LAST_CHECKS: Final = 5  # further checks after its end, because a worker may have claimed just before it could see that
+_LAST_CHECKS: Final = 5  # further checks after the end, for a worker that claimed just before it could see the end
 _START_CHECK_SECONDS: Final = 0.01
-_START_CHECKS: Final = 25  # a task that is not started by then went back to its lane, and was cancelled there
+_START_CHECKS: Final = 25  # a task that has not started after these went back to its lane, and was cancelled there
 COPY_SECONDS: Final = 1.0
 
 
 @dataclass(slots=True, eq=False, repr=False)
 class ClaimWatch:
-    """The watch over claims: if one task of a claim takes long, the tasks behind it are returned to their lanes.
+    """The watch over claims. If one task of a claim runs for long, the tasks behind it are returned to their lanes.
 
     1. A worker that claims several tasks, or prefetches one, requests the watch and wakes the master. While any worker
-       does, the slots are checked every 10 ms.
+       requests it, the slots are checked every 10 ms.
     2. If a claim is older than 25 ms and has entries that are not started or outcomes that are not sent, its
-       prefetched tasks are returned. The outcomes are taken from the slot, as from that of a dead worker, and
-       everything behind the running entry goes back to its lane. The worker sends the same outcomes in its next call,
-       which finds them settled.
-    3. Once 5 ms have passed, the worker starts nothing of a claim without a call to Redis. It marks an entry as started
-       before it reads the clock (`rota.worker.claims`). So this watch, 20 ms later, sees every started entry as
+       prefetched tasks are returned. The outcomes are taken from the slot, as for a dead worker, and all entries behind
+       the running one go back to their lanes. The worker sends the same outcomes in its next call, which finds the
+       tasks settled.
+    3. Once 5 ms have passed, the worker starts no entry of a claim without a call to Redis. It marks an entry as
+       started before it reads the clock (`rota.worker.claims`). So this watch, 20 ms later, sees every started entry as
        started. The text of a returned entry is changed, so a late call of the worker does not find it.
 
     The watch runs only while there is something to watch.
@@ -61,7 +61,7 @@ class ClaimWatch:
     _quiet_checks: int = 0
 
     def rung(self) -> None:
-        """Begin the watch if a worker requests it. This is called when a child has woken the master."""
+        """Begin the watch if a worker requests it. This method is called when a child has woken the master."""
         granted = [slot.grant_watch() for _, slot in self._workers()]
         if not any(granted):
             return
@@ -77,7 +77,7 @@ class ClaimWatch:
                 self._quiet_checks = 0 if self._check() else self._quiet_checks + 1
                 if self._quiet_checks == _QUIET_CHECKS:
                     self._end_watches()
-        finally:  # Whatever ended the watch, workers request it again.
+        finally:  # Workers can request the watch again, even after an error.
             self._watching = False
             self._end_watches()
 
@@ -86,7 +86,7 @@ class ClaimWatch:
             slot.end_watch()
 
     def _check(self) -> bool:
-        """Report claims that are held up. Returns whether there are any, or may be soon."""
+        """Report claims that are held up. Returns whether any claim is held up, or may be soon."""
         returned_for = self._state.returned_for
         held_up = [
             (child, slot)
@@ -120,9 +120,10 @@ def cancelled_in(
 
 @dataclass(slots=True, eq=False, repr=False)
 class Orders:
-    """The receiver of orders to cancel, which reports those whose task runs here.
+    """The receiver of orders to cancel. It reports the orders whose task runs on this node.
 
-    `key`: the list of this node. `works` is set while the main connection works; without it no order can arrive.
+    `key`: the list of this node's orders. `works` is set while the main connection works. No order can arrive without
+    it.
     """
 
     _connection: AioConnection
@@ -145,7 +146,7 @@ class Orders:
                 await asyncio.sleep(backoff.next_seconds())
 
     async def _take_one(self) -> None:
-        """Wait for the first order, handle it, and only then remove it from the list."""
+        """Wait for the first order, handle it, and then remove it from the list."""
         raw = await self._connection.execute("BLMOVE", self._key, self._key, "LEFT", "LEFT", PARK_SECONDS)
         if raw is not None:
             self._take_in(raw)
@@ -167,7 +168,7 @@ class Orders:
                 return
 
     def _report(self, order: CancelOrder) -> bool:
-        """Report the order. Returns whether its task was found running."""
+        """Report the order if its task runs on this node. Returns whether it does."""
         child = next((each for each in self._children.of(Role.WORKER) if each.owner == order.owner), None)
         if child is None:
             return False
@@ -193,10 +194,10 @@ class TaskProgress(NamedTuple):
 
 @dataclass(slots=True, eq=False, repr=False)
 class ProgressCopier:
-    """The copying of progress from the slots to Redis, about once a second, with all changes in one call.
+    """The copier of progress from the slots to Redis, which sends all changes in one call, about once a second.
 
-    If no task of the fleet reports progress, a round reads one word of memory for each task. `_known`: the progress
-    that Redis already has.
+    If no task reports progress, a round only reads one word of memory for each task. `_known`: the progress that Redis
+    already has.
     """
 
     _state: MasterState
@@ -211,7 +212,7 @@ class ProgressCopier:
             await self.step()
 
     async def step(self) -> None:
-        """Send new progress to Redis. After a failure it is sent in a later round, unless it has changed by then."""
+        """Send new progress to Redis. After a failure, a later round sends it, or newer progress of the same task."""
         reports = set(self._reports())
         self._known &= reports
         changed = list(reports - self._known)

@@ -1,1 +1,1 @@
-"""The master's loop, its descriptors, signals and sockets, and the code that connects them."""
+"""The master's loop, descriptors, signals and sockets, and the code that connects them."""

@@ -1,7 +1,7 @@
-"""Automatic reloads: watch the contents of the configuration file and, in development, the code.
+"""Automatic reloads: the watch over the contents of the configuration file and, in development, over the code.
 
-Neither may block the loop, and a file may be on a mount that hangs. So files are read in threads of their own, which
-the master does not wait for when it exits.
+The watch must not block the loop, but a file can be on a mount that hangs. Files are therefore read in separate
+threads, for which the master does not wait when it exits.
 """
 
 import asyncio
@@ -20,14 +20,14 @@ LONGEST_BURST_MS: Final = 2000
 
 
 class ConfigWatch:
-    """The watch over the configuration file, which requests one reload for each new content.
+    """The watch over the configuration file, which requests one reload whenever the contents change.
 
-    The content is compared with the content that was loaded last. So a replaced file, a link with a new target and a
-    mounted ConfigMap are all noticed. A file that is missing is ignored.
+    The contents are compared with the contents that were loaded last. This detects a replaced file, a link with a new
+    target and a changed ConfigMap. A missing file is ignored.
     """
 
     def __init__(self, file: Path, loaded: Callable[[], bytes | None], reload: Callable[[], object]) -> None:
-        """`loaded` returns the content that was loaded last."""
+        """`loaded` returns the contents that were loaded last."""
         self._file = file
         self._loaded = loaded
         self._reload = reload
@@ -38,7 +38,7 @@ class ConfigWatch:
         while True:
             await asyncio.sleep(CHECK_SECONDS)
             if is_wanted():
-                with contextlib.suppress(OSError):  # There may be no further thread now.
+                with contextlib.suppress(OSError):  # The system may refuse another thread now.
                     await self.check()
 
     async def check(self) -> None:
@@ -62,7 +62,7 @@ class ConfigWatch:
 
 
 async def watch_code(folders: Iterable[str], restart: Callable[[], object]) -> None:
-    """Call `restart`, forever, after each burst of changes to Python code below the folders (for development)."""
+    """Call `restart` after each burst of changes to Python code below the folders, for development. Runs forever."""
     stop = threading.Event()
     bursts = _bursts(folders, stop)
     try:

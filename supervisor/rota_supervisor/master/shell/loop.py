@@ -1,5 +1,5 @@
-"""The master's loop, which events wake and which ticks at least once a second, and its inbox, the only entry to the
-core.
+"""The master's loop, which is woken by events and ticks at least once a second, and its inbox, through which all events
+reach the core.
 
 A step handles the messages of zygotes, the deaths and the contents of slots in the order in which they occurred, and
 then ticks.
@@ -43,7 +43,7 @@ from rota_supervisor.master.core.take import take
 from rota_supervisor.master.core.tick import wake_at
 from rota_supervisor.master.effects.master_output import current_status
 
-_AFTER_SECONDS: Final = 0.001  # the resolution of epoll; a deadline has passed only after its time
+_AFTER_SECONDS: Final = 0.001  # the resolution of epoll; a deadline must have passed before the loop wakes for it
 
 Recording = Callable[[Event, float, list[Effect]], None]
 
@@ -53,8 +53,8 @@ class Inbox:
 
     If performing an effect causes an event, that event waits until all earlier effects are performed.
 
-    `handlers`: the function for each kind of effect. `wake`: set when something happened after the last tick. `record`
-    is called with each event, its time and its effects. `has_left`, `failure`: set when the master is to end.
+    `handlers`: the function for each kind of effect. `wake`: set when an event occurred after the last tick. `record`
+    is called with each event, its time and its effects. `has_left` and `failure` are set when the master must end.
     """
 
     def __init__(self, state: MasterState, record: Recording | None = None) -> None:
@@ -68,13 +68,14 @@ class Inbox:
         self._is_taking = False
 
     def happened(self, event: Event) -> None:
-        """Handle an event and perform its effects. A renewal wakes the loop only if it makes a tick due early."""
+        """Handle an event and perform its effects. A lease renewal wakes the loop only if it makes a tick due
+        earlier."""
         self._take(event)
         if not isinstance(event, LeasesRenewed) or wake_at(self.state) < boottime_seconds() + TICK_SECONDS:
             self.wake.set()
 
     def tick(self, redis_silent_since: float) -> None:
-        """Tick after all pending events were handled."""
+        """Tick, after all pending events were handled."""
         self.wake.clear()
         self._take(Ticked(redis_silent_since))
 
@@ -107,9 +108,9 @@ class Inbox:
 class MasterLoop:
     """The loop, which steps until the fleet has left.
 
-    `receive` returns what zygotes and their intermediates have sent so far. `reap` handles everything that happened to
-    children. It is given a function that handles what zygotes sent before that, and reads the slot of one child.
-    `silent_since` returns since when a reply of Redis is outstanding, or `inf` if none is.
+    `receive` returns the events that zygotes and their intermediates have sent so far. `reap` handles deaths and stops
+    of children. It gets a function that first handles earlier messages of zygotes, and reads the slot of one child.
+    `silent_since` returns the time since which a reply of Redis is outstanding, or `inf` if none is outstanding.
     """
 
     def __init__(
@@ -148,7 +149,7 @@ class MasterLoop:
         self._handle_messages(None)
         self._reap(boottime_seconds(), self._handle_messages)
         readings = self._reader.read(self._state.children)
-        self._handle_messages(None)  # A zygote sends what it imported before its slot shows that it is ready.
+        self._handle_messages(None)  # A zygote sends the tasks that it imported before its slot shows that it is ready.
         if readings:
             self._inbox.happened(SlotsRead(readings))
         self._inbox.tick(self._silent_since())
@@ -156,7 +157,7 @@ class MasterLoop:
         self._own.heartbeat()
 
     def _handle_messages(self, child: Child | None) -> None:
-        """Handle what zygotes and their intermediates have sent so far, and read the slot of one child."""
+        """Handle the messages that zygotes and their intermediates have sent so far, and read the slot of one child."""
         for event in self._receive():
             if isinstance(event, ZygoteGone):
                 self._read(self._state.children.get(event.slot, event.nonce))
@@ -169,19 +170,19 @@ class MasterLoop:
             self._inbox.happened(SlotsRead(readings))
 
     def seconds_to_wait(self) -> float:
-        """Return the time until the next step if no event comes before."""
+        """Return the time until the next step if no event occurs before."""
         return min(TICK_SECONDS, max(0.0, wake_at(self._state) - boottime_seconds()) + _AFTER_SECONDS)
 
 
 class SlotReader:
-    """The reading of slots. By slot, it remembers the last reading and the state of the child at that time."""
+    """The reader of slots. For each slot, it remembers the last reading and the state of the child at that time."""
 
     def __init__(self, memory: SlotMemory) -> None:
         self._memory = memory
         self._seen: dict[int, tuple[ChildState, SlotReading]] = {}
 
     def read(self, children: Iterable[Child]) -> tuple[SlotReading, ...]:
-        """Return new readings of these children's slots, leaving out slots that have not changed."""
+        """Return new readings of these children's slots, without slots that have not changed."""
         return tuple(reading for child in children if (reading := self._read(child)) is not None)
 
     def _read(self, child: Child) -> SlotReading | None:
@@ -203,7 +204,7 @@ class SlotReader:
             slot.has_outcomes,
             slot.stepping,
         )
-        # After a change of its state, a child is judged again by the same reading.
+        # If the state of a child has changed, return an unchanged reading too, because it can now mean something else.
         if self._seen.get(number) == (state, reading):
             return None
         self._seen[number] = state, reading
@@ -223,7 +224,7 @@ class MasterPort(ControlPort):
         self._waiting: dict[int, asyncio.Future[ControlReply]] = {}
 
     def signalled(self, request: RequestKind) -> None:
-        """Make the request of a signal or a changed file, for which no reply is sent."""
+        """Make a request for a signal or a changed file. No reply is sent."""
         self._inbox.happened(Requested(request, next(self._tickets), by_signal=True))
 
     def status(self) -> ControlReply:
@@ -231,7 +232,7 @@ class MasterPort(ControlPort):
         return current_status(self._inbox.state, self._memory)
 
     def address(self) -> ControlReply:
-        """Return the server, the namespace and the file, for those who may use the socket.
+        """Return the server, the namespace and the configuration file, for clients that may use the socket.
 
         The server's URL contains its password.
         """
@@ -241,11 +242,11 @@ class MasterPort(ControlPort):
         return {**server, "namespace": config.namespace, "file": file}
 
     def scaling(self) -> ControlReply:
-        """Return for each pool with a range what its number of workers follows from."""
+        """Return, for each pool with a range, the facts that determine its number of workers."""
         return report_of_scaling(self._inbox.state)
 
     def request(self, kind: RequestKind, order: ScaleOrder | None = None) -> Awaitable[ControlReply]:
-        """Make a request. Its reply comes with the effect `Respond`. Raises RequestRefused."""
+        """Make a request. The reply comes with the effect `Respond`. Raises RequestRefused."""
         ticket = next(self._tickets)
         reply = self._waiting[ticket] = asyncio.get_running_loop().create_future()
         self._inbox.happened(Requested(kind, ticket, order=order))
@@ -256,7 +257,7 @@ class MasterPort(ControlPort):
     def respond(self, effect: Respond) -> None:
         """Pass a reply to the request that waits for it."""
         reply = self._waiting.pop(effect.ticket, None)
-        if reply is not None and not reply.done():  # The client may have left.
+        if reply is not None and not reply.done():  # The client may have disconnected.
             if effect.reply is None:
                 reply.set_exception(RequestRefused(effect.refused))
             else:
@@ -269,7 +270,7 @@ class MasterPort(ControlPort):
 
 @contextlib.contextmanager
 def recording_to(path: str, state: MasterState, first: Loaded) -> Iterator[Recording | None]:
-    """Record to a file for the duration of the block; "" for no record."""
+    """Record to a file for the duration of the block, or not at all if `path` is ""."""
     if not path:
         yield None
         return
@@ -284,7 +285,7 @@ def recording_to(path: str, state: MasterState, first: Loaded) -> Iterator[Recor
 
 
 def as_json(value: Any) -> Any:
-    """Return a value in JSON types. Other types become an object with the class and its parts."""
+    """Return a value in JSON types. A value of any other type becomes an object with its class and its parts."""
     match value:
         case Enum() | datetime():
             return _tagged(value, value.name if isinstance(value, Enum) else value.isoformat())

@@ -1,13 +1,13 @@
-"""The master's signals. No handlers are installed: the loop reads signals as data and decides what each one requests.
+"""The master's signals. No handlers are installed. Instead, the loop reads signals as data and decides what each signal
+requests.
 
-The signals stay blocked from the first line of the master to its end. Handlers of different signals nest. The handlers
-of six signals that were pending at once did not fit on the stack that `faulthandler` makes handlers run on, and the
-interpreter crashed. The kernel keeps each pending signal once, so a storm of signals can neither lose a TERM nor fill a
-pipe.
+The signals are blocked from the first line of the master to its end. Handlers would nest: when six signals were pending
+at once, their handlers did not fit on the stack on which `faulthandler` lets handlers run, and the interpreter crashed.
+The kernel keeps each pending signal once, so a storm of signals can neither lose a TERM nor fill a pipe.
 
-TERM and INT drain. The same request again within a second counts as the same one, as when a terminal and a supervisor
-both send it; after that it means to stop at once. HUP reloads, unless it is caused by the loss of the controlling
-terminal. The other signals mean the same each time.
+TERM and INT drain. A repeated request within a second is ignored, because a terminal and a supervisor may both send it.
+After a second, a repeated request stops the fleet at once. HUP reloads, unless it is caused by the loss of the
+controlling terminal. The other signals always have the same meaning.
 """
 
 import asyncio
@@ -39,7 +39,7 @@ TAKEN: Final = frozenset({*MEANINGS, signal.SIGCHLD})
 
 
 class SignalReader:
-    """The interpretation of signals in the order of arrival.
+    """The interpreter of signals, which reads them in order of arrival.
 
     `had_terminal`: whether there was a controlling terminal at the start.
     """
@@ -49,7 +49,7 @@ class SignalReader:
         self._stop_requested_at: float | None = None
 
     def read(self, number: signal.Signals, now: float) -> RequestKind | None:
-        """Return the request of a signal at `now` (monotonic seconds), or None if it repeats a request."""
+        """Return the request of a signal at `now` (monotonic seconds), or None if the signal repeats a request."""
         request = MEANINGS[number]
         if request is RequestKind.RELOAD and self._had_terminal and not has_terminal():
             request = RequestKind.DRAIN
@@ -73,7 +73,7 @@ def has_terminal() -> bool:
 
 
 def watch_signals(handle: Callable[[RequestKind], None], child_ended: Callable[[], None]) -> None:
-    """Have the running loop call `handle` for the requests of signals, including signals that are already pending."""
+    """Have the running loop call `handle` with the requests of signals, including signals that are already pending."""
     signal.pthread_sigmask(signal.SIG_BLOCK, TAKEN)
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)  # If a parent had set it to be ignored, waiting would fail.
     inbox = open_inbox(TAKEN)

@@ -1,8 +1,8 @@
-"""Reap all children of the process, known or not, without ever losing the pid of one that is still needed.
+"""Reap all children of the process, known or not, without ever releasing a pid that is still needed.
 
 `waitid` with WNOWAIT reports a dead child but leaves the zombie, which keeps its pid reserved while its process group
-is killed. Only then `wait4` reaps it. Otherwise the kill could hit another process that has got the pid since. SIGCHLD
-reports stopped and continued children too.
+is killed. After that, `wait4` reaps it. Otherwise the kill could hit another process that has received the same pid.
+SIGCHLD reports stopped and continued children too.
 
 *Adopted orphans* are processes that were reparented to the master because their own parent died, for example those that
 a task had started. The master kills an adopted orphan only if a dead worker left it behind. That is so if the orphan is
@@ -33,7 +33,7 @@ from rota_supervisor.master.effects.processes import Stacks, kill_group, name_of
 from rota_supervisor.process import UNREACHABLE, cpu_seconds_of
 
 _WAIT_OPTIONS: Final = os.WEXITED | os.WSTOPPED | os.WCONTINUED | os.WNOHANG | os.WNOWAIT
-_REMEMBERED_SECONDS: Final = 2.0  # the time for which the id of a dead session is surely not reused
+_REMEMBERED_SECONDS: Final = 2.0  # the time for which the id of a dead session is certainly not reused
 _STOPS: Final = (os.CLD_STOPPED, os.CLD_TRAPPED)
 _OWN_PROGRAM: Final = "/proc/self/exe"
 _MAPPED: Final = re.compile(rf"/memfd:({STACK_FILE}-\d+-\d+) ".encode())
@@ -47,7 +47,7 @@ _KILL_REMEMBERED_SECONDS: Final = 10.0
 
 
 class Traces(NamedTuple):
-    """The traces that identify a process that was left behind."""
+    """The traces that identify a process as left behind by a worker."""
 
     session: int
     owner: str
@@ -55,7 +55,7 @@ class Traces(NamedTuple):
 
 
 class Reaper:
-    """The reaping of children. `happened` is called with the events."""
+    """The reaper of children. `happened` is called with the events."""
 
     def __init__(
         self, state: MasterState, memory: SlotMemory, stacks: Stacks, happened: Callable[[Event], None]
@@ -70,7 +70,7 @@ class Reaper:
     def reap(self, now: float, listen: Callable[[Child | None], None]) -> None:
         """Handle everything that has happened to children.
 
-        `listen` handles what zygotes sent before that, and reads the slot of one child.
+        `listen` handles the messages that zygotes sent before, and reads the slot of one child.
         """
         self._dead = [(at, traces) for at, traces in self._dead if now - at < _REMEMBERED_SECONDS]
         self._oom_kills.poll(now)
@@ -97,17 +97,17 @@ class Reaper:
             self._happened(StopSeen(child.slot, child.nonce, stopped))
 
     def _reap_child(self, pid: int, now: float, listen: Callable[[Child | None], None]) -> None:
-        # First read the last messages of a zygote, and reports of births: both were sent before this death.
+        # First read the last messages of a zygote and the reports of births, because they were sent before this death.
         listen(None)
         child = self._known(pid)
         if child is not None:
-            listen(child)  # If it became READY since the last reading, it did not die while starting.
+            listen(child)  # If the child became READY after the last reading, it did not die while starting.
             kill_group(pid)
             slot = self._memory.slot(child.slot)
             slot.vacate()
             if slot.is_intact and (lines := slot.held_lines.left_behind()):
                 log.logger().write(lines)
-        cpu_seconds = cpu_seconds_of(pid)  # from the source that the exporter uses while a process lives
+        cpu_seconds = cpu_seconds_of(pid)  # the source that the exporter uses for living processes
         try:
             _, status, usage = os.wait4(pid, 0)
         except ChildProcessError:  # The thread that watches the embedded server has reaped it.
@@ -119,9 +119,9 @@ class Reaper:
             self._happened(self._death_of(child, ProcessEnd(status, oom_killed, usage.ru_maxrss, cpu_seconds)))
 
     def _known(self, pid: int) -> Child | None:
-        """Return the child that is this process, or None for an adopted orphan.
+        """Return the child with this pid, or None for an adopted orphan.
 
-        A worker may have entered its slot without being reported, if its intermediate died first.
+        If its intermediate died first, a worker may have entered its slot without a report.
         """
         child = self._state.children.by_pid(pid)
         if child is not None:
@@ -165,7 +165,8 @@ def children_of_this_process() -> Iterator[int]:
 
 
 def owner_of(pid: int) -> str:
-    """Return the owner whose task started the process, or "" if its environment names none or is not readable."""
+    """Return the owner whose task started the process, or "" if the environment of the process has none or is not
+    readable."""
     try:
         environment = Path(f"/proc/{pid}/environ").read_bytes()
     except OSError:
@@ -176,18 +177,18 @@ def owner_of(pid: int) -> str:
 
 
 def stack_file_of(pid: int) -> str:
-    """Return the name of the stack file of the worker that the process is a copy of, or "" if it is no copy."""
+    """Return the name of the stack file of the worker of which the process is a copy, or "" if it is not a copy."""
     try:
         if not Path(f"/proc/{pid}/exe").samefile(_OWN_PROGRAM):
             return ""
         found = _MAPPED.search(Path(f"/proc/{pid}/maps").read_bytes())
-    except OSError:  # The process is gone, or belongs to another user.
+    except OSError:  # The process has ended, or belongs to another user.
         return ""
     return "" if found is None else found[1].decode()
 
 
 def traces_of(pid: int) -> Traces:
-    """Return the traces of a process. The session is 0 if the process is gone or not accessible."""
+    """Return the traces of a process. The session is 0 if the process has ended or is not accessible."""
     try:
         session = os.getsid(pid)
     except UNREACHABLE:
@@ -196,7 +197,7 @@ def traces_of(pid: int) -> Traces:
 
 
 def is_left_behind(traces: Traces, dead: Traces) -> bool:
-    """Whether an adopted orphan was left behind by a dead worker, whose `session` is its own pid."""
+    """Whether a dead worker left this adopted orphan behind. The worker's `session` is its own pid."""
     return (
         traces.session == dead.session
         or (dead.owner != "" and traces.owner == dead.owner)
@@ -207,8 +208,7 @@ def is_left_behind(traces: Traces, dead: Traces) -> bool:
 def kill_left_behind(dead: Collection[Traces], known: Container[int]) -> None:
     """Send SIGKILL to the processes that dead workers have left behind. `known`: the pids of living children.
 
-    A killed process may have children of its own. They are reparented to the master when it dies, and are found the
-    next time.
+    If a killed process has children, they are reparented to the master when it dies, and are found in the next call.
     """
     for pid in children_of_this_process():
         if pid in known:
@@ -219,11 +219,13 @@ def kill_left_behind(dead: Collection[Traces], known: Container[int]) -> None:
                 os.kill(pid, signal.SIGKILL)
 
 
-# The kernel's evidence of out-of-memory kills: the counter of our cgroup, version 2 or 1, and which processes it kills
+# The kernel's evidence of out-of-memory kills: the counter of the master's cgroup (version 2 or 1), and the rule for
+# which processes are killed together
 
 
 def counter_of(groups: str, mounted: Path = _MOUNTED) -> Path | None:
-    """Return the file with the line `oom_kill` for a process with this `/proc/PID/cgroup`, or None.
+    """Return the file that has the line `oom_kill` for a process with this `/proc/PID/cgroup`, or None if there is
+    none.
 
     In a container with cgroup version 1, that path is the host's, and the group is at the mount point itself.
     """
@@ -246,7 +248,8 @@ def _own_counter() -> Path | None:
 
 
 def warnings_of_oom(counter: Path | None = None) -> list[str]:
-    """Return a warning if the kernel would kill the whole fleet when one task takes too much memory, else nothing."""
+    """Return a warning if the kernel would kill the whole fleet when one task takes too much memory, or nothing
+    otherwise."""
     counter = counter or _own_counter()
     if counter is None:
         return []
@@ -258,11 +261,12 @@ def warnings_of_oom(counter: Path | None = None) -> list[str]:
 
 
 class OomKills:
-    """The counted out-of-memory kills that no death has explained yet.
+    """The counted out-of-memory kills that were not matched with a death yet.
 
     The counter includes kills of processes that tasks have started. It is read once a second, and at each death. A
     process that the kernel has killed takes a while to release gigabytes of memory, so a kill is remembered for
-    _KILL_REMEMBERED_SECONDS. It is not remembered longer, or it would explain a kill from another source an hour later.
+    _KILL_REMEMBERED_SECONDS. If it were remembered longer, it would seem to explain a kill from another source an hour
+    later.
     """
 
     def __init__(self, path: Path | None = None) -> None:
@@ -277,7 +281,7 @@ class OomKills:
             self._note(now)
 
     def claim(self, now: float) -> bool:
-        """Use up one counted kill for a process found dead now. Returns whether there was one."""
+        """Use up one counted kill for a process that was found dead now. Returns whether there was one."""
         self._note(now)
         if not self._unclaimed:
             return False

@@ -1,4 +1,5 @@
-"""Run a master in this process: choose its name, create its slots, check the limits, serve requests, and end it."""
+"""Run a master in this process: choose its name, create its slots, check the limits, serve requests, and shut it
+down."""
 
 import asyncio
 import faulthandler
@@ -58,13 +59,13 @@ class LimitNeed(NamedTuple):
 
     what: str
     least: int
-    where: str  # the settings of the limit
+    where: str  # the settings that change the limit
     unit: str = "MB"
     size: int = 1 << 20  # the size of the unit
 
 
 NEEDED: Final = {
-    # A master of 500 workers needs 26. While there are more, each child also has one for its stack file.
+    # A master of 500 workers needs 26. If there are more, each child also has one for its stack file.
     resource.RLIMIT_NOFILE: LimitNeed("open files", 64, "ulimit -n, LimitNOFILE= of systemd", "descriptors", 1),
     # The shared memory is mapped as a whole, but uses real memory only where it is written. The rest is for Python.
     resource.RLIMIT_AS: LimitNeed("address space", _SHARED_MB + 256, "ulimit -v, LimitAS= of systemd"),
@@ -73,13 +74,13 @@ NEEDED: Final = {
 
 
 def node_name() -> str:
-    """Return the host's name with a random suffix, because a node name must never be used twice."""
+    """Return the host name with a random suffix, because a node name must never be used twice."""
     host = _NOT_IN_NAMES.sub("-", socket.gethostname())[:_HOST_CHARACTERS] or "host"
     return f"{host}.{os.urandom(4).hex()}"
 
 
 def make_slots() -> SlotMemory:
-    """Create the shared memory of the fleet. Slot 0 is taken by this process."""
+    """Create the shared memory of the fleet. This process takes slot 0."""
     memory = SlotMemory.create(SLOTS)
     own = memory.slot(0)
     own.assign(1)
@@ -88,7 +89,8 @@ def make_slots() -> SlotMemory:
 
 
 def check_sizes(config: Config) -> None:
-    """Raise Failure 78 if the settings of a pool do not fit into a message, or if a limit is too low for a master."""
+    """Raise Failure with code 78 if a pool's settings do not fit into a message, or if a limit is too low for a
+    master."""
     faults = [*map(str, oversized_pools(config)), *limit_faults()]
     if faults:
         raise Failure(ExitCode.CONFIG, *faults)
@@ -100,7 +102,7 @@ def limit_faults() -> list[str]:
 
 
 def faults_of_limits(limits: Mapping[int, int]) -> list[str]:
-    """Return a fault for each limit that is too low. `limits`: the soft limits of a process, by number."""
+    """Return a fault for each limit that is too low. `limits`: the soft limits of a process, by resource number."""
     return [
         f"the limit on {need.what} is {limits[limit] // need.size} {need.unit}, and a fleet needs {need.least}: "
         f"raise it ({need.where}), or lift it"
@@ -120,15 +122,15 @@ class RunOptions(NamedTuple):
     spawner: Spawner  # starts the children, and has started the first zygote
     file: Path  # the configuration file, which is watched if `watch_config` is set
     code: tuple[str, ...]  # folders, for development, whose changes restart the workers; `file` is watched as well
-    burst: bool  # whether to leave when nothing is ready or running
+    burst: bool  # whether to leave when no task is ready or running
     import_paths: tuple[str, ...]  # the folders with the task modules
     record: str  # the file to record events to, or "" for none
 
 
 def run_master(options: RunOptions) -> None:
-    """Run a fleet until it is stopped. Raises Failure, which is logged, if it cannot be run.
+    """Run a fleet until it is stopped. If it cannot be run, logs and raises Failure.
 
-    The signals that the master handles are blocked when this function returns, and stay blocked.
+    The signals that the master handles stay blocked after this function returns.
     """
     config = options.loaded.config
     node = node_name()
@@ -161,7 +163,7 @@ def run_master(options: RunOptions) -> None:
 
 async def _run(inbox: Inbox, options: RunOptions) -> None:
     master_output.log_loop_errors(asyncio.get_running_loop())
-    faulthandler.enable(2)  # If a watchdog ends the master with ABRT, the stack in the log shows what blocked the loop.
+    faulthandler.enable(2)  # If a watchdog ends the master with ABRT, the logged stack shows what blocked the loop.
     become_subreaper()
     master = _Master(inbox, options)
     try:
@@ -275,7 +277,7 @@ class _Master:
             self._background.start(file_watch.watch_code(options.code, lambda: request(RequestKind.RESTART)))
         if options.burst:
             keep(lambda: self._redis.leave_when_idle(lambda: request(RequestKind.DRAIN)))
-        # This takes 20 ms, which should not delay the start.
+        # This call takes 20 ms, which should not delay the start.
         asyncio.get_running_loop().call_later(_STARTED_SECONDS, give_memory_back)
 
     def _listen(self) -> None:
@@ -293,13 +295,13 @@ class _Master:
             await asyncio.Event().wait()
 
     async def close(self) -> None:
-        """Release everything. Children that are still alive are killed.
+        """Release all resources. Children that are still alive are killed.
 
-        Any that remain die when the death pipe closes with this process.
+        Any child that remains dies when the end of this process closes the death pipe.
         """
         await self._background.cancel()
         for child in self._state.children:
-            if child.state is not ChildState.EXITED:  # Another process may have its pid by now.
+            if child.state is not ChildState.EXITED:  # Another process may already have the pid of an EXITED child.
                 self._processes.signal_child(do.SignalChild(child.ref, do.Order.KILL))
         self._processes.close()
         self._listening.close()
@@ -313,7 +315,7 @@ class _Master:
         self._claims.rung()
 
     def _read(self, effect: do.ReadConfiguration) -> None:
-        """Read the configuration for a reload. If there are faults, the loaded part is not used."""
+        """Read the configuration for a reload. If there are faults, the part that was loaded is not used."""
         try:
             event = ConfigurationRead(effect.ticket, self._options.reload())
         except ConfigError as error:
@@ -326,7 +328,7 @@ class _Master:
             self._background.start(self._try_provider(self._keeper, event, provider))
 
     async def _try_provider(self, keeper: LoginKeeper, event: ConfigurationRead, provider: str) -> None:
-        """Continue a reload that brings another provider, with a fault if the provider returns no login."""
+        """Continue a reload that sets another provider, with a fault if that provider returns no login."""
         fault = await keeper.fault_of(provider)
         faults = (Fault("redis_credentials", fault),) if fault else ()
         self._inbox.happened(ConfigurationRead(event.ticket, event.loaded, faults))
