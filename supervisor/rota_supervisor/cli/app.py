@@ -1,5 +1,5 @@
-"""The command `rota`: its commands by name, the exit codes for all errors, and the shell completion and manual page,
-which are generated from the commands."""
+"""The command `rota`: its commands by name, the exit codes of errors, and the shell completion and manual page, which
+are generated from the commands."""
 
 import sys
 from collections.abc import Iterator, Sequence
@@ -13,8 +13,8 @@ from rota_supervisor.cli import command, output
 from rota_supervisor.config.errors import suggestion
 from rota_supervisor.exits import MEANINGS, ExitCode, Failure
 
-# The module of each command, and its summary for `rota --help`, which imports none of the modules, so that `rota`
-# starts quickly.
+# The module of each command, and its summary for `rota --help`. The help imports none of the modules, so it is shown
+# quickly.
 COMMANDS = {
     "init": ("config_verbs", "Write a commented rota.toml and tasks.py."),
     "run": ("run_verbs", "Run a fleet: master, workers, pollers, exporter."),
@@ -71,7 +71,7 @@ _FOREIGN_COMMANDS = {
     "--help": "help",
     "--version": "version",
 }
-# The same for options: the command that they are passed to ("" for any), the options, and what to write instead.
+# Options that users of other systems look for: the command ("" for any), the options, and what to write instead.
 _FOREIGN_OPTIONS = (
     ("run", "-A --app", "Name only the modules, as in `rota run shop.tasks`"),
     ("run", "--concurrency --processes --workers --num-workers", "The number of workers is -w 4"),
@@ -87,7 +87,7 @@ _FOREIGN_OPTIONS = (
 )
 
 _SHELLS = ("bash", "zsh", "fish")
-_VARIABLE = "_ROTA_COMPLETE"  # the name that click gives it
+_VARIABLE = "_ROTA_COMPLETE"  # the name that click uses
 
 
 class _Rota(command.RotaGroup):
@@ -144,7 +144,7 @@ def run_app(arguments: Sequence[str]) -> int:
         messages = [error.format_message()]
     except (click.Abort, KeyboardInterrupt):
         return INTERRUPTED
-    except (output.ReaderGoneError, BrokenPipeError):  # The second one comes from the flush.
+    except (output.ReaderGoneError, BrokenPipeError):  # The flush raises BrokenPipeError.
         output.discard(sys.stdout)
         return ExitCode.CLEAN
     except OSError as error:
@@ -168,7 +168,8 @@ def _error_text(error: click.UsageError) -> str:
 
 
 def _advice(error: click.UsageError, path: str) -> str:
-    """Return what to write instead of an option of another system, or "" if the option is not known from one."""
+    """Return what to write instead of an option of another system, or "" if no other system is known to have the
+    option."""
     name = error.option_name if isinstance(error, click.NoSuchOption) else ""
     meant = path.removeprefix("rota ")
     found = (advice for of, names, advice in _FOREIGN_OPTIONS if of in ("", meant) and name in names.split())

@@ -1,5 +1,4 @@
-"""`rota audit`: check that every accepted task is accounted for, and that every live one is where a worker can find
-it."""
+"""`rota audit`: check that every accepted task is accounted for, and that workers can find every live task."""
 
 import dataclasses
 import math
@@ -35,7 +34,7 @@ _LAST_SCAN: Final = b"0"
 
 @dataclass(frozen=True, slots=True)
 class StrayKey:
-    """A list that looks like a queue of the fleet but is not one, so that no worker takes its items."""
+    """A list that looks like a queue of the fleet but is not one, so no worker takes its items."""
 
     key: str
     items: int | None  # None if the ACL forbids `LLEN` on the key
@@ -59,12 +58,12 @@ class StrayKey:
 def audit(*, heal: bool, files: tuple[Path, ...]) -> None:
     """Check that every accepted task is accounted for and can be found. Exit with 1 if not.
 
-    The number of accepted tasks must equal that of ended and live tasks together, and every live task must be in one of
-    these places: in a lane, in the delayed set, claimed by a worker, or among the dead tasks. Warnings name lists that
-    look like queues of this fleet but are not: items pushed there were never accepted, and no worker takes them.
+    The number of accepted tasks must equal the number of ended and live tasks together, and every live task must be in
+    a lane, in the delayed set, claimed by a worker, or among the dead tasks. Warnings name lists that look like queues
+    of this fleet but are not. Items that were pushed there were never accepted, and no worker takes them.
 
-    With --against, report the tasks that the files know and the server does not, and the tasks that wait on the server
-    although they have ended. Use it after the server was restored from a snapshot, before a fleet starts.
+    With --against, report the tasks that are in the files but not on the server, and the tasks that wait on the server
+    although they have ended. Use this option after the server was restored from a snapshot, before a fleet starts.
     """
     state = command.current_state()
     evidence = _evidence_of(files)
@@ -98,7 +97,7 @@ def audit(*, heal: bool, files: tuple[Path, ...]) -> None:
 
 
 def _evidence_of(files: Iterable[Path]) -> Evidence:
-    """Read the files. Raises Failure 1 if one of them cannot be used."""
+    """Read the files. Raises Failure 1 if a file cannot be used."""
     evidence = Evidence()
     for file in files:
         try:
@@ -141,8 +140,8 @@ def _some_of(ids: Sequence[str]) -> str:
 
 
 def _unplaced(store: Store, connection: Connection) -> list[str]:
-    """Return the ids of live tasks that are in no lane or set. Each step is one call, so that the server can serve
-    other clients in between."""
+    """Return the ids of live tasks that are in no lane or set. Each step is a separate call, so that the server can
+    serve other clients in between."""
     scan = find_unplaced(store, lambda _: set())
     reply: Any = None
     while True:
@@ -205,8 +204,8 @@ def _items_of(strays: Sequence[StrayKey]) -> int | str:
 def find_strays(config: Config, connection: Connection, most_scans: float = math.inf) -> list[StrayKey]:
     """Return the lists whose keys look like lanes of this namespace but are not.
 
-    The client finds them by SCAN, as no script scans keys. It stops after `most_scans` calls of SCAN_COUNT keys. Raises
-    ServerError.
+    The client finds the lists by SCAN, because scripts do not scan keys. It stops after `most_scans` calls of
+    SCAN_COUNT keys. Raises ServerError.
     """
     found: dict[str, StrayKey] = {}
     cursor = b""
@@ -226,12 +225,12 @@ def find_strays(config: Config, connection: Connection, most_scans: float = math
 def _length(connection: Connection, key: bytes) -> int | None:
     try:
         return int(connection.execute("LLEN", key))
-    except Refused:  # An ACL may permit only the keys of the namespace.
+    except Refused:  # The ACL may permit only the keys of the namespace.
         return None
 
 
 def warn_of_strays(strays: Iterable[StrayKey]) -> None:
-    """Warn of each list: how many items it holds, and how it can be made a queue."""
+    """Warn of each list, with the number of its items and how to turn it into a queue."""
     for stray in strays:
         waiting = "an unknown number of items" if stray.items is None else output.counted(stray.items, "item")
         output.print_warning(

@@ -20,7 +20,7 @@ from rota_supervisor.exits import ExitCode, Failure
 from rota_supervisor.server_check import parse_info, version_of
 
 _STANDARD_OUTPUT: Final = Path("-")
-_MODE: Final = 0o600  # it has the arguments of all tasks
+_MODE: Final = 0o600  # the file contains the arguments of all tasks
 _NAMED_LINES: Final = 20
 
 
@@ -30,8 +30,9 @@ _NAMED_LINES: Final = 20
 def export(file: Path, *, exact: bool) -> None:
     """Write all tasks, schedules, groups, results and settings to a new file, or to standard output for -.
 
-    The file has a JSON object in each line, the last one with the numbers of records and a checksum. The namespace is
-    only read, and the fleet may run: each task that lives during the whole export is in the file, once.
+    Each line of the file is a JSON object, and the last line has the numbers of records and a checksum. The command
+    only reads the namespace, and the fleet may run. A task that lives during the whole export is in the file exactly
+    once.
     """
     state = command.current_state()
     if file != _STANDARD_OUTPUT and file.exists():
@@ -55,7 +56,7 @@ def export(file: Path, *, exact: bool) -> None:
 
 @contextlib.contextmanager
 def _new_file(path: Path) -> Iterator[BinaryIO]:
-    """Yield a file that has its name only when it is complete. An earlier unfinished one is overwritten."""
+    """Yield a file that gets its name when it is complete. An earlier unfinished file is overwritten."""
     if path == _STANDARD_OUTPUT:
         yield sys.stdout.buffer
         return
@@ -92,7 +93,7 @@ def _notes_on(end: End) -> str:
 def import_(file: Path | None, *, prepare: bool) -> None:
     """Write the tasks of an exported file into an empty namespace, and check them. No fleet can start before the end.
 
-    The whole file is checked first. An import that was interrupted continues if the command is repeated.
+    The whole file is checked first. To continue an interrupted import, repeat the command.
     """
     if (file is None) != prepare:
         raise Failure(ExitCode.USAGE, "name the file to import, or --prepare without a file")
@@ -141,7 +142,7 @@ def _import(file: Path) -> None:
 
 
 def _check(file: Path) -> CheckedFile:
-    """Check a whole file. Raises Failure 1 with the number of each line that is not valid."""
+    """Check a whole file. Raises Failure 1 with the numbers of all lines that are not valid."""
     size = file.stat().st_size
     try:
         with file.open("rb") as lines, output.progress_bar("checking") as report:

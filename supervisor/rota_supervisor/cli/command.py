@@ -1,4 +1,4 @@
-"""The shared parts of all commands: common options, configuration, the server, and output as data or as text."""
+"""The shared parts of all commands: common options, configuration, server, and output as data or text."""
 
 import contextlib
 import os
@@ -36,12 +36,12 @@ class UsableConfig(NamedTuple):
 
     config: Config
     faults: Sequence[str] = ()
-    master: "FoundMaster | None" = None  # with faults, the master that was started with the file
+    master: "FoundMaster | None" = None  # if the file has faults, the master that was started with it
 
 
 @dataclass(slots=True)
 class CliState:
-    """The common options, given anywhere on the command line, and whether this process became a master."""
+    """The common options, which can be anywhere on the command line, and whether this process became a master."""
 
     config_file: str | None = None
     json: bool = False
@@ -49,14 +49,14 @@ class CliState:
     is_master: bool = False  # whether this process became a master
 
     def hints_of_folder(self) -> list[str]:
-        """Return hints for a message that nothing was reached, for example that this folder has no configuration
+        """Return hints for an error message of a failed connection, for example that this folder has no configuration
         file."""
         if sources_of(self.config_file).file.exists():
             return []
         return [f"there is no {DEFAULT_FILE} in this folder: name it with -c FILE if it is elsewhere"]
 
     def load(self, flags: Flags = NO_FLAGS) -> Loaded:
-        """Load the configuration. Raises Failure 78 with every fault."""
+        """Load the configuration. Raises Failure 78 with all faults."""
         sources = sources_of(self.config_file, flags)
         try:
             return load_config(sources)
@@ -64,18 +64,18 @@ class CliState:
             raise Failure(ExitCode.CONFIG, *_messages(error, sources.file)) from None
 
     def load_with_warnings(self, flags: Flags = NO_FLAGS) -> Loaded:
-        """Load the configuration and print its warnings. Raises Failure 78 with every fault."""
+        """Load the configuration and print its warnings. Raises Failure 78 with all faults."""
         loaded = self.load(flags)
         for warning in loaded.warnings:
             output.print_warning(warning)
         return loaded
 
     def load_usable(self) -> "UsableConfig":
-        """Return a configuration with which this node can be reached, even if its file has faults: the fleet must be
-        reachable while the file is being repaired.
+        """Return a configuration with which this node can be reached, even if its file has faults, because the fleet
+        must be reachable while someone repairs the file.
 
-        If the configuration has faults, its server, namespace and control socket are those of the master that was
-        started with it. If no such master runs, the configuration is what could be read.
+        If the configuration has faults, the server, the namespace and the control socket are taken from the running
+        master that was started with it. If there is no such master, the configuration contains only what could be read.
         """
         sources = sources_of(self.config_file)
         try:
@@ -91,8 +91,8 @@ class CliState:
     def load_to_reach(self) -> Config:
         """Return a configuration with which the fleet's server and namespace can be reached.
 
-        If the file has faults, both come from the master that was started with it, and a warning reports that; the rest
-        is what could be read. Raises Failure 78 with every fault if no such master runs.
+        If the file has faults, both are taken from the running master that was started with it, with a warning, and the
+        rest is what could be read. If there is no such master, raises Failure 78 with all faults.
         """
         config, faults, found = self.load_usable()
         if not faults:
@@ -145,7 +145,7 @@ def current_state() -> CliState:
 
 
 def _messages(error: ConfigError, file: Path) -> list[str]:
-    """Return one line per fault, with the file or another source that it comes from."""
+    """Return one line per fault, with the file or other source of the fault."""
     lines = []
     for fault in error.faults:
         is_elsewhere = bool(fault.origin) or fault.path.startswith(("ROTA_", "-"))  # an environment variable or a flag
@@ -155,12 +155,12 @@ def _messages(error: ConfigError, file: Path) -> list[str]:
 
 
 def warn_without_imports(config: Config, warn: Callable[[str], None] = output.print_warning) -> None:
-    """Warn if the fleet imports no modules, because then it can run no task."""
+    """Warn if the fleet imports no modules and thus cannot run any task."""
     if not config.imports:
         warn('no modules to import, so no task can run: set imports = ["your.tasks"], or name them after `run`')
 
 
-# Checks of commands, and how errors end them
+# Checks that commands make, and how errors end a command
 
 
 def check_usage(*faults: str | None) -> None:
@@ -171,7 +171,7 @@ def check_usage(*faults: str | None) -> None:
 
 @contextlib.contextmanager
 def failing(codes: Mapping[type[Exception], ExitCode]) -> Iterator[None]:
-    """End the command with an exit code and the error's text, if one of these errors is raised in the block."""
+    """If the block raises one of these errors, end the command with its exit code and the error's text."""
     try:
         yield
     except tuple(codes) as error:
@@ -185,7 +185,7 @@ def check_id(task_id: str) -> None:
 
 
 def require_known(found: "TaskStatus") -> None:
-    """Raise Failure 1, with possible reasons, if nothing is known about a task."""
+    """Raise Failure 1 with possible reasons if nothing is known about a task."""
     if found.state is State.UNKNOWN:
         raise Failure(ExitCode.NO, f'nothing is known about a task "{found.id}": {found.why}')
 
@@ -229,12 +229,12 @@ class RotaCommand(click.Command):
         try:
             return super().parse_args(ctx, args)
         except click.UsageError as error:
-            error.ctx = error.ctx or ctx  # so that the message refers to the help of this command
+            error.ctx = error.ctx or ctx  # makes the message refer to the help of this command
             raise
 
 
 class RotaGroup(click.Group):
-    """A group of such commands, with the common options. Called without a command, it shows its help."""
+    """A group of commands with the common options. Without a command, it shows its help."""
 
     command_class = RotaCommand
 
@@ -262,7 +262,7 @@ class RotaGroup(click.Group):
         return suggestion(name, known) or f": {there}"
 
     def advice(self, name: str) -> str:
-        """Return advice about a command that other systems have, or "" if the name is not known from one."""
+        """Return advice about a command of another system, or "" if no other system is known to have this command."""
         del name
         return ""
 
@@ -271,7 +271,7 @@ class RotaGroup(click.Group):
 
 
 class WholeNumber(click.IntRange):
-    """A whole number, `min` or more, and at most `max` if there is one."""
+    """A whole number that is at least `min`, and at most `max` if that is not None."""
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         try:
@@ -281,7 +281,7 @@ class WholeNumber(click.IntRange):
 
 
 class DecimalNumber(click.FloatRange):
-    """A number, `min` or more, and at most `max` if there is one."""
+    """A number that is at least `min`, and at most `max` if that is not None."""
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         try:
@@ -326,7 +326,7 @@ class _TimeOption(click.ParamType):  # type: ignore[type-arg]  # older versions 
 
 
 DURATION: Final = _DurationOption()
-"""A number of seconds, or a number with its unit; converted to seconds."""
+"""A number of seconds, or a number with its unit, which is converted to seconds."""
 
 MOMENT: Final = _TimeOption()
-"""A time in ISO 8601 with its time zone; converted to a datetime."""
+"""A time in ISO 8601 with its time zone, which is converted to a datetime."""

@@ -1,5 +1,5 @@
-"""`rota init` writes the first two files of a fleet, `rota config print` shows the configuration in force, and `rota
-check` reports everything that would keep a fleet from running, before it is started."""
+"""Three commands: `rota init` writes the first two files of a fleet, `rota config print` shows the configuration in
+force, and `rota check` reports every problem that would keep a fleet from running."""
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -114,7 +114,7 @@ def check(*, no_imports: bool) -> None:
 
 
 def require_something_to_run(loaded: Loaded) -> None:
-    """Raise Failure 78 if there is neither a file nor a module, because the command then runs in the wrong folder."""
+    """Raise Failure 78 if there is neither a file nor a module, because then the command runs in the wrong folder."""
     if loaded.content is None and not loaded.config.imports:
         raise Failure(
             ExitCode.CONFIG,
@@ -138,8 +138,8 @@ def check_certificate(config: Config) -> None:
 
 
 def _checked_server(config: Config, counts: str) -> str:
-    """Return the server's version, and print its warnings. Raises Failure. If the server is not reachable, first report
-    that everything else is usable."""
+    """Return the server's version, and print warnings about the server. Raises Failure. If the server is not reachable,
+    the error also says that everything else is usable."""
     try:
         checked = check_server(config, open_namespace=False)
     except Failure as failure:
@@ -152,8 +152,7 @@ def _checked_server(config: Config, counts: str) -> str:
 
 
 def warnings_of_series(config: Config, queues: int) -> list[str]:
-    """Return a warning if `/metrics` cannot show all queues under their own names, because the number of series is
-    limited."""
+    """Return a warning if the limit on series keeps `/metrics` from showing all queues under their own names."""
     bound = config.metrics.max_series
     workers = sum(size.most for size in pool_sizes(config).values())
     room = queues_with_room(bound, workers)
@@ -167,8 +166,8 @@ def warnings_of_series(config: Config, queues: int) -> list[str]:
 def check_against_code(
     config: Config, tasks: dict[str, str], warn: Callable[[str], None] = output.print_warning
 ) -> None:
-    """Warn of tasks and queues that the configuration names but the code does not have, or the other way round. Raises
-    Failure for those that keep a fleet from running."""
+    """Warn of tasks and queues that only the configuration or only the code has. Raises Failure if one of them keeps a
+    fleet from running."""
     if config.imports and not tasks:
         modules = ", ".join(config.imports)
         warn(f"no module of imports ({modules}) declares a task, so none can run: declare functions with @rota.task")
@@ -185,13 +184,13 @@ def check_against_code(
 class Imports(NamedTuple):
     """The definitions in the task modules."""
 
-    tasks: dict[str, str]  # queue by task
-    schedules: list[str]  # names
-    misfits: list[str]  # faults of calls whose arguments do not fit their task
+    tasks: dict[str, str]  # the queue of each task
+    schedules: list[str]  # the names of the schedules
+    misfits: list[str]  # faults of scheduled calls whose arguments do not fit their task
 
 
 def probe_imports(imports: Sequence[str], seconds: float, calls: ScheduledCalls) -> Imports:
-    """Import modules in a child process, within `seconds`, and return what they define. Raises Failure 78."""
+    """Import modules in a child process within `seconds`, and return their definitions. Raises Failure 78."""
     if not imports:
         return Imports({}, [], [])
     modules = ", ".join(imports)
@@ -211,7 +210,7 @@ def probe_imports(imports: Sequence[str], seconds: float, calls: ScheduledCalls)
 
 @click.command(cls=command.RotaCommand)
 def init() -> None:
-    """Write a commented rota.toml and tasks.py into this folder. Write nothing if either file exists."""
+    """Write a commented rota.toml and tasks.py into this folder. If either file exists, write nothing."""
     taken = [name for name in FILES if Path(name).exists()]
     if taken:
         raise Failure(ExitCode.TAKEN, *(f"{name} already exists: nothing was written" for name in taken))

@@ -1,4 +1,4 @@
-"""The client of the control socket: finds the master of a configuration, even if the file has faults, and queries
+"""The client of the control socket. It finds the master of a configuration, even if the file has faults, and queries
 it."""
 
 import contextlib
@@ -25,7 +25,7 @@ from rota_supervisor.control.port import (
 from rota_supervisor.exits import ExitCode, Failure
 
 REPLY_SECONDS: Final = 10.0
-HIDDEN_POLL_SECONDS: Final = 0.1  # interval of checks whether a master replies, if its process is not visible
+HIDDEN_POLL_SECONDS: Final = 0.1  # how often to check whether a master replies if its process is not visible
 _UCRED: Final = struct.Struct("3i")
 
 
@@ -35,11 +35,11 @@ class ControlClient:
     def __init__(self, connected: socket.socket, path: Path) -> None:
         self._socket = connected
         self._path = path
-        self.master_pid, _ = _peer_of(connected)  # 0 if it is in a PID namespace that is not visible from this one
+        self.master_pid, _ = _peer_of(connected)  # 0 if the master is in a PID namespace that is not visible here
 
     def request(self, verb: str, seconds: float = REPLY_SECONDS, **fields: Any) -> dict[str, Any]:
-        """Send a request and wait up to `seconds` for the reply. Raises Failure: 69 without a reply, 1 for a
-        refusal."""
+        """Send a request and wait up to `seconds` for the reply. Raises Failure with code 69 if there is no reply, and
+        with code 1 if the master refuses."""
         try:
             reply = exchange(self._socket, {"verb": verb, **fields}, seconds)
         except TimeoutError:
@@ -88,7 +88,7 @@ def master_of(config: Config) -> Iterator[ControlClient]:
 
 
 def _why_none(paths: list[Path], refused: list[Path]) -> str:
-    """Return why no master was found at these paths; this user may not open those in `refused`."""
+    """Return why no master was found at these paths. `refused`: the paths that this user may not open."""
     closed = [path for path in refused if not os.access(path.parent, os.X_OK, effective_ids=True)]
     members = "as root, or, if the fleet is a systemd unit, as a member of its group"
     for path in refused:
@@ -103,7 +103,7 @@ def _why_none(paths: list[Path], refused: list[Path]) -> str:
 
 def _connect(path: Path) -> socket.socket | None:
     """Return a connection, or None if no process listens there. Raises PermissionError."""
-    if is_of_others(path.parent):  # A process that listens there is not our master.
+    if is_of_others(path.parent):  # A process that listens there cannot be this user's master.
         return None
     connecting = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     connecting.settimeout(REPLY_SECONDS)
@@ -114,28 +114,28 @@ def _connect(path: Path) -> socket.socket | None:
         if isinstance(error, PermissionError):
             raise
         return None
-    if not _is_trusted(_peer_of(connecting)[1], path.parent):  # It occupies our master's address.
+    if not _is_trusted(_peer_of(connecting)[1], path.parent):  # Another user's process occupies the address.
         connecting.close()
         return None
     return connecting
 
 
 def _is_trusted(user: int, folder: Path) -> bool:
-    """Whether a process of this user that listens in this folder is our master: root trusts all users."""
+    """Whether to accept a process of this user that listens in this folder as the master. Root trusts all users."""
     if os.geteuid() == 0 or user in (os.geteuid(), 0):
         return True
     return folder.parent == SERVICES and user == folder.stat().st_uid
 
 
 def _peer_of(connected: socket.socket) -> tuple[int, int]:
-    """Return the pid and the user of the process at the other end."""
+    """Return the pid and the user of the process at the other end of the socket."""
     raw = connected.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _UCRED.size)
     pid, user, _ = _UCRED.unpack(raw)
     return pid, user
 
 
 def _has_exited(pid: int, seconds: float) -> bool:
-    """Whether a process that is not our child ends within this time."""
+    """Whether a process that is not a child of this process ends within this time."""
     try:
         fd = os.pidfd_open(pid)
     except ProcessLookupError:
@@ -146,7 +146,7 @@ def _has_exited(pid: int, seconds: float) -> bool:
         os.close(fd)
 
 
-# The master of a file with faults
+# Finding the master if the file has faults
 
 
 class FoundMaster(NamedTuple):
@@ -159,9 +159,9 @@ class FoundMaster(NamedTuple):
     namespace: str
 
     def reached_by(self, config: Config) -> Config:
-        """Return the configuration with this master's socket and its fleet's server and namespace.
+        """Return the configuration with this master's socket, and the server and namespace of its fleet.
 
-        If no tiers could be read, the result has none, because the fleet may have no queue `default`.
+        If no tiers could be read, the result has no tiers, because the fleet may not have the queue `default`.
         """
         tiers = () if config.tiers == Config().tiers else config.tiers
         control = Control(socket=str(self.path))
@@ -170,11 +170,11 @@ class FoundMaster(NamedTuple):
 
 
 def find_master(file: Path, usable: Config) -> FoundMaster | None:
-    """Return the one master of this node that was started with a configuration file, or None if there is none or
+    """Return the only master of this node that was started with a configuration file, or None if there are none or
     several.
 
-    `usable` is what could be read of the configuration. A master whose server or namespace differs from it does not
-    count, so that no command reaches a fleet that the user did not name.
+    `usable`: the part of the configuration that could be read. A master with another server or namespace is ignored, so
+    that no command reaches a fleet that the user did not name.
     """
     found = [each for path in _sockets(usable) if (each := _master_at(path, file)) is not None]
     matching = [each for each in found if _matches(each, usable)]
@@ -189,7 +189,7 @@ def _sockets(usable: Config) -> list[Path]:
 
 
 def _master_at(path: Path, file: Path) -> FoundMaster | None:
-    """Return the master at a socket, or None if no master replies or if its fleet was started with another file."""
+    """Return the master at a socket, or None if no master replies or if it was started with another file."""
     with contextlib.suppress(PermissionError, Failure):
         connected = _connect(path)
         if connected is None:

@@ -39,10 +39,10 @@ def cron() -> None:
     show_default=True,
     type=command.WholeNumber(1, _MAX_TIMES),
     metavar="N",
-    help="Show the next N times of each.",
+    help="Show the next N times of each schedule.",
 )
 def list_schedules(times: int) -> None:
-    """List all schedules by their next due time."""
+    """List all schedules, sorted by their next due time."""
     state = command.current_state()
     with state.redis() as (config, _, connection):
         found = follow(connection.run, all_schedules(ScheduleStore(config.namespace)))

@@ -1,4 +1,4 @@
-"""`rota dead`: the tasks that were set aside after their last attempt."""
+"""`rota dead`: the tasks that were set aside as dead after their last attempt."""
 
 import itertools
 from collections.abc import Iterator, Sequence
@@ -21,12 +21,12 @@ from rota_supervisor.config.resolution import served_queues
 from rota_supervisor.exits import ExitCode, Failure
 
 SHOWN_REASON = 60
-NO_QUEUE = "unknown"  # used by the protocol if no queue could be read from the item
+NO_QUEUE = "unknown"  # the protocol uses this if no queue could be read from the item
 
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """The filter with which a command selects dead tasks. Empty fields match all."""
+    """The filter with which a command selects dead tasks. An empty field matches all tasks."""
 
     ids: tuple[str, ...] = ()
     queue: str = ""
@@ -43,7 +43,7 @@ class Wanted:
         )
 
     def find(self, store: Store, connection: Connection) -> Iterator[DeadTask]:
-        """Yield the matching tasks, latest first."""
+        """Yield the matching tasks, the latest first."""
         offset = 0
         while True:
             page = connection.run(store.dead_page(offset, BATCH))
@@ -140,8 +140,8 @@ def show(task_id: str) -> None:
 def revive(*, ids: tuple[str, ...], everything: bool, **filters: str) -> None:
     """Put dead tasks back in their lanes and reset their failures. Exit with 1 if some of them cannot be revived.
 
-    A revived task no longer belongs to its group or chain: the group has counted it as dead and does not wait for it,
-    and the next task of the chain does not follow it.
+    A revived task no longer belongs to its group or chain. The group has counted it as dead and does not wait for it,
+    and the next task of the chain does not follow.
     """
     state = command.current_state()
     config = state.load_to_reach()
@@ -186,8 +186,8 @@ def _wanted(wanted: Wanted, *, everything: bool) -> Wanted:
 
 
 def _choose(wanted: Wanted, store: Store, connection: Connection) -> list[tuple[str, str]]:
-    """Return ids and queues, without the bodies, so that a million of them fit in memory."""
-    # All are chosen before the first is changed, because pages shift while tasks leave them.
+    """Return the ids and queues of the chosen tasks. A million of them fit in memory without the bodies."""
+    # All tasks are chosen before the first one is changed, because pages shift while tasks leave them.
     return [(task.id, task.queue) for task in wanted.find(store, connection)]
 
 
@@ -197,7 +197,7 @@ def _batches(ids: Sequence[str]) -> Iterator[Sequence[str]]:
 
 
 def _raise_for_rest(wanted: Wanted, chosen: Sequence[tuple[str, str]], garbage: Sequence[str]) -> None:
-    """Raise Failure 1 for ids that no dead task has, and for items without a queue to return to."""
+    """Raise Failure 1 if an id belongs to no dead task, or if an item has no queue to return to."""
     found = {name for task_id, _ in chosen for name in (task_id, shown(task_id))}
     faults = [_unknown(task_id) for task_id in wanted.ids if task_id not in found]
     if garbage:

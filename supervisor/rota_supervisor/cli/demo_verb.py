@@ -30,7 +30,7 @@ from rota_supervisor.top.fleet_view import plain
 
 SHORTEST_SECONDS: Final = 5.0
 _SPACE_MB: Final = 8
-_SPACE_MB_PER_SECOND: Final = 0.5  # journals, log and append-only file; a demo of 30 s writes 8 MB in all
+_SPACE_MB_PER_SECOND: Final = 0.5  # for journals, log and append-only file; a demo of 30 s writes 8 MB in total
 _GONE_SECONDS: Final = 3.0
 _EXIT_SECONDS: Final = 2.0
 _POLL_SECONDS: Final = 0.5
@@ -55,7 +55,7 @@ The fleet stays up. Ctrl-C ends it.
 def demo(*, seconds: float, keep: bool) -> int:
     """Run a fleet, kill a worker, and check that no task is lost.
 
-    The fleet has four workers and a server of its own. Its pool is also resized.
+    The fleet has four workers and its own server. The demo also resizes its pool.
     """
     if not seconds < float("inf"):  # NaN passes the range check.
         raise click.BadParameter("--seconds must be a number")
@@ -80,13 +80,13 @@ def demo(*, seconds: float, keep: bool) -> int:
 
 
 def _check_surroundings(seconds: float) -> None:
-    """Raise Failure 73 if there is no folder for temporary files, and 78 if it, or a limit of this process, is too
-    small."""
+    """Raise Failure 73 if there is no folder for temporary files, and Failure 78 if the folder or a limit of this
+    process is too small."""
     try:
         folder = tempfile.gettempdir()
     except OSError as error:
         raise Failure(
-            ExitCode.TAKEN, f"the demo needs a folder to write to: {error.strerror}: set TMPDIR to one"
+            ExitCode.TAKEN, f"the demo needs a folder to write to: {error.strerror}: set TMPDIR to such a folder"
         ) from None
     faults = limit_faults()
     free_mb, needed_mb = shutil.disk_usage(folder).free >> 20, round(_SPACE_MB + _SPACE_MB_PER_SECOND * seconds)
@@ -98,16 +98,16 @@ def _check_surroundings(seconds: float) -> None:
 
 @contextlib.contextmanager
 def _folder() -> Iterator[Path]:
-    """Yield a temporary folder. It is kept if the demo fails, because the journals and the log are the evidence.
+    """Yield a temporary folder. If the demo fails, the folder is kept, because the journals and the log are evidence.
 
-    INT, TERM and HUP raise KeyboardInterrupt, except a HUP that nohup ignores. INT is handled even if a shell ignores
-    it, as it does for `&`.
+    INT, TERM and HUP raise KeyboardInterrupt, except if nohup ignores HUP. INT is handled even if the shell ignores it,
+    as shells do for commands with `&`.
     """
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         if number != signal.SIGHUP or signal.getsignal(number) is not signal.SIG_IGN:
             signal.signal(number, signal.default_int_handler)
     folder = Path(tempfile.mkdtemp(prefix="rota-demo-"))
-    os.environ[FOLDER_VARIABLE] = str(folder)  # read by the tasks
+    os.environ[FOLDER_VARIABLE] = str(folder)  # The tasks read this variable.
     try:
         yield folder
     except Exception:
@@ -120,7 +120,7 @@ def _folder() -> Iterator[Path]:
 
 
 def _addresses() -> dict[str, Any]:
-    """Return settings with two ports that are free now."""
+    """Return settings with two ports that are currently free."""
     with socket.create_server(("127.0.0.1", 0)) as one, socket.create_server(("127.0.0.1", 0)) as other:
         redis_port = one.getsockname()[1]
         http_port = other.getsockname()[1]
@@ -129,7 +129,7 @@ def _addresses() -> dict[str, Any]:
 
 @contextlib.contextmanager
 def _fleet(folder: Path, settings: Mapping[str, Any]) -> Iterator[tuple[FleetOfTest, list[Check]]]:
-    """Run the fleet in a session of its own, for at most as long as this process lives. Yields the fleet, and a list to
+    """Run the fleet in a separate session, which ends with this process at the latest. Yields the fleet, and a list to
     which a check is added when the fleet has exited. Raises Failure."""
     ending: list[Check] = []
     with rota.Client(settings["redis_url"], NAMESPACE) as client:
@@ -169,16 +169,16 @@ def _wait_for_an_interrupt(fleet: FleetOfTest) -> None:
 
 
 class Screen:
-    """The output of the demo: lines, and in a suitable terminal `rota top` of its fleet."""
+    """The output of the demo: lines of text, and on a suitable terminal the view of `rota top`."""
 
     def __init__(self, state: command.CliState) -> None:
         self._state = state
         self._started_at = time.monotonic()
         self._top: subprocess.Popen[bytes] | None = None
-        self._buffered: list[str] = []  # lines that were written while the picture is shown
+        self._buffered: list[str] = []  # the lines that were written while the view is shown
 
     def write(self, line: str) -> None:
-        """Write a line, or hold it until the picture is gone. With --json, stdout contains only the document."""
+        """Write a line, or keep it until the view is closed. With --json, stdout contains only the document."""
         if self._top is not None:
             self._buffered.append(line)
         else:
@@ -189,7 +189,7 @@ class Screen:
         self.write(f"{time.monotonic() - self._started_at:5.1f} s  {printable(what)}")
 
     def watch(self) -> None:
-        """Raise KeyboardInterrupt if the user has quit the picture, and Failure if the picture failed."""
+        """Raise KeyboardInterrupt if the user has closed the view, and Failure if the view failed."""
         code = None if self._top is None else self._top.poll()
         if code == 0:
             raise KeyboardInterrupt
@@ -198,7 +198,7 @@ class Screen:
 
     @contextlib.contextmanager
     def picture(self, folder: Path) -> Iterator[None]:
-        """Show the fleet as `rota top` does for the duration of the block, if the terminal permits it."""
+        """Show the fleet as `rota top` does during the block, if the terminal is suitable."""
         if not self._can_draw():
             yield
             return
@@ -227,7 +227,7 @@ class Screen:
             self.write(f"  {mark}  {check.name:<20} {printable(check.seen)}")
 
     def conclude(self, play: Demo, checks: Sequence[Check]) -> None:
-        """Write the result, with --json as one document. Raises Failure that names the checks that failed."""
+        """Write the result, with --json as one document. If checks failed, raises Failure with their names."""
         count = len(play.accepted)
         failed = [f"{check.name}: {check.seen}" for check in checks if not check.ok]
         if self._state.json:

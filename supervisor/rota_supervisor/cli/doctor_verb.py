@@ -1,5 +1,5 @@
-"""`rota doctor`: what is wrong with the configuration, the machine, the server and the fleet, what it means, and what
-to do; with `--bundle` also a support archive."""
+"""`rota doctor` finds problems of the configuration, the machine, the server and the fleet, and says what they mean and
+what to do. With `--bundle`, it also writes a support archive."""
 
 import dataclasses
 import math
@@ -19,7 +19,7 @@ from rota_supervisor.exits import ExitCode, Failure
 
 _COLUMNS: Final = 100
 _INDENT: Final = 10
-_INFINITE: Final = "infinity"  # JSON has no such number
+_INFINITE: Final = "infinity"  # JSON has no infinite number
 
 
 @click.command(cls=command.RotaCommand)
@@ -80,7 +80,7 @@ def _report(result: ExaminationResult, code: ExitCode) -> dict[str, Any]:
 
 
 def _facts(found: Examination) -> dict[str, Any]:
-    """Return the facts that no other command writes."""
+    """Return the facts that are not in the output of other commands."""
     parts: dict[str, Any] = {
         "process": found.process,
         "machine": found.machine,

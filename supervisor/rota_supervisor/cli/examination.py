@@ -1,5 +1,5 @@
-"""The examination that `rota doctor` makes: the checks of `rota check`, then the facts about this node, the server and
-the fleet, and the findings that follow from them."""
+"""The examination of `rota doctor`: the checks of `rota check`, then the facts about this node, the server and the
+fleet, and the resulting findings."""
 
 import os
 from collections.abc import Iterator, Mapping, Sequence
@@ -22,14 +22,14 @@ from rota_supervisor.exits import ExitCode, Failure
 
 _GRACE: Final = Unread("how long the manager waits for a stop", "it is not visible in a container: set it with --grace")
 _NOT_IMPORTED: Final = Unread("the modules with the tasks", "--no-imports was given")
-_NOT_NAMED: Final = Unread("the server", "the configuration has errors, so it may name another server than was meant")
+_NOT_NAMED: Final = Unread("the server", "the configuration has errors, so it may name the wrong server")
 
 
 class ExaminationOptions(NamedTuple):
     """The options of an examination."""
 
     no_imports: bool = False
-    unit: str = ""  # the name of the unit; "" for that of the running master
+    unit: str = ""  # the name of the unit, or "" for the unit of the running master
     grace_seconds: float | None = None
 
 
@@ -37,7 +37,7 @@ class ExaminationResult(NamedTuple):
     """The outcome of an examination."""
 
     found: Examination
-    findings: list[Finding]  # in order
+    findings: list[Finding]  # the findings, in order
     loaded: Loaded | None  # None if the configuration has errors
     server: FoundServer
 
@@ -45,13 +45,13 @@ class ExaminationResult(NamedTuple):
 class MasterHere(NamedTuple):
     """The master on this node, if one replies."""
 
-    pid: int  # 0 if it is not visible here
+    pid: int  # the pid, or 0 if it is not visible here
     status: dict[str, Any] | None
     why_not: str
 
 
 def examine(state: command.CliState, options: ExaminationOptions) -> ExaminationResult:
-    """Return all facts that can be read, and the findings."""
+    """Return the findings and all facts that can be read."""
     unread: list[Unread] = []
     usable = state.load_usable()
     config = usable.config
@@ -72,7 +72,8 @@ def examine(state: command.CliState, options: ExaminationOptions) -> Examination
 
 
 def _most_workers(config: Config, desired: Mapping[str, int]) -> Iterator[int]:
-    """Yield the most workers of each pool. `desired`: those that the pools of the running master have now."""
+    """Yield the largest number of workers of each pool. `desired`: the numbers that the running master's pools have
+    now."""
     sizes = pool_sizes(config)
     for pool in desired or sizes:
         size = sizes.get(pool)
@@ -108,8 +109,8 @@ def _facts(
 def _check(
     loaded: Loaded, options: ExaminationOptions, unread: list[Unread]
 ) -> tuple[frozenset[str] | None, list[Finding]]:
-    """Make the checks of `rota check` except those of the server. Return the names of the tasks that the modules
-    declare, None if they were not imported, and the findings."""
+    """Make the checks of `rota check`, except the checks of the server. Return the names of the tasks that the modules
+    declare (None if the modules were not imported), and the findings."""
     config = loaded.config
     warnings = list(loaded.warnings)
     findings: list[Finding] = []
@@ -141,7 +142,7 @@ def _check_code(loaded: Loaded, warnings: list[str]) -> frozenset[str]:
 
 
 def _of_failure(failure: Failure | None) -> list[Finding]:
-    """Return the finding that no connection could be made, or that it was lost."""
+    """Return the finding that the connection failed or was lost."""
     if failure is None:
         return []
     return _all("redis-access" if failure.code == ExitCode.CONFIG else "redis-unreachable", failure.messages)
@@ -151,7 +152,7 @@ def _all(kind: str, texts: Sequence[str]) -> list[Finding]:
     return [Finding(kind, text) for text in texts]
 
 
-# The master, and its unit
+# The master and its unit
 
 
 def _find_master(config: Config) -> MasterHere:
@@ -163,7 +164,7 @@ def _find_master(config: Config) -> MasterHere:
 
 
 def _find_unit(name: str, pid: int, unread: list[Unread]) -> UnitReading | None:
-    """Return the unit of this name, or the one that the process is in."""
+    """Return the unit with this name, or without a name the unit of the process."""
     own = unit_in(_groups_of(pid)) if pid else None
     if name:
         full = name if "." in name else f"{name}.service"
@@ -174,5 +175,5 @@ def _find_unit(name: str, pid: int, unread: list[Unread]) -> UnitReading | None:
 def _groups_of(pid: int) -> str:
     try:
         return Path(f"/proc/{pid}/cgroup").read_text()
-    except OSError:  # It has ended.
+    except OSError:  # The process has ended.
         return ""

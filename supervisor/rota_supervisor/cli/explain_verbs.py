@@ -1,4 +1,4 @@
-"""`rota explain`: how the running master came to a decision."""
+"""`rota explain`: how the running master reached a decision."""
 
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
@@ -24,10 +24,10 @@ def explain() -> None:
 @explain.command("scaling")
 @click.argument("pool", required=False)
 def explain_scaling(*, pool: str | None) -> None:
-    """Show the measurements of a pool with a range, and the number of workers that follows from them now.
+    """Show the measurements of a pool with a range, and the resulting number of workers.
 
-    The measurements are those of all nodes. They are known to the node that leads the pool; on others, the decision in
-    force is shown, with the name of the leader.
+    The measurements cover all nodes. Only the node that leads the pool has them. Other nodes show the decision in force
+    and the name of the leader.
     """
     pools = request("scaling")
     name = _pool_of(pool, pools)

@@ -20,7 +20,7 @@ from rota_supervisor.facts import facts_of
 
 _ID: Final = click.argument("group_id", metavar="ID")
 _HEADER: Final = ("ID", "STATE", "ENDED", "LEFT", *map(str.upper, ENDS), "OPEN SINCE")
-# The text that `close` writes, by the state in which it found the group.
+# The text that `close` writes, by the state of the group before the call.
 _CLOSED: Final = {
     GroupStanding.OPEN: "is closed",
     GroupStanding.CLOSED: "was closed already",
@@ -86,9 +86,9 @@ def show(group_id: str) -> None:
 
 
 def _known(found: GroupStatus) -> GroupStatus:
-    """Return the group. Raises Failure 1 if nothing is known about it."""
+    """Return the group. Raises Failure 1 if nothing is known about this group."""
     if found.state is GroupStanding.UNKNOWN:
-        why = "it ended over a minute ago, or never existed: `rota group ls` lists those that have not ended"
+        why = "it ended over a minute ago, or never existed: `rota group ls` lists the groups that have not ended"
         raise Failure(ExitCode.NO, f'there is no group "{found.id}": {why}')
     return found
 

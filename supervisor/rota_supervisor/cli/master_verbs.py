@@ -1,4 +1,4 @@
-"""The commands to this node's master over its control socket: `rota scale`, `rota reload` and others."""
+"""The commands that control this node's master over its control socket: `rota scale`, `rota reload` and others."""
 
 import contextlib
 import re
@@ -14,7 +14,7 @@ from rota_supervisor.exits import ExitCode, Failure
 
 STOP_MARGIN_SECONDS = 15.0  # after the drain, for killing workers, reporting to Redis, and ending other processes
 RELOAD_MARGIN_SECONDS = 15.0
-_BOOTS: Final = 3  # one for the code, and two for its first workers, which get a second try
+_BOOTS: Final = 3  # one for the code, and two for its first workers, because they get a second try
 _NUMBER: Final = re.compile(r"[+-]?[0-9]{1,9}", re.ASCII)  # Python rejects numbers with very many digits
 _AUTO: Final = "auto"
 
@@ -24,8 +24,8 @@ _AUTO: Final = "auto"
 
 @contextlib.contextmanager
 def _reach() -> Iterator[tuple[Config, ControlClient]]:
-    """Yield the configuration and a connection to its master. If the file has faults, only the master that was started
-    with it is reached, because the namespace that could be read may be another fleet's."""
+    """Yield the configuration and a connection to its master. If the file has faults, this is always the master that
+    was started with it, because the namespace that could be read may belong to another fleet."""
     state = command.current_state()
     config, faults, found = state.load_usable()
     if faults and found is None:
@@ -50,8 +50,8 @@ def request(verb: str, **fields: Any) -> dict[str, Any]:
 def scale(arguments: tuple[str, ...]) -> None:
     """Set or change the number of workers of a pool.
 
-    For example, 8 sets the total, +2 adds two workers, and -2 removes two. The number is kept until the configured one
-    changes, or until `auto`, which returns to the configured number, or to scaling within the configured range.
+    For example, 8 sets the total, +2 adds two workers, and -2 removes two. The number is kept until the configured
+    number changes or until `auto`, which returns to the configured number or to scaling within the configured range.
     """
     pool, number = _pool_and_number(arguments)
     reply = request("scale", pool=pool, **_order_of(number))
@@ -114,7 +114,7 @@ def _replace(verb: str, done: str) -> None:
         raise Failure(ExitCode.CONFIG, *outcome["faults"], "the fleet keeps its old configuration and code")
     if not state.json:
         output.print_message(f"{done}: {'; '.join(outcome['changes']) or 'nothing changed'}")
-        for line in outcome.get("differences", ()):  # A master from before an upgrade reports none.
+        for line in outcome.get("differences", ()):  # An older master, from before an upgrade, reports none.
             output.print_message(line)
 
 
@@ -134,7 +134,7 @@ def _show_plan(preview: dict[str, Any]) -> None:
 def quiet() -> None:
     """Let the workers claim no more tasks. They finish running tasks and stay."""
     reply = request("quiet")
-    text = "quiet: nothing more is claimed until `rota resume`" if reply["changed"] else "it is quiet already"
+    text = "quiet: no more tasks are claimed until `rota resume`" if reply["changed"] else "it is quiet already"
     command.current_state().report(reply, text)
 
 

@@ -1,5 +1,5 @@
-"""The commands to a node's exporter: `rota health`, a health probe for containers without curl, and `rota top`, which
-shows the fleet in a terminal, refreshed each second, or once as text or JSON."""
+"""The commands that query a node's exporter: `rota health`, a health probe for containers without curl, and `rota top`,
+which shows the fleet in a terminal once a second, or once as text or JSON."""
 
 import json
 import os
@@ -29,9 +29,9 @@ _NO_HTTP: Final = (
     "rota top queries the HTTP server, which is turned off: set [http] listen, or name another node with --url; "
     "rota status queries the master itself"
 )
-_UNAUTHENTICATED: Final = "{} requires a token: name a file that contains it, and that you may read, with --token-file"
-_REJECTED: Final = "{} has another token: name the file of its [http] token_file with --token-file"
-_COLUMNS: Final = 160  # width of text that is not written to a terminal
+_UNAUTHENTICATED: Final = "{} requires a token: with --token-file, name a file that contains it and that you may read"
+_REJECTED: Final = "{} has another token: with --token-file, name the file of its [http] token_file"
+_COLUMNS: Final = 160  # the width of text that is not written to a terminal
 
 LIVE = "/livez"
 READY = "/readyz"
@@ -104,8 +104,8 @@ def _plain(status: dict[str, Any]) -> str:
 
 
 def _watch(state: command.CliState, config: Config, node: NodeHttp) -> int:
-    """Show the picture until the user quits, and return the exit code. Raises Failure: 78 without Textual, 2 without a
-    terminal; and NodeUnreachable if the node does not reply at the start."""
+    """Show the view until the user quits, and return the exit code. Raises Failure 78 without Textual, Failure 2
+    without a terminal, and NodeUnreachable if the node does not reply at the start."""
     if not (sys.stdin.isatty() and sys.stdout.isatty()):
         raise Failure(ExitCode.USAGE, "rota top needs a terminal, and there is none: use --once or --json")
     try:
@@ -114,7 +114,7 @@ def _watch(state: command.CliState, config: Config, node: NodeHttp) -> int:
         raise Failure(ExitCode.CONFIG, _NO_TEXTUAL) from None
     fleet = status_of(node)["fleet"]
     if state.no_color:
-        os.environ["NO_COLOR"] = "1"  # read by Textual
+        os.environ["NO_COLOR"] = "1"  # Textual reads this variable.
     with rota.Client(config.redis_url, fleet, **access_options(config)) as client:
         view = Top(partial(status_of, node), client)
         view.run()
@@ -127,7 +127,8 @@ def _watch(state: command.CliState, config: Config, node: NodeHttp) -> int:
     "--ready", "path", flag_value=READY, help="Check whether a worker and a poller are up and Redis is reachable."
 )
 def health(path: str) -> None:
-    """Check whether this node's fleet is healthy. Exit with 0 if it is, 1 if it is not, and 69 if nothing replies.
+    """Check whether this node's fleet is healthy. Exit with 0 if it is, with 1 if it is not, and with 69 without a
+    reply.
 
     Query the health endpoint at http.listen, or the master itself if HTTP is turned off. A fleet may run tasks and
     still have a problem: with --ready, the first headline of the status page follows the "ok".
@@ -156,8 +157,8 @@ def _query_http(config: Config, path: str) -> tuple[bool, str]:
 
 
 def _headline(node: NodeHttp) -> str:
-    """Return the first headline of the status page, or "" if all is well, if the page does not reply in time, or if it
-    needs a token that is not available here."""
+    """Return the first headline of the status page. Return "" if there is none, if the page does not reply in time, or
+    if it needs a token that is not available here."""
     try:
         response = node.get("/status.json", seconds=HEADLINE_SECONDS)
     except NodeUnreachable:
@@ -169,15 +170,15 @@ def _headline(node: NodeHttp) -> str:
 
 
 def node_of(config: Config, token: str = "") -> NodeHttp:
-    """Return the address of this node's exporter, with this token or else the one in the file. Raises Failure 69 if
-    neither the file nor a master states the address."""
+    """Return a client of this node's exporter, with this token or otherwise the token in the configured file. Raises
+    Failure 69 if neither the configuration nor a master states the address."""
     http = config.http
     return node_at(_listen_address(config), token or token_of(http.token_file), http.tls_cert)
 
 
 def _listen_address(config: Config) -> str:
-    """Return the listen address of the exporter. If the port was chosen at the start, because it is configured as 0 or
-    the default was taken, the master reports the address. Raises Failure 69."""
+    """Return the listen address of the exporter. If the port was chosen at the start, because port 0 is configured or
+    the default port was taken, the master reports the address. Raises Failure 69."""
     listen = config.http.listen
     port = listen.rpartition(":")[2]
     is_known = port.isdecimal() and port != "0"
@@ -195,7 +196,7 @@ def token_of(file: str) -> str:
     """Return the bearer token that the file contains, or "" if `file` is "" or cannot be read."""
     try:
         return token_in(Path(file)) if file else ""
-    except (OSError, ValueError):  # It may belong to another user. Health needs no token; other paths report the error.
+    except (OSError, ValueError):  # The file may be another user's. Health needs no token; other paths report an error.
         return ""
 
 
@@ -206,5 +207,6 @@ def _status(config: Config) -> dict[str, Any]:
 
 
 def judge(status: Mapping[str, Any], path: str) -> tuple[bool, str]:
-    """Return whether a fleet with this status is well, and the reason if not. A master that replied is alive."""
+    """Return whether a fleet with this status is healthy, and the reason if it is not. A master that replied is
+    alive."""
     return (True, "ok") if path == LIVE else (status["ready"]["ok"], one_line(status["ready"]))

@@ -1,5 +1,5 @@
 """The output of commands: data on standard output, everything else on standard error. All output is made safe for a
-terminal here, because names and errors may come from anywhere."""
+terminal here, because names and errors can contain anything."""
 
 import codecs
 import contextlib
@@ -21,17 +21,17 @@ _BOLD = "\x1b[1m"
 _PLAIN = "\x1b[0m"
 
 
-# The errors of writing to a full or broken device. No other error of a command has these codes and no file name.
+# The error codes of writes to a full or broken device. Other errors with these codes have a file name.
 _OF_DEVICES: Final = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EBADF})
 
 
 class ReaderGoneError(Exception):
-    """Raised if the reader of the output, for example `head`, has exited. Not an OSError, because click would report
-    one."""
+    """Raised if the reader of the output, for example `head`, has exited. It is not an OSError, because click would
+    report an OSError."""
 
 
 def colored(stream: TextIO, *, no_color: bool) -> bool:
-    """Whether to write colors to a stream: if it is a terminal and colors are not disabled."""
+    """Whether to write colors to a stream, because it is a terminal and colors are not disabled."""
     return not no_color and not os.environ.get("NO_COLOR") and stream.isatty()
 
 
@@ -50,7 +50,7 @@ def is_reader_gone(stream: TextIO) -> bool:
 
 
 def print_errors(code: int, messages: Sequence[str], *, as_json: bool = False, no_color: bool = False) -> None:
-    """Write the errors to standard error, one per line, or all as one JSON document, which is its last line."""
+    """Write the errors to standard error, one per line, or as one JSON document, which is then the last line."""
     if as_json and messages:
         _write(sys.stderr, printable_lines(json.dumps({"code": code, "errors": messages}, ensure_ascii=False)))
         return
@@ -126,7 +126,7 @@ def discard(stream: TextIO) -> None:
 
 @contextlib.contextmanager
 def progress_bar(label: str) -> Iterator[Callable[[int, int], object]]:
-    """Yield a function that shows how much is done, and of how much, on a terminal; elsewhere it writes nothing."""
+    """Yield a function that shows the done and total amounts on a terminal. Without a terminal, it writes nothing."""
     if not sys.stderr.isatty():
         yield lambda _done, _total: None
         return
@@ -150,12 +150,12 @@ def cut(text: str, most: int) -> str:
 
 
 def confirm(action: str, *, yes: bool) -> None:
-    """Request confirmation of a destructive action, for example `purge 3 tasks`, and return after `--yes` or a yes.
-    Raises Failure 1 after a no, and 2 if there is no terminal."""
+    """Ask for confirmation of a destructive action, for example `purge 3 tasks`. `--yes` confirms it without a prompt.
+    Raises Failure 1 if the user declines, and Failure 2 if there is no terminal."""
     if yes:
         return
     if not sys.stdin.isatty():
-        confirmed = "confirm it with --yes, as there is no terminal for a prompt"
+        confirmed = "there is no terminal for a prompt: confirm with --yes"
         raise Failure(ExitCode.USAGE, f"this would {action}: {confirmed}")
     if not click.confirm(f"{action[0].upper()}{action[1:]}?", err=True):
         raise Failure(ExitCode.NO, "nothing was changed")

@@ -35,7 +35,7 @@ from rota_supervisor.exits import ExitCode, Failure
 from rota_supervisor.exporter.queue_watch import Largest
 from rota_supervisor.facts import facts_of
 
-MOST_SCANS: Final = 200  # of 1000 keys each, which takes tens of milliseconds
+MOST_SCANS: Final = 200  # calls for 1000 keys each, which take tens of milliseconds in total
 _TRACES = ("served", "accepted", "ready", "scheduled", "inflight", "dead")
 _COUNTS = ("ready", "scheduled", "overdue", "inflight", "dead", "accepted")
 _QUEUES = click.argument("queues", nargs=-1, required=True, metavar="QUEUE...")
@@ -53,12 +53,12 @@ def queue() -> None:
 def list_queues(queues: tuple[str, ...]) -> None:
     """List the queues of the configuration and all others that have tasks.
 
-    With arguments, list only the queues of these names or patterns. Without arguments, of the queues that match a
-    pattern of the configuration only the largest are listed, up to metrics.top_queues, and the others together as
-    _other. To list all of them, pass the pattern: `rota queue ls 'tenant-*'`.
+    With arguments, list only the queues with these names or patterns. Without arguments, only the largest queues of
+    each configured pattern are listed, up to metrics.top_queues, and the others are merged as _other. To list all of
+    them, pass the pattern: `rota queue ls 'tenant-*'`.
 
     A bare push to a queue that no fleet serves is shown within a minute. Warnings name lists that look like queues of
-    this fleet but are not, among the first 200,000 keys of the server; `rota audit` checks all keys.
+    this fleet but are not. This command checks the first 200,000 keys of the server, and `rota audit` checks all keys.
     """
     command.check_usage(*(fault_in_pattern(name) if STAR in name else fault_in_queue_name(name) for name in queues))
     state = command.current_state()
@@ -144,11 +144,11 @@ def purge(*, name: str, yes: bool) -> None:
     state.report({"queue": name, "purged": purged}, f'purged {output.counted(purged, "task")} of queue "{name}"')
 
 
-# Unknown names, which are more often misspelt than new
+# Unknown names, most of which are misspelt
 
 
 def warn_of_unknown(names: Iterable[str], config: Config, store: Store, connection: Connection) -> None:
-    """Warn of queues that are in no tier of the configuration, that no fleet serves, and that never had a task."""
+    """Warn of queues that no tier contains, that no fleet serves, and that never had a task."""
     tiers = served_queues(config)
     unsure = [name for name in names if not is_pattern(name) and served_as(name, tiers) is None]
     if not unsure:
@@ -190,8 +190,9 @@ def _is_known(state: QueueState | None) -> bool:
 def explain(*, queue: str | None, task_id: str, count: int, pool: str) -> None:
     """Show the next claims in order, with the reason for each.
 
-    For QUEUE, or for a task with --id, show when it could be claimed. The claims of each pool are those that its
-    workers would make if no other pool claimed tasks, and no task were enqueued, became due or ended.
+    With QUEUE, or with --id for a task, show when the queue or task could be claimed. The claims shown for a pool are
+    the claims that its workers would make if no other pool claimed tasks and no task were enqueued, became due or
+    ended.
     """
     _check_wanted(queue, task_id)
     state = command.current_state()
@@ -233,7 +234,7 @@ def _put_explanation(found: Explanation, *, no_color: bool) -> None:
 
 
 def _pools_of(found: Explanation) -> Sequence[PoolOutlook]:
-    """Return the pools to show: none if the named queue is served by no pool."""
+    """Return the pools to show, or none if no pool serves the named queue."""
     is_served = any(pool.of_queue(found.queue).outlook is not Outlook.UNSERVED for pool in found.pools)
     return found.pools if is_served or not found.queue else ()
 

@@ -1,5 +1,5 @@
-"""The long-running commands: `rota run` makes all checks, then becomes the master; `rota exporter` serves the metrics
-and the status page of a fleet that runs elsewhere."""
+"""The long-running commands. `rota run` makes all checks and then becomes the master. `rota exporter` serves the
+metrics and the status page of a fleet that runs elsewhere."""
 
 import contextlib
 import dataclasses
@@ -48,20 +48,20 @@ def run(*, burst: bool, reload: bool, embedded: bool, record: str, **of_configur
     loaded = state.load(flags)  # Its warnings are logged later.
     command.warn_without_imports(config := loaded.config)
     folder = _current_folder()
-    show_title("master", config.namespace)  # before any change of the environment, whose size limits the title's length
+    show_title("master", config.namespace)  # before the environment changes, because its size limits the title's length
     _settle_environment(no_color=state.no_color, reload=reload)
     from rota_supervisor.master.effects.notify_socket import NotifySocket  # noqa: PLC0415 - other commands do not need it
 
     state.is_master = True
     manager = NotifySocket.take(os.environ, os.getpid())
     spawner = _spawner_with_zygote()
-    # The zygote loads its modules in parallel, so the master loads its own only now.
+    # The master loads its own modules only now, so that the zygote loads its modules in parallel.
     from rota_supervisor.control.socket_server import hold_control_files  # noqa: PLC0415
     from rota_supervisor.master.shell.run import RunOptions, run_master  # noqa: PLC0415
     from rota_supervisor.server_check import check_server  # noqa: PLC0415
 
     with (
-        contextlib.closing(spawner),  # ends the child if the start is refused
+        contextlib.closing(spawner),  # ends the zygote if the start is refused
         manager.reported_failure(),
         _server(config, sources.file.parent, embedded=embedded),
         hold_control_files(config) as control_socket,
@@ -83,13 +83,14 @@ def run(*, burst: bool, reload: bool, embedded: bool, record: str, **of_configur
 
 
 def _sources_of_reload(sources: Sources, loaded: Loaded) -> Sources:
-    """Return the sources that a reload reads. A file that existed at the start is required: without it, a fleet would
-    continue with the defaults, which import no module, and each task would be dead as unknown."""
+    """Return the sources that a reload reads. A file that existed at the start is required. Otherwise, if the file were
+    missing, the fleet would use the defaults, which import no module, and every task would become dead as unknown."""
     return dataclasses.replace(sources, required=sources.required or loaded.content is not None)
 
 
 def _spawner_with_zygote() -> Spawner:
-    """Return a spawner that has started the zygote, which takes as long to load its modules as the master does."""
+    """Return a spawner that has already started the zygote, because the zygote takes as long to load its modules as the
+    master."""
     keep_descriptors_private()
     spawner = Spawner()
     spawner.prestart(Role.ZYGOTE)
@@ -125,7 +126,7 @@ def _settle_environment(*, no_color: bool, reload: bool) -> None:
     """Set the environment that all processes of the fleet inherit. Raises click.UsageError if files cannot be
     watched."""
     if no_color:
-        os.environ["NO_COLOR"] = "1"  # for the log, which each process writes itself
+        os.environ["NO_COLOR"] = "1"  # Every process writes log lines itself and reads this variable.
     if not reload:
         return
     if importlib.util.find_spec("watchfiles") is None:
@@ -143,7 +144,8 @@ def _server(config: Config, beside: Path, *, embedded: bool) -> Iterator[None]:
         raise Failure(ExitCode.CONFIG, 'durability = "wait" needs a replica, and --embedded has none: use "waitaof"')
     if config.redis_credentials:
         raise Failure(ExitCode.CONFIG, "--embedded supports no users: leave redis_credentials out")
-    # Imported here, because finding the wheel takes importlib.metadata, 1.9 MB that the master would keep needlessly.
+    # Imported here, because finding the wheel loads importlib.metadata, and the master would keep its 1.9 MB
+    # needlessly.
     from rota_supervisor.embedded import embedded_server  # noqa: PLC0415
 
     with embedded_server(config.redis_url, beside) as folder:
@@ -155,10 +157,10 @@ def _server(config: Config, beside: Path, *, embedded: bool) -> Iterator[None]:
 def exporter() -> int:
     """Serve metrics and the status page of a fleet that runs elsewhere, until it is stopped.
 
-    Serve them at http.listen, from the data in Redis: queues, nodes and dead tasks. Values that masters count
-    themselves, such as lag, are served by their own exporters.
+    The exporter listens at http.listen and serves data from Redis: queues, nodes and dead tasks. Values that masters
+    count themselves, such as lag, are served by the masters' own exporters.
     """
-    # Imported here, because a process that becomes a master would keep them needlessly.
+    # Imported here, because a process that becomes a master would keep these modules needlessly.
     from rota_supervisor.exporter.access import AccessRules  # noqa: PLC0415
     from rota_supervisor.exporter.service import serve_standalone  # noqa: PLC0415
     from rota_supervisor.master.core.process_settings import exporter_settings  # noqa: PLC0415

@@ -1,10 +1,10 @@
-"""`rota status`: the state of the fleet as text, then tables of at most 100 columns for its pools, its processes, all
-consumers and the next schedules.
+"""`rota status`: the state of the fleet as text, followed by tables for its pools, its processes, all consumers and the
+next schedules. A table has at most 100 columns.
 
-The memory of each process is measured here, because measuring 500 processes would hold up the master's loop. RSS counts
-a page that several processes share fully in each of them; PSS counts a fraction of it in each, so that the PSS of all
-children adds up to their total use. Private memory is what would become free without the process; shared memory is the
-rest.
+The memory of each process is measured here, because measuring 500 processes would block the master's loop for too long.
+If several processes share a page, the RSS of each process includes the whole page, but the PSS includes only a fraction
+of it, so that the PSS of all children adds up to their total use. Private memory is the memory that the process would
+free by ending. Shared memory is the rest.
 """
 
 import dataclasses
@@ -35,7 +35,7 @@ from rota_supervisor.master_snapshot import cause_of_death, dead_child, redis_wa
 COLUMNS: Final = 100
 MEGABYTE: Final = 2**20
 _LABEL: Final = 13
-_GAP: Final = 2  # characters between two columns of a table
+_GAP: Final = 2  # the number of characters between two columns of a table
 _LEAST: Final = 8  # the shortest length to which a name is cut
 _MAX_NAME: Final = 18
 _MAX_OWNER: Final = 60
@@ -70,8 +70,8 @@ def status() -> None:
 
 
 def _of_fleet(state: command.CliState, found: Row) -> Mapping[str, Any]:
-    """Return the consumers of the whole fleet, what waits in legacy lists, and the next schedules; each is None if
-    the server does not reply."""
+    """Return the consumers of the whole fleet, the waiting items of legacy lists, and the next schedules. Each is None
+    if the server does not reply."""
     namespace = found["fleet"]
     try:
         with state.redis(state.load_usable().config) as (_, _, connection):
@@ -85,7 +85,7 @@ def _of_fleet(state: command.CliState, found: Row) -> Mapping[str, Any]:
 
 
 def put_status(found: Row, *, no_color: bool) -> None:
-    """Write the master's report on itself."""
+    """Write the master's status."""
     for label, text in _facts(found):
         lines = textwrap.wrap(printable(text), COLUMNS - _LABEL, break_on_hyphens=False) or [""]
         output.put(f"{label:<{_LABEL}}{lines[0]}")
@@ -156,19 +156,19 @@ def _pools(rows: Sequence[Row]) -> Table:
 
 
 def _ready(pool: Row) -> int:
-    """Return how many workers are up and not leaving, including quiet ones."""
+    """Return the number of workers that are up and not leaving, including quiet workers."""
     return sum(pool["workers"].get(state, 0) for state in ("running", "quiet"))
 
 
 def _busy(pool: Row) -> object:
-    """Return how many tasks run, with the maximum if workers run several each."""
+    """Return the number of running tasks, and also the maximum if workers run several tasks each."""
     busy = pool["busy"]
     concurrency = pool["concurrency"]
     return busy if concurrency == 1 else f"{busy} of {_ready(pool) * concurrency}"
 
 
 def _processes(rows: Sequence[Row]) -> Table:
-    """Return the table of the master's children, with a row per task for those that run several."""
+    """Return the table of the master's children. A child that runs several tasks has a row per task."""
     has_memory = any(row.get("private_mb") is not None for row in rows)
     memory = ["SHARED MB", "PRIVATE MB"] if has_memory else []
     header = ["SLOT", "PROCESS", "GEN", "PID", "STATE", "BEAT", *memory, "TASK", "FOR"]
@@ -216,7 +216,7 @@ def _adopts(rows: Sequence[Row]) -> Table:
 
 
 def _schedules(rows: Sequence[Row]) -> Table:
-    """Return the table of the next schedules, in order; `rota cron ls` shows all."""
+    """Return the table of the next schedules, in order. `rota cron ls` shows all schedules."""
     header = ["SCHEDULE", "WHEN", "NEXT IN", "TASK"]
     cells: list[list[object]] = [
         [_cut(row["name"], _MAX_OWNER // 2), _cut(row["when"], _MAX_OWNER // 2), _next_in(row), row["task"]]
@@ -230,7 +230,7 @@ def _next_in(row: Row) -> str:
 
 
 def _narrowed(header: list[str], rows: list[list[object]], column: int) -> list[list[object]]:
-    """Return the rows with one column cut so that lines fit."""
+    """Return the rows with one column shortened so that the lines fit."""
     widths = [max(len(name), *(len(str(row[at])) for row in rows)) for at, name in enumerate(header)]
     room = max(_LEAST, COLUMNS - sum(widths) + widths[column] - _GAP * (len(widths) - 1))
     for row in rows:
@@ -246,8 +246,8 @@ def _cut(text: str, most: int) -> str:
 
 
 def _with_what_waits(sources: Sequence[Row], connection: Connection) -> list[dict[str, Any]]:
-    """Return the master's rows of legacy lists, with `type`, `waiting` and `next_due_at` added (Unix seconds, None if
-    no item waits for its time), or `error` if the server refuses. Raises ServerError."""
+    """Return the master's rows of legacy lists with the fields `type`, `waiting` and `next_due_at` (Unix seconds, or
+    None if no item has a due time), or with the field `error` if the server refuses. Raises ServerError."""
     return [{**source, **_source_found(source["key"], connection)} for source in sources]
 
 
@@ -263,7 +263,7 @@ def _source_found(key: str, connection: Connection) -> dict[str, Any]:
             found["waiting"] = connection.execute("LLEN", key)
         else:
             found["error"] = "neither a list nor a sorted set"
-    except (Refused, IndexError) as error:  # IndexError: the only member was taken in between.
+    except (Refused, IndexError) as error:  # IndexError: the only member was taken in the meantime.
         found["error"] = str(error)
     return found
 
@@ -272,13 +272,14 @@ def _source_found(key: str, connection: Connection) -> dict[str, Any]:
 
 
 def with_memory(rows: Iterable[Row], master_pid: int) -> list[dict[str, Any]]:
-    """Return the master's rows of processes, with `rss_bytes`, `pss_bytes`, `shared_bytes` and `private_bytes` added.
-    They are None if there is no process, if it belongs to another user, or if it is in another PID namespace."""
+    """Return the master's rows of processes with the fields `rss_bytes`, `pss_bytes`, `shared_bytes` and
+    `private_bytes`. The fields are None if the process has ended, belongs to another user, or is in another PID
+    namespace."""
     return [{**row, **_memory_of(row["pid"], master_pid)} for row in rows]
 
 
 def in_megabytes(rows: Iterable[Row]) -> list[dict[str, Any]]:
-    """Return these rows with megabytes for people, for example `rss_mb`."""
+    """Return these rows with fields in megabytes for people, for example `rss_mb`."""
     sizes = {f"{name}_mb": f"{name}_bytes" for name in _MEMORY}
     return [{**row, **{key: _megabytes(row[size]) for key, size in sizes.items()}} for row in rows]
 

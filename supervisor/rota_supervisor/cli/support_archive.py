@@ -1,4 +1,4 @@
-"""The parts of the support archive that `rota doctor --bundle` writes, and the secrets that are removed from them."""
+"""The parts of the support archive that `rota doctor --bundle` writes, and the secrets that it removes from them."""
 
 import importlib.metadata
 import os
@@ -29,7 +29,7 @@ from rota_supervisor.node_http import NodeHttp, NodeUnreachable
 from rota_supervisor.server_check import version_of
 
 LOG_BYTES: Final = 1 << 20
-LOG_LINES: Final = 5000  # of the journal
+LOG_LINES: Final = 5000  # the number of lines taken from the journal
 _JOURNAL_SECONDS: Final = 20.0
 _MASKED: Final = "***"
 _STDERR: Final = 2
@@ -40,7 +40,7 @@ _NAME: Final = re.compile(r"^[A-Za-z0-9._-]+")
 
 
 def collect(result: ExaminationResult, report: Mapping[str, Any], log: Path | None) -> Bundle:
-    """Return the archive, with all parts that can be collected."""
+    """Return the archive with all parts that can be collected."""
     found = result.found
     config = result.found.config
     bundle = Bundle(Scrubber(_secrets_of(result)))
@@ -67,7 +67,7 @@ def _add(bundle: Bundle, name: str, values: Any, why_not: str) -> None:
 
 
 def _secrets_of(result: ExaminationResult) -> set[str]:
-    """Return the secrets that are known here. Texts of a few letters are among them only if they are passwords."""
+    """Return the secrets that are known here. A text of only a few letters is included only if it is a password."""
     config = result.found.config
     process = result.found.process
     environments = [dict(os.environ)]
@@ -93,18 +93,18 @@ def _secrets_of_url(config: Config) -> Iterator[str]:
 
 
 def _secret_files(config: Config) -> Iterator[str]:
-    """Yield the contents of the small files with secrets that the configuration names."""
+    """Yield the contents of the secret files that the configuration names, if they are small."""
     for name in (config.http.token_file, config.redis_url_file):
         try:
             text = Path(name).read_text(errors="replace") if name else ""
-        except OSError:  # A secret that this user cannot read is removed only where its name shows it.
+        except OSError:  # A secret that this user cannot read can be removed only by its name.
             continue
         yield from text.split()
         yield from secrets_in_url(text)
 
 
 def _environment_of(pid: int) -> dict[str, str]:
-    """Return the environment with which a process was started, if it may be read."""
+    """Return the environment with which a process was started, or nothing if it cannot be read."""
     try:
         raw = Path(f"/proc/{pid}/environ").read_bytes()
     except OSError:
@@ -117,8 +117,8 @@ def _environment_of(pid: int) -> dict[str, str]:
 
 
 def _configuration(result: ExaminationResult) -> dict[str, Any]:
-    """Return the configuration with the source of each value. Arguments of schedules belong to the application, and are
-    left out."""
+    """Return the configuration with the source of each value. Arguments of schedules belong to the application and are
+    omitted."""
     values = as_values(result.found.config)
     for schedule in values["schedules"].values():
         schedule.update({name: _MASKED for name in ("args", "kwargs") if schedule.get(name)})
@@ -141,14 +141,14 @@ def _versions(result: ExaminationResult) -> dict[str, Any]:
 
 
 def _packages() -> Iterator[tuple[str, str]]:
-    """Yield the installed packages that Rota uses, also those of its extras."""
+    """Yield the installed packages that Rota uses, including those of its extras."""
     for requirement in importlib.metadata.requires(_MAIN) or ():
         named = _NAME.match(requirement)
         if named is None or _FOR_DEVELOPMENT.search(requirement):
             continue
         try:
             yield named[0], importlib.metadata.version(named[0])
-        except importlib.metadata.PackageNotFoundError:  # It belongs to an extra that is not installed.
+        except importlib.metadata.PackageNotFoundError:  # The package belongs to an extra that is not installed.
             continue
 
 
@@ -181,7 +181,7 @@ def _add_pages(bundle: Bundle, config: Config) -> None:
 def _page_of(config: Config) -> dict[str, Any]:
     """Return the state of the node as its exporter shows it.
 
-    Raises NodeUnreachable if there is no node of this namespace, and Failure if its address is not known.
+    Raises NodeUnreachable if no node of this namespace replies, and Failure if the address is not known.
     """
     if not config.http.listen:
         raise NodeUnreachable("http.listen turns the exporter off")
@@ -218,16 +218,16 @@ def _add_log(bundle: Bundle, result: ExaminationResult, log: Path | None) -> Non
 
 
 def _file_of_log(pid: int) -> Path | None:
-    """Return the file that is the standard error of a process, or None if that is not a file."""
+    """Return the file to which a process writes standard error, or None if standard error is not a file."""
     opened = Path(f"/proc/{pid}/fd/{_STDERR}")
     try:
         return opened if opened.is_file() else None
-    except OSError:  # It belongs to another user.
+    except OSError:  # The process belongs to another user.
         return None
 
 
 def _end_of(file: Path) -> str:
-    """Return the end of a file, from the beginning of a line."""
+    """Return the end of a file, starting at the beginning of a line."""
     with file.open("rb") as opened:
         size = opened.seek(0, os.SEEK_END)
         opened.seek(max(0, size - LOG_BYTES))

@@ -1,8 +1,8 @@
-"""`rota task` enqueues, shows, lists and cancels tasks. `rota events` prints the changes of tasks, one line per change,
-from the stored events or live.
+"""Two commands: `rota task` enqueues, shows, lists and cancels tasks. `rota events` prints changes of tasks, one per
+line, from the stored events or live.
 
-Redis does not know which process runs a task or when the task started: a worker records that in its own slot, which
-costs the server nothing. The master of that node knows both, and so does the node's HTTP server.
+Redis does not know which process runs a task or when the task started, because a worker records this in its own slot,
+at no cost for the server. The master of the worker's node and the node's HTTP server know both.
 """
 
 import contextlib
@@ -61,7 +61,7 @@ TASK_ID = click.argument("task_id", metavar="ID")
 
 
 _NOW: Final = "now"
-_POLL_SECONDS: Final = 1.0  # how long it may take to notice that the reader has exited
+_POLL_SECONDS: Final = 1.0  # the longest time until the command notices that the reader has exited
 _COLUMNS: Final = ("at", "event", "queue", "task", "task_id")
 
 
@@ -93,9 +93,9 @@ def enqueue(
 ) -> None:
     """Enqueue the task NAME, and write its id.
 
-    Each of ARGS is read as JSON (7, true, '[1, 2]'), or as text if it is not valid JSON. Without --queue, the task must
-    be defined in the modules of `imports`. With --wait, write the result of the task as JSON instead of its id, and
-    exit with 1 if the task has not ended in time, or is dead, cancelled or expired.
+    Each argument is read as JSON (7, true, '[1, 2]'), or as text if it is not valid JSON. Without --queue, the task
+    must be defined in the modules of `imports`. With --wait, write the result of the task as JSON instead of its id,
+    and exit with 1 if the task does not end in time, or is dead, cancelled or expired.
     """
     state = command.current_state()
     _refuse_options_among((name, *args))
@@ -110,9 +110,7 @@ def enqueue(
     with _client(config) as client:
         handle = _send(client, name, {"args": list(map(_argument, args)), "kwargs": keywords, **options})
         if handle.duplicate:
-            output.print_message(
-                f"a task with the id {handle.id} is live already: it stays, and this one was not added"
-            )
+            output.print_message(f"a task with the id {handle.id} is already live: it stays, and no task was added")
         if wait:
             put_end(handle, timeout, as_json=state.json)
         elif state.json:
@@ -122,8 +120,8 @@ def enqueue(
 
 
 def _refuse_options_among(arguments: tuple[str, ...]) -> None:
-    """Reject options that do not exist. A text such as -5 is an argument, one with two hyphens is not. Raises Failure
-    2."""
+    """Reject options that do not exist. A text such as -5 is an argument, but a text with two hyphens is an option.
+    Raises Failure 2."""
     known = [name for option in enqueue.params for name in option.opts if name.startswith("--")]
     if option := next((text for text in arguments if text.startswith("--")), ""):
         near = suggestion(option.partition("=")[0], known) or ":"
@@ -133,7 +131,7 @@ def _refuse_options_among(arguments: tuple[str, ...]) -> None:
 
 
 def _check_times(options: Mapping[str, Any]) -> None:
-    """Check the times as the client does, with messages for the command line. Raises Failure 2."""
+    """Make the client's checks of times, with messages for the command line. Raises Failure 2."""
     both = options["delay"] is not None and options["at"] is not None
     none = options["expires"] is not None and options["expires"] <= 0
     command.check_usage("use --delay or --at, not both" * both, "--expires must be more than 0 seconds" * none)
@@ -157,7 +155,7 @@ def _argument(text: str) -> Any:
 
 
 def _import_tasks(loaded: Loaded, name: str) -> None:
-    """Import the tasks, as a worker would, and check that this one is among them."""
+    """Import the tasks as a worker would, and check that the task NAME is among them."""
     from rota.tasks.registry import default_registry  # noqa: PLC0415 - the user's modules are imported only here
     from rota_supervisor.task_modules import import_all, make_importable  # noqa: PLC0415 - as in the line above
 
@@ -215,7 +213,7 @@ def _send(client: "Client", name: str, options: Mapping[str, Any]) -> "Handle[An
     "--kill-after",
     type=DURATION,
     metavar="DURATION",
-    help="Kill the worker of a running task if the task has not ended this long after the cancel.",
+    help="Kill the worker of a running task if the task has not ended this long after the cancellation.",
 )
 def cancel(task_id: str, kill_after: float | None) -> None:
     """Cancel a task. A waiting task ends at once. In a running task, rota.Cancelled is raised.
@@ -245,7 +243,7 @@ def cancel(task_id: str, kill_after: float | None) -> None:
 
 
 def put_end(handle: "Handle[Any]", timeout_seconds: float | None, *, as_json: bool) -> None:
-    """Wait for the task and write its result. Raises Failure if the task did not succeed, or not in time."""
+    """Wait for the task and write its result. Raises Failure if the task does not succeed in time."""
     output.print_message(f"waiting for {handle.id}")
     fields: dict[str, Any] = {"id": handle.id, "duplicate": handle.duplicate}
     with command.failing({**_NOT_REACHED, **_NO_RESULT}):
@@ -278,9 +276,8 @@ def put_end(handle: "Handle[Any]", timeout_seconds: float | None, *, as_json: bo
 def list_tasks(*, queue: str | None, state: str, task: str, limit: int) -> None:
     """List the first tasks of QUEUE, or of all queues.
 
-    The tasks are those that are ready, or with --state those that are scheduled, running or dead. Only as many tasks
-    are read as are shown. If tasks that do not match are skipped, the search ends after 10,000 tasks, and the command
-    reports it.
+    The tasks are the ready tasks, or with --state the scheduled, running or dead tasks. The command reads only as many
+    tasks as it shows. If it skips tasks that do not match, it stops after 10,000 tasks and reports this.
     """
     command.check_usage(queue and fault_in_queue_name(queue), task and fault_in_name("task name", task))
     context = command.current_state()
@@ -296,7 +293,7 @@ def list_tasks(*, queue: str | None, state: str, task: str, limit: int) -> None:
 
 
 def table_of(state: State, tasks: Sequence[QueuedTask]) -> Table:
-    """Return the header and the rows. The age is the time since a task entered its lane, or died."""
+    """Return the header and the rows. The age is the time since a task entered its lane or died."""
     header = ["ID", "QUEUE", "TASK", "DUE", "DUE IN" if state is State.SCHEDULED else "AGE", "ATTEMPT"]
     return [*header, *_MORE.get(state, ())], [[*_common(task), *_more_of(task)] for task in tasks]
 
@@ -330,7 +327,7 @@ def _none_text(wanted: WantedTasks) -> str:
 
 
 def rest_text(found: TasksFound, limit: int) -> str:
-    """Return a text about the tasks that were not shown, or "" if all were."""
+    """Return a text about the tasks that were not shown, or "" if all tasks were shown."""
     if not found.more:
         return ""
     if len(found.tasks) < limit:
@@ -365,7 +362,7 @@ def show(*, task_id: str, with_args: bool) -> None:
 
 
 class RunningAttempt(NamedTuple):
-    """A running attempt: the task, the pid of its worker, and for how many seconds it has run."""
+    """A running attempt: the task, the pid of its worker, and the number of seconds that it has run."""
 
     task_id: str
     pid: int
@@ -373,12 +370,12 @@ class RunningAttempt(NamedTuple):
 
     @property
     def started_at(self) -> datetime:
-        """The time when it started, by the clock of this machine."""
+        """The time when the attempt started, by the clock of this machine."""
         return datetime.now(UTC) - timedelta(seconds=self.seconds)
 
 
 def find_run(found: TaskStatus, config: Config, nodes: Iterable["Node"]) -> RunningAttempt | None:
-    """Return the run of a task, or None if neither the master here nor the task's node shows it."""
+    """Return the running attempt of a task, or None if neither the master here nor the task's node shows it."""
     url = next((node.report.url for node in nodes if node.name == found.node), None)
     with contextlib.suppress(NodeUnreachable, ValueError):
         runs = _of_this_node(found.node, config) or (_of_another(url, config) if url else ())
@@ -387,7 +384,7 @@ def find_run(found: TaskStatus, config: Config, nodes: Iterable["Node"]) -> Runn
 
 
 def _of_this_node(node: str, config: Config) -> list[RunningAttempt]:
-    """Return the attempts on the node of this machine's master, or [] if that is another node."""
+    """Return the running attempts on `node`, or [] if it is not the node of this machine's master."""
     try:
         with master_of(config) as master:
             status: Mapping[str, Any] = master.request("status")["status"]
@@ -403,7 +400,8 @@ def _of_this_node(node: str, config: Config) -> list[RunningAttempt]:
 
 
 def _of_another(url: str, config: Config) -> Iterator[RunningAttempt]:
-    """Yield the attempts on the node at that URL. Raises NodeUnreachable, and ValueError for an invalid status."""
+    """Yield the running attempts on the node at this URL. Raises NodeUnreachable, and ValueError for an invalid
+    status."""
     response = node_of_url(url, token_of(config.http.token_file)).get("/status.json")
     if response.status != HTTPStatus.OK:
         return
@@ -423,7 +421,7 @@ def _of_another(url: str, config: Config) -> Iterator[RunningAttempt]:
 @click.option("--queue", help="Show only events of this queue.")
 @click.option("--task", help="Show only events of tasks with this name.")
 def events(*, follow: bool, after: str, queue: str | None, task: str | None) -> None:
-    """Show the stored task events, oldest first. Exit with 1 if there are none and no master enables events."""
+    """Show the stored task events, the oldest first. Exit with 1 if there are none and no master enables events."""
     state = command.current_state()
     config = state.load_to_reach()
     if not (after == _NOW or is_place(after)):

@@ -65,7 +65,7 @@ class LimitNeed(NamedTuple):
 
 
 NEEDED: Final = {
-    # A master of 500 workers needs 26. If there are more, each child also has one for its stack file.
+    # A master of 500 workers needs 26. If the limit permits, each child also has a descriptor for its stack file.
     resource.RLIMIT_NOFILE: LimitNeed("open files", 64, "ulimit -n, LimitNOFILE= of systemd", "descriptors", 1),
     # The shared memory is mapped as a whole, but uses real memory only where it is written. The rest is for Python.
     resource.RLIMIT_AS: LimitNeed("address space", _SHARED_MB + 256, "ulimit -v, LimitAS= of systemd"),
