@@ -59,7 +59,7 @@ def test_bad_conditions_are_refused_and_failing_ones_close_their_queue(fleets: F
     fleet.edit(conditions=lua("while true do end"))
     refused = fleet.rota("reload")
     assert refused.returncode == 78
-    assert 'conditions.window.lua: line 1, character 1: "while" is nothing that a condition may hold' in refused.stderr
+    assert 'conditions.window.lua: line 1, character 1: "while" is not allowed in a condition' in refused.stderr
     assert fleet.rota("check").returncode == 78
     enqueue(fleet, "goes on")
     fleet.wait_for("end", label="goes on")

@@ -76,15 +76,15 @@ def test_an_unknown_verb_is_refused_with_suggestions(control_socket: ControlSock
 @pytest.mark.parametrize(
     ("verb", "fields", "error"),
     [
-        ("scale", {}, "scale takes either workers, the new number, or more, the number to add"),
-        ("scale", {"workers": 1, "more": 1}, "scale takes either workers, the new number, or more"),
-        ("scale", {"workers": "8"}, 'workers is a whole number, and not "8"'),
-        ("scale", {"workers": True}, "workers is a whole number, and not true"),
-        ("scale", {"more": 1.5}, "more is a whole number, and not 1.5"),
-        ("scale", {"pool": 7, "workers": 8}, "pool is a name, and not 7"),
+        ("scale", {}, "scale takes one of workers (the new number), more (the number to add) and auto"),
+        ("scale", {"workers": 1, "more": 1}, "scale takes one of workers (the new number)"),
+        ("scale", {"workers": "8"}, 'workers must be a whole number, got "8"'),
+        ("scale", {"workers": True}, "workers must be a whole number, got true"),
+        ("scale", {"more": 1.5}, "more must be a whole number, got 1.5"),
+        ("scale", {"pool": 7, "workers": 8}, "pool must be a name, got 7"),
         ("reload", {"dryrun": True}, 'reload has no field "dryrun", did you mean "dry_run"?'),
-        ("reload", {"dry_run": "yes"}, 'dry_run is true or false, and not "yes"'),
-        ("stop", {"now": 1}, "now is true or false, and not 1"),
+        ("reload", {"dry_run": "yes"}, 'dry_run must be true or false, got "yes"'),
+        ("stop", {"now": 1}, "now must be true or false, got 1"),
         ("quiet", {"pool": "mail"}, 'quiet has no field "pool": it takes no fields'),
     ],
 )
@@ -159,7 +159,7 @@ def test_a_folder_that_others_can_write_is_refused(tmp_path: Path) -> None:
     folder.mkdir(mode=0o777)
     folder.chmod(0o777)
 
-    with pytest.raises(Failure, match="not a folder of ours alone"):
+    with pytest.raises(Failure, match="does not belong to this user alone"):
         claim_control_socket(folder / "rota.sock")
 
 
@@ -254,7 +254,7 @@ def test_a_symbolic_link_as_folder_is_refused(tmp_path: Path) -> None:
     folder = tmp_path / f"rota-{os.getuid()}"
     folder.symlink_to(tmp_path / "elsewhere")
 
-    with pytest.raises(Failure, match="not a folder of ours alone") as caught:
+    with pytest.raises(Failure, match="does not belong to this user alone") as caught:
         claim_control_socket(folder / "rota.sock")
 
     assert caught.value.code is ExitCode.TAKEN

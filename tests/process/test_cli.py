@@ -152,7 +152,7 @@ def test_invalid_file_exits_with_78_and_lists_every_fault(inside: Rota, folder: 
     assert done.err.splitlines() == [
         'rota: error: rota.toml: workers: expected a whole number >= 0 or a range, as in "2..16", got -1',
         'rota: error: rota.toml: workerz: unknown key, did you mean "workers"?',
-        'rota: error: rota.toml: tiers[1][0]: queue "a" is in tiers[0][0] already: two queues of one name',
+        'rota: error: rota.toml: tiers[1][0]: queue "a" is already in tiers[0][0]: remove one of them',
     ]
 
 

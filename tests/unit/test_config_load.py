@@ -93,8 +93,8 @@ FAULTS = {
     "tiers = []": 'tiers: expected at least one tier, as in [["default"]]',
     "tiers = [[]]": "tiers[0]: a tier without a queue: remove it or name a queue",
     'tiers = ["a"]': 'tiers[0]: expected a list of texts, as in ["default"], got "a"',
-    'tiers = [["a"], ["b", "a"]]': 'tiers[1][1]: queue "a" is in tiers[0][0] already: two queues of one name',
-    'tiers = [["a", "a"]]': 'tiers[0][1]: queue "a" is in tiers[0][0] already: two queues of one name',
+    'tiers = [["a"], ["b", "a"]]': 'tiers[1][1]: queue "a" is already in tiers[0][0]: remove one of them',
+    'tiers = [["a", "a"]]': 'tiers[0][1]: queue "a" is already in tiers[0][0]: remove one of them',
     'tiers = [["a b"]]': (
         "tiers[0][0]: queue name 'a b' is not usable: names are 1 to 128 of the characters A-Z a-z 0-9 _ . : -"
     ),
@@ -116,7 +116,7 @@ FAULTS = {
     'tiers = [["a b*"]]': (
         "tiers[0][0]: pattern 'a b' is not usable: names are 1 to 128 of the characters A-Z a-z 0-9 _ . : -"
     ),
-    'tiers = [["t-*"], ["t-*"]]': 'tiers[1][0]: queue "t-*" is in tiers[0][0] already: two queues of one name',
+    'tiers = [["t-*"], ["t-*"]]': 'tiers[1][0]: queue "t-*" is already in tiers[0][0]: remove one of them',
     'tiers = [["t-*"]]\n[queues.t-7]\nweight = 2': (
         'queues.t-7: this queue is in no tier itself: name "t-*", which includes it, or add it to tiers'
     ),
@@ -165,7 +165,7 @@ FAULTS = {
     '[pools."a b"]': (
         "pools.a b: pool name 'a b' is not usable: names are 1 to 128 of the characters A-Z a-z 0-9 _ . : -"
     ),
-    "[lease]\nseconds = 5": "lease.renew_seconds: expected less than lease.seconds (5), best a quarter of it, got 5",
+    "[lease]\nseconds = 5": "lease.renew_seconds: expected less than lease.seconds (5), ideally a quarter of it, got 5",
     "[restarts]\nbackoff_seconds = 60": (
         "restarts.backoff_max_seconds: expected at least restarts.backoff_seconds (60), got 30"
     ),
@@ -192,7 +192,7 @@ FAULTS = {
     ),
     'redis_url = "redis://a"\nredis_url_file = "b"': "redis_url_file: set redis_url or redis_url_file, not both",
     f'[control]\nsocket = "/{"x" * 120}"': (
-        "control.socket: expected a path of at most 107 bytes, which is what a socket can have, got 121"
+        "control.socket: expected a path of at most 107 bytes, the limit for sockets, got 121"
     ),
     '[control]\npid_file = "/run/a\\u0000b"': "control.pid_file: a path cannot hold a NUL character",
     '[tasks."a b"]\nretries = 1': (
@@ -245,7 +245,7 @@ def test_a_file_that_is_not_toml_is_a_fault(tmp_path: Path, text: str) -> None:
 def test_a_file_that_is_nested_too_deeply_is_a_fault(tmp_path: Path, text: str) -> None:
     [fault] = faults(tmp_path, text)
 
-    assert fault.endswith("rota.toml: has tables and lists nested more than 8 levels deep: no setting is")
+    assert fault.endswith("rota.toml: has tables and lists nested more than 8 levels deep: no setting needs that")
 
 
 @pytest.mark.parametrize("levels", [9, 500, 900, 990, 100_000])

@@ -2,9 +2,9 @@
 
 Hours are written as in `Mon-Fri 08:00-12:00 13:00-17:00, Sat 09:00-12:00 Europe/Zurich`: days, then the times on these
 days, repeated as needed, and the time zone at the end. Commas have no meaning. Times without days before them apply to
-every day. A time whose end is not after its start continues after midnight, and belongs to the day on which it begins.
-When clocks are put forward, a time that is skipped means the moment of the change. When they are put back, a time that
-occurs twice means the first.
+every day. If the end of a time is not after its start, the time continues after midnight, and belongs to the day on
+which it begins. When clocks are put forward, a skipped time means the moment of the change. When clocks are put back, a
+time that occurs twice means its first occurrence.
 """
 
 import re
@@ -24,9 +24,9 @@ if TYPE_CHECKING:
 
 DAYS: Final = ("Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun")
 EXAMPLE: Final = '"Mon-Fri 08:00-18:00 Europe/Zurich"'
-KNOWN_AHEAD: Final = timedelta(days=8)  # more than a week, so that each time of the week is known
-_KEPT_BEHIND: Final = timedelta(days=1)  # because a server's clock may be set back
-_MAX_TIMES: Final = 50  # time spans in one text; a script reads those of a day one after the other
+KNOWN_AHEAD: Final = timedelta(days=8)  # more than a week, so that every time of the week is included
+_KEPT_BEHIND: Final = timedelta(days=1)  # for a server whose clock is set back
+_MAX_TIMES: Final = 50  # the limit of time spans in one text, because a script reads the spans of a day one by one
 _DAY_MINUTES: Final = 24 * 60
 _MONDAY: Final = datetime(2024, 1, 1, tzinfo=UTC)
 _WORD: Final = re.compile(r"[^\s,]+")
@@ -39,7 +39,7 @@ class OpenTimes(NamedTuple):
 
     days: tuple[int, ...]  # 0 is Monday
     start: int
-    end: int  # may lie in the next day
+    end: int  # can be on the next day
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +66,7 @@ class _Word(NamedTuple):
 
 
 def parse_hours(text: str) -> Hours:
-    """Parse hours. Raises ValueError with the position and what is expected there."""
+    """Parse hours. Raises ValueError, which states the position of the fault and what is expected there."""
     *words, zone = [_Word(match.start(), match[0]) for match in _WORD.finditer(text)] or [_Word(0, "")]
     for word in (*words, zone):
         if word.text[:1].isdigit() and not _TIME_WORD.fullmatch(word.text):
@@ -125,7 +125,7 @@ def _minutes(word: _Word) -> tuple[int, int]:
 def _check_zone(zone: _Word) -> None:
     try:
         _zone(zone.text)
-    # The name may be a folder of zones, not a valid file name, or a file that does not exist.
+    # The name may belong to a folder of zones, may not be a valid file name, or may belong to no file.
     except (OSError, ValueError, KeyError):
         from zoneinfo import available_timezones  # noqa: PLC0415 - see `_zone`
 
@@ -143,10 +143,10 @@ def _zone(name: str) -> "ZoneInfo":
 
 
 def intervals(hours: Hours, now_us: int) -> tuple[int, list[Interval]]:
-    """Return until when the opening times are known, and those times (Unix time in microseconds)."""
+    """Return the time up to which the opening times are known, and the opening times (Unix time in microseconds)."""
     now = utc_datetime(now_us)
     zone = _zone(hours.zone)
-    # Times that began the evening before may not have ended yet.
+    # Times that began on the evening before may not have ended yet.
     first = (now - _KEPT_BEHIND).astimezone(zone).date() - timedelta(days=1)
     days = [first + timedelta(days=ahead) for ahead in range((KNOWN_AHEAD + _KEPT_BEHIND).days + 3)]
     known = _us(now + KNOWN_AHEAD)
@@ -156,7 +156,7 @@ def intervals(hours: Hours, now_us: int) -> tuple[int, list[Interval]]:
 
 
 def longest_closed(hours: Hours) -> timedelta:
-    """Return the longest time in a week during which the hours are closed."""
+    """Return the longest time in a week for which a queue with these hours is closed."""
     _, found = intervals(Hours(hours.times, "UTC"), _us(_MONDAY))
     return timedelta(microseconds=max((after[0] - before[1] for before, after in pairwise(found)), default=0))
 
@@ -169,7 +169,7 @@ def _all_on(hours: Hours, days: Iterable[date], zone: tzinfo) -> Iterator[Interv
 
 
 def _merged(found: list[Interval]) -> Iterator[Interval]:
-    """Yield the intervals, merging those that touch or overlap, without those that a clock change made empty."""
+    """Yield the intervals. Merge intervals that touch or overlap, and skip intervals that a clock change made empty."""
     start = end = 0
     for begins, ends in found:
         if begins > end:
@@ -182,7 +182,7 @@ def _merged(found: list[Interval]) -> Iterator[Interval]:
 
 
 def _moment(day: date, minute: int, zone: tzinfo) -> datetime:
-    """Return when the clocks of a zone first show that minute of a day, or skip it."""
+    """Return the time at which the clocks of a zone first show this minute of a day, or skip it."""
     local = datetime.combine(day, time()) + timedelta(minutes=minute)
     earlier, later = sorted(local.replace(tzinfo=zone, fold=fold).astimezone(UTC) for fold in (0, 1))
     if earlier.astimezone(zone).replace(tzinfo=None) == local:
@@ -199,9 +199,9 @@ def _us(moment: datetime) -> int:
 
 # Conditions in Lua. These functions check whether a text is accepted, and report the position of an error. Redis cannot
 # interrupt a script, so a condition may contain nothing that takes long: only `local`, `if`, `return`, operators, and
-# five functions of `math`. There are no loops, other calls, tables or string concatenation. So the length of a text
-# bounds its cost, and the text can access only the given names. An accepted text is valid Lua, with the same meaning.
-# It is sent without its comments but with the same lines, so that errors name the lines of the text.
+# five functions of `math`. Loops, other calls, tables and string concatenation are not accepted. The length of a text
+# thus bounds its cost, and the text can access only the given names. An accepted text is valid Lua with the same
+# meaning. The comments of a text are not sent, but its lines stay the same, so that errors name the lines of the text.
 
 GIVEN: Final = ("queue", "ready", "delayed", "running", "now")
 FUNCTIONS: Final = ("floor", "ceil", "min", "max", "abs")
@@ -219,7 +219,7 @@ _MAX_LEVELS: Final = 20
 _MAX_LOCALS: Final = 100
 _MAX_ARGUMENTS: Final = 50
 _NOT_ALLOWED: Final = (
-    f"is nothing that a condition may hold: it is made of local, if and return, operators but .. and ^, and "
+    f"is not allowed in a condition, which can use local, if and return, operators except .. and ^, and "
     f"math.{', math.'.join(FUNCTIONS)}"
 )
 _TOKEN: Final = re.compile(
@@ -247,9 +247,9 @@ class _LuaToken(NamedTuple):
 
 
 def check_chunk(text: str) -> str:
-    """Return the chunk in the form in which it is sent. Raises ValueError with the position of a fault.
+    """Return the chunk in the form in which it is sent. Raises ValueError, which states the position of the fault.
 
-    If the text is an expression, a `return` is put before it.
+    If the text is an expression, `return` is added before it.
     """
     tokens = _tokens(text)
     is_expression = tokens[0].text not in _STATEMENTS
@@ -294,7 +294,7 @@ def _joined(tokens: list[_LuaToken]) -> str:
 
 
 class _Parser:
-    """A parser that passes once over the tokens. `_scopes`: the names of each open block."""
+    """A parser that passes over the tokens once. `_scopes`: the local names of each open block."""
 
     def __init__(self, tokens: list[_LuaToken], no_more: str) -> None:
         self._no_more = no_more  # the fault to report for text after a `return`
@@ -359,7 +359,7 @@ class _Parser:
         self._expect("then")
         self._block()
 
-    # Expressions: operator precedence is left to Lua.
+    # Expressions. Lua itself applies the precedence of operators.
 
     def _expression(self) -> None:
         self._operand()
@@ -427,7 +427,7 @@ class _Parser:
     def _deeper(self) -> None:
         self._levels += 1
         if self._levels > _MAX_LEVELS:
-            raise self._next.fault(f"more than {_MAX_LEVELS} levels in each other")
+            raise self._next.fault(f"more than {_MAX_LEVELS} nested levels")
 
     def _refusal(self, token: _LuaToken) -> str:
         if token.text in _REFUSED:

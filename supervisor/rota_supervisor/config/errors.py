@@ -1,5 +1,5 @@
-"""The faults of a configuration. All of them are reported at once, each with its path and with the value that was
-found, in a form that is safe to show.
+"""The faults of a configuration. All faults are reported at once, each with its path and the value that was found, in a
+form that is safe to show.
 """
 
 import json
@@ -18,13 +18,13 @@ SHOWN_CHARACTERS = 60
 class Fault:
     """One fault of a configuration."""
 
-    path: str  # for example `tiers[1]` or `queues.sold-email.weight`, or the name of a variable
+    path: str  # the path, for example `tiers[1]` or `queues.sold-email.weight`, or the name of a variable
     message: str
     origin: str = ""  # the source of a value that is not from the file, for example `environment ROTA_WORKERS`
 
     @property
     def top_key(self) -> str:
-        """The top-level key that the fault is in."""
+        """The top-level key that contains the fault."""
         return re.split(r"[.[]|__", self.path.removeprefix("ROTA_"), maxsplit=1)[0].lower()
 
     def __str__(self) -> str:
@@ -35,7 +35,7 @@ class ConfigError(Exception):
     """A configuration that cannot be used."""
 
     faults: tuple[Fault, ...]  # all faults
-    usable: Config  # what could be read, with defaults for the rest: enough to find a running master
+    usable: Config  # the part that could be read, with defaults for the rest: enough to find a running master
     content: bytes | None  # the content of the file
 
     def __init__(self, faults: Iterable[Fault], usable: Config | None = None, content: bytes | None = None) -> None:
@@ -46,18 +46,19 @@ class ConfigError(Exception):
 
 
 def shown(value: object) -> str:
-    """Return a value for "got ..." in a fault: as a person wrote it, shortened, and without possible secrets."""
+    """Return a value for "got ..." in a fault, as it was written but shortened and without possible secrets."""
     if isinstance(value, list | Mapping):
         return "a list" if isinstance(value, list) else "a table"
     try:
         text = quoted(value) if isinstance(value, str) else json.dumps(value)
-    except (TypeError, ValueError):  # It is a date, or a number of thousands of digits.
+    except (TypeError, ValueError):  # The value is a date, or a number with thousands of digits.
         text = value.isoformat() if isinstance(value, date | time) else "a number too long to show"
     return text if len(text) <= SHOWN_CHARACTERS else text[: SHOWN_CHARACTERS - 3] + "..."
 
 
 def suggestion(name: str, known: Iterable[str], likeness: float = 0.6) -> str:
-    """Return `, did you mean "X"?` for the nearest known word, or "" if none is as near as `likeness` (0 to 1)."""
+    """Return `, did you mean "X"?` for the most similar known word, or "" if no similarity reaches `likeness` (0 to
+    1)."""
     import difflib  # noqa: PLC0415 - 0.2 MB that a master needs only if there are faults
 
     near = difflib.get_close_matches(name, list(known), n=1, cutoff=likeness)

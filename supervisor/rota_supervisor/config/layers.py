@@ -1,7 +1,8 @@
-"""The sources of a configuration as layers, each laid over the one before it: the file and the environment.
+"""The sources of a configuration as layers: the file and the environment. Each layer overrides the layers before it.
 
-A variable's name is `ROTA_` and the path joined by `__`, with `_` instead of hyphens. Lists are written as JSON. The
-server is `redis_url`, or the contents of the file in `redis_url_file`, from the highest layer that sets one of them.
+A variable's name is `ROTA_` followed by the path, joined by `__` and with `_` instead of hyphens. Lists are written as
+JSON. The server is `redis_url` or the contents of the file in `redis_url_file`, taken from the highest layer that sets
+one of the two.
 """
 
 import json
@@ -22,21 +23,21 @@ from rota_supervisor.config.typed_config import SECRET_PATHS, example_of, expect
 
 CONFIG_VARIABLE: Final = "ROTA_CONFIG"
 TIMEOUT_VARIABLE: Final = "ROTA_TIMEOUT_SECONDS"
-FALLBACK_URL_VARIABLE: Final = "REDIS_URL"  # set by hosting platforms; it ranks below the file, as for applications
-LIKENESS: Final = 0.8  # high, because Kubernetes sets variables such as ROTA_SERVICE_HOST for a Service named `rota`
+FALLBACK_URL_VARIABLE: Final = "REDIS_URL"  # set by hosting platforms; the file overrides it, as in applications
+LIKENESS: Final = 0.8  # high, because Kubernetes sets, for example, ROTA_SERVICE_HOST for a Service named `rota`
 MAX_URL_CHARACTERS: Final = 4096
 MAX_CHUNK_CHARACTERS: Final = 16_384  # including comments
 CHUNK_SUFFIX: Final = ".lua"
-MOST_LEVELS: Final = 8  # levels of nested tables and lists; no setting has more than three
+MOST_LEVELS: Final = 8  # the limit of nested tables and lists; no setting has more than three levels
 _PREFIX: Final = "ROTA_"
-# Other code reads these: the path of the file, the mark of a worker's processes, and a setting of clients.
+# Other code reads these variables: the path of the file, the mark of a worker's processes, and a setting of clients.
 _OTHER_VARIABLES: Final = frozenset({CONFIG_VARIABLE, "ROTA_OWNER", TIMEOUT_VARIABLE})
-_TOO_DEEP: Final = f"has tables and lists nested more than {MOST_LEVELS} levels deep: no setting is"
+_TOO_DEEP: Final = f"has tables and lists nested more than {MOST_LEVELS} levels deep: no setting needs that"
 _TRUTHS: Final = dict.fromkeys(("true", "1", "yes", "on"), True) | dict.fromkeys(("false", "0", "no", "off"), False)
 _URL = "redis_url"
 _URL_FILE = "redis_url_file"
 _UNCLOSED: Final = "a quote is opened and not closed"
-# The most common cause of each error of tomllib, by the beginning of its text.
+# The most common cause of each error of tomllib, by the beginning of the error's text.
 _CAUSES: Final = {
     **dict.fromkeys(("Expected '='", "Invalid statement"), "a line is KEY = VALUE, [TABLE] or # COMMENT"),
     "Expected ']' at the end of a table": (
@@ -89,7 +90,7 @@ def leaves(values: Mapping[str, Any], at: str = "") -> Iterator[tuple[str, Any]]
 
 
 def merge(layers: Iterable[Layer]) -> Layer:
-    """Lay each layer over the ones before it: tables are merged, everything else is replaced."""
+    """Let each layer override the layers before it. Tables are merged, and all other values are replaced."""
     merged = Layer()
     for layer in layers:
         _overlay(merged.values, layer.values)
@@ -108,7 +109,7 @@ def _overlay(lower: dict[str, Any], upper: Mapping[str, Any]) -> None:
 
 
 def _is_too_deep(value: Any) -> bool:
-    """Whether tables and lists are nested deeper than in any setting, so that recursion could exhaust the stack."""
+    """Whether tables and lists are nested so deeply that recursion could exhaust the stack. No setting is."""
     level = [value]
     for _ in range(MOST_LEVELS):
         level = [inner for each in level for inner in _inside(each)]
@@ -125,7 +126,7 @@ def _inside(value: Any) -> Iterable[Any]:
 
 
 def read_file(file: Path, *, required: bool) -> tuple[bytes | None, Layer]:
-    """Return the content of the file and its values. If the file as a whole has a fault, there are no values."""
+    """Return the contents of the file and its values. There are no values if the file as a whole has a fault."""
     if may_hold_credentials(str(file)):
         return None, Layer(faults=[Fault("-c, ROTA_CONFIG", "expected the path of a file, got a URL")])
     content = None
@@ -143,7 +144,7 @@ def read_file(file: Path, *, required: bool) -> tuple[bytes | None, Layer]:
         message = "is not UTF-8 text"
     except RecursionError:
         message = _TOO_DEEP
-    except ValueError as error:  # This may be a TOMLDecodeError, or a number of thousands of digits.
+    except ValueError as error:  # a TOMLDecodeError, or a number with thousands of digits
         message = f"is not valid TOML: {_set_twice(content, str(error)) or _with_cause(content, str(error))}"
     return content, Layer(faults=[Fault(str(file), message)] if message else [])
 
@@ -159,16 +160,16 @@ def _with_cause(content: bytes | None, error: str) -> str:
 
 
 def _rest_of_line(content: bytes, error: str) -> str:
-    """Return what the file has from the place of an error to the end of its line."""
+    """Return the text of the file from the position of an error to the end of the line."""
     place = _PLACE.search(error)
     if place is None:  # The error is at the end of the file.
         return ""
-    # Split only at the ends of lines that tomllib counts.
+    # Split only at line ends that tomllib counts as such.
     return content.decode().replace("\r\n", "\n").split("\n")[int(place[1]) - 1][int(place[2]) - 1 :]
 
 
 def _set_twice(content: bytes | None, error: str) -> str:
-    """Return which key or table a file sets twice, and where, or "" if the error has another cause."""
+    """Return which key or table a file sets twice, and in which lines, or "" if the error has another cause."""
     if content is None or not error.startswith(_TWICE):
         return ""
     at = _LINE.search(error)
@@ -199,7 +200,7 @@ def fallback_layer(environment: Mapping[str, str]) -> Layer:
 
 
 def read_environment(environment: Mapping[str, str], names: Mapping[str, Iterable[str]]) -> Layer:
-    """Read every `ROTA_` variable. An unknown one is a warning. `names`: the names of each table's entries."""
+    """Read every `ROTA_` variable. An unknown variable causes a warning. `names`: the names of each table's entries."""
     layer = Layer()
     for variable in sorted(environment):
         if variable.startswith(_PREFIX) and variable not in _OTHER_VARIABLES:
@@ -241,7 +242,7 @@ def _read_variable(layer: Layer, variable: str, text: str, names: Mapping[str, I
 
 
 def _variables() -> Iterator[str]:
-    """Yield the variable of each setting, without those that have a name in their path."""
+    """Yield the variable of each setting, except settings with a name in their path."""
     for key, kind in fields_of(schema()).items():
         table = without_none(kind)
         inner = [f"__{each}" for each in fields_of(table)] if isinstance(table, inspect.StructType) else [""]
@@ -249,7 +250,7 @@ def _variables() -> Iterator[str]:
 
 
 def _find(parts: Sequence[str], names: Mapping[str, Iterable[str]]) -> tuple[list[str], inspect.Type] | None:
-    """Return the path that the words of a variable mean, and its type, or None if it is not a setting."""
+    """Return the path that the words of a variable denote, and its type, or None if there is no such setting."""
     kind: inspect.Type = schema()
     path: list[str] = []
     for part in map(str.lower, parts):
@@ -268,12 +269,13 @@ def _find(parts: Sequence[str], names: Mapping[str, Iterable[str]]) -> tuple[lis
 
 
 def _folded(name: str) -> str:
-    # The end of a pattern is dropped, because two underscores would separate two words.
+    # The end of a pattern is dropped, because two underscores would separate words.
     return "".join(letter if letter.isalnum() else "_" for letter in name.lower()).rstrip("_")
 
 
 def _value(text: str, kind: inspect.Type) -> Any:
-    """Return the value that a text represents. Raises KeyError, ValueError or RecursionError if it is not valid."""
+    """Return the value that a text represents. Raises KeyError, ValueError or RecursionError if the text is not
+    valid."""
     match kind:
         case inspect.UnionType(types=(number, _)):
             return text if ".." in text else _value(text, number)
@@ -292,7 +294,8 @@ def _value(text: str, kind: inspect.Type) -> Any:
 
 
 def _put(values: dict[str, Any], path: Sequence[str], value: Any) -> None:
-    """Set a value at a path. Missing tables are created, and a value that is not a table is replaced by one."""
+    """Set a value at a path. On the way, missing tables are created, and values that are not tables are replaced by
+    tables."""
     *tables, key = path
     for table in tables:
         if not isinstance(values.get(table), dict):
@@ -316,7 +319,7 @@ def choose_server_url(layers: Sequence[Layer], merged: Layer, folder: Path) -> l
         return []
     if _URL in values:
         return [Fault(_URL_FILE, "set redis_url or redis_url_file, not both")]
-    if not isinstance(path, str) or may_hold_credentials(path):  # This fault is reported with those of types.
+    if not isinstance(path, str) or may_hold_credentials(path):  # The check of types reports this fault.
         return []
     return _read_url(merged, folder / path)
 
@@ -326,7 +329,7 @@ def _read_url(merged: Layer, file: Path) -> list[Fault]:
     text = text.strip()
     if fault:
         return [Fault(_URL_FILE, fault)]
-    if "://" not in text or len(text) > MAX_URL_CHARACTERS:  # It may be a bare password, which must not be quoted.
+    if "://" not in text or len(text) > MAX_URL_CHARACTERS:  # The text may be a password, so it must not be shown.
         return [Fault(_URL_FILE, f"{file} contains no Redis URL")]
     merged.values[_URL] = text
     merged.origins[_URL] = f"contents of {file}"
@@ -334,7 +337,7 @@ def _read_url(merged: Layer, file: Path) -> list[Fault]:
 
 
 def _text_of(file: Path) -> tuple[str, str]:
-    """Return the text of a file and "", or "" and why it cannot be read."""
+    """Return the text of a file and "", or "" and the reason why the file cannot be read."""
     try:
         return read_settings_file(file).decode(), ""
     except (OSError, ValueError) as error:
@@ -346,8 +349,8 @@ def _text_of(file: Path) -> tuple[str, str]:
 
 
 def read_chunks(merged: Layer, folder: Path) -> list[Fault]:
-    """Replace each file path in `conditions.NAME.lua`, which is one line that ends in `.lua`, with the file's
-    contents."""
+    """Replace each file path in `conditions.NAME.lua` with the contents of the file. A path is one line that ends in
+    `.lua`."""
     conditions = merged.values.get("conditions")
     faults: list[Fault] = []
     for name, table in conditions.items() if isinstance(conditions, Mapping) else ():
@@ -368,7 +371,7 @@ def _read_chunk(merged: Layer, table: dict[str, Any], at: str, file: Path) -> li
     return []
 
 
-# The files for TLS and for the token. The processes that use them read them, and read them again when they change.
+# The files for TLS and for the token. The processes that use these files read them, and read them again after changes.
 
 
 def resolve_files(merged: Layer, folder: Path) -> list[Fault]:

@@ -1,4 +1,4 @@
-"""Load the configuration, with defaults < file < environment < flags, report all faults at once, and write it out."""
+"""Load the configuration from defaults < file < environment < flags, report all faults at once, and write it out."""
 
 import json
 import os
@@ -44,7 +44,7 @@ class Sources:
     """The sources of a configuration."""
 
     file: Path = Path(DEFAULT_FILE)
-    required: bool = False  # whether the file was named, so that its absence is a fault
+    required: bool = False  # whether a missing file is a fault, because the file was named
     environment: Mapping[str, str] = field(default_factory=dict)
     flags: Flags = NO_FLAGS
 
@@ -60,7 +60,7 @@ class Loaded:
 
 
 def sources_of(file: str | None, flags: Flags = NO_FLAGS) -> Sources:
-    """Return the sources of this process: the given file, or the one in ROTA_CONFIG, or ./rota.toml."""
+    """Return the sources of this process. The file is the given one, or the one in ROTA_CONFIG, or ./rota.toml."""
     chosen = file or os.environ.get(layers.CONFIG_VARIABLE)
     return Sources(Path(chosen or DEFAULT_FILE), chosen is not None, dict(os.environ), flags)
 
@@ -93,7 +93,7 @@ def load_config(sources: Sources) -> Loaded:
 
 
 def _names(of_file: Mapping[str, Any], sources: Sources) -> dict[str, list[str]]:
-    """Return the names that variables may mean, by table. The names of queues come from the tiers of any source."""
+    """Return the names that can occur in variables, by table. Queue names are taken from the tiers of all sources."""
     names = {key: list(table) for key, table in of_file.items() if isinstance(table, dict)}
     variable = {key: text for key, text in sources.environment.items() if key == TIERS_VARIABLE}
     of_environment = layers.read_environment(variable, {}).values
@@ -105,7 +105,7 @@ def _names(of_file: Mapping[str, Any], sources: Sources) -> dict[str, list[str]]
 
 
 def _with_origin(fault: Fault, origins: Mapping[str, str], file: Path) -> Fault:
-    """Return the fault with the origin of its value, or of all values of its table, if that is not the file."""
+    """Return the fault with the origin of its value, or of all values of its table, if the origin is not the file."""
     of_file = layers.origin_of_file(file)
     found = {origin for path, origin in origins.items() if _holds(path, fault.path) or _holds(fault.path, path)}
     return Fault(fault.path, fault.message, found.pop()) if len(found) == 1 and of_file not in found else fault
@@ -119,7 +119,7 @@ def _holds(outer: str, inner: str) -> bool:
 
 
 def _flag_layer(flags: Flags, lower: Mapping[str, Any]) -> layers.Layer:
-    """Return the flags as the highest layer. `lower`: the values of the layers below, which may contain pools."""
+    """Return the flags as the highest layer. `lower`: the values of the layers below, which can contain pools."""
     pools = lower.get("pools")
     workers = flags.workers
     sizes = {}
@@ -155,7 +155,7 @@ def _others(known: Iterable[str]) -> str:
 
 
 def _without_unserved(flags: Flags, values: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the values without queues that `-Q` leaves out, and without pools and sources that only use those."""
+    """Return the values without queues that `-Q` omits, and without pools and sources that only use omitted queues."""
     narrowed = dict(values)
     served = {queue for tier in flags.tiers for queue in tier}
     queues = values.get("queues")
@@ -171,7 +171,7 @@ def _without_unserved(flags: Flags, values: Mapping[str, Any]) -> dict[str, Any]
 
 
 def _feeds(key: str, source: Any) -> str:
-    """Return the one queue that a source feeds, or "" if it may feed any or its queue is not valid."""
+    """Return the only queue that a source feeds, or "" if it can feed any queue or its queue is not valid."""
     queue = source.get("queue") if isinstance(source, Mapping) else ""
     return queue if queue and isinstance(queue, str) else queue_in_key(key)
 
@@ -188,7 +188,7 @@ def _with_queues(pool: Any, served: set[str]) -> Any:
 
 
 def as_values(config: Config) -> dict[str, Any]:
-    """Return the configuration as plain values for JSON, without keys that have no value."""
+    """Return the configuration as plain values for JSON, without keys that are not set."""
     values: dict[str, Any] = _without_none(msgspec.to_builtins(config))
     return {**values, "redis_url": redact(config.redis_url)}
 
@@ -205,7 +205,7 @@ def origin_of(loaded: Loaded, path: str) -> str:
 
 
 def as_toml(loaded: Loaded, *, origins: bool) -> str:
-    """Return the configuration as TOML. `origins`: whether to add a comment with the source to each value."""
+    """Return the configuration as TOML. `origins`: whether to add a comment with its source to each value."""
     return "\n".join(_table(loaded, as_values(loaded.config), (), origins=origins)).strip() + "\n"
 
 
@@ -232,7 +232,7 @@ def _literal(value: Any) -> str:
         return "{" + ", ".join(f"{_key(key)} = {_literal(inner)}" for key, inner in value.items()) + "}"
     if isinstance(value, list | tuple):
         return "[" + ", ".join(map(_literal, value)) + "]"
-    # JSON text is valid TOML except for DEL, which JSON allows.
+    # A JSON text is valid in TOML, except for DEL, which only JSON allows.
     return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
 
 

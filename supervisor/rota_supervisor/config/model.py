@@ -1,4 +1,5 @@
-"""The shape of the configuration with its defaults. Defaults that also hold without a configuration are in `rota`.
+"""The structure of the configuration, with its defaults. Defaults that also apply without a configuration are in
+`rota`.
 
 `rota.toml` is decoded into these classes; docs/configuration.md describes each key. `load` fills them from the file,
 the environment and flags, and reports all faults at once. Times are in seconds unless the name states another unit.
@@ -33,7 +34,7 @@ from rota.tasks.fleet_settings import (
 Count = Annotated[int, Meta(ge=0)]
 Seconds = Annotated[float, Meta(ge=0)]
 Positive = Annotated[float, Meta(ge=0.001)]
-Weight = Annotated[float, Meta(ge=0.001, le=10_000)]  # beyond these, turns are too costly or too imprecise to count
+Weight = Annotated[float, Meta(ge=0.001, le=10_000)]  # with other weights, turns would be too costly or too imprecise
 Share = Annotated[float, Meta(gt=0, lt=1)]
 RangeText = Annotated[str, Meta(pattern=r"^[0-9]{1,9}\.\.[0-9]{1,9}$")]  # for example "2..16"
 _LOG = LogSettings()
@@ -43,18 +44,18 @@ class QueueConfig(Struct, frozen=True, forbid_unknown_fields=True):
     """`[queues.NAME]`: a queue or a pattern of queues."""
 
     weight: Weight = 1.0
-    cap: Count = 0  # running tasks in the whole fleet; 0 means no cap
-    rate: str = ""  # starts in the whole fleet, for example "100/m"
+    cap: Count = 0  # the limit of running tasks in the whole fleet; 0 means no cap
+    rate: str = ""  # the limit of starts in the whole fleet, for example "100/m"
     condition: str = ""  # the name of a condition
     lag_objective_seconds: Positive | None = None
     lag_target: Share | None = None
 
 
 class ConditionConfig(Struct, frozen=True, forbid_unknown_fields=True):
-    """`[conditions.NAME]`: when the queues that name the condition are open. Exactly one of the keys is set."""
+    """`[conditions.NAME]`: the condition under which queues that name it are open. Exactly one of the keys is set."""
 
     hours: str = ""  # for example "Mon-Fri 08:00-18:00 Europe/Zurich"
-    lua: str = ""  # a text or, until the file is read, its path
+    lua: str = ""  # the text, or until the file is read, the path of the file
 
 
 class TaskConfig(Struct, frozen=True, forbid_unknown_fields=True):
@@ -69,10 +70,10 @@ class TaskConfig(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class AdoptConfig(Struct, frozen=True, forbid_unknown_fields=True):
-    """`[adopt.NAME]`: a legacy list. This is a list or a sorted set in Redis, whose items become tasks."""
+    """`[adopt.NAME]`: a legacy list, which is a list or a sorted set in Redis whose items become tasks."""
 
-    queue: str = ""  # the queue of its items; "" is NAME for a list `queue:NAME`, else the queue that each item names
-    task: str = ""  # the task that gets each item as its only argument; "" if items name their task
+    queue: str = ""  # the queue of its items; if "", NAME for a list `queue:NAME`, or else the queue that an item names
+    task: str = ""  # the task that gets each item as its only argument, or "" if items name their task
 
 
 class ScheduleConfig(Struct, frozen=True, forbid_unknown_fields=True):
@@ -95,8 +96,8 @@ class ScheduleConfig(Struct, frozen=True, forbid_unknown_fields=True):
 class PoolConfig(Struct, frozen=True, forbid_unknown_fields=True):
     """`[pools.NAME]`: a group of workers."""
 
-    workers: Count | RangeText = 1  # a range is scaled to hold the lag objectives of the queues
-    queues: tuple[str, ...] = ("*",)  # "*" is every queue
+    workers: Count | RangeText = 1  # a pool with a range is scaled to meet the lag objectives of its queues
+    queues: tuple[str, ...] = ("*",)  # "*" stands for every queue
     concurrency: Annotated[int, Meta(ge=1, le=MAX_CONCURRENCY)] = 1  # the number of tasks that each worker runs at once
 
 
@@ -106,7 +107,7 @@ class Limits(Struct, frozen=True, forbid_unknown_fields=True):
     time_limit_seconds: Positive = DEFAULT_TIME_LIMIT_SECONDS
     drain_seconds: Seconds = 25.0
     boot_seconds: Positive = 60.0
-    beat_seconds: Annotated[float, Meta(ge=2)] = 30.0  # at least 2, because a poller sleeps for up to 1
+    beat_seconds: Annotated[float, Meta(ge=2)] = 30.0  # at least 2, because a poller sleeps for up to 1 s
     max_tasks: Count = 0  # 0 means no limit
     max_tasks_jitter: Annotated[float, Meta(ge=0, le=1)] = 0.1
     max_rss_mb: Count = 0  # 0 means no limit
@@ -116,14 +117,14 @@ class Limits(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class LeaseConfig(Struct, frozen=True, forbid_unknown_fields=True):
-    """`[lease]`: how long a silent node keeps its tasks, and how often a live one renews its lease."""
+    """`[lease]`: how long a silent node keeps its tasks, and how often a live node renews its lease."""
 
     seconds: Annotated[float, Meta(ge=1)] = 20.0
     renew_seconds: Positive = 5.0
 
 
 class Restarts(Struct, frozen=True, forbid_unknown_fields=True):
-    """`[restarts]`: the back-off of a crash loop, and the crashes or losses after which a task is dead."""
+    """`[restarts]`: the back-off of a crash loop, and the number of crashes or losses after which a task is dead."""
 
     backoff_seconds: Positive = 0.1
     backoff_max_seconds: Positive = 30.0
@@ -135,7 +136,7 @@ class Restarts(Struct, frozen=True, forbid_unknown_fields=True):
 class Http(Struct, frozen=True, forbid_unknown_fields=True):
     """`[http]`: the server of metrics, health and the status page."""
 
-    listen: str = "127.0.0.1:9477"  # "" turns it off, and port 0 picks a free port
+    listen: str = "127.0.0.1:9477"  # "" turns the server off, and port 0 picks a free port
     allowed_hosts: tuple[str, ...] = ()  # further host names that requests may use
     token_file: str = ""  # the file with the token that requests must contain
     tls_cert: str = ""
@@ -144,7 +145,7 @@ class Http(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Metrics(Struct, frozen=True, forbid_unknown_fields=True):
-    """`[metrics]`: the lag objective of queues that have none of their own, and the bounds on series."""
+    """`[metrics]`: the lag objective of queues that do not set one, and the limits on series."""
 
     lag_objective_seconds: Positive = 30.0
     lag_target: Share = 0.99
@@ -154,7 +155,7 @@ class Metrics(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Control(Struct, frozen=True, forbid_unknown_fields=True):
-    """`[control]`: the files through which commands and other masters find this one."""
+    """`[control]`: the files through which commands and other masters find this master."""
 
     socket: str = ""  # "" is the default path
     pid_file: str = ""  # "" means no pid file
@@ -170,7 +171,7 @@ class Log(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Events(Struct, frozen=True, forbid_unknown_fields=True):
-    """`[events]`: the optional stream of task events. One script writes up to 1,000 of them."""
+    """`[events]`: the optional stream of task events. One call of a script writes up to 1,000 events."""
 
     enabled: bool = False
     max_length: Annotated[int, Meta(ge=1000, le=100_000_000)] = 100_000
@@ -179,7 +180,7 @@ class Events(Struct, frozen=True, forbid_unknown_fields=True):
 class EndedConfig(Struct, frozen=True, forbid_unknown_fields=True):
     """`[ended]`: the memory of ended tasks."""
 
-    # The number of ended tasks whose end the fleet remembers; 0 turns it off
+    # The number of ended tasks whose outcome the fleet remembers; 0 turns this memory off
     keep: Annotated[int, Meta(ge=0, le=MOST_ENDED_KEEP)] = DEFAULT_ENDED_KEEP
 
 
@@ -192,20 +193,20 @@ class ScalingConfig(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Alerts(Struct, frozen=True, forbid_unknown_fields=True):
-    """`[alerts]`: how long workers may be kept from claiming from a queue before an alert fires."""
+    """`[alerts]`: how long a queue may be closed to claims before an alert fires."""
 
     forgotten_seconds: Positive = 86_400.0
 
 
 class DeadConfig(Struct, frozen=True, forbid_unknown_fields=True):
-    """`[dead]`: how long dead tasks are kept, and how many."""
+    """`[dead]`: how long dead tasks are kept, and how many of them."""
 
     max_age_seconds: Positive = 7_776_000.0
     max_count: Annotated[int, Meta(ge=1)] = 100_000
 
 
 class Config(Struct, frozen=True, forbid_unknown_fields=True):
-    """The whole of `rota.toml`. `workers` and `pools` exclude each other; see `resolution.resolve_pools`."""
+    """The contents of `rota.toml`. `workers` and `pools` exclude each other: see `resolution.resolve_pools`."""
 
     namespace: str = DEFAULT_NAMESPACE
     redis_url: str = DEFAULT_REDIS_URL

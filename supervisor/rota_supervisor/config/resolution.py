@@ -1,4 +1,4 @@
-"""Pure functions from a Config to the settings of the master and its children."""
+"""Pure functions that compute the settings of the master and its children from a Config."""
 
 import dataclasses
 import os
@@ -26,17 +26,17 @@ from rota_supervisor.config.model import (
 
 EVERY_QUEUE = "*"
 DEFAULT_POOL = "default"
-SHARE_KEYS = ("weight", "cap", "rate", "condition")  # the keys of [queues.NAME] that make a share
-LEGACY_LIST_PREFIX = "queue:"  # the prefix of legacy lists that are named after a queue
+SHARE_KEYS = ("weight", "cap", "rate", "condition")  # the keys of [queues.NAME] that belong to a share
+LEGACY_LIST_PREFIX = "queue:"  # the prefix of legacy lists with the name of a queue
 
 
 def served_queues(config: Config) -> tuple[str, ...]:
-    """Return every queue and pattern of every tier, highest tier first."""
+    """Return all queues and patterns of all tiers, the highest tier first."""
     return tuple(queue for tier in config.tiers for queue in tier)
 
 
 class WorkerRange(NamedTuple):
-    """The configured number of workers of a pool: a range, or a fixed number, whose ends are equal."""
+    """The configured number of workers of a pool. It is a range, or a fixed number if both ends are equal."""
 
     least: int
     most: int
@@ -47,7 +47,7 @@ class WorkerRange(NamedTuple):
         return self.least == self.most
 
     def clamped(self, workers: int) -> int:
-        """Return the number in the range that is nearest."""
+        """Return the nearest number in the range."""
         return max(self.least, min(workers, self.most))
 
     def __str__(self) -> str:
@@ -55,18 +55,19 @@ class WorkerRange(NamedTuple):
 
 
 def worker_range(value: int | str) -> WorkerRange:
-    """Return the range that a value of `workers` stands for, a number or a text such as "2..16"."""
+    """Return the range for a value of `workers`, which is a number or a text such as "2..16"."""
     least, _, most = str(value).partition("..")
     return WorkerRange(int(least), int(most or least))
 
 
 def pool_sizes(config: Config) -> dict[str, WorkerRange]:
-    """Return how many workers each pool should have: one for each processor without `workers` and `pools`."""
+    """Return the number of workers that each pool should have. Without `workers` and `pools`, it is one per
+    processor."""
     return {name: worker_range(pool.workers) for name, pool in resolve_pools(config).items()}
 
 
 def resolve_pools(config: Config) -> dict[str, PoolConfig]:
-    """Return the pools, or the one that `workers` stands for if there are none."""
+    """Return the configured pools, or the single pool that `workers` defines."""
     if config.pools:
         return config.pools
     workers = config.workers if config.workers is not None else os.cpu_count() or 1
@@ -74,9 +75,9 @@ def resolve_pools(config: Config) -> dict[str, PoolConfig]:
 
 
 def taken_queues(config: Config, counts: Mapping[str, int]) -> list[str]:
-    """Return the queues that pools with workers take, highest tier first. `counts`: workers by pool.
+    """Return the queues that pools with workers serve, the highest tier first. `counts`: the number of workers by pool.
 
-    A pool whose range begins at 0 takes its queues even without a worker: their first task starts one.
+    A pool whose range begins at 0 serves its queues even without a worker, because their first task starts one.
     """
     sizes = pool_sizes(config)
     takes = {name for name, size in sizes.items() if counts.get(name) or (not size.is_fixed and size.most)}
@@ -90,7 +91,7 @@ def queue_shares(config: Config) -> tuple[QueueShare, ...]:
 
 
 def pattern_domains(config: Config) -> tuple[Domain, ...]:
-    """Return the domains of all pools that have patterns, each once."""
+    """Return the domains with patterns of all pools, without duplicates."""
     domains = {
         tier for pool in resolve_pools(config).values() for tier in domains_of(config, pool) if tier.has_patterns
     }
@@ -115,17 +116,18 @@ def _takes(pool: PoolConfig, queue: str) -> bool:
 
 
 def park_seconds(config: Config, pool: PoolConfig) -> float:
-    """Return the longest time for which a worker sleeps at its doorbells.
+    """Return the longest time for which a worker waits at its doorbells.
 
-    It is long if a worker learns early enough from the renewals of its lease that the server is available. A worker
-    that runs many tasks at once waits at its doorbells as any client does.
+    The time is long if the renewals of its lease show a worker early enough that the server is available. A worker that
+    runs many tasks at once waits at its doorbells for as long as any client.
     """
     is_renewed = config.lease.renew_seconds <= PARK_SECONDS and pool.concurrency == 1
     return min(LONG_PARK_SECONDS if is_renewed else PARK_SECONDS, config.limits.beat_seconds * 2 / 3)
 
 
 def domains_of(config: Config, pool: PoolConfig) -> tuple[Domain, ...]:
-    """Return the tiers as a pool serves them: with its own queues only, and without tiers that have none of them."""
+    """Return the tiers that a pool serves: only with the pool's own queues, and without tiers that contain none of
+    them."""
     wanted = [[queue for queue in tier if _takes(pool, queue)] for tier in config.tiers]
     served = served_queues(config)
     return tuple(domain_of([_share(config, queue) for queue in tier], served) for tier in wanted if tier)
@@ -138,7 +140,7 @@ def _share(config: Config, name: str) -> QueueShare:
 
 
 def conditions_at(conditions: Mapping[str, ConditionConfig], now_us: int) -> list[QueueCondition]:
-    """Return the conditions in the form that scripts take, when Redis's clock shows `now_us`."""
+    """Return the conditions in the format of the scripts, for the Redis time `now_us`."""
     return [_condition(name, each, now_us) for name, each in conditions.items()]
 
 
@@ -189,7 +191,7 @@ def by_name(settings: type[Any], *sections: Struct) -> dict[str, Any]:
 
 
 def queue_in_key(key: str) -> str:
-    """Return the queue that a legacy list is named after, or "" for any other key."""
+    """Return the queue in the name of a legacy list, or "" for any other key."""
     return key.removeprefix(LEGACY_LIST_PREFIX) if key.startswith(LEGACY_LIST_PREFIX) else ""
 
 
@@ -197,21 +199,21 @@ def queue_in_key(key: str) -> str:
 
 
 def calls_of(config: Config) -> dict[str, tuple[str, tuple[Any, ...], dict[str, Any]]]:
-    """Return the calls of the schedules: task, args and kwargs, by the name of the schedule."""
+    """Return the call of each schedule (task, args and kwargs), by the name of the schedule."""
     return {name: (given.task, given.args, given.kwargs) for name, given in config.schedules.items()}
 
 
 def schedules_in_force(config: Config, queues: Mapping[str, str]) -> tuple[Schedule, ...]:
     """Return the schedules of a configuration. `queues`: the queue of each task, as the code sets it.
 
-    A schedule without a known queue is left out: see `rules.schedules_without_queue`.
+    A schedule without a known queue is omitted: see `rules.schedules_without_queue`.
     """
     found = ((name, given, given.queue or queues.get(given.task)) for name, given in config.schedules.items())
     return tuple(schedule_of(name, given, queue) for name, given, queue in found if queue)
 
 
 def schedule_of(name: str, given: ScheduleConfig, queue: str) -> Schedule:
-    """Return the schedule that one table describes, for a task of that queue. Raises BadSchedule."""
+    """Return the schedule that a table describes, for a task of this queue. Raises BadSchedule."""
     return Schedule(
         name=name,
         task=given.task,

@@ -1,7 +1,7 @@
-"""The rules between the keys of a configuration, beyond the type of each key.
+"""The rules between the keys of a configuration. The type of each key is checked before.
 
-Each rule is a pure function from Config to faults. It is listed with the keys that it compares. If one of these keys
-already has a fault, it has its default value, so the rule is skipped, and a mistake is reported only once.
+Each rule is a pure function from Config to faults. It is listed with the keys that it compares. A key that already has
+a fault has its default value, so rules about this key are skipped, and a mistake is reported only once.
 """
 
 import re
@@ -25,10 +25,10 @@ from rota_supervisor.config.resolution import (
     worker_range,
 )
 
-MAX_WORKERS = 500  # a node has 1,016 slots for workers, and a rolling reload needs two for each worker
+MAX_WORKERS = 500  # a node has 1,016 slots for workers, and a rolling reload needs two slots for each worker
 MAX_PORT = 65_535
-SOCKET_PATH_BYTES = 107  # sun_path holds 108 bytes, and the last is NUL
-MOST_SOURCES = 50  # the server compares each changed key with all of them
+SOCKET_PATH_BYTES = 107  # sun_path holds 108 bytes, and the last byte is NUL
+MOST_SOURCES = 50  # the server compares each changed key with all sources
 _ADD_IT = ": add it to tiers"
 _ANY_QUEUE = "a-queue"  # a placeholder for a queue that only the code names
 _HOST_NAME = re.compile(r"(?!-)[a-z0-9_-]+(\.[a-z0-9_-]+)*\.?", re.IGNORECASE | re.ASCII)
@@ -39,7 +39,7 @@ Rule = Callable[[Config], Iterable[Fault]]
 
 
 def broken_rules(config: Config, faulty: Iterable[str]) -> list[Fault]:
-    """Return the faults between keys. `faulty`: top-level keys that have faults of their own."""
+    """Return the faults between keys. `faulty`: the top-level keys that already have faults."""
     known = set(faulty)
     return [fault for keys, rule in RULES if not known.intersection(keys) for fault in rule(config)]
 
@@ -58,7 +58,7 @@ def _redis_url(config: Config) -> Iterator[Fault]:
 
 
 def _error_of(parse: Callable[..., object], *given: object) -> str:
-    """Return why something cannot be parsed, or "" if it can."""
+    """Return the error of `parse`, or "" if it succeeds."""
     try:
         parse(*given)
     except ValueError as error:
@@ -72,14 +72,15 @@ def _redis_credentials(config: Config) -> Iterator[Fault]:
     if not _PROVIDER.fullmatch(config.redis_credentials):
         yield Fault("redis_credentials", 'expected "module:name", such as "shop.auth:login"')
     if _error_of(parse_address, config.redis_url):
-        return  # `_redis_url` reports it.
+        return  # `_redis_url` reports this fault.
     address = parse_address(config.redis_url)
     if address.username or address.password:
         yield Fault("redis_credentials", "redis_url has a user or a password: remove them from it")
 
 
 def _tls_key_at_fault(config: Config) -> str:
-    """Return the missing half of certificate and key; without TLS, or if none is missing, the first TLS key set."""
+    """Return the missing one of certificate and key. Without TLS, or if neither is missing, return the first TLS key
+    that is set."""
     is_tls = parse_address(config.redis_url).tls
     if is_tls and bool(config.redis_tls_cert) != bool(config.redis_tls_key):
         return "redis_tls_cert" if config.redis_tls_key else "redis_tls_key"
@@ -92,7 +93,7 @@ def _imports(config: Config) -> Iterator[Fault]:
             is_file = name.endswith(".py") or "/" in name
             module = name.removesuffix(".py").strip("./").replace("/", ".")
             hint = f', did you mean "{module}"?' if is_file and _MODULE.fullmatch(module) else ""
-            if _PROVIDER.fullmatch(name):  # `module:name`, as other programs take it; shown as ***
+            if _PROVIDER.fullmatch(name):  # `module:name`, the form of other programs; it is shown as ***
                 hint = ": name only the module, which is the part before the colon"
             yield Fault(f"imports[{number}]", f'expected a module such as "shop.tasks", got {shown(name)}{hint}')
 
@@ -109,7 +110,7 @@ def _tiers(config: Config) -> Iterator[Fault]:
             if fault := _fault_in_tier(queue):
                 yield Fault(path, fault)
             elif queue in seen:
-                yield Fault(path, f'queue "{queue}" is in {seen[queue]} already: two queues of one name')
+                yield Fault(path, f'queue "{queue}" is already in {seen[queue]}: remove one of them')
             seen.setdefault(queue, path)
 
 
@@ -127,7 +128,7 @@ def _queues_in_tiers(config: Config) -> Iterator[Fault]:
 
 
 def _hint(queue: str, served: Iterable[str]) -> str:
-    """Return a suggestion for a queue that is listed in no tier, or ""."""
+    """Return a suggestion for a queue that is in no tier, or ""."""
     pattern = None if STAR in queue else served_as(queue, served)
     if pattern is None:
         return suggestion(queue, served)
@@ -165,7 +166,7 @@ def _conditions_of_queues(config: Config) -> Iterator[Fault]:
 
 
 def warnings_of_conditions(config: Config) -> list[str]:
-    """Return a warning for each condition in use whose hours are closed long enough for an alert to fire."""
+    """Return a warning for each condition in use whose hours close a queue for so long that an alert fires."""
     forgotten = config.alerts.forgotten_seconds
     used = {queue.condition for queue in config.queues.values()}
     closed = {
@@ -237,7 +238,7 @@ def _adopt(config: Config) -> Iterator[Fault]:
         yield Fault("adopt", f"expected at most {MOST_SOURCES} keys to adopt from, got {len(config.adopt)}")
     for key, adopt in config.adopt.items():
         if not key or len(key) > MAX_LABEL:
-            yield Fault(f"adopt.{key}", f"a key of the server has 1 to {MAX_LABEL} characters here")
+            yield Fault(f"adopt.{key}", f"expected a key with 1 to {MAX_LABEL} characters")
         if key.startswith(f"{{{config.namespace}}}:"):
             message = "this key belongs to the fleet itself: items that are pushed there need no adoption"
             yield Fault(f"adopt.{key}", message)
@@ -264,7 +265,7 @@ def _lease(config: Config) -> Iterator[Fault]:
     renew = config.lease.renew_seconds
     lease = config.lease.seconds
     if renew >= lease:
-        message = f"expected less than lease.seconds ({lease:g}), best a quarter of it, got {renew:g}"
+        message = f"expected less than lease.seconds ({lease:g}), ideally a quarter of it, got {renew:g}"
         yield Fault("lease.renew_seconds", message)
 
 
@@ -298,7 +299,7 @@ def _access(config: Config) -> Iterator[Fault]:
 
 
 def warnings_of_http(config: Config) -> list[str]:
-    """Return a warning if other machines can reach a node without a token: they see only metrics and probes."""
+    """Return a warning if other machines can reach a node without a token, because they see only metrics and probes."""
     host = config.http.listen.rpartition(":")[0].strip("[]")
     if config.http.token_file or host in ("", "localhost", "::1") or host.startswith("127."):
         return []
@@ -315,12 +316,12 @@ def _paths(config: Config) -> Iterator[Fault]:
             yield Fault(f"control.{key}", "a path cannot hold a NUL character")
     length = len(config.control.socket.encode(errors="surrogateescape"))
     if length > SOCKET_PATH_BYTES:
-        message = f"expected a path of at most {SOCKET_PATH_BYTES} bytes, which is what a socket can have, got {length}"
+        message = f"expected a path of at most {SOCKET_PATH_BYTES} bytes, the limit for sockets, got {length}"
         yield Fault("control.socket", message)
 
 
 def _schedules(config: Config) -> Iterator[Fault]:
-    """Yield the faults of each schedule that the file alone shows."""
+    """Yield the faults of each schedule that are visible without the code."""
     for name, given in config.schedules.items():
         at = f"schedules.{name}"
         faults = list(_faults_of_schedule_keys(given)) or list(_faults_of_schedule(name, given))
@@ -386,7 +387,7 @@ RULES: tuple[tuple[tuple[str, ...], Rule], ...] = (
 
 
 def compared_with_code(config: Config, tasks: dict[str, str]) -> tuple[list[Fault], list[Fault]]:
-    """Return the faults of a configuration whose code has these tasks, and the warnings about it.
+    """Return the faults of a configuration and the warnings about it, if its code has these tasks.
 
     `tasks`: the queue of each task.
     """
@@ -402,7 +403,7 @@ def compared_with_code(config: Config, tasks: dict[str, str]) -> tuple[list[Faul
 
 
 def unserved_queues(config: Config, tasks: dict[str, str]) -> list[Fault]:
-    """Return the imported tasks whose queue is in no tier, so that no worker would ever run them."""
+    """Return a fault for each imported task whose queue is in no tier, because no worker would ever run the task."""
     served = served_queues(config)
     return [
         Fault("tiers", f"no tier serves queue {queue!r} of task {name!r}{suggestion(queue, served) or _ADD_IT}")
@@ -412,14 +413,15 @@ def unserved_queues(config: Config, tasks: dict[str, str]) -> list[Fault]:
 
 
 def unknown_tasks(config: Config, tasks: dict[str, str]) -> list[tuple[str, str]]:
-    """Return the tasks that the configuration names and no imported module defines, each after its path."""
+    """Return the path and the name of each task that the configuration names but no imported module defines."""
     overrides = [(f"tasks.{name}", name) for name in sorted(config.tasks.keys() - tasks.keys())]
     adopted = [(f"adopt.{key}.task", adopt.task) for key, adopt in config.adopt.items() if adopt.task]
     return overrides + [(path, name) for path, name in adopted if name not in tasks]
 
 
 def schedules_without_queue(config: Config, tasks: Collection[str]) -> list[Fault]:
-    """Return the schedules that set no queue and whose task no imported module defines: their queue is unknown."""
+    """Return a fault for each schedule that sets no queue and whose task no imported module defines. Its queue is
+    unknown."""
     unknown = _of_unknown_tasks(config, tasks)
     return [
         Fault(path, f"{fault}{' If' if fault.endswith('?') else '; if'} another fleet has it, set its queue")
@@ -429,7 +431,8 @@ def schedules_without_queue(config: Config, tasks: Collection[str]) -> list[Faul
 
 
 def schedules_of_unknown_tasks(config: Config, tasks: Collection[str]) -> list[Fault]:
-    """Return the other schedules whose task no imported module defines. Another fleet may have the task."""
+    """Return a fault for each schedule that sets a queue and whose task no imported module defines. Another fleet may
+    define the task."""
     return [Fault(path, fault) for path, fault, given in _of_unknown_tasks(config, tasks) if given.queue]
 
 

@@ -1,8 +1,8 @@
-"""The conversion of raw values from TOML or JSON to the classes of `model`, collecting every fault.
+"""The conversion of raw values from TOML or JSON to the classes of `model`. It collects all faults.
 
-msgspec stops at the first fault, and does not report under which key of a `dict` the fault is. So this module walks the
-classes field by field, using the descriptions of `msgspec.inspect`. A field with a fault takes its default, and the
-caller handles the faults.
+msgspec stops at the first fault, and does not report which key of a `dict` has the fault. This module therefore goes
+through the classes field by field, with the descriptions of `msgspec.inspect`. A field with a fault gets its default,
+and the caller handles the faults.
 """
 
 import operator
@@ -20,7 +20,7 @@ from rota.foreign_names import FOREIGN_NAMES
 from rota_supervisor.config.errors import Fault, shown, suggestion
 from rota_supervisor.config.model import Config
 
-# Larger counts and durations would overflow after conversion: 64-bit nanoseconds are enough for 292 years.
+# Larger counts and durations would overflow after conversion, because 64-bit nanoseconds cover 292 years.
 GREATEST_COUNT = 10**12
 GREATEST_NUMBER = int(MAX_SECONDS)
 SECRET_PATHS = ("redis_url",)
@@ -56,7 +56,7 @@ _EXAMPLES: Final = {
 }
 _INDEX: Final = re.compile(r"\[\d+\]$")
 _PLAIN_PATH: Final = re.compile(r"[\w.-]+", re.ASCII)
-_MISSPELT: Final = 0.8  # the likeness of a misspelt key; a less similar key may belong to another table
+_MISSPELT: Final = 0.8  # the similarity of a misspelt key; a less similar key may belong to another table
 _FAILED: Final = object()
 _ABOVE: Final = ": it belongs to no table: write it above the first [table] of the file"
 _MISPLACED: Final = (
@@ -82,7 +82,7 @@ def fields_of(kind: inspect.StructType) -> dict[str, inspect.Type]:
 
 @cache
 def _full_paths() -> dict[str, str]:
-    """Return the full path of each key, for hints about misplaced keys: those in tables, and the top-level ones."""
+    """Return the full path of each key in a table and of each top-level key, for hints about misplaced keys."""
     paths: dict[str, str] = {}
     for name, kind in fields_of(schema()).items():
         many = isinstance(kind, inspect.DictType)
@@ -94,13 +94,13 @@ def _full_paths() -> dict[str, str]:
 
 
 def _in_other_table(key: str) -> str:
-    """Return `, did you mean "http.listen"?` for a key that belongs to another table, or "" if no table has it."""
+    """Return `, did you mean "http.listen"?` for a key that belongs to another table, or "" if no table has the key."""
     path = _full_paths().get(key)
     return f', did you mean "{path}"?' if path else ""
 
 
 def without_none(kind: inspect.Type) -> inspect.Type:
-    """Return an optional type without its None, which TOML does not have: a key without a value is left out."""
+    """Return an optional type without its None. TOML has no None, so a key without a value is omitted."""
     if not isinstance(kind, inspect.UnionType):
         return kind
     first, *others = (each for each in kind.types if not isinstance(each, inspect.NoneType))
@@ -108,13 +108,13 @@ def without_none(kind: inspect.Type) -> inspect.Type:
 
 
 def alternatives(kind: inspect.Type) -> tuple[inspect.Type, ...]:
-    """Return the types that a key accepts: one, or a number and a text of a certain form."""
+    """Return the types that a key accepts: one type, or a number and a text of a certain form."""
     found = without_none(kind)
     return found.types if isinstance(found, inspect.UnionType) else (found,)
 
 
 def convert_config(raw: Mapping[str, Any]) -> tuple[Config, list[Fault]]:
-    """Build a Config of the values that can be used, and return it with the faults of the others."""
+    """Build a Config from the values that can be used, and return it with the faults of the other values."""
     conversion = _Conversion()
     config = conversion.convert(raw, schema(), "")
     assert isinstance(config, Config)
@@ -122,7 +122,7 @@ def convert_config(raw: Mapping[str, Any]) -> tuple[Config, list[Fault]]:
 
 
 class _Conversion:
-    """One conversion, and the faults found in it. A value that cannot be converted becomes `_FAILED`."""
+    """One conversion and the faults that it found. A value that cannot be converted becomes `_FAILED`."""
 
     def __init__(self) -> None:
         self.faults: list[Fault] = []
@@ -167,7 +167,7 @@ class _Conversion:
         return near or (f": {foreign}" if foreign else suggestion(key, fields))
 
     def _argument(self, raw: Any, path: str) -> Any:
-        """Return an argument of the application. Whether it is valid JSON is checked with its schedule."""
+        """Return an argument of the application. The rules of schedules check whether the argument is valid JSON."""
         for key, value in _inside(raw):
             self.convert(value, inspect.AnyType(), f"{path}{key}")
         return raw
@@ -178,7 +178,7 @@ class _Conversion:
 
 
 def _fault(raw: Any, kind: inspect.Type, optional: inspect.Type, path: str) -> str:
-    """Return the fault of a value itself, or "" if there is none. `kind` is the one that fits best of `optional`."""
+    """Return the fault of a value, or "" if there is none. `kind`: the type in `optional` that fits best."""
     if isinstance(raw, str) and _is_leaf(kind) and path not in SECRET_PATHS and may_hold_credentials(raw):
         return _MISPLACED
     if _fits(raw, kind):
@@ -189,7 +189,7 @@ def _fault(raw: Any, kind: inspect.Type, optional: inspect.Type, path: str) -> s
 
 
 def example_of(path: str, kind: inspect.Type) -> str:
-    """Return `, as in EXAMPLE` for the value of a key, or "" if it needs none."""
+    """Return `, as in EXAMPLE` for the value of a key, or "" if no example is needed."""
     if isinstance(kind, inspect.StructType | inspect.DictType):
         return f", as [{path}]" if _PLAIN_PATH.fullmatch(path) else ""
     example = _EXAMPLES.get(_INDEX.sub("[]", path).rpartition(".")[2])
@@ -198,7 +198,7 @@ def example_of(path: str, kind: inspect.Type) -> str:
 
 
 def _kind_of(raw: Any) -> str:
-    """Return the type of a value that may be a secret, in words."""
+    """Return the type of a value in words, because the value may be a secret."""
     if isinstance(raw, bool):
         return "true or false"
     return "a number" if isinstance(raw, int | float) else "a list or a table"
@@ -213,7 +213,7 @@ def _inside(raw: Any) -> Iterator[tuple[str, Any]]:
 
 
 def _moment(raw: Any) -> Any:
-    """Return a date and time that has a UTC offset. A text, as in an environment variable, is parsed.
+    """Return a date and time that has a UTC offset. A text, for example from an environment variable, is parsed.
 
     Other values are returned unchanged.
     """
@@ -254,7 +254,7 @@ def _is_leaf(kind: inspect.Type) -> bool:
 
 
 def expectation(optional: inspect.Type) -> str:
-    """Return the accepted values of a key in words, for example `a number > 0` or `one of "none", "wait"`."""
+    """Return the values that a key accepts, in words, for example `a number > 0` or `one of "none", "wait"`."""
     return " or ".join(map(_expected, alternatives(optional)))
 
 
@@ -268,7 +268,7 @@ def _plain(number: float) -> str:
 
 
 def _at_most(raw: Any, kind: inspect.Type) -> str:
-    """Return the general upper bound, as text, if a number exceeds it and its key has no upper bound of its own."""
+    """Return the general upper bound as text, if a number exceeds it and the type of the key has no upper bound."""
     if not isinstance(kind, Number) or not isinstance(raw, int | float):
         return ""
     is_beyond = kind.lt is None and kind.le is None and raw > _greatest(kind)
@@ -278,7 +278,7 @@ def _at_most(raw: Any, kind: inspect.Type) -> str:
 def _fits(raw: Any, kind: inspect.Type) -> bool:
     types, _ = _taken(kind)
     if types is object:
-        return raw is not None  # TOML has no null, and the configuration in force can be written as TOML.
+        return raw is not None  # TOML has no null, and it must be possible to write the configuration as TOML.
     if not isinstance(raw, types) or isinstance(raw, bool) != (types is bool):
         return False
     if isinstance(raw, datetime) and raw.utcoffset() is None:

@@ -1,1 +1,1 @@
-"""The control socket: its path, and the protocol spoken there with the master of this node."""
+"""The control socket: its path, and the protocol with the master of this node."""

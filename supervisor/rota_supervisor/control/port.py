@@ -1,5 +1,5 @@
-"""The requests that people can make of a master through the control socket or by signal, and the control socket as its
-clients use it."""
+"""The requests that people can send to a master through the control socket or by signal, and the client side of the
+control socket."""
 
 import json
 import os
@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, Final, Protocol
 
 ControlReply = dict[str, object]  # a reply, which is sent as JSON
-SERVICES: Final = Path("/run")  # only root can create a folder here, so the owner of a folder is the user of a service
+SERVICES: Final = Path("/run")  # Only root can create a folder here, so a folder's owner is the user of a service.
 
 
 class RequestRefused(Exception):
@@ -23,13 +23,13 @@ class RequestRefused(Exception):
 class ScaleOrder:
     """A new number of workers for a pool."""
 
-    pool: str | None  # None if there is only one pool
-    number: int | None  # None for the configured number, or the scaling rule of a pool with a range
-    is_relative: bool = False  # whether the number is added to the current one
+    pool: str | None  # the name of the pool; can be None if there is only one
+    number: int | None  # None for the configured number or, in a pool with a range, the scaling rule
+    is_relative: bool = False  # whether to add the number to the current one
 
 
 class RequestKind(Enum):
-    """A request of a person, a signal or a changed file."""
+    """A request by a person, a signal or a changed file."""
 
     DRAIN = auto()  # stop when the running tasks have ended
     STOP_NOW = auto()  # stop at once
@@ -37,15 +37,16 @@ class RequestKind(Enum):
     RESTART = auto()  # read the configuration and import the code again
     MORE = auto()  # one more worker in the first pool
     LESS = auto()  # one worker fewer in the first pool
-    QUIET = auto()  # claim nothing for now
-    RESUME = auto()  # claim again
+    QUIET = auto()  # stop claiming tasks for now
+    RESUME = auto()  # claim tasks again
     REPORT = auto()  # write the status and all stacks to the log
     PREVIEW = auto()  # show what a reload would do
-    SCALE = auto()  # another number of workers in a pool
+    SCALE = auto()  # set or change the number of workers of a pool
 
 
 class ControlPort(Protocol):
-    """The master as clients see it. All calls are made in its loop, return at once, and may raise RequestRefused."""
+    """The master as clients see it. All calls are made in the master's loop, return at once, and can raise
+    RequestRefused."""
 
     def status(self) -> ControlReply:
         """Return the current status of the fleet."""
@@ -54,13 +55,13 @@ class ControlPort(Protocol):
         """Return the server and the namespace of the fleet, and the file that it was started with."""
 
     def scaling(self) -> ControlReply:
-        """Return for each pool with a range what its number of workers follows from."""
+        """Return, for each pool with a range, the facts that determine its number of workers."""
 
     def request(self, kind: RequestKind, order: ScaleOrder | None = None) -> Awaitable[ControlReply]:
         """Make a request. `order` is required for SCALE, and None for all others.
 
-        The result resolves to the reply and need not be awaited. The reply to RELOAD and RESTART comes when their
-        outcome is known, all others at once.
+        The result resolves to the reply, and awaiting it is optional. The reply to RELOAD and RESTART comes when their
+        outcome is known. All other replies come at once.
         """
 
 
@@ -68,9 +69,9 @@ class ControlPort(Protocol):
 
 
 def socket_paths(configured: str, namespace: str, environment: Mapping[str, str], uid: int) -> list[Path]:
-    """Return the possible paths of a fleet's control socket, likeliest first. A master uses the first.
+    """Return the possible paths of a fleet's control socket, the likeliest first. A master uses the first path.
 
-    `configured`: the path in the configuration, "" for none.
+    `configured`: the path in the configuration, or "" for none.
     """
     if configured:
         return [Path(configured)]
@@ -78,7 +79,7 @@ def socket_paths(configured: str, namespace: str, environment: Mapping[str, str]
 
 
 def folders_of_sockets(environment: Mapping[str, str], uid: int) -> list[Path]:
-    """Return the folders of a user's control sockets whose path is not configured, likeliest first."""
+    """Return the folders of a user's control sockets whose path is not configured, the likeliest first."""
     folders = [Path("/tmp") / f"rota-{uid}"]  # noqa: S108 - the folder is created with 0700 and its owner is checked
     if session := environment.get("XDG_RUNTIME_DIR"):
         folders.insert(0, Path(session) / "rota")
@@ -93,12 +94,13 @@ def folders_of_services(root: Path = SERVICES) -> list[Path]:
 
 
 def is_of_service(folder: Path, environment: Mapping[str, str]) -> bool:
-    """Whether systemd created this folder for our unit, whose group may use the socket in it."""
+    """Whether systemd created this folder for the unit of this process. The unit's group may use the socket in it."""
     return str(folder) == environment.get("RUNTIME_DIRECTORY", "").partition(":")[0]
 
 
 def is_of_others(folder: Path) -> bool:
-    """Whether a folder has our name in /tmp but is a link, belongs to another user, or is open to others."""
+    """Whether a folder has the name of this user's folder in /tmp, but is a link, belongs to another user, or is open
+    to others."""
     if folder.name != f"rota-{os.getuid()}":
         return False
     try:

@@ -34,14 +34,14 @@ from rota_supervisor.control.port import (
 from rota_supervisor.exits import ExitCode, Failure
 
 SOCKET_MODE = 0o600
-SERVICE_SOCKET_MODE = 0o660  # in the folder of a systemd unit: members of its group are operators of the fleet
+SERVICE_SOCKET_MODE = 0o660  # in the folder of a systemd unit, where members of its group operate the fleet
 FOLDER_MODE = 0o700
 LOCK_MODE = 0o600
 SIGNATURE_BYTES = 32
 SIGNING_SECONDS = 0.2
 BACKLOG = 16
 MAX_LINE_BYTES: Final = 65_536
-QUIET_SECONDS: Final = 30.0  # the connection of a client that sends nothing for longer is closed
+QUIET_SECONDS: Final = 30.0  # the connection of a client is closed after this time without a request
 _Request = Mapping[str, Any]
 _Act = Callable[[ControlPort, _Request], ControlReply | Awaitable[ControlReply]]
 
@@ -49,8 +49,8 @@ _Act = Callable[[ControlPort, _Request], ControlReply | Awaitable[ControlReply]]
 # The socket has mode 0600, or 0660 in the folder of a systemd unit, and is guarded by a lock on `PATH.lock`. The kernel
 # releases the lock when its process ends, so a master that holds the lock may replace a socket that a killed master
 # left behind. The lock file and the pid file have mode 0600 too, because any process that can open a file can lock it.
-# Both are removed at the end. In /tmp, another user may create a folder with our name first, so a folder that does not
-# belong to us alone is not used.
+# Both files are removed at the end. In /tmp, another user can create a folder with the same name first, so a folder
+# that does not belong only to this user is not used.
 
 
 class _HeldError(Exception):
@@ -58,10 +58,11 @@ class _HeldError(Exception):
 
 
 def _locked(path: Path, what: str, setting: str) -> int:
-    """Lock the file at a path for the life of this process, write our pid into it, and return its descriptor.
+    """Lock the file at a path for the life of this process, write this process's pid into it, and return its
+    descriptor.
 
-    `what`: the purpose of the lock; `setting`: the setting that moves it. Both are used in errors. Raises Failure 73 if
-    another process holds the lock.
+    `what`: the purpose of the lock. `setting`: the setting that changes its path. Both are used in errors. Raises
+    Failure 73 if another process holds the lock.
     """
     try:
         while True:
@@ -81,8 +82,8 @@ def _locked(path: Path, what: str, setting: str) -> int:
 def _opened(path: Path) -> int:
     """Open a file for locking, and create it if it does not exist.
 
-    A file that exists is opened without O_CREAT. With it, the kernel refuses even root a file of another user in a
-    folder such as /tmp (`fs.protected_regular`).
+    A file that exists is opened without O_CREAT. With O_CREAT, the kernel does not let even root open another user's
+    file in a folder such as /tmp (`fs.protected_regular`).
     """
     flags = os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
     while True:
@@ -93,10 +94,11 @@ def _opened(path: Path) -> int:
 
 
 def _sign(fd: int, path: Path) -> bool:
-    """Lock an open file and write our pid into it. Returns False if another file is at the path by then.
+    """Lock an open file and write this process's pid into it. Returns False if another file has replaced it at the
+    path.
 
-    That is so if the previous holder removed its file after we opened it and before we locked it. A lock on the removed
-    file would keep no process out. Raises _HeldError or OSError.
+    This happens if the previous holder removed the file after it was opened here and before it was locked. A lock on a
+    removed file would keep no process out. Raises _HeldError or OSError.
     """
     try:
         fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -107,10 +109,10 @@ def _sign(fd: int, path: Path) -> bool:
     found = os.fstat(fd)
     is_file = stat.S_ISREG(found.st_mode)
     if not is_file or not all(word.isdigit() for word in os.pread(fd, SIGNATURE_BYTES, 0).split()):
-        raise OSError("there is something that is not a pid file")  # A path given by mistake must not destroy a file.
+        raise OSError("there is something that is not a pid file")  # A wrong path must not destroy another file.
     if found.st_uid != os.geteuid():
         os.fchown(fd, os.geteuid(), -1)
-    os.fchmod(fd, LOCK_MODE)  # No other user may lock or write it, even if the file is older or was made by others.
+    os.fchmod(fd, LOCK_MODE)  # No other user may lock or write the file, even if it existed before.
     os.ftruncate(fd, os.pwrite(fd, b"%d\n" % os.getpid(), 0))
     return True
 
@@ -123,9 +125,9 @@ def _is_at(path: Path, fd: int) -> bool:
 
 
 def _release(fd: int, path: Path) -> None:
-    """Remove a locked file, unless there is another file at the path, and release the lock.
+    """Remove a locked file, unless another file is at the path now, and release the lock.
 
-    A process that waits for the lock finds that the file is gone (`_sign`).
+    A process that waits for the lock then notices that the file was removed (`_sign`).
     """
     if _is_at(path, fd):
         path.unlink()
@@ -133,7 +135,8 @@ def _release(fd: int, path: Path) -> None:
 
 
 def _signature(fd: int) -> str:
-    """Return the pid in a file that another process holds, waiting briefly as it may have locked it just now."""
+    """Return the pid in a file that another process holds. Wait briefly, because the process may have just locked the
+    file."""
     deadline = time.monotonic() + SIGNING_SECONDS
     while not (words := os.pread(fd, SIGNATURE_BYTES, 0).split()) and time.monotonic() < deadline:
         time.sleep(SIGNING_SECONDS / 100)
@@ -148,7 +151,7 @@ def _taken(message: str) -> Failure:
 
 @contextlib.contextmanager
 def hold_pid_file(path: str) -> Iterator[None]:
-    """Hold the pid file during the block, and remove it at the end. "" means no file. Raises Failure 73."""
+    """Hold the pid file during the block, and remove it at the end. Do nothing if the path is "". Raises Failure 73."""
     with contextlib.ExitStack() as at_end:
         if path:
             fd = _locked(Path(path), f"the pid file {path}", "--pid-file or control.pid_file")
@@ -158,7 +161,7 @@ def hold_pid_file(path: str) -> Iterator[None]:
 
 @dataclass(frozen=True, slots=True)
 class ControlSocket:
-    """The path of a control socket, locked, with the listening socket."""
+    """The locked path of a control socket, with the listening socket."""
 
     path: Path
     listening: socket.socket
@@ -176,7 +179,7 @@ def _lock_of(path: Path) -> Path:
 
 
 def claim_control_socket(path: Path, mode: int = SOCKET_MODE) -> ControlSocket:
-    """Lock the path and listen there, replacing a socket that a killed master left. Raises Failure 73."""
+    """Lock the path and listen on it. A socket that a killed master left behind is replaced. Raises Failure 73."""
     _make_folder(path.parent)
     lock_fd = _locked(_lock_of(path), f"the control socket {path}", "control.socket")
     listening = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_NONBLOCK)
@@ -203,11 +206,12 @@ def _make_folder(folder: Path) -> None:
             f"the folder {folder} of the control socket cannot be created: {error.strerror}: set control.socket"
         ) from None
     if is_of_others(folder):
-        raise _taken(f"{folder} is not a folder of ours alone (mode 0700): remove it, or set control.socket")
+        raise _taken(f"{folder} does not belong to this user alone (mode 0700): remove it, or set control.socket")
 
 
 def _listen(listening: socket.socket, path: Path, mode: int) -> None:
-    """Replace the socket that a killed master left. Raises OSError, also if there is a file that is not a socket."""
+    """Listen at the path, and replace a socket that a killed master left behind. Raises OSError, also if the path has a
+    file that is not a socket."""
     with contextlib.suppress(FileNotFoundError):
         if not stat.S_ISSOCK(path.lstat().st_mode):
             raise OSError(f"there is something at {path} that is not a socket")
@@ -234,10 +238,11 @@ def hold_control_files(config: Config) -> Iterator[ControlSocket]:
 
 @contextlib.asynccontextmanager
 async def serve_control(control_socket: ControlSocket, port: ControlPort) -> AsyncIterator[None]:
-    """Serve the control socket during the block. Connections that are still open at its end are closed."""
+    """Serve the control socket during the block. At its end, open connections are closed."""
     tasks: set[asyncio.Task[None]] = set()
 
-    # This is not a coroutine: asyncio would create its task, and up to 3.12.1 reports a cancelled one as a failure.
+    # This is not a coroutine, because asyncio would create its task, and up to Python 3.12.1 reports a cancelled task
+    # as a failure.
     def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         task = asyncio.get_running_loop().create_task(_serve_connection(reader, writer, port))
         tasks.add(task)
@@ -257,8 +262,8 @@ async def serve_control(control_socket: ControlSocket, port: ControlPort) -> Asy
 async def _serve_connection(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, port: ControlPort) -> None:
     """Reply to one client, one request at a time.
 
-    A client that does not read its replies gets no more of them. After each request of a client that has sent many, all
-    other clients are served first.
+    If a client does not read its replies, no more requests are read from it. After each request of a client that has
+    sent many, all other clients are served first.
     """
     writer.transport.set_write_buffer_limits(high=0)
     try:
@@ -270,18 +275,19 @@ async def _serve_connection(reader: asyncio.StreamReader, writer: asyncio.Stream
                 await writer.drain()
             await asyncio.sleep(0)  # The two waits above may return without letting other tasks run.
     except (ConnectionError, TimeoutError, asyncio.IncompleteReadError, asyncio.LimitOverrunError):
-        pass  # The client left, sent nothing, or sent a line that is too long, so there is nothing to reply to.
+        pass  # The client disconnected, sent nothing, or sent too long a line, so there is nothing to reply to.
     finally:
         writer.close()
         with contextlib.suppress(ConnectionError):
             await writer.wait_closed()
 
 
-# Requests and replies: mistakes of a person are refused with an explanation.
+# Requests and replies. A mistake in a request is refused with an explanation.
 
 
 async def _respond(line: bytes, port: ControlPort) -> ControlReply:
-    """Return the reply, with the result under the name of its verb. A reload replies when its outcome is known."""
+    """Return the reply, with the result under the name of the verb. The reply to a reload comes when its outcome is
+    known."""
     try:
         name, reply = _fulfil(line, port)
         return {"ok": True, name: reply if isinstance(reply, dict) else await reply}
@@ -327,27 +333,27 @@ def _scale(port: ControlPort, request: _Request) -> Awaitable[ControlReply]:
     pool = request.get("pool")
     given = [key for key in ("workers", "more", "auto") if key in request]
     if pool is not None and not isinstance(pool, str):
-        raise RequestRefused(f"pool is a name, and not {shown(pool)}")
+        raise RequestRefused(f"pool must be a name, got {shown(pool)}")
     if len(given) != 1:
-        raise RequestRefused("scale takes one of workers, the new number, more, the number to add, and auto")
+        raise RequestRefused("scale takes one of workers (the new number), more (the number to add) and auto")
     if given == ["auto"]:
         if request["auto"] is not True:
-            raise RequestRefused(f"auto is true, and not {shown(request['auto'])}")
+            raise RequestRefused(f"auto must be true, got {shown(request['auto'])}")
         return port.request(RequestKind.SCALE, ScaleOrder(pool, None))
     number = request[given[0]]
     if type(number) is not int:  # `True` is an int as well.
-        raise RequestRefused(f"{given[0]} is a whole number, and not {shown(number)}")
+        raise RequestRefused(f"{given[0]} must be a whole number, got {shown(number)}")
     return port.request(RequestKind.SCALE, ScaleOrder(pool, number, is_relative=given[0] == "more"))
 
 
 def _flag(request: _Request, name: str) -> bool:
     value = request.get(name, False)
     if not isinstance(value, bool):
-        raise RequestRefused(f"{name} is true or false, and not {shown(value)}")
+        raise RequestRefused(f"{name} must be true or false, got {shown(value)}")
     return value
 
 
-# The function of each verb, and the fields that a request may have in addition
+# The function of each verb, and the additional fields that a request can have
 VERBS: Final[dict[str, tuple[_Act, tuple[str, ...]]]] = {
     "status": (lambda port, _: port.status(), ()),
     "scale": (_scale, ("pool", "workers", "more", "auto")),
