@@ -1,14 +1,14 @@
 """Access control with the bearer token, the host names and the certificate of `[http]`.
 
-1. With a token, only requests with that token are admitted. A foreign web page cannot know it.
-2. Without a token, paths other than the metrics are served only to this machine, and only under one of its own names. A
-   foreign page whose name was made to resolve to this machine (DNS rebinding) sends its own name as `Host`. Numeric
-   addresses cannot be redirected in this way, so all are admitted.
-3. Without a token, other machines may read only the metrics, under any name: scrapers use names that only operators
-   know.
+1. With a token, only requests with this token are admitted. A foreign web page cannot know the token.
+2. Without a token, paths other than the metrics are served only to this machine, and only under one of its own names.
+   If the name of a foreign page was made to resolve to this machine (DNS rebinding), the page sends its own name as
+   `Host`. Numeric addresses cannot be redirected in this way, so all of them are admitted.
+3. Without a token, other machines may read only the metrics, but under any name, because scrapers use names that only
+   operators know.
 
-The token and the certificate are read from their files, and read again when these change, because certificates are
-renewed while a fleet runs.
+The token and the certificate are read from their files, and are read again when the files change, because certificates
+are renewed while a fleet runs.
 """
 
 import os
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 METRICS: Final = "/metrics"
 _BEARER: Final = "bearer"
 _LOCALHOST: Final = "localhost"
-_MAX_SHOWN: Final = 80  # characters of a host name
+_MAX_SHOWN: Final = 80  # the most characters of a host name in a response
 _NO_TOKEN: Final = text_response(
     "send the token of [http] token_file: Authorization: Bearer TOKEN\n",
     ("WWW-Authenticate", "Bearer"),
@@ -45,7 +45,7 @@ _rarely: Final = OnceAMinute()
 
 
 class AccessRules:
-    """The access rules of `[http]`. Raises OSError, for example `ssl.SSLError`, if its files cannot be used."""
+    """The access rules of `[http]`. Raises OSError, for example `ssl.SSLError`, if the files cannot be used."""
 
     def __init__(self, settings: ExporterSettings) -> None:
         self._token = BearerToken(settings.token_file) if settings.token_file else None
@@ -55,7 +55,7 @@ class AccessRules:
     def refusal_of(self, request: HttpRequest, *, is_public: bool = False) -> HttpResponse | None:
         """Return the refusal of a request, or None if it is admitted.
 
-        `is_public`: the path is a file of the status page, which needs no token.
+        `is_public`: whether the path is a file of the status page, which needs no token.
         """
         if self._token is not None:
             return None if is_public or self._token.admits(request.headers) else _NO_TOKEN
@@ -65,7 +65,7 @@ class AccessRules:
         return None if self._hosts.include(host) else _unknown_host(host)
 
     def wrap(self, accepted: socket.socket) -> socket.socket:
-        """Return an accepted connection, under TLS if there is a certificate."""
+        """Return an accepted connection, with TLS if there is a certificate."""
         return accepted if self._tls is None else self._tls.wrap(accepted)
 
 
@@ -78,8 +78,8 @@ class Hosts:
     def include(self, host: str) -> bool:
         """Whether a `Host` header names this node, with or without a port.
 
-        Valid names are those of this node, `localhost` with its subdomains, and numeric addresses. An empty header is
-        valid as well: every browser sends one.
+        Valid names are the names of this node, `localhost` with its subdomains, and numeric addresses. An empty header
+        is valid as well, because every browser sends a `Host`.
         """
         name = _without_port(host).lower().rstrip(".")
         return not host or name in self._names or name.endswith(f".{_LOCALHOST}") or _is_address(name)
@@ -106,7 +106,7 @@ def _unknown_host(host: str) -> HttpResponse:
 
 
 class _Files:
-    """Files that are read again when one of them has changed."""
+    """A set of files that are read again when one of them has changed."""
 
     def __init__(self, *paths: str) -> None:
         self._paths = paths
@@ -156,11 +156,11 @@ class Tls:
         self._context = self._load()
 
     def wrap(self, plain: socket.socket) -> socket.socket:
-        """Return a connection under TLS. The handshake happens at the first read."""
+        """Return a connection with TLS. The handshake happens at the first read."""
         try:
             if self._files.have_changed():
                 self._context = self._load()
-        except OSError as error:  # One file of a new pair may still be missing: the next connection finds both.
+        except OSError as error:  # One file of a new pair may still be missing. The next connection finds both.
             _log_failure(self._of_files[0], error)
         plain.setblocking(False)
         return self._context.wrap_socket(plain, server_side=True, do_handshake_on_connect=False)

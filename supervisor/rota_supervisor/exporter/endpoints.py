@@ -1,6 +1,6 @@
-"""The endpoints: responses that are ready at once, pages that take longer, and the files of the status page.
+"""The endpoints: immediate responses, pages that take longer, and the files of the status page.
 
-All of them only read, except for the actions.
+Except for the actions, all endpoints only read.
 """
 
 import gzip
@@ -31,18 +31,17 @@ _METHODS_OF: Final = {"/actions": ("POST",)}
 _FAILED: Final = text_response(
     "the request failed in the exporter; its log has the error\n", status=HTTPStatus.INTERNAL_SERVER_ERROR
 )
-_FASTEST: Final = 1  # the compression level: 15 ms for 20,000 series; the default level takes 60 and saves a third
+_FASTEST: Final = 1  # 15 ms for 20,000 series; the default compression level takes 60 ms and saves a third
 _GZIP: Final = 31  # the `wbits` of zlib for the gzip format
-_MAX_DIGITS: Final = 16  # digits of an event's number
+_MAX_DIGITS: Final = 16  # the most digits of an event's number
 
 
 class Site:
     """`/metrics /livez /readyz /status.json /dead.json /task.json`, and the status page.
 
-    `immediate_response` and `page` are called in two threads. The first uses `probe`, the second `observer` and
-    `redis`, which is None if this node does not read the queues. `access` decides which requests are admitted; health
-    is for all clients.
-    `between` is to be called between pages, about every second.
+    `immediate_response` and `page` are called in two different threads. The first uses `probe`, the second uses
+    `observer` and `redis`, which is None if this node does not read the queues. `access` decides which requests are
+    admitted. Health is available to all clients. `between` must be called between pages, about every second.
     """
 
     def __init__(
@@ -71,7 +70,7 @@ class Site:
         }
 
     def immediate_response(self, request: HttpRequest) -> HttpResponse | None:
-        """Return health, a file of the status page, or a refusal. Returns None for a page."""
+        """Return a health response, a file of the status page, or a refusal. Returns None if a page is requested."""
         path = request.path
         if path not in self._health and path not in self._pages and path not in self._assets:
             known = " ".join(sorted({"/"} | self._health.keys() | self._pages.keys()))
@@ -88,9 +87,9 @@ class Site:
         return _guarded(self._assets.response, request) if path in self._assets else None
 
     def scrape_kind(self, request: HttpRequest) -> str:
-        """Return a key of the scrape's format, or "" for a request that is not a scrape of all metrics.
+        """Return a key for the format of the scrape, or "" if the request is not a scrape of all metrics.
 
-        Clients whose scrapes have the same key at the same time may share one response.
+        Clients whose scrapes have the same key can share one response.
         """
         if request.path != METRICS or request.query not in ("", "created"):
             return ""
@@ -98,7 +97,7 @@ class Site:
         return f"{content_type} {request.query} {_takes_gzip(request)}"
 
     def page(self, request: HttpRequest) -> HttpResponse:
-        """Return a page, which takes a while."""
+        """Return a page. Making a page takes a while."""
         return _guarded(self._pages[request.path], request)
 
     def _status(self, request: HttpRequest) -> HttpResponse:
@@ -111,7 +110,8 @@ class Site:
 
     @cached_property
     def _of_people(self) -> Mapping[str, Endpoint]:
-        """The endpoints for people, with their own connection: a reading of all queues may take seconds."""
+        """The endpoints for people. They have their own connection, because a reading of all queues can take
+        seconds."""
         # This module imports the part of the client that inspects tasks, so it is imported only when needed.
         from rota_supervisor.exporter.page_requests import requests_of_people  # noqa: PLC0415
 
@@ -121,7 +121,7 @@ class Site:
     def _scrape(self, request: HttpRequest) -> HttpResponse:
         """Return `/metrics` in the format that the client accepts.
 
-        `?name[]=NAME` selects some names, and `?created` adds the time at which each series began.
+        `?name[]=NAME` selects metrics by name, and `?created` adds the time at which each series began.
         """
         query = parse_qs(request.query, keep_blank_values=True)
         accept = request.headers.get("accept", "")
@@ -161,7 +161,8 @@ def _health(found: Health, request: HttpRequest) -> HttpResponse:
 
 _FOLDER: Final = Path(__file__).with_name("site")
 _KINDS: Final = {".html": "text/html", ".css": "text/css", ".js": "text/javascript"}
-# Only our own files may be loaded and called, and no other page may frame this one: it shows names chosen by producers.
+# Only files of this server may be loaded and called, and no other page may frame this one, because it shows names that
+# producers chose.
 POLICY: Final = (
     "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src 'self' data:; "
     "base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
@@ -170,7 +171,7 @@ POLICY: Final = (
 
 @dataclass(frozen=True, slots=True)
 class Asset:
-    """A file of the status page, plain and compressed."""
+    """A file of the status page, in plain and compressed form."""
 
     plain: bytes
     compressed: bytes

@@ -1,4 +1,4 @@
-"""The settings of the exporter: the part of the configuration that it needs, frozen.
+"""The settings of the exporter: the part of the configuration that the exporter needs, frozen.
 
 The master writes them into the child's first message, as the JSON of `dataclasses.asdict`. No other part of the
 exporter reads the configuration file or the environment.
@@ -17,7 +17,7 @@ class QueueSettings:
     """A configured queue."""
 
     name: str
-    tier: int  # the number of its tier, 1 for the highest
+    tier: int  # the number of the queue's tier, 1 for the highest
     weight: float
     lag_objective_seconds: float
     lag_target: float  # the share of starts that must meet the objective
@@ -28,15 +28,15 @@ class ExporterSettings:
     """The settings of the exporter."""
 
     server: ServerSettings
-    queues: tuple[QueueSettings, ...]  # those of all tiers, highest first, including patterns
+    queues: tuple[QueueSettings, ...]  # the queues and patterns of all tiers, the highest tier first
     beat_seconds: float  # the longest silence of a child outside a task
     tick_seconds: float  # the interval between two heartbeats of the master
-    max_series: int  # the bound on series from the slots
-    top_queues: int  # the number of queues of patterns that are shown by name
+    max_series: int  # the limit on series from the slots
+    top_queues: int  # how many queues that match patterns are shown by name
     forgotten_seconds: float  # the time after which a closed queue counts as forgotten
     reads_redis: bool  # whether to show the queues' gauges, which are the same on every node of a fleet
-    allowed_hosts: tuple[str, ...]  # host names that clients may use, besides those of every machine
-    token_file: str  # "" for none, as for the next two
+    allowed_hosts: tuple[str, ...]  # further host names that clients may use
+    token_file: str  # "" for none; also for the next two fields
     tls_cert: str
     tls_key: str
     actions: bool  # whether the status page may change the fleet

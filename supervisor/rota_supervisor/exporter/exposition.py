@@ -1,5 +1,6 @@
-"""The exposition of samples as families of prometheus_client. It writes them in the format that the scrape accepts: the
-plain one, or OpenMetrics, which has created timestamps and exemplars (a task whose start a bucket of lag counts)."""
+"""The exposition of samples as families of prometheus_client, in the format that the scrape accepts. This is the plain
+format or OpenMetrics, which has created timestamps and exemplars (for a bucket of lag, a task that was counted
+there)."""
 
 import time
 from bisect import bisect_left
@@ -19,7 +20,7 @@ from rota_supervisor.exporter.series import Labels, Numbers, Samples
 from rota_supervisor.fleet_snapshot import Member, MemberTask
 
 _FLEET: Final = "fleet"
-_END: Final = b"# EOF\n"  # the end of OpenMetrics
+_END: Final = b"# EOF\n"  # the end of a response in OpenMetrics
 
 
 class ScrapeOptions(NamedTuple):
@@ -27,16 +28,16 @@ class ScrapeOptions(NamedTuple):
 
     accept: str = ""  # the Accept header
     names: frozenset[str] = frozenset()  # the names of the samples to return, or empty for all
-    # Whether to add when each series began. That is a line for each, and a separate series for a Prometheus that is not
-    # configured to read it.
+    # Whether to add the time at which each series began. Each time is a line of the response, and becomes a separate
+    # series in a Prometheus that is not configured to read such times.
     created: bool = False
 
 
 class Origins(NamedTuple):
-    """The sources of additional data about series."""
+    """Additional data about series."""
 
-    created_at: Callable[[Definition, Labels], float | None]  # when a series began, in Unix seconds, or None if unknown
-    # The exemplars of each histogram series, by the index of the bucket
+    created_at: Callable[[Definition, Labels], float | None]  # when a series began, in Unix seconds; None if unknown
+    # For each histogram series, the exemplars by the index of their bucket
     exemplars: Mapping[tuple[str, Labels], Mapping[int, prometheus.Exemplar]]
 
 
@@ -48,7 +49,7 @@ class Exposition(NamedTuple):
 
 
 class _Families(NamedTuple):
-    """A collection of families with the interface of a registry, for the encoders."""
+    """A collection of families with the interface of a registry, as the encoders require it."""
 
     families: Iterable[prometheus.Metric]
 
@@ -57,10 +58,10 @@ class _Families(NamedTuple):
 
 
 def exposition(samples: Samples, fleet: str, wanted: ScrapeOptions, origins: Origins, began: float) -> Exposition:
-    """Return all metrics that have samples.
+    """Return the metrics that have samples.
 
-    Every series has the label `fleet`, so that two fleets in one scrape job stay distinct. The last metric is the time
-    that the collection took since `began`, by the monotonic clock.
+    Every series has the label `fleet`, so that two fleets in one scrape job remain distinct. The last metric is the
+    time that the collection has taken since `began` on the monotonic clock.
     """
     encode, content_type = choose_encoder(wanted.accept)
     body = encode(_Families(_families(samples, printable(fleet), wanted, origins)))
@@ -71,7 +72,7 @@ def exposition(samples: Samples, fleet: str, wanted: ScrapeOptions, origins: Ori
 
 
 def _families(samples: Samples, fleet: str, wanted: ScrapeOptions, origins: Origins) -> Iterator[prometheus.Metric]:
-    """Yield one family for each metric that has samples and is among the wanted names."""
+    """Yield one family for each metric that has samples and a wanted name."""
     for definition in m.ALL:
         series = sorted(samples.series(definition))
         if series and (not wanted.names or not wanted.names.isdisjoint(_names(definition))):
@@ -124,7 +125,7 @@ def _buckets(
     ]
 
 
-_MAX_CHARACTERS: Final = 100  # the labels of an exemplar have at most 128 together, including their names
+_MAX_CHARACTERS: Final = 100  # all labels of an exemplar together have at most 128, including their names
 
 
 class Exemplars:
@@ -154,7 +155,7 @@ class Exemplars:
         try:
             entry = parse_entry(running.task.entry)
             lag = max(0.0, at + clock_offset_seconds - entry.due_us / MICROSECONDS)
-        except (ValueError, LookupError, ArithmeticError):  # A task may write anything into its slot.
+        except (ValueError, LookupError, ArithmeticError):  # A task can write anything into its slot.
             return False
         labels = self._label_of(entry.queue), entry.kind.label
         if labels not in shown or not is_name(entry.id) or len(entry.id) > _MAX_CHARACTERS:

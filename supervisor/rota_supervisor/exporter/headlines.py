@@ -1,7 +1,7 @@
-"""The headlines: one line of text for each thing that is wrong with a fleet, the worst first. People read them first.
+"""The headlines: one line of text for each problem of a fleet, the worst first. People read the headlines first.
 
-They are a pure function of the contents of `/status.json`. Each rule below describes one cause. The rules are ordered
-with causes before their consequences, so repairing the first line usually helps most.
+The headlines are a pure function of the contents of `/status.json`. Each rule below describes one cause. Causes come
+before their consequences, so it usually helps most to repair the first line.
 """
 
 from collections import Counter
@@ -19,7 +19,7 @@ from rota_supervisor.master_snapshot import EVICTS_KEYS, Json, is_slow, sentence
 GOOD: Final = "good"
 MOST: Final = 20
 JUST_NOW_SECONDS: Final = 60.0
-LOOP_DEATHS: Final = 3  # this number in RECENT_SECONDS is not a coincidence
+LOOP_DEATHS: Final = 3  # so many deaths in RECENT_SECONDS are not a coincidence
 HUNG_SECONDS: Final = 900.0  # the limit for tasks whose usual run time is unknown
 HUNG_FACTOR: Final = 10  # the limit as a multiple of the usual run time
 LEAST_HUNG_SECONDS: Final = 10.0
@@ -27,12 +27,12 @@ LONG_HUNG_FACTOR: Final = 2  # the multiple for tasks that take minutes, plus LO
 LONG_HUNG_SECONDS: Final = 600.0
 LONG_LOOP_SECONDS: Final = 600.0
 LONG_LOOP_DEATHS: Final = 6
-SHORT_SECONDS: Final = 30.0  # replacing a worker takes less
+SHORT_SECONDS: Final = 30.0  # replacing a worker takes less time than this
 Rule = Callable[[Row], Iterator[Headline]]
 
 
 def headlines(status: Row) -> list[Json]:
-    """Return at most MOST headlines, the worst first, or one line that all is well."""
+    """Return at most MOST headlines, the worst first, or one line which says that all is well."""
     found = [headline for condition in CONDITIONS for headline in condition.rule(status)]
     found.sort(key=lambda headline: (BAD, WARN).index(headline.level))
     return [headline._asdict() for headline in found[:MOST] or [_all_is_well(status)]]
@@ -40,10 +40,10 @@ def headlines(status: Row) -> list[Json]:
 
 def _all_is_well(status: Row) -> Headline:
     size = f"{count(len(workers_of(status)), 'worker')}, {count(len(status['queues']), 'queue')}"
-    # The age is None if `[metrics] cluster` turns the reading off; otherwise another headline explains it.
+    # The age is None if `[metrics] cluster` turns the reading off. Otherwise another headline explains it.
     if status["queue_states_age_seconds"] is None:
         return Headline(
-            GOOD, f"all is well here: {size}; waiting tasks are not known, as this node does not query Redis", "fleet"
+            GOOD, f"all is well here: {size}; this node does not query Redis, so it knows no waiting tasks", "fleet"
         )
     return Headline(GOOD, f"all is well: {size}, none is late", "fleet")
 
@@ -71,9 +71,9 @@ def _lost_nodes(status: Row) -> Iterator[Headline]:
 
 
 def _not_serving(status: Row) -> Iterator[Headline]:
-    """Report processes that should serve and do not. The master reports its own start and stop.
+    """Report processes that should serve but do not. The master reports its own start and stop.
 
-    A quiet node has a headline of its own.
+    Quiet nodes have a separate headline.
     """
     if status.get("quiet_seconds"):
         return
@@ -112,7 +112,7 @@ def _refused_reload(status: Row) -> Iterator[Headline]:
 
 
 def _quiet(status: Row) -> Iterator[Headline]:
-    """Report a node that a person made quiet. That is the cause if tasks are late."""
+    """Report that a person made this node quiet, because this can be the cause of late tasks."""
     if seconds := status.get("quiet_seconds"):
         level = BAD if any(queues.lateness(queue)[0] for queue in status["queues"]) else WARN
         yield Headline(level, f"this node has been quiet for {in_words(seconds)}: it starts no tasks", "fleet")
@@ -146,7 +146,7 @@ def _missed_occurrences(status: Row) -> Iterator[Headline]:
 
 
 def _deaths(status: Row) -> Iterator[Headline]:
-    """Report unexpected deaths, with the task that ran in most of them."""
+    """Report unexpected deaths, with the task that was running in most of them."""
     deaths = [event for event in _events(status) if event["level"] == "warning" and event["event"] in DEATHS]
     recent = _within(RECENT_SECONDS, deaths, status)
     seconds = RECENT_SECONDS
@@ -179,7 +179,7 @@ def _hung_tasks(status: Row) -> Iterator[Headline]:
 
 
 def _too_long(task: Row) -> str:
-    """Return why a task takes too long, or "" if it does not."""
+    """Return why a task counts as taking too long, or "" if it does not."""
     age = task["task_age_seconds"]
     limit = task.get("limit_seconds")
     usual = task.get("usual_seconds")
@@ -194,7 +194,7 @@ def _too_long(task: Row) -> str:
 
 # Redis
 
-OLD_SECONDS: Final = 3.0  # the data from Redis is only this old while Redis is slow
+OLD_SECONDS: Final = 3.0  # data from Redis becomes older than this only while Redis is slow
 VERY_SLOW_SECONDS: Final = 0.1
 SKEW_SECONDS: Final = 1.0
 
@@ -223,7 +223,7 @@ def _redis_slow(status: Row) -> Iterator[Headline]:
 
 
 def _redis_unknown(status: Row) -> Iterator[Headline]:
-    """Report that the state of the queues is unknown, so that late tasks would not be noticed."""
+    """Report that the state of the queues is unknown, because late tasks would not be noticed."""
     if _reaches(status) and status["queue_states_age_seconds"] is None and status.get("redis_asked", True):
         queues_text = count(len(status["queues"]), "queue")
         yield Headline(WARN, f"the state of {queues_text} is not known: Redis has not returned it", "redis")
@@ -276,7 +276,7 @@ def _reaches(status: Row) -> bool:
 
 
 def _fails(check: str, status: Row) -> str:
-    """Return what a failed check of `/readyz` reports, or "" if the check passed."""
+    """Return the report of a failed check of `/readyz`, or "" if the check passed."""
     return next((row["seen"] for row in status["ready"]["checks"] if row["name"] == check and not row["ok"]), "")
 
 
@@ -295,12 +295,12 @@ def _age(event: Row, status: Row) -> str:
 class FleetCondition(NamedTuple):
     """A condition of the fleet that people should know about."""
 
-    rule: Rule  # yields its headlines
-    alerts: tuple[str, ...] = ()  # the alerts that fire while it holds
+    rule: Rule  # yields the headlines of the condition
+    alerts: tuple[str, ...] = ()  # the alerts that fire while the condition holds
 
 
 # Causes come before their consequences. Each alert of `deploy/prometheus/alerts.yml` is listed once, except those in
-# NO_PAGE. Alerts on windows of hours keep firing for a while after the trouble has ended.
+# NO_PAGE. Alerts with windows of hours keep firing for a while after the problem has ended.
 CONDITIONS: Final = (
     FleetCondition(_redis_away, ("RotaRedisDown",)),
     FleetCondition(_redis_slow, ("RotaRedisSlow",)),

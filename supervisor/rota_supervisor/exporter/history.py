@@ -1,9 +1,9 @@
-"""The history of the last minutes, in steps: the tasks that were started and done and their lag; and problems that a
+"""The history of the last minutes, in steps. It contains the started and done tasks and their lag, and problems that a
 single reading does not show, such as counters that grew, pools that lack workers, and queues that were late.
 
-Histograms and counters only grow, so the values at the end of a step are subtracted from those at the end of the next.
-A queue in which nothing happened takes no memory in a step; with 50 busy queues all steps take 2.5 MB. For the counters
-of problems, only growth is remembered, so a healthy fleet needs no memory for them."""
+Histograms and counters only grow, so the growth in a step is the difference between the values at its end and at the
+end of the step before. A queue without activity in a step takes no memory for it. With 50 busy queues, all steps
+together take 2.5 MB. Only growth of problem counters is remembered, so a healthy fleet needs no memory for them."""
 
 import math
 import time
@@ -30,12 +30,12 @@ STEP_SECONDS: Final = 5.0
 STEPS: Final = 60
 _FAILED: Final = frozenset(
     {RetryOutcome.label, DeadOutcome.label}
-)  # a task that is cancelled, released or expired has not failed
+)  # a task that was cancelled, released or expired has not failed
 _DIGITS: Final = 6  # the precision of a lag in seconds
 
 REMEMBERED_SECONDS: Final = 900.0  # the window of the alerts on these counters
-LATE_SECONDS: Final = 300.0  # the time for which a queue counts as having been late
-LATE_NOW_SECONDS: Final = 10.0  # the time after the last late start; there is a reading in every step of 5 s
+LATE_SECONDS: Final = 300.0  # how long a queue is shown as having been late
+LATE_NOW_SECONDS: Final = 10.0  # how long a queue is late after its last late start; a step takes 5 s
 _MISSED: Final = "missed"
 _AT_WORK: Final = ("running", "quiet")
 _FLEETWIDE: Final = ""  # the label for a counter without labels
@@ -43,7 +43,7 @@ _COUNTED: Final = (m.ADOPT_ERRORS, m.SCHEDULE_OCCURRENCES, m.SERIES_DROPPED, m.L
 
 
 class Starts(NamedTuple):
-    """The starts and attempts of a queue, or of all queues."""
+    """The starts and attempts of one queue, or of all queues together."""
 
     lags: Numbers = (0.0,) * TASK_LAG.numbers  # the starts in each bucket of TASK_LAG, and the sum of their lags
     late: float = 0  # the number of starts that missed their objective
@@ -82,7 +82,7 @@ class Totals(NamedTuple):
     queues: ByQueue
 
     def minus(self, before: "Totals") -> "Totals":
-        """Return the growth since `before`, for the queues that have any."""
+        """Return the growth since `before`, for queues that have grown."""
         return Totals(
             {
                 queue: starts.minus(before.queues.get(queue, _NOTHING))
@@ -131,7 +131,7 @@ class HistoryStep(NamedTuple):
     """The growth in one step, and the workers at its end."""
 
     added: Totals
-    points: Mapping[str | None, ChartPoint]  # the points of charts by queue, and under None for all, computed once
+    points: Mapping[str | None, ChartPoint]  # the chart points by queue (None for all queues together), computed once
     pools: Mapping[str, PoolPoint] = {}
 
     @classmethod
@@ -149,17 +149,17 @@ class Lag(NamedTuple):
     p99_seconds: float | None
 
 
-@dataclass(frozen=True)  # It has no slots, because of the cached properties.
+@dataclass(frozen=True)  # no slots, because of the cached properties
 class Recent:
     """The last minutes. Times are monotonic."""
 
     samples: Samples  # the current values
-    now: float  # when they were read
+    now: float  # when the current values were read
     began: float  # when the first step began
-    before: Totals  # the values at that time
+    before: Totals  # the values when the first step began
     noted_at: float  # when the last whole step ended
-    noted: Totals  # the values at that time
-    steps: tuple[HistoryStep, ...]  # the whole steps, oldest first
+    noted: Totals  # the values when the last whole step ended
+    steps: tuple[HistoryStep, ...]  # the whole steps, the oldest first
 
     @cached_property
     def totals(self) -> Totals:
@@ -180,12 +180,13 @@ class Recent:
         return self.window.queues.get(queue, _NOTHING)
 
     def lag(self, starts: Starts) -> Lag:
-        """Return the lag of starts, which must be those of the whole window."""
+        """Return the lag of `starts`, which must cover the whole window."""
         return Lag(self.now - self.began, int(starts.number), starts.lag(0.5), starts.lag(0.99))
 
     @cached_property
     def rates(self) -> tuple[float, float]:
-        """The current rates of done and started tasks per second, over the last step and the time since."""
+        """The current rates of done and started tasks per second, measured since the beginning of the last whole
+        step."""
         added = self.totals.minus(self.noted)
         seconds = self.now - self.noted_at
         if self.steps:
@@ -201,7 +202,8 @@ class Recent:
         return dict(zip(ChartPoint._fields, map(list, columns), strict=True))
 
     def workers(self) -> dict[str, dict[str, list[int | None]]]:
-        """Return the workers of each pool with a range, for each step; None before the pool had a range."""
+        """Return the workers of each pool with a range for each step, or None for steps in which the pool had no
+        range."""
         pools = dict.fromkeys(pool for step in self.steps for pool in step.pools)
         return {
             pool: {
@@ -213,7 +215,7 @@ class Recent:
 
 
 class History:
-    """The memory of STEPS steps of STEP_SECONDS. Times are monotonic."""
+    """The memory of the last STEPS steps of STEP_SECONDS each. Times are monotonic."""
 
     def __init__(self) -> None:
         self._began = self._noted_at = 0.0
@@ -226,7 +228,7 @@ class History:
         return self._noted is None or now - self._noted_at >= STEP_SECONDS
 
     def note(self, samples: Samples, now: float) -> None:
-        """End a step with these values; the first call begins the first step. A late call shortens the next step."""
+        """End a step with these values. The first call begins the first step. A late call shortens the next step."""
         totals = _totals(samples)
         noted = self._noted
         if noted is None:
@@ -242,7 +244,7 @@ class History:
             self._began += STEP_SECONDS
 
     def recent(self, samples: Samples, now: float) -> Recent:
-        """Return the last minutes up to these values, which were read at `now`."""
+        """Return the history of the last minutes up to these values, which were read at `now`."""
         if self._noted is None:
             return Recent(samples, now, now, Totals({}), now, _totals(samples), ())
         return Recent(samples, now, self._began, self._before, self._noted_at, self._noted, tuple(self._steps))
@@ -279,8 +281,8 @@ def _totals(samples: Samples) -> Totals:
 def quantile(definition: HistogramDefinition, numbers: Numbers, share: float) -> float | None:
     """Return the value that `share` (0 to 1) of the observations do not exceed.
 
-    It is interpolated inside its bucket, as Prometheus's `histogram_quantile` does. Returns None without observations,
-    and the highest bound if the value lies above it.
+    The value is interpolated within its bucket, like in Prometheus's `histogram_quantile`. Returns None without
+    observations, and the highest bound if the value is above it.
     """
     counts = numbers[:-1]
     wanted = share * sum(counts)
@@ -296,23 +298,23 @@ def quantile(definition: HistogramDefinition, numbers: Numbers, share: float) ->
 
 
 class LateStarts(NamedTuple):
-    """The starts of a queue that missed its objective in the last LATE_SECONDS. Throttled tasks do not count."""
+    """The starts of a queue in the last LATE_SECONDS that missed its objective. Throttled tasks do not count."""
 
     number: int = 0
-    worst_seconds: float = 0.0  # the highest lag, exactly
-    until: float | None = None  # when the last of them was seen, in Unix time
+    worst_seconds: float = 0.0  # the exact value of the highest lag
+    until: float | None = None  # when the last late start was seen, in Unix time
 
 
 @dataclass(frozen=True, slots=True)
 class RecentProblems:
     """The problems of the last minutes."""
 
-    grown: dict[str, Counter[str]] = field(default_factory=dict)  # by counter and its first label, how much it grew
-    late: dict[str, LateStarts] = field(default_factory=dict)  # by queue
-    short_seconds: dict[str, float] = field(default_factory=dict)  # by pool, how long it has lacked workers
+    grown: dict[str, Counter[str]] = field(default_factory=dict)  # the growth by counter and by its first label
+    late: dict[str, LateStarts] = field(default_factory=dict)  # late starts by queue
+    short_seconds: dict[str, float] = field(default_factory=dict)  # how long each pool has lacked workers
 
     def of(self, counter: CounterDefinition) -> dict[str, int]:
-        """Return how much a counter grew, for each value of its first label."""
+        """Return the growth of a counter for each value of its first label."""
         return {label: math.ceil(count) for label, count in self.grown.get(counter.name, {}).items()}
 
     def total(self, counter: CounterDefinition) -> int:
@@ -322,7 +324,7 @@ class RecentProblems:
 class _CounterGrowth(NamedTuple):
     """The growth of a counter."""
 
-    at: float  # when it was seen, in Unix time
+    at: float  # when the growth was seen, in Unix time
     name: str
     label: str
     amount: float
@@ -338,10 +340,10 @@ class ProblemWatch:
         self._short_since: dict[str, float] = {}
 
     def note(self, samples: Samples) -> None:
-        """Note what has grown since the last call. The samples must include the gauges of the master."""
+        """Note the growth of counters since the last call. The samples must include the gauges of the master."""
         now = time.time()
         counts = _counts(samples)
-        if self._counts is None:  # A fleet that has just started counts from 0. In an older one, earlier growth is old.
+        if self._counts is None:  # A new fleet counts from 0. In an older fleet, earlier growth is not recent.
             is_young = now - (samples.value(m.START_TIME) or 0.0) < REMEMBERED_SECONDS
             self._counts = {} if is_young else counts
         for key, count in counts.items():

@@ -1,7 +1,7 @@
-"""The connection of a client: its one request and our response, as bytes and over the socket. Nothing here blocks.
+"""The connection of a client: its only request and the response, as bytes and over the socket. No function here blocks.
 
-h11 parses the request and writes the head of the response. A body is read only for the endpoints that take one. Each
-phase has a deadline, even for a client that slowly keeps sending or reading.
+h11 parses the request and writes the head of the response. A body is read only for endpoints that accept a body. Each
+phase has a deadline, even if a client slowly keeps sending or reading.
 """
 
 import json
@@ -19,7 +19,7 @@ from urllib.parse import unquote
 import h11
 
 MAX_HEAD_BYTES: Final = 1 << 14
-MAX_HEAD_LINES: Final = 100  # h11 takes 1 us a line: without this limit a head of short lines would take 10 ms
+MAX_HEAD_LINES: Final = 100  # h11 takes 1 us per line; without a limit, a head of short lines would take 10 ms
 REQUEST_SECONDS: Final = 5.0
 RESPONSE_SECONDS: Final = 10.0  # the default time limit of a scrape in Prometheus
 LEAVE_SECONDS: Final = 2.0
@@ -37,9 +37,9 @@ class HttpRequest:
     method: str
     path: str
     query: str
-    headers: Mapping[str, str]  # names are in lower case
-    body: bytes = b""  # only for paths that take one
-    is_local: bool = True  # whether the connection came over the loopback interface, so from this machine
+    headers: Mapping[str, str]  # with names in lower case
+    body: bytes = b""  # only for paths that accept a body
+    is_local: bool = True  # whether the connection came from this machine, over the loopback interface
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,9 +63,9 @@ def text_response(
 
 
 def json_response(value: object, status: HTTPStatus = HTTPStatus.OK) -> HttpResponse:
-    """Return a JSON response. It is pure ASCII, so nothing in it can control a terminal.
+    """Return a JSON response. The JSON is pure ASCII, so it cannot contain control sequences of terminals.
 
-    The JSON is on one line. With indentation the history of many queues would be three times as long, and the page
+    The JSON is on one line. With indentation, the history of many queues would be three times as long, and the page
     fetches it every two seconds.
     """
     return text_response(f"{_json(value)}\n", status=status, kind="application/json")
@@ -77,7 +77,7 @@ _encode: Final = json.JSONEncoder(separators=(",", ":")).encode
 def _json(value: object, depth: int = 2) -> str:
     """Return the JSON of a value, encoded in parts.
 
-    One call of the encoder keeps the interpreter's lock, while another thread has to reply to health probes.
+    A call of the encoder does not release the interpreter's lock, and another thread has to reply to health probes.
     """
     if isinstance(value, dict) and depth:
         return f"{{{','.join(f'{_encode(key)}:{_json(each, depth - 1)}' for key, each in value.items())}}}"
@@ -87,19 +87,19 @@ def _json(value: object, depth: int = 2) -> str:
 
 
 class HttpExchange:
-    """The bytes received from one client, and those sent to it. `is_local`: as in its request."""
+    """The bytes received from a client and sent to it. `is_local`: see HttpRequest."""
 
     def __init__(self, *, is_local: bool = True) -> None:
         self._is_local = is_local
         self._protocol = h11.Connection(h11.SERVER, max_incomplete_event_size=MAX_HEAD_BYTES)
         self._lines = 0
-        self._taken_bytes = 0  # the number of received bytes until the head is complete
+        self._taken_bytes = 0  # the number of bytes received before the head was complete
         self._head: h11.Request | None = None
         self._body = b""
 
     def take(self, data: bytes) -> HttpRequest | HttpResponse | None:
-        """Return the request once it is complete, or its refusal, after which no more data is accepted. `data` is not
-        empty."""
+        """Return the request once it is complete, or its refusal, after which no more data is accepted. `data` must not
+        be empty."""
         if self._head is None:
             self._taken_bytes += len(data)
             self._lines += data.partition(b"\r\n\r\n")[0].count(b"\n")
@@ -116,7 +116,7 @@ class HttpExchange:
             event = self._protocol.next_event()
             if isinstance(event, h11.Request):
                 self._head = event
-                # h11 limits only incomplete heads: the piece that completes a head may be as long again.
+                # h11 limits only incomplete heads, and the data that completes a head can be just as long again.
                 if self._taken_bytes - len(self._protocol.trailing_data[0]) > MAX_HEAD_BYTES:
                     return _refusal(HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE)
                 if event.target not in _PATHS_WITH_BODY:
@@ -136,7 +136,7 @@ class HttpExchange:
         return HttpRequest(head.method.decode(), unquote(path), query, headers, self._body, self._is_local)
 
     def encode(self, response: HttpResponse) -> tuple[bytes, bytes]:
-        """Return the bytes to send: the head, and the body, which many clients may share."""
+        """Return the bytes to send: the head, and the body, which many clients can share."""
         headers = [
             ("Date", time.strftime("%a, %d %b %Y %H:%M:%S GMT", time.gmtime())),
             ("Server", "rota"),
@@ -165,18 +165,18 @@ class ClientPhase(Enum):
     """The phase of a connection."""
 
     REQUESTING = auto()  # the client sends its request
-    WAITING = auto()  # the response is being made
-    RESPONDING = auto()  # the response is being sent
-    CLOSING = auto()  # the response was sent, and anything that the client still sends is dropped
+    WAITING = auto()  # the client waits for the response
+    RESPONDING = auto()  # the response is sent
+    CLOSING = auto()  # the response was sent, and further data from the client is dropped
     CLOSED = auto()
 
 
 class HttpClient:
-    """One connection, with or without TLS, from its acceptance to its end.
+    """A connection, with or without TLS, from its acceptance to its end.
 
-    The methods that use the socket raise OSError if the client has gone, and BlockingIOError, or the corresponding
-    errors of TLS, if the socket is not ready. `watched`: the epoll events that are watched. `until`: the deadline. All
-    times are monotonic.
+    The methods that use the socket raise OSError if the client has disconnected, and BlockingIOError or the
+    corresponding TLS errors if the socket is not ready. `watched`: the epoll events that are watched. `until`: the
+    deadline. All times are monotonic.
     """
 
     def __init__(self, connection: socket.socket, now: float) -> None:
@@ -184,14 +184,14 @@ class HttpClient:
         self._connection = connection
         self._exchange = HttpExchange(is_local=_is_local(connection))
         self._unsent: list[memoryview] = []
-        self.body = b""  # the body that is being sent
+        self.body = b""  # the rest of the body to send
         self.is_scraping = False
         self.phase = ClientPhase.REQUESTING
         self.watched: int = select.EPOLLIN
         self.until = now + REQUEST_SECONDS
 
     def fileno(self) -> int:
-        """Return the descriptor, or -1 once it is closed."""
+        """Return the descriptor, or -1 if the connection is closed."""
         return self._connection.fileno()
 
     def receive(self) -> bytes:
@@ -225,7 +225,7 @@ class HttpClient:
                 return
             del self._unsent[0]
         self.body = b""
-        # A close with unread data would reset the connection, and the client might lose the response.
+        # Closing a connection with unread data would reset it, and the client might lose the response.
         _end_sending(self._connection)
         self.phase = ClientPhase.CLOSING
         self.until = now + LEAVE_SECONDS
@@ -247,6 +247,6 @@ def _is_local(connection: socket.socket) -> bool:
 
 def _end_sending(connection: socket.socket) -> None:
     if unwrap := getattr(connection, "unwrap", None):
-        with suppress(OSError):  # This sends the TLS close_notify alert, and does not wait for the peer's.
+        with suppress(OSError):  # This sends the TLS close_notify alert, without waiting for the peer's alert.
             unwrap()
     connection.shutdown(socket.SHUT_WR)

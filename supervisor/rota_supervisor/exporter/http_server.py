@@ -1,10 +1,10 @@
 """The HTTP server on the listening socket that the master bound and every exporter inherits.
 
-1. One loop serves all clients and waits for none of them, so a slow client delays no other.
-2. Responses that are ready at once, such as health, are sent at once. The others are made by the renderer in a thread
-   of its own. Scrapes are never refused: only one of each format is made at a time, for all clients that request it
-   meanwhile.
-3. A client that takes too long is disconnected. If there are too many clients, the oldest one is.
+1. One loop serves all clients and waits for none of them, so a slow client does not delay other clients.
+2. Immediate responses, such as health, are sent at once. The renderer makes the other responses in a separate thread.
+   Scrapes are never refused. At any time, only one scrape of each format is made, for all clients that request it in
+   the meantime.
+3. A client that takes too long is disconnected. If there are too many clients, the oldest client is disconnected.
 """
 
 import math
@@ -27,7 +27,7 @@ from rota_supervisor.exporter.endpoints import Site
 from rota_supervisor.exporter.http_connection import ClientPhase, HttpClient, HttpRequest, HttpResponse, text_response
 
 MAX_CLIENTS: Final = 256
-MAX_PAGES: Final = 16  # pages being made or sent, of up to several megabytes each
+MAX_PAGES: Final = 16  # the limit of pages in preparation or transfer, each of up to several megabytes
 BETWEEN_SECONDS: Final = 1.0
 _MAX_ACCEPTED: Final = 64
 _EVENTS: Final = {
@@ -36,9 +36,9 @@ _EVENTS: Final = {
     ClientPhase.RESPONDING: select.EPOLLOUT,
     ClientPhase.CLOSING: select.EPOLLIN,
 }
-# The errors of TLS, and the event that each waits for. They are given by name, because ssl is imported only for TLS.
+# The event to wait for after each TLS error. The errors are given by name, because ssl is imported only for TLS.
 _TLS_WANTS: Final = {"SSLWantReadError": select.EPOLLIN, "SSLWantWriteError": select.EPOLLOUT}
-# A client that is WAITING for its response is not dropped, because the delay is ours.
+# A client that is WAITING for its response is not dropped, because this server causes the delay.
 _DROPPED_FIRST: Final = (ClientPhase.CLOSING, ClientPhase.REQUESTING, ClientPhase.RESPONDING)
 _BUSY: Final = text_response(
     "too many requests at once; try again\n", ("Retry-After", "1"), status=HTTPStatus.SERVICE_UNAVAILABLE
@@ -47,28 +47,29 @@ _BUSY: Final = text_response(
 
 @dataclass(eq=False, slots=True)
 class PendingPage:
-    """A page that is to be made, and its clients."""
+    """A requested page, and the clients that wait for it."""
 
     request: HttpRequest
     clients: list[HttpClient]
-    # For a scrape, the key of its format, else "". All clients that request it before it is begun share the response.
+    # The key of the format of a scrape, or "" for other pages. All clients that request a scrape before the renderer
+    # begins it share the response.
     scrape_kind: str = ""
     is_started: bool = False
 
 
 class Renderer:
-    """The thread that makes the responses that take long, one after the other.
+    """The thread that makes the slow responses, one after the other.
 
-    A scrape takes 100 ms, and 500 more while Redis does not reply. Scrapes and other pages take turns, so that neither
-    kind waits for many of the other. The thread calls `make` for each request, and `between` before each and about
-    every second.
+    A scrape takes 100 ms, and 500 ms more while Redis does not reply. Scrapes and other pages take turns, so that
+    neither kind waits for many pages of the other kind. The thread calls `make` for each request. It calls `between`
+    before each request and about every second.
     """
 
     def __init__(self, make: Callable[[HttpRequest], HttpResponse], between: Callable[[], object]) -> None:
         self.fd = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)  # readable when a response is ready
         self._make = make
         self._between = between
-        self._submitted: queue.SimpleQueue[None] = queue.SimpleQueue()  # one item for each page in the next two
+        self._submitted: queue.SimpleQueue[None] = queue.SimpleQueue()  # one item per page in the next two fields
         self._scrapes: deque[PendingPage] = deque()
         self._pages: deque[PendingPage] = deque()
         self._made: deque[tuple[PendingPage, HttpResponse]] = deque()
@@ -80,7 +81,7 @@ class Renderer:
         self._submitted.put(None)
 
     def made(self) -> Iterator[tuple[PendingPage, HttpResponse]]:
-        """Yield the responses made since the last call. Raises the error that ended the thread, which is a bug."""
+        """Yield the responses made since the last call. If an error (a bug) has ended the thread, raises that error."""
         with suppress(BlockingIOError):
             os.eventfd_read(self.fd)
         while self._made:
@@ -109,9 +110,9 @@ class Renderer:
 
 
 class Server:
-    """The server of `site` on `listener`. It also watches `others`, descriptors that the caller handles.
+    """The server of `site` on `listener`. It also watches the descriptors in `others`, which the caller handles.
 
-    `wrap` puts TLS on a connection if there is a certificate.
+    `wrap` adds TLS to a connection if there is a certificate.
     """
 
     def __init__(
@@ -127,9 +128,9 @@ class Server:
         self._site = site
         self._others = set(others)
         self._renderer = Renderer(site.page, site.between)
-        self._scrapes: dict[str, PendingPage] = {}  # the last one of each kind
-        self._clients: dict[int, HttpClient] = {}  # by descriptor, in the order of their arrival
-        # Use at most a quarter of the descriptors, because inspecting a process takes some too.
+        self._scrapes: dict[str, PendingPage] = {}  # the last scrape of each format
+        self._clients: dict[int, HttpClient] = {}  # by descriptor, in order of arrival
+        # Use at most a quarter of the descriptors, because inspecting a process needs descriptors too.
         self._room = min(MAX_CLIENTS, resource.getrlimit(resource.RLIMIT_NOFILE)[0] // 4)
         self._epoll = select.epoll()
         for fd in (listener.fileno(), self._renderer.fd, *self._others):
@@ -144,8 +145,8 @@ class Server:
         self._epoll.unregister(self._listener)
 
     def serve_ready(self, seconds: float) -> set[int]:
-        """Wait at most this long, and serve the clients that are ready. Returns the descriptors of `others` that are
-        readable."""
+        """Wait for at most `seconds`, and serve the clients that are ready. Returns the descriptors of `others` that
+        are readable."""
         soonest = min((client.until for client in self._clients.values()), default=math.inf)
         ready = dict(self._epoll.poll(max(0.0, min(seconds, soonest - time.monotonic()))))
         now = time.monotonic()
@@ -178,7 +179,8 @@ class Server:
                 self._drop_oldest(_DROPPED_FIRST)
 
     def _move(self, client: HttpClient, now: float, made: HttpResponse | None = None) -> None:
-        """Serve a client that is still connected: send it the response if one was made, or continue with its phase."""
+        """Serve a client that is still connected. If its response is ready, send the response, and otherwise continue
+        with its phase."""
         if client.phase is ClientPhase.CLOSED:
             return
         wanted = None
@@ -188,13 +190,13 @@ class Server:
             pass
         except OSError as error:
             wanted = _TLS_WANTS.get(type(error).__name__)
-            if wanted is None:  # The client has left.
+            if wanted is None:  # The client has disconnected.
                 self._drop(client)
                 return
         self._watch(client, _EVENTS[client.phase] if wanted is None else wanted)
 
     def _watch(self, client: HttpClient, wanted: int) -> None:
-        if client.watched != wanted:  # Avoid system calls: each one may wait for the renderer's lock.
+        if client.watched != wanted:  # Avoid system calls: each can wait until the renderer releases the GIL.
             self._epoll.modify(client, wanted)
             client.watched = wanted
 
@@ -217,7 +219,7 @@ class Server:
             client.respond(received, now)
 
     def _immediate_response(self, client: HttpClient, request: HttpRequest) -> HttpResponse | None:
-        """Return the response if it is ready at once, or None if the renderer is to make it."""
+        """Return the response if it is immediate, or None if the renderer has to make it."""
         response = self._site.immediate_response(request)
         if response is not None:
             return response
@@ -239,7 +241,8 @@ class Server:
         return self._open_pages() < min(MAX_PAGES, self._room // 2) or self._drop_oldest((ClientPhase.RESPONDING,))
 
     def _open_pages(self) -> int:
-        """Return how many pages are requested or being sent. A body that is sent to many clients counts once."""
+        """Return the number of pages that are in preparation or transfer. A body that is sent to many clients counts
+        once."""
         waiting = sum(
             client.phase is ClientPhase.WAITING and not client.is_scraping for client in self._clients.values()
         )
@@ -248,7 +251,8 @@ class Server:
         )
 
     def _drop_oldest(self, phases: Iterable[ClientPhase]) -> bool:
-        """Disconnect the oldest client in the first of these phases that has any. Returns whether there was one."""
+        """Disconnect the oldest client in the first of these phases that has clients. Returns whether there was such a
+        client."""
         for phase in phases:
             for client in self._clients.values():
                 if client.phase is phase:

@@ -1,8 +1,9 @@
-"""The contents of `/status.json`: the state of this node and of the fleet as one plain dictionary, with a row for each
+"""The contents of `/status.json`: the state of this node and of the fleet as a plain dictionary, with a row for each
 process, queue and node.
 
-`docs/status.md` explains each key. This node is shown by its slots, others by their last heartbeat. A node that falls
-silent is shown as lost for some minutes, unless it was leaving or had not begun to serve."""
+`docs/status.md` explains each key. The data about this node comes from its slots, and the data about other nodes from
+their last heartbeat. A node that falls silent is shown as lost for some minutes, unless it was leaving or had not begun
+to serve."""
 
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -49,8 +50,8 @@ from rota_supervisor.fleet_snapshot import (
 from rota_supervisor.layout import Role
 from rota_supervisor.master_snapshot import FLEET_STATES, Json
 
-_MAX_DIGITS: Final = 16  # digits of a time in an entry, into which a task may write anything
-_LEAST_RUNS: Final = 10  # the number of runs from which the usual run time is known
+_MAX_DIGITS: Final = 16  # the most digits of a time in an entry, because a task can write anything into it
+_LEAST_RUNS: Final = 10  # the usual run time is known after this number of runs
 
 
 def node_status(
@@ -58,7 +59,7 @@ def node_status(
 ) -> Json:
     """Return the status of the node and the fleet.
 
-    `found`: the nodes, or None if they are not known. `events_after`: the number of the last event to leave out.
+    `found`: the nodes, or None if they are not known. `events_after`: the number of the last event to omit.
     """
     known = TaskHistory(settings, seen)
     members = [member.with_history(known.of) for member in seen.fleet]
@@ -77,13 +78,13 @@ def node_status(
         ],
         "queues": queue_rows(settings, seen),
     }
-    # Headlines are based on all events, including those that are left out.
+    # Headlines are based on all events, including omitted ones.
     events = [event for event in status["events"] if event["n"] > events_after]
     return {"headlines": headlines(status), **status, "events": events}
 
 
 def _redis(settings: ExporterSettings, seen: Observation) -> Json:
-    """Return what only Redis knows, with None for what it has not returned."""
+    """Return the facts that only Redis knows, with None for facts that it has not returned."""
     reading = seen.reading
     return {
         "redis_asked": settings.reads_redis,
@@ -96,7 +97,7 @@ def _redis(settings: ExporterSettings, seen: Observation) -> Json:
 
 
 def _counted(seen: Observation) -> Json:
-    """Return the counts of this node's processes, and what its pollers found in Redis."""
+    """Return the counts of this node's processes, and the problems that its pollers found in Redis."""
     restarts = sorted(seen.samples.series(m.PROCESS_RESTARTS))
     return {
         "unplaced_tasks": int(seen.samples.value(m.AUDIT_UNPLACED) or 0),
@@ -109,7 +110,7 @@ def _counted(seen: Observation) -> Json:
 
 
 def _recent(seen: Observation) -> Json:
-    """Return the last minutes of this node, over all queues."""
+    """Return the history of this node's last minutes, summed over all queues."""
     recent = seen.recent
     done, started = recent.rates
     ends_at = round(seen.at.wall - (recent.now - recent.noted_at), 3)
@@ -139,7 +140,7 @@ def _total(seen: Observation, counter: CounterDefinition) -> int:
 
 def _group(found: GroupState) -> Json:
     row = found._asdict()
-    del row["ended_us"], row["followed_by"]  # These are for groups that have ended.
+    del row["ended_us"], row["followed_by"]  # These fields are for groups that have ended.
     opened_at = utc_datetime(row.pop("opened_us")).isoformat(timespec="seconds")
     ended = row.pop("ended")
     return {**row, **ended, "state": row.pop("phase"), "opened_at": opened_at}
@@ -153,7 +154,8 @@ _MAY_GO: Final = (FLEET_STATES[Phase.BOOTING], FLEET_STATES[Phase.DRAINING])
 
 
 def nodes_reader(settings: ExporterSettings, redis: RedisThread | None) -> Callable[[], list[Node] | None]:
-    """Return a function that reads the nodes, and returns None without a reply or if Redis is not to be read."""
+    """Return a function that reads the nodes. It returns None if Redis does not reply or this node must not read
+    Redis."""
     if redis is None:
         return lambda: None
     query = Store(settings.server.namespace).nodes()
@@ -161,7 +163,7 @@ def nodes_reader(settings: ExporterSettings, redis: RedisThread | None) -> Calla
 
 
 def node_rows(seen: Observation, nodes: Iterable[Node] | None) -> list[Json]:
-    """Return a row for each node, first this one, if it is a node."""
+    """Return a row for each node. This process's node comes first, if it has one."""
     this = seen.master_snapshot.node
     own = {"node": this, "is_this": True, **own_report(seen)._asdict(), "seen_seconds_ago": 0.0}
     return [*([own] if this else []), *_others(this, nodes or ())]
@@ -185,7 +187,7 @@ def own_report(seen: Observation) -> NodeReport:
 
 
 class TaskHistory:
-    """The lag of running tasks, and the usual run times of such tasks."""
+    """The lag of running tasks, and the usual run times of these tasks."""
 
     def __init__(self, settings: ExporterSettings, seen: Observation) -> None:
         self._labels = QueueLabels([queue.name for queue in settings.queues])
@@ -197,7 +199,7 @@ class TaskHistory:
         return ObservedTimes(self._lag(running), self._usual(task.queue, task.name))
 
     def _lag(self, running: MemberTask) -> float | None:
-        """Return the lag by Redis's clock, or None if that is not known."""
+        """Return the lag of the task by the Redis clock, or None if the clock is not known."""
         reading = self._seen.reading
         due = running.task.due
         if reading is None or not due.isdecimal() or len(due) > _MAX_DIGITS:
@@ -206,7 +208,8 @@ class TaskHistory:
         return round(max(0.0, started_at - int(due) / MICROSECONDS), 3)
 
     def _usual(self, queue: str, name: str) -> float | None:
-        """Return the longest usual run time of a task, or that of its queue's tasks if the task has run too rarely."""
+        """Return the longest usual run time of a task. If the task has run too rarely, the run time of all tasks of its
+        queue is used."""
         label = self._labels.of(queue)
         of_task = _longest(self._seen.samples.get(m.TASK_RUNTIME, label, name))
         return _longest(self._runs_of_queues.get(label)) if of_task is None else of_task
@@ -224,15 +227,15 @@ def _longest(numbers: Numbers | None) -> float | None:
 
 
 def tiers_of(settings: ExporterSettings) -> dict[int, tuple[QueueSettings, ...]]:
-    """Return the queues of each tier by its number, highest tier first."""
+    """Return the queues of each tier by the number of the tier, the highest tier first."""
     return {number: tuple(tier) for number, tier in groupby(settings.queues, key=attrgetter("tier"))}
 
 
 class TierSums(NamedTuple):
-    """The sums over all queues of a tier, to which the shares of the queues refer."""
+    """The sums over all queues of a tier, from which the shares of the queues are computed."""
 
     starts: float
-    weights: float | None  # None if the tier has patterns: the number of their queues with tasks is not known
+    weights: float | None  # None if the tier has patterns, because it is not known how many of their queues have tasks
 
     @classmethod
     def of(cls, tier: tuple[QueueSettings, ...], recent: Recent) -> "TierSums":
@@ -244,7 +247,7 @@ class TierSums(NamedTuple):
 def queue_rows(settings: ExporterSettings, seen: Observation) -> list[Json]:
     """Return a row for each configured queue, and then for each other queue in use.
 
-    The row `_other` is for the smaller queues of patterns, and for counts that did not fit into the slots.
+    The row `_other` is for the smaller queues that match patterns, and for counts that did not fit into the slots.
     """
     states = {} if seen.reading is None else {state.queue: state for state in seen.reading.shown.queues}
     configured = {queue.name: queue for queue in settings.queues}
@@ -284,7 +287,7 @@ def _processed(samples: Samples) -> Mapping[str, Counter[str]]:
 def _described(name: str, label: str, queue: QueueSettings | None, state: QueueState | None) -> Json:
     """Return the settings and the state of a queue.
 
-    `pattern`: the name under which its tasks are counted, if that is not its own name.
+    `pattern`: the name under which the tasks of the queue are counted, if this is not the queue's own name.
     """
     return {
         "name": name,
@@ -299,7 +302,8 @@ def _described(name: str, label: str, queue: QueueSettings | None, state: QueueS
 
 
 def _late(seen: Observation, name: str, queue: QueueSettings | None) -> Json:
-    """Return the lag of a queue on this node: the highest in about the last minute, and starts over its objective."""
+    """Return the lag of a queue on this node: the highest lag in about the last minute, and the number of starts over
+    its objective."""
     late = seen.problems.late.get(name, LateStarts())
     too_many = queue is not None and late.number > (1 - queue.lag_target) * seen.recent.starts(name).number
     is_now = too_many and late.until is not None and seen.at.wall - late.until <= LATE_NOW_SECONDS
@@ -316,7 +320,7 @@ def _late(seen: Observation, name: str, queue: QueueSettings | None) -> Json:
 
 
 def _served(name: str, queue: QueueSettings | None, tier: TierSums | None, recent: Recent) -> Json:
-    """Return what this node started from a queue in the last minutes."""
+    """Return the starts from a queue on this node in the last minutes."""
     starts = recent.starts(name)
     is_own = queue is not None and queue.name == name
     is_counted = is_own or name in recent.totals.queues

@@ -1,7 +1,6 @@
-"""The data for scrapes, the status page and health probes: the contents of the slots, and the values computed from
-them.
+"""The data for scrapes, the status page and health probes: the contents of the slots, and values computed from them.
 
-Whether the fleet is alive and ready depends on the slots alone, so health is available while Redis does not reply."""
+Health depends only on the slots, so it is available while Redis does not reply."""
 
 import json
 import time
@@ -32,7 +31,7 @@ from rota_supervisor.layout import Role
 from rota_supervisor.master_snapshot import Json, MasterSnapshot, NodeThroughput, PoolInBackoff
 from rota_supervisor.process import Usage, parent_of, usage_of
 
-# The gauge of each number in `queue_row`
+# The gauge for each number in `queue_row`
 _OF_QUEUES: Final = {
     "ready": m.QUEUE_READY,
     "scheduled": m.QUEUE_SCHEDULED,
@@ -50,14 +49,14 @@ _ALL_SHOWN: Final = Fold()
 
 _SET_BY_ITS_PROCESS: Final = frozenset({Phase.IDLE, Phase.BUSY, Phase.DRAINING, Phase.QUIET})
 
-# An idle fleet changes fewer records than this within a step.
+# An idle fleet changes fewer records than this in a step.
 _FEW_CHANGED: Final = 200
 
 
 class Probe:
-    """The data for health probes, read from the slots of `memory` in about a millisecond, without any wait.
+    """The data for health probes, which is read from the slots of `memory` in about a millisecond, without waiting.
 
-    Not safe for two threads at once: each thread has its own.
+    An object must not be used by two threads at once, so each thread has its own.
     """
 
     def __init__(self, settings: ExporterSettings, memory: SlotMemory, master_pid: int) -> None:
@@ -73,15 +72,14 @@ class Probe:
         return readiness(self.fleet(), self.master_snapshot(), boottime_seconds(), self._settings.heartbeat_limits)
 
     def fleet(self) -> tuple[Member, ...]:
-        """Return the living processes among the slots that were ever written to, by slot."""
+        """Return the living processes, in the order of their slots. Slots that were never written to are not read."""
         return () if self._settings.is_standalone else self._members(touched(self._memory))
 
     def _members(self, slots: Iterable[int]) -> tuple[Member, ...]:
         now_ns = boottime_ns()
         pid = self._master_pid
         found = (member_in(number, self._memory.slot(number), now_ns) for number in slots)
-        # Only the master and its living children count, not another process that has since been given one of their
-        # pids.
+        # Only the master and its living children count, not another process that has since received one of their pids.
         return tuple(each for each in found if each.pid == pid or (each.pid and parent_of(each.pid) == pid))
 
     def master_snapshot(self) -> MasterSnapshot:
@@ -89,7 +87,7 @@ class Probe:
         return MasterSnapshot.from_json(self._shared_text.read())
 
     def stray_lists(self, fleet: Iterable[Member]) -> tuple[Json, ...]:
-        """Return the lists that look like queues but are not (`key`, `fault`), as this node's pollers found them."""
+        """Return the lists that this node's pollers found and that look like queues but are not (`key`, `fault`)."""
         pollers = (member.slot for member in fleet if member.role is Role.POLLER)
         texts = (SharedText(self._memory.slot(slot).spare).read() for slot in pollers)
         return tuple(row for text in texts if text for row in json.loads(text))
@@ -110,7 +108,8 @@ class Observation:
 
 
 class OwnSlot(NamedTuple):
-    """The exporter's own slot: its counters, and the throughput and lag of this node, which the master reads."""
+    """The exporter's own slot. It holds the exporter's counters, and the throughput and lag of this node, which the
+    master reads."""
 
     recorder: Recorder
     shared_text: SharedText
@@ -123,8 +122,8 @@ class OwnSlot(NamedTuple):
 class Observer:
     """The reader of the slots of `memory`, and of the queues with `read_queues`.
 
-    `read_queues` returns None while Redis does not reply. The observer's own counters go into `own`, and every few
-    seconds the throughput and lag of this node. Not safe for two threads at once.
+    `read_queues` returns None while Redis does not reply. The observer writes its own counters to `own`, and every few
+    seconds also the throughput and lag of this node. It must not be used by two threads at once.
     """
 
     def __init__(
@@ -164,7 +163,7 @@ class Observer:
         return exposition(samples, self._settings.server.namespace, wanted, origins, began)
 
     def _shown(self, seen: Observation) -> Samples:
-        """Return all series as a scrape shows them, with the queues that do not fit merged into one."""
+        """Return all series as a scrape shows them. Queues that do not fit are merged into one."""
         is_standalone = self._settings.is_standalone
         samples = seen.samples
         if not is_standalone:
@@ -182,7 +181,7 @@ class Observer:
         return shown
 
     def _not_configured(self, reading: QueueReading | None) -> list[str]:
-        """Return the queues in Redis that no tier names, those of patterns first."""
+        """Return the queues in Redis that no tier names. Queues that match a pattern come first."""
         configured = {queue.name for queue in self._settings.queues}
         shown = None if reading is None else reading.shown
         others = (
@@ -191,10 +190,10 @@ class Observer:
         return sorted(others, key=lambda name: shown is None or name not in shown.pattern_of)
 
     def _created_at(self, started_at: float | None, definition: Definition, labels: Labels) -> float | None:
-        """Return a time at which the series was at 0: before it was first seen, or at the master's start."""
+        """Return a time at which the series was 0, which is before it was first seen or at the master's start."""
         if definition is m.TASK_STARTS:
             definition = m.TASK_LAG
-        if definition.writers == (Writer.EXPORTER,):  # Redis counts it, and does not record since when.
+        if definition.writers == (Writer.EXPORTER,):  # Redis has the count, but not the time at which it began.
             return None
         return self._regions.born_at(definition, labels) or started_at
 
@@ -219,9 +218,9 @@ class Observer:
         )
 
     def note_history(self) -> None:
-        """Add the current values to the history if a step has ended. Call this about every second.
+        """Add the current values to the history if a step has ended. Call this method about every second.
 
-        If many records change, they are added up at each call, which spreads the work over the step.
+        If many records change, they are added up in each call, which spreads the work over the step.
         """
         now = time.monotonic()
         is_due = self._history.is_due(now)
@@ -249,7 +248,7 @@ class Observer:
 
 
 def _has_started(member: Member) -> bool:
-    """Whether the gauges in the process's slot are its own, not those of the previous process."""
+    """Whether the gauges in the process's slot are its own, and not left from the previous process."""
     return member.role is Role.MASTER or member.phase in _SET_BY_ITS_PROCESS
 
 
@@ -273,10 +272,11 @@ def put_settings(
 
 
 def put_folded(samples: Samples, queues: Sequence[QueueSettings], fold: Fold, all_starts: Samples) -> None:
-    """Put how many queues have series of their own, how many are merged into one, and the settings of that one.
+    """Put the number of queues that have their own series, the number of queues that are merged into one, and the
+    settings of the merged queue.
 
-    Its target is the mean of its queues' targets, weighted by their numbers of starts (`all_starts`). So it allows as
-    many late starts as these queues do together.
+    The target of the merged queue is the mean of its queues' targets, weighted by their numbers of starts
+    (`all_starts`), so that it allows as many late starts as all these queues together.
     """
     folded = [queue for queue in queues if fold.has_queue(queue.name)]
     samples.put(m.QUEUES_SHOWN, (), len(queues) - len(folded))
@@ -314,7 +314,7 @@ def put_running(
 def put_starts_held(samples: Samples, held: Iterable[PoolInBackoff]) -> None:
     """Put whether starts are held back, according to the master's snapshot.
 
-    There is a series for each pool, and one for each other role, whatever its generation.
+    There is one series for each pool and one for each other role, regardless of the generation.
     """
     names = [(str(Role.WORKER), pool) for (pool,), _ in samples.series(m.WORKERS_DESIRED)]
     names += [(role, "") for role in m.CHILD_ROLES if role != Role.WORKER]
@@ -333,7 +333,7 @@ def put_usage(samples: Samples, usages: Mapping[Member, Usage]) -> None:
 
 
 def put_reading(samples: Samples, reading: QueueReading, fold: Fold = _ALL_SHOWN) -> None:
-    """Put the data from Redis: the queues, and the numbers of the fleet."""
+    """Put the data from Redis: the queues, and the values of the whole fleet."""
     _put_queues(samples, reading.shown, fold)
     samples.put(m.CONSUMERS, (), reading.consumers.total)
     samples.put(m.CONSUMER_HELD_TASKS, (), reading.consumers.held)
@@ -363,7 +363,7 @@ def _put_queues(samples: Samples, shown: ShownQueues, fold: Fold) -> None:
 
 
 def states_of(shown: ShownQueues, fold: Fold) -> Iterator[QueueState]:
-    """Yield the queues that are shown by name, and then the others merged into one."""
+    """Yield the queues that are shown by name, and then all other queues merged into one."""
     as_other = [state for state in shown.queues if fold.queue(state.queue) == OTHER]
     yield from (state for state in shown.queues if fold.queue(state.queue) != OTHER)
     if as_other:
@@ -371,20 +371,21 @@ def states_of(shown: ShownQueues, fold: Fold) -> Iterator[QueueState]:
 
 
 class CpuTotals:
-    """The processor time of each slot: of dead processes, as the master counted it, and of the living one.
+    """The processor time of each slot, which is the time of dead processes, as counted by the master, and of the living
+    process.
 
-    The sum never decreases. If a process has just died and is not counted yet, the last sum stays. Linux before 6.8
-    also shows a process with no processor time at the moment when it is reaped.
+    The sum never decreases. If a process has just died and is not counted yet, the previous sum is kept. The same
+    applies at the moment when a process is reaped, because Linux before 6.8 then shows no processor time for it.
     """
 
     def __init__(self) -> None:
         self._shown: dict[Labels, float] = {}
 
     def put(self, samples: Samples, usages: Mapping[Member, Usage]) -> None:
-        """Add the living processes to the dead ones in `samples`.
+        """Add the time of living processes to the time of dead processes in `samples`.
 
-        The living must be read after the dead. Then a process that dies in between is left out rather than counted
-        twice.
+        The living processes must be read after the dead ones. Then a process that dies in between is omitted and not
+        counted twice.
         """
         for member, usage in usages.items():
             samples.add(m.PROCESS_CPU, (str(member.role), str(member.slot)), (exact(usage.cpu_seconds),))

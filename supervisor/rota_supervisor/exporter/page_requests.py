@@ -1,9 +1,9 @@
-"""The requests of people on the status page: dead tasks and single ones (`/dead.json`, `/task.json`), and
-`POST /actions`.
+"""The requests of people on the status page: dead tasks (`/dead.json`), single tasks (`/task.json`), and actions (`POST
+/actions`).
 
-The arguments of tasks are not shown: anyone who reaches the port may read these pages, and arguments belong to the
-application. An action needs `[http] actions` and the token. It is one transition of the protocol, or one request to
-the master, as the command line makes them. Each action is logged.
+The arguments of tasks are not shown, because anyone who reaches the port can read these pages, and arguments belong to
+the application. An action needs `[http] actions` and the token. Like a command of the command line, it is one
+transition of the protocol or one request to the master. Every action is logged.
 """
 
 import json
@@ -31,7 +31,7 @@ from rota_supervisor.facts import facts_of, task_facts
 from rota_supervisor.master_snapshot import Json
 
 MASTER_SECONDS: Final = 1.0
-_MAX_SHOWN: Final = 80  # characters of a value in an error
+_MAX_SHOWN: Final = 80  # the most characters of a value in an error
 _JSON: Final = "application/json"
 _CANCELLED: Final = {
     CancelStatus.CANCELLED: "the task {} is cancelled",
@@ -47,11 +47,11 @@ class Verb(NamedTuple):
     """The verb of an action."""
 
     act: Callable[[ActionFields], str]
-    keys: tuple[str, ...]  # the keys that an action may have
+    keys: tuple[str, ...]  # the keys that an action can have
 
 
 class PageRequestRefused(Exception):
-    """A request that cannot be fulfilled. Its text states why, and what to do."""
+    """A request that cannot be fulfilled. The text of the exception states why, and what to do."""
 
     def __init__(self, text: str, status: HTTPStatus = HTTPStatus.BAD_REQUEST) -> None:
         super().__init__(text)
@@ -59,7 +59,7 @@ class PageRequestRefused(Exception):
 
 
 def query_redis(redis: RedisThread | None, query: Callable[[RunCall], T], otherwise: str = ": try again") -> T:
-    """Return what `query` reads from Redis. Raises PageRequestRefused.
+    """Return the result of `query`, which reads from Redis. Raises PageRequestRefused.
 
     `otherwise`: the advice in the error if Redis does not reply in time.
     """
@@ -73,7 +73,7 @@ def query_redis(redis: RedisThread | None, query: Callable[[RunCall], T], otherw
 
 
 class Actions:
-    """The actions, performed in the renderer's thread. `redis` is None if this node is not to use it."""
+    """The actions, which are performed in the renderer's thread. `redis` is None if this node must not use Redis."""
 
     def __init__(self, settings: ExporterSettings, redis: RedisThread | None) -> None:
         self._is_on = settings.actions
@@ -137,7 +137,7 @@ class Actions:
         return _CANCELLED[word].format(task_id)
 
     def _scale(self, action: ActionFields) -> str:
-        """Request a number of workers from the master, which checks the pool and the number."""
+        """Request a number of workers for a pool. The master checks the pool and the number."""
         requested: dict[str, int | str] = {"workers": _count_in(action, "workers")}
         if action.get("pool") is not None:
             requested["pool"] = _name_in(action, "pool")
@@ -180,20 +180,20 @@ def _shown(value: object) -> str:
 
 
 SHOWN: Final = 50
-SEARCH_SECONDS: Final = 0.25  # the time limit for finding the dead tasks of one queue among all
+SEARCH_SECONDS: Final = 0.25  # the time limit of a search for one queue's dead tasks among all dead tasks
 _CHUNK: Final = 200
 _MAX_DIGITS: Final = 12
 
 
 class TaskPages:
-    """The pages about tasks. `redis` is None if this node is not to use it."""
+    """The pages about tasks. `redis` is None if this node must not use Redis."""
 
     def __init__(self, namespace: str, redis: RedisThread | None) -> None:
         self._store = Store(namespace)
         self._redis = redis
 
     def respond(self, request: HttpRequest) -> HttpResponse:
-        """Return the facts, or `{"error": ...}`."""
+        """Return a page with the facts, or with `{"error": ...}`."""
         query = self._dead if request.path == "/dead.json" else self._task
         try:
             return json_response(query(request))
@@ -221,10 +221,10 @@ class TaskPages:
 
 
 def dead_tasks(store: Store, queue: str, offset: int) -> Steps[Json]:
-    """Return dead tasks of a queue ("" for all), the latest first, from this offset in the dead set.
+    """Return dead tasks of a queue ("" for all queues), the latest first, starting at this offset in the dead set.
 
-    `cursor` in the result is the start of the next page, or None after the last one. A page may be short or even empty
-    if tasks of other queues are in between.
+    `cursor` in the result is the start of the next page, or None after the last page. A page can be short or even empty
+    if there are many tasks of other queues in between.
     """
     deadline = time.monotonic() + SEARCH_SECONDS
     rows: list[Json] = []
@@ -237,7 +237,7 @@ def dead_tasks(store: Store, queue: str, offset: int) -> Steps[Json]:
 
 
 def requests_of_people(settings: ExporterSettings, redis: RedisThread | None) -> Mapping[str, Endpoint]:
-    """Return the endpoint of each path. `redis` is None if this node is not to use it."""
+    """Return the endpoint of each path. `redis` is None if this node must not use Redis."""
     tasks = TaskPages(settings.server.namespace, redis)
     return {"/actions": Actions(settings, redis).respond, "/dead.json": tasks.respond, "/task.json": tasks.respond}
 

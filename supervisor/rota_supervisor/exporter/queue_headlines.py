@@ -1,4 +1,4 @@
-"""The headlines about queues, in one line each: rules over the contents of `/status.json`."""
+"""The headlines about queues, one line each, as rules over the contents of `/status.json`."""
 
 import math
 from collections import Counter
@@ -9,15 +9,15 @@ from typing import Any, Final, NamedTuple
 from rota.durations import in_words
 from rota_supervisor.layout import Role
 
-BAD: Final = "bad"  # tasks are late or lost because of it, or will be
-WARN: Final = "warn"  # a person should check it
+BAD: Final = "bad"  # the problem makes tasks late or lost, or soon will
+WARN: Final = "warn"  # a person should check the fleet
 
 RECENT_SECONDS: Final = 300.0
 LEAST_FAILED: Final = 3
 MOST_FAILED_SHARE: Final = 0.1
 OVERDUE_SECONDS: Final = 10.0
 STALLED_SECONDS: Final = 60.0
-STALLED_STEPS_SECONDS: Final = 120.0  # the time in which no task was taken
+STALLED_STEPS_SECONDS: Final = 120.0  # a queue is stalled if none of its tasks was taken in this time
 _NEVER_LATE: Final[Mapping[str, Any]] = {"worst_seconds": 0.0, "too_many": False, "now": False}
 _NO_HISTORY: Final[Mapping[str, tuple[Any, ...]]] = {"started": (), "done": (), "p99": ()}
 _NO_ATTEMPTS: Final = {"done": 0, "failed": 0}
@@ -30,7 +30,7 @@ class Headline(NamedTuple):
 
     level: str  # bad, warn or good
     text: str
-    where: str  # `redis`, `fleet`, `log`, `queues/NAME`, `workers/SLOT` for any process, `pools/NAME` or `nodes/NAME`
+    where: str  # `redis`, `fleet`, `log`, `queues/NAME`, `workers/SLOT` (any process), `pools/NAME` or `nodes/NAME`
 
 
 def unserved(status: Row) -> Iterator[Headline]:
@@ -53,7 +53,7 @@ def closed_queues(status: Row) -> Iterator[Headline]:
 
 
 def overdue(status: Row) -> Iterator[Headline]:
-    """Report due tasks that no poller has promoted to their lane."""
+    """Report due tasks that no poller has promoted to their lanes."""
     for queue, state in _queues(status):
         if (age := state["oldest_overdue_age_seconds"]) > OVERDUE_SECONDS:
             not_promoted = f"{count(state['overdue'], 'due task')} not promoted"
@@ -61,7 +61,8 @@ def overdue(status: Row) -> Iterator[Headline]:
 
 
 def stalled(status: Row) -> Iterator[Headline]:
-    """Report queues whose tasks are not taken, although they are not late or have no objective."""
+    """Report queues whose tasks are not taken, but which are not reported as late, for example because they have no
+    objective."""
     for queue, state in _queues(status):
         waits = state["oldest_ready_age_seconds"]
         if waits > STALLED_SECONDS and _is_open(state) and not lateness(queue)[0] and not _is_taken(queue, status):
@@ -70,14 +71,14 @@ def stalled(status: Row) -> Iterator[Headline]:
 
 
 def _is_taken(queue: Row, status: Row) -> bool:
-    """Whether this node has started a task of the queue in the last steps, or another node may have done so."""
+    """Whether this node has started a task of the queue in the last steps, or another node may have started one."""
     steps = round(STALLED_STEPS_SECONDS / status["history"]["step_seconds"])
     is_elsewhere = len(status.get("nodes") or ()) > 1 and queue["state"]["inflight"] > 0
     return is_elsewhere or any((queue.get("history") or _NO_HISTORY)["started"][-steps:])
 
 
 def late(status: Row) -> Iterator[Headline]:
-    """Report late queues, the latest first, with the reason or at least the state of the workers."""
+    """Report late queues, the one with the most delay first, with the reason or at least the state of the workers."""
     why = _why_late(status)
     is_open = [queue for queue in status["queues"] if queue["state"] is None or _is_open(queue["state"])]
     for now, seconds, queue in sorted(((*lateness(queue), queue) for queue in is_open), key=lambda each: -each[1]):
@@ -89,10 +90,10 @@ def late(status: Row) -> Iterator[Headline]:
 
 
 def lateness(queue: Row) -> tuple[bool, float]:
-    """Return whether the queue is late now, and by how many seconds, or 0 if its tasks are on time.
+    """Return whether the queue is late now, and its delay in seconds, or 0 if its tasks are on time.
 
-    It is late while waiting tasks exceed the objective, or starts did so in the last seconds. It was late if that ended
-    minutes ago, and more starts were late than its target allows.
+    A queue is late while waiting tasks exceed the objective, or if starts exceeded it in the last seconds. A queue was
+    late if this ended in the last minutes, and more starts were late than the target of the queue allows.
     """
     objective = queue["lag_objective_seconds"]
     late = queue.get("late") or _NEVER_LATE
@@ -114,7 +115,7 @@ def _why_late(status: Row) -> str:
     slots = Counter[str]()
     running = 0
     for row in workers_of(status):
-        slots[row.get("pool") or ""] += row.get("concurrency") or 1  # "" until the master has published the pool
+        slots[row.get("pool") or ""] += row.get("concurrency") or 1  # "" until the master publishes the pool
         running += len(row["tasks"])
     taken = max(running, _claimed_here(status))
     if not slots:
@@ -127,9 +128,9 @@ def _why_late(status: Row) -> str:
 
 
 def _claimed_here(status: Row) -> int:
-    """Return how many tasks this node holds according to Redis, or 0 if other nodes may hold some of them.
+    """Return how many tasks this node holds according to Redis, or 0 if other nodes may hold some of these tasks.
 
-    A worker looks idle for a moment between two tasks.
+    Redis is used because a worker looks idle for a moment between two tasks.
     """
     if len(status.get("nodes") or ()) > 1:
         return 0
@@ -159,7 +160,7 @@ def dead(status: Row) -> Iterator[Headline]:
 
 
 def _of(queue: Row, level: str, text: str) -> Headline:
-    """Return the headline of a queue. `text` follows its name."""
+    """Return the headline of a queue. `text` is appended to the name of the queue."""
     return Headline(level, f"queue {queue['name']}{text}", f"queues/{queue['name']}")
 
 
@@ -169,12 +170,13 @@ def workers_of(status: Row) -> list[Row]:
 
 
 def living(role: Role, status: Row) -> list[Row]:
-    """Return the rows of the living processes of a role. The status also has children that are starting or dead."""
+    """Return the rows of the living processes of a role. The status also contains children that are starting or
+    dead."""
     return [row for row in status["processes"] if row["role"] == role and row["phase"] is not None]
 
 
 def _queues(status: Row) -> Iterable[tuple[Row, Row]]:
-    """Return the queues whose state Redis has returned, with that state."""
+    """Return the queues whose state Redis has returned, each with its state."""
     return [(queue, queue["state"]) for queue in status["queues"] if queue["state"] is not None]
 
 

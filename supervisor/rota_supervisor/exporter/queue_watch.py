@@ -1,14 +1,14 @@
-"""The reading of the queues from Redis, and the choice of the queues of patterns that are shown by name: the largest.
+"""The reading of the queues from Redis, and the choice of the largest queues of patterns, which are shown by name.
 
 Redis is read at most once a second, and a reader waits for at most half a second. While a reply takes longer, the last
-one is shown, for at most half a minute. While Redis does not reply there are no queue gauges. The age of the gauges is
-a gauge as well.
+reply is shown, for at most half a minute. While Redis does not reply, there are no queue gauges. The age of the gauges
+is a gauge as well.
 
-With patterns there may be any number of queues, which are read in chunks. A reading takes chunks for at most a quarter
-of a second. If that is not enough, the next reading continues where this one stopped, and the other queues keep their
-last values. Queues that are not shown by name are added up as one, `_other`, but only for values that can go up and
-down. Values that only grow, such as the number of accepted tasks, are counted for each pattern as a whole, because the
-count of a queue that is forgotten and comes back would begin again.
+With patterns, there can be any number of queues, so they are read in chunks. A reading reads chunks for at most a
+quarter of a second. If this time is too short, the next reading continues where the last one stopped, and queues that
+were not read keep their last values. Queues that are not shown by name are added up as `_other`, but only for values
+that can go up and down. Values that only grow, such as the number of accepted tasks, are counted for each pattern as a
+whole, because the count of a queue that is forgotten and comes back begins again.
 """
 
 import time
@@ -29,20 +29,21 @@ from rota.telemetry.metrics import OTHER, QueueLabels
 from rota_supervisor.exporter.exporter_settings import ExporterSettings
 from rota_supervisor.exporter.redis_thread import CachedResult, RedisThread
 
-MOST_UNMATCHED: Final = 500  # queues that match neither a name nor a pattern of the tiers
+MOST_UNMATCHED: Final = 500  # the limit of queues that match neither a name nor a pattern of the tiers
 _STAYS_UP_TO: Final = 2
 _ADDED: Final = ("ready", "scheduled", "overdue", "inflight", "dead", "accepted")
 
 
 def size_of(state: QueueState) -> int:
-    """Return how many tasks of a queue are still to run or are running."""
+    """Return the number of tasks of a queue that are running or have yet to run."""
     return state.ready + state.scheduled + state.inflight
 
 
 def as_one(states: Sequence[QueueState]) -> QueueState:
-    """Return several queues as one: numbers are summed, and ages are the longest.
+    """Return several queues as one. Numbers are summed, and the longest ages are used.
 
-    The result is paused or closed if one of the queues is, and served unless one with ready tasks is not.
+    The result is paused or closed if one of the queues is paused or closed. It is served unless a queue with ready
+    tasks is not served.
     """
     return QueueState(
         queue=OTHER,
@@ -58,20 +59,20 @@ def as_one(states: Sequence[QueueState]) -> QueueState:
 
 
 class ShownQueues(NamedTuple):
-    """The queues to show: those of tiers, those that no tier has, the largest of patterns, and the rest of patterns as
-    one."""
+    """The queues to show: the queues named in tiers, the queues that are in no tier, the largest queues of patterns,
+    and all other queues of patterns as one."""
 
     queues: tuple[QueueState, ...]
-    accepted: dict[str, int]  # the number of accepted tasks by queue and by pattern
-    pattern_of: dict[str, str]  # the pattern of each of the largest queues; `_other` is its own
-    oldest_ready_us: dict[str, int]  # the oldest age by pattern, over all its queues that are not paused
+    accepted: dict[str, int]  # the number of accepted tasks of each queue and each pattern
+    pattern_of: dict[str, str]  # the pattern of each of the largest queues; the pattern of `_other` is `_other`
+    oldest_ready_us: dict[str, int]  # the oldest age of each pattern, over all of its queues that are not paused
 
 
 class Largest:
     """The choice of the queues to show, based on the names and patterns of the tiers.
 
-    `top` queues that only a pattern names are chosen. A chosen queue stays chosen while it is among the `2 * top`
-    largest. Otherwise, with queues of similar size, each reading would start new series.
+    `top` queues that only match a pattern are chosen. A chosen queue stays chosen while it is among the `2 * top`
+    largest queues. Otherwise, if queues have similar sizes, each reading would start new series.
     """
 
     def __init__(self, served: Sequence[str], top: int) -> None:
@@ -82,9 +83,9 @@ class Largest:
         self._accepted = dict.fromkeys(filter(is_pattern, served), 0)
 
     def choose(self, states: Sequence[QueueState], *, all_seen: bool) -> ShownQueues:
-        """Choose among these queues. `all_seen`: there are no others.
+        """Choose among these queues. `all_seen`: whether there are no other queues.
 
-        `states` has rows for patterns too, with the tasks accepted in queues that are forgotten.
+        `states` also has rows for patterns, with the number of tasks accepted in queues that are forgotten.
         """
         rows = [each for each in states if not is_pattern(each.queue)]
         of_patterns = [each for each in rows if self._labels.of(each.queue) != each.queue]
@@ -101,7 +102,7 @@ class Largest:
         )
 
     def _sort_key(self, state: QueueState) -> tuple[bool, bool]:
-        """Return the sort key: queues of tiers first, then other queues with tasks that no worker runs."""
+        """Return the sort key. Queues of tiers come first, then other queues with tasks that no worker runs."""
         return state.queue not in self.served, state.served or not size_of(state)
 
     def _oldest_ready(self, of_patterns: Iterable[QueueState]) -> dict[str, int]:
@@ -118,7 +119,7 @@ class Largest:
             label = self._labels.of(state.queue)
             if label in found:
                 found[label] += state.accepted
-        # A queue that is forgotten between two chunks may be missing from every count, so the larger number is kept.
+        # A queue that is forgotten between two chunks can be missing in all counts, so the larger number is kept.
         self._accepted = {label: max(number, self._accepted[label]) for label, number in found.items()}
 
     def _largest_and_rest(self, states: list[QueueState]) -> tuple[QueueState, ...]:
@@ -144,13 +145,13 @@ class QueueReading:
     """One reading from Redis."""
 
     shown: ShownQueues
-    missing_tasks: int  # the result of the audit
+    missing_tasks: int  # the number of missing tasks according to the audit
     clock_offset_seconds: float  # Redis time minus the local wall clock
     consumers: views.Consumers
     schedules: SchedulePage = NO_SCHEDULES  # the next schedules
     groups: Groups = NO_GROUPS  # the groups that have been open the longest
     read_at: float = 0.0  # when the reading was requested (monotonic)
-    round_trip_seconds: float = 0.0  # the duration of one of its commands
+    round_trip_seconds: float = 0.0  # the duration of one command of the reading
 
 
 def queue_row(state: views.QueueState) -> dict[str, Any]:
@@ -159,18 +160,18 @@ def queue_row(state: views.QueueState) -> dict[str, Any]:
 
 
 class QueueScan:
-    """The reading of all queues, which takes at most `seconds` at a time."""
+    """A scan of all queues. Each reading takes at most `seconds`."""
 
     def __init__(self, scripts: store.Store, named: tuple[str, ...], seconds: float = SCAN_SECONDS) -> None:
         self._scripts = scripts
         self._named = named
         self._seconds = seconds
         self._cursor = "0"
-        self._seen: dict[str, views.QueueState] = {}  # the queues since the current round began
+        self._seen: dict[str, views.QueueState] = {}  # the queues that were read in the current round
         self._seen_before: dict[str, views.QueueState] = {}
 
     def read_first(self, run: RunCall) -> views.Overview:
-        """Read the named queues, and one chunk of the others."""
+        """Read the named queues, and one chunk of the other queues."""
         return run(self._scripts.overview(self._named, self._cursor))
 
     def read_more(self, run: RunCall, first: views.Overview) -> views.Overview:
@@ -191,7 +192,7 @@ class QueueScan:
 
 
 class QueueWatch:
-    """The reading of the queues on demand."""
+    """The reader of the queues, which reads on demand."""
 
     def __init__(self, settings: ExporterSettings, redis: RedisThread) -> None:
         self._scripts = store.Store(settings.server.namespace)

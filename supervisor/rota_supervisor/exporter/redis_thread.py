@@ -1,7 +1,7 @@
-"""Calls to Redis from a thread of its own, over one connection, one after the other.
+"""Calls to Redis from a separate thread, over one connection, one after the other.
 
-A call may take as long as a worker would wait for it, but no page waits that long. For data that is read repeatedly, a
-page shows the last result. A person who requests anything else waits for at most CALL_SECONDS.
+A call can take as long as a worker would wait for it, but no page waits that long. For data that is read repeatedly, a
+page shows the last result. For other data, a person waits for at most CALL_SECONDS.
 """
 
 import queue
@@ -19,18 +19,19 @@ from rota.server.server_errors import ServerError
 T = TypeVar("T")
 
 LIMIT_SECONDS: Final = 0.5  # how long a page waits, counted from the request to the thread
-CALL_SECONDS: Final = 3.0  # how long a single request waits; LIMIT_SECONDS if the one before it got no reply
+CALL_SECONDS: Final = 3.0  # how long a single request waits; only LIMIT_SECONDS if the last request got no reply
 FRESH_SECONDS: Final = 1.0
-STALE_SECONDS: Final = 30.0  # the age from which a reply is no longer shown
-READER_SECONDS: Final = 120.0  # the longest interval between two readers; Prometheus reads at least once a minute
+STALE_SECONDS: Final = 30.0  # the age at which a reply is no longer shown
+READER_SECONDS: Final = 120.0  # the longest interval between two reads; Prometheus reads at least once a minute
 
 
 class NoReply(Exception):
-    """The absence of a reply: Redis is away, did not reply in time, or sent a reply of another shape."""
+    """The absence of a usable reply: Redis is away, did not reply in time, or sent a reply with an unexpected
+    structure."""
 
 
 class Runs(Protocol):
-    """A connection, with the methods that are needed here."""
+    """The methods of a connection that are used here."""
 
     @property
     def is_to_renew(self) -> bool:
@@ -46,25 +47,27 @@ class Runs(Protocol):
 
 
 def connector(server: ServerSettings) -> Callable[[], connection.Connection]:
-    """Return a function that connects to the server or raises ServerError. Raises ValueError for an unusable URL."""
+    """Return a function that connects to the server or raises ServerError. Raises ValueError if the URL is not
+    usable."""
     redis = address.address_of(server)
     options = connection.ConnectionOptions("rota-exporter")  # with the timeouts of a worker
     return lambda: connection.connect(redis, options)
 
 
 class PendingCall(Generic[T]):
-    """A call for the thread, skipped if it `is_dropped`. Times are monotonic; `ended_at` is set before `has_ended`."""
+    """A call for the thread, which skips a call that `is_dropped`. Times are monotonic. `ended_at` is set before
+    `has_ended`."""
 
     def __init__(self, make: Callable[[RunCall], T]) -> None:
         self.make = make
         self.queued_at = self.ended_at = time.monotonic()
-        self.results: list[T] = []  # the reply, once there is one
+        self.results: list[T] = []  # the reply, once it has arrived
         self.has_ended = threading.Event()
         self.is_dropped = False
 
     @property
     def seconds(self) -> float:
-        """The duration of the call, once it has ended."""
+        """The duration of the call. It must have ended."""
         return self.ended_at - self.queued_at
 
 
@@ -108,8 +111,8 @@ class RedisThread:
         try:
             pending.results.append(pending.make(self._run))
         except (ServerError, ValueError, IndexError, TypeError):
-            # An outage is logged by the master; here, the data is just absent. The last three errors mean a reply of
-            # another shape, which must not end this thread either. The next call connects again.
+            # The master logs an outage, so here the data is just absent. The last three errors are caused by a reply
+            # with an unexpected structure, which must not end this thread either. The next call connects again.
             self._disconnect()
 
     def _disconnect(self) -> None:
@@ -118,8 +121,8 @@ class RedisThread:
             self._connection = None
 
     def _run(self, call: ScriptCall[T]) -> T:
-        # If there is data to read before a call, the server has closed the connection since: it was restarted, or
-        # closes idle clients.
+        # If there is data to read before a call, the server has closed the connection in the meantime, because it was
+        # restarted or closes idle connections.
         made = self._connection
         if made is not None and (made.is_to_renew or connection.wait_for(made.fileno(), select.POLLIN, 0.0)):
             self._disconnect()
@@ -129,18 +132,18 @@ class RedisThread:
 
 
 class CachedResult(Generic[T]):
-    """A result that is read from Redis on demand, at most once a second.
+    """A result that is read from Redis on demand, but at most once a second.
 
-    While Redis is slow, the last result is returned until the next one arrives. If there was a reader recently, the
-    next result is requested in advance, so that a reader never waits longer than LIMIT_SECONDS. Not safe for two
-    threads at once."""
+    While Redis is slow, the last result is returned until the next result arrives. If there was a reader recently, the
+    next result is requested in advance, so that a reader never waits longer than LIMIT_SECONDS. An object must not be
+    used by two threads at once."""
 
     def __init__(self, redis: RedisThread, make: Callable[[RunCall], T]) -> None:
         self._redis = redis
         self._make = make
         self._pending: PendingCall[T] | None = None
-        self._last: PendingCall[T] | None = None  # the last one with a result, unless a later one failed
-        self._read_at = time.monotonic()  # as if there had been a reader, so that a first reader need not wait
+        self._last: PendingCall[T] | None = None  # the last call with a result, unless a later call failed
+        self._read_at = time.monotonic()  # pretends that there was a reader, so that the first reader need not wait
 
     def read(self) -> T | None:
         """Return the last result if it is at most STALE_SECONDS old, or None if Redis does not reply."""
@@ -151,7 +154,8 @@ class CachedResult(Generic[T]):
         return self._last.results[0] if self._last is not None else None
 
     def keep_fresh(self) -> None:
-        """Request the result again if replies take long and there was a reader lately. Call this about every second."""
+        """If replies take long and there was a reader recently, request the result again. Call this method about every
+        second."""
         now = time.monotonic()
         self._settle()
         is_slow = self._last is None or self._last.seconds > LIMIT_SECONDS

@@ -1,11 +1,11 @@
-"""The metrics that processes have recorded in their slots, summed over all slots.
+"""The metrics that processes have recorded in their slots, added up over all slots.
 
-1. Only slots that were ever written to are read, because reading a hole of a memfd would fill it with a page.
+1. Slots that were never written to are not read, because reading a hole of a memfd would fill it with a page.
 2. Counters and histograms are summed over all slots, including those of dead processes, so they never decrease. A
-   reading adds only the records that have changed since the previous reading; in a large fleet, most have not.
-3. A gauge counts only if the process of its slot is alive. A peak includes the time until which it counts.
-4. A task may have overwritten the records of its slot. Values that cannot have followed from the previous ones are
-   ignored, and the previous ones stay, even after the next worker has started in that slot.
+   reading adds only records that have changed since the previous reading. In a large fleet, most records have not.
+3. A gauge counts only if the process of its slot is alive. A peak includes the time at which it stops counting.
+4. A task may have overwritten the records of its slot. Values that are impossible after the previous values are
+   ignored, and the previous values stay, even after the next worker has started in the slot.
 """
 
 import errno
@@ -28,13 +28,13 @@ from rota_supervisor.exporter.series import Labels, Numbers, Samples, Series, Se
 _UNPACK: Final = {each.numbers: Struct(f"{each.numbers}d").unpack_from for each in m.ALL}
 _TOGETHER: Final = 64  # the number of records that are compared at once
 # Seconds are added up in multiples of 2**-20, so that sums are exact in any order. Otherwise the sum of a later
-# exporter could be less by a rounding error, and Prometheus would assume that the counter was reset.
+# exporter could be smaller because of a rounding error, and Prometheus would assume that the counter was reset.
 _PARTS: Final = float(1 << 20)
-_MAX_KEYS: Final = 1 << 18  # the number of keys that are parsed only once; a task can write any number of them
+_MAX_KEYS: Final = 1 << 18  # the limit of remembered keys, because a task can write any number of them
 
 
 class Total:
-    """A series over all slots: the sum of a counter or histogram.
+    """A series, with the sum of a counter or histogram over all slots.
 
     `born_at`: a time at which the series did not exist yet, in Unix seconds, or 0 if it existed at the first reading.
     """
@@ -49,15 +49,15 @@ class Total:
 
     @property
     def is_summed(self) -> bool:
-        """Whether the values are summed, as those of a counter or a histogram."""
+        """Whether the values are summed, because the metric is a counter or a histogram."""
         return not isinstance(self.definition, GaugeDefinition | PeakDefinition)
 
     def growth(self, before: Numbers, now: Numbers) -> Numbers | None:
-        """Return by how much the values of a slot have grown, or None if that cannot be right."""
+        """Return the growth of the values of a slot, or None if the new values are impossible."""
         if not self.is_summed:
             return before
         grown = (*map(sub, now[:-1], before[:-1]), exact(now[-1]) - exact(before[-1]))
-        if min(grown) >= 0.0 and sum(now) <= recorder.MOST:  # This is nearly always so, but never with a NaN.
+        if min(grown) >= 0.0 and sum(now) <= recorder.MOST:  # This is nearly always true, but never for a NaN.
             return grown
         if not recorder.is_sound(self.definition, before, now):
             return None
@@ -70,9 +70,9 @@ class Total:
 
 
 class RegionReader:
-    """The records of one slot, with their last valid values. Records never move, so each is parsed once.
+    """The records of one slot, with their last valid values. Records never move, so each record is parsed only once.
 
-    `total_of` returns the series that a record belongs to, or None.
+    `total_of` returns the series to which a record belongs, or None.
     """
 
     def __init__(self, region: memoryview, total_of: Callable[[recorder.SlotRecord], Total | None]) -> None:
@@ -92,10 +92,10 @@ class RegionReader:
         self._believed = b""
 
     def add_up(self) -> int:
-        """Add the growth since the last call to the totals. Returns how many records had changed."""
+        """Add the growth since the last call to the totals. Returns the number of records that had changed."""
         stamp = recorder.stamp_of(self._cells)
         if stamp not in (0, self._stamp):
-            self._reset(stamp)  # The totals already contain the values before that.
+            self._reset(stamp)  # The totals already contain the values from before the reset.
         used = recorder.used_words(self._cells)
         if not stamp or used < self._parsed:
             return 0
@@ -110,14 +110,14 @@ class RegionReader:
         return len(grown)
 
     def read(self) -> Iterator[Series]:
-        """Yield each series of this slot with its current numbers, or its last valid ones."""
+        """Yield each series of this slot with its current numbers, or with its last valid numbers."""
         self.add_up()
         for index, total in enumerate(self._totals):
             if self._ends[index] <= len(self._believed):
                 yield total.definition, total.labels, self._numbers(index, self._believed)
 
     def gauges(self) -> Iterator[Series]:
-        """Yield the gauges and peaks of this slot, as the last `add_up` found them."""
+        """Yield the gauges and peaks of this slot, as read by the last `add_up`."""
         for index in self._gauges:
             if self._ends[index] <= len(self._believed):
                 total = self._totals[index]
@@ -134,7 +134,7 @@ class RegionReader:
                 self._ends.append(self._parsed * slot_layout.WORD)
 
     def _changed(self, now: bytes) -> Iterator[int]:
-        """Yield the indexes of changed records. Comparing many at once takes no longer than comparing one."""
+        """Yield the indexes of changed records. Comparing many records at once takes no longer than comparing one."""
         before = self._believed
         begins = self._starts
         ends = self._ends
@@ -189,15 +189,15 @@ class Regions:
         self._read_at = 0.0
 
     def create_zeros(self, series: Iterable[tuple[Definition, Labels]]) -> None:
-        """Create these series with the value 0, to which slots may add."""
+        """Create these series with the value 0, to which slots can add."""
         for definition, labels in series:
             self._total(definition, labels)
 
     def add_up(self) -> int:
-        """Add what was counted since the last call. Returns how many records had changed.
+        """Add the growth since the last call. Returns the number of records that had changed.
 
-        Calling this more often than scrapes come spreads the work. A record takes 10 us, and in a large fleet 5,000
-        records change in a second.
+        To spread the work, call this method more often than there are scrapes. A record takes 10 us, and in a large
+        fleet 5,000 records change in a second.
         """
         now = time.time()
         changed = sum(self._reader(number).add_up() for number in touched(self._memory))
@@ -218,7 +218,8 @@ class Regions:
         return samples
 
     def born_at(self, definition: Definition, labels: Labels) -> float:
-        """Return a time at which this series did not exist yet, or 0 if that is unknown or no slot has it."""
+        """Return a time at which this series did not exist yet, or 0 if no such time is known or no slot has the
+        series."""
         total = self._totals.get((definition.name, labels))
         return 0.0 if total is None else total.born_at
 

@@ -1,10 +1,10 @@
-"""Series: their values at one time, the series that start at 0, and the choice of the series that `/metrics` shows
-under their own names.
+"""Series: their values at one time, the series that start at 0, and the choice of series that `/metrics` shows under
+their own names.
 
-`max_series` bounds the whole response. A queue is shown with all of its series or with none, so that values derived
-from several of them, such as a burn rate from misses and starts, are consistent. Queues that do not fit are shown as
-one, `_other`, with all that they counted. The tasks of a queue that is shown may be shown as one, which leaves the
-totals of the queue complete.
+`max_series` limits the whole response. Either all series of a queue are shown or none, so that values derived from
+several series, such as a burn rate from misses and starts, are consistent. Queues that do not fit are merged into
+`_other`, with the sums of their values. The tasks of a queue that is shown may be merged into one, which does not
+affect the totals of the queue.
 """
 
 from collections import Counter, defaultdict
@@ -33,7 +33,7 @@ Series = tuple[Definition, Labels, Numbers]
 
 @dataclass(frozen=True, slots=True)
 class Samples:
-    """The values of each series: `Definition.numbers` of them."""
+    """The values of each series, which has `Definition.numbers` values."""
 
     _by_name: dict[str, dict[Labels, Numbers]] = field(default_factory=dict)
 
@@ -48,7 +48,7 @@ class Samples:
         series[labels] = numbers if known is None else tuple(map(add, known, numbers))
 
     def raise_to(self, definition: Definition, labels: Labels, numbers: Numbers) -> None:
-        """Set a series to the higher of these numbers and its current ones."""
+        """Set a series to the higher of these numbers and its current numbers."""
         self.put(definition, labels, *max(numbers, self.get(definition, *labels) or numbers))
 
     def series(self, definition: Definition) -> Iterator[tuple[Labels, Numbers]]:
@@ -64,10 +64,10 @@ class Samples:
         return None if numbers is None else numbers[0]
 
 
-MOST_LABEL_SETS: Final = 1 << 16  # kept apart in memory, since a task can write any number of them into its slot
+MOST_LABEL_SETS: Final = 1 << 16  # the limit in memory, because a task can write any number of them into its slot
 _MAX_FLEET_LABEL_SETS: Final = 5000
-_MAX_VALUES: Final = 32  # values of a label that is not open, such as `kind`, in one metric
-# The values of labels that are fixed sets. `reason` has a different meaning in each metric.
+_MAX_VALUES: Final = 32  # the most values of a label that is not open, such as `kind`, in one metric
+# The values of labels with a fixed set of values. `reason` has a different meaning in each metric.
 _FIXED: Final[dict[str, dict[str, tuple[str, ...]]]] = {
     m.TASKS_RECOVERED.name: {"reason": m.RECOVERY_REASONS},
     m.PROCESS_RESTARTS.name: {"role": m.CHILD_ROLES, "reason": m.RESTART_REASONS},
@@ -76,15 +76,16 @@ _FIXED: Final[dict[str, dict[str, tuple[str, ...]]]] = {
 
 
 def exposed_series(definition: Definition) -> int:
-    """Return how many time series a label set is in Prometheus; a histogram also has `_count` and `+Inf`."""
+    """Return how many time series a label set has in Prometheus. A histogram also has `_count` and `+Inf`."""
     return definition.numbers + 1 if isinstance(definition, HistogramDefinition) else 1
 
 
 def zeroes(queues: Iterable[str]) -> Iterator[tuple[Definition, Labels]]:
-    """Yield the series that exist at 0 from the start, so that the first event already counts in a `rate()`.
+    """Yield the series that exist with the value 0 from the start, so that the first event already counts in a
+    `rate()`.
 
-    These are all counters whose label values are known beforehand, such as each queue and each kind. A histogram has
-    some 20 series, and begins with its first observation (ADR 38).
+    These are all counters whose label values are known in advance, such as each queue and each kind. A histogram has
+    about 20 series, and begins with its first observation (ADR 38).
     """
     known = {"queue": tuple(queues), "kind": m.KINDS}
     for definition in m.ALL:
@@ -94,7 +95,7 @@ def zeroes(queues: Iterable[str]) -> Iterator[tuple[Definition, Labels]]:
 
 
 def is_gauge_of_a_queue(definition: Definition) -> bool:
-    """Whether each queue that is shown has one series of this metric from the start."""
+    """Whether each queue that is shown has a series of this metric from the start."""
     return (
         definition.labels == ("queue",)
         and not isinstance(definition, HistogramDefinition)
@@ -112,21 +113,22 @@ GAUGES_OF_A_QUEUE: Final = sum(map(is_gauge_of_a_queue, m.ALL))
 
 
 class SeriesBound:
-    """The bound on the label sets that are kept apart, so that memory is limited whatever a task writes into its slot.
+    """The limit on the label sets that are kept separately, so that memory is limited regardless of what a task writes
+    into its slot.
 
-    A configured queue always keeps its own name, and so do the labels that are not open. Values derived from several
-    metrics of one queue are therefore right with any number of tasks.
+    A configured queue always keeps its own name, and labels that are not open keep their values. Values derived from
+    several metrics of one queue are therefore right for any number of tasks.
     """
 
     def __init__(self, queues: Iterable[str] = (), room: int = MOST_LABEL_SETS) -> None:
         self._queues = frozenset(queues)
-        self._room = {False: _MAX_FLEET_LABEL_SETS, True: room}  # by whether the number of label sets is unlimited
+        self._room = {False: _MAX_FLEET_LABEL_SETS, True: room}  # the key is whether the label sets can be unlimited
         self._admitted: set[tuple[str, Labels]] = set()
         self._values: defaultdict[tuple[str, str], set[str]] = defaultdict(set)
         self._refused = 0
 
     def admit(self, definition: Definition, own_labels: Labels) -> Labels:
-        """Return the labels under which a label set is kept: its own if the bound permits."""
+        """Return the labels under which a label set is kept. These are its own labels, if the limit permits."""
         is_one_of_many = definition.is_open
         labels = self._with_known_values(definition, own_labels) if is_one_of_many else own_labels
         if (definition.name, labels) not in self._admitted:
@@ -138,7 +140,7 @@ class SeriesBound:
         return labels
 
     def take_refused(self) -> int:
-        """Return how many label sets exceeded the bound since the last call."""
+        """Return the number of label sets that exceeded the limit since the last call."""
         refused = self._refused
         self._refused = 0
         return refused
@@ -162,7 +164,7 @@ class SeriesBound:
 
 
 Name = tuple[str, str]  # an open label and its value, for example `("queue", "mail")`
-_VALUES_OF_CLOSED: Final = 8  # approximately the number of kinds, outcomes and reasons
+_VALUES_OF_CLOSED: Final = 8  # the approximate number of kinds, outcomes and reasons
 _OF_ALL_AS_ONE: Final = sum(
     exposed_series(each) * (_VALUES_OF_CLOSED if {"kind", "outcome", "reason"} & set(each.labels) else 1)
     for each in m.ALL
@@ -182,8 +184,8 @@ _OF_A_FLEET: Final = 400
 class Fold(NamedTuple):
     """The names that are shown as `_other`."""
 
-    names: frozenset[Name] = frozenset()  # queues, schedules and sources as a whole
-    tasks: frozenset[tuple[str, str]] = frozenset()  # single tasks of queues that are shown
+    names: frozenset[Name] = frozenset()  # whole queues, schedules and sources
+    tasks: frozenset[tuple[str, str]] = frozenset()  # individual tasks of queues that are shown
 
     def has_queue(self, queue: str) -> bool:
         return ("queue", queue) in self.names
@@ -217,17 +219,17 @@ class Fold(NamedTuple):
 
 @dataclass(slots=True)
 class _Costs:
-    """The numbers of series that the choice depends on."""
+    """The numbers of series on which the choice depends."""
 
-    fleet: int = _OF_REDIS  # series of the fleet
-    names: Counter[Name] = field(default_factory=Counter)  # series of each name, with its tasks as one
+    fleet: int = _OF_REDIS  # the number of series of the fleet
+    names: Counter[Name] = field(default_factory=Counter)  # the series of each name, with its tasks as one
     tasks_as_one: Counter[str] = field(default_factory=Counter)  # by queue, the series of all its tasks as one
-    # By queue, the series of each task
+    # For each queue, the number of series of each task
     tasks: defaultdict[str, Counter[str]] = field(default_factory=lambda: defaultdict(Counter))
 
     @classmethod
     def of(cls, samples: Samples, queues: Iterable[str]) -> "_Costs":
-        """Count the series of `samples`, and the gauges that each queue in `queues` has in addition."""
+        """Count the series of `samples`, and the additional gauges of each queue in `queues`."""
         costs = cls()
         costs.names.update({("queue", queue): GAUGES_OF_A_QUEUE for queue in queues})
         for definition in m.ALL:
@@ -258,9 +260,9 @@ class _Costs:
 
 
 class Folding:
-    """The choice of what is shown under its own name: configured queues first, in the order of their tiers.
+    """The choice of names that are shown. Configured queues come first, in the order of their tiers.
 
-    A name that has become `_other` stays so, because its counters would decrease otherwise.
+    A name that was merged into `_other` stays there, because otherwise the counters of `_other` would decrease.
     """
 
     def __init__(self, max_series: int, queues: Sequence[str]) -> None:
@@ -270,15 +272,15 @@ class Folding:
         self._newly_folded = 0
 
     def take_folded(self) -> int:
-        """Return how many queues and tasks have become `_other` since the last call."""
+        """Return how many queues and tasks were merged into `_other` since the last call."""
         number = self._newly_folded
         self._newly_folded = 0
         return number
 
     def choose(self, samples: Samples, others: Sequence[str] = ()) -> Fold:
-        """Choose for these samples, which lack the gauges of queues.
+        """Choose the names for these samples, which do not contain the gauges of queues.
 
-        `others`: queues that are not configured and have gauges, in the order in which they are to be shown.
+        `others`: the queues that are not configured and have gauges, in order of preference.
         """
         costs = _Costs.of(samples, (*self._queues, *others))
         if not self._fold.names and not self._fold.tasks and costs.whole() <= self._max_series:
@@ -286,7 +288,7 @@ class Folding:
         names, left = self._names_without_room(costs, others, self._max_series - costs.fleet - _OF_ALL_AS_ONE)
         queues = [queue for key, queue in costs.names if key == "queue" and ("queue", queue) not in names]
         tasks = frozenset(self._tasks_without_room(costs, queues, left))
-        # Queues of other nodes: they have no counters on this node, and there is no limit to their number.
+        # Queues of other nodes have no counters on this node, and their number is not limited.
         passing = {("queue", queue) for queue in others}
         self._newly_folded += len(names - passing - self._fold.names) + len(tasks - self._fold.tasks)
         self._fold = Fold(names - passing, tasks)
@@ -327,6 +329,6 @@ def queues_with_room(max_series: int, workers: int) -> int:
 
 
 def enough_for(queues: int, workers: int) -> int:
-    """Return a bound, in whole thousands, with which this number of queues is shown by name."""
+    """Return a limit, in whole thousands, with which this number of queues is shown by name."""
     series = queues * _OF_A_BUSY_QUEUE + _OF_A_FLEET + _OF_A_PROCESS * workers + _OF_ALL_AS_ONE
     return -(-series // 1000) * 1000

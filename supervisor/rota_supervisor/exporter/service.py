@@ -1,5 +1,5 @@
 """The exporter's process, which serves HTTP based on the slots of a fleet. One loop waits for clients, for signals and
-for the death of the master, which starts it as `python -P -m rota_supervisor.exporter.service`."""
+for the death of the master. The master starts the process as `python -P -m rota_supervisor.exporter.service`."""
 
 import math
 import os
@@ -29,7 +29,7 @@ from rota_supervisor.process import show_title
 
 HEARTBEAT_SECONDS: Final = 1.0
 DRAIN_SECONDS: Final = 2.0
-_SWITCH_SECONDS: Final = 0.0001  # how long the loop waits for the renderer at each system call; 5 ms by default
+_SWITCH_SECONDS: Final = 0.0001  # how long the loop can wait for the renderer after a system call; default 5 ms
 EXIT_NO_ACCESS: Final = 1
 _NONCE: Final = 1
 
@@ -41,12 +41,12 @@ class ExporterProcess:
     memory: SlotMemory  # the slots of the fleet
     master_pid: int
     slot: Slot  # the exporter's own slot
-    death_fd: int = -1  # the descriptor that becomes readable when the master is gone, or -1 for none
+    death_fd: int = -1  # the descriptor that becomes readable when the master has ended, or -1 for none
     started: Callable[[], None] = lambda: None  # called when clients can connect
 
 
 def serve(settings: ExporterSettings, access: AccessRules, process: ExporterProcess, listen_fd: int) -> int:
-    """Serve on a listening socket until TERM or INT, or exit at once if the master is gone. Returns the exit code."""
+    """Serve on a listening socket until TERM or INT, or exit at once if the master ends. Returns the exit code."""
     signals_fd = _catch_signals()
     sys.setswitchinterval(_SWITCH_SECONDS)
     watched = (signals_fd,) if process.death_fd < 0 else (signals_fd, process.death_fd)
@@ -77,7 +77,7 @@ def _site(settings: ExporterSettings, process: ExporterProcess, access: AccessRu
         if watch:
             watch.keep_fresh()
 
-    # Without a master, reading the queues updates the data for probes, and there is no history to keep.
+    # Without a master, a reading of the queues updates the data for probes, and no history is kept.
     site.between = read_queues if settings.is_standalone else between
     return site
 
@@ -86,7 +86,8 @@ Reader = Callable[[], queue_watch.QueueReading | None]
 
 
 def _without_master(read: Reader, namespace: str, slot: Slot, own: Recorder) -> Reader:
-    """Return a reader that also publishes what a master would: its start, whether Redis replied, and how fast."""
+    """Return a reader that also publishes the data that a master would publish: its start, whether Redis replied, and
+    how fast."""
     own.gauge(START_TIME).set(time.time())
     redis_up = own.gauge(REDIS_UP)
     round_trip = own.gauge(REDIS_ROUND_TRIP)
@@ -106,10 +107,10 @@ def _without_master(read: Reader, namespace: str, slot: Slot, own: Recorder) -> 
 
 
 def _catch_signals() -> int:
-    """Return a descriptor that becomes readable at TERM and INT, whose handlers do nothing.
+    """Return a descriptor that becomes readable on TERM and INT. The handlers of these signals do nothing.
 
     The signals stay blocked in the threads that are started next. If such a thread wrote the stacks of all threads
-    while the main thread ran on, it would read frames that are gone, and the process would end with SIGSEGV.
+    while the main thread continued, it would read frames that no longer exist, and the process would end with SIGSEGV.
     """
     fd, write_fd = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
     signal.set_wakeup_fd(write_fd)
@@ -139,21 +140,21 @@ def _drain(server: Server, process: ExporterProcess, signals_fd: int) -> int:
     deadline = time.monotonic() + DRAIN_SECONDS
     while server.is_busy and (left := deadline - time.monotonic()) > 0:
         with suppress(BlockingIOError):
-            os.read(signals_fd, 4096)  # Otherwise it would stay readable, and the loop would not wait.
+            os.read(signals_fd, 4096)  # Otherwise the descriptor would stay readable, and the loop would not wait.
         if process.death_fd in server.serve_ready(left):
             return child_process.EXIT_ORPHANED
     return child_process.EXIT_DRAINED
 
 
 def main() -> int:
-    """Serve until TERM or INT, or exit at once if the master is gone. Returns the exit code."""
+    """Serve until TERM or INT, or exit at once if the master ends. Returns the exit code."""
     entered = child_start.enter(os.getpid())
     settings = exporter_settings(entered.first.settings)
     first = entered.first
     show_title("exporter", settings.server.namespace)
     log.configure(settings.log, **log.of_process(first.role, settings.server.namespace, first.node, slot=first.slot))
     given = entered.descriptors
-    assert given.listen is not None, "an exporter is given a socket"
+    assert given.listen is not None, "an exporter needs the descriptor of a socket"
     memory = SlotMemory.to_read(given.slots)
     try:
         access = AccessRules(settings)
@@ -171,7 +172,7 @@ def serve_standalone(settings: ExporterSettings, access: AccessRules, listen_fd:
     show_title("exporter", settings.server.namespace)
     log.configure(settings.log, **log.of_process("exporter", settings.server.namespace, os.uname().nodename))
     memory = SlotMemory.create(1)
-    own = memory.slot(MASTER_SLOT)  # The process takes the place of a master, whose heartbeat is that of its own loop.
+    own = memory.slot(MASTER_SLOT)  # This process acts as the master, so its loop sends the heartbeat.
     own.assign(_NONCE)
     own.enter(_NONCE, os.getpid())
     standalone = replace(settings, is_standalone=True, reads_redis=True, tick_seconds=HEARTBEAT_SECONDS)
