@@ -86,7 +86,7 @@ def test_each_replica_is_judged_by_its_state_and_its_lag() -> None:
 def test_a_slow_server_is_judged_by_its_quickest_reply() -> None:
     assert ids_in(with_server(round_trips=(0.002, 3.0))) == []
     slow = with_server(round_trips=(0.2, 0.05))
-    assert seen_in(slow, "redis-slow") == "the quickest of 2 round trips took 50 ms, the slowest 0.2 s"
+    assert seen_in(slow, "redis-slow") == "the fastest of 2 round trips took 50 ms, the slowest 0.2 s"
 
 
 def test_only_recent_long_events_are_reported_longest_first() -> None:

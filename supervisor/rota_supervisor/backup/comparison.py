@@ -1,7 +1,7 @@
-"""The comparison of a server with files that are newer: which tasks are missing, and which have ended already.
+"""The comparison of a server with newer files, which shows tasks that are missing and tasks that have already ended.
 
-A server that was restored from an old snapshot cannot know this itself. A file is an export, the output of
-`rota --json events`, or the log of a fleet as JSON. The newest line about a task is its fate.
+A server that was restored from an old snapshot cannot know this itself. A file is an export, the output of `rota --json
+events`, or the log of a fleet as JSON. The newest line about a task determines its fate.
 """
 
 import json
@@ -23,7 +23,7 @@ from rota_supervisor.backup.namespace_reader import NamespaceReader
 from rota_supervisor.backup.records import Header, RecordError, parse_line
 
 LIVE: Final = "live"
-ENDED: Final = "ended"  # how a task ended that is not in an export: not known
+ENDED: Final = "ended"  # for a task that is not in an export, so it is not known how it ended
 _EVENTS: Final = {event.value: event.value if event in ENDS_OF_GONE else LIVE for event in EventName}
 _OF_LOG: Final = {
     log_events.TASK_DONE: "done",
@@ -34,23 +34,23 @@ _OF_LOG: Final = {
     log_events.TASK_RELEASED: LIVE,
     log_events.TASK_RECOVERED: LIVE,
 }
-"""The state of a task after each event: LIVE, or how it has ended. Dead tasks are live."""
+"""The state of a task after each event: LIVE, or how the task has ended. Dead tasks are live."""
 _MEANINGS: Final = _EVENTS | _OF_LOG
 
 
 class Fate(NamedTuple):
     """The newest line about a task in any file."""
 
-    at: float  # Unix time in seconds
-    how: str  # LIVE, or how it has ended
+    at: float  # the time of the line, in Unix seconds
+    how: str  # LIVE, or how the task has ended
 
 
 class EndedTask(NamedTuple):
-    """A task that is live on the server, and has ended."""
+    """A task that is live on the server although it has ended."""
 
     id: str
     how: str  # one of ENDS_OF_GONE, or ENDED
-    at: float | None  # Unix time in seconds; None if it is not known
+    at: float | None  # when the task ended, in Unix seconds, or None if this is not known
 
 
 @dataclass(slots=True)
@@ -58,11 +58,11 @@ class Evidence:
     """The fates of tasks in all files."""
 
     fates: dict[str, Fate] = field(default_factory=dict)
-    oldest_export: float | None = None  # when the oldest of the exports began, in Unix time
-    newest: float = 0.0  # the newest time in all files
+    oldest_export: float | None = None  # when the oldest export began, in Unix seconds
+    newest: float = 0.0  # the newest time in all files, in Unix seconds
 
     def note(self, task_id: str, fate: Fate) -> None:
-        """Note a line about a task, unless an earlier one is newer."""
+        """Note the fate in a line about a task, unless the known fate is newer."""
         known = self.fates.get(task_id)
         if known is None or known.at <= fate.at:
             self.fates[task_id] = fate
@@ -73,16 +73,16 @@ class Evidence:
 class Comparison:
     """The result of a comparison."""
 
-    missing: list[str]  # ids of tasks that have not ended and that the server does not know
+    missing: list[str]  # the ids of tasks that have not ended and that the server does not know
     ended: list[EndedTask]
 
 
 class StaleFile(Exception):
-    """Raised if files are older than the state of the server, so that nothing follows from them."""
+    """Raised if the files are older than the state of the server, so that a comparison would be meaningless."""
 
 
 def read_file(file: BinaryIO, evidence: Evidence) -> None:
-    """Add the lines of a file. Raises FileFault if none is about a task, or if it is an export that is not complete."""
+    """Add the lines of a file. Raises FileFault if no line is about a task, or if the file is an incomplete export."""
     is_export = _is_header(file.readline())
     file.seek(0)
     if is_export:
@@ -111,7 +111,7 @@ def _read_export(file: BinaryIO, evidence: Evidence) -> None:
 
 
 def _read_events(lines: Iterable[bytes], evidence: Evidence) -> int:
-    """Note the lines that are about tasks, and return how many there are."""
+    """Note the lines that are about tasks, and return the number of these lines."""
     count = 0
     for line in lines:
         try:
@@ -120,7 +120,7 @@ def _read_events(lines: Iterable[bytes], evidence: Evidence) -> int:
             at = datetime.fromisoformat(fields.get("at") or fields["timestamp"]).timestamp()
             evidence.note(fields["task_id"], Fate(at, how))
         except (ValueError, LookupError, TypeError, AttributeError):
-            continue  # a log has other lines too
+            continue  # A log also has other lines.
         count += 1
     return count
 
@@ -151,12 +151,12 @@ def _absent(connection: Connection, keys: Keys, ids: Sequence[str]) -> list[str]
 
 
 def _waiting(connection: Connection, keys: Keys, ids: Sequence[str]) -> list[str]:
-    """Return the ids of live tasks that are not cancelled: those have an empty body."""
+    """Return the ids of live tasks that are not cancelled. Cancelled tasks have an empty body."""
     return [task_id for task_id, size in _looked_up(connection, "HSTRLEN", keys.tasks, ids) if size]
 
 
 def _check_age(connection: Connection, keys: Keys, evidence: Evidence) -> None:
-    """Check that no file is older than the last sweep of the fleet that the server knows of."""
+    """Check that no file is older than the last sweep of a fleet that the server remembers."""
     swept = connection.execute("HGET", keys.pulse, "at")
     swept_at = int(swept) / MICROSECONDS if swept and swept.isdigit() else 0.0
     oldest = evidence.newest if evidence.oldest_export is None else evidence.oldest_export
@@ -183,7 +183,7 @@ def _remembered(connection: Connection, keys: Keys) -> set[bytes]:
 
 
 def _looked_up(connection: Connection, name: str, key: str, ids: Sequence[str]) -> Iterator[tuple[str, int]]:
-    """Yield each id with the reply to a command for the field of that name."""
+    """Yield each id with the reply to a command for the field with this id."""
     for start in range(0, len(ids), BATCH):
         part = ids[start : start + BATCH]
         connection.send(b"".join(command((pack((name, key, task_id)),)) for task_id in part))

@@ -25,7 +25,7 @@ from rota_supervisor.backup.records import (
 )
 
 Report = Callable[[int, int], object]
-"""Takes the number of records so far and the number that is expected."""
+"""Takes the number of records so far and the expected number of records."""
 
 _ACCEPTED: Final = "accepted:"
 _AGAIN: Final = "accepted:*"  # a pattern, so no queue has this field
@@ -34,7 +34,7 @@ _INFLIGHT: Final = "inflight:"
 
 
 class LineFile:
-    """A file of records, with their number by kind and their digest."""
+    """A file of records, with the number of records by kind and their digest."""
 
     def __init__(self, file: BinaryIO) -> None:
         self._file = file
@@ -62,7 +62,7 @@ class LineFile:
 def export_namespace(
     connection: Connection, namespace: str, server: str, file: BinaryIO, report: Report
 ) -> tuple[End, list[str]]:
-    """Write a namespace to a file. Return the last record, and the keys that were left out because another program has
+    """Write a namespace to a file. Return the last record, and the keys that were omitted because another program has
     overwritten them. Raises ServerError and OSError."""
     reader = NamespaceReader(connection, namespace)
     activity, had_owners = reader.activity(), reader.has_owners()
@@ -115,9 +115,9 @@ def _totals(totals: Mapping[str, int], tasks: int) -> Iterator[Record]:
 
 
 def balance(totals: Mapping[str, int], tasks: int) -> dict[str, int]:
-    """Return the counters of a namespace with this number of live tasks: accepted tasks are those that are live and
-    those that have ended. While a fleet runs, counters and tasks are read at different times: tasks that are not in the
-    file count as done, and tasks that have ended after they were read count as accepted once more."""
+    """Return the counters of a namespace, adapted to this number of live tasks, so that the accepted tasks are the live
+    and the ended tasks together. While a fleet runs, counters and tasks are read at different times. Tasks that are not
+    in the file therefore count as done, and tasks that ended after they were read count as accepted once more."""
     accepted = sum(count for field, count in totals.items() if field.startswith(_ACCEPTED))
     ended = sum(totals.get(how, 0) for how in ENDS_OF_GONE)
     surplus = accepted - ended - tasks

@@ -15,7 +15,7 @@ _REPORT_EVERY: Final = 1000
 
 
 class FileFault(Exception):
-    """Raised if a file cannot be imported. `faults` has the reasons, with line numbers."""
+    """Raised if a file cannot be imported. `faults` has the reasons with line numbers."""
 
     def __init__(self, faults: list[str]) -> None:
         super().__init__("; ".join(faults))
@@ -39,8 +39,8 @@ class _Reading:
 
 
 def check_file(lines: Iterable[bytes], report: Callable[[int], object]) -> CheckedFile:
-    """Check every line of a file, its numbers and its digest. `report` is called with the number of bytes read. Raises
-    FileFault with up to MOST_FAULTS reasons."""
+    """Check every line of a file, and its numbers and digest. `report` is called with the number of bytes read so far.
+    Raises FileFault with up to MOST_FAULTS reasons."""
     reading = _Reading()
     faults: list[str] = []
     counts = Counter[type]()
@@ -67,7 +67,7 @@ def check_file(lines: Iterable[bytes], report: Callable[[int], object]) -> Check
 
 
 def _take(reading: _Reading, line: bytes) -> Parsed:
-    """Parse the next line. Raises RecordError if it is not valid here."""
+    """Parse the next line. Raises RecordError if the line is not valid at this place."""
     parsed = parse_line(line)
     if reading.end is not None:
         raise RecordError("it comes after the last record")
@@ -99,7 +99,7 @@ def _check_versions(header: Header) -> None:
 
 
 def _faults_of_whole(reading: _Reading, counts: Counter[type], sha256: str) -> list[str]:
-    """Return what is wrong with a file whose lines are all valid."""
+    """Return the faults of the file as a whole, if all of its lines are valid."""
     if reading.header is None:
         return ["the file is empty"]
     end = reading.end
@@ -116,7 +116,7 @@ def _faults_of_whole(reading: _Reading, counts: Counter[type], sha256: str) -> l
 
 
 class NumberedRecord(NamedTuple):
-    """A record of a file, with the number of its line and its size in bytes."""
+    """A record of a file, with its line number and its size in bytes."""
 
     number: int
     parsed: Parsed

@@ -16,20 +16,20 @@ from rota_supervisor.backup.records import MOST_VALUES, End
 
 _MOST_BYTES: Final = 1 << 20
 HEADER_LINES: Final = 1
-_LOSS: Final = "it was in flight when it was exported: its worker is not of this fleet"
+_LOSS: Final = "it was in flight when it was exported: its worker does not belong to this fleet"
 _LAST_MEMBERS: Final = "0"
 _START: Final = b"0"
 _SCAN_COUNT: Final = 1000
 
 
 class ImportRefused(Exception):
-    """Raised if the namespace cannot take the file. The message says why, and what to do."""
+    """Raised if the file cannot be imported into the namespace. The message says why, and what to do."""
 
 
 class Batch(NamedTuple):
-    """Consecutive lines of a file that one call imports: items only, or keys only."""
+    """Consecutive lines of a file that one call imports. They are either all items or all keys."""
 
-    before: int  # number of lines before them
+    before: int  # the number of lines before the batch
     after: int
     numbers: Sequence[int]  # the number of each line
     items: Sequence[ImportedItem]
@@ -48,7 +48,7 @@ class _Filling:
     values: int = 0
 
     def has_room(self, parsed: ImportedItem | ImportedKey, size: int) -> bool:
-        """Whether a further record fits."""
+        """Whether another record fits into the batch."""
         if not self.numbers:
             return True
         if isinstance(parsed, ImportedItem):
@@ -68,13 +68,13 @@ class _Filling:
             self.values += len(parsed.values)
 
     def closed(self, after: int) -> Batch:
-        """Return the batch. `after`: number of lines up to its end."""
+        """Return the batch. `after`: the number of lines up to its end."""
         return Batch(self.before, after, self.numbers, self.items, self.keys)
 
 
 def batches_of(records: Iterable[NumberedRecord], before: int) -> Iterator[Batch]:
-    """Yield the records of a checked file in batches. The first `before` lines are imported already. The first
-    batch includes the header."""
+    """Yield the records of a checked file in batches, without the first `before` lines, which are already imported. The
+    first batch includes the header."""
     filling = _Filling(before)
     last = max(before, HEADER_LINES)
     for number, parsed, size in records:
@@ -99,8 +99,8 @@ class Importer:
         self._transfers = Transfers(namespace)
 
     def begin(self, sha256: str) -> int:
-        """Close the namespace to fleets, and return how many lines of the file are imported already. Without a digest,
-        only prepare the namespace."""
+        """Close the namespace to fleets, and return the number of lines of the file that are already imported. Without
+        a digest, only prepare the namespace."""
         protocol = self._connection.execute("HGET", self._store.keys.meta, "protocol")
         if text_of(protocol) != UNFINISHED:
             self._check_empty()
@@ -135,7 +135,8 @@ class Importer:
         )
 
     def write(self, sha256: str, batches: Iterable[Batch], report: Callable[[int], object]) -> list[int]:
-        """Import these batches. Return the lines whose tasks were left out, because their ids are taken."""
+        """Import these batches. Return the numbers of the lines whose tasks were omitted because their ids are
+        taken."""
         left_out: list[int] = []
         for batch in batches:
             lines, positions = self._write(sha256, batch)
@@ -155,8 +156,8 @@ class Importer:
         return self._connection.run(self._transfers.import_keys(sha256, batch.before, batch.after, batch.keys)), ()
 
     def finish(self, end: End, blame: Blame) -> int:
-        """Return the tasks that were in flight to their queues, end the members of groups that have ended while the
-        export ran, check the counters, and open the namespace. Return the number of tasks that were in flight."""
+        """Return the tasks that were in flight to their queues, end the group members that ended while the export ran,
+        check the counters, and open the namespace. The result is the number of tasks that were in flight."""
         returned = sum(self._reap(owner, blame) for owner in self._owners())
         cursor = ""
         while cursor != _LAST_MEMBERS:
@@ -175,12 +176,12 @@ class Importer:
         return list(map(text_of, self._connection.execute("ZRANGE", self._store.keys.owners, 0, -1)))
 
     def _reap(self, owner: str, blame: Blame) -> int:
-        """Reap an owner of the old fleet, as if its node was lost."""
+        """Reap an owner of the old fleet as if its node were lost."""
         reaped = self._connection.run(self._store.reap_expired(owner, blame))
         return len(reaped.requeued) + len(reaped.dead)
 
 
 def blame_of_import(crash_limit: int, loss_limit: int) -> Blame:
-    """Return why tasks that were in flight get another attempt."""
+    """Return the reason why tasks that were in flight get another attempt."""
     record = FailureRecord(LOST, _LOSS).to_json(datetime.now(UTC))
     return Blame(loss_record=record, crash_limit=crash_limit, loss_limit=loss_limit)

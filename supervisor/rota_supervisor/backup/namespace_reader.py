@@ -1,8 +1,9 @@
-"""Everything that an export contains, read from a namespace in batches while a fleet may be running.
+"""The reader of the contents of an export. It reads a namespace in batches, while a fleet may be running.
 
-Tasks move during an export, so one pass over lists and sets may miss some. A scan of all bodies finds those: it returns
-every task that lives from its begin to its end. They are searched for in further passes. A task that still moves too
-fast is exported with its body, and a new entry in the ready lane of its queue, as `rota audit --heal` would restore it.
+Tasks move during an export, so one pass over lists and sets may miss some of them. A scan of all bodies finds these
+tasks, because it returns every task that lives during the whole scan. Further passes then search for them. A task that
+still moves too fast is exported with its body and a new entry in the ready lane of its queue, as `rota audit --heal`
+would restore it.
 """
 
 import re
@@ -43,11 +44,11 @@ _APART: Final = frozenset({"totals", "ends", "ends:", "ends-sealed", "ends-untol
 _REMEMBERED_IN_META: Final = (b"ended", b"ended_keep")
 
 Take = Callable[[bytes], bool]
-"""Whether to export the task with this id, if it has not been exported."""
+"""Whether to export the task with this id, because it was not exported yet."""
 
 
 class BatchSize:
-    """The number of tasks to read at once: up to BATCH while bodies are small, fewer if they are large."""
+    """The number of tasks to read at once: up to BATCH if bodies are small, and fewer if they are large."""
 
     def __init__(self) -> None:
         self.count = _FIRST_BATCH
@@ -61,7 +62,8 @@ class BatchSize:
 
 
 class NamespaceReader:
-    """A reader of one namespace: first `tasks`, then `copied_keys`. `left_out` then has the keys of a wrong type."""
+    """A reader of one namespace. Call `tasks` first, and then `copied_keys`. After that, `left_out` has the keys with a
+    wrong type."""
 
     def __init__(self, connection: Connection, namespace: str) -> None:
         self._connection = connection
@@ -76,7 +78,7 @@ class NamespaceReader:
     # Tasks
 
     def tasks(self) -> Iterator[Record]:
-        """Yield a record for each live task, exactly one, and one for each other item of lists and sets."""
+        """Yield exactly one record for each live task, and one for each other item of lists and sets."""
         yield from self._pass(self._seen.add, with_items=True)
         suspects = self._unseen()
         for _ in range(_MORE_PASSES):
@@ -129,7 +131,8 @@ class NamespaceReader:
             yield from zip(part, found, strict=True)
 
     def _is_new_item(self, text: bytes) -> bool:
-        """Whether an item is not a tombstone that was read before. Other items may have equals."""
+        """Whether to export an item, because it is not a tombstone that was already read. Other items can occur several
+        times."""
         try:
             parse_entry(text)
         except ValueError:
@@ -137,8 +140,8 @@ class NamespaceReader:
         return self._seen.add(text)
 
     def _unseen(self) -> set[bytes]:
-        """Return the ids of live tasks that are not exported yet. Those that live during the whole scan are all
-        there."""
+        """Return the ids of live tasks that are not exported yet. Every task that lives during the whole scan is
+        included."""
         unseen = set[bytes]()
         for page in self.pages_of_ids():
             unseen.update(task_id for task_id in page if task_id not in self._seen)
@@ -148,7 +151,7 @@ class NamespaceReader:
         """Yield the ids of live tasks, some of them perhaps twice."""
         try:
             yield from self._scan("HSCAN", "tasks", "NOVALUES")
-        except Refused:  # Redis before 7.4 and Valkey before 8 return the bodies too
+        except Refused:  # Redis before 7.4 and Valkey before 8 always return the bodies too.
             yield from (page[::2] for page in self._scan("HSCAN", "tasks"))
 
     def _unplaced(self, ids: Sequence[bytes]) -> Iterator[Record]:
@@ -164,7 +167,7 @@ class NamespaceReader:
                 entry = _new_entry(task_id, queue, now_us, found)
                 yield entry_record(self._keys.ready_lane(queue).removeprefix(self._prefix), entry, found.task)
 
-    # Keys that are copied as they are
+    # Keys that are copied without changes
 
     def copied_keys(self) -> Iterator[Record]:
         """Yield records of all keys in COPIED except `totals`."""
@@ -183,7 +186,7 @@ class NamespaceReader:
         yield from self._ends()
 
     def _contents(self, names: Sequence[str]) -> Iterator[tuple[str, list[bytes]]]:
-        """Yield the values of keys, in parts. A key that has been deleted has none."""
+        """Yield the values of keys, in parts. A key that was deleted has no parts."""
         strings = [name for name in names if COPIED[family_of(name)] == "string"]
         for name, value in zip(strings, self._pipelined("GET", strings), strict=True):
             yield name, [] if value is None else [value]
@@ -193,13 +196,13 @@ class NamespaceReader:
                     yield from ((name, part) for part in _slices(_of_export(page) if name == _META else page))
 
     def totals(self) -> dict[str, int]:
-        """Return the counters of the namespace, without those that are no numbers."""
+        """Return the counters of the namespace, without counters that are not numbers."""
         flat = self._connection.execute("HGETALL", self._keys.totals)
         pairs = zip(map(text_of, flat[::2]), flat[1::2], strict=True)
         return {field: int(count) for field, count in pairs if _COUNT.fullmatch(count)}
 
     def activity(self) -> list[Any]:
-        """Return what changes whenever a task is enqueued, claimed, moved or ended."""
+        """Return values that change whenever a task is enqueued, claimed, moved or ended."""
         return self._pipelined("HGETALL", ["totals", "counts"])
 
     def has_owners(self) -> bool:
@@ -207,7 +210,7 @@ class NamespaceReader:
         return bool(self._connection.execute("ZCARD", self._keys.owners))
 
     def _ends(self) -> Iterator[Record]:
-        """Yield the memory of ends. Texts that have been deleted are left out, with their numbers."""
+        """Yield the memory of ended tasks. Texts that were deleted are omitted, together with their numbers."""
         numbers = self._connection.execute("LRANGE", self._keys.ends_sealed, 0, -1)
         kept = []
         for number in numbers:
@@ -234,7 +237,7 @@ class NamespaceReader:
                 return
 
     def _pipelined(self, name: str, keys: Sequence[str]) -> list[Any]:
-        """Return the replies to a command for each of these keys, without the prefix."""
+        """Return the reply to a command for each of these keys, which are given without the prefix."""
         self._connection.send(b"".join(command((pack((name, self._prefix + key)),)) for key in keys))
         return [self._connection.receive() for _ in keys]
 
@@ -246,7 +249,7 @@ def server_time_us(connection: Connection) -> int:
 
 
 def _taken(suspects: set[bytes], task_id: bytes) -> bool:
-    """Remove an id from the suspects. Return whether it was one."""
+    """Remove an id from the suspects. Return whether it was among them."""
     was_suspect = task_id in suspects
     suspects.discard(task_id)
     return was_suspect
@@ -265,7 +268,8 @@ def _slices(values: Sequence[bytes]) -> Iterator[list[bytes]]:
 
 
 def _of_export(page: Sequence[bytes]) -> list[bytes]:
-    """Return the fields of `meta` that are exported, with their values. The protocol is in the header."""
+    """Return the fields of `meta` that are exported, with their values. The protocol version is already in the
+    header."""
     pairs = zip(page[::2], page[1::2], strict=True)
     return [part for field, value in pairs if field in _REMEMBERED_IN_META for part in (field, value)]
 
@@ -279,7 +283,8 @@ def _queue_of(body: bytes) -> str:
 
 
 def _new_entry(task_id: bytes, queue: str, now_us: int, found: LocatedTask) -> bytes:
-    """Return an entry for a task whose own entry was not found, as `restore` makes it. Its counters are lost."""
+    """Return an entry for a task whose own entry was not found, as `restore` would create it. The task's counters are
+    lost."""
     assert found.task is not None
     incarnation = found.former.partition(b" ")[0]
     flag = b"u" * bool(found.task.unique) + incarnation + b"X" * bool(found.task.attempts)

@@ -1,7 +1,8 @@
-"""The lines of an export: one JSON object each, which can be read without the others. `docs/backup.md` describes them.
+"""The lines of an export. Each line is a JSON object that can be read without the other lines. `docs/backup.md`
+describes them.
 
-Texts are those of the server. Bytes that are not UTF-8 are lone surrogates, from `\\udc80` to `\\udcff`, as in Python's
-`surrogateescape`; so every text arrives unchanged.
+Texts are stored as they are on the server. Bytes that are not UTF-8 are written as lone surrogates, from `\\udc80` to
+`\\udcff`, as in Python's `surrogateescape`, so every text arrives unchanged.
 """
 
 import json
@@ -16,7 +17,7 @@ from rota.protocol.wire import text_of
 
 FORMAT: Final = 1
 SETS: Final = ("delayed", "dead")
-MOST_VALUES: Final = 500  # in one line, for one key; two for each field of a hash
+MOST_VALUES: Final = 500  # the most values of a key in one line; a field of a hash counts as two
 _LISTS: Final = ("queue:", "inflight:")
 COUNTERS: Final = "counters"
 _TOTALS: Final = "totals"
@@ -39,25 +40,25 @@ class Header:
     format: int
     protocol: int
     namespace: str
-    rota: str  # version of Rota that wrote the file
-    server: str  # product and release of the server
+    rota: str  # the version of Rota that wrote the file
+    server: str  # the product and release of the server
     at: str  # when the export began, by the server's clock
-    at_us: int  # the same in microseconds of Unix time
-    tasks: int  # number of live tasks at that time
+    at_us: int  # when the export began, in microseconds of Unix time
+    tasks: int  # the number of live tasks at that time
 
 
 @dataclass(frozen=True, slots=True)
 class End:
-    """The last line: without it a file is not complete."""
+    """The last line. Without it, a file is not complete."""
 
-    lines: int  # number of lines before this one
-    tasks: int  # number of those that are tasks
-    items: int  # number of those that are items of lists and sets that are not tasks
-    keys: int  # number of those that are keys
-    running: int  # number of tasks that were in flight
+    lines: int  # the number of lines before this line
+    tasks: int  # the number of tasks among these lines
+    items: int  # the number of other items of lists and sets among these lines
+    keys: int  # the number of keys among these lines
+    running: int  # the number of tasks that were in flight
     is_quiet: bool  # whether no worker was registered, and no task changed, while the export ran
     at: str  # when the export ended, by the server's clock
-    sha256: str  # of all lines before this one
+    sha256: str  # the digest of all lines before this line
 
 
 Parsed = Header | ImportedItem | ImportedKey | End
@@ -104,7 +105,8 @@ def item_record(key: str, text: bytes, score: bytes | None = None) -> Record:
 
 
 def key_record(key: str, values: Sequence[bytes], expires_ms: int | None = None) -> Record:
-    """Return the record of a key, or of a part of one: members, items, one text, or fields and values by turns."""
+    """Return the record of a key or of a part of a key. The values are members, items, one text, or alternating fields
+    and values."""
     texts = list(map(text_of, values))
     record: Record = {"record": "key", "key": key}
     match COPIED[family_of(key)]:
@@ -207,8 +209,8 @@ def _parse_key(record: Record) -> ImportedKey:
 
 
 def _written_as(key: str, kind: str) -> str:
-    """Return how import_keys writes a key. Producers that enqueue meanwhile have counted their tasks in `totals`, and
-    may hold unique keys."""
+    """Return how import_keys writes a key. Producers that enqueue in the meantime have counted their tasks in `totals`,
+    and may hold unique keys."""
     if key == _TOTALS:
         return COUNTERS
     return "hold" if family_of(key) == _UNIQUE else kind

@@ -1,4 +1,4 @@
-"""A set of ids that takes 16 to 32 bytes for each, however long they are."""
+"""A set of ids that takes 16 to 32 bytes per id, regardless of the length of the ids."""
 
 from array import array
 from typing import Final
@@ -9,10 +9,10 @@ _BITS: Final = (1 << 64) - 1
 
 
 class SeenIds:
-    """The ids that were seen, as hashes of 64 bits in a table with open addressing.
+    """The ids that were seen, stored as hashes of 64 bits in a table with open addressing.
 
-    With a million ids, the probability that any id that was not seen is taken for one that was is below 1 to ten
-    million. The hashes are other ones in each process.
+    With a million ids, the probability that an unseen id is taken for a seen one is below one in ten million. Each
+    process uses different hashes.
     """
 
     def __init__(self, expected: int) -> None:
@@ -23,7 +23,7 @@ class SeenIds:
         return self._count
 
     def add(self, member: bytes) -> bool:
-        """Add an id. Return False if it was seen before."""
+        """Add an id. Return False if this id was seen before."""
         at, is_new = self._find(_hash_of(member))
         if is_new:
             self._slots[at] = _hash_of(member)
@@ -36,7 +36,7 @@ class SeenIds:
         return not self._find(_hash_of(member))[1]
 
     def _find(self, number: int) -> tuple[int, bool]:
-        """Return the slot of a hash, and whether it is still empty."""
+        """Return the slot of a hash, and whether the slot is still empty."""
         slots = self._slots
         mask = len(slots) - 1
         at = number & mask

@@ -1,5 +1,5 @@
 """The examination of `rota doctor`: facts about the configuration, the machine, the server and the fleet, and the
-findings that follow from them.
+resulting findings.
 
 The modules `*_reader` read the facts into the records of `readings` and decide nothing. The modules `*_rules` are pure
 functions of these records. `findings` has the one table of all findings.

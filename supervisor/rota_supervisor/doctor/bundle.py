@@ -1,4 +1,4 @@
-"""The support archive: a gzipped tar file with everything needed to help from elsewhere, without secrets."""
+"""The support archive: a gzipped tar file with everything that is needed for remote help, without secrets."""
 
 import contextlib
 import io
@@ -13,7 +13,7 @@ from typing import Any, Final
 from rota_supervisor.doctor.scrubber import Scrubber
 from rota_supervisor.exits import ExitCode, Failure
 
-MODE: Final = 0o600  # it has no known secrets, but it describes the system in detail
+MODE: Final = 0o600  # the archive has no known secrets, but describes the system in detail
 README: Final = """\
 A support archive of Rota, written by `rota doctor --bundle`.
 
@@ -37,7 +37,7 @@ and lines that your own code logs are unchanged: read the archive before you sen
 
 @dataclass(slots=True)
 class Bundle:
-    """The content of an archive: its texts by file name, and the parts that could not be collected."""
+    """The contents of an archive: its texts by file name, and the parts that could not be collected."""
 
     scrubber: Scrubber
     texts: dict[str, str] = field(default_factory=lambda: {"README.txt": README})
@@ -60,7 +60,7 @@ class Bundle:
         self.missing[name] = self.scrubber.text(why)
 
     def write(self, path: Path) -> None:
-        """Write the archive. Raises Failure: 73 if there is a file already, or if it cannot be created."""
+        """Write the archive. Raises Failure 73 if the file already exists or cannot be created."""
         files = {**self.texts, "missing.json": self.scrubber.document(self.missing)}
         try:
             fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, MODE)

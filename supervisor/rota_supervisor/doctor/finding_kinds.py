@@ -1,4 +1,4 @@
-"""The table of all findings of `rota doctor`: how severe each is, what it means, and what to do about it.
+"""The table of all findings of `rota doctor`, with the severity, the meaning and the remedy of each finding.
 
 `docs/doctor.md` shows the same table; a test compares them.
 """
@@ -15,7 +15,7 @@ class Severity(StrEnum):
 
     ERROR = "error"  # the fleet cannot run, or loses tasks or running work
     WARNING = "warning"  # the fleet runs, and a person should change something
-    NOTE = "note"  # good to know
+    NOTE = "note"  # useful to know
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,8 +24,8 @@ class FindingKind:
 
     id: str
     severity: Severity
-    means: str  # what follows from it
-    remedy: str  # what to do about it
+    means: str  # the consequences of the problem
+    remedy: str  # how to solve the problem
     code: ExitCode = ExitCode.NO  # the exit code of the command, if this is an error
 
 
@@ -115,7 +115,7 @@ _OF_MACHINE: Final = (
         "memory-unbounded",
         _NOTE,
         "The memory is limited, and no worker is replaced because it has grown. A leak ends in a kill by the kernel.",
-        "Set limits.max_rss_mb to what one worker may grow by.",
+        "Set limits.max_rss_mb to the amount by which one worker may grow.",
     ),
     FindingKind(
         "memory-kills-together",
@@ -208,8 +208,8 @@ _OF_UNIT: Final = (
     FindingKind(
         "unit-watchdog",
         _WARNING,
-        "A loaded machine may be too slow for it, and systemd then kills a master that is well.",
-        "Set WatchdogSec=30 in the unit; at least 5 s.",
+        "A loaded machine may be too slow for this interval, and systemd then kills a healthy master.",
+        "Set WatchdogSec=30 in the unit, and never less than 5 s.",
     ),
 )
 
@@ -374,8 +374,8 @@ _OF_FLEET: Final = (
     FindingKind(
         "fleet-not-seen",
         _NOTE,
-        "No master of this configuration replies here, so limits and cgroups are those of this command, which those "
-        "of the service may not be.",
+        "No master of this configuration replies here, so limits and cgroups are those of this command. Those of "
+        "the service may differ.",
         "Run the command on the node of the fleet, as its user, while it runs.",
     ),
     FindingKind(
@@ -387,7 +387,7 @@ _OF_FLEET: Final = (
     FindingKind(
         "tasks-missing",
         _ERROR,
-        "Accepted tasks were lost, for example because the server lost writes or because keys were deleted.",
+        "Accepted tasks were lost, for example because the server lost writes or keys were deleted.",
         "Run `rota audit`, and see RotaTasksMissing in the runbook.",
     ),
     FindingKind(
@@ -434,7 +434,7 @@ _OF_FLEET: Final = (
         _WARNING,
         "Two live masters of this namespace name the same host. Either one fleet was started twice, or two machines "
         "or containers have one host name.",
-        "Stop one of them, or give the machines names of their own.",
+        "Stop one of the masters, or give each machine its own name.",
     ),
 )
 

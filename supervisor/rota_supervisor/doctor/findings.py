@@ -14,7 +14,7 @@ _ORDER: Final = tuple(Severity)
 class Finding:
     """One finding of an examination."""
 
-    id: str  # of its kind
+    id: str  # the id of the kind of finding
     seen: str  # the values that were found
 
     @property
@@ -22,7 +22,7 @@ class Finding:
         return FINDINGS[self.id]
 
     def to_json(self) -> dict[str, Any]:
-        """Return the finding with the texts of its kind."""
+        """Return the finding as JSON, with the texts of its kind."""
         kind = self.kind
         return {
             "id": self.id,
@@ -34,14 +34,14 @@ class Finding:
 
 
 def in_order(findings: Iterable[Finding]) -> list[Finding]:
-    """Return the findings, the worst first, and those of one severity in the order of the table."""
+    """Return the findings, the worst first. Findings of the same severity are in the order of the table."""
     places = {name: place for place, name in enumerate(FINDINGS)}
     return sorted(findings, key=lambda found: (_ORDER.index(found.kind.severity), places[found.id]))
 
 
 def exit_code_of(findings: Iterable[Finding], *, strict: bool) -> ExitCode:
-    """Return the exit code of an examination: that of the errors, 78 before 69 before 1. With `strict`, warnings count
-    as errors."""
+    """Return the exit code of an examination. It is the code of the errors, where 78 takes precedence over 69, and 69
+    over 1. With `strict`, warnings count as errors."""
     found = list(findings)
     codes = {each.kind.code for each in found if each.kind.severity is Severity.ERROR}
     for code in (ExitCode.CONFIG, ExitCode.UNREACHABLE, ExitCode.NO):

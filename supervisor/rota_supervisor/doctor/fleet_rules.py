@@ -1,7 +1,7 @@
 """The findings about the fleet: its master on this node, the counters of its tasks, and whether the nodes that share
 its namespace belong together.
 
-The last is decided from the heartbeats. They contain the names of the tasks that the code of a node declares, and the
+Heartbeats show whether nodes belong together. They contain the names of the tasks that a node's code declares, and the
 tiers and options of its queues. Nodes of one fleet agree on both, except during a deploy.
 """
 
@@ -49,7 +49,7 @@ def counts(found: Examination) -> Iterator[Finding]:
 
 
 def lost_nodes(found: Examination) -> Iterator[Finding]:
-    """Report nodes that have sent no heartbeat for longer than a lease, and did not report that they stop."""
+    """Report nodes that have sent no heartbeat for longer than a lease, and have not reported that they stop."""
     for node in found.fleet.nodes:
         if not node.is_alive and node.report.state not in _MAY_GO:
             yield Finding("node-lost", f"{node.name} has been silent for {in_words(node.silent_seconds)}")
@@ -59,8 +59,8 @@ def lost_nodes(found: Examination) -> Iterator[Finding]:
 
 
 def _serving(nodes: Iterable[Node]) -> list[Node]:
-    """Return the nodes that serve now. A node that was killed counts as alive until its lease expires, so a node must
-    have sent a heartbeat in the first half of it."""
+    """Return the nodes that are serving. A killed node counts as alive until its lease expires, so the last heartbeat
+    must be younger than half of the lease."""
     return [
         node
         for node in nodes
@@ -71,13 +71,13 @@ def _serving(nodes: Iterable[Node]) -> list[Node]:
 class _Side(NamedTuple):
     """The code and the queues of one node, or of this folder."""
 
-    names: tuple[str, ...]  # of the nodes
-    code: frozenset[str]  # names of tasks
+    names: tuple[str, ...]  # the names of the nodes
+    code: frozenset[str]  # the names of the tasks
     queues: frozenset[str]
 
 
 def sharing(found: Examination) -> Iterator[Finding]:
-    """Report fleets that have no task in common and share the namespace, above all if they share a queue."""
+    """Report fleets that share the namespace but have no task in common. It is worse if they also share a queue."""
     nodes = [node for node in _serving(found.fleet.nodes) if node.tasks]
     sides = [_Side((node.name,), node.tasks or frozenset(), frozenset(_shares_of(node))) for node in nodes]
     if found.fleet.code:
@@ -92,7 +92,7 @@ def sharing(found: Examination) -> Iterator[Finding]:
 
 
 def _by_code(sides: Sequence[_Side]) -> list[_Side]:
-    """Return the sides, with those joined that have a task in common, directly or through others."""
+    """Return the sides, after merging sides that have a task in common, directly or through other sides."""
     joined: list[_Side] = []
     for side in sides:
         same = [each for each in joined if each.code & side.code]
@@ -145,7 +145,8 @@ def versions(found: Examination) -> Iterator[Finding]:
 
 
 def hosts(found: Examination) -> Iterator[Finding]:
-    """Report live masters whose names have the same host. A node's name is that of its host and a random suffix."""
+    """Report live masters with the same host in their names. A node's name is the name of its host with a random
+    suffix."""
     by_host: dict[str, list[str]] = defaultdict(list)
     for node in _serving(found.fleet.nodes):
         by_host[node.name.rpartition(".")[0]].append(node.name)
@@ -173,8 +174,8 @@ def _differing_options(one: Node, other: Node) -> Iterator[str]:
 
 
 def _differing_order(one: Node, other: Node) -> Iterator[str]:
-    """Yield the pairs of queues that two nodes serve in a different order. A pool need not have all queues, so only
-    those are compared that one pool of each node has."""
+    """Yield the pairs of queues that two nodes serve in a different order. A pool need not have all queues, so a pair
+    is compared only if one pool of each node has both queues."""
     mine = _order_of(one)
     others = _order_of(other)
     for pair in sorted(mine.keys() & others.keys()):
@@ -183,8 +184,8 @@ def _differing_order(one: Node, other: Node) -> Iterator[str]:
 
 
 def _order_of(node: Node) -> Mapping[tuple[str, str], int]:
-    """Return for each pair of queues of a pool whether the first is in a higher tier (-1), the same one (0), or a lower
-    one (1)."""
+    """Return, for each pair of queues of a pool, whether the first queue is in a higher tier (-1), in the same tier
+    (0), or in a lower tier (1)."""
     found: dict[tuple[str, str], int] = {}
     for pool in node.pools.values():
         tiers = {queue: tier for tier, queues in enumerate(_tiers_of(pool)) for queue in queues}
@@ -199,7 +200,8 @@ def _shares_of(node: Node) -> Mapping[str, QueueShare]:
 
 
 def _tiers_of(pool: Packed) -> list[Mapping[str, QueueShare]]:
-    """Return the queues of each tier of a pool, the highest first, or none if another program wrote the heartbeat."""
+    """Return the queues of each tier of a pool, the highest tier first, or nothing if another program wrote the
+    heartbeat."""
     try:
         return [{shown(share.name): share for share in tier} for tier in read_tiers(pool)]
     except (ValueError, LookupError):

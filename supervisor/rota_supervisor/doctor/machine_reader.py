@@ -1,4 +1,4 @@
-"""The facts about this machine and about one process on it, from /proc, /sys, /dev/shm and psutil."""
+"""The facts about this machine and one process on it, from /proc, /sys, /dev/shm and psutil."""
 
 import os
 import re
@@ -22,7 +22,7 @@ _IN_KUBERNETES: Final = "KUBERNETES_SERVICE_HOST"
 
 
 def read_process(pid: int, *, is_master: bool, unread: list[Unread]) -> ProcessReading:
-    """Return the limits of a process, and add what could not be read."""
+    """Return the limits of a process, and add facts that could not be read to `unread`."""
     folder = _PROC / str(pid)
     try:
         limits = parse_limits((folder / "limits").read_text())
@@ -46,14 +46,14 @@ def read_process(pid: int, *, is_master: bool, unread: list[Unread]) -> ProcessR
 
 
 def parse_limits(text: str) -> dict[str, int | None]:
-    """Return the soft limits in `/proc/PID/limits` by their names there; None means no limit."""
+    """Return the soft limits in `/proc/PID/limits` by their names in that file. None means no limit."""
     return {name: None if soft == _UNLIMITED else int(soft) for name, soft, _ in _LIMIT.findall(text)}
 
 
 def _processors_of(pid: int) -> int | None:
     try:
         return len(os.sched_getaffinity(pid))
-    except OSError:  # It has ended.
+    except OSError:  # The process has ended.
         return None
 
 
@@ -65,7 +65,7 @@ def _threads_of(user: int) -> int:
 
 
 def read_machine(environment: Mapping[str, str], unread: list[Unread]) -> MachineReading:
-    """Return the facts about this machine, and add what could not be read."""
+    """Return the facts about this machine, and add facts that could not be read to `unread`."""
     memory = psutil.virtual_memory()
     limits = [_number(name, unread) for name in ("kernel/threads-max", "kernel/pid_max")]
     return MachineReading(
@@ -90,7 +90,7 @@ def _number(name: str, unread: list[Unread]) -> int | None:
 
 
 def _threads_of_machine() -> int | None:
-    """Return the number of threads that the kernel counts, in /proc/loadavg as `running/all`."""
+    """Return the number of all threads, which the kernel shows in /proc/loadavg as `running/all`."""
     try:
         return int((_PROC / "loadavg").read_text().split()[3].partition("/")[2])
     except (OSError, ValueError, IndexError):
@@ -122,7 +122,7 @@ def _container(environment: Mapping[str, str]) -> str:
 
 
 def may_have_huge_pages(pid: int, names: tuple[str, ...]) -> bool | None:
-    """Return whether a process may have transparent huge pages, or None if the process is not visible or has none of
+    """Return whether a process can have transparent huge pages, or None if the process is not visible or has none of
     these names."""
     try:
         text = (_PROC / str(pid) / "status").read_text()

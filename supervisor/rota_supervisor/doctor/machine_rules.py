@@ -12,20 +12,20 @@ from rota_supervisor.master.effects.processes import SPARE_DESCRIPTORS
 from rota_supervisor.master.shell.run import faults_of_limits
 
 MEGABYTE: Final = 1 << 20
-# Measured with 8 workers that have run 400 tasks (docs/performance.md): the master, the zygote, one poller and the
-# exporter, and each further worker. Your code is not included.
+# Measured with 8 workers that have run 400 tasks (docs/performance.md): the total for the master, the zygote, one
+# poller and the exporter, and the amount for each worker. Code of the application is not included.
 FLEET_BYTES: Final = 60 * MEGABYTE
 WORKER_BYTES: Final = 6 * MEGABYTE
-OTHER_CHILDREN: Final = 5  # two zygotes, two pollers, the exporter
-MASTER_FILES: Final = 26  # open in a master, without the files of stacks
+OTHER_CHILDREN: Final = 5  # two zygotes, two pollers and the exporter
+MASTER_FILES: Final = 26  # the open files of a master, without stack files
 LOW_MEMORY_SHARE: Final = 0.9
 LEAST_SPARE_PROCESSES: Final = 64
-MANY_WORKERS: Final = 4  # for each processor
-SMALL_SHARED_BYTES: Final = 64 * MEGABYTE  # the size in containers, unless it is set
+MANY_WORKERS: Final = 4  # per processor
+SMALL_SHARED_BYTES: Final = 64 * MEGABYTE  # the default size in containers
 FULL_SHARED_SHARE: Final = 0.9
 CLOCK_SECONDS: Final = 1.0  # the limit of the headline and of the alert
 STRICT_OVERCOMMIT: Final = 2
-GRACE_SECONDS: Final = 15.0  # between the drain and the manager's timeout, as docs/service.md recommends
+GRACE_SECONDS: Final = 15.0  # the time between drain and manager's timeout that docs/service.md recommends
 LEAST_WATCHDOG_SECONDS: Final = 5.0
 _SHARED: Final = "/dev/shm"  # noqa: S108 - it is named, not used
 _NOTIFIES: Final = ("notify", "notify-reload")
@@ -51,7 +51,7 @@ def open_files(found: Examination) -> Iterator[Finding]:
 
 
 class _Room(NamedTuple):
-    """The number of processes that may still be started."""
+    """A limit on processes, and the number of processes that can still be started."""
 
     left: int
     limit: int
@@ -87,7 +87,7 @@ def _rooms(found: Examination) -> Iterator[_Room]:
 
 
 def memory(found: Examination) -> Iterator[Finding]:
-    """Report memory that is too small for the workers, nearly used up, or that the workers may exceed."""
+    """Report memory that is too small for the workers, is nearly used up, or can be exceeded by the workers."""
     limit = found.process.cgroup.memory_limit
     growth = found.config.limits.max_rss_mb * MEGABYTE
     size = min(limit or math.inf, found.machine.memory)
@@ -106,7 +106,7 @@ def memory(found: Examination) -> Iterator[Finding]:
 
 
 def _used_memory(found: Examination) -> int | None:
-    """Return the memory in use where the lowest limit is."""
+    """Return the memory in use in the place with the lowest limit."""
     cgroup = found.process.cgroup
     machine = found.machine
     if cgroup.memory_limit is not None and cgroup.memory_limit < machine.memory:
@@ -115,13 +115,13 @@ def _used_memory(found: Examination) -> int | None:
 
 
 def kills(found: Examination) -> Iterator[Finding]:
-    """Report a control group whose processes are killed together."""
+    """Report a control group in which all processes are killed together."""
     if found.process.cgroup.kills_together:
         yield Finding("memory-kills-together", f"memory.oom.group is 1 for {found.process.cgroup.path}")
 
 
 def processors(found: Examination) -> Iterator[Finding]:
-    """Report more workers than the processors that the fleet may use."""
+    """Report that there are more workers than the processors that the fleet may use."""
     process = found.process
     machine = found.machine
     usable = min(process.processors or machine.processors, process.cgroup.cpu_limit or math.inf)
@@ -133,7 +133,7 @@ def processors(found: Examination) -> Iterator[Finding]:
 
 
 def shared_memory(found: Examination) -> Iterator[Finding]:
-    """Report a /dev/shm that tasks may not be able to use."""
+    """Report problems with /dev/shm that can keep tasks from using it."""
     shared = found.machine.shared_memory
     if shared is None or not shared.is_writable:
         yield Finding("shm-unusable", f"{_SHARED} does not exist" if shared is None else f"{_SHARED} is not writable")
@@ -144,7 +144,7 @@ def shared_memory(found: Examination) -> Iterator[Finding]:
 
 
 def kernel(found: Examination) -> Iterator[Finding]:
-    """Report settings of the kernel that cost memory or refuse forks."""
+    """Report kernel settings that cost memory or make forks fail."""
     if found.machine.huge_pages == "always":
         yield Finding("thp-always", "/sys/kernel/mm/transparent_hugepage/enabled is always")
     if found.machine.overcommit == STRICT_OVERCOMMIT:
@@ -152,7 +152,7 @@ def kernel(found: Examination) -> Iterator[Finding]:
 
 
 def clock(found: Examination) -> Iterator[Finding]:
-    """Report a clock that differs from that of the server by more than the measurement may be wrong."""
+    """Report a clock that differs from the server's clock by more than the possible error of the measurement."""
     offset = found.server.clock_offset_seconds if found.server else None
     if found.server and offset is not None and abs(offset) - found.server.clock_error_seconds > CLOCK_SECONDS:
         which = "behind" if offset > 0 else "ahead of"
@@ -169,7 +169,8 @@ def _megabytes(size: float) -> str:
 def grace(found: Examination) -> Iterator[Finding]:
     """Report a manager that does not wait for the end of a drain.
 
-    A unit that the master notifies is given more time while it drains, so a short timeout does not cut the drain off.
+    If the master sends notifications, its unit gets more time while the fleet drains, so a short timeout does not
+    interrupt the drain.
     """
     unit = found.unit
     drain = found.config.limits.drain_seconds
@@ -187,7 +188,7 @@ def grace(found: Examination) -> Iterator[Finding]:
 
 
 def unit_settings(found: Examination) -> Iterator[Finding]:
-    """Report settings of the unit with which systemd ends workers or the whole fleet."""
+    """Report settings of the unit that make systemd end workers or the whole fleet."""
     unit = found.unit
     if unit is None:
         return

@@ -1,6 +1,6 @@
-"""The facts of an examination, as records. A value that could not be read is None or "", and `unread` lists the reason.
+"""The facts of an examination, as records. A value that could not be read is None or "", and `unread` has the reason.
 
-Sizes are in bytes. The rules of `rota doctor` are functions of these records alone.
+Sizes are in bytes. The rules of `rota doctor` are functions of these records and nothing else.
 """
 
 import resource
@@ -28,16 +28,16 @@ class ProcessReading:
     is_master: bool
     user_id: int
     open_files: int | None = None
-    processes: int | None = None  # of the user, threads included; does not hold for root
+    processes: int | None = None  # processes and threads of the user; the kernel does not apply this limit to root
     address_space: int | None = None
     file_size: int | None = None
-    processors: int | None = None  # the number of processors that it may use
-    user_threads: int | None = None  # processes and threads of its user
+    processors: int | None = None  # the number of processors that the process may use
+    user_threads: int | None = None  # the number of processes and threads of its user
     cgroup: CgroupReading = field(default_factory=CgroupReading)
 
     @property
     def limits(self) -> dict[int, int]:
-        """The limits by their number in `resource`."""
+        """The limits by their numbers in the module `resource`."""
         limits = {
             resource.RLIMIT_NOFILE: self.open_files,
             resource.RLIMIT_AS: self.address_space,
@@ -67,14 +67,14 @@ class MachineReading:
     huge_pages: str = ""  # transparent huge pages: always, madvise or never
     overcommit: int | None = None  # vm.overcommit_memory
     shared_memory: SharedMemoryReading | None = None  # None if /dev/shm does not exist
-    container: str = ""  # kubernetes or container; "" outside of one
+    container: str = ""  # kubernetes or container, or "" outside of a container
 
 
 class LatencyEvent(NamedTuple):
     """A row of LATENCY LATEST."""
 
     name: str
-    at: int  # Unix time in seconds
+    at: int  # the time of the event, in Unix seconds
     latest_ms: int
     highest_ms: int
 
@@ -85,15 +85,15 @@ class ServerReading:
 
     info: Mapping[str, str]  # the fields of INFO
     settings: Mapping[str, str]  # the settings that CONFIG GET returned
-    faults: tuple[str, ...] = ()  # why a master would refuse to start on it
-    warnings: tuple[str, ...] = ()  # of its durability
+    faults: tuple[str, ...] = ()  # why a master would refuse to start with the server
+    warnings: tuple[str, ...] = ()  # warnings about its durability
     round_trips: tuple[float, ...] = ()  # in seconds
-    at: float = 0.0  # Unix time of the server
+    at: float = 0.0  # the server's time, in Unix seconds
     clock_offset_seconds: float | None = None  # the server's clock minus that of this machine
     clock_error_seconds: float = 0.0  # the largest error of that offset
-    latency_events: tuple[LatencyEvent, ...] | None = None  # None if they could not be read
+    latency_events: tuple[LatencyEvent, ...] | None = None  # None if the events could not be read
     is_local: bool | None = None  # whether the server runs on this machine
-    uses_huge_pages: bool | None = None  # whether its process may have transparent huge pages; None if not visible
+    uses_huge_pages: bool | None = None  # whether its process can have transparent huge pages; None if not visible
 
     @property
     def release(self) -> str:
@@ -106,21 +106,21 @@ class UnitReading:
 
     name: str
     type: str = ""
-    stop_seconds: float | None = None  # TimeoutStopSec; infinite without a limit
+    stop_seconds: float | None = None  # TimeoutStopSec, or infinity without a limit
     kill_mode: str = ""
     oom_policy: str = ""
-    watchdog_seconds: float = 0.0  # 0 if it is off
+    watchdog_seconds: float = 0.0  # WatchdogSec, or 0 if the watchdog is off
 
 
 @dataclass(frozen=True, slots=True)
 class FleetReading:
     """The fleet, as its master, its heartbeats and the counters of its namespace describe it."""
 
-    status: Mapping[str, Any] | None = None  # of the master on this node
+    status: Mapping[str, Any] | None = None  # the status of the master on this node
     why_no_status: str = ""
     nodes: tuple[Node, ...] = ()
-    code: frozenset[str] | None = None  # the names of the tasks that the modules here declare, if they were imported
-    missing_tasks: int | None = None  # accepted tasks that the counters do not account for
+    code: frozenset[str] | None = None  # the names of the tasks in the modules here, or None if these were not imported
+    missing_tasks: int | None = None  # the number of accepted tasks that are not accounted for
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,12 +128,12 @@ class Examination:
     """All facts of an examination."""
 
     config: Config
-    workers: int  # number of workers of all pools
+    workers: int  # the number of workers of all pools
     are_workers_set: bool  # whether the configuration sets that number
     process: ProcessReading
     machine: MachineReading
-    server: ServerReading | None = None  # None if no connection could be made
+    server: ServerReading | None = None  # None if the connection failed
     unit: UnitReading | None = None
-    grace_seconds: float | None = None  # the manager's timeout, as the caller of the command knows it
+    grace_seconds: float | None = None  # the manager's timeout, as given by the caller of the command
     fleet: FleetReading = FleetReading()
     unread: tuple[Unread, ...] = field(default=())

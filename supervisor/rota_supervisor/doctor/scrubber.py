@@ -1,8 +1,9 @@
-"""Secrets, found and replaced by `***` in everything that goes into a support archive.
+"""The scrubber, which replaces secrets by `***` in everything that goes into a support archive.
 
-There are two nets. The *known* secrets are read from the configuration, the files it names and the environment, and
-each occurrence of them is replaced, however it is escaped. Everything that *looks like* a secret is replaced as well:
-passwords in URLs, bearer tokens, private keys, and values beside a name such as `password` or `api_key`.
+Secrets are found in two ways. *Known* secrets are read from the configuration, the files that it names and the
+environment. Each of their occurrences is replaced, regardless of how it is escaped. In addition, everything that *looks
+like* a secret is replaced: passwords in URLs, bearer tokens, private keys, and values with a name such as `password` or
+`api_key`.
 """
 
 import base64
@@ -15,17 +16,17 @@ from urllib.parse import quote, quote_plus, unquote
 from rota.display_text import HIDDEN, printable
 
 LEAST_CHARACTERS: Final = 3  # shorter secrets cannot be distinguished from ordinary text
-_WHOLE_WORD_CHARACTERS: Final = 8  # a secret that is shorter is replaced only where it is a word of its own
+_WHOLE_WORD_CHARACTERS: Final = 8  # a shorter secret is replaced only where it is a whole word
 _NAMES: Final = (
     r"passw(?:or)?d|passphrase|(?<=[_.-])pwd|secret|token|credential|api[_-]?key|access[_-]?key|private[_-]?key"
     r"|encryption[_-]?key|signing[_-]?key|authorization|cookie|dsn|masterauth|requirepass"
 )
-# Names of settings that end in such a word, or contain one, and hold the path of a file or the name of a module.
+# Names of settings whose value is the path of a file or the name of a module, and thus not a secret.
 _PATHS: Final = r"[\w.-]*(?:_file|_path)\b|redis_credentials\b|tls_key\b|redis_tls_key\b"
 _SECRET_NAME: Final = re.compile(rf"(?!{_PATHS})[\w.-]*(?:{_NAMES})s?[\w.-]*", re.IGNORECASE)
 _NO_SECRETS: Final = frozenset({"", "true", "false", "yes", "no", "on", "off", "none", "null"})
 _RANDOM: Final = re.compile(r"(?=\S*[A-Za-z])(?=\S*\d)\S{12,}")
-# A value in quotes (perhaps cut off), in quotes that are escaped because they are inside a JSON text, or without.
+# A value in quotes (perhaps truncated), in quotes that are escaped because they are in a JSON text, or without quotes.
 _VALUE: Final = (
     r"""(?:"(?:[^"\\\n]|\\.)*"?|\\"(?:[^"\\\n]|\\(?!").)*(?:\\")?|'[^'\n]*'?"""
     r"""|(?:(?:bearer|basic|token)\s+)?[^\s"',;&)}\]\\]+)"""
@@ -38,7 +39,7 @@ _URL: Final = re.compile(r"""([a-z][a-z0-9+.-]*://)([^\s/@"'<>:]*)(?::([^\s"'<>]
 _KEY_BEGINS: Final = re.compile(r"-----BEGIN [A-Z ]*PRIVATE KEY-----")
 _KEY_ENDS: Final = re.compile(r"-----END [A-Z ]*PRIVATE KEY-----")
 _PRIVATE_KEY: Final = re.compile(rf"{_KEY_BEGINS.pattern}.*?(?:{_KEY_ENDS.pattern}|\Z)", re.DOTALL)
-# Forms that well-known services give their tokens: JSON Web Tokens, AWS, GitHub, Slack, Stripe.
+# The formats of well-known tokens: JSON Web Tokens, AWS, GitHub, Slack, Stripe.
 _TOKEN: Final = re.compile(
     r"\beyJ[\w-]{8,}\.[\w-]{8,}\.[\w-]*|\b(?:AKIA|ASIA)[0-9A-Z]{16}\b|\bgh[opsur]_\w{30,}|\bxox[abp]-[\w-]{10,}"
     r"|\bsk_(?:live|test)_\w{16,}"
@@ -64,7 +65,8 @@ class Scrubber:
         return _TOKEN.sub(HIDDEN, text)
 
     def values(self, values: Any) -> Any:
-        """Return values of JSON without secrets: without the values beside such names, and with all texts scrubbed."""
+        """Return JSON values without secrets. Values with the name of a secret are replaced, and all texts are
+        scrubbed."""
         if isinstance(values, Mapping):
             return {
                 self.text(str(key)): HIDDEN if is_secret_name(str(key)) and _is_plain(value) else self.values(value)
@@ -80,9 +82,10 @@ class Scrubber:
         return json.dumps(self.values(plain), ensure_ascii=False, indent=1) + "\n"
 
     def lines(self, text: str) -> str:
-        """Return the lines of a log without secrets. A line of JSON remains one.
+        """Return the lines of a log without secrets. A JSON line remains valid JSON.
 
-        A private key that was logged line by line is replaced, with everything that was logged between its lines.
+        A private key that was logged in several lines is replaced, including everything that was logged between its
+        lines.
         """
         cleaned = []
         is_in_key = False
@@ -103,17 +106,17 @@ class Scrubber:
 
 
 def is_secret_name(name: str) -> bool:
-    """Whether the value of an option, a variable or an argument of this name may be a secret."""
+    """Whether the value of an option, a variable or an argument with this name may be a secret."""
     return _SECRET_NAME.fullmatch(name) is not None
 
 
 def _is_plain(value: Any) -> bool:
-    """Whether a value may be a secret: it is a text, but not an empty one and not a flag such as `true`."""
+    """Whether a value may be a secret, because it is a text that is neither empty nor a flag such as `true`."""
     return isinstance(value, str) and value.lower() not in _NO_SECRETS
 
 
 def _forms_of(secret: str) -> Iterator[str]:
-    """Yield a secret as it is, and as URLs, JSON, logs and HTTP headers escape it."""
+    """Yield a secret in its original form, and in the forms in which URLs, JSON, logs and HTTP headers escape it."""
     yield secret
     yield unquote(secret)
     yield quote(secret, safe="")
@@ -154,8 +157,8 @@ def secrets_in_url(text: str) -> Iterator[str]:
 
 
 def secrets_in_arguments(values: Any, *, is_secret: bool = False) -> Iterator[str]:
-    """Yield the texts in the arguments of a task that may be secrets: those beside such a name (`is_secret`), and those
-    that look random. Other texts are ordinary words, and replacing them would spoil the archive."""
+    """Yield the texts in the arguments of a task that may be secrets, because they have the name of a secret
+    (`is_secret`) or look random. Other texts are ordinary words, and replacing them would make the archive useless."""
     if isinstance(values, Mapping):
         for name, each in values.items():
             yield from secrets_in_arguments(each, is_secret=is_secret or is_secret_name(str(name)))

@@ -1,5 +1,5 @@
-"""The facts about the server, from INFO, CONFIG GET, TIME and LATENCY, and about the fleet's keys in it. A provider may
-refuse some of these commands: each of them is optional, and what could not be read is listed."""
+"""The facts about the server, from INFO, CONFIG GET, TIME and LATENCY, and about the fleet's keys on the server. A
+provider may refuse some of these commands, so each command is optional, and facts that could not be read are listed."""
 
 import os
 import socket
@@ -36,23 +36,24 @@ SETTINGS: Final = (
     "tcp-keepalive",
     "timeout",
 )
-SAMPLES: Final = 15  # calls of TIME: the quickest shows the offset of the clock best
+SAMPLES: Final = 15  # the number of calls of TIME; the fastest call shows the offset of the clock best
 _NAMES_OF_SERVERS: Final = ("redis-server", "valkey-server", "keydb-server")
 _LOOPBACK: Final = ("127.", "::1", "::ffff:127.")
 _FIELDS_OF_EVENT: Final = 4
 
 
 class _Clock(NamedTuple):
-    """The replies to calls of TIME."""
+    """The results of several calls of TIME."""
 
     round_trips: tuple[float, ...]  # in seconds
-    at: float  # Unix time of the server at the quickest one
+    at: float  # the server's time at the fastest call, in Unix seconds
     offset_seconds: float | None
     error_seconds: float
 
 
 def read_server(connection: Connection, config: Config, unread: list[Unread]) -> ServerReading:
-    """Return the facts about the server of a connection, and add what could not be read. Raises ServerError."""
+    """Return the facts about the server of a connection, and add facts that could not be read to `unread`. Raises
+    ServerError."""
     info = _info(connection, unread)
     settings = _settings(connection, unread)
     clock = _clock(connection, unread)
@@ -88,7 +89,7 @@ def _info(connection: Connection, unread: list[Unread]) -> dict[str, str]:
 
 
 def _settings(connection: Connection, unread: list[Unread]) -> dict[str, str]:
-    """Return the settings of the server that it shows. A provider may refuse CONFIG, or hide some of them."""
+    """Return the settings that the server shows. A provider may refuse CONFIG, or hide some settings."""
     try:
         words = [text_of(word) for word in connection.execute("CONFIG", "GET", *SETTINGS)]
     except Refused as error:
@@ -101,7 +102,7 @@ def _settings(connection: Connection, unread: list[Unread]) -> dict[str, str]:
 
 
 def _clock(connection: Connection, unread: list[Unread]) -> _Clock:
-    """Measure round trips with TIME, and compare the clocks at the quickest one."""
+    """Measure round trips with TIME, and compare the clocks at the fastest round trip."""
     try:
         samples = [_sample(connection) for _ in range(SAMPLES)]
     except Refused as error:
@@ -112,7 +113,7 @@ def _clock(connection: Connection, unread: list[Unread]) -> _Clock:
 
 
 def _sample(connection: Connection) -> tuple[float, float, float]:
-    """Return the duration of a call of TIME, the offset of the clocks, and the time of the server."""
+    """Return the duration of a call of TIME, the offset of the clocks, and the server's time."""
     wall = time.time()
     began = time.monotonic()
     seconds, microseconds = connection.execute("TIME")
@@ -151,24 +152,25 @@ def _own_addresses() -> set[str]:
     return {each.address.partition("%")[0] for rows in psutil.net_if_addrs().values() for each in rows}
 
 
-# What the fleet stores in it
+# The fleet's data on the server
 
 
 class FoundServer(NamedTuple):
-    """The facts about the server that could be read, and the reasons why others could not."""
+    """The facts that could be read about the server and the fleet's data on it."""
 
-    server: ServerReading | None  # None if no connection could be made
+    server: ServerReading | None  # None if the connection failed
     nodes: tuple[Node, ...]
-    counts: Mapping[str, int] | None  # of tasks, and how many are `missing`
+    counts: Mapping[str, int] | None  # the numbers of tasks, including the number of `missing` tasks
     failure: Failure | None
-    password: str  # with which the connection was made, "" for none
+    password: str  # the password of the connection, or "" for none
 
 
 NO_SERVER: Final = FoundServer(None, (), None, None, "")
 
 
 def examine_server(config: Config, unread: list[Unread]) -> FoundServer:
-    """Return the facts about the server of a configuration and about its namespace, and add what could not be read."""
+    """Return the facts about the server and the namespace of a configuration, and add facts that could not be read to
+    `unread`."""
     server: ServerReading | None = None
     nodes: tuple[Node, ...] = ()
     counts: Mapping[str, int] | None = None

@@ -1,4 +1,4 @@
-"""The findings about the server: what it saves, drops, refuses and waits for."""
+"""The findings about the server: its persistence, memory, connections, replicas and latency."""
 
 from collections.abc import Iterator, Mapping
 from typing import Final
@@ -12,7 +12,7 @@ from rota_supervisor.server_check import eviction_policy_of, faults_of_eviction
 MEGABYTE: Final = 1 << 20
 LOW_MEMORY_SHARE: Final = 0.8
 FULL_MACHINE_SHARE: Final = 0.9
-SHORT_TIMEOUT_SECONDS: Final = 3600  # pools of applications are idle for longer at night
+SHORT_TIMEOUT_SECONDS: Final = 3600  # at night, the connection pools of applications are idle for longer
 LOW_CLIENTS_SHARE: Final = 0.9
 BEHIND_SECONDS: Final = 10
 SLOW_FORK_SECONDS: Final = 0.5
@@ -21,7 +21,7 @@ RECENT_SECONDS: Final = 3600
 MOST_EVENTS: Final = 3
 _ONLINE: Final = "online"
 _WELL: Final = "ok"
-# Fields of INFO with the outcome of the last save.
+# The fields of INFO that show the outcome of the last save.
 _OUTCOMES: Final = {
     "rdb_last_bgsave_status": "the last snapshot",
     "aof_last_bgrewrite_status": "the last rewrite of the append-only file",
@@ -30,7 +30,7 @@ _OUTCOMES: Final = {
 
 
 def server(found: Examination) -> Iterator[Finding]:
-    """Report everything about the server that could be read."""
+    """Report all findings about the server, if it could be examined."""
     if found.server is not None:
         for rule in _RULES:
             yield from rule(found.server)
@@ -38,7 +38,7 @@ def server(found: Examination) -> Iterator[Finding]:
 
 
 def fitness(reading: ServerReading) -> Iterator[Finding]:
-    """Report why a master would not start on the server, and confirmations that it does not give."""
+    """Report why a master would refuse the server, and whether the server gives the required confirmations."""
     of_eviction = faults_of_eviction(reading.info)
     if of_eviction:
         yield Finding("redis-evicts-keys", f"maxmemory-policy is {eviction_policy_of(reading.info)}")
@@ -50,7 +50,7 @@ def fitness(reading: ServerReading) -> Iterator[Finding]:
 
 
 def persistence(reading: ServerReading) -> Iterator[Finding]:
-    """Report what would be lost if the server crashed, and saves that failed."""
+    """Report data that would be lost if the server crashed, and saves that failed."""
     info = reading.info
     settings = reading.settings
     has_log = info.get("aof_enabled") == "1"
@@ -70,7 +70,7 @@ def persistence(reading: ServerReading) -> Iterator[Finding]:
 
 
 def memory(reading: ServerReading) -> Iterator[Finding]:
-    """Report memory of the server that is used up, nearly used up, or not limited."""
+    """Report server memory that is used up, nearly used up, or not limited."""
     info = reading.info
     used, limit, machine = (_whole(info, name) for name in ("used_memory", "maxmemory", "total_system_memory"))
     if limit and used >= limit:
@@ -85,7 +85,7 @@ def memory(reading: ServerReading) -> Iterator[Finding]:
 
 
 def connections(reading: ServerReading) -> Iterator[Finding]:
-    """Report connections that the server closes too early, or never."""
+    """Report settings with which the server closes connections too early, or never."""
     timeout = _whole(reading.settings, "timeout")
     if 0 < timeout < SHORT_TIMEOUT_SECONDS:
         yield Finding("redis-timeout", f"timeout is {timeout}")
@@ -97,7 +97,7 @@ def clients(found: Examination, reading: ServerReading) -> Iterator[Finding]:
     """Report too few free connections for this fleet."""
     limit = _whole(reading.settings, "maxclients") or _whole(reading.info, "maxclients")
     used = _whole(reading.info, "connected_clients")
-    # A worker has one, and one more at its doorbell if it runs several tasks at once. A master has two.
+    # A worker has one connection, and another one at its doorbell if it runs several tasks at once. A master has two.
     needed = 0 if found.process.is_master else 2 * found.workers + 2
     if limit and (used + needed > limit or used > LOW_CLIENTS_SHARE * limit):
         more = f", and this fleet needs up to {needed} more" if needed else ""
@@ -105,7 +105,7 @@ def clients(found: Examination, reading: ServerReading) -> Iterator[Finding]:
 
 
 def replicas(reading: ServerReading) -> Iterator[Finding]:
-    """Report replicas that are behind, and a server that refuses writes because it has too few."""
+    """Report replicas that are behind, and a server that refuses writes because it has too few replicas."""
     info = reading.info
     for name in (f"slave{number}" for number in range(_whole(info, "connected_slaves"))):
         fields = dict(part.split("=", 1) for part in info.get(name, "").split(",") if "=" in part)
@@ -121,13 +121,13 @@ def replicas(reading: ServerReading) -> Iterator[Finding]:
 
 
 def latency(reading: ServerReading) -> Iterator[Finding]:
-    """Report a slow server, and events of the last hour that held it up."""
+    """Report a slow server, and events of the last hour that blocked the server."""
     if reading.round_trips:
         quickest = min(reading.round_trips)
         slowest = max(reading.round_trips)
         if is_slow(quickest):
             many = len(reading.round_trips)
-            seen = f"the quickest of {many} round trips took {in_words(quickest)}, the slowest {in_words(slowest)}"
+            seen = f"the fastest of {many} round trips took {in_words(quickest)}, the slowest {in_words(slowest)}"
             yield Finding("redis-slow", seen)
     recent = [event for event in reading.latency_events or () if _is_recent(event, reading)]
     for event in sorted(recent, key=lambda each: -each.latest_ms)[:MOST_EVENTS]:
@@ -141,7 +141,7 @@ def _is_recent(event: LatencyEvent, reading: ServerReading) -> bool:
 
 
 def server_machine(found: Examination) -> Iterator[Finding]:
-    """Report settings of the kernel that harm a server whose process is visible on this machine."""
+    """If the server's process is visible on this machine, report kernel settings that harm the server."""
     reading = found.server
     if reading is None or reading.uses_huge_pages is None:
         return
@@ -154,7 +154,7 @@ def server_machine(found: Examination) -> Iterator[Finding]:
 
 
 def _whole(fields: Mapping[str, str], name: str) -> int:
-    """Return a field as a number, 0 if it is missing or not a whole number."""
+    """Return a field as a number, or 0 if it is missing or not a whole number."""
     text = fields.get(name, "")
     return int(text) if text.isdecimal() else 0
 

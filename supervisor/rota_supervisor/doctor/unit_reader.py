@@ -1,4 +1,4 @@
-"""The settings of the systemd unit that a fleet runs in, as `systemctl show` reports them."""
+"""The settings of a fleet's systemd unit, as `systemctl show` reports them."""
 
 import math
 import re
@@ -14,7 +14,7 @@ _PROPERTIES: Final = ("LoadState", "Type", "TimeoutStopUSec", "KillMode", "OOMPo
 _SECONDS: Final = 5.0
 _INFINITE: Final = "infinity"
 _PART: Final = re.compile(r"([\d.]+) ?([a-z]+)")
-# The units of a time span as systemd writes it. A month and a year are as in systemd.time(7).
+# The units of a time span in systemd's format. The lengths of a month and a year are taken from systemd.time(7).
 _UNITS: Final = {
     "us": 1e-6,
     "ms": 1e-3,
@@ -29,8 +29,8 @@ _UNITS: Final = {
 
 
 def unit_in(groups: str) -> tuple[str, bool] | None:
-    """Return the unit of a process with this `/proc/PID/cgroup`, and whether it belongs to a user's manager; None if
-    the process is not in a service."""
+    """Return the unit of a process with this `/proc/PID/cgroup`, and whether the unit belongs to a user's manager.
+    Returns None if the process is not in a service."""
     for line in groups.splitlines():
         _, names, path = line.split(":", 2)
         if names not in ("", "name=systemd"):
@@ -42,7 +42,8 @@ def unit_in(groups: str) -> tuple[str, bool] | None:
 
 
 def read_unit(name: str, *, is_of_user: bool, unread: list[Unread]) -> UnitReading | None:
-    """Return the settings of a unit, or None, with the reason added, if systemd does not reply or has no such unit."""
+    """Return the settings of a unit. If systemd does not reply or has no such unit, return None and add the reason to
+    `unread`."""
     program = shutil.which("systemctl")
     if program is None:
         unread.append(Unread(f"the unit {name}", "there is no systemctl here"))
@@ -63,7 +64,7 @@ def read_unit(name: str, *, is_of_user: bool, unread: list[Unread]) -> UnitReadi
 
 
 def unit_of_properties(name: str, properties: dict[str, str]) -> UnitReading:
-    """Return a unit from the properties that `systemctl show` writes."""
+    """Return a unit based on the properties in the output of `systemctl show`."""
     return UnitReading(
         name,
         type=properties.get("Type", ""),
@@ -75,7 +76,7 @@ def unit_of_properties(name: str, properties: dict[str, str]) -> UnitReading:
 
 
 def seconds_in(span: str) -> float | None:
-    """Return the seconds of a time span as systemd writes it, for example `1min 30s` or `infinity`, or None if the text
+    """Return the seconds of a time span in systemd's format, for example `1min 30s` or `infinity`, or None if the text
     is not a time span."""
     if span == _INFINITE:
         return math.inf
