@@ -1,8 +1,8 @@
 """The entry point of `rota`, and of `python -m rota_supervisor`.
 
-Before heavy imports, `rota run` blocks the signals that its master handles. As process 1 of a container it would
-otherwise lose a TERM that arrives during the imports, and elsewhere a TERM would end it half way. The kernel keeps
-blocked signals until the master's loop reads them.
+Before heavy imports, `rota run` blocks the signals that its master handles. Otherwise, as process 1 of a container, it
+would lose a TERM that arrives during the imports. Elsewhere, such a TERM would end it before the start is complete. The
+kernel keeps blocked signals until the master's loop reads them.
 """
 
 import io
@@ -12,7 +12,7 @@ import signal
 import sys
 from collections.abc import Sequence
 
-# TTIN and TTOU change the pool, TSTP and CONT quiet it, USR1 and USR2 report and restart, CHLD reaps.
+# TTIN and TTOU change the pool, TSTP and CONT quiet and resume it, USR1 and USR2 report and restart, CHLD reaps.
 _NAMES = "TERM INT HUP QUIT TTIN TTOU TSTP CONT USR1 USR2 CHLD"
 MASTER_SIGNALS = frozenset(signal.Signals[f"SIG{name}"] for name in _NAMES.split())
 LEAST_STACK_BYTES = 1 << 20
@@ -31,8 +31,8 @@ def command_of(arguments: Sequence[str]) -> str:
 
 
 def open_closed_descriptors() -> None:
-    """Open the standard descriptors that the parent has closed. Otherwise the next files to be opened would get their
-    numbers, and the log would be written into those files."""
+    """Open the standard descriptors that the parent has closed. Otherwise the next opened files would get their
+    numbers, and the log would be written into these files."""
     for fd, name in enumerate(("stdin", "stdout", "stderr")):
         if getattr(sys, name) is None and os.open(os.devnull, os.O_RDWR) == fd:
             os.set_inheritable(fd, True)
@@ -40,15 +40,16 @@ def open_closed_descriptors() -> None:
 
 
 def escape_unencodable_output() -> None:
-    """Escape characters that the encoding of an output cannot represent. By default they end the command."""
+    """Escape characters that the encoding of an output cannot represent. By default, such a character ends the
+    command."""
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")
 
 
 def environment_fault() -> str:
-    """Return why no command can run in this environment, or "" if it can. Imports need more than 64 kB of stack, and
-    the fleet reads facts about its processes from /proc."""
+    """Return why no command can run in this environment, or "" if commands can run. Imports need more than 64 kB of
+    stack, and the fleet reads facts about its processes from /proc."""
     soft, _ = resource.getrlimit(resource.RLIMIT_STACK)
     if soft != resource.RLIM_INFINITY and soft < LEAST_STACK_BYTES:
         return f"the stack is limited to {soft >> 10} kB: allow at least {LEAST_STACK_BYTES >> 10} kB (ulimit -s)"
@@ -61,7 +62,7 @@ def main() -> None:
     escape_unencodable_output()
     if fault := environment_fault():
         sys.stderr.write(f"rota: error: {fault}\n")
-        sys.exit(78)  # ExitCode.CONFIG, whose module takes more stack to import
+        sys.exit(78)  # ExitCode.CONFIG; importing its module needs more stack
     if command_of(sys.argv[1:]) == "run":
         signal.pthread_sigmask(signal.SIG_BLOCK, MASTER_SIGNALS)
     from rota_supervisor.exits import ExitCode, print_crash  # noqa: PLC0415 - after the signals are blocked
@@ -71,7 +72,7 @@ def main() -> None:
         from rota_supervisor.cli.app import run_app  # noqa: PLC0415 - after the signals are blocked
 
         code = run_app(sys.argv[1:])
-    except ModuleNotFoundError as error:  # A module of ours: the application's code is imported elsewhere.
+    except ModuleNotFoundError as error:  # This concerns only Rota: the application's code is imported elsewhere.
         missing = (error.name or "").partition(".")[0]
         sys.stderr.write(f"rota: error: this command needs {missing}, which is not installed: pip install rota\n")
         code = ExitCode.CONFIG

@@ -8,27 +8,28 @@ from typing import Final, NamedTuple
 MOUNTED: Final = Path("/sys/fs/cgroup")
 _MICROSECONDS: Final = 1_000_000
 _NANOSECONDS: Final = 1_000_000_000
-_NO_LIMIT_V1: Final = 1 << 62  # version 1 writes the highest number of pages if there is no limit
+_NO_LIMIT_V1: Final = 1 << 62  # version 1 shows the highest number of pages if there is no limit
 
 
 @dataclass(frozen=True, slots=True)
 class CgroupReading:
-    """The limits of a control group. Each is the lowest one of the group and those above it; None means no limit."""
+    """The limits of a control group. Each limit is the lowest limit of the group and the groups above it. None means no
+    limit."""
 
-    version: int = 0  # 1 or 2; 0 if the kernel has none, or it could not be read
+    version: int = 0  # 1 or 2, or 0 if the kernel has no control groups or the version could not be read
     path: str = ""
     memory_limit: int | None = None
-    memory_used: int | None = None  # without the page cache that the kernel can drop, where `memory_limit` is set
+    memory_used: int | None = None  # without droppable page cache, in the group with `memory_limit`
     kills_together: bool = False  # whether the kernel ends all processes of the group when its memory is used up
-    cpu_limit: float | None = None  # in processors
-    cpu_seconds: float | None = None  # the processor time that was used so far where `cpu_limit` is set
+    cpu_limit: float | None = None  # the limit in processors
+    cpu_seconds: float | None = None  # the processor time used so far by the group with `cpu_limit`
     processes_limit: int | None = None
-    processes_used: int | None = None  # where `processes_limit` is set
+    processes_used: int | None = None  # the number of processes in the group with `processes_limit`
 
 
 class _Limit(NamedTuple):
     value: float
-    folder: Path  # of the group that has the limit
+    folder: Path  # the folder of the group that has the limit
 
 
 def read_cgroup(groups: str, mounted: Path = MOUNTED) -> CgroupReading:
@@ -42,16 +43,16 @@ def read_cgroup(groups: str, mounted: Path = MOUNTED) -> CgroupReading:
 
 
 def _own_groups(groups: str) -> Iterator[tuple[str, str]]:
-    """Yield each controller with the path of the group; "" is version 2."""
+    """Yield each controller with the path of its group. The controller "" stands for version 2."""
     for line in groups.splitlines():
         _, names, path = line.split(":", 2)
         yield from ((name, path) for name in names.split(","))
 
 
 def _levels(mounted: Path, path: str) -> list[Path]:
-    """Return the folder of a group and those above it.
+    """Return the folders of a group and of the groups above it.
 
-    In a container the path may be that of the host. Then the group is at the mount point itself.
+    In a container, the path may be valid only on the host. In that case, the group is at the mount point itself.
     """
     folder = mounted / path.lstrip("/")
     if ".." in folder.parts or not folder.is_dir():
@@ -121,7 +122,7 @@ def _whole(limit: _Limit | None) -> int | None:
 
 
 def _used(limit: _Limit | None, file: str, droppable: str) -> int | None:
-    """Return the memory of the group with the limit that the kernel cannot free by dropping inactive page cache."""
+    """Return the memory of the group with the limit, without inactive page cache that the kernel can drop."""
     used = None if limit is None else _number(limit.folder / file)
     if limit is None or used is None:
         return None
@@ -139,7 +140,7 @@ def _scaled(number: int | None, units: int) -> float | None:
 
 
 def _number(file: Path) -> int | None:
-    """Return the number in a file, or None if there is none: `max` is no limit."""
+    """Return the number in a file, or None if there is none. `max` means no limit."""
     text = _text(file)
     return int(text) if text.lstrip("-").isdecimal() else None
 
@@ -147,5 +148,5 @@ def _number(file: Path) -> int | None:
 def _text(file: Path) -> str:
     try:
         return file.read_text().strip()
-    except OSError:  # not every group has every file
+    except OSError:  # Not every group has every file.
         return ""

@@ -1,19 +1,20 @@
-"""The start of the master's children: the master's part of it, and the first steps of the child.
+"""The start of the master's children: the steps of the master, and the first steps of the child.
 
-The master starts a child by `posix_spawn` of `python -P -m MODULE`; nothing here forks. A fork of the live event loop
-would share its wakeup descriptor and its epoll with the child. A spawned process shares only what is handed over to it.
+The master starts a child by `posix_spawn` of `python -P -m MODULE`. This module never forks, because a forked child
+would share the wakeup descriptor and the epoll of the master's event loop. A spawned process shares only the
+descriptors that it is given.
 
-A child begins with its end of a channel, and a descriptor that reports the master's death. It loads its modules and
-then waits for its first message, which brings everything else that it needs. This way the first zygote loads in
-parallel with the master. All signals of a child are blocked from its first instruction until its handlers are
-installed, because otherwise a signal to the whole service would end it. Before the child can do anything, the kernel is
-set to kill it together with the master: see `tie`.
+A child begins with its end of a channel, and with a descriptor that reports the master's death. It loads its modules
+and then waits for its first message, which contains everything else that it needs. In this way, the first zygote loads
+in parallel with the master. All signals of a child are blocked from its first instruction until its handlers are
+installed, because otherwise a signal to the whole service would end the child. Before the child runs its first
+instruction, the master tells the kernel to kill it if the master dies: see `tie`.
 
-A child writes the stacks of its threads into its stack file when it receives STACK_SIGNAL or ends by a fatal error.
-faulthandler's handlers do that in C, so it works even while C code holds the interpreter or an import hangs. The file
-is a memfd of the master, which reads it (`rota_supervisor.master.effects.processes`).
+A child writes the stacks of its threads to its stack file when it receives STACK_SIGNAL or ends with a fatal error.
+faulthandler's handlers do this in C, so it works even if C code holds the interpreter or an import hangs. The file is a
+memfd that the master has created and reads (`rota_supervisor.master.effects.processes`).
 
-`python -P -m rota_supervisor.child_start` runs the poller, whose start needs no code of its own beside the loop of
+`python -P -m rota_supervisor.child_start` runs the poller, which needs no start code except the loop of
 `rota.poller`."""
 
 import atexit
@@ -43,8 +44,9 @@ from rota_supervisor.process import die_with_parent, nest_signals_safely, reopen
 
 _MAX_BYTES: Final = 300
 _STDERR: Final = 2
-_STACK_SECONDS: Final = 0.02  # writing the stacks takes 1 ms, and more on a loaded machine
-# The signals that faulthandler handles. A fault whose signal is blocked would end the process without any output.
+_STACK_SECONDS: Final = 0.02  # writing the stacks takes 1 ms, and longer on a loaded machine
+# The signals that faulthandler handles. If the signal of a fault were blocked, the process would end without any
+# output.
 HANDLED_SIGNALS: Final = frozenset(
     {STACK_SIGNAL, signal.SIGSEGV, signal.SIGBUS, signal.SIGFPE, signal.SIGILL, signal.SIGABRT}
 )
@@ -63,14 +65,14 @@ class EnteredChild:
 
     channel: socket.socket
     first: messages.First
-    descriptors: messages.Descriptors  # arrived with the first message
+    descriptors: messages.Descriptors  # the descriptors that arrived with the first message
     slot: Slot
-    process_table: memoryview  # of all slots, read-only
+    process_table: memoryview  # the process table of all slots, read-only
 
 
 def enter(pid: int) -> EnteredChild:
-    """Enter the slot of this child as the process `pid`. Raises SystemExit if the master has died, runs another
-    version, or has given the slot to another process."""
+    """Enter the slot of this child as the process `pid`. Raises SystemExit if the master has died, has another version,
+    or has given the slot to another process."""
     sys.excepthook = print_crash
     channel = socket.socket(fileno=CHANNEL_FD)
     channel.set_inheritable(False)
@@ -86,11 +88,11 @@ def enter(pid: int) -> EnteredChild:
     if not die_with_parent(first.master_pid):
         sys.exit(EXIT_ORPHANED)
     block_signals_at_exit()
-    leave_stacks_in(descriptors.stack, all_threads=first.role != Role.EXPORTER)  # its other threads never pause
+    leave_stacks_in(descriptors.stack, all_threads=first.role != Role.EXPORTER)  # the exporter's threads never pause
     mapped = enter_slot(descriptors.slots, first.slot, first.nonce, pid, for_forks=False)
     if mapped is None:
         sys.exit(EXIT_ORPHANED)
-    if first.role != Role.EXPORTER:  # The exporter reads the slots of the others.
+    if first.role != Role.EXPORTER:  # The exporter reads the slots of all processes.
         os.close(descriptors.slots)
     return EnteredChild(channel, first, descriptors, mapped.slot, mapped.process_table)
 
@@ -99,11 +101,11 @@ def enter(pid: int) -> EnteredChild:
 
 
 def leave_stacks_in(fd: int | None, *, all_threads: bool = True) -> None:
-    """Write stacks into this file from now on, and unblock the signals for it. Without a file, stderr is used, because
-    STACK_SIGNAL would otherwise end the process.
+    """Write stacks to this file from now on, and unblock the signals that request them. Without a file, stderr is used,
+    because otherwise STACK_SIGNAL would end the process.
 
-    With `all_threads` the handler also reads the frames of the other threads. Danger: it holds no lock, so a running
-    thread may free a frame in the meantime, and the process ends by SIGSEGV.
+    With `all_threads`, the handler also reads the frames of the other threads. This is dangerous: the handler holds no
+    lock, so a running thread may free a frame in the meantime, and then the process ends with SIGSEGV.
     """
     target = _STDERR if fd is None else fd
     faulthandler.enable(file=target)
@@ -121,10 +123,11 @@ def write_exit_reason(fd: int | None, reason: str) -> None:
 
 
 def block_signals_at_exit() -> None:
-    """Have this process block all signals when the interpreter shuts down.
+    """Make this process block all signals when the interpreter shuts down.
 
     The shutdown removes the handlers. After that, STACK_SIGNAL or a second TERM would end a process that is about to
-    exit by itself. Call this before `leave_stacks_in`, because faulthandler restores the earlier handlers at the end.
+    exit normally. Call this function before `leave_stacks_in`, because faulthandler restores the earlier handlers at
+    the end.
     """
     signal.signal(STACK_SIGNAL, signal.SIG_IGN)
     for number in (signal.SIGTERM, signal.SIGINT):
@@ -134,19 +137,19 @@ def block_signals_at_exit() -> None:
 
 
 def _stop_writing_stacks() -> None:
-    """Ignore STACK_SIGNAL, and let a thread that is handling it finish. Its handler reads the stack of this thread, and
-    would crash if that is removed in the meantime."""
+    """Ignore STACK_SIGNAL, and let a thread that is handling it finish. The handler reads the stack of this thread, and
+    would crash if that stack were removed in the meantime."""
     faulthandler.unregister(STACK_SIGNAL)
     if threading.active_count() > 1:
         time.sleep(_STACK_SECONDS)
 
 
 def leave_no_stacks() -> None:
-    """Undo `leave_stacks_in`, which may have been called by the process that this one was forked from. STACK_SIGNAL
-    stays pending from now on."""
+    """Undo `leave_stacks_in`, which the process that forked this process may have called. STACK_SIGNAL stays pending
+    from now on."""
     signal.pthread_sigmask(signal.SIG_BLOCK, {STACK_SIGNAL})
     faulthandler.unregister(STACK_SIGNAL)
-    signal.signal(STACK_SIGNAL, signal.SIG_DFL)  # an ignored signal would not stay pending
+    signal.signal(STACK_SIGNAL, signal.SIG_DFL)  # An ignored signal would not stay pending.
     faulthandler.disable()
 
 
@@ -161,28 +164,29 @@ class SpawnedChild(NamedTuple):
 
 
 class Spawner:
-    """Starts the children of a master. The kernel kills them through the death pipe when this process has died."""
+    """A starter of the children of a master. The kernel kills them through the death pipe when this process has
+    died."""
 
     def __init__(self) -> None:
         self._death_pipe: tuple[int, ...] = os.pipe2(os.O_CLOEXEC)
         self._prestarted: dict[Role, SpawnedChild] = {}
 
     def prestart(self, role: Role) -> None:
-        """Start a child that will be needed soon, so that it can load its modules in advance. Ignores errors, because
-        `start` tries again."""
+        """Start a child that will be needed soon, so that it can load its modules in advance. Errors are ignored,
+        because `start` tries again."""
         with contextlib.suppress(OSError):
             self._prestarted[role] = _start(role, self._death_pipe[0])
 
     def start(self, role: Role) -> SpawnedChild:
-        """Start a child with this role, or return the one that was started in advance.
+        """Start a child with this role, or return the child that was started in advance.
 
-        Raises OSError if the kernel refuses (EAGAIN, ENOMEM). In that case nothing is left behind.
+        Raises OSError if the kernel refuses (EAGAIN, ENOMEM). In that case, no process or descriptor is left behind.
         """
         return self._prestarted.pop(role, None) or _start(role, self._death_pipe[0])
 
     def close(self) -> None:
-        """Have the kernel kill all remaining children, and reap those that were started in advance but never used. May
-        be called twice."""
+        """Make the kernel kill all remaining children, and reap children that were started in advance but never used.
+        Can be called twice."""
         for fd in self._death_pipe:
             os.close(fd)
         self._death_pipe = ()
@@ -193,10 +197,10 @@ class Spawner:
 
 
 def greet(child: SpawnedChild, first: messages.First, descriptors: messages.Descriptors) -> None:
-    """Send a child its first message. Raises OSError if the child has died; it exits by itself if its channel
-    closes."""
+    """Send a child its first message. Raises OSError if the child has died. If its channel is closed, the child
+    exits."""
     try:
-        messages.send_first(child.channel, first, descriptors)  # stays in the socket until the child reads it
+        messages.send_first(child.channel, first, descriptors)  # The message stays in the socket until it is read.
     except OSError:
         child.channel.close()
         raise
@@ -204,10 +208,10 @@ def greet(child: SpawnedChild, first: messages.First, descriptors: messages.Desc
 
 
 def _start(role: Role, death_fd: int) -> SpawnedChild:
-    """Start a child in a session of its own. `death_fd` is the read end of the death pipe."""
+    """Start a child in a separate session. `death_fd` is the read end of the death pipe."""
     ours, theirs = messages.pair()
     try:
-        with reopened(death_fd) as line:  # A separate opening, because the kernel kills one group per opening.
+        with reopened(death_fd) as line:  # The pipe is opened again, because the kernel kills one group per opening.
             pid = _spawn(MODULES[role], {CHANNEL_FD: theirs.fileno(), DEATH_FD: line})
             tie(line, pid)
         return SpawnedChild(pid, ours)

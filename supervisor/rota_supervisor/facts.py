@@ -15,7 +15,7 @@ from rota.protocol.progress import progress_row, progress_summary
 
 
 def facts_of(thing: Any) -> dict[str, Any]:
-    """Return a dataclass as JSON values: times as text, and without unknown values."""
+    """Return the fields of a dataclass as JSON values, with times as text and without unknown values."""
     return dataclasses.asdict(thing, dict_factory=_known)
 
 
@@ -30,21 +30,21 @@ def task_facts(found: TaskStatus) -> dict[str, Any]:
 
 
 def fields_of(found: TaskStatus) -> dict[str, object]:
-    """Return the fields of a task as text for people, the timeline last."""
+    """Return the fields of a task as text for people, with the timeline as the last field."""
     facts = facts_of(found)
-    facts.pop("attempts", None)  # they are in the timeline
+    facts.pop("attempts", None)  # The attempts are in the timeline.
     facts.pop("progress", None)
     progress = progress_summary(progress_row(found.progress))
     death = facts.pop("death", {})
     crash = facts.pop("last_crash", {})
     extra = {"progress": progress} if progress else {}
-    lines = "\n".join(printable(str(moment)) for moment in timeline_of(found))  # one line each, whatever the content
+    lines = "\n".join(printable(str(moment)) for moment in timeline_of(found))  # one line each, whatever the text is
     return {**facts, **extra, **death, **{f"last_crash.{key}": crash[key] for key in crash}, "timeline": lines}
 
 
 @dataclass(frozen=True, slots=True)
 class TimelineRow:
-    """An event of a task. Times of failures are from the node's clock, all others are Redis time."""
+    """An event of a task. The times of failures are from the node's clock. All other times are Redis time."""
 
     at: datetime
     what: str
@@ -57,12 +57,12 @@ class TimelineRow:
 def timeline_of(found: TaskStatus) -> list[TimelineRow]:
     """Return all known events of a task, in order of time. The death record of a dead task is stored separately."""
     moments = [*_beginning(found), *(moment for each in found.attempts for moment in _of_attempt(each)), *_end(found)]
-    return sorted(moments, key=attrgetter("at"))  # stable: events of the same time keep their order
+    return sorted(moments, key=attrgetter("at"))  # The sort is stable, so events of the same time keep their order.
 
 
 def _beginning(found: TaskStatus) -> Iterator[TimelineRow]:
-    """Yield the due and ready times, which belong to the attempt after the last one. If a task had to wait, or was
-    given back after a crash, the time of its enqueue is not known."""
+    """Yield the due and ready times, which belong to the next attempt. If a task had to wait, or was given back after a
+    crash, the time of its enqueue is not known."""
     attempt = f"attempt {found.attempts[-1].attempt + 1}" if found.attempts else ""
     if found.due_at and found.kind == Kind.RECOVERED.label:
         yield TimelineRow(found.due_at, "given back", attempt)

@@ -1,13 +1,13 @@
-"""The state of this node's fleet at one time, from its slots and its master's snapshot, as typed records. It includes
-whether the fleet is alive and ready.
+"""The state of this node's fleet at one time, as typed records, based on its slots and its master's snapshot. It
+includes whether the fleet is alive and ready.
 
-`snapshot` is pure. The master calls it for the control socket's `status`, and the exporter for `/status.json`; each
-adds what only it knows. The methods `to_json` of these records are the only place that gives the facts of the fleet,
-its pools, processes and tasks their names in JSON.
+`snapshot` is a pure function. The master calls it for the control socket's `status`, and the exporter calls it for
+`/status.json`. Each of them adds the facts that only it knows. Only the methods `to_json` of these records define the
+JSON names of the facts about the fleet, its pools, processes and tasks.
 
-The same rules serve `/livez`, `/readyz`, `rota health` and `rota status`. They are pure and never query Redis. Alive
-means that the master's loop runs. This must not depend on Redis, or an outage of Redis would restart every pod. Ready
-means that this node accepts work now."""
+`/livez`, `/readyz`, `rota health` and `rota status` all use the same rules, which are pure functions and never query
+Redis. Alive means that the master's loop runs. This must not depend on Redis, because otherwise an outage of Redis
+would restart every pod. Ready means that this node accepts work now."""
 
 import math
 from collections import Counter
@@ -43,10 +43,11 @@ LOST: Final = "lost"  # the state of a fleet whose master has died
 
 
 class ObservedTimes(NamedTuple):
-    """The times of a running task that only an exporter knows, None if it does not know them either."""
+    """The times of a running task that only an exporter can know. A time is None if the exporter does not know it
+    either."""
 
-    lag_seconds: float | None  # how late the task started, by Redis's clock
-    usual_seconds: float | None  # the longest usual run time of such tasks
+    lag_seconds: float | None  # how late the task started, by the Redis clock
+    usual_seconds: float | None  # the longest usual run time of this kind of task
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,13 +55,13 @@ class MemberTask:
     """A task that is running."""
 
     task: TaskInSlot
-    age_seconds: float  # since its start
-    left_seconds: float  # until its deadline, infinite without one
+    age_seconds: float  # the time since its start
+    left_seconds: float  # the time until its deadline, or infinity without a deadline
     progress: Progress | None = None
     observed: ObservedTimes | None = None  # None outside of an exporter
 
     def to_json(self) -> Json:
-        """Return its row in JSON."""
+        """Return the task's row in JSON."""
         task = self.task
         age = self.age_seconds
         left = self.left_seconds
@@ -83,9 +84,9 @@ class Member:
     role: Role
     pid: int
     phase: Phase
-    heartbeat_age_seconds: float  # since the last heartbeat
+    heartbeat_age_seconds: float  # the time since the last heartbeat
     tasks: tuple[MemberTask, ...] = ()
-    concurrency: int = 1  # maximum number of tasks
+    concurrency: int = 1  # the maximum number of tasks
 
     def with_history(self, observed: Callable[[MemberTask], ObservedTimes]) -> "Member":
         """Return the process with the observed times of its tasks."""
@@ -93,7 +94,7 @@ class Member:
 
 
 def member_in(number: int, slot: Slot, now_ns: int) -> Member:
-    """Return what a slot shows of its process at `now_ns` (CLOCK_BOOTTIME)."""
+    """Return the process of a slot, as the slot shows it at `now_ns` (CLOCK_BOOTTIME)."""
     tasks = tuple(_member_task(slot, task, now_ns) for task in slot.running())
     heartbeat_age = max(0, now_ns - slot.heartbeat_ns) / NANOSECONDS
     return Member(number, role_of(number), slot.pid, slot.phase, heartbeat_age, tasks, slot.concurrency)
@@ -109,8 +110,8 @@ def _member_task(slot: Slot, task: TaskInSlot, now_ns: int) -> MemberTask:
 
 
 class HeartbeatLimits(NamedTuple):
-    """The longest times without a heartbeat. The master sends one every `tick_seconds`; a child that runs no task may
-    take `beat_seconds`."""
+    """The longest times without a heartbeat. The master sends one every `tick_seconds`. A child that runs no task must
+    send one within `beat_seconds`."""
 
     tick_seconds: float
     beat_seconds: float
@@ -145,26 +146,26 @@ class Health:
         return all(check.ok for check in self.checks)
 
     def to_json(self) -> HealthJson:
-        """Return the health as `/readyz?verbose` and the status show it."""
+        """Return the health in the form that `/readyz?verbose` and the status show."""
         return HealthJson(ok=self.ok, checks=[asdict(check) for check in self.checks], warnings=list(self.warnings))
 
 
 def one_line(health: Mapping[str, Any]) -> str:
-    """Return a health, given as JSON, as text: "ok" or the failed checks, then the warnings."""
+    """Return a health in JSON as text: "ok" or the failed checks, and then the warnings."""
     texts = ["ok"] if health["ok"] else [check["seen"] for check in health["checks"] if not check["ok"]]
     return "; ".join((*texts, *health["warnings"]))
 
 
 def liveness(members: Iterable[Member], tick_seconds: float) -> Health:
-    """Return whether the master sends heartbeats, which are due every `tick_seconds`."""
+    """Return the check of whether the master sends its heartbeats, which are due every `tick_seconds`."""
     return Health((_master_heartbeat(_master_of(members), tick_seconds),))
 
 
 def readiness(
     members: Sequence[Member], master_snapshot: MasterSnapshot, now: float, limits: HeartbeatLimits | None
 ) -> Health:
-    """Return whether this node accepts work: the master runs the fleet, a worker and a poller serve, Redis replies, and
-    no pool is in back-off. `limits` is None if no master is expected; then only Redis counts."""
+    """Return the checks of whether this node accepts work: the master runs the fleet, a worker and a poller serve,
+    Redis replies, and no pool is in back-off. If no master is expected, `limits` is None, and only Redis counts."""
     observer = "this exporter" if limits is None else "the master"
     redis = HealthCheck("redis", master_snapshot.redis_up, _redis_text(observer, master_snapshot))
     warnings = redis_warnings(master_snapshot.redis_round_trip_seconds, evicts_keys=master_snapshot.evicts_keys)
@@ -204,7 +205,8 @@ def _master_heartbeat(master: Member | None, tick_seconds: float) -> HealthCheck
 
 
 def _workers_serve(members: Iterable[Member], pools: Iterable[PoolFacts], beat_seconds: float) -> HealthCheck:
-    """Return whether a worker serves. A fleet that was scaled to zero serves as well: the next task starts a worker."""
+    """Return the check of whether a worker serves. A fleet that was scaled to zero passes, because the next task starts
+    a worker."""
     has_none = not any(member.role is Role.WORKER for member in members)
     if has_none and any(pool.scaling and pool.scaling["max"] and not pool.desired for pool in pools):
         return HealthCheck("worker_serves", ok=True, seen="no worker is needed now: the pool is scaled to zero")
@@ -219,8 +221,8 @@ def _one_serves(role: Role, members: Iterable[Member], beat_seconds: float) -> H
 
 
 def serves(member: Member, beat_seconds: float) -> bool:
-    """Whether a worker or poller does its work. A process that runs a single task is judged by the task's deadline; any
-    other process by its heartbeat."""
+    """Whether a worker or poller does its work. A process that runs a single task is judged by the task's deadline, and
+    any other process by its heartbeat."""
     only_task = member.tasks[0] if member.tasks and member.concurrency <= 1 else None
     if member.phase is Phase.BUSY and only_task is not None and only_task.left_seconds > 0:
         return True
@@ -236,15 +238,15 @@ class Moment(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class ProcessSnapshot:
-    """A child as the master reports it, and what its slot shows."""
+    """A child, as its master and its slot show it."""
 
     child: ChildFacts
     role: Role
     member: Member | None  # None if no process is in the slot
-    ready_seconds: float | None  # since the child reported that it is ready
+    ready_seconds: float | None  # the time since the child reported that it is ready
 
     def to_json(self) -> Json:
-        """Return the row in JSON, with everything that the master and the slot report."""
+        """Return the row in JSON, with all facts from the master and the slot."""
         facts = self.child._asdict()
         member = self.member
         del facts["ready_at"]
@@ -263,12 +265,13 @@ class ProcessSnapshot:
 
 @dataclass(frozen=True, slots=True)
 class PoolSnapshot:
-    """A pool as the master reports it, whether its starts are held back, and how many tasks it runs."""
+    """A pool, as its master reports it, with its back-off (if starts are held back) and the number of its running
+    tasks."""
 
     facts: PoolFacts
     state: PoolState
     busy: int
-    short_seconds: float | None = None  # how long it has lacked workers; None outside of an exporter
+    short_seconds: float | None = None  # how long the pool has lacked workers; None outside of an exporter
 
     def to_json(self) -> Json:
         """Return the row in JSON."""
@@ -282,18 +285,20 @@ class FleetSnapshot:
 
     at: Moment
     master_snapshot: MasterSnapshot
-    state: str  # of its master, or LOST
+    state: str  # the state of its master, or LOST
     ready: Health  # whether this node accepts work
     pools: tuple[PoolSnapshot, ...]
     processes: tuple[ProcessSnapshot, ...]
 
     def with_shortages(self, seconds: Mapping[str, float]) -> "FleetSnapshot":
-        """Return the fleet with the time for which each pool has lacked workers, 0 for a pool that is not listed."""
+        """Return the fleet with the time for which each pool has lacked workers. It is 0 for a pool that is not
+        listed."""
         pools = (replace(pool, short_seconds=seconds.get(pool.facts.name, 0.0)) for pool in self.pools)
         return replace(self, pools=tuple(pools))
 
     def to_json(self) -> Json:
-        """Return the fleet as the control socket and `/status.json` show it. `docs/status.md` explains each key."""
+        """Return the fleet in the form that the control socket and `/status.json` show. `docs/status.md` explains each
+        key."""
         master_snapshot = self.master_snapshot
         now, wall = self.at
         started_at = master_snapshot.started_at
@@ -316,7 +321,7 @@ class FleetSnapshot:
         }
 
 
-# Facts of the master's snapshot that JSON contains unchanged.
+# The facts of the master's snapshot that are in the JSON without changes.
 _UNCHANGED: Final = (
     "fleet",
     "node",
@@ -333,9 +338,9 @@ _UNCHANGED: Final = (
 def snapshot(
     slots: Iterable[Member], master_snapshot: MasterSnapshot, at: Moment, limits: HeartbeatLimits | None
 ) -> FleetSnapshot:
-    """Return the fleet from the live processes in `slots` and the master's `master_snapshot`.
+    """Return the fleet, based on the live processes in `slots` and on `master_snapshot`.
 
-    `limits` gives the longest times without a heartbeat. It is None if no master is expected, as in `rota exporter`.
+    `limits`: the longest times without a heartbeat, or None if no master is expected, as in `rota exporter`.
     """
     members = {member.slot: member for member in slots}
     children = {child.slot: child for child in master_snapshot.children}
@@ -349,7 +354,7 @@ def snapshot(
 
 
 def state_of(members: Iterable[Member]) -> str:
-    """Return the state of the fleet as its master shows it, or LOST without a master."""
+    """Return the state of the fleet according to its master, or LOST without a master."""
     master = next((member for member in members if member.role is Role.MASTER), None)
     return LOST if master is None else FLEET_STATES.get(master.phase, LOST)
 
@@ -375,8 +380,8 @@ _NO_TASK: Final[Json] = {"task": None, "task_age_seconds": None, "progress": Non
 
 
 def rows_by_task(processes: Iterable[Mapping[str, Any]]) -> list[Json]:
-    """Return a row for each task of a process that runs several, otherwise one row for the process with its task, if
-    any. `where` is the slot, with the index of the task if there are several."""
+    """Return a row for each task of a process that runs several tasks, and one row for any other process, with its task
+    if it runs one. `where` is the slot, with the index of the task if there are several."""
     rows: list[Json] = []
     for process in processes:
         slot = process["slot"]
@@ -388,7 +393,7 @@ def rows_by_task(processes: Iterable[Mapping[str, Any]]) -> list[Json]:
     return rows
 
 
-# The node, as it reports itself to others
+# The report of the node to other nodes
 
 
 class WorkerLoad(NamedTuple):

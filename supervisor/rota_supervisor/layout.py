@@ -1,7 +1,7 @@
-"""The facts that master and children share before they communicate: the slots of each role, the heartbeat, descriptors,
-and the mark of owners.
+"""The facts that the master and its children share before they communicate: the slots of each role, the heartbeat,
+descriptors, and the mark of owners.
 
-A slot outlives its process and its counters continue, so a slot never changes its role.
+A slot outlives its process, and its counters continue, so a slot never changes its role.
 """
 
 from enum import StrEnum
@@ -10,15 +10,16 @@ from typing import Final
 from rota.child.slot_memory import MOST_SLOTS
 
 SLOTS: Final = MOST_SLOTS
-TICK_SECONDS: Final = 1.0  # interval of the master's heartbeat in slot 0; `livez` tolerates two missed ones
+TICK_SECONDS: Final = 1.0  # the interval of the master's heartbeats in slot 0; `livez` tolerates two missed ones
 
-# Descriptors that a spawned child has from its first instruction on. Others arrive with its first message.
-CHANNEL_FD: Final = 3  # SOCK_SEQPACKET to the master
-DEATH_FD: Final = 4  # read end of the death pipe: readable when the master has died
+# The descriptors that a spawned child has from its first instruction on. Other descriptors arrive with its first
+# message.
+CHANNEL_FD: Final = 3  # a SOCK_SEQPACKET to the master
+DEATH_FD: Final = 4  # the read end of the death pipe, which is readable when the master has died
 
-STACK_FILE: Final = "rota-stack"  # with slot and nonce, the name of a child's stack file
-EXIT_REASON_MARK: Final = "Exit reason: "  # in a stack file, precedes the reason why a child exits
-OWNER_MARK: Final = "ROTA_OWNER"  # environment variable of processes that a task starts: the owner of the task
+STACK_FILE: Final = "rota-stack"  # the first part of the name of a stack file, followed by slot and nonce
+EXIT_REASON_MARK: Final = "Exit reason: "  # the text before the reason for an exit in a stack file
+OWNER_MARK: Final = "ROTA_OWNER"  # the variable with the owner of a task, in processes that the task starts
 
 
 class Role(StrEnum):

@@ -1,6 +1,6 @@
-"""The data that the master and the exporter leave for each other in their slots: the master's snapshot of the fleet,
-and the exporter's snapshot of the node's throughput, which a heartbeat forwards to Redis. Also the texts with which
-both describe the state of a fleet and its pools.
+"""The data that the master and the exporter store for each other in their slots: the master's snapshot of the fleet,
+and the exporter's snapshot of the node's throughput, which a heartbeat forwards to Redis. The texts with which both
+describe the state of a fleet and its pools are here as well.
 """
 
 import json
@@ -15,7 +15,7 @@ from rota_supervisor.layout import Role
 
 Json = dict[str, Any]
 
-_MAX_CHARACTERS: Final = 300  # characters of an error text
+_MAX_CHARACTERS: Final = 300  # the limit of an error text
 _THROUGHPUT_SECONDS: Final = 15.0
 
 # The state of a fleet by the phase of its master.
@@ -31,12 +31,12 @@ class PoolState(StrEnum):
     """The state of a pool."""
 
     RUNNING = "running"
-    BACKOFF = "backoff"  # several starts have failed in a row, and the next one waits
-    FATAL = "fatal"  # the budget is spent, so a person is needed; one probe per pause recovers if the cause is gone
+    BACKOFF = "backoff"  # several starts have failed in a row, and the next start is delayed
+    FATAL = "fatal"  # the budget is spent, so a person is needed; there is still one probe after each pause
 
 
 class BackoffRow(TypedDict):
-    """A pool in back-off, as the control socket and `/status.json` show it."""
+    """A pool in back-off, in the form that the control socket and `/status.json` show."""
 
     role: str
     pool: str
@@ -52,9 +52,9 @@ class PoolInBackoff(NamedTuple):
     role: str
     pool: str
     state: str  # backoff or fatal
-    failures: int  # in a row
-    next_try_at: float  # CLOCK_BOOTTIME, in seconds
-    last_error: str  # how its last child ended
+    failures: int  # the number of failures in a row
+    next_try_at: float  # the time of the next try, in seconds of CLOCK_BOOTTIME
+    last_error: str  # how the pool's last child ended
 
     def row(self, now: float) -> BackoffRow:
         """Return the row that the control socket and `/status.json` show to people."""
@@ -68,7 +68,7 @@ class PoolInBackoff(NamedTuple):
         )
 
 
-SLOW_SECONDS: Final = 0.04  # longer than a round trip within one site; RotaRedisSlow has the same limit
+SLOW_SECONDS: Final = 0.04  # round trips within one site are shorter; RotaRedisSlow has the same limit
 EVICTS_KEYS: Final = "Redis is configured to drop keys when its memory is full"
 
 
@@ -82,7 +82,7 @@ def slow_text(round_trip_seconds: float) -> str:
 
 
 def redis_warnings(round_trip_seconds: float | None, *, evicts_keys: bool) -> list[str]:
-    """Return warnings about a Redis that replies."""
+    """Return warnings about Redis while it replies."""
     found = [slow_text(round_trip_seconds)] if round_trip_seconds and is_slow(round_trip_seconds) else []
     return [*found, EVICTS_KEYS] if evicts_keys else found
 
@@ -96,7 +96,7 @@ def sentence(row: Mapping[str, Any]) -> str:
 
 
 class ClosedRow(TypedDict):
-    """A closed queue, as the control socket and `/status.json` show it."""
+    """A closed queue, in the form that the control socket and `/status.json` show."""
 
     queue: str
     condition: str
@@ -105,12 +105,12 @@ class ClosedRow(TypedDict):
 
 
 class Closed(NamedTuple):
-    """A queue from which no worker may claim."""
+    """A queue from which no worker can claim."""
 
     queue: str
-    condition: str  # "" if the queue is paused
-    error: str  # of the condition
-    since: float  # CLOCK_BOOTTIME, in seconds
+    condition: str  # the name of the condition that closes the queue, or "" if the queue is paused
+    error: str  # the error of the condition, or ""
+    since: float  # when the queue was closed, in seconds of CLOCK_BOOTTIME
 
     def row(self, now: float) -> ClosedRow:
         """Return the row for people."""
@@ -119,42 +119,43 @@ class Closed(NamedTuple):
 
 
 class FleetEvent(NamedTuple):
-    """A log line that people look for."""
+    """A log line that is shown in the list of events."""
 
-    n: int  # one more than the number of the previous line
-    at: float  # CLOCK_BOOTTIME, in seconds
+    n: int  # the number of the event, which is one more than that of the previous event
+    at: float  # when the event happened, in seconds of CLOCK_BOOTTIME
     level: str
-    event: str  # its name
-    text: str  # for people
-    fields: Mapping[str, Any]  # of the log line
+    event: str  # the name of the event
+    text: str  # the text for people
+    fields: Mapping[str, Any]  # the fields of the log line
 
 
 def dated(happened: Mapping[str, Any] | None, now: float, wall: float) -> Json | None:
-    """Return an event with its CLOCK_BOOTTIME converted to the wall clock, by the current readings of both clocks."""
+    """Return an event with its time converted from CLOCK_BOOTTIME to the wall clock, by the current readings of both
+    clocks."""
     return None if happened is None else {**happened, "at": round(wall - (now - happened["at"]), 3)}
 
 
 def dead_child(death: Mapping[str, Any]) -> str:
-    """Return a name of the child from the fields of its death."""
+    """Return a description of the child from the fields of its death."""
     of_pool = f" of pool {death['pool']}" if death.get("pool") else ""
     return f"{death.get('child', 'a child')} in slot {death.get('slot')}{of_pool}"
 
 
 def cause_of_death(death: Mapping[str, Any]) -> str:
-    """Return what ended the child."""
+    """Return the cause of the child's death."""
     return str(death.get("words") or death.get("reason"))
 
 
 def death_text(death: Mapping[str, Any]) -> str:
-    """Return the child and its end in one line."""
+    """Return the child and the cause of its death in one line."""
     return f"{dead_child(death)}: {cause_of_death(death)}"
 
 
 class ChildFacts(NamedTuple):
-    """The facts about a child that only the master knows. Its slot shows the process."""
+    """The facts about a child that only the master knows. Its slot has the facts about its process."""
 
     slot: int
-    pool: str | None = None  # "" except for workers, None if the master reports nothing
+    pool: str | None = None  # "" except for workers; None if the master reports nothing
     generation: int | None = None  # None if the master reports nothing
     state: str = ""  # see `ChildState`; "" if the master reports nothing
     ready_at: float | None = None  # when the child reported that it is ready
@@ -164,41 +165,41 @@ class PoolFacts(NamedTuple):
     """The facts about a pool of workers that only the master knows."""
 
     name: str
-    desired: int  # how many workers it should have
+    desired: int  # how many workers the pool should have
     origin: str  # what set `desired`
-    configured: int | str  # the number or the range of workers that the configuration states
+    configured: int | str  # the configured number or range of workers
     concurrency: int  # how many tasks a worker runs at once
-    workers: Mapping[str, int]  # number of workers by state
-    scaling: Mapping[str, Any] | None = None  # range and decision in force; None for a fixed number
+    workers: Mapping[str, int]  # the number of workers by state
+    scaling: Mapping[str, Any] | None = None  # the range and the decision in force, or None for a fixed number
 
 
 @dataclass(frozen=True, slots=True)
 class MasterSnapshot:
-    """The master's report on its fleet. Times are seconds of CLOCK_BOOTTIME."""
+    """The master's report about its fleet. Times are in seconds of CLOCK_BOOTTIME."""
 
     fleet: str = ""  # the namespace
     node: str = ""  # the name of the node
     pid: int = 0
-    url: str | None = None  # where others find the status page, None for nowhere
+    url: str | None = None  # the URL of the status page for other machines, or None if they cannot reach it
     started_at: float | None = None
-    generation: int = 0  # the one in force
-    loading: bool = False  # whether another generation is being loaded
+    generation: int = 0  # the generation in force
+    loading: bool = False  # whether the master is loading another generation
     redis_up: bool = False
-    redis_refusal: str = ""  # the reply of a Redis that refuses commands for now
+    redis_refusal: str = ""  # the error with which Redis refuses commands for now, or ""
     redis_round_trip_seconds: float | None = None  # None while Redis is unreachable
     evicts_keys: bool = False  # whether Redis drops keys when its memory is full
     pools: tuple[PoolFacts, ...] = ()
-    held: tuple[PoolInBackoff, ...] = ()  # pools in back-off
-    quiet_since: float | None = None  # None if the fleet is not quiet
-    closed: tuple[Closed, ...] = ()  # queues from which no worker may claim
-    last_reload: Mapping[str, Any] | None = None  # its outcome, with its time in `at`
-    last_death: Mapping[str, Any] | None = None  # its cause, with its time in `at`
+    held: tuple[PoolInBackoff, ...] = ()  # the pools in back-off
+    quiet_since: float | None = None  # when the fleet became quiet, or None if it is not
+    closed: tuple[Closed, ...] = ()  # the queues from which no worker can claim
+    last_reload: Mapping[str, Any] | None = None  # the outcome of the last reload, with its time in `at`
+    last_death: Mapping[str, Any] | None = None  # the facts about the last death, with its time in `at`
     children: tuple[ChildFacts, ...] = ()
-    events: tuple[FleetEvent, ...] = ()  # the latest ones
+    events: tuple[FleetEvent, ...] = ()  # the latest events
 
     def to_json(self, room: int) -> bytes:
-        """Return the snapshot as JSON of at most `room` bytes. If it does not fit, omit the oldest events and the
-        last of the other rows."""
+        """Return the snapshot as JSON of at most `room` bytes. If it does not fit, the oldest events and the last of
+        the other rows are omitted."""
         values = {name: getattr(self, name) for name in self.__slots__}
         values["held"] = [each._replace(last_error=each.last_error[:_MAX_CHARACTERS]) for each in self.held]
         raw = json.dumps(values).encode()
@@ -211,7 +212,7 @@ class MasterSnapshot:
 
     @classmethod
     def from_json(cls, raw: bytes) -> "MasterSnapshot":
-        """Return the snapshot that `to_json` wrote; of empty bytes, a snapshot without facts."""
+        """Return the snapshot that `to_json` wrote, or a snapshot without facts if there are no bytes."""
         if not raw:
             return cls()
         values = json.loads(raw)
@@ -232,11 +233,11 @@ _ROWS: Final[Mapping[str, type[PoolInBackoff | Closed | ChildFacts | PoolFacts |
 class NodeThroughput(NamedTuple):
     """The speed and the lag of a node, as its exporter observed them."""
 
-    at: float  # CLOCK_BOOTTIME, in seconds
+    at: float  # the time of the observation, in seconds of CLOCK_BOOTTIME
     done_per_second: float
-    lag_p50_seconds: float | None  # of the starts of the last minutes, None without any
-    lag_p99_seconds: float | None  # of the starts of the last minutes, None without any
-    late: float | None  # the share of those starts that missed their objective
+    lag_p50_seconds: float | None  # the median of the starts of the last minutes, or None without starts
+    lag_p99_seconds: float | None  # the 99th percentile of these starts, or None without starts
+    late: float | None  # the share of these starts that missed their objective
 
     def to_json(self) -> bytes:
         return json.dumps(self).encode()
@@ -249,7 +250,7 @@ class NodeThroughput(NamedTuple):
 
 
 def read_throughput(raw: bytes, now: float) -> NodeThroughput | None:
-    """Return what `to_json` wrote, or None if the bytes are not valid or outdated."""
+    """Return the values that `to_json` wrote, or None if the bytes are not valid or are outdated."""
     try:
         throughput = NodeThroughput(*json.loads(raw))
         return throughput if now - throughput.at < _THROUGHPUT_SECONDS else None

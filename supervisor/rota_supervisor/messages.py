@@ -1,7 +1,7 @@
-"""The messages between master and children: one JSON object per packet, over a SOCK_SEQPACKET pair.
+"""The messages between master and children, with one JSON object per packet, over a SOCK_SEQPACKET pair.
 
-A packet arrives whole or not at all, even if several processes write to one socket, as a zygote and its intermediates
-do. Each message is a named tuple here. Its `type` on the wire is the name of the class.
+A packet arrives either complete or not at all, even if several processes write to one socket, as a zygote and its
+intermediates do. Each message is a named tuple. Its `type` in the packet is the name of the class.
 """
 
 import array
@@ -11,21 +11,21 @@ import socket
 from collections.abc import Mapping, Sequence
 from typing import Any, Final, NamedTuple, get_args
 
-# Raised with every change of a message, the slots or the descriptors. If the package is upgraded while a master runs, a
-# child of the new version refuses to start instead of misreading the old master's messages.
+# Raise this number with every change of a message, the slots or the descriptors. If the package is upgraded while a
+# master runs, a child with the new version then refuses to start, and does not misread the old master's messages.
 ABI: Final = 12
 MAX_PACKET: Final = 4 << 20
-SEND_BUFFER: Final = 1 << 20  # requested; the kernel grants up to twice net.core.wmem_max (about 400 kB by default)
+SEND_BUFFER: Final = 1 << 20  # the kernel grants at most twice net.core.wmem_max (about 400 kB by default)
 ScheduledCalls = Mapping[str, tuple[str, Sequence[Any], Mapping[str, Any]]]  # task, args and kwargs by schedule
-MAX_SETTINGS: Final = 150_000  # characters of a pool's settings: escaped, they fit into what the kernel always grants
+MAX_SETTINGS: Final = 150_000  # the limit of a pool's settings; with escapes, they always fit into the send buffer
 TASKS_PER_PACKET: Final = 500
 _FD_BYTES: Final = array.array("i").itemsize
 _ROOM_FOR_ONE: Final = socket.CMSG_SPACE(_FD_BYTES)
-_ROOM_FOR_ALL: Final = socket.CMSG_SPACE(_FD_BYTES * 6)  # for all Descriptors
+_ROOM_FOR_ALL: Final = socket.CMSG_SPACE(_FD_BYTES * 6)  # the space for all Descriptors
 
 
 class WrongAbi(Exception):
-    """The other side runs another version of this package."""
+    """Raised if the other side runs another version of this package."""
 
 
 class First(NamedTuple):
@@ -36,8 +36,8 @@ class First(NamedTuple):
     master_pid: int
     slot: int
     nonce: int
-    settings: dict[str, Any]  # in the shape of the role's settings class
-    along: tuple[str, ...] = ()  # the names of the Descriptors that arrive with this, in order
+    settings: dict[str, Any]  # the fields of the role's settings class
+    along: tuple[str, ...] = ()  # the names of the Descriptors that arrive with this packet, in order
     abi: int = ABI
 
     def __repr__(self) -> str:  # The settings may contain passwords.
@@ -45,14 +45,14 @@ class First(NamedTuple):
 
 
 class Descriptors(NamedTuple):
-    """The descriptors that arrive with a First."""
+    """The descriptors that arrive with a `First`."""
 
     slots: int  # the memory of all slots
     bell: int  # the master's bell, an eventfd
     listen: int | None = None  # the exporter's listening socket
-    stack: int | None = None  # the stack file, if the master had a descriptor left for one
-    login: int | None = None  # memory that holds the password, if it comes from a provider
-    refused: int | None = None  # the bell to ring if that password is refused
+    stack: int | None = None  # the stack file, if the master had a descriptor left for it
+    login: int | None = None  # the memory with the password, if it comes from a provider
+    refused: int | None = None  # the bell to ring if the server refuses this password
 
 
 class ZygoteSettings(NamedTuple):
@@ -61,8 +61,8 @@ class ZygoteSettings(NamedTuple):
     namespace: str  # for the process title
     generation: int  # for the process title
     imports: tuple[str, ...]  # the modules that define the tasks
-    path: tuple[str, ...]  # folders that become importable, after the standard library
-    calls: ScheduledCalls  # the calls of the configuration's schedules, to be compared with the tasks
+    path: tuple[str, ...]  # the folders to add to the import path, after the standard library
+    calls: ScheduledCalls  # the calls of the configuration's schedules, to compare with the tasks
     log: dict[str, Any]
 
 
@@ -70,7 +70,8 @@ class ZygoteSettings(NamedTuple):
 
 
 class PoolSettings(NamedTuple):
-    """The settings of a pool's workers, as `settings_to_json` writes them. Sent before the pool's first Fork."""
+    """The settings of a pool's workers, as written by `settings_to_json`. They are sent before the pool's first
+    Fork."""
 
     name: str
     settings: str
@@ -80,11 +81,11 @@ class PoolSettings(NamedTuple):
 
 
 class Slots(NamedTuple):
-    """A packet with the descriptor of all slots, for future workers. It is sent at once, and read after the imports."""
+    """A packet with the descriptor of all slots, for future workers. It is sent at once, but read after the imports."""
 
 
 class Fork(NamedTuple):
-    """A request to fork one worker. The descriptor of its stack file arrives with this, if it has one."""
+    """A request to fork one worker. If the worker has a stack file, its descriptor arrives with the request."""
 
     slot: int
     nonce: int
@@ -112,7 +113,7 @@ class Imported(NamedTuple):
 
 
 class Scheduled(NamedTuple):
-    """A schedule that the modules declare: its name, and its definition."""
+    """A schedule that the modules declare, with its name and its definition."""
 
     schedule: str
     text: str
@@ -136,7 +137,7 @@ class ImportFailed(NamedTuple):
 
     module: str
     error: str  # one line
-    where: str  # the location in the user's code, "" for none
+    where: str  # the location in the user's code, or "" for none
 
     def message(self) -> str:
         """Return the text for people."""
@@ -171,14 +172,15 @@ def encode(message: Message) -> bytes:
 
 
 def decode(packet: bytes) -> Message:
-    """Return the message of a packet. Raises ValueError, KeyError, TypeError or AttributeError if it is not valid."""
+    """Return the message in a packet. Raises ValueError, KeyError, TypeError or AttributeError if the packet is not
+    valid."""
     raw = json.loads(packet)
     kind = _TYPES[raw.pop("type")]
     return kind(**raw)
 
 
 def decode_of_zygote(packet: bytes) -> Message:
-    """Return the message of a packet from a zygote, whose modules may have written it. Raises the errors of `decode`,
+    """Return the message in a packet from a zygote, which may come from a user's module. Raises the errors of `decode`,
     and RecursionError."""
     message = decode(packet)
     if not isinstance(message, OfZygote):
@@ -188,12 +190,12 @@ def decode_of_zygote(packet: bytes) -> Message:
             raise TypeError(f"{name} is {value!r}")
     tasks = dict(message.tasks) if isinstance(message, Imported) else {}
     if not all(isinstance(text, str) for each in tasks.items() for text in each):
-        raise TypeError("tasks and queues have names")
+        raise TypeError("tasks and queues must have names")
     return message
 
 
 def pair() -> tuple[socket.socket, socket.socket]:
-    """Return both ends of a channel, the master's first. They are not inherited unless that is requested."""
+    """Return both ends of a channel, the master's end first. Children do not inherit them by default."""
     ends = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     for end in ends:
         end.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, SEND_BUFFER)
@@ -206,23 +208,25 @@ def send(channel: socket.socket, message: Message) -> None:
 
 
 def receive(channel: socket.socket) -> tuple[Message | None, int | None]:
-    """Wait for one packet, and return it with the descriptor that arrived with it, which the caller has to close.
+    """Wait for one packet, and return its message and the descriptor that arrived with it. The caller has to close the
+    descriptor.
 
-    The packet is None if the other side has closed. The descriptor is None if the sender sent none, or if this process
-    could not take any more.
+    The message is None if the other side has closed the channel. The descriptor is None if the sender sent none, or if
+    this process could not open another one.
     """
     try:
         packet, ancillary, _, _ = channel.recvmsg(MAX_PACKET, _ROOM_FOR_ONE, socket.MSG_CMSG_CLOEXEC)
-    except ConnectionResetError:  # Raised once, if the peer left without reading everything. Its own packets remain.
+    except ConnectionResetError:  # Raised once, if the peer closed without reading everything. Its packets remain.
         return receive(channel)
     fds = array.array("i", b"".join(data[:_FD_BYTES] for _, _, data in ancillary))
     return decode(packet) if packet else None, fds[0] if fds else None
 
 
 def send_along(channel: socket.socket, packet: bytes, fd: int | None) -> None:
-    """Send an encoded packet, together with a descriptor. Raises OSError, for example `BlockingIOError`.
+    """Send an encoded packet together with a descriptor. Raises OSError, for example `BlockingIOError`.
 
-    The kernel limits the number of descriptors in transit. Beyond that limit the packet is sent without it.
+    The kernel limits the number of descriptors in transit. Beyond that limit, the packet is sent without its
+    descriptor.
     """
     along = [] if fd is None else [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", [fd]))]
     try:
@@ -234,7 +238,7 @@ def send_along(channel: socket.socket, packet: bytes, fd: int | None) -> None:
 
 
 def send_first(channel: socket.socket, first: First, descriptors: Descriptors) -> None:
-    """Send a child its first packet, with these descriptors. Raises OSError."""
+    """Send a child its first packet with these descriptors. Raises OSError."""
     along = {name: fd for name, fd in descriptors._asdict().items() if fd is not None}
     fds = array.array("i", along.values())
     packet = encode(first._replace(along=tuple(along)))
@@ -242,7 +246,8 @@ def send_first(channel: socket.socket, first: First, descriptors: Descriptors) -
 
 
 def receive_first(channel: socket.socket) -> tuple[First, Descriptors]:
-    """Wait for a child's first packet. Raises WrongAbi if the master has another version, EOFError if it has died."""
+    """Wait for a child's first packet. Raises WrongAbi if the master has another version, and EOFError if it has
+    died."""
     packet, ancillary, _, _ = channel.recvmsg(MAX_PACKET, _ROOM_FOR_ALL, socket.MSG_CMSG_CLOEXEC)
     if not packet:
         raise EOFError("the master exited before it sent anything")

@@ -1,6 +1,6 @@
 """A client for the HTTP server of a node's exporter, for commands and the demo.
 
-It does not use urllib, because a proxy in the environment must not be used here.
+It does not use urllib, because urllib would use a proxy from the environment.
 """
 
 import contextlib
@@ -15,7 +15,7 @@ _EVERY_ADDRESS: Final = {"0.0.0.0": "127.0.0.1", "::": "::1", "*": "127.0.0.1"} 
 
 
 class NodeUnreachable(Exception):
-    """No server replies. The message states where, and why."""
+    """Raised if no server replies. The message states the address and the reason."""
 
 
 class NodeResponse(NamedTuple):
@@ -27,7 +27,7 @@ class NodeResponse(NamedTuple):
 
     @property
     def line(self) -> str:
-        """The text, if it is plain text of one line; otherwise ""."""
+        """The text if it is one line of plain text, or ""."""
         text = self.text.strip()
         return text if self.kind.startswith("text/plain") and "\n" not in text else ""
 
@@ -38,8 +38,8 @@ class NodeHttp(NamedTuple):
     scheme: str  # http or https
     host: str
     port: int
-    token: str = ""  # sent as a bearer token, "" for none
-    certificate: str = ""  # file with the expected certificate, whatever its name; "" to use the system's trust store
+    token: str = ""  # the bearer token to send, or "" for none
+    certificate: str = ""  # the file with the expected certificate, or "" to use the system's trust store
 
     @property
     def url(self) -> str:
@@ -72,7 +72,7 @@ class NodeHttp(NamedTuple):
 
 
 def token_in(file: Path) -> str:
-    """Return the bearer token in a file. Raises OSError, and ValueError if the content is not a valid token."""
+    """Return the bearer token in a file. Raises OSError, and ValueError if the contents are not a valid token."""
     text = file.read_bytes()
     if not text.isascii() or len(text.split()) != 1:
         raise ValueError("expected one word of ASCII characters, the token")
@@ -83,7 +83,7 @@ def _what_to_do(error: Exception) -> str:
     if isinstance(error, ConnectionRefusedError):
         return ": start a fleet there with `rota run`, or see [http]"
     if getattr(error, "verify_code", None) in _UNKNOWN_ISSUER:
-        return ": name the file with its certificate, or with that of its authority, in SSL_CERT_FILE"
+        return ": set SSL_CERT_FILE to the file with its certificate or with that of its authority"
     if getattr(error, "reason", None) == "WRONG_VERSION_NUMBER":
         return ": it has no TLS, use http://"
     if isinstance(error, http.client.RemoteDisconnected):
@@ -92,8 +92,7 @@ def _what_to_do(error: Exception) -> str:
 
 
 def node_at(listen: str, token: str = "", certificate: str = "") -> NodeHttp:
-    """Return the address of a node from `[http] listen`, given as `host:port`, and its `tls_cert`. Raises
-    ValueError."""
+    """Return the address of a node, based on its `[http] listen` (`host:port`) and `tls_cert`. Raises ValueError."""
     host, _, port = listen.rpartition(":")
     host = host.strip("[]")
     return NodeHttp("https" if certificate else "http", _EVERY_ADDRESS.get(host, host), int(port), token, certificate)

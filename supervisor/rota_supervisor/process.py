@@ -1,7 +1,7 @@
-"""Functions of Linux for a process's parent, signals and title, and the facts about a process in `/proc`.
+"""Linux functions for the parent, the signals and the title of a process, and facts about processes from `/proc`.
 
-`python -P -m rota_supervisor.process PARENT_PID BINARY [ARGUMENT...]` ties its life to its parent's, then executes the
-command. The embedded server and the fleets of tests are started that way.
+`python -P -m rota_supervisor.process PARENT_PID BINARY [ARGUMENT...]` ties its life to its parent's, and then executes
+the command. The embedded server and the fleets of tests are started in this way.
 """
 
 import contextlib
@@ -19,7 +19,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-# Positions in /proc/PID/stat after the command, whose name may contain spaces and brackets: see proc_pid_stat(5).
+# Positions in /proc/PID/stat after the name of the command, which may contain spaces and brackets: see
+# proc_pid_stat(5).
 _PARENT = 1
 _USER_TICKS = 11
 _SYSTEM_TICKS = 12
@@ -30,7 +31,7 @@ _PAGE_BYTES: Final = os.sysconf("SC_PAGE_SIZE")
 _GONE: Final = (FileNotFoundError, ProcessLookupError)
 _PR_SET_PDEATHSIG: Final = 1
 _PR_SET_CHILD_SUBREAPER: Final = 36
-# Loaded once, so that the workers share the zygote's copy. Otherwise each worker would need 0.2 MB of its own.
+# Loaded once, so that workers share the zygote's copy. Otherwise each worker would need 0.2 MB for its own copy.
 _LIBC: Final = ctypes.CDLL(None, use_errno=True)
 _LIBC.prctl.argtypes = (ctypes.c_int, *(ctypes.c_ulong,) * 4)
 _LIBC.mmap.argtypes = (ctypes.c_void_p, ctypes.c_size_t, *(ctypes.c_int,) * 3, ctypes.c_long)
@@ -42,11 +43,11 @@ CATCHABLE: Final = signal.valid_signals() - {signal.SIGKILL, signal.SIGSTOP}
 _SIGNALS: Final = 64
 _RECORD_BYTES: Final = 128  # the kernel's record of a signal, which begins with its number
 _NUMBER_BYTES: Final = 4
-# Handlers of different signals nest, each at most once. For each the kernel saves the registers, 3.4 kB with AVX-512
-# and 11 kB with AMX, and the handler takes less than 1 kB. Only pages that are used take memory.
+# Handlers of different signals can nest, each at most once. For each handler, the kernel saves the registers (3.4 kB
+# with AVX-512 and 11 kB with AMX), and the handler itself takes less than 1 kB. Unused pages take no memory.
 _SIGNAL_STACK_BYTES: Final = _SIGNALS * 16 * 1024
-_KEEP_ENVIRONMENT: Final = "SPT_NOENV"  # read once by setproctitle, when it looks for room
-# The errors of signalling a process that has ended, or that has become another user's, for example through sudo.
+_KEEP_ENVIRONMENT: Final = "SPT_NOENV"  # setproctitle reads this variable once, when it looks for space
+# The errors of a signal to a process that has ended, or that belongs to another user now, for example because of sudo.
 UNREACHABLE: Final = (ProcessLookupError, PermissionError)
 
 
@@ -55,8 +56,8 @@ class Usage:
     """The resource usage of a process."""
 
     resident_bytes: int
-    cpu_seconds: float  # since its start
-    open_fds: int | None  # None if the kernel does not permit reading it
+    cpu_seconds: float  # the processor time since its start
+    open_fds: int | None  # None if the kernel does not permit reading the number
 
 
 def usage_of(pid: int) -> Usage | None:
@@ -77,13 +78,13 @@ def parent_of(pid: int) -> int | None:
 
 
 def started_at(pid: int) -> float:
-    """Return the Unix time of the process's start, to 10 ms, based on the current wall clock. Raises OSError if it has
-    ended."""
+    """Return the Unix time at which the process started, to 10 ms, based on the current wall clock. Raises OSError if
+    the process has ended."""
     return time.time() - time.clock_gettime(time.CLOCK_BOOTTIME) + _stat(pid)[_STARTED_TICKS] / _TICKS_A_SECOND
 
 
 def cpu_seconds_of(pid: int) -> float:
-    """Return the user and system time of the process, even of a zombie; 0 if it no longer exists."""
+    """Return the user and system time of the process, which can be a zombie, or 0 if it no longer exists."""
     try:
         numbers = _stat(pid)
     except _GONE:
@@ -97,7 +98,7 @@ def _cpu_seconds(numbers: list[int]) -> float:
 
 def _stat(pid: int) -> list[int]:
     fields = Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].split()
-    return [0, *map(int, fields[1:])]  # the first field is the state, a letter
+    return [0, *map(int, fields[1:])]  # The first field is the state, which is a letter.
 
 
 def _open_fds(pid: int) -> int | None:
@@ -114,10 +115,12 @@ def _prctl(option: int, value: int) -> None:
 
 
 def spawn_python(arguments: Sequence[str], actions: Sequence[tuple[Any, ...]], blocked: Iterable[int] = ()) -> int:
-    """Start Python with these arguments by `posix_spawn`, in a session of its own, and return its pid. `actions` are
-    its `file_actions`. The signals `blocked` are blocked in it; all others have their defaults. Raises OSError.
+    """Start Python with these arguments by `posix_spawn`, in a separate session, and return its pid. `actions` are its
+    `file_actions`. The signals in `blocked` are blocked in the process, and all other signals have their defaults.
+    Raises OSError.
 
-    `-P` is set, because otherwise a `selectors.py` in the current directory would replace the library's.
+    `-P` is set, because otherwise a `selectors.py` in the current directory would replace the module of the standard
+    library.
     """
     return os.posix_spawn(
         sys.executable,
@@ -131,21 +134,21 @@ def spawn_python(arguments: Sequence[str], actions: Sequence[tuple[Any, ...]], b
 
 
 def become_subreaper() -> None:
-    """Become the parent of descendants whose own parent has died. Raises OSError."""
+    """Let this process become the parent of descendants whose own parent has died. Raises OSError."""
     _prctl(_PR_SET_CHILD_SUBREAPER, 1)
 
 
 def die_with_parent(parent: int) -> bool:
-    """Have the kernel send SIGKILL to this process when its parent dies. Returns False if `parent` has died already."""
+    """Make the kernel send SIGKILL to this process when its parent dies. Returns False if `parent` has already died."""
     _prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
     return os.getppid() == parent
 
 
 def keep_descriptors_private() -> None:
-    """Prevent children from inheriting the descriptors that our parent left open."""
+    """Prevent children from inheriting descriptors that the parent of this process left open."""
     for entry in list(Path("/proc/self/fd").iterdir()):
         if int(entry.name) > _STDERR:
-            with contextlib.suppress(OSError):  # This may be the descriptor of the listing itself.
+            with contextlib.suppress(OSError):  # This can be the descriptor of the listing itself.
                 os.set_inheritable(int(entry.name), False)
 
 
@@ -160,10 +163,10 @@ def reopened(fd: int) -> Iterator[int]:
 
 
 def tie(line: int, group: int) -> None:
-    """Have the kernel send SIGKILL to a process group when the last write end of this pipe is closed.
+    """Make the kernel send SIGKILL to a process group when the last write end of this pipe is closed.
 
-    This works as long as any process holds this opening of the read end. Unlike PDEATHSIG, another process can request
-    it, even for a child that was stopped before its first instruction.
+    This works as long as any process holds this opening of the read end. Unlike PDEATHSIG, it can be requested by
+    another process, even for a child that was stopped before its first instruction.
     """
     fcntl.fcntl(line, fcntl.F_SETSIG, signal.SIGKILL)
     fcntl.fcntl(line, fcntl.F_SETOWN, -group)
@@ -171,25 +174,26 @@ def tie(line: int, group: int) -> None:
 
 
 def outlive_parent(line: int) -> None:
-    """Undo `die_with_parent`, and make a `tie` send SIGCONT instead, so that a stopped process continues and finds that
-    its parent has died."""
+    """Undo `die_with_parent`, and make a `tie` send SIGCONT instead, so that a stopped process continues and notices
+    that its parent has died."""
     _prctl(_PR_SET_PDEATHSIG, 0)
     fcntl.fcntl(line, fcntl.F_SETSIG, signal.SIGCONT)
 
 
 def wake_with_parent() -> None:
-    """Have the kernel continue this process when its parent dies. So it notices the death even if it was stopped."""
+    """Make the kernel continue this process when its parent dies, so that it notices the death even if it was
+    stopped."""
     _prctl(_PR_SET_PDEATHSIG, signal.SIGCONT)
 
 
 def keep_mapped(fd: int) -> None:
-    """Map a page of a file permanently, without access to it. The mapping marks this process and all its forked copies,
-    whatever they close, until they execute another program. It takes no memory and no descriptor."""
+    """Map a page of a file permanently, without access to it. The mapping marks this process and all its forked copies
+    until they execute another program, regardless of which files they close. It takes no memory and no descriptor."""
     _LIBC.mmap(None, mmap.PAGESIZE, _PROT_NONE, mmap.MAP_SHARED, fd, 0)
 
 
 def give_memory_back() -> None:
-    """Return the memory that imports and checks at the start have left unused to the kernel: 0.2 MB."""
+    """Return memory to the kernel (0.2 MB) that imports and checks used at the start."""
     gc.collect()
     trim = getattr(_LIBC, "malloc_trim", None)  # exists only in glibc
     if trim is not None:
@@ -205,9 +209,9 @@ class _SignalStack(ctypes.Structure):
 def nest_signals_safely() -> None:
     """Give this thread a signal stack that is large enough for the handlers of all signals at once.
 
-    Call this after each `faulthandler.enable`, which installs a stack of 12 kB. Python's own handlers run there too,
-    and each blocks only its own signal. With the small stack, a process that was stopped would crash when it continues
-    with four kinds of signals pending.
+    Call this function after each `faulthandler.enable`, which installs a stack of 12 kB. Python's own handlers also run
+    on that stack, and each blocks only its own signal. With such a small stack, a stopped process would crash if it
+    continued with four kinds of signals pending.
     """
     if _LIBC.sigaltstack(ctypes.byref(_signal_stack()), None) != 0:
         raise OSError(ctypes.get_errno(), "sigaltstack")
@@ -215,7 +219,7 @@ def nest_signals_safely() -> None:
 
 @functools.cache
 def _signal_stack() -> _SignalStack:
-    # The stack is made once and never freed: a forked process has a copy at the same address.
+    # The stack is created once and never freed. A forked process has a copy at the same address.
     flags = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | mmap.MAP_STACK
     at = _LIBC.mmap(None, _SIGNAL_STACK_BYTES, mmap.PROT_READ | mmap.PROT_WRITE, flags, -1, 0)
     if at == _MAP_FAILED:
@@ -224,8 +228,8 @@ def _signal_stack() -> _SignalStack:
 
 
 def open_inbox(numbers: Iterable[int]) -> int:
-    """Return a descriptor from which these signals are read as data. They must be blocked. Then no handler
-    runs and no signal is lost, however many arrive, in any order."""
+    """Return a descriptor from which these signals are read as data. They must be blocked. Then no handler runs, and no
+    signal is lost, regardless of how many signals arrive and in which order."""
     wanted = ctypes.create_string_buffer(_RECORD_BYTES)  # as large as the `sigset_t` of any C library
     _LIBC.sigemptyset(wanted)
     for number in numbers:
@@ -237,7 +241,8 @@ def open_inbox(numbers: Iterable[int]) -> int:
 
 
 def take_from(inbox: int) -> list[int]:
-    """Return the signals that have arrived, each once, the lowest number first. Raises BlockingIOError if none has."""
+    """Return the signals that have arrived, without duplicates, the lowest number first. Raises BlockingIOError if
+    there are none."""
     records = os.read(inbox, _SIGNALS * _RECORD_BYTES)
     starts = range(0, len(records), _RECORD_BYTES)
     return [int.from_bytes(records[at : at + _NUMBER_BYTES], sys.byteorder) for at in starts]
@@ -249,10 +254,10 @@ def take_from(inbox: int) -> list[int]:
 def show_title(what: str, namespace: str) -> None:
     """Set the title that `ps` and `top` show, for example `rota: worker default 12 (shop)` for the worker in slot 12.
 
-    A title replaces the command line and is cut at its length. The environment behind it stays readable in
-    `/proc/PID/environ`. The first call must come before any change of the environment, from which the available length
-    is determined. A title contains no secrets, because all users of the machine can read it. It does not name the
-    running task, because that would cost more than the rest of an attempt.
+    A title replaces the command line and is cut to its length. The environment, which follows in memory, stays readable
+    in `/proc/PID/environ`. The first call must come before any change of the environment, because the available length
+    is determined from the environment. A title contains no secrets, because all users of the machine can read it. It
+    does not name the running task, because this would cost more than the rest of an attempt.
     """
     _setter()(f"rota: {what} ({namespace})")
 

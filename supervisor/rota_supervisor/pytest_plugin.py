@@ -1,5 +1,5 @@
-"""Fixtures for the tests of applications, available in each project that has rota and pytest. The library is imported
-only when a fixture is used."""
+"""Fixtures for the tests of applications, which are available in every project with rota and pytest. The library is
+imported only when a fixture is used."""
 
 import uuid
 import warnings
@@ -42,8 +42,9 @@ def rota_eager() -> "Iterator[list[Ran]]":
 
 @pytest.fixture(scope="session")
 def rota_server_url(pytestconfig: pytest.Config) -> Iterator[str]:
-    """Yield the URL of the server to test with: the one that `rota_redis_url` names in pytest's configuration, or else
-    an embedded server for this session. With pytest-xdist, each of its workers has its own."""
+    """Yield the URL of the server to test with: the server that `rota_redis_url` names in pytest's configuration, or
+    otherwise an embedded server for this session. With pytest-xdist, each of its workers has its own embedded
+    server."""
     named: str = pytestconfig.getini(_URL)
     if named:
         yield named
@@ -61,14 +62,15 @@ def rota_server_url(pytestconfig: pytest.Config) -> Iterator[str]:
 
 @pytest.fixture
 def rota_client(rota_server_url: str) -> "Iterator[Client]":
-    """Yield a client of a namespace for this test alone. Until the test ends, the default client uses it too."""
+    """Yield a client whose namespace is used only by this test. Until the test ends, the default client uses this
+    namespace too."""
     from rota.client.default_clients import default_client_set  # noqa: PLC0415
     from rota.errors import UnseenNamespace  # noqa: PLC0415
     from rota_supervisor.testing import erase  # noqa: PLC0415
 
     namespace = f"test-{uuid.uuid4().hex}"
     with warnings.catch_warnings(), default_client_set(rota_server_url, namespace) as client:
-        warnings.simplefilter("ignore", UnseenNamespace)  # It is expected that there is no fleet yet.
+        warnings.simplefilter("ignore", UnseenNamespace)  # There is no fleet yet.
         yield client
     erase(rota_server_url, namespace)
 
@@ -96,7 +98,7 @@ def rota_fleet(
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestReport, pytest.TestReport]:
-    """Add the log of a failed test's fleet to the report. It is lost when the fixtures are torn down."""
+    """Add the log of a failed test's fleet to the report, because the log is lost when the fixtures are torn down."""
     report = yield
     fleet = getattr(item, "funcargs", {}).get("rota_fleet")
     if report.failed and fleet is not None and report.when != "teardown":

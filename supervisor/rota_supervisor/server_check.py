@@ -1,8 +1,9 @@
-"""The blocking connection to the server for commands and a starting master, and the check that it is fit for a fleet.
+"""The blocking connection to the server for commands and a starting master, and the check that the server is fit for a
+fleet.
 
-A master checks all permissions before it starts anything. Otherwise a missing permission would show only when a command
-is first needed, perhaps at night, and a script that fails half way because of it is not rolled back. Pure functions
-judge the reply to INFO. All problems with the server are reported in the same way."""
+A master checks all permissions before it starts any process. Otherwise a missing permission would be noticed only when
+a command is first needed, perhaps at night, and a script that fails halfway is not rolled back. Pure functions judge
+the reply to INFO. All problems with the server are reported in the same way."""
 
 import contextlib
 import re
@@ -46,7 +47,8 @@ _NO_PERMISSION: Final = "noperm"
 _NO_DATABASE: Final = "DB index is out of range"
 _NO_FIELD: Final = ""
 _EVAL: Final = "EVAL"
-# Permitted to a user without keys. These commands take no key, or the ACL check finds none in the arguments it passes.
+# Commands that a user without keys may run: they take no key, or the ACL check finds none in the arguments that it
+# passes.
 _WITHOUT_KEYS: Final = frozenset({"INFO", "ROLE", "SCAN", "TIME", "WAIT", "WAITAOF", "ZUNIONSTORE"})
 _OUTSIDE_SCRIPTS: Final = frozenset({"EVALSHA", "BLPOP", "BLMOVE", "SCAN", "ZSCAN", "INFO"})
 _OF_DURABILITY: Final[dict[Durability, frozenset[str]]] = {
@@ -56,8 +58,8 @@ _OF_DURABILITY: Final[dict[Durability, frozenset[str]]] = {
 }
 _CALLED: Final = re.compile(rb"\b(?:redis\.)?(?:p?call|try)\('([A-Z]+)'")  # some scripts use aliases for these
 _COMMANDS_OF_SOURCES: Final = re.compile(rb"\bask\(source, '([A-Z]+)'")
-# The check passes whole commands, in which each argument is a permitted key: if an EVALSHA is too short, Redis 7.0 and
-# Valkey 9 read keys beyond its end and crash. Servers without the function are skipped.
+# The check passes whole commands in which each argument is a permitted key, because Redis 7.0 and Valkey 9 read keys
+# beyond the end of an EVALSHA that is too short, and crash. Servers without the function are skipped.
 _ACL_SCRIPT: Final = """#!lua flags=no-writes,allow-oom
 local key, forbidden = table.remove(ARGV, 1), {}
 local function allowed(command)
@@ -88,7 +90,7 @@ def parse_info(text: str) -> dict[str, str]:
 
 
 def version_of(info: Mapping[str, str]) -> ServerVersion:
-    """Return the product and its release. Valkey also reports the Redis release that it is compatible with."""
+    """Return the product and its release. Valkey also reports the Redis release with which it is compatible."""
     if "valkey_version" in info:
         return ServerVersion("Valkey", info["valkey_version"])
     product = info.get("server_name", "redis").capitalize()
@@ -96,7 +98,7 @@ def version_of(info: Mapping[str, str]) -> ServerVersion:
 
 
 def faults_of_server(info: Mapping[str, str]) -> list[str]:
-    """Return the reasons why the server is unfit, each with a remedy."""
+    """Return the reasons why the server is not fit for a fleet, each with a remedy."""
     version = version_of(info)
     faults = []
     if _numbers(version.release) < (OLDEST_VALKEY if version.product == "Valkey" else OLDEST_REDIS):
@@ -114,12 +116,12 @@ def faults_of_eviction(info: Mapping[str, str]) -> list[str]:
 
 
 def eviction_policy_of(info: Mapping[str, str]) -> str:
-    """Return the server's policy when its memory is full, by its name in Redis."""
+    """Return the name of the server's policy for full memory."""
     return info.get("maxmemory_policy", SAFE_POLICY)
 
 
 def faults_of_durability(info: Mapping[str, str], durability: Durability) -> list[str]:
-    """Return the reasons why the server can never confirm what `durability` requires."""
+    """Return the reasons why the server can never give the confirmations that `durability` requires."""
     version = version_of(info)
     if durability != "waitaof":
         return []
@@ -134,8 +136,8 @@ def faults_of_durability(info: Mapping[str, str], durability: Durability) -> lis
 
 
 def faults_of_adoption(info: Mapping[str, str], namespace: str, adopted: Iterable[str]) -> list[str]:
-    """Return faults for legacy lists that a cluster may keep on another shard than the fleet. No script can access
-    both."""
+    """Return faults for legacy lists that a cluster may keep on another shard than the fleet, because no script can
+    access both shards."""
     if info.get("redis_mode", info.get("server_mode")) != "cluster":
         return []
     elsewhere = [key for key in adopted if f"{{{namespace}}}" not in key]
@@ -144,7 +146,7 @@ def faults_of_adoption(info: Mapping[str, str], namespace: str, adopted: Iterabl
 
 
 def warnings_of_durability(info: Mapping[str, str], durability: Durability, *, failover: bool) -> list[str]:
-    """Return reasons why the server cannot confirm for now, or why its confirmations are not reliable."""
+    """Return the reasons why the server cannot confirm writes for now, or why its confirmations are not reliable."""
     version = version_of(info)
     warnings = []
     awaited = durability == "wait" or (durability == "waitaof" and failover)
@@ -160,7 +162,7 @@ def warnings_of_durability(info: Mapping[str, str], durability: Durability, *, f
 
 
 def warnings_of_memory(info: Mapping[str, str]) -> list[str]:
-    """Return a warning if the server's memory is full, so that it accepts no tasks."""
+    """Return a warning if the server accepts no tasks because its memory is full."""
     used, limit = (int(info.get(key, 0)) for key in ("used_memory", "maxmemory"))
     if not limit or used < limit:
         return []
@@ -173,7 +175,7 @@ def _numbers(release: str) -> tuple[int, ...]:
 
 
 def fault_of_protocol(version: str, namespace: str) -> str | None:
-    """Return what is wrong with the protocol version of a namespace, or None."""
+    """Return the fault of the protocol version of a namespace, or None if there is none."""
     if version == str(PROTOCOL_VERSION):
         return None
     if version == UNFINISHED:
@@ -196,7 +198,7 @@ class CheckedServer(NamedTuple):
 
 @contextlib.contextmanager
 def connected(config: Config) -> Iterator[Connection]:
-    """Yield a connection for the duration of the block. Raises Failure 69 for any problem with the server."""
+    """Yield a connection for the duration of the block. Raises Failure 69 if there is any problem with the server."""
     try:
         connection = connect(address_of(server_settings(config)), OPTIONS)
         try:
@@ -215,9 +217,9 @@ def connected(config: Config) -> Iterator[Connection]:
 
 
 _SET_ADDRESS: Final = "set redis_url (or ROTA_REDIS_URL) to the right address"
-# The texts of a connection that was opened, and that the server ended: it runs.
+# The error texts if the server ended an open connection. In this case, the server runs.
 _ENDED: Final = ("the connection broke", "the server closed the connection")
-# Texts by the reason of an error: what is wrong with the server, and what to do.
+# For each kind of error, the text that says what is wrong with the server, and what to do.
 _WHAT_IS_WRONG: Final = {
     REASON_SENTINEL: (
         "cannot be found: {error}: check that the sentinels and servers are running, and that redis_url has their names"
@@ -251,9 +253,9 @@ def _what_is_wrong(error: ServerError, credentials_in: str) -> str:
 
 
 class ServerSurvey(NamedTuple):
-    """The fields of INFO of a server, and the result of the checks."""
+    """The INFO fields of a server, and the result of the checks."""
 
-    info: dict[str, str]  # its fields of INFO
+    info: dict[str, str]  # the INFO fields of the server
     faults: list[str]
     warnings: list[str]
 
@@ -261,7 +263,7 @@ class ServerSurvey(NamedTuple):
 def check_server(config: Config, *, open_namespace: bool) -> CheckedServer:
     """Check that the server is reachable and fit for a fleet, and return its version and warnings.
 
-    With `open_namespace`, record our protocol version in a fresh namespace. Raises Failure, 69 or 78.
+    With `open_namespace`, record the protocol version of this package in a new namespace. Raises Failure 69 or 78.
     """
     with connected(config) as connection:
         found = survey_server(connection, config, open_namespace=open_namespace)
@@ -272,8 +274,8 @@ def check_server(config: Config, *, open_namespace: bool) -> CheckedServer:
 
 
 def survey_server(connection: Connection, config: Config, *, open_namespace: bool) -> ServerSurvey:
-    """Make the checks of `check_server` over a connection, and return what they found. Raises ServerError."""
-    address = address_of(server_settings(config))  # a connection through sentinels has that of the primary
+    """Make the checks of `check_server` over a connection, and return the results. Raises ServerError."""
+    address = address_of(server_settings(config))  # A connection through sentinels has the primary's address.
     failover = address.has_failover
     info = _information(connection, config)
     faults = [
@@ -281,7 +283,7 @@ def survey_server(connection: Connection, config: Config, *, open_namespace: boo
         *faults_of_durability(info, config.durability),
         *faults_of_adoption(info, config.namespace, config.adopt),
     ]
-    if not faults:  # Checked before any script runs: an old server cannot even read a script's first line.
+    if not faults:  # Check this before any script runs, because an old server cannot even read a script's first line.
         needed = needed_commands(config.durability, failover=failover)
         key = Keys(config.namespace).tasks
         user = address.login().user or "default"
@@ -296,8 +298,8 @@ def survey_server(connection: Connection, config: Config, *, open_namespace: boo
 
 
 def _information(connection: Connection, config: Config) -> dict[str, str]:
-    """Return the server's fields of INFO. If the user may not call INFO, only an assumed version is returned; the
-    missing permission is found later. Raises ServerError."""
+    """Return the server's INFO fields. If the user may not call INFO, only an assumed version is returned, and a later
+    check finds the missing permission. Raises ServerError."""
     try:
         info = parse_info(connection.execute("INFO").decode(errors="replace"))
     except Refused as error:
@@ -320,7 +322,7 @@ def _faults_of_namespace(connection: Connection, namespace: str, *, open_namespa
         version = connection.run(Store(namespace).open())
     else:
         meta = Keys(namespace).meta
-        connection.execute("HDEL", meta, _NO_FIELD)  # changes nothing, but is refused if the server accepts no writes
+        connection.execute("HDEL", meta, _NO_FIELD)  # no change, but refused if the server accepts no writes
         version = text_of(connection.execute("HGET", meta, _VERSION_FIELD) or PROTOCOL_VERSION)
     fault = fault_of_protocol(shown(version), namespace)
     return [fault] if fault else []
@@ -330,9 +332,9 @@ def _faults_of_namespace(connection: Connection, namespace: str, *, open_namespa
 
 
 def needed_commands(durability: Durability, *, failover: bool) -> list[str]:
-    """Return all commands that a fleet's connections and scripts run, except EVAL, which the check itself needs.
+    """Return all commands that a fleet's connections and scripts run, except EVAL, which the check itself uses.
 
-    `failover` is True if sentinels name the server; then its role is queried on each connection.
+    `failover`: whether sentinels name the server. If so, its role is queried on each connection.
     """
     called = {word.decode() for word in _CALLED.findall(read_sources())}
     role = {"ROLE"} if failover else set()
@@ -340,8 +342,8 @@ def needed_commands(durability: Durability, *, failover: bool) -> list[str]:
 
 
 def forbidden_commands(connection: Connection, key: str, needed: list[str]) -> list[str]:
-    """Return those commands that this connection's user may not run on a key; all of them if the user may not run EVAL,
-    which makes the check. Raises ServerError."""
+    """Return the commands in `needed` that this connection's user may not run on a key. If the user may not run EVAL,
+    which makes the check, return all of them. Raises ServerError."""
     try:
         return [word.decode() for word in connection.execute("EVAL", _ACL_SCRIPT, 0, key, *needed)]
     except Refused as error:
@@ -366,14 +368,15 @@ def faults_of_permissions(
 ) -> list[str]:
     """Return the missing permissions with the command that grants them, or [] if none are missing.
 
-    `source` is the key of a legacy list that the commands are for. Without it they are for the keys of `namespace`.
+    `source` is the key of the legacy list for which the commands are needed. Without it, they are needed for the keys
+    of `namespace`.
     """
     if not forbidden:
         return []
     forbids = f"its ACL forbids the user {user!r}"
     granted = " ".join(f"+{command.lower()}" for command in forbidden)
     grant = f"ACL SETUSER {user} {granted}" + (f" ~{source}" if source else "")
-    if _EVAL in forbidden:  # Without EVAL nothing else can be checked.
+    if _EVAL in forbidden:  # Without EVAL, no other permission can be checked.
         return [f"{forbids} to run EVAL, by which its other permissions are checked. A fleet needs: {grant}"]
     if not source and not {*needed_commands("none", failover=False)} - {*forbidden} - _WITHOUT_KEYS:
         keys = f"{{{namespace}}}:*"

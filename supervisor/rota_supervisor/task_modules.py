@@ -1,8 +1,8 @@
 """Import the task modules in the zygote, and check for anything that workers would wrongly share.
 
-`python -P -m rota_supervisor.task_modules FOLDER MODULE...` serves queries (`rota_supervisor.code_probe`): what the
-modules define, for `rota check`, or which login a provider returns. It reads the query from a file on its standard
-input, and writes one JSON object to a separate pipe, because modules may print to stdout.
+`python -P -m rota_supervisor.task_modules FOLDER MODULE...` serves queries of `rota_supervisor.code_probe`: the
+definitions in the modules, for `rota check`, or the login from a provider. It reads the query from a file on its
+standard input, and writes one JSON object to a separate pipe, because modules may print to stdout.
 """
 
 import gc
@@ -37,8 +37,8 @@ _OWN = tuple(str(Path(module.__file__ or "").parent) for module in (rota, rota_s
 def make_importable(folders: Iterable[str]) -> None:
     """Put folders after the standard library and before installed packages.
 
-    So a user's `selectors.py` does not shadow the standard library's, but a user's `tasks.py` precedes an installed
-    one.
+    Thus a user's `selectors.py` does not shadow the standard library's module, but a user's `tasks.py` takes precedence
+    over an installed module.
     """
     installed = {sysconfig.get_path("purelib"), sysconfig.get_path("platlib")}
     at = next((number for number, path in enumerate(sys.path) if path in installed), len(sys.path))
@@ -46,9 +46,9 @@ def make_importable(folders: Iterable[str]) -> None:
 
 
 def import_all(modules: Iterable[str], before_import: Callable[[str], None] = lambda _: None) -> ImportFailed | None:
-    """Import the modules in order, up to the first that fails. `before_import` is called before each import.
-    Then the type annotations of all tasks are resolved, which may import more; a task whose annotations cannot be used
-    is reported."""
+    """Import the modules in order, up to the first module that fails. `before_import` is called before each import.
+    Afterwards, resolve the type annotations of all tasks, which can import more modules. A task whose annotations
+    cannot be used is reported."""
     for module in modules:
         before_import(module)
         try:
@@ -63,7 +63,7 @@ def import_all(modules: Iterable[str], before_import: Callable[[str], None] = la
 def _read_annotations() -> ImportFailed | None:
     for task in default_registry:
         try:
-            _ = task.typed  # cached in the task
+            _ = task.typed  # The task caches this property.
         except (TypeError, ModuleNotFoundError) as error:
             code = getattr(task.function, "__code__", None)
             where = "" if code is None else f"{code.co_filename}:{code.co_firstlineno}"
@@ -72,13 +72,14 @@ def _read_annotations() -> ImportFailed | None:
 
 
 def _text_of(error: BaseException) -> str:
-    """Return the kind and the text of an error, without the location that a SyntaxError adds: ours follows."""
+    """Return the kind and the text of an error, without the location that a SyntaxError adds, because Rota adds its
+    own."""
     text = error.msg if isinstance(error, SyntaxError) and error.filename else error
     return f"{type(error).__name__}: {text}"
 
 
 def _advice(error: BaseException, module: str) -> str:
-    # Only for a module that `imports` names, not for one that a module of the application imports.
+    # The hint is only for a module that `imports` names, not for a module that the application imports.
     if not isinstance(error, ModuleNotFoundError) or not f"{module}.".startswith(f"{error.name}."):
         return ""
     return f"; modules are searched for in the folder where rota is started ({Path.cwd()}), and in installed packages"
@@ -120,28 +121,29 @@ def misfits(calls: ScheduledCalls) -> Iterator[str]:
 
 
 def warm_up() -> None:
-    """Create what every worker would otherwise create for itself at its start, so that all workers share it.
+    """Create objects that otherwise every worker would create at its start, so that all workers share them.
 
-    An import after the fork writes to pages all over the heap, which then belong to that worker alone. Measured with
-    CPython 3.11, per worker: the script's digest takes 0.5 MB, most of it for starting OpenSSL; the codec for looking
-    up host names, which connections of tasks need as well, takes 1.4 MB.
+    An import after the fork writes to pages all over the heap, which the worker then no longer shares. Measured with
+    CPython 3.11, per worker: the digest of a script takes 0.5 MB, mostly for starting OpenSSL, and the codec for
+    looking up host names, which connections of tasks need as well, takes 1.4 MB.
     """
     load_script("turn")
     importlib.import_module(_HOST_NAME_CODEC)
 
 
 def warm_up_for(concurrency: int) -> None:
-    """Load what concurrent workers need in addition, 5 MB, once for all workers that are forked from now on."""
+    """Load the additional modules of concurrent workers (5 MB) once for all workers that are forked from now on."""
     if concurrency > 1 and _FOR_MANY_TASKS not in sys.modules:
         importlib.import_module(_FOR_MANY_TASKS)
         freeze()
 
 
 def freeze() -> int:
-    """Collect garbage and exempt the remaining objects from collections, so that workers keep sharing their pages.
+    """Collect garbage, and exempt the remaining objects from further collections, so that workers keep sharing their
+    pages.
 
-    Returns the number of those objects. With 100 MB imported, a worker's private memory stays at 4.4 MB through its
-    collections, compared with 71 MB without this.
+    Returns the number of these objects. With 100 MB of imports, a worker's private memory stays at 4.4 MB during its
+    collections, compared with 71 MB without this function.
     """
     give_memory_back()
     _forget_lookups()
@@ -150,10 +152,10 @@ def freeze() -> int:
 
 
 def _forget_lookups() -> None:
-    """Clear the interpreter's cache of attribute lookups, which holds a reference to each name.
+    """Clear the interpreter's cache of attribute lookups, which holds a reference to each cached name.
 
-    The imports have filled it. Each worker would replace its entries, and so write to the pages of those names all over
-    the heap: 0.13 MB.
+    The imports have filled this cache. Each worker would replace the entries, and thus write to the pages of the cached
+    names all over the heap (0.13 MB).
     """
     if sys.version_info >= (3, 13):
         sys._clear_internal_caches()  # noqa: SLF001 - documented
@@ -189,7 +191,7 @@ def _connected_sockets(expected: frozenset[int]) -> Iterator[str]:
         with socket.socket(fileno=os.dup(fd)) as probe:
             try:
                 peer = probe.getpeername()
-            except OSError:  # It is not connected.
+            except OSError:  # The socket is not connected.
                 continue
         yield f"{peer[0]}:{peer[1]}" if isinstance(peer, tuple) else str(peer or "a local socket")
 

@@ -1,4 +1,4 @@
-"""A server and a fleet for the tests of applications, on which `rota_client` and `rota_fleet` are based."""
+"""A server and a fleet for the tests of applications. The fixtures `rota_client` and `rota_fleet` are based on them."""
 
 import contextlib
 import json
@@ -30,13 +30,13 @@ _DEFAULTS: Final = {"workers": 2, "http": {"listen": ""}, "log": {"format": "jso
 
 
 class FleetFailed(RuntimeError):
-    """The fleet of a test did not start. The message contains the end of its log."""
+    """Raised if the fleet of a test did not start. The message contains the end of its log."""
 
 
 @contextlib.contextmanager
 def server() -> Iterator[str]:
     """Run an embedded server for the duration of the block, and yield its URL. Raises Failure."""
-    # The path is short, because the path of a socket is limited to about a hundred characters.
+    # The path is short because the path of a socket is limited to about a hundred characters.
     with tempfile.TemporaryDirectory(prefix="rota-") as folder:
         url = f"unix://{folder}/server"
         with embedded_server(url, Path(folder)):
@@ -44,7 +44,7 @@ def server() -> Iterator[str]:
 
 
 def erase(redis_url: str, namespace: str) -> None:
-    """Remove everything that tests left in a namespace."""
+    """Remove all keys that tests have left in a namespace."""
     connection = Connection(parse_address(redis_url), ConnectionOptions("rota-testing"))
     with contextlib.closing(connection):
         cursor = b"0"
@@ -57,8 +57,8 @@ def erase(redis_url: str, namespace: str) -> None:
 
 
 def fleet_settings(client_url: str, namespace: str, own: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the content of `rota.toml` for a fleet in tests. It imports the modules of the tasks that are declared in
-    this process, and serves their queues. Settings in `own` override these."""
+    """Return the contents of `rota.toml` for a fleet in tests. The fleet imports the modules of the tasks that are
+    declared in this process, and serves their queues. Settings in `own` override these settings."""
     tasks = list(default_registry)
     settings: dict[str, Any] = {
         "redis_url": client_url,
@@ -73,8 +73,8 @@ def fleet_settings(client_url: str, namespace: str, own: Mapping[str, Any]) -> d
 
 
 class FleetOfTest:
-    """A master with its workers, as `rota run` starts them. `client` enqueues to it, and `folder` contains its
-    `rota.toml` and its log."""
+    """A master with its workers, as `rota run` starts them. `client` enqueues tasks for the fleet, and `folder`
+    contains its `rota.toml` and its log."""
 
     def __init__(self, client: Client, folder: Path, settings: Mapping[str, Any]) -> None:
         self.client = client
@@ -88,12 +88,12 @@ class FleetOfTest:
 
     @property
     def log(self) -> str:
-        """The log of all its processes, with the output of tasks."""
+        """The log of all processes of the fleet, with the output of tasks."""
         return (self.folder / _LOG).read_text(encoding="utf-8", errors="replace")
 
     def start(self, *launcher: str, new_session: bool = False) -> None:
-        """Start the fleet, and wait until its workers are ready. `launcher` holds arguments for Python in front of the
-        command, for example those of `rota_supervisor.process`. Raises FleetFailed."""
+        """Start the fleet, and wait until its workers are ready. `launcher` contains arguments for Python before the
+        command, for example the arguments of `rota_supervisor.process`. Raises FleetFailed."""
         with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as notified:
             notified.bind(str(self.folder / "notify"))
             with (self.folder / _LOG).open("ab") as log:
@@ -103,12 +103,12 @@ class FleetOfTest:
 
     @property
     def pid(self) -> int | None:
-        """The pid of the master, None if it was not started."""
+        """The pid of the master, or None if it was not started."""
         return None if self._process is None else self._process.pid
 
     @property
     def exit_code(self) -> int | None:
-        """The exit code of the master if it has ended by itself."""
+        """The exit code of the master if it has ended on its own, or None."""
         return None if self._process is None else self._process.poll()
 
     def reload(self, settings: Mapping[str, Any]) -> None:
@@ -118,15 +118,15 @@ class FleetOfTest:
         self._process.send_signal(signal.SIGHUP)
 
     def stop(self) -> int:
-        """Stop the fleet, wait for its end, and return its exit code. Tasks that still run after `limits.drain_seconds`
-        are killed."""
+        """Stop the fleet, wait until it has ended, and return its exit code. Tasks that still run after
+        `limits.drain_seconds` are killed."""
         if self._process is None:
             return 0
         self._process.send_signal(signal.SIGTERM)
         try:
             self._process.wait(STOP_SECONDS)
         except subprocess.TimeoutExpired:
-            self._process.kill()  # Its children die with it.
+            self._process.kill()  # The master's children die with it.
             self._process.wait()
         code = self._process.returncode
         self._process = None
@@ -166,7 +166,7 @@ def fleet(client: Client, settings: Mapping[str, Any]) -> Iterator[FleetOfTest]:
 
 
 def _wait_until_ready(notified: socket.socket, pid: int) -> bool:
-    """Whether the master reports that it is ready before it ends or the start takes too long."""
+    """Wait until the master reports that it is ready. Returns False if it ends before or takes too long."""
     ended = os.pidfd_open(pid)
     poller = select.poll()
     poller.register(notified, select.POLLIN)
@@ -185,7 +185,7 @@ def _wait_until_ready(notified: socket.socket, pid: int) -> bool:
 
 
 def _toml(settings: Mapping[str, Any], path: str = "") -> str:
-    """Return settings as TOML. Values are written as in JSON, and inner mappings as tables."""
+    """Return settings as TOML. Values are written as in JSON, and nested mappings as tables."""
     plain = [f"{key} = {json.dumps(value)}" for key, value in settings.items() if not isinstance(value, Mapping)]
     tables = [
         f"[{path}{json.dumps(key)}]\n{_toml(value, f'{path}{json.dumps(key)}.')}"

@@ -1,19 +1,19 @@
-"""The zygote: imports the user's code once, then forks workers when the master requests them.
+"""The zygote, which imports the user's code once, and then forks workers when the master requests them.
 
-1. At the start, the kernel is set to kill it with its parent (PDEATHSIG). Since its spawn all signals are blocked
-   except those that write its stack. Garbage collection is off.
-2. It imports the task modules, warns about threads and connections that they left, collects garbage, freezes the heap
-   and reports that it is ready.
-3. Then it runs a plain blocking loop: one request, one fork.
+1. At the start, it tells the kernel to kill it when its parent dies (PDEATHSIG). All signals are blocked from its first
+   instruction on, except the signals that write its stack. Garbage collection is off.
+2. It imports the task modules, warns about threads and connections that they left open, collects garbage, freezes the
+   heap and reports that it is ready.
+3. Then it runs a simple blocking loop: one request, one fork.
 4. If the master's end of the channel closes without a Bye, or if the zygote gets another parent, the master has died.
-   Then the zygote kills the process groups of all live slots, in case a worker left something behind that PDEATHSIG
-   does not reach, and its own group. If the zygote is stopped at that time, the kernel continues it for this.
+   The zygote then kills the process groups of all live slots, in case a worker left processes behind that PDEATHSIG
+   does not reach, and its own group. If the zygote is stopped at that time, the kernel continues it so that it can do
+   this.
 
-The descriptor with which workers map their slots arrives after the import, so modules never have access to it.
+The descriptor with which workers map their slots arrives after the imports, so modules never have access to it.
 
-A worker is forked twice, so that the master becomes its parent: the zygote forks an intermediate, which forks the
-worker, reports its pid and exits. The worker is then adopted by the master, the nearest subreaper. Only this module
-forks.
+A worker is forked twice, so that the master becomes its parent. The zygote forks an intermediate, which forks the
+worker, reports its pid and exits. The master, as the nearest subreaper, then adopts the worker. Only this module forks.
 """
 
 import contextlib
@@ -42,7 +42,7 @@ from rota_supervisor.layout import CHANNEL_FD, DEATH_FD, OWNER_MARK, RANGES, Rol
 HEARTBEAT_SECONDS: Final = 1.0
 EXIT_IMPORT_FAILED: Final = 1
 EXIT_CRASHED: Final = 1
-_OOM_EXTRA: Final = 300  # the kernel should rather kill a worker than the master
+_OOM_EXTRA: Final = 300  # The kernel should kill a worker before it kills the master.
 _OOM_MOST: Final = 1000
 _OOM_BYTES: Final = 16
 
@@ -56,8 +56,8 @@ def main() -> int:
     _configure_log(entered.first, raw)
     if not _load(entered, raw):
         return EXIT_IMPORT_FAILED
-    # CPython 3.12 and later misreads the number of threads if a title contains spaces, and warns at each fork. This
-    # comes after the modules, which may have set filters of their own.
+    # If a title contains spaces, CPython 3.12 and later misreads the number of threads and warns at each fork. The
+    # filter is set after the imports, because modules may set their own filters.
     warnings.filterwarnings("ignore", category=DeprecationWarning, module="__main__")
     entered.slot.phase = Phase.IDLE
     ring(entered.descriptors.bell)
@@ -73,7 +73,8 @@ def _configure_log(first: messages.First, raw: Mapping[str, Any]) -> None:
 
 
 def _load(entered: child_start.EnteredChild, raw: Mapping[str, Any]) -> bool:
-    """Import everything and report the result. Returns False if a module failed. `raw` holds the ZygoteSettings."""
+    """Import all modules and report the result. Returns False if a module failed. `raw` has the fields of
+    ZygoteSettings."""
     channel = entered.channel
     imports = raw["imports"]
     task_modules.make_importable(raw["path"])
@@ -81,9 +82,9 @@ def _load(entered: child_start.EnteredChild, raw: Mapping[str, Any]) -> bool:
     if failure is not None:
         messages.send(channel, failure)
         return False
-    # Block all signals again, as the modules may have unblocked some.
+    # Block all signals again, because the modules may have unblocked some of them.
     signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals() - child_start.HANDLED_SIGNALS)
-    signal.signal(signal.SIGCHLD, signal.SIG_DFL)  # if ignored, the exit status of an intermediate would be lost
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)  # If it were ignored, exit statuses of intermediates would be lost.
     for text in (*task_modules.warnings(frozenset({CHANNEL_FD, 0, 1, 2})), *task_modules.misfits(raw["calls"])):
         messages.send(channel, messages.Warned(text))
     tasks = task_modules.tasks_and_queues()
@@ -108,7 +109,7 @@ def _serve(entered: child_start.EnteredChild) -> bool:
     while True:
         entered.slot.heartbeat()
         if os.getppid() != first.master_pid:
-            return False  # The channel may stay open: a child that was stopped as a copy of the master holds it.
+            return False  # The channel may be open, because a child that was stopped as a copy of the master holds it.
         if not waiting.poll(HEARTBEAT_SECONDS * 1000):
             continue
         message, fd = messages.receive(entered.channel)
@@ -118,25 +119,25 @@ def _serve(entered: child_start.EnteredChild) -> bool:
                     raise OSError(errno.EMFILE, "no descriptor is left for the slots of workers")
                 forks.slots_fd = fd
             case messages.Fork() as request:
-                with contextlib.suppress(BrokenPipeError):  # The master has died, which the next iteration detects.
+                with contextlib.suppress(BrokenPipeError):  # The master has died. The next iteration detects this.
                     fork_worker(forks, request, fd)
             case messages.PoolSettings(name, settings):
                 pools[name] = worker_settings_from_json(settings)
-                address_of(pools[name].server)  # cached for its workers
+                address_of(pools[name].server)  # The result is cached for the pool's workers.
                 task_modules.warm_up_for(pools[name].concurrency)
             case messages.Bye():
                 return True
             case None:
                 return False
             case other:
-                raise ValueError(f"a zygote takes no {type(other).__name__}")
+                raise ValueError(f"a zygote accepts no {type(other).__name__}")
 
 
 def _kill_live_groups(process_table: memoryview) -> None:
     """Kill the process groups of all live workers, and then this process's own group.
 
-    Each worker leads a group with its pid as number, which it cannot change in the process table. This process leads a
-    group too: it includes intermediates, and processes that the modules have started.
+    Each worker leads a group whose number is its pid, which the worker cannot change in the process table. This process
+    leads a group too, which includes intermediates and processes that the modules have started.
     """
     killed = 0
     workers = RANGES[Role.WORKER]
@@ -145,7 +146,7 @@ def _kill_live_groups(process_table: memoryview) -> None:
             with contextlib.suppress(*process.UNREACHABLE):
                 os.killpg(pid, signal.SIGKILL)
                 killed += 1
-    log.logger().warning(log_events.ZYGOTE_EXITED, reason="the master is gone", groups_killed=killed)
+    log.logger().warning(log_events.ZYGOTE_EXITED, reason="the master has died", groups_killed=killed)
     os.killpg(os.getpid(), signal.SIGKILL)
 
 
@@ -161,12 +162,12 @@ class Forks:
     master_pid: int
     pools: Mapping[str, WorkerSettings]  # the settings by pool
     bell_fd: int  # the master's bell
-    stack_fd: int | None  # its own stack file
-    slots_fd: int = -1  # the memory of all slots, closed in a worker before it runs the application; set after import
+    stack_fd: int | None  # the zygote's own stack file
+    slots_fd: int = -1  # the memory of all slots; set after the imports; workers close it before they run tasks
 
 
 def fork_worker(forks: Forks, request: messages.Fork, stack_fd: int | None) -> None:
-    """Start the worker that was requested, or report why not. Closes `stack_fd`, the worker's stack file."""
+    """Start the requested worker, or report why this failed. Closes `stack_fd`, the worker's stack file."""
     try:
         pid = os.fork()
         if pid == 0:
@@ -174,11 +175,11 @@ def fork_worker(forks: Forks, request: messages.Fork, stack_fd: int | None) -> N
     except OSError as error:
         _refuse(forks, request, str(error))
         return
-    finally:  # Not reached in the children.
+    finally:  # The children do not reach this line.
         if stack_fd is not None:
             os.close(stack_fd)
     _, status = os.waitpid(pid, 0)
-    if status != 0:  # It died before its report. If it left a worker, that worker finds its slot taken.
+    if status != 0:  # The intermediate died before its report. If it forked a worker, that worker finds its slot taken.
         _refuse(forks, request, f"the intermediate ended with wait status {status}")
 
 
@@ -203,13 +204,14 @@ def _be_intermediate(forks: Forks, request: messages.Fork, stack_fd: int | None)
 
 
 def _be_worker(forks: Forks, request: messages.Fork, intermediate: int, stack_fd: int | None) -> None:
-    """Run a worker, and never return: no frame of the zygote above this may run in the worker."""
+    """Run a worker, and never return, because no calling function of the zygote may continue in the worker."""
     status = EXIT_CRASHED
     try:
-        process.wake_with_parent()  # before leaving the zygote's group, which the kernel would continue
+        process.wake_with_parent()  # This comes before leaving the zygote's group, which the kernel would continue.
         os.setsid()
         _wait_until_gone(intermediate)
-        # Only now, because the kernel sends PDEATHSIG at the death of any parent, including the intermediate.
+        # This is done only now, because the kernel sends PDEATHSIG at the death of any parent, including the
+        # intermediate.
         if not process.die_with_parent(forks.master_pid):
             os._exit(EXIT_ORPHANED)
         forks.channel.close()
@@ -237,7 +239,7 @@ def _work(forks: Forks, request: messages.Fork, stack_fd: int | None) -> int:
     _reset_signals()
     child_start.leave_stacks_in(stack_fd)
     if stack_fd is not None:
-        process.keep_mapped(stack_fd)  # identifies copies of this process: see `master.shell.reaper`
+        process.keep_mapped(stack_fd)  # The mapping identifies copies of this process: see `master.shell.reaper`.
     _empty_stdin()
     _offer_to_oom_killer()
     _reseed()
@@ -258,8 +260,8 @@ def _work(forks: Forks, request: messages.Fork, stack_fd: int | None) -> int:
 
 
 def _reset_signals() -> None:
-    """Restore Python's default handlers, whatever the modules set at import. The mask stays until the worker's loop
-    removes it."""
+    """Restore Python's default handlers, regardless of the handlers that modules set at import. The signal mask stays
+    until the worker's loop removes it."""
     signal.set_wakeup_fd(-1)
     for number in process.CATCHABLE:
         with contextlib.suppress(OSError, ValueError):  # The C library reserves some signal numbers.
@@ -275,7 +277,7 @@ def _empty_stdin() -> None:
 
 
 def _offer_to_oom_killer() -> None:
-    with contextlib.suppress(OSError, ValueError):  # Some containers lack the file; this is only a preference.
+    with contextlib.suppress(OSError, ValueError):  # Some containers lack the file, which is not required.
         fd = os.open("/proc/self/oom_score_adj", os.O_RDWR | os.O_CLOEXEC)
         try:
             score = min(_OOM_MOST, int(os.read(fd, _OOM_BYTES)) + _OOM_EXTRA)

@@ -191,7 +191,7 @@ def test_a_dead_fleet_is_reported_and_the_journals_stay(start: Start) -> None:
     master.kill()
 
     assert demo.wait() == ExitCode.NO
-    assert "the fleet ended by itself with exit code -9" in demo.err
+    assert "the fleet ended unexpectedly with exit code -9" in demo.err
     assert len(list(demo.folder.glob("rota-demo-*/accepted.jsonl"))) == 1
     until(lambda: not demo.left(), "processes survive", DEADLINE_SECONDS)
 

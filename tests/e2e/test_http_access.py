@@ -80,7 +80,7 @@ def test_commands_reach_their_own_fleet_over_tls(fleets: Fleets, tmp_path: Path)
     with pytest.raises(OSError, match=r"reset|closed|Remote end"):
         fleet.get("/livez")  # a request in plain text fails
     by_name = fleet.rota("top", "--once", "--url", f"https://{fleet.status()['listen']}")
-    assert (by_name.returncode, "in SSL_CERT_FILE" in by_name.stderr) == (69, True), by_name.stderr
+    assert (by_name.returncode, "set SSL_CERT_FILE to" in by_name.stderr) == (69, True), by_name.stderr
 
 
 def test_an_exporter_alone_shows_a_fleet_that_runs_elsewhere(fleets: Fleets, tmp_path: Path) -> None:

@@ -1,7 +1,8 @@
 """The tasks of the demo, which imitate a mail service: they only sleep.
 
-Each attempt is recorded in a journal in the folder that the demo names. Each line is a single write to a file opened
-for appending. So several processes can share the file, and it keeps the lines of a killed process.
+Each attempt is recorded in a journal in the folder that the demo names. Each line is written with a single write to a
+file that was opened for appending. Therefore several processes can share the file, and the lines of a killed process
+are kept.
 """
 
 import json
@@ -54,7 +55,7 @@ def send_sold_email(item_id: int) -> None:
 
 @rota.task(queue="expired-email", base=0.2, max_delay=1)
 def send_expired_email(item_id: int) -> None:
-    """Inform a seller that the listing expired. The mail server refuses the first attempt of every tenth."""
+    """Inform a seller that the listing expired. For every tenth task, the mail server refuses the first attempt."""
     if item_id % 10 == 0 and rota.current_task().attempt == 1:
         raise MailServerBusy("450 try again later")
     _send(0.004, item_id)
@@ -74,8 +75,7 @@ def build_report(number: int) -> None:
 
 @rota.task(queue="reports")
 def build_yearly_report() -> None:
-    """Run for a minute, during which the demo kills the worker. The next attempt finds the marker, and returns at
-    once."""
+    """Run for a minute, in which the demo kills the worker. The next attempt finds the marker and returns at once."""
     try:
         (_folder() / "yearly").touch(exist_ok=False)
     except FileExistsError:

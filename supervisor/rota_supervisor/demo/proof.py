@@ -1,24 +1,25 @@
-"""The proof of the demo: the producer's journal must agree with that of the tasks, and the fleet's counts with both."""
+"""The proof of the demo. The producer's journal must agree with the tasks' journal, and the fleet's counts with
+both."""
 
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
-FOLDER_VARIABLE: Final = "DEMO_FOLDER"  # where the journals are
+FOLDER_VARIABLE: Final = "DEMO_FOLDER"  # the variable with the folder of the journals
 RUNS_FILE: Final = "runs.jsonl"
 RUN_EVENTS: Final = ("start", "done", "failed")
-_NAMED: Final = 3  # how many tasks a fault names; the journals have all of them
+_NAMED: Final = 3  # the number of tasks that a fault names; the journals contain all tasks
 
 
 class Accepted(NamedTuple):
-    """A task that the server has accepted, to start at `not_before` at the earliest, in Unix time."""
+    """A task that the server has accepted. It must not start before `not_before`, in Unix time."""
 
     task: str
     not_before: float
 
 
 class Run(NamedTuple):
-    """A line that a task recorded about an attempt. `what` is one of `RUN_EVENTS`; both times are Unix times."""
+    """A line that a task recorded about an attempt. `what` is one of `RUN_EVENTS`. Both times are Unix times."""
 
     what: str
     task_id: str
@@ -29,7 +30,7 @@ class Run(NamedTuple):
 
 
 class Check(NamedTuple):
-    """A condition that must hold, and the observed values, as text for people."""
+    """A condition that must hold, and the observed values as text for people."""
 
     name: str
     ok: bool

@@ -1,4 +1,4 @@
-"""The course of the demo: streams of tasks, two floods, a kill and two resizes, until all tasks are done."""
+"""The steps of the demo: streams of tasks, two floods, a kill and two resizes, until all tasks are done."""
 
 import contextlib
 import json
@@ -19,16 +19,16 @@ from rota_supervisor.testing import FleetOfTest
 from rota_supervisor.top import fleet_view
 
 NAMESPACE: Final = "demo"
-ACT_SECONDS: Final = 20.0  # the limit of steps that take a fraction of a second on a machine that is not overloaded
+ACT_SECONDS: Final = 20.0  # the limit of a step, which takes a fraction of a second unless the machine is overloaded
 _TICK_SECONDS: Final = 0.05
 _POLL_SECONDS: Final = 0.2
 _REPORT_SECONDS: Final = 2.0
 _DRAIN_SECONDS: Final = 60.0
-_IDLE_SECONDS: Final = 5.0  # a fleet that has been idle for this long will not run the missing tasks
+_IDLE_SECONDS: Final = 5.0  # a fleet that has been idle for this time will not run the missing tasks
 _LAST_LINES: Final = 3
 _SHORTEST_DELAY_SECONDS: Final = 0.3
 _DELAY_SHARE: Final = 0.12  # the longest delay, as a share of the demo's duration
-_FLOOD_PER_SECOND: Final = 30  # tasks of a flood for each second of the demo
+_FLOOD_PER_SECOND: Final = 30  # the number of tasks of a flood for each second of the demo
 
 
 SETTINGS: Final[Mapping[str, Any]] = {
@@ -42,13 +42,13 @@ SETTINGS: Final[Mapping[str, Any]] = {
 
 
 def ended_by_itself(fleet: FleetOfTest) -> Failure:
-    """Return the error for a fleet that ended by itself, with the last lines of its log."""
+    """Return the error for a fleet that ended unexpectedly, with the last lines of its log."""
     log_end = "\n".join(fleet.log.splitlines()[-_LAST_LINES:])
-    return Failure(ExitCode.NO, f"the fleet ended by itself with exit code {fleet.exit_code}: {log_end}")
+    return Failure(ExitCode.NO, f"the fleet ended unexpectedly with exit code {fleet.exit_code}: {log_end}")
 
 
 class Stream(NamedTuple):
-    """Calls of one task at a steady rate; `is_delayed`: they are due later."""
+    """Calls of one task at a steady rate. `is_delayed`: whether they are due later."""
 
     task: str
     queue: str
@@ -67,8 +67,8 @@ STREAMS: Final = (
 
 
 class Demo:
-    """One run against a fleet that is ready. `report` receives a text for each event. `watch` is called continually,
-    and raises if the user wants to quit."""
+    """One run of the demo with a fleet that is ready. `report` is called with a text for each event. `watch` is called
+    continually, and raises an exception if the user wants to quit."""
 
     def __init__(
         self,
@@ -179,7 +179,7 @@ class Demo:
         return self._wait(has_ended, seconds)
 
     def _wait(self, until: Callable[[], bool], seconds: float) -> bool:
-        """Wait until the condition holds; return False if that takes too long."""
+        """Wait until the condition holds. Return False if this takes too long."""
         deadline = time.monotonic() + seconds
         while not until():
             if time.monotonic() > deadline:
@@ -195,7 +195,7 @@ class Demo:
         now = time.monotonic()
         if now - self._polled_at > _POLL_SECONDS:
             self._polled_at = now
-            with contextlib.suppress(NodeUnreachable, ValueError):  # for example while the exporter is being replaced
+            with contextlib.suppress(NodeUnreachable, ValueError):  # for example during a replacement of the exporter
                 self.status = json.loads(self._http.get("/status.json").text)
         if self.status and now - self._reported_at > _REPORT_SECONDS:
             self._reported_at = now
@@ -225,7 +225,7 @@ class Demo:
         return ids
 
     def _runs(self, task_id: str = "") -> list[Run]:
-        """Return what the tasks have recorded so far, or only what one of them has."""
+        """Return the lines that all tasks, or only the given task, have recorded so far."""
         file = self._fleet.folder / proof.RUNS_FILE
         lines = file.read_text().splitlines(keepends=True) if file.exists() else []
         return [Run(*json.loads(line)) for line in lines if task_id in line and line.endswith("\n")]

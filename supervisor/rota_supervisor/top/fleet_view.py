@@ -1,5 +1,5 @@
-"""The content of `rota top`, made from the reply of `/status.json`: the lines at the top, the tables, and both as text
-for `--once`. Pure."""
+"""The content of `rota top`, as pure functions of the reply of `/status.json`: the lines at the top, the tables, and
+both as text for `--once`."""
 
 import textwrap
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -31,7 +31,7 @@ from rota_supervisor.top.tables import (
 
 _LATELY_SECONDS: Final = 10.0
 
-# For readers without color, a mark precedes everything that is wrong.
+# A mark precedes every problem, for readers without color.
 MARKS: Final = {"bad": "!!", "warn": " !", "good": "ok"}
 _NARROW: Final = 78
 
@@ -46,12 +46,12 @@ def queues(status: Row) -> Table:
 
 
 def step_of(status: Row) -> float:
-    """Return the length of a step of all histories, in seconds."""
+    """Return the length of a history step, in seconds."""
     return float((status.get("history") or {"step_seconds": 1.0})["step_seconds"])
 
 
 def marks_of(queue: Row) -> Iterator[Cell]:
-    """Yield the remarks about a queue, the worst first."""
+    """Yield the remarks about a queue, the most serious first."""
     state = queue["state"]
     if state is not None and not state["served"]:
         yield Cell("unserved", 0, "bad" if state["ready"] else "warn")
@@ -93,7 +93,7 @@ def _done_rate(queue: Row) -> Cell:
 
 
 def rate_of(history: Row | None, step_seconds: float, what: str) -> float | None:
-    """Return how many tasks a second were `started` or `done` recently, or None if that is not known."""
+    """Return the recent rate per second of `started` or `done` tasks, or None if it is not known."""
     if not history or not history[what]:
         return None
     steps = history[what][-max(1, round(_LATELY_SECONDS / step_seconds)) :]
@@ -134,7 +134,8 @@ _QUEUES: Final = (
 
 
 def workers(status: Row) -> Table:
-    """Return the table of workers, with a row per task for those that run several, followed by the other processes."""
+    """Return the table of workers, followed by the other processes. A worker that runs several tasks has a row per
+    task."""
     processes = sorted(status["processes"], key=lambda row: row["role"] != Role.WORKER)
     return table_of("workers", _WORKERS, rows_by_task(processes), "where")
 
@@ -181,7 +182,7 @@ _WORKERS: Final = (
 
 
 def pools(status: Row) -> Table:
-    """Return the table of this node's pools, with the reason if starts are held back."""
+    """Return the table of this node's pools. If starts are held back, the table shows the reason."""
     held = {row["pool"]: row for row in status["held"] if row["role"] == Role.WORKER}
     rows = [{**row, "held": held.get(row["name"])} for row in status["pools"]]
     others = [row for row in status["held"] if row["role"] != Role.WORKER]
@@ -221,7 +222,7 @@ _POOLS: Final = (
 
 
 def nodes(status: Row) -> Table:
-    """Return the table of all nodes of the fleet, by their heartbeats."""
+    """Return the table of all nodes of the fleet, based on their heartbeats."""
     return table_of("nodes", _NODES, status.get("nodes") or (), "node")
 
 
@@ -273,7 +274,8 @@ _EVENTS: Final = (
 
 
 def tasks(found: Iterable[QueuedTask]) -> Table:
-    """Return the table of a queue's tasks by state, running ones first, then in the given order."""
+    """Return the table of a queue's tasks by state. Running tasks come first, and the other states in the given
+    order."""
     order = (State.RUNNING, State.DEAD, State.READY, State.SCHEDULED)
     shown = sorted(found, key=lambda task: order.index(task.state))
     rows = [{"id": task.id, "state": str(task.state), "task": task} for task in shown]
@@ -306,7 +308,7 @@ TABLES: Final = {"queues": queues, "workers": workers, "pools": pools, "nodes": 
 
 
 def title(status: Row) -> list[Cell]:
-    """Return the fleet, the node, and how many of its workers run tasks."""
+    """Return the fleet, the node, and the number of its workers that run tasks."""
     workers = workers_of(status)
     busy = sum(len(row["tasks"]) for row in workers)
     slots = sum(row.get("concurrency") or 1 for row in workers)
@@ -317,17 +319,18 @@ def title(status: Row) -> list[Cell]:
 
 
 def headlines(status: Row, width: int, most: int) -> list[Cell]:
-    """Return the problems, the worst first: at most `most`, each in at most two lines of `width`."""
+    """Return at most `most` problems, the worst first. Each problem takes at most two lines of `width`."""
     rows = status["headlines"]
     numbers = [f" {at} of {len(rows)}:" if len(rows) > 1 else "" for at in range(1, most + 1)]
     texts = [f"{MARKS[row['level']]}{at} {printable(row['text'])}" for row, at in zip(rows, numbers, strict=False)]
-    room = 2 * width - 8  # 8 less than two lines, because a wrapped line is rarely full
+    room = 2 * width - 8  # 8 characters less than two lines, because a wrapped line is rarely full
     shown = [text if len(text) <= room else f"{text[: room - 1]}…" for text in texts]
     return [Cell(text, level=row["level"]) for row, text in zip(rows, shown, strict=False)]
 
 
 def charts(status: Row, width: int) -> list[list[Cell]]:
-    """Return throughput and lag over the last minutes, in two lines, or in one line each if the width is small."""
+    """Return throughput and lag over the last minutes, in two lines. If the width is small, the charts are below each
+    other."""
     overall = status.get("overall")
     step = step_of(status)
     if not overall:
@@ -342,7 +345,8 @@ def charts(status: Row, width: int) -> list[list[Cell]]:
 
 
 def queue_chart(queue: Row, step: float, width: int) -> list[list[Cell]]:
-    """Return throughput and lag of a queue over the last minutes, and how often the lag exceeded the objective."""
+    """Return the throughput and the lag of a queue over the last minutes, and how often the lag exceeded the
+    objective."""
     history = queue.get("history")
     objective = queue["lag_objective_seconds"]
     if not history:

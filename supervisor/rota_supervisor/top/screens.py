@@ -1,4 +1,5 @@
-"""The tables of `rota top` in Textual, and its screens: the tasks of a queue, details of one object, a confirmation."""
+"""The tables of `rota top` in Textual, and its screens: the tasks of a queue, the details of an object, and a
+confirmation."""
 
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, ClassVar, Final
@@ -25,12 +26,13 @@ _STYLES: Final = {
 
 
 def drawn(cell: Cell) -> Text:
-    """Return a cell as Textual shows it, never as markup."""
+    """Return the text that Textual shows for a cell. The cell's content is never read as markup."""
     return Text(cell.text, _STYLES[cell.level], no_wrap=True, overflow="ellipsis")
 
 
 class FleetTable(DataTable[Text]):
-    """A table that `make` produces from the status, as wide as the terminal. The cursor stays on its row's object."""
+    """A table that `make` produces from the status. It is as wide as the terminal, and the cursor stays on the same
+    object."""
 
     def __init__(self, name: str, make: Callable[[Any], Table], classes: str = "") -> None:
         super().__init__(id=name, classes=classes, cursor_type="row", cell_padding=1)
@@ -65,7 +67,8 @@ class FleetTable(DataTable[Text]):
         self._back_to(key, scrolled)
 
     def _put_columns(self, shown: Table) -> None:
-        """Set the columns with their widths. Textual would determine widths a moment later, which flickers."""
+        """Set the columns and their widths. Otherwise Textual would determine the widths a moment later, which
+        flickers."""
         self.clear(columns=True)
         for head, right, width in zip(shown.heads, shown.right, shown.widths, strict=True):
             mark = ("▼" if self.is_reversed else "▲") if head == self.sort_head else ""
@@ -91,7 +94,7 @@ class FleetTable(DataTable[Text]):
         return line.key if line else None
 
     def sort_by_next(self) -> None:
-        """Sort by the column after the current one, or by none after the last."""
+        """Sort by the next column. After the last column, do not sort."""
         heads = ("", *(self.table.heads if self.table else ()))
         at = heads.index(self.sort_head) if self.sort_head in heads else 0
         self.sort_head = heads[(at + 1) % len(heads)]
@@ -103,7 +106,7 @@ def _justified(cell: Cell, *, right: bool) -> Text:
     return text
 
 
-MOST_TASKS: Final = 50  # for each state
+MOST_TASKS: Final = 50  # the limit for each state
 _LABEL: Final = 20
 _BACK: Final = Binding("escape,q", "dismiss", "back", key_display="esc")
 
@@ -124,7 +127,7 @@ class Confirm(ModalScreen[bool]):
 
 
 class Details(Screen[None]):
-    """Lines about one object."""
+    """The details of one object, as lines."""
 
     BINDINGS: ClassVar[list[BindingType]] = [_BACK]
 
@@ -141,7 +144,7 @@ class Details(Screen[None]):
 
 
 def fields(values: Row, prefix: str = "") -> list[str]:
-    """Return a line for each value that exists, under its name; lists are omitted."""
+    """Return a line with name and value for each value that exists. Lists are omitted."""
     lines: list[str] = []
     for key, value in values.items():
         name = f"{prefix}{key.replace('_', ' ')}"
@@ -159,7 +162,7 @@ def _field(label: str, value: object) -> Iterable[str]:
 
 
 class Tasks(Screen[None]):
-    """The first tasks of a queue in each state, and the queue's recent history."""
+    """The first tasks of a queue in each state, and the recent history of the queue."""
 
     BINDINGS: ClassVar[list[BindingType]] = [_BACK, Binding("v", "revive", "revive"), Binding("enter", "", "details")]
 
@@ -188,7 +191,7 @@ class Tasks(Screen[None]):
         self.load()
 
     def load(self) -> None:
-        """Request the tasks, unless a request is under way."""
+        """Request the tasks, unless a request is already running."""
         if not self._is_loading:
             self._is_loading = True
             self._peek()

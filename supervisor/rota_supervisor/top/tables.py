@@ -1,4 +1,4 @@
-"""Tables of `rota top`: rows of cells, sorted and filtered, with as many columns as fit. Pure."""
+"""The tables of `rota top`, as pure functions: rows of cells, sorted and filtered, with as many columns as fit."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -10,17 +10,17 @@ from rota.durations import in_words
 NONE: Final = "-"
 _LEVELS: Final = " ▁▂▃▄▅▆▇█"
 _SPARK_WIDTH: Final = 16
-_LEAST: Final = 8  # characters of a name
-_GAP: Final = 2  # columns of the terminal next to each cell
+_LEAST: Final = 8  # the fewest characters of a name
+_GAP: Final = 2  # the space next to each cell, in characters
 
 Row = Mapping[str, Any]
 
 
 class Cell(NamedTuple):
-    """The content of a cell, on one line."""
+    """The content of a cell, which is one line."""
 
     text: str
-    value: Any = None  # the sort key, None if it is not known
+    value: Any = None  # the sort key, or None if the value is not known
     level: str = ""  # the style: bad, warn, soft or ""
 
 
@@ -37,17 +37,17 @@ class Column(NamedTuple):
 
     head: str  # its header
     cell: Callable[[Row], Cell]  # makes the cell of a row
-    rank: int = 0  # if not all columns fit, those with the highest rank are omitted first; 0 is never omitted
+    rank: int = 0  # if not all columns fit, the highest rank is omitted first, but 0 never
     right: bool = True  # whether cells are aligned to the right
 
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """Rows under their headers."""
+    """Rows with their column headers."""
 
     name: str
     columns: tuple[Column, ...]
-    widths: tuple[int, ...]  # of the columns
+    widths: tuple[int, ...]  # the widths of the columns
     lines: tuple[TextLine, ...]
 
     @property
@@ -74,13 +74,14 @@ class Table:
         )
 
     def filtered(self, wanted: str) -> "Table":
-        """Return the table with only the rows in which the text occurs."""
+        """Return the table with only the rows that contain the text."""
         wanted = wanted.casefold()
         lines = (line for line in self.lines if any(wanted in cell.text.casefold() for cell in line.cells))
         return replace(self, lines=tuple(lines))
 
     def sorted(self, head: str, *, reverse: bool) -> "Table":
-        """Return the table sorted by one column, unknown values last; unchanged if that column is not shown."""
+        """Return the table sorted by one column, with unknown values last. If this column is not shown, return the
+        table unchanged."""
         if head not in self.heads:
             return self
         at = self.heads.index(head)
@@ -90,7 +91,8 @@ class Table:
 
 
 def spark(values: Iterable[float | None], width: int = _SPARK_WIDTH, top: float | None = None) -> str:
-    """Return the last values as bars in one line. The highest bar is `top`, or else the maximum. None means a gap."""
+    """Return the last values as bars in one line. The highest bar stands for `top`, or for the maximum if `top` is
+    None. A value of None leaves a gap."""
     shown = list(values)[-width:]
     highest = top or max((value for value in shown if value is not None), default=0.0)
     return "".join(_bar(value, highest) for value in shown).rjust(width)
@@ -131,7 +133,7 @@ def table_of(name: str, columns: Sequence[Column], rows: Iterable[Row], key: str
 
 
 def _width(column: Column, cells: Sequence[Cell]) -> int:
-    """Return the width of a column; 0 if it may be omitted and has no content."""
+    """Return the width of a column, or 0 if the column may be omitted and has no content."""
     is_needed = not column.rank or any(cell.text not in ("", NONE) for cell in cells)
     return max(len(column.head), *(len(cell.text) for cell in cells), 0) if is_needed else 0
 
@@ -149,7 +151,7 @@ def _fitting(table: Table, width: int, kept: str) -> list[int]:
 
 
 def _cut(table: Table, shown: Sequence[int], width: int) -> Mapping[int, int]:
-    """Return the width to which each text column is cut, if the remaining columns are still too wide."""
+    """Return the width to which each text column is cut, in case the remaining columns are still too wide."""
     over = sum(table.widths[at] + _GAP for at in shown) - width
     texts = [at for at in shown if not table.columns[at].right]
     if over <= 0 or not texts:

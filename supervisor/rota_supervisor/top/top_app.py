@@ -1,4 +1,4 @@
-"""The picture of `rota top`, drawn by Textual: the lines at the top, and below them the tables that fit."""
+"""The view of `rota top`, drawn by Textual: the lines at the top, and below them the tables that fit."""
 
 import asyncio
 import signal
@@ -26,26 +26,26 @@ from rota_supervisor.top.tables import Cell, Row
 
 POLL_SECONDS: Final = 1.0
 _NAMES: Final = tuple(fleet_view.TABLES)
-_TOGETHER: Final = ("queues", "workers", "events")  # shown together in a terminal of the usual height
+_TOGETHER: Final = ("queues", "workers", "events")  # the tables that fit together into a terminal of usual height
 _MAX_PROBLEMS: Final = 3
 _KEYS: Final = {
-    "tab, 1 to 5": "select the next table, or the table of that number",
+    "tab, 1 to 5": "select the next table, or the table with this number",
     "up, down": "select a row",
     "enter": "show the tasks of a queue, the details of a task, or all fields of another row",
     "s, r": "sort by the next column, reverse the order",
     "/": "show only rows that contain a text; esc shows all rows",
     "p": "pause or resume the queue",
-    "v": "revive the dead tasks of the queue, or the selected one",
+    "v": "revive the dead tasks of the queue, or the selected task",
     "q, ctrl-c": "quit",
 }
-_TALL: Final = 40  # terminal height from which more than one problem is shown
+_TALL: Final = 40  # more than one problem is shown from this height of the terminal
 
 
 class Top(App[None]):
     """The view of a fleet.
 
-    `read` returns the reply of /status.json or raises NodeUnreachable, and is called in a thread. `client` controls the
-    fleet, and lists its tasks."""
+    `read` is called in a thread, and returns the reply of /status.json or raises NodeUnreachable. `client` controls the
+    fleet and lists its tasks."""
 
     CSS_PATH = Path(__file__).with_name("top.tcss")
     ENABLE_COMMAND_PALETTE = False
@@ -90,7 +90,7 @@ class Top(App[None]):
         self._poll()
 
     def listen_for_signals(self) -> None:
-        """Exit at TERM, after restoring the terminal."""
+        """Exit on TERM, after restoring the terminal."""
         asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, self.leave)
 
     def leave(self) -> None:
@@ -103,7 +103,7 @@ class Top(App[None]):
     # The content
 
     def _poll(self) -> None:
-        if not self._is_polling:  # Do not query a slow node again while a query is under way.
+        if not self._is_polling:  # Do not query a slow node again before it has replied.
             self._is_polling = True
             self._query_node()
 
@@ -213,7 +213,7 @@ class Top(App[None]):
             self.push_screen(Details(f"{self._table.id}: {line.key}", [*self._hints(line.row), *fields(line.row)]))
 
     def _hints(self, row: Row) -> list[str]:
-        """Return hints on how to learn more about a process."""
+        """Return hints on how to find out more about a process."""
         if self._status is None or "phase" not in row:
             return []
         masters = [each["pid"] for each in self._status["processes"] if each["role"] == Role.MASTER]
