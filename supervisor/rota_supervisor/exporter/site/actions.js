@@ -1,4 +1,4 @@
-// The actions that a person may perform, each after a confirmation. They are offered only if the fleet allows them.
+// The actions that a person can perform, each after a confirmation. They are shown only if the fleet allows them.
 
 import { post } from "./fetching.js";
 import { counted, printable } from "./text.js";
@@ -9,7 +9,7 @@ const of = (name) => document.getElementById(name);
 
 let acted = () => {};
 
-// `listener` is called after an action, so that the page is updated.
+// `listener` is called after an action to update the page.
 export function onActed(listener) {
   acted = listener;
 }

@@ -1,4 +1,4 @@
-// Small charts of the last minutes, as lines and areas over equal steps. A step without a value is a gap.
+// Small charts of the last minutes, with lines and areas over steps of equal length. A step without a value is a gap.
 
 import { h } from "./dom.js";
 import { DASH, brief, clock, duration } from "./text.js";
@@ -6,7 +6,7 @@ import { DASH, brief, clock, duration } from "./text.js";
 const LAG_TICKS = [0.001, 0.01, 0.1, 1, 10, 60, 600, 3600, 36000, 360000];
 const LEAST_LAG = 0.001;
 
-// The step under the pointer, the same in all charts.
+// The step under the pointer, which all charts share.
 let pointedAt = null;
 let redraw = () => {};
 
@@ -14,7 +14,8 @@ export function onPointed(callback) {
   redraw = callback;
 }
 
-// p50 and p99 of the lag on a logarithmic scale, which shows a millisecond as well as an hour. `about`: queue or fleet.
+// The p50 and p99 of the lag on a logarithmic scale, which can show both a millisecond and an hour. `about`: queue or
+// fleet.
 export function lagChart(about, history, steps, objective, objectiveName = "objective") {
   const top = Math.max(0.1, (objective ?? 0) * 2, ...history.p99.map((value) => (value ?? 0) * 1.3));
   const ticks = LAG_TICKS.filter((tick) => tick <= top);
@@ -39,7 +40,8 @@ export function rateChart(about, history, steps) {
   return figure({ title: `Tasks a second, ${about}`, heading: "Tasks a second", lines, steps, y: linear(top), ticks });
 }
 
-// Wanted and actual workers of a pool with a range. The steps are those of the other charts, and so is the cursor.
+// The wanted and actual workers of a pool with a range. The chart shares its steps and its cursor with the other
+// charts.
 export function workersChart(pool, history, steps) {
   const format = (value) => (value === null ? DASH : brief(value));
   const lines = [
@@ -51,7 +53,7 @@ export function workersChart(pool, history, steps) {
   return figure({ title: `Workers of pool ${pool}`, heading: `Workers of pool ${pool}`, lines, steps, y: linear(top), ticks });
 }
 
-// The same chart without text, for a row that has the numbers in other cells.
+// A small chart without text, for a row that shows the numbers in other cells.
 export function lagSpark(history, objective) {
   const top = Math.max(0.1, (objective ?? 0) * 2, ...history.p99.map((value) => (value ?? 0) * 1.3));
   const y = logarithmic(top);
@@ -94,7 +96,7 @@ function figure({ title, heading, lines, steps, y, ticks, limit, limitName }) {
       h("span", {}, `${duration(length * steps.step_seconds, 1)} ago`), h("span", {}, "now")));
 }
 
-// Returns the contents of a chart as a sentence.
+// Returns a sentence that describes the contents of a chart.
 function summary(title, shownLines, limit, limitName) {
   const parts = shownLines.map((line) => {
     const known = line.values.filter((value) => value !== null);
@@ -118,7 +120,7 @@ function linear(top) {
 
 const round = (value) => Math.round(value * 100) / 100;
 
-// Returns the next number of 1, 2, 5, 10, ...
+// Returns the next number in the series 1, 2, 5, 10, ...
 function niceTop(value) {
   const size = 10 ** Math.floor(Math.log10(value));
   return [1, 2, 5, 10].map((step) => step * size).find((step) => step >= value);

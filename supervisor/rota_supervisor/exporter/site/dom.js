@@ -5,7 +5,8 @@ import { printable } from "./text.js";
 
 const SVG = "http://www.w3.org/2000/svg";
 
-// `attributes`: `key` identifies an element among its siblings, `on` has its handlers, `css` its custom properties.
+// In `attributes`, `key` identifies an element among its siblings, `on` has its handlers, and `css` its custom
+// properties.
 export function h(name, attributes, ...children) {
   const { key, on = {}, css = {}, ...plain } = attributes ?? {};
   const shown = children.flat(Infinity).filter((child) => child !== null && child !== undefined && child !== false);

@@ -1,4 +1,4 @@
-// Requests to the exporter. If a fleet has a token, the person enters it once, and it is kept until the tab is closed.
+// Requests to the exporter. If the fleet has a token, the user enters it once, and it is kept until the tab is closed.
 
 const TOKEN = "rota-token";
 const LIMIT_MS = 5000;
@@ -9,12 +9,12 @@ export const get = (address) => send(address, {});
 
 export const post = (address, body) => send(address, { method: "POST", body: JSON.stringify(body), headers: { "Content-Type": "application/json" } });
 
-// Returns the reply as JSON. Throws an Error that states what is wrong.
+// Returns the reply as JSON. Throws an Error that says what is wrong.
 async function send(address, options) {
   const token = sessionStorage.getItem(TOKEN);
   const response = await reach(address, options, token);
   if (response.status === 401) {
-    if (token === sessionStorage.getItem(TOKEN)) await requestToken(token !== null); // unless another one was entered meanwhile
+    if (token === sessionStorage.getItem(TOKEN)) await requestToken(token !== null); // unless the user has already entered another token
     return send(address, options);
   }
   const body = await response.json().catch(() => null);
@@ -31,7 +31,7 @@ async function reach(address, options, token) {
   }
 }
 
-// All requests that need the token meanwhile wait for the same input.
+// All requests that need the token in the meantime wait for the same input.
 function requestToken(wasRefused) {
   tokenRequest ??= new Promise((done) => {
     const dialog = document.getElementById("token");

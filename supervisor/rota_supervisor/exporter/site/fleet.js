@@ -81,12 +81,12 @@ const poolColumns = ({ status }) => [
   ...(status.actions ? [["action", (pool) => button("Scale", () => actions.scale(pool.name, pool.desired), `Scale pool ${pool.name}`)]] : []),
 ];
 
-// Returns the range of a pool, and why it has as many workers as it has.
+// Returns the range of a pool, and the reason for its number of workers.
 function scaled({ min, max, reason, limited_by: causes }) {
   return [`${count(min)} to ${count(max)} `, causes?.length ? mark("warn", reason) : soft(reason ?? "no decision yet")];
 }
 
-// Returns the workers of a pool with a range above the lag on the same time axis, and the reason of each recent step.
+// Returns charts of a pool's workers and of the lag on the same time axis, and the reason for each recent step.
 function scalingOf(pool, { status, events }) {
   const steps = events.filter((event) => event.event === "fleet.autoscaled" && event.fields?.pool === pool).slice(-STEPS_SHOWN).reverse();
   return h("div", { key: `scaling-${pool}` },
@@ -95,7 +95,7 @@ function scalingOf(pool, { status, events }) {
       h("time", { datetime: new Date(event.at * 1000).toISOString() }, clock(event.at)), h("span", {}, event.text)))) : null);
 }
 
-// Returns why starts are held back.
+// Returns the reason why starts are held back.
 function held(status) {
   return status.held.map((row) => h("p", { class: "headline bad", key: `held-${row.role}-${row.pool}` },
     `${row.role === "worker" ? `Pool ${row.pool}` : `The ${row.role}`} is in ${row.state} after ${counted(row.failures_in_a_row, "failure")} in a row; `

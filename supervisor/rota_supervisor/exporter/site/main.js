@@ -1,4 +1,4 @@
-// Fetches the state of the fleet while the page is visible, and shows the view that the address names.
+// Fetches the state of the fleet while the page is visible, and shows the view that the address of the page names.
 
 import { onActed } from "./actions.js";
 import { onPointed } from "./charts.js";
@@ -40,13 +40,13 @@ async function poll() {
 function take(status) {
   const isAnotherMaster = view.status && view.status.started_at !== status.started_at;
   const last = view.events.at(-1)?.n ?? 0;
-  if (isAnotherMaster) view.events = []; // its event numbers start again, so the request used the wrong one
+  if (isAnotherMaster) view.events = []; // the event numbers start again, so the request used a wrong number
   else view.events = [...view.events, ...status.events.filter((event) => event.n > last)].slice(-EVENTS_KEPT);
   Object.assign(view, { status, fault: "", respondedAt: Date.now() });
   announce(status.headlines[0]);
 }
 
-// For screen readers: announced only when the cause changes, not every second.
+// For screen readers. A problem is announced only when its cause changes, not every second.
 function announce(line) {
   const cause = `${line.level} ${line.where}`;
   if (announcedCause === cause) return;
@@ -100,7 +100,7 @@ function decode(part) {
   try {
     return decodeURIComponent(part);
   } catch {
-    return part; // the address was typed by hand
+    return part; // the user has typed the address
   }
 }
 
@@ -121,7 +121,7 @@ function sections() {
   return [h("a", { key: "overview", href: "#/" }, "Overview"), ...links, h("a", { key: "dead", href: "#/dead" }, "Dead tasks")];
 }
 
-// Scrolls to the target of the address, once: later updates move nothing.
+// Scrolls to the target of the address once. Later updates do not scroll.
 let arrivedAt = null;
 
 function arrive() {

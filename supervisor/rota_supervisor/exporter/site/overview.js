@@ -1,4 +1,4 @@
-// The first view: whether the fleet is healthy, and what is wrong if not.
+// The first view. It shows whether the fleet is healthy, and if not, what is wrong.
 
 import { lagChart, rateChart } from "./charts.js";
 import { h } from "./dom.js";
@@ -59,7 +59,7 @@ function tiles(status) {
 
 const tile = (name, value, note) => h("div", {}, h("dt", {}, name), h("dd", {}, h("b", {}, value), h("span", { class: "soft" }, note)));
 
-// The totals over all queues, as far as Redis has returned them.
+// The totals over all queues, if Redis has returned them.
 function total(status, what) {
   const known = status.queues.filter((queue) => queue.state);
   return status.queues.length && !known.length ? DASH : brief(known.reduce((sum, queue) => sum + queue.state[what], 0));

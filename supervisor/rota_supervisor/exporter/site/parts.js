@@ -5,7 +5,7 @@ import { DASH, count } from "./text.js";
 
 const SIGNS = { bad: "▲", warn: "◆", good: "●", off: "■" };
 
-// A text with a symbol and a color, because neither of these suffices alone.
+// A text with a symbol and a color, because neither of the two is sufficient on its own.
 export const mark = (level, text) => h("span", { class: `mark ${level}` }, h("span", { "aria-hidden": "true" }, SIGNS[level]), " ", text);
 
 // `where`: KIND or KIND/NAME of this page. If a name cannot be written in an address, there is no link.
@@ -36,21 +36,21 @@ export function table(caption, columns, groups, keyOf, note = "") {
       group.rows.map((row) => h("tr", { role: "row", key: keyOf(row), id: keyOf(row), tabindex: "-1" }, columns.map((column, index) => cellOf(column, row, index)))))));
 }
 
-// The head of a group, with the values of the whole group in the last columns.
+// The header row of a group, with the values of the whole group in the last columns.
 function groupRow({ title, cells }, columns) {
   const own = columns.length - cells.length;
   return h("tr", { role: "row", class: "group" }, h("th", { role: "rowheader", scope: "rowgroup", colspan: own }, title),
     cells.map((content, index) => h("td", { role: "cell", class: content === null ? "none" : "wide", "data-head": columns[own + index][0] }, content ?? "")));
 }
 
-// A cell returns null for a value that is unknown or does not exist.
+// The function of a cell returns null for a value that is unknown or does not exist.
 function cellOf([head, cell, kind = ""], row, index) {
   const content = cell(row);
   const plain = index ? { role: "cell" } : { role: "rowheader", scope: "row" };
   return h(index ? "td" : "th", { ...plain, class: content === null ? `${kind} blank` : kind, "data-head": head }, content ?? DASH);
 }
 
-// A bar for a share of a whole, with a mark where it should be.
+// A bar that shows a share of a whole, with a mark at the expected share.
 export function bar(share, text, { level = "", due = null } = {}) {
   const shown = Math.min(1, Math.max(0, share ?? 0));
   return h("span", { class: "gauge" },

@@ -1,4 +1,4 @@
-// Queues by tier: waiting tasks, which queues are late, and whether each gets its share.
+// The queues by tier, with their waiting tasks, their lateness, and their share of the starts.
 
 import { actions } from "./actions.js";
 import { lagChart, lagSpark, latest, rateChart, rateSpark } from "./charts.js";
@@ -10,7 +10,7 @@ import { DASH, brief, count, counted, percent, duration } from "./text.js";
 const SHOWN = 60;
 const NO_HISTORY = { started: [], done: [], p50: [], p99: [] };
 
-// A queue that is counted under its pattern has no counts of its own.
+// A queue that is counted under its pattern does not have its own counts.
 const historyOf = (queue) => queue.history ?? NO_HISTORY;
 
 export function queues(view) {
@@ -38,7 +38,7 @@ function tierCells(rows, { status }) {
   ];
 }
 
-// For several queues: the sum of what they did, and the lag of the latest one.
+// Merges the histories of several queues: rates are added up, and the lag is that of the latest queue.
 function together(histories) {
   const over = (name, join) => (histories[0]?.[name] ?? []).map((_, step) => {
     const known = histories.map((history) => history[name][step]).filter((value) => value !== null);
@@ -58,7 +58,7 @@ const columns = (view) => [
   ["share of its tier", share, "wide"],
 ];
 
-// Facts about a queue that come from Redis alone.
+// The facts about a queue that only Redis knows.
 const known = (queue, show) => (queue.state ? show(queue.state) : h("span", { class: "zero" }, "?"));
 
 function waiting(queue) {
@@ -76,7 +76,7 @@ function lag(queue) {
   return h("span", {}, soft(duration(queue.lag.p50_seconds)), " ", late ? mark("bad", duration(queue.lag.p99_seconds)) : h("b", {}, duration(queue.lag.p99_seconds)));
 }
 
-// Uses the last two steps, because one step is too short for a rare event.
+// This uses the last two steps, because one step is too short for rare events.
 function rate({ done }, status) {
   const last = done.slice(-2).filter((value) => value !== null);
   return last.length ? `${brief(last.reduce((sum, value) => sum + value, 0) / last.length / status.history.step_seconds)}/s` : DASH;

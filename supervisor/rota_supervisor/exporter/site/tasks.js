@@ -9,7 +9,7 @@ import { count, moment, duration } from "./text.js";
 const LEVELS = { dead: "bad", running: "good", done: "good", cancelled: "off", expired: "off" };
 const KEPT = 1000;
 
-// The data of the page that is shown: its address, the replies so far, and any error.
+// The data of the current page: its address, the replies so far, and the error if there was one.
 let shown = { address: "" };
 
 async function fetchInto(address, page, redraw) {
@@ -32,7 +32,7 @@ function open(address, page, redraw) {
   return shown;
 }
 
-// Forces a new request when the page is opened the next time.
+// Forces a new request when the page is opened again.
 export function forget() {
   shown = { address: "" };
 }
