@@ -44,7 +44,7 @@ EXPORTER_SLOT: Final = RANGES[Role.EXPORTER][0]
 
 
 def role_of(slot: int) -> Role:
-    """Return the role whose range contains this slot. Raises ValueError if there is none."""
+    """Return the role of this slot. Raises ValueError if no role's range contains the slot."""
     for role, slots in RANGES.items():
         if slot in slots:
             return role

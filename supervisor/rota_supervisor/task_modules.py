@@ -110,7 +110,7 @@ def declared_schedules() -> list[tuple[str, str]]:
 
 
 def misfits(calls: ScheduledCalls) -> Iterator[str]:
-    """Yield a fault for each schedule of the configuration whose arguments do not fit its task."""
+    """Yield a fault for each schedule of the configuration with arguments that do not fit its task."""
     for schedule, (name, args, kwargs) in calls.items():
         task = default_registry.get(name)
         try:

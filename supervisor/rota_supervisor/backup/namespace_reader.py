@@ -283,8 +283,7 @@ def _queue_of(body: bytes) -> str:
 
 
 def _new_entry(task_id: bytes, queue: str, now_us: int, found: LocatedTask) -> bytes:
-    """Return an entry for a task whose own entry was not found, as `restore` would create it. The task's counters are
-    lost."""
+    """Return a new entry for a task without an entry, as `restore` would create it. The task's counters are lost."""
     assert found.task is not None
     incarnation = found.former.partition(b" ")[0]
     flag = b"u" * bool(found.task.unique) + incarnation + b"X" * bool(found.task.attempts)

@@ -76,7 +76,7 @@ class Layer:
 
 
 def layer_of(values: dict[str, Any], origin: str) -> Layer:
-    """Return a layer whose values all have one origin."""
+    """Return a layer in which all values have one origin."""
     return Layer(values, {path: origin for path, _ in leaves(values)})
 
 

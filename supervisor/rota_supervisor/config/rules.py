@@ -166,7 +166,7 @@ def _conditions_of_queues(config: Config) -> Iterator[Fault]:
 
 
 def warnings_of_conditions(config: Config) -> list[str]:
-    """Return a warning for each condition in use whose hours close a queue for so long that an alert fires."""
+    """Return a warning for each condition in use whose hours close a queue long enough for an alert to fire."""
     forgotten = config.alerts.forgotten_seconds
     used = {queue.condition for queue in config.queues.values()}
     closed = {

@@ -40,8 +40,8 @@ class Check(NamedTuple):
 def prove(
     accepted: Mapping[str, Accepted], runs: Sequence[Run], killed: Collection[str], status: Mapping[str, Any]
 ) -> list[Check]:
-    """Compare both journals with each other and with `status`, the contents of `/status.json`. `killed`: the ids of the
-    tasks whose workers were killed."""
+    """Compare both journals with each other and with `status`, the contents of `/status.json`. `killed`: the ids of
+    tasks that ran while their worker was killed."""
     first = {run.task_id: run for run in reversed(runs) if run.what == "start"}
     starts, done, failed = (
         Counter(run.task_id for run in runs if run.what == of) for of in ("start", "done", "failed")

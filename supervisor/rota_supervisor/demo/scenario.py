@@ -214,7 +214,7 @@ class Demo:
             self._enqueue(calls)
 
     def _enqueue(self, calls: list[rota.Call[Any]]) -> list[str]:
-        """Enqueue the calls, record those that were accepted, and return their ids."""
+        """Enqueue the calls, record the accepted calls, and return their ids."""
         sent_at = time.time()
         ids = [handle.id for handle in self._fleet.client.enqueue_many(calls)]
         due = [sent_at + in_seconds(call.delay or 0, "delay") for call in calls]

@@ -158,7 +158,7 @@ _OF_MACHINE: Final = (
         "thp-always",
         _NOTE,
         "Workers share the memory of the zygote page by page. With transparent huge pages a write copies 2 MB instead "
-        "of 4 kB, so each worker takes more memory of its own.",
+        "of 4 kB, so each worker takes more private memory.",
         "echo madvise > /sys/kernel/mm/transparent_hugepage/enabled, and set it at boot.",
     ),
     FindingKind(
@@ -251,7 +251,7 @@ _OF_SERVER: Final = (
     FindingKind(
         "redis-not-persistent",
         _WARNING,
-        "When the server restarts, all tasks are gone.",
+        "When the server restarts, all tasks are lost.",
         "Set appendonly yes in the server's configuration.",
     ),
     FindingKind(
@@ -433,7 +433,7 @@ _OF_FLEET: Final = (
         "nodes-one-host",
         _WARNING,
         "Two live masters of this namespace name the same host. Either one fleet was started twice, or two machines "
-        "or containers have one host name.",
+        "or containers have the same host name.",
         "Stop one of the masters, or give each machine its own name.",
     ),
 )

@@ -34,7 +34,7 @@ class ExporterSettings:
     max_series: int  # the limit on series from the slots
     top_queues: int  # how many queues that match patterns are shown by name
     forgotten_seconds: float  # the time after which a closed queue counts as forgotten
-    reads_redis: bool  # whether to show the queues' gauges, which are the same on every node of a fleet
+    reads_redis: bool  # whether to show the gauges of queues, which have the same values on every node
     allowed_hosts: tuple[str, ...]  # further host names that clients may use
     token_file: str  # "" for none; also for the next two fields
     tls_cert: str

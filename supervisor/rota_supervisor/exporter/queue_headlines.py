@@ -61,7 +61,7 @@ def overdue(status: Row) -> Iterator[Headline]:
 
 
 def stalled(status: Row) -> Iterator[Headline]:
-    """Report queues whose tasks are not taken, but which are not reported as late, for example because they have no
+    """Report queues from which no tasks are taken and that are not reported as late, for example because they have no
     objective."""
     for queue, state in _queues(status):
         waits = state["oldest_ready_age_seconds"]

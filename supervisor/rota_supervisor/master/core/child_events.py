@@ -122,8 +122,9 @@ def _fork_failed(state: MasterState, child: Child, why: str, now: float, *, from
 def zygote_gone(state: MasterState, event: master_events.ZygoteGone, now: float) -> list[do.Effect]:
     """Handle the end of a zygote. Workers that were requested from it and never reported count as not started.
 
-    The zygote's channel may close before the zygote can be reaped. A READY zygote is therefore killed here, or the next
-    plan would request workers from it. A zygote that is still BOOTING is not killed: its exit code states the reason.
+    The zygote's channel may close before the zygote can be reaped. A READY zygote is therefore killed here, because
+    otherwise the next plan would request workers from it. A zygote that is still BOOTING is not killed, because its
+    exit code states the reason.
     """
     effects: list[do.Effect] = []
     zygote = state.children.get(event.slot, event.nonce)
@@ -156,7 +157,7 @@ def stop_seen(state: MasterState, event: master_events.StopSeen, now: float) -> 
 
 
 def slots_read(state: MasterState, event: master_events.SlotsRead, now: float) -> list[do.Effect]:
-    """Record what changed in the slots of some children."""
+    """Record changes in the slots of some children."""
     effects: list[do.Effect] = []
     for reading in event.readings:
         child = state.children.get(reading.slot, reading.nonce)
@@ -199,9 +200,9 @@ def _note(child: Child, reading: master_events.SlotReading, now: float, read_bef
 
 
 def _note_drain(child: Child, reading: master_events.SlotReading, read_before: float) -> None:
-    """Note whether a child that was ordered to drain has begun to.
+    """Note whether a child that was ordered to drain has begun to drain.
 
-    A worker that runs one task at a time cannot begin before the end of the task during which it received the order.
+    A worker that runs one task at a time cannot begin to drain before its current task ends.
     """
     child.has_started_drain = reading.phase is Phase.DRAINING
     holds_up = reading.tasks[0] if reading.tasks and child.concurrency == 1 else None
@@ -228,7 +229,7 @@ def claim_held_up(state: MasterState, event: master_events.ClaimHeldUp, _now: fl
 def cancel_ordered(state: MasterState, event: master_events.CancelOrdered, now: float) -> list[do.Effect]:
     """Notify a worker once that its task was cancelled, and note when the worker is to be killed.
 
-    Each renewal of the lease names the cancelled task again for as long as it runs.
+    Every renewal of the lease reports the cancelled task again, as long as it runs.
     """
     child = state.children.get(event.slot, event.nonce)
     if child is None or child.state in UNSEEN:

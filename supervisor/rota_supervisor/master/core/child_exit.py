@@ -64,7 +64,8 @@ def died(state: MasterState, event: master_events.Died, now: float) -> list[do.E
 def not_started(
     state: MasterState, child: Child, why: str, now: float, *, from_outside: bool = False
 ) -> list[do.Effect]:
-    """Record that a child could not be started. `from_outside`: the failure was not the child's fault."""
+    """Record that a child could not be started. `from_outside`: whether something outside of the fleet caused the
+    failure."""
     log = do.info if _was_unwanted(child) else do.error
     failed = log(log_events.FLEET_CALL_FAILED, child=child.role.value, slot=child.slot, error=why)
     child.move(ChildState.EXITED)
@@ -133,7 +134,7 @@ def _give_back(state: MasterState, child: Child, death: Death | None = None) -> 
 
 
 def tiers_of(state: MasterState, child: Child) -> Packed:
-    """Return the queues that a worker takes from, by tier, or no tiers if its pool no longer exists."""
+    """Return the queues that a worker serves, by tier, or no tiers if its pool no longer exists."""
     pool = state.settings_of(child)
     return NO_TIERS if pool is None else pool.tiers
 
@@ -174,7 +175,7 @@ def _freed(state: MasterState, child: Child) -> list[do.Effect]:
 
 
 def owner_reaped(state: MasterState, event: master_events.OwnerReaped, _now: float) -> list[do.Effect]:
-    """Free the slot of a dead worker whose tasks are back in their lanes, and report what became of each task.
+    """Free the slot of a dead worker after its tasks went back to their lanes, and report the outcome of each task.
 
     A task that was running is dead if it has now reached its crash limit.
     """
@@ -221,8 +222,8 @@ def _fields(entry: Entry, request: do.ReapOwner) -> dict[str, object]:
     return {**fields, "crashes": entry.crashes}
 
 
-# Reaching the hard time limit is a failed attempt, as an exception is. The worker decided beforehand what happens to
-# the task in that case, and left the decision in its slot.
+# Reaching the hard time limit is a failed attempt, like an exception. The worker has decided in advance what happens to
+# the task in that case, and has left the decision in its slot.
 
 
 def settlements_of(death: Death) -> tuple[Settlement, ...]:
@@ -246,7 +247,7 @@ def _settlement_of(death: Death, task: TaskInSlot) -> Settlement | None:
 
 
 def report_over_limit(settlement: Settlement, request: do.ReapOwner) -> Iterator[do.Effect]:
-    """Log and count a failure by the time limit, as a worker does for the failures that it handles itself."""
+    """Log and count a failure by the time limit in the same way as a worker does for its own failures."""
     entry = settlement.entry
     outcome = settlement.outcome
     task = request.name_of(entry.id)

@@ -1,4 +1,4 @@
-"""The master's records of its children, and the transitions that the state of a child may take.
+"""The master's records of its children, and the permitted transitions between the states of a child.
 
 All times are in seconds of CLOCK_BOOTTIME, the clock of the slots.
 """
@@ -62,7 +62,7 @@ class PoolKey:
 
 @dataclass(frozen=True, slots=True)
 class ChildRef:
-    """One incarnation of a slot, as effects name it. `pid` is 0 until the process is reported."""
+    """A reference to one incarnation of a slot, as used in effects. `pid` is 0 until the process is reported."""
 
     role: Role
     slot: int
@@ -74,8 +74,8 @@ class SentCancel(NamedTuple):
     """The cancellation that a worker was last notified of for one task index."""
 
     number: int  # the number of the cancelled task
-    kill_after: float | None = None  # seconds that the task was given to end, or None for no limit
-    kill_at: float = math.inf  # when those seconds have passed
+    kill_after: float | None = None  # how many seconds the task has to end, or None for no limit
+    kill_at: float = math.inf  # the time at which `kill_after` has passed
 
 
 @dataclass(slots=True)
@@ -90,9 +90,9 @@ class Child:
     state: ChildState
     requested_at: float  # when its process was requested
     owner: str = ""  # the name under which a worker claims tasks, once it is registered
-    zygote_nonce: int = 0  # the nonce of the zygote that the worker was requested from
+    zygote_nonce: int = 0  # the nonce of the zygote from which the worker was requested
     lease_seconds: float = 0.0  # the lease that the worker was given
-    has_stack: bool = False  # whether it has a file to write its stack to
+    has_stack: bool = False  # whether it has a stack file
     pid: int = 0
     ready_at: float | None = None
     concurrency: int = 1  # the largest number of tasks that it runs at once
@@ -100,8 +100,8 @@ class Child:
     # The last reading of its slot
     heartbeat_at: float = 0.0  # its last sign of life
     tasks: tuple[TaskTimes, ...] = ()  # the tasks that it runs
-    task_until: float = math.inf  # the earliest hard limit of those tasks
-    soft_limits: tuple[float, ...] = ()  # the soft limits of those tasks
+    task_until: float = math.inf  # the earliest hard limit of its tasks
+    soft_limits: tuple[float, ...] = ()  # the soft limits of its tasks
     stepping: int | None = None  # the index of the task whose coroutine is taking a step
     has_work: bool = False  # whether it runs a task or has outcomes that Redis has not confirmed
     shortest_soft_seconds: float = math.inf  # the shortest soft limit among its recent tasks
@@ -111,12 +111,12 @@ class Child:
     is_quiet: bool = False  # whether it claims nothing for now
 
     # The actions of the master
-    interrupted_at: float = -math.inf  # when it was last told to check the soft limits of its tasks
-    cancels: dict[int, SentCancel] = field(default_factory=dict)  # the last cancellation it was sent, by task index
+    interrupted_at: float = -math.inf  # when it was last ordered to check the soft limits of its tasks
+    cancels: dict[int, SentCancel] = field(default_factory=dict)  # the last cancellation sent for each task index
     dumped_at: float = -math.inf  # when its stack was last requested
     blocked_since: float = -math.inf  # the time of the last heartbeat before its last blocked report
     drain_requested_at: float = math.inf  # when it was ordered to drain
-    has_started_drain: bool = False  # whether its slot has shown that it drains
+    has_started_drain: bool = False  # whether its slot has shown that it is draining
     # The time from which it has been able to drain. `inf` until the end of the task that was running when it was
     # ordered to drain.
     drain_awaited_since: float = math.inf
@@ -151,7 +151,8 @@ class Child:
 
     @property
     def soft_until(self) -> float:
-        """The earliest soft limit of the child's tasks, without limits that the child was already told have expired."""
+        """The earliest soft limit of the child's tasks. Expired limits that the child was already notified of do not
+        count."""
         return min((at for at in self.soft_limits if at >= self.interrupted_at), default=math.inf)
 
     @property
@@ -165,7 +166,7 @@ class Child:
 
     @property
     def key(self) -> PoolKey:
-        """The pool that the child belongs to, with its generation. Back-off is counted by this key."""
+        """The child's pool and generation. Each such key has a separate back-off."""
         return PoolKey(self.role, self.pool, self.generation)
 
     @property
@@ -175,7 +176,7 @@ class Child:
 
 
 class Children:
-    """All children by slot. A slot is free when it has no record here."""
+    """All children by slot. A slot without a record here is free."""
 
     def __init__(self) -> None:
         self._by_slot: dict[int, Child] = {}

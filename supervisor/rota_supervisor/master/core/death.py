@@ -96,8 +96,7 @@ class Death:
 
     @property
     def is_from_outside(self) -> bool:
-        """Whether something other than the master or the kernel killed the child, and the child did not fail by
-        itself."""
+        """Whether something other than the master or the kernel killed the child."""
         ending = self.event.ending
         return ending.signal_name == "SIGKILL" and not ending.oom_killed and self.child.why is None
 
@@ -112,7 +111,8 @@ class Death:
 
     @property
     def blamed_tasks(self) -> tuple[TaskInSlot, ...]:
-        """The tasks that may have caused the death: all running tasks, or only those for which the child was killed."""
+        """The tasks that may have caused the death. These are all running tasks, or only the tasks for which the child
+        was killed."""
         tasks = self.event.tasks
         child = self.child
         if child.concurrency > 1 and self.reason is Reason.TIMEOUT:
@@ -197,7 +197,7 @@ class Death:
             (Reason.HUNG, self.was_stopped, _STOPPED),
             (Reason.STOP, self._is_at_once, _AT_ONCE),
             (Reason.STOP, self._is_without_redis, _WITHOUT_REDIS),
-            (Reason.DRAINED, self.stop.is_requested, AS_REQUESTED),  # by a stop of the whole fleet
+            (Reason.DRAINED, self.stop.is_requested, AS_REQUESTED),  # because the whole fleet stops
             (Reason.SURPLUS, self.stop.is_requested, _LEAVES),
             (Reason.RELOAD, self.stop.is_requested, _LEAVES),
             (Reason.DRAINED, why is Reason.RELOAD, f"{AS_REQUESTED}: {UNWANTED}"),
@@ -247,7 +247,7 @@ def fields_of(death: Death) -> dict[str, Any]:
 
 
 def death_record_of(death: Death, task: TaskInSlot | None, reason: str = CRASHED) -> bytes:
-    """Return the death record that is stored with a task that ran, and with its dead letter if it dies now.
+    """Return the death record to store with a task that was running, and with its dead letter if the task dies now.
 
     It is a JSON object as described in `rota.protocol.outcome`. `task` is None if the slot could not be read.
     """
@@ -311,7 +311,8 @@ def exit_reason_in(text: str) -> str:
 
 
 def shortened(text: str, most: int) -> str:
-    """Return the calls of a thread in one line, innermost first, in at most `most` characters; "" if there are none.
+    """Return the calls of a thread in one line of at most `most` characters, the innermost first, or "" if there are
+    none.
 
     The thread is the one with the fatal error, or otherwise the main thread, which was started first. Rota's own frames
     at the outer end are omitted. The line states how many frames were cut and how many other threads there are.
@@ -324,7 +325,7 @@ def shortened(text: str, most: int) -> str:
 
 
 def _in_order(text: str) -> list[list[_Frame]]:
-    """Return the threads in the order of their start; faulthandler writes the latest one first."""
+    """Return the threads in the order of their start. faulthandler writes the latest thread first."""
     threads: list[list[_Frame]] = []
     current = -1
     for line in text.splitlines():
@@ -344,7 +345,7 @@ def _application_frames(frames: list[_Frame]) -> list[_Frame]:
 
 
 def _joined(frames: list[_Frame], most: int) -> str:
-    """Join as many frames as fit, innermost first, and at least a part of the innermost one."""
+    """Join as many frames as fit, the innermost first, with at least a part of the innermost frame."""
     texts = [frame.text for frame in frames]
     for kept in range(len(texts), 0, -1):
         end = f"{_BETWEEN}... {len(texts) - kept} more" if kept < len(texts) else ""

@@ -1,5 +1,5 @@
-"""The effects of a master: one frozen value for each action. The state is already updated when an effect is
-returned."""
+"""The effects of a master: one frozen value for each action. When an effect is returned, the state is already
+updated."""
 
 from collections.abc import Mapping
 from enum import Enum, auto
@@ -51,7 +51,7 @@ class Order(Enum):
     LEAVE = auto()  # leave after the current task
     INTERRUPT = auto()  # interrupt the tasks whose soft limit has expired
     WRITE_STACK = auto()  # write the stack to the stack file
-    KILL = auto()  # SIGKILL to the child and to all of its process group
+    KILL = auto()  # send SIGKILL to the child and to its whole process group
 
 
 class SignalChild(NamedTuple):
@@ -62,7 +62,7 @@ class SignalChild(NamedTuple):
 
 
 class SetQuiet(NamedTuple):
-    """Have workers stop claiming for now, or claim again."""
+    """Make workers stop claiming for now, or claim again."""
 
     children: tuple[ChildRef, ...]
     quiet: bool
@@ -71,7 +71,7 @@ class SetQuiet(NamedTuple):
 class NotifyCancelled(NamedTuple):
     """Notify a worker that one of its tasks was cancelled.
 
-    If another task runs with that index by then, the notification has no effect on it.
+    If another task has started with this index in the meantime, the notification does not affect it.
     """
 
     child: ChildRef
@@ -95,7 +95,8 @@ class FreeSlot(NamedTuple):
 
 
 class Register(NamedTuple):
-    """Register an owner for each of these slots and nonces. Followed by OwnersRegistered once Redis accepts it."""
+    """Register an owner for each of these slots and nonces. Followed by OwnersRegistered once Redis accepts the
+    call."""
 
     slots: tuple[tuple[int, int], ...]
     lease_seconds: float
@@ -106,12 +107,12 @@ class HeldLease(NamedTuple):
 
     owner: str
     lease_seconds: float  # the duration that the worker was given
-    slot: int  # the slot in which the worker reads when its lease was renewed
+    slot: int  # the slot from which the worker reads the time of the renewal
     nonce: int
 
 
 class RenewLeases(NamedTuple):
-    """Renew all leases, publish what this node declares, and read which queues are closed.
+    """Renew all leases, publish the declarations of this node, and read the closed queues.
 
     Followed by ClosedSeen, if Redis replies, and by LeasesRenewed.
     """
@@ -120,10 +121,10 @@ class RenewLeases(NamedTuple):
     queues: tuple[str, ...]  # the queues that this node serves
     pools: Mapping[str, tuple[Domain, ...]]  # the tiers of its pools
     lease_seconds: float  # how long the declarations are valid
-    announced: Announced  # the settings that hold for the whole fleet
+    announced: Announced  # the settings that apply to the whole fleet
     conditions: Mapping[str, ConditionConfig]
     schedules: tuple[DeclaredSchedule, ...] = ()  # the schedules that this node declares
-    is_settled: bool = False  # whether no reload can be refused any more, so undeclared schedules can be dropped
+    is_settled: bool = False  # whether no pending reload can be refused, so undeclared schedules can be dropped
     report: NodeReport = NodeReport()  # the health of this node
     tasks: tuple[str, ...] | None = None  # the tasks that this node declares
 
@@ -131,13 +132,13 @@ class RenewLeases(NamedTuple):
 class ReapOwner(NamedTuple):
     """Requeue the tasks of a dead worker and reap its owner.
 
-    Followed by OwnerReaped once Redis accepts it.
+    Followed by OwnerReaped once Redis accepts the call.
     """
 
     slot: int
     nonce: int
     owner: str
-    names: Mapping[str, str]  # the names of the tasks that ran, by id
+    names: Mapping[str, str]  # the names of the tasks that were running, by id
     blame: Blame
     settlements: Packed  # the outcomes of tasks that it had finished
     tiers: Packed
@@ -147,7 +148,7 @@ class ReapOwner(NamedTuple):
     def name_of(self, task_id: str) -> str:
         """Return the name of a task that was running, or "" for a task that was not.
 
-        If the slot could not be read, the name is the one stored for FIRST_HELD.
+        If the slot could not be read, the result is the name that is stored for FIRST_HELD.
         """
         return self.names.get(task_id) or self.names.get(FIRST_HELD, "")
 
@@ -166,10 +167,10 @@ class ReturnPrefetched(NamedTuple):
 
 
 class LagObjective(NamedTuple):
-    """The objective of a queue, or of each queue of a pattern."""
+    """The lag objective of a queue, or of each queue that matches a pattern."""
 
     seconds: float
-    target: float  # the share of starts whose lag must not be longer
+    target: float  # the share of starts that must meet the objective
 
 
 class ScaledWorker(NamedTuple):
@@ -183,7 +184,7 @@ class ScaledWorker(NamedTuple):
 
 
 class ScaledPool(NamedTuple):
-    """A pool with a range, as this node runs it."""
+    """The part of a pool with a range that runs on this node."""
 
     pool: str
     tiers: tuple[Domain, ...]  # the queues that the pool serves, with their caps and rates
@@ -221,7 +222,7 @@ class ReadConfiguration(NamedTuple):
 
 
 class PrepareAddress(NamedTuple):
-    """Bind the address on which the exporter is to listen, without using it yet. Followed by AddressPrepared."""
+    """Bind the exporter's next listen address without using it yet. Followed by AddressPrepared."""
 
     ticket: int
     listen: str
@@ -310,8 +311,7 @@ class ReportBlocked(NamedTuple):
 
 
 class Leave(NamedTuple):
-    """End the master, because the fleet has left or because the first generation cannot work. `code` tells the cases
-    apart."""
+    """End the master, because the fleet has left or, with an error code, because the first generation cannot work."""
 
     code: ExitCode = ExitCode.CLEAN
     messages: tuple[str, ...] = ()
@@ -326,7 +326,7 @@ Effect: TypeAlias = (
 
 
 def info(event: str, **fields: Any) -> WriteLog:
-    """Return a log entry that people may want to know about."""
+    """Return a log entry about something that people may want to know."""
     return WriteLog("info", event, fields)
 
 

@@ -85,7 +85,7 @@ def master_snapshot_of(state: MasterState) -> MasterSnapshot:
         closed=state.shown_closed,
         last_reload=state.last_reload,
         last_death=state.last_death,
-        # This runs for each child at each tick, so it calls no function: a state is already a string.
+        # This runs for each child at each tick, so it calls no function. A state is already a string.
         children=tuple(
             ChildFacts(
                 each.slot,
@@ -101,7 +101,7 @@ def master_snapshot_of(state: MasterState) -> MasterSnapshot:
 
 
 def report_of(state: MasterState) -> NodeReport:
-    """Return the node's report for a heartbeat, from what the master knows."""
+    """Return the node's report for a heartbeat, based on the state of the master."""
     workers = [child for child in state.children.of(Role.WORKER) if child.state in AT_WORK]
     loads = [WorkerLoad(len(child.tasks), child.concurrency, child.is_quiet) for child in workers]
     return node_report(master_snapshot_of(state), FLEET_STATES[state.phase], loads)
@@ -300,7 +300,7 @@ def _log(state: MasterState, pools: Sequence[_Pool]) -> list[do.Effect]:
     for name, (_, backoff, condition) in worst.items():
         before = known.get(name, PoolState.RUNNING)
         if condition is PoolState.RUNNING and not backoff.ever_ready:
-            continue  # This is a new generation of the pool, which has yet to show whether it works.
+            continue  # This is a new generation of the pool, and it is not known yet whether it works.
         known[name] = condition
         if condition is not before:
             effects.append(_logged(*name, condition, backoff))
@@ -340,7 +340,7 @@ def _workers_by_state(children: list[Child], pools: Sequence[_Pool]) -> Counter[
     live = Counter(child.pool for child in children if child.state in LIVE)
     for target, backoff, condition in pools:
         if backoff.restrains:
-            label = condition if condition is PoolState.FATAL else PoolState.BACKOFF  # also after a first failure
+            label = condition if condition is PoolState.FATAL else PoolState.BACKOFF  # even after the first failure
             states[target.pool, label.value] += max(0, target.count - live[target.pool])
     return states
 

@@ -5,8 +5,9 @@ A candidate is LOADING until its zygote is ready and its tasks' queues are serve
 configuration is in force, and workers are replaced one by one. When all are replaced, it is current. A candidate that
 fails at any point is dropped, and the current generation is desired again.
 
-A generation without new code forks from the zygote of the previous generation. Workers whose settings do not change
-stay, and keep the number of the generation that last changed the settings of their pool, or the code.
+The workers of a generation without new code are forked from the zygote of the previous generation. Workers whose
+settings do not change stay. They keep the number of the generation that last changed the settings of their pool or the
+code.
 """
 
 from collections.abc import Iterable, Mapping
@@ -41,7 +42,7 @@ _MAY_BE_EMPTY: Final = "adopt."  # A table `[adopt.NAME]` has a meaning even wit
 class Change:
     """The difference between two configurations."""
 
-    changed_parts: list[str]  # the changes as reported to people
+    changed_parts: list[str]  # the changed parts, as shown to people
     code: bool  # whether modules are imported again
     pools: tuple[str, ...]  # the pools that are new or whose workers get different settings
 
@@ -68,15 +69,16 @@ def change_between(old: Config, new: Config, *, fresh: bool = False) -> Change:
 
 
 def faults_of_change(old: Config, new: Config) -> list[Fault]:
-    """Return the changes that a reload cannot make, each with the advice to restart."""
+    """Return a fault for each change that a reload cannot make, with the advice to restart."""
     changed = [key for key in _NEEDS_RESTART if getattr(old, key) != getattr(new, key)]
-    if bool(old.redis_credentials) != bool(new.redis_credentials):  # Replacing one provider with another is allowed.
+    if bool(old.redis_credentials) != bool(new.redis_credentials):  # A provider can be replaced with another one.
         changed.append("redis_credentials")
     return [Fault(key, "cannot be changed by a reload: stop the master and start it again") for key in changed]
 
 
 def oversized_pools(config: Config) -> list[Fault]:
-    """Return the pools whose settings do not fit into a packet to a zygote, for example with thousands of queues."""
+    """Return a fault for each pool with settings that do not fit into a packet to a zygote, for example because of
+    thousands of queues."""
     sizes = {
         pool: len(settings_to_json(settings)) for pool, settings in process_settings.worker_settings(config).items()
     }
@@ -91,10 +93,10 @@ def oversized_pools(config: Config) -> list[Fault]:
 
 
 class KeyChange(TypedDict):
-    """A key whose value a new configuration changes, as a preview shows it in JSON."""
+    """A change of a key's value by a new configuration, in the JSON form of a preview."""
 
     key: str
-    old: Any  # None for no value
+    old: Any  # None if there is no value
     new: Any
     origin: str  # the source of the new value
 
@@ -147,12 +149,12 @@ class Generation:
     since: Mapping[str, int] = field(default_factory=dict)
 
     def of_pool(self, pool: str) -> int:
-        """Return the generation that the workers of a pool belong to."""
+        """Return the generation of a pool's workers."""
         return self.since.get(pool, self.code)
 
     @property
     def numbers(self) -> frozenset[int]:
-        """Its own number and the numbers of the generations that its zygote and its workers belong to."""
+        """The number of this generation, and the numbers of the generations of its zygote and its workers."""
         return frozenset((self.number, self.code, *self.since.values()))
 
     @cached_property
@@ -193,7 +195,7 @@ class Rollout:
 
     @property
     def latest(self) -> Generation:
-        """The generation that was requested last."""
+        """The most recently requested generation."""
         found = self.candidate or self.current
         assert found is not None
         return found
@@ -213,12 +215,12 @@ class Rollout:
 
     @property
     def sizes(self) -> list[dict[str, WorkerRange]]:
-        """The workers by pool of each generation that may come into force, the fallback first."""
+        """The workers by pool of each generation that can come into force, the fallback first."""
         generations = (self.displaced, *self.generations)
         return [pool_sizes(generation.config) for generation in generations if generation is not None]
 
     def of(self, number: int) -> Generation | None:
-        """Return the generation that children with this number belong to, or None if it is no longer in use."""
+        """Return the generation with this number, or None if it is no longer in use."""
         return next((found for found in self.generations if number in found.numbers), None)
 
     @property
@@ -228,7 +230,7 @@ class Rollout:
         return frozenset[int]() if self.candidate is None else self.candidate.numbers - kept
 
     def is_loading(self, code: int) -> bool:
-        """Whether a candidate is waiting until this code is loaded."""
+        """Whether a candidate waits for this code."""
         return self.candidate is not None and self.candidate.code == code and not self.promoted
 
     def with_candidate(

@@ -1,7 +1,7 @@
 """The messages to a service manager in systemd's protocol: ready, reloading, stopping, status and watchdog.
 
-Apart from the watchdog message, only changes are sent. The messages are sent by the ticks of the master, so they stop
-when its loop is stuck.
+Apart from the watchdog message, only changes are sent. The messages are sent in the ticks of the master, so they stop
+if its loop hangs.
 """
 
 import math
@@ -35,7 +35,7 @@ def notify(state: MasterState, now: float) -> list[do.Effect]:
 
 
 def service_state_of(state: MasterState) -> ServiceState:
-    """Return the state of the fleet as a service manager sees it."""
+    """Return the part of the fleet's state that a service manager needs."""
     return ServiceState(
         works=state.rollout.current is not None,
         reloads=state.reloads_requested,

@@ -24,7 +24,7 @@ from rota_supervisor.master.core.scaling_rule import Decision
 class Ticked(NamedTuple):
     """All pending events were handled, and the master decides what to do. This event occurs at least once a second."""
 
-    redis_silent_since: float = math.inf  # since when a reply of Redis is outstanding, or `inf` if none is
+    redis_silent_since: float = math.inf  # since when a reply of Redis is outstanding, or `inf` if none is outstanding
 
 
 # Requests
@@ -48,7 +48,7 @@ class ConfigurationRead(NamedTuple):
 
 
 class AddressPrepared(NamedTuple):
-    """The exporter's new listen address was bound, or was found to be free."""
+    """The exporter's new listen address was bound, or is known to be free."""
 
     ticket: int
     faults: tuple[Fault, ...] = ()  # the reasons why the address could not be bound
@@ -74,7 +74,7 @@ class SlotReading(NamedTuple):
     heartbeat_ns: int  # the time of the last heartbeat
     recycle_reason: RecycleReason = RecycleReason.NONE
     shortest_soft_ns: int = 0  # the shortest soft limit among recent tasks
-    shortest_soft_met_ns: int = 0  # when a task last had that limit
+    shortest_soft_met_ns: int = 0  # when a task last had this limit
     has_worked: bool = False
     has_outcomes: bool = False
     stepping: int | None = None  # the index of the task whose coroutine is taking a step, if several tasks run
@@ -96,7 +96,7 @@ class Started(NamedTuple):
 
 
 class StackFileMade(NamedTuple):
-    """A child that is being started has a file to write its stack to."""
+    """A child that is being started has a stack file."""
 
     slot: int
     nonce: int
@@ -171,7 +171,7 @@ class Died(NamedTuple):
 
 
 class OwnersRegistered(NamedTuple):
-    """Workers that are to be started were given owners."""
+    """Owners were registered for workers that are about to start."""
 
     owners: tuple[tuple[int, int, str], ...]  # the slot, the nonce and the name of each owner
     lease_seconds: float
@@ -181,7 +181,7 @@ class OwnersRegistered(NamedTuple):
 class LeasesRenewed(NamedTuple):
     """A round of renewals has ended."""
 
-    lost: tuple[str, ...] = ()  # the owners whose lease was found to be lost
+    lost: tuple[str, ...] = ()  # the owners that have lost their leases
     failed: bool = False  # whether some leases could not be renewed
 
 
@@ -227,14 +227,14 @@ class CancelOrdered(NamedTuple):
 
     slot: int
     nonce: int
-    task_index: int  # the index of the task among those that its worker runs at once
+    task_index: int  # the index of the task among the tasks that its worker runs at once
     number: int  # how many tasks the worker has run at this index, including the cancelled one
     task_id: str
     kill_after: float | None = None  # seconds from now until the worker is killed, or None for no kill
 
 
 class RedisReplied(NamedTuple):
-    """Redis replied, for the first time or again."""
+    """Redis replied, for the first time or after an outage."""
 
 
 class RoundTripSeen(NamedTuple):

@@ -1,13 +1,13 @@
-"""Decide what to do about the children: a pure function of the desired fleet, the children, and the time.
+"""The decision what to do about the children, as a pure function of the desired fleet, the children, and the time.
 
 An action changes the state of its child as soon as it is performed (`tick.perform`), so a second plan is then empty.
 
 Deadlines:
 
 1. A starting child has boot_seconds. A child that runs no task must send a heartbeat every beat_seconds. A child that
-   runs a task has until the task's hard limit, or until the time that a cancelled task was given has passed. A worker
-   that runs several tasks must send heartbeats as well. A child that is stopped by a signal always has beat_seconds,
-   but a poller and an exporter have less.
+   runs a task has until the task's hard limit, or until the time to end of a cancelled task has passed. A worker that
+   runs several tasks must send heartbeats as well. A child that is stopped by a signal always has beat_seconds, but a
+   poller and an exporter have less.
 2. A child that was ordered to drain has beat_seconds to begin, counted from the end of the task that was running when
    the order was sent. A task can replace Rota's signal handler, and its process would then work forever.
 3. When the fleet leaves, all children of a pool share one deadline. While Redis is away, children that hold no tasks
@@ -18,7 +18,7 @@ Deadlines:
 
 Pools:
 
-1. Missing children are started, as far as the pool's back-off allows and if there is a zygote to fork from.
+1. Missing children are started if the pool's back-off allows it and if there is a zygote to fork from.
 2. Children of an older generation are *stale*: one new child is started beside them, and they are drained only
    once a new one is READY, so there are never fewer than n - 1 children, or 1 if n is 1.
 3. Surplus children are drained: first the ones that are not ready, then idle ones, then busy ones.
@@ -40,10 +40,10 @@ from rota_supervisor.master.core.start_backoff import CALM
 from rota_supervisor.master.core.targets import Desired, PoolName, Stage, Target
 
 RECYCLED_SHARE: Final = 8  # one child in 8 may be missing
-HARD_LIMIT_GRACE_SECONDS: Final = 1.0  # the time that a task gets beyond its hard limit
+HARD_LIMIT_GRACE_SECONDS: Final = 1.0  # the extra time of a task after its hard limit
 DUMP_SECONDS: Final = 0.1  # writing a stack takes 0.7 ms, and longer on an overloaded machine
 SHORTEST_TICK_SECONDS: Final = 0.1  # at most ten checks a second, even for very short soft limits
-BLOCKED_SECONDS: Final = 1.0  # an event loop that works sends several heartbeats a second
+BLOCKED_SECONDS: Final = 1.0  # a worker with a healthy event loop sends several heartbeats a second
 URGENT_SECONDS: Final = 65.0  # a worker wakes the master for a soft limit that none of its tasks has had for 60 s
 
 _Pools = defaultdict[PoolName, list[Child]]
@@ -113,7 +113,7 @@ def _check_deadlines(desired: Desired, all_children: list[Child], now: float) ->
     """Return the actions that deadlines require, the children that stay, and the children to kill once their stack is
     dumped.
 
-    Both groups of children are by pool.
+    Both groups of children are grouped by pool.
     """
     actions: list[Action] = []
     staying = _Pools(list)

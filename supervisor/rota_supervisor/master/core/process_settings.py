@@ -25,7 +25,7 @@ ChildSettings = WorkerSettings | PollerSettings | ExporterSettings
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Surroundings:
-    """The environment of a master, which is constant while it lives."""
+    """The environment of a master, which does not change while the master lives."""
 
     node: str = "node"  # the name of this node
     pid: int = 0
@@ -97,7 +97,7 @@ def objective_of(config: Config, name: str) -> tuple[float, float]:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class WorkersOfPool:
-    """The settings of a pool's workers, in the forms in which they are needed."""
+    """The settings of a pool's workers, in all required formats."""
 
     settings: WorkerSettings
     text: str  # the settings as JSON, for the zygote
@@ -154,7 +154,7 @@ def poller_settings(config: Config, rank: int) -> PollerSettings:
 # The sources of each setting
 
 
-# The sections whose keys fill the fields with the same name.
+# The configuration sections from which fields with the same names are filled.
 SECTIONS: Final[Mapping[type, tuple[str, ...]]] = {
     WorkerSettings: ("limits", "metrics"),
     PollerSettings: ("restarts", "limits"),

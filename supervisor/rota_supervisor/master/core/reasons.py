@@ -1,4 +1,4 @@
-"""The reasons why a child is ordered to leave, is killed or dies: one table with every fact about each reason."""
+"""The reasons why a child is ordered to leave, is killed or dies, in one table with all facts about each reason."""
 
 from dataclasses import dataclass
 from enum import StrEnum
@@ -37,7 +37,7 @@ def _expected(text: str, *, limit: str = "", counted_as: str = "") -> Facts:
 
 
 class Reason(StrEnum):
-    """The reason of a death. The value is used in the log, and `facts` has the consequences."""
+    """The reason for a death. Its value is used in the log, and `facts` has its consequences."""
 
     facts: Facts
 

@@ -1,7 +1,7 @@
 """The master's exchange with Redis: leases, the declarations of this node, closed queues, and whether Redis replies.
 
-A reload is a transaction for declarations too: the schedules of a candidate are declared when it is promoted, and those
-of the previous generation are declared again if the candidate is refused.
+A reload is a transaction for declarations too. The schedules of a candidate are declared when it is promoted, and the
+schedules of the previous generation are declared again if the candidate is refused.
 """
 
 from collections.abc import Mapping
@@ -30,7 +30,7 @@ from rota_supervisor.server_check import SAFE_POLICY
 _RENEWALS_A_LEASE: Final = 2
 _TRIES_A_PERIOD: Final = 5  # A failed renewal is repeated after a fifth of the usual period.
 _LONGEST_PAUSE_SECONDS: Final = 1.0
-CLOSED_A_READING: Final = 100  # If a reply has this many queues, there may be more: see conditions.lua.
+CLOSED_A_READING: Final = 100  # If a reply has so many queues, there may be more: see conditions.lua.
 
 
 # Leases and claims
@@ -83,7 +83,7 @@ def _living(state: MasterState) -> list[Child]:
 def hurry_for(state: MasterState, lease_seconds: float) -> None:
     """Renew at the next tick if the next planned renewal may be too late for a lease of this duration.
 
-    That is possible after a reload that made leases shorter.
+    This is possible after a reload that made leases shorter.
     """
     if lease_seconds / _RENEWALS_A_LEASE < state.leases.seconds:
         state.leases.hurry()
@@ -93,7 +93,7 @@ def leases_renewed(state: MasterState, event: master_events.LeasesRenewed, now: 
     """Handle the end of a round of renewals.
 
     The next round is timed from the start of this one, because a lease runs from the moment when its renewal was sent.
-    Over a slow link, the other calls of a round take longer than the time between two rounds.
+    Over a slow link, the other calls of a round can take longer than the time between two rounds.
     """
     leases = state.leases
     since = state.leases.started_at
@@ -102,7 +102,7 @@ def leases_renewed(state: MasterState, event: master_events.LeasesRenewed, now: 
         since = now
     leases.due_at = now if leases.is_urgent else max(now, since + leases.seconds)
     leases.is_renewing = False
-    # An owner whose worker died while the renewal was under way is not reported.
+    # An owner is not reported if its worker died during the renewal.
     living = {child.owner for child in _living(state)} if event.lost else set()
     lost = [owner for owner in event.lost if owner in living and owner not in leases.known_lost]
     leases.known_lost.update(lost)
@@ -145,8 +145,8 @@ def declared_schedules(state: MasterState, now: float) -> tuple[DeclaredSchedule
 
 
 def closed_seen(state: MasterState, event: ClosedSeen, now: float) -> list[do.Effect]:
-    """Handle a reading of the closed queues: count and report failing conditions, and update since when this node is
-    quiet."""
+    """Handle a reading of the closed queues: count and report failing conditions, and update the quiet time of this
+    node."""
     known = state.closed_by_fault
     errors = _condition_errors(state, event.closed)
     effects: list[do.Effect] = [do.AddToCounter(m.CONDITION_ERRORS, (queue,)) for queue in errors]

@@ -62,7 +62,7 @@ def _apply_at_once(state: MasterState, reload: Reload, change: changes.Change, n
     effects = _move_rollout(state, state.rollout.with_config(reload.read.config, reload.read.origins, change.pools))
     if state.rollout.candidate is None:
         return [*effects, *_accepted(state, Loading(change.changed_parts, [reload]), now)]
-    # The change belongs to the candidate, and is dropped with it if the candidate is refused.
+    # The change belongs to the candidate, so it is dropped if the candidate is refused.
     state.loading.changes = sorted({*state.loading.changes, *change.changed_parts})
     state.loading.reloads.append(reload)
     return effects
@@ -127,7 +127,7 @@ def commit_or_refuse(state: MasterState, now: float) -> list[do.Effect]:
     if state.rollout.current is None or state.has_worked:
         return effects
     state.has_worked = True
-    # Renew soon, because otherwise, if this node dies first, other nodes take it for one that was still starting.
+    # Renew soon. If this node died before the next renewal, other nodes would believe that it was still starting.
     state.leases.hurry()
     return [*effects, do.info(log_events.FLEET_READY, workers=len(state.children.of(Role.WORKER, ChildState.READY)))]
 
@@ -253,7 +253,7 @@ def _refuse(state: MasterState, faults: list[Fault], code: ExitCode, now: float)
 
 
 def _accepted(state: MasterState, loading: Loading, now: float) -> list[do.Effect]:
-    """Report that a reload is in force, and reply to its requests."""
+    """Report that a reload is in force, and reply to all requests for it."""
     in_force = state.rollout.in_force
     outcome = ReloadOutcome(result="success", changes=loading.changes)
     _remember(state, loading.reloads, outcome, now)
@@ -267,7 +267,7 @@ def _accepted(state: MasterState, loading: Loading, now: float) -> list[do.Effec
 
 
 def rejected(state: MasterState, faults: list[Fault], reloads: list[Reload], now: float) -> list[do.Effect]:
-    """Report that a reload was refused for these faults, and reply to its requests."""
+    """Report that a reload was refused because of these faults, and reply to all requests for it."""
     effects: list[do.Effect] = [
         do.AddToCounter(m.CONFIG_RELOADS, ("failure",)),
         do.SetGauge(m.CONFIG_LAST_RELOAD_SUCCESSFUL, (), 0),
@@ -279,7 +279,8 @@ def rejected(state: MasterState, faults: list[Fault], reloads: list[Reload], now
 
 
 def abandoned(state: MasterState, why: str, reloads: list[Reload], now: float) -> list[do.Effect]:
-    """Reply to reloads that were abandoned because of `why`. The configuration has no fault, so nothing is counted."""
+    """Reply to reloads that were abandoned because of `why`. The configuration has no fault, so no failure is
+    counted."""
     return _reply(state, reloads, {"result": "failure", "faults": [why]}, now)
 
 

@@ -111,7 +111,7 @@ def _set_quiet(state: MasterState, event: Requested, now: float) -> list[do.Effe
     reply = do.Respond(event.ticket, {"quiet": wanted.is_requested, "changed": changed})
     if not changed:
         return [reply]
-    # A worker whose owner is still being registered receives this state with its slot.
+    # A worker whose owner is not registered yet receives this state with its slot.
     workers = tuple(child.ref for child in state.children.of(Role.WORKER) if child.state not in UNSEEN)
     log = do.info(log_events.FLEET_QUIET if wanted.is_requested else log_events.FLEET_RESUMED)
     return [do.SetQuiet(workers, wanted.is_requested), log, reply]

@@ -10,7 +10,7 @@ from rota_supervisor.master.core.scaling_inputs import PoolInputs, QueueBacklog
 
 ROUND_SECONDS: Final = 0.5
 LONG_SECONDS: Final = 60.0
-GAP_SECONDS: Final = 5.0  # after so long without a round, earlier backlogs do not show the arrivals any more
+GAP_SECONDS: Final = 5.0  # after this time without a round, earlier backlogs are too old to show the arrivals
 OBJECTIVE_SECONDS: Final = 600.0  # how long an objective counts after a task of its queue was last seen waiting
 FULL_SHARE: Final = 0.8  # a queue is at its cap if it runs this share of the cap on average
 _NEWEST_POINTS: Final = 5  # the number of points in the last 2 s

@@ -29,7 +29,7 @@ class Demand(NamedTuple):
     """The load and the backlog of a pool, and the numbers of workers that they need."""
 
     arrivals: float  # tasks per second
-    starts: float  # per second, in the short window
+    starts: float  # starts per second in the short window
     long_starts: int  # the number of starts in the long window
     task_seconds: float  # the mean time for which a task occupies a slot
     variation: float
@@ -60,7 +60,7 @@ class Demand(NamedTuple):
         return self.workers(self.load / UTILIZATION)
 
     def tail(self, share: float = 1.0) -> int:
-        """Return the number of workers with which waits stay within a share of the objective."""
+        """Return the number of workers with which tasks wait no longer than a share of the objective."""
         if self.objective is None:
             return self.workers(0)
         seconds, target, _ = self.objective

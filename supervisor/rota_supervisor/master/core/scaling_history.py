@@ -14,7 +14,7 @@ SHRINK_STEP_SECONDS: Final = 10.0
 TURN_SECONDS: Final = 60.0  # at most one change of direction in this period
 SETTLE_SECONDS: Final = 2.0  # the short window, which must pass before it shows only the new number of workers
 GAIN_SECONDS: Final = 3.0  # how long new workers must have been ready before their gain is judged
-LEAST_GAIN: Final = 0.5  # the share of the predicted throughput that a step must gain to be kept completely
+LEAST_GAIN: Final = 0.5  # the share of the predicted gain in throughput that a step must reach to be kept completely
 GAIN_SIGMAS: Final = 3.0
 FEWEST_COMPARED: Final = 100  # with fewer starts, the mean run time is not used to predict a gain
 FREEZE_SECONDS: Final = 60.0  # the length of the first freeze; each further freeze in a row is twice as long
@@ -26,7 +26,7 @@ class Step(NamedTuple):
 
     before: int  # the number of workers before the growth
     starts_before: float  # starts per second before the growth
-    seconds_before: float  # the period in which those starts were counted
+    seconds_before: float  # the period in which these starts were counted
     task_seconds: float  # the mean run time before the growth, or 0 if too few tasks had started
     ready_at: float | None = None  # when all of the new workers were ready
     rounds: int = 0  # the number of rounds that measured the gain
@@ -79,7 +79,7 @@ def turned_lately(history: PoolScaling, direction: int, now: float) -> bool:
 
 
 def is_retrying(history: PoolScaling, now: float) -> bool:
-    """Whether the first growth after a freeze is still to be judged."""
+    """Whether the first growth after a freeze is not judged yet."""
     step = history.step
     return history.freezes > 0 and step is not None and not step.is_judged and now - history.stepped_at < FREEZE_SECONDS
 

@@ -4,13 +4,13 @@ from typing import NamedTuple
 
 
 class QueueBacklog(NamedTuple):
-    """A queue of a pool that has ready tasks, over the whole fleet."""
+    """A queue of a pool with ready tasks. The numbers cover the whole fleet."""
 
     queue: str
     ready: int  # the number of ready tasks
     oldest_seconds: float  # the time since the oldest ready task became ready
     running: int  # the number of its tasks that run or are prefetched
-    is_open: bool  # whether tasks may be claimed: it is not paused, and its condition holds
+    is_open: bool  # whether tasks can be claimed, because it is not paused and its condition holds
     cap: int  # the most tasks that run at once, or 0 for no cap
     rate_per_second: float  # the most tasks that start per second, or infinity without a rate
     objective_seconds: float

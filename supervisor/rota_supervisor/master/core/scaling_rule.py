@@ -188,7 +188,7 @@ def _freezes(history: PoolScaling, seen: _Situation) -> Iterator[str]:
 
 
 def _is_failing(node: NodeLoad) -> bool:
-    """Whether more than half of the first attempts fail or crash, by more than one standard deviation.
+    """Whether the share of first attempts that fail or crash exceeds one half by more than one standard deviation.
 
     The deviation is that of fair coin tosses, so at least two attempts are needed, and both must fail.
     """

@@ -6,7 +6,7 @@ from typing import Final, NamedTuple
 
 from rota_supervisor.master.core.scaling_inputs import NodeLoad
 
-FURTHER: Final = 1.25  # the factor by which a pool must be further from its objective than another to get its worker
+FURTHER: Final = 1.25  # a pool gets a worker of another pool if it is further from its objective by this factor
 _HALVINGS: Final = 40
 
 

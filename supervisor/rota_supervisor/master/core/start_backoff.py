@@ -49,7 +49,7 @@ class End:
     ready_at: float | None = None  # when the child became READY, or None if it never did
     explained: bool = False  # whether the master ended the child, or knows why it ended
     from_outside: bool = False  # whether something other than the master or the kernel killed the child
-    in_task: bool = False  # whether a task ran
+    in_task: bool = False  # whether a task was running
     has_worked: bool = False  # whether the child had finished a task before
     text: str = ""  # how the child ended
 
@@ -58,15 +58,15 @@ class End:
 class StartBackoff:
     """The recent ends and starts of a pool's children, and the resulting wait."""
 
-    failures: int = 0  # failed starts in a row
+    failures: int = 0  # the number of failed starts in a row
     wait_until: float = 0.0  # the earliest time of the next start
     failed_at: float = -math.inf  # the time of the last failed start
     ever_ready: bool = False  # whether a child of this generation was ever READY
     sudden_deaths: tuple[float, ...] = ()  # the times of other deaths soon after READY, in the last minute
-    early_exits: int = 0  # early exits in a row
+    early_exits: int = 0  # the number of early exits in a row
     early_exit_at: float = -math.inf  # the time of the last early exit
     pause_seconds: float = 0.0  # how long a probe has to stay alive
-    ready_at: float = math.inf  # the first READY since the last early exit
+    ready_at: float = math.inf  # when a child first became READY after the last early exit
     last_end: str = ""  # how the last child ended
 
     # Deaths
@@ -108,7 +108,7 @@ class StartBackoff:
         return replace(after, pause_seconds=pause, wait_until=now + pause) if after.exits_early else after
 
     def after_sudden_death(self, requested_at: float, now: float, limits: Restarts) -> "StartBackoff":
-        """Return the back-off after a child died soon after READY through no fault of its own or of a task."""
+        """Return the back-off after a child died soon after READY, and neither the child nor a task was at fault."""
         # A start that was requested before the last sudden death belongs to a wave that has already been counted.
         if self.sudden_deaths and requested_at < self.sudden_deaths[-1]:
             return self

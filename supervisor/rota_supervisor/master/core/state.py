@@ -36,7 +36,7 @@ class Code:
     tasks: dict[str, str] = field(default_factory=dict)  # the queue of each task that the modules define
     schedules: dict[str, str] = field(default_factory=dict)  # the definition of each schedule, as text
     importing: str = ""  # the module that is being imported
-    is_loaded: bool = False  # whether all modules are imported
+    is_loaded: bool = False  # whether all modules have been imported
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +53,7 @@ class Quiet(Enum):
     """The quiet state of the fleet: whether it has stopped claiming tasks, and how this was requested."""
 
     OFF = auto()
-    BY_SIGNAL = auto()  # SIGTSTP
+    BY_SIGNAL = auto()  # requested by SIGTSTP
     BY_PERSON = auto()
 
     @property
@@ -85,7 +85,7 @@ class ReloadOutcome(TypedDict, total=False):
     result: str  # success or failure
     changes: list[str]  # the parts of the configuration that the reload changed
     faults: list[str]  # the reasons why the reload was refused
-    at: float  # when it ended
+    at: float  # when the reload ended
 
 
 @dataclass(slots=True)
@@ -99,7 +99,7 @@ class Loading:
 
     @property
     def is_reload(self) -> bool:
-        """Whether this is a reload. The first generation is not a reload, unless something was changed while it
+        """Whether this is a reload. The start of the first generation counts as one only if there was a change while it
         loaded."""
         return bool(self.changes or self.reloads)
 
@@ -118,7 +118,7 @@ class Leases:
     seconds: float = 0.0  # the time from one round to the next
     is_renewing: bool = False  # whether a round is running
     is_urgent: bool = False  # whether another round follows at once
-    known_lost: set[str] = field(default_factory=set)  # the owners whose lease is known to be lost
+    known_lost: set[str] = field(default_factory=set)  # the owners that are known to have lost their leases
 
     def hurry(self) -> None:
         """Make a round due at the next tick."""
@@ -128,7 +128,7 @@ class Leases:
 
 @dataclass(slots=True)
 class ScaledPoolState:
-    """The scaling of a pool with a range, as this node knows it."""
+    """This node's knowledge about the scaling of a pool with a range."""
 
     leader: str = ""  # the node that decides for the pool
     history: PoolScaling | None = None  # the pool's history, or None unless this node leads
@@ -150,7 +150,7 @@ class ScalingRounds:
 class ServiceState:
     """The state of the fleet that a service manager needs."""
 
-    works: bool = False  # whether the first generation is in service
+    works: bool = False  # whether the first generation works
     reloads: int = 0  # the number of reloads and restarts requested so far
     changing: bool = False  # whether a reload or restart is still running
     stopping: bool = False
@@ -160,7 +160,7 @@ class ServiceState:
 class FleetEvents:
     """The most recent log entries that show what happened to the fleet."""
 
-    count: int = 0  # the number of such entries so far
+    count: int = 0  # the number of events so far
     last: deque[FleetEvent] = field(default_factory=lambda: deque(maxlen=MOST_EVENTS))
 
 
@@ -176,14 +176,14 @@ class Shown:
     scaling_gauges: dict[tuple[GaugeDefinition, tuple[str, ...]], float | None] = field(default_factory=dict)
     service_state: ServiceState = field(default_factory=ServiceState)
     status: str = ""  # the last status line for the service manager
-    status_at: float = -math.inf  # when that line was last computed
+    status_at: float = -math.inf  # when this line was last computed
     alive_at: float = -math.inf  # when the watchdog message was last sent
     extended_at: float = -math.inf  # when more time was last requested from the service manager
 
 
 @dataclass(slots=True)
 class MasterState:
-    """The children, the requests, the stage of stopping, and the state of Redis."""
+    """The state of the master: its children, requests, stage of stopping, knowledge about Redis, and more."""
 
     surroundings: Surroundings
     wanted: WantedFleet
@@ -195,18 +195,18 @@ class MasterState:
     # Claiming
     quiet: Quiet = Quiet.OFF
     quiet_since: float = math.inf  # when this node stopped claiming tasks, or `inf` if it claims
-    closed: tuple[ClosedQueue, ...] = ()  # the queues from which no worker could claim at `closed_at`
+    closed: tuple[ClosedQueue, ...] = ()  # the queues that were closed to claims at `closed_at`
     closed_at: float = 0.0
     # For each queue name or pattern, one queue that is closed because its condition fails
     closed_by_fault: Mapping[str, ClosedQueue] = field(default_factory=dict)
 
     # Generations and reloads
-    # By generation, the code that it loaded, if a wanted generation forks from that code
+    # The code that each generation loaded, as long as a wanted generation uses it
     codes: dict[int, Code] = field(default_factory=dict)
     loading: Loading = field(default_factory=Loading)
     reloads: dict[int, Reload] = field(default_factory=dict)  # by ticket, the reloads whose configuration is being read
     reloads_requested: int = 0  # the number of reloads requested so far
-    has_worked: bool = False  # whether the first generation has gone into service
+    has_worked: bool = False  # whether the first generation has worked
     has_ended: bool = False  # whether the master has returned Leave
 
     # Redis
@@ -285,7 +285,7 @@ class MasterState:
 
     @property
     def taken_queues(self) -> list[str]:
-        """The queues from which this node's workers take tasks, given the current numbers of workers."""
+        """The queues that this node's workers serve, given the current numbers of workers."""
         return taken_queues(self.config, self.wanted.counts)
 
     def label_of_queue(self, queue: str) -> str:

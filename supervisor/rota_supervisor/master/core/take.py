@@ -19,9 +19,9 @@ from rota_supervisor.master.core.state import MasterState
 
 
 def take(state: MasterState, event: master_events.Event, now: float) -> list[do.Effect]:
-    """Move the state as the event requires, and return the effects to perform, in order.
+    """Update the state as the event requires, and return the effects to perform, in order.
 
-    The function reads nothing but its arguments. `now`: seconds of CLOCK_BOOTTIME.
+    The function reads only its arguments. `now`: the time in seconds of CLOCK_BOOTTIME.
     """
     effects = HANDLERS[type(event)](state, event, now)
     fleet_status.note_events(state, effects, now)

@@ -81,10 +81,9 @@ class Stop:
         return self if self.is_requested else Stop(Stage.WORKERS, now, now + drain_seconds)
 
     def advance(self, children: Children, now: float, silent_since: float) -> "Stop":
-        """Return the stop with the current state of Redis, and in the stage REST once there is no worker left to wait
-        for.
+        """Return the stop with the current state of Redis. If there is no worker left to wait for, its stage is REST.
 
-        `silent_since`: since when a reply of Redis is outstanding.
+        `silent_since`: the time since which a reply of Redis is outstanding.
         """
         if not self.is_requested:
             return self
@@ -134,7 +133,7 @@ class OperatorCount:
     """An operator's number for a pool."""
 
     count: int
-    over: frozenset[WorkerRange]  # the configured numbers that it overrides
+    over: frozenset[WorkerRange]  # the configured numbers that this number overrides
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,8 +157,8 @@ class Scaling:
         return pool in self.operator_counts and size in self.operator_counts[pool].over
 
     def with_count(self, pool: str, count: int, generations: Iterable[Sizes]) -> "Scaling":
-        """Return the scaling with an operator's number for a pool, which holds whichever of these generations comes
-        into force."""
+        """Return the scaling with an operator's number for a pool. It overrides the configured numbers of all these
+        generations."""
         over = frozenset(sizes[pool] for sizes in generations if pool in sizes)
         return replace(self, operator_counts={**self.operator_counts, pool: OperatorCount(count, over)})
 
@@ -178,7 +177,7 @@ class Scaling:
         """Return the scaling with the numbers that still hold for these generations. A failed reload restores the first
         one.
 
-        An operator's number that has expired does not come back when the configuration returns to an earlier number.
+        An operator's number that has expired does not return when the configuration goes back to an earlier number.
         """
         kept = {
             pool: scaled for pool, scaled in self.operator_counts.items() if generations[0].get(pool) in scaled.over
@@ -261,7 +260,7 @@ class Target:
     pool: str
     count: int
     generation: int
-    surge: int = 1  # how many children may be started beside stale ones
+    surge: int = 1  # how many children may be started while stale ones still run
     leave_by: float = math.inf  # when the children that remain are killed
     zygote: int | None = None  # the generation of the zygote that workers fork from, or None for the workers' own
 
@@ -323,7 +322,7 @@ def desired_of(
     rollout = wanted.rollout
     return Desired(
         targets=tuple(_targets(wanted, stop)),
-        boot_seconds=rollout.latest.config.limits.boot_seconds,  # Most starts are of the latest generation.
+        boot_seconds=rollout.latest.config.limits.boot_seconds,  # Most starts belong to the latest generation.
         beat_seconds=rollout.in_force.config.limits.beat_seconds,
         awake_since=awake_since,
         backoffs=backoffs,

@@ -140,7 +140,7 @@ def _start(state: MasterState, child: Child) -> list[do.Effect]:
 
 
 def _register_together(state: MasterState, effects: list[do.Effect]) -> list[do.Effect]:
-    """Register the owners of all workers that a tick starts in one call."""
+    """Make one call that registers the owners of all workers that a tick starts."""
     slots = tuple(slot for effect in effects if isinstance(effect, do.Register) for slot in effect.slots)
     others: list[do.Effect] = [effect for effect in effects if not isinstance(effect, do.Register)]
     return [*others, do.Register(slots, state.config.lease.seconds)] if slots else others
@@ -150,7 +150,7 @@ def _register_together(state: MasterState, effects: list[do.Effect]) -> list[do.
 
 
 def recover_backoffs(state: MasterState, now: float) -> None:
-    """Drop the back-offs of generations that are no longer used, and let old failures of the others expire."""
+    """Drop the back-offs of generations that are no longer in use, and let old failures of other generations expire."""
     for key, backoff in list(state.backoffs.items()):
         if _is_wanted(key, state.wanted):
             state.backoffs[key] = _proven(state, key, backoff).calmed(now, state.config.restarts)
@@ -159,7 +159,7 @@ def recover_backoffs(state: MasterState, now: float) -> None:
 
 
 def _is_wanted(key: PoolKey, wanted: WantedFleet) -> bool:
-    """Whether this generation of a pool is in force or may come into force."""
+    """Whether this generation of a pool is in force or can come into force."""
     generations = wanted.rollout.generations
     match key.role:
         case Role.POLLER:

@@ -1,1 +1,1 @@
-"""The code that performs the effects that the master's core decided on."""
+"""The code that performs the effects of the master's core."""

@@ -30,7 +30,7 @@ class _Bound(NamedTuple):
 class ListenSocket:
     """The socket in use, and the socket bound for a configuration that is not in force yet.
 
-    `happened` is called with an event after an address was prepared or put into use for the core.
+    `happened` is called with an event after the core had an address prepared or put into use.
     """
 
     def __init__(self, happened: Callable[[Event], object] = lambda _: None) -> None:
@@ -82,7 +82,7 @@ class ListenSocket:
         self._happened(ListeningAt(self.address))
 
     def _use_next(self, wanted: str, taken: Failure) -> None:
-        """Listen on the first free port after that of `wanted`. Raises `taken` if none is free.
+        """Listen on the first free port after the port in `wanted`. Raises `taken` if none is free.
 
         A reload with the same address keeps this port.
         """

@@ -55,7 +55,7 @@ class PoolMeter:
     """The load windows of one pool on this node."""
 
     def __init__(self) -> None:
-        self._known: dict[ProcessKey, tuple[float, Load]] = {}  # when each process was last read, and its load
+        self._known: dict[ProcessKey, tuple[float, Load]] = {}  # the time and the result of each process's last reading
         self._totals = Totals()
         self._crashes: int | None = None
         self._samples: deque[tuple[float, Totals]] = deque()
@@ -107,7 +107,7 @@ class PoolMeter:
 
 
 def growth_of(before: Load, worker: WorkerLoad, seconds: float) -> Totals | None:
-    """Return the work of a worker in the `seconds` between two readings, or None if so much is impossible."""
+    """Return the work of a worker in the `seconds` between two readings, or None if so much work is impossible."""
     after = worker.load
     growth = Totals(
         max(0, after.started - before.started),  # A start that was counted in advance may not have taken place.

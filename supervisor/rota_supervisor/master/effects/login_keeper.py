@@ -26,7 +26,7 @@ MOST_PAUSE_SECONDS: Final = 30.0
 
 @dataclass(slots=True)
 class RenewalPlan:
-    """The plan of when to call a provider again.
+    """The plan for the next calls of a provider.
 
     The provider is called before its login expires, when the server has refused the login, and when another provider is
     set. As long as this does not help, the provider is called at growing intervals.

@@ -83,7 +83,7 @@ class _Records(logging.Handler):
     def emit(self, record: logging.LogRecord) -> None:
         try:
             message = record.getMessage()
-        except (TypeError, ValueError):  # The arguments do not fit the format.
+        except (TypeError, ValueError):  # The arguments do not fit the format of the message.
             message = str(record.msg)
         if record.levelno >= logging.WARNING:
             _log_error(record.name, message, record.exc_info[1] if record.exc_info else None)
@@ -120,7 +120,7 @@ def _end(_kind: type[BaseException], error: BaseException, _traceback: Traceback
 
 
 class Display:
-    """The metrics that are defined with MASTER, and the snapshot for the exporter."""
+    """The metrics with the writer MASTER, and the snapshot for the exporter."""
 
     def __init__(self, state: MasterState, memory: SlotMemory) -> None:
         own = memory.slot(MASTER_SLOT)
@@ -163,7 +163,7 @@ class Display:
 
 
 def current_status(state: MasterState, memory: SlotMemory) -> ControlReply:
-    """Return the current status of the fleet, from the master's state and the slots."""
+    """Return the current status of the fleet, based on the master's state and the slots."""
     return status(state, _members(state, memory), Moment(boottime_seconds(), time.time()))
 
 

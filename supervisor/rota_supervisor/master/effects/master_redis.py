@@ -2,7 +2,7 @@
 worker exists, renewed while the worker lives, and reaped after the worker has died.
 
 A renewal writes the time at which the call was *sent* into each worker's slot. The time for which the worker may hold
-tasks is counted from then, regardless of when the reply arrived.
+tasks begins then, regardless of when the reply arrives.
 """
 
 import asyncio
@@ -384,7 +384,7 @@ class ScheduleDeclarer:
                 return
             if await self._connection.run(self._store.forget(gone.name, 0)) is RemoveStatus.REMOVED:
                 log.logger().info(log_events.SCHEDULE_REMOVED, schedule=gone.name)
-        except Refused as error:  # A sweep will remove it later.
+        except Refused as error:  # A sweep will remove the schedule later.
             self._log_refusal("forget", error)
 
     def _log_refusal(self, call: str, error: Refused) -> None:

@@ -21,7 +21,7 @@ _TIMES: Final = 8  # the number of fields to add up; later fields are parts of e
 
 
 class CpuTimes(NamedTuple):
-    """The processor time of this node at some time, in seconds and clock ticks since any origin."""
+    """The processor time that this node has used up to a certain time, in seconds and clock ticks since any origin."""
 
     at: float
     busy_ticks: int  # the busy time of the processors that this process may use
@@ -91,7 +91,7 @@ def free_bytes(meminfo: str, group: CgroupReading) -> int | None:
 
 
 def private_bytes(pid: int) -> int:
-    """Return the memory that a process would free by ending, or 0 if it has ended or cannot be read."""
+    """Return the memory that a process would free by ending, or 0 if it has ended or its memory cannot be read."""
     return sum(int(size) * _KILOBYTE for size in _PRIVATE.findall(_text(f"{pid}/smaps_rollup")))
 
 

@@ -22,7 +22,8 @@ _MAX_WAITING: Final = 64  # the limit of unsent messages if the manager does not
 class NotifySocket:
     """The socket of a service manager.
 
-    `is_there`: whether there is a manager. `watchdog_seconds`: the longest silence that it allows, or 0 for no limit.
+    `is_there`: whether there is a manager. `watchdog_seconds`: the longest silence that the manager allows, or 0 for no
+    limit.
     """
 
     def __init__(self, address: str, watchdog_seconds: float = 0.0) -> None:
@@ -55,7 +56,7 @@ class NotifySocket:
         return not self._waiting
 
     def send(self, message: str) -> None:
-        """Send a message after those that are still unsent. RELOADING includes the time at which it is sent."""
+        """Send a message after the messages that are still unsent. RELOADING includes the time at which it is sent."""
         if self.is_there:
             if message == _RELOADING:
                 message += f"\nMONOTONIC_USEC={time.monotonic_ns() // 1000}"
@@ -68,7 +69,7 @@ class NotifySocket:
 
     @contextlib.contextmanager
     def reported_failure(self) -> Iterator[None]:
-        """Report a Failure that ends the block to the manager, and raise it again."""
+        """If a Failure ends the block, report it to the manager and raise it again."""
         try:
             yield
         except Failure as failure:

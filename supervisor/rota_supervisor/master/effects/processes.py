@@ -1,5 +1,5 @@
-"""Starting, signalling and killing children, the master's end of their channels, and their stack files. This module
-decides nothing."""
+"""The operations on children (start, signal, kill), the master's end of their channels, and their stack files. This
+module makes no decisions."""
 
 import asyncio
 import contextlib
@@ -242,7 +242,7 @@ class Processes:
                 continue
             slot.quiet_requested = effect.quiet
             # The slot holds the pid from before the birth is reported until the pid is free for reuse. A process may
-            # have written anything into the slot, so signal only a pid that is the known child.
+            # have written anything into the slot, so only the pid of the known child is signalled.
             pid = slot.pid
             if pid and child.pid in (0, pid):
                 with contextlib.suppress(*UNREACHABLE):
@@ -296,7 +296,7 @@ class Processes:
         self._memory.slot(effect.slot).assign(0)
 
     def close_channels(self, effect: do.CloseChannels) -> None:
-        """Close a child's channel and stack file. A zygote's channel stays open until its intermediates are gone."""
+        """Close a child's channel and stack file. A zygote's channel stays open until its intermediates have ended."""
         if effect.child.role is not Role.ZYGOTE:
             self._close_channel(effect.child.slot)
         self.stacks.close(effect.child)
@@ -325,7 +325,7 @@ def kill_group(pid: int) -> None:
 
 
 def bell_fd(rung: Callable[[], None]) -> int:
-    """Return an eventfd that children write to when the master should read their slots."""
+    """Return an eventfd, to which children write when the master should read their slots."""
     fd = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
 
     def drain() -> None:
@@ -337,7 +337,7 @@ def bell_fd(rung: Callable[[], None]) -> int:
     return fd
 
 
-# Stack files: one memfd for each living child, which its process writes and only the master reads. The child shares the
+# Stack files. Each living child has a memfd, which the child writes and only the master reads. The child shares the
 # open file description, so the file's offset shows how much was written since the master last reset the offset. The
 # size is sealed, so a child cannot write beyond the end. A child keeps its file while it lives. A file costs one
 # descriptor of the master, and 4 kB of memory once the child has written to it.
@@ -399,7 +399,7 @@ class Stacks:
                 os.kill(child.pid, WAKE_SIGNAL)
 
     def text(self, child: ChildRef) -> str:
-        """Return what a child has written since the file was last requested or read."""
+        """Return the text that a child has written since its stack was last requested or read."""
         fd = self._files.get(child.nonce)
         if fd is None:
             return ""

@@ -40,7 +40,7 @@ MILLISECONDS: Final = 1000
 UNKNOWN_START_SECONDS: Final = 1.0  # assumed until a worker of the pool has started
 _STARTS_KEPT: Final = 5
 _LONG_NS: Final = round(LONG_SECONDS * NANOSECONDS)
-_MEMORY_EVERY: Final = 4  # the number of rounds between two readings of a worker's memory, because they take time
+_MEMORY_EVERY: Final = 4  # a worker's memory is read in every fourth round, because reading it takes time
 
 
 class RunningTasks(NamedTuple):
@@ -58,7 +58,7 @@ class PoolGauge:
     meter: PoolMeter = field(default_factory=PoolMeter)
     starts: deque[float] = field(default_factory=lambda: deque(maxlen=_STARTS_KEPT))  # how long the last starts took
     timed: frozenset[ProcessKey] = frozenset()  # the workers whose start is in `starts`
-    private: dict[ProcessKey, int] = field(default_factory=dict)  # the memory of workers in bytes, as last read
+    private: dict[ProcessKey, int] = field(default_factory=dict)  # the last known memory of workers, in bytes
     rounds: int = 0
 
     def load(self, node: str, pool: do.ScaledPool, memory: SlotMemory, resources: NodeResources) -> NodeLoad:

@@ -47,8 +47,8 @@ class ClaimWatch:
        the running one go back to their lanes. The worker sends the same outcomes in its next call, which finds the
        tasks settled.
     3. Once 5 ms have passed, the worker starts no entry of a claim without a call to Redis. It marks an entry as
-       started before it reads the clock (`rota.worker.claims`). So this watch, 20 ms later, sees every started entry as
-       started. The text of a returned entry is changed, so a late call of the worker does not find it.
+       started before it reads the clock (`rota.worker.claims`). Therefore this watch, 20 ms later, sees every started
+       entry as started. The text of a returned entry is changed, so a late call of the worker does not find it.
 
     The watch runs only while there is something to watch.
     """
@@ -142,7 +142,7 @@ class Orders:
             try:
                 await self._take_one()
                 backoff.reset()
-            except ServerError:  # An outage is reported by the main connection.
+            except ServerError:  # The main connection reports outages.
                 await asyncio.sleep(backoff.next_seconds())
 
     async def _take_one(self) -> None:
@@ -155,7 +155,7 @@ class Orders:
     def _take_in(self, raw: bytes) -> None:
         try:
             order = parse_cancel_order(raw)
-        except ValueError:  # It was not written by Rota.
+        except ValueError:  # The order was not written by Rota.
             return
         if not self._report(order):
             self._background.start(self._await_start(order))

@@ -38,7 +38,7 @@ class ConfigWatch:
         while True:
             await asyncio.sleep(CHECK_SECONDS)
             if is_wanted():
-                with contextlib.suppress(OSError):  # The system may refuse another thread now.
+                with contextlib.suppress(OSError):  # The system may refuse to start another thread now.
                     await self.check()
 
     async def check(self) -> None:

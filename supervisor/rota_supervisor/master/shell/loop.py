@@ -145,7 +145,7 @@ class MasterLoop:
                 continue
 
     def step(self) -> None:
-        """Handle all pending events, tick, and send the master's own heartbeat."""
+        """Handle all pending events, tick, and send the heartbeat of the master."""
         self._handle_messages(None)
         self._reap(boottime_seconds(), self._handle_messages)
         readings = self._reader.read(self._state.children)
@@ -264,8 +264,8 @@ class MasterPort(ControlPort):
                 reply.set_result(effect.reply)
 
 
-# `rota run --record FILE` writes the events and effects of a master to a file, so that they can be replayed. The first
-# line of JSON is the state at the start. Each further line is an event with its time and its effects.
+# `rota run --record FILE` writes the events and effects of a master to a file of JSON lines, so that they can be
+# replayed. The first line is the state at the start. Each further line is an event with its time and its effects.
 
 
 @contextlib.contextmanager

@@ -73,9 +73,9 @@ def has_terminal() -> bool:
 
 
 def watch_signals(handle: Callable[[RequestKind], None], child_ended: Callable[[], None]) -> None:
-    """Have the running loop call `handle` with the requests of signals, including signals that are already pending."""
+    """Make the running loop call `handle` with the requests of signals, including signals that are already pending."""
     signal.pthread_sigmask(signal.SIG_BLOCK, TAKEN)
-    signal.signal(signal.SIGCHLD, signal.SIG_DFL)  # If a parent had set it to be ignored, waiting would fail.
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)  # If a parent process had set it to be ignored, waiting would fail.
     inbox = open_inbox(TAKEN)
     reader = SignalReader(had_terminal=has_terminal())
 

@@ -4,11 +4,11 @@
 is killed. After that, `wait4` reaps it. Otherwise the kill could hit another process that has received the same pid.
 SIGCHLD reports stopped and continued children too.
 
-*Adopted orphans* are processes that were reparented to the master because their own parent died, for example those that
-a task had started. The master kills an adopted orphan only if a dead worker left it behind. That is so if the orphan is
-in the worker's session, if its environment contains the worker's owner name, or if it is a forked copy of the worker
-that never executed another program, so that the worker's stack file is still mapped. All other orphans live on, and
-are reaped when they end.
+*Adopted orphans* are processes that were reparented to the master because their own parent died, for example processes
+that a task had started. The master kills an adopted orphan only if a dead worker left it behind. This is the case if
+the orphan is in the worker's session, if its environment contains the worker's owner name, or if it is a forked copy of
+the worker that never executed another program, so that the worker's stack file is still mapped. All other orphans
+continue, and are reaped when they end.
 """
 
 import contextlib
@@ -152,7 +152,7 @@ class Reaper:
 
 
 def children_of_this_process() -> Iterator[int]:
-    """Yield the pids of all children of this process, living and zombie."""
+    """Yield the pids of all children of this process, including zombies."""
     try:
         threads = list(Path("/proc/self/task").iterdir())
     except OSError:  # No descriptor is left.
@@ -227,7 +227,8 @@ def counter_of(groups: str, mounted: Path = _MOUNTED) -> Path | None:
     """Return the file that has the line `oom_kill` for a process with this `/proc/PID/cgroup`, or None if there is
     none.
 
-    In a container with cgroup version 1, that path is the host's, and the group is at the mount point itself.
+    In a container with cgroup version 1, the path is valid only on the host, and the group is at the mount point
+    itself.
     """
     files = []
     for line in groups.splitlines():

@@ -51,11 +51,11 @@ from rota_supervisor.process import become_subreaper, give_memory_back
 _SHARED_MB: Final = SLOTS * REGION_BYTES >> 20
 _HOST_CHARACTERS: Final = 64
 _NOT_IN_NAMES: Final = re.compile(r"[^A-Za-z0-9_.-]")
-_STARTED_SECONDS: Final = 2.0  # most fleets have started by then
+_STARTED_SECONDS: Final = 2.0  # most fleets have started after this time
 
 
 class LimitNeed(NamedTuple):
-    """The least amount of a limited resource that a fleet needs."""
+    """The smallest amount of a limited resource with which a fleet can run."""
 
     what: str
     least: int
@@ -67,7 +67,7 @@ class LimitNeed(NamedTuple):
 NEEDED: Final = {
     # A master of 500 workers needs 26. If the limit permits, each child also has a descriptor for its stack file.
     resource.RLIMIT_NOFILE: LimitNeed("open files", 64, "ulimit -n, LimitNOFILE= of systemd", "descriptors", 1),
-    # The shared memory is mapped as a whole, but uses real memory only where it is written. The rest is for Python.
+    # The whole shared memory is mapped, but it uses real memory only where it is written. The rest is for Python.
     resource.RLIMIT_AS: LimitNeed("address space", _SHARED_MB + 256, "ulimit -v, LimitAS= of systemd"),
     resource.RLIMIT_FSIZE: LimitNeed("the size of files", _SHARED_MB, "ulimit -f, LimitFSIZE= of systemd"),
 }
@@ -121,14 +121,14 @@ class RunOptions(NamedTuple):
     manager: NotifySocket  # the service manager, if any
     spawner: Spawner  # starts the children, and has started the first zygote
     file: Path  # the configuration file, which is watched if `watch_config` is set
-    code: tuple[str, ...]  # folders, for development, whose changes restart the workers; `file` is watched as well
+    code: tuple[str, ...]  # for development: folders in which a change restarts the workers; `file` is watched as well
     burst: bool  # whether to leave when no task is ready or running
     import_paths: tuple[str, ...]  # the folders with the task modules
     record: str  # the file to record events to, or "" for none
 
 
 def run_master(options: RunOptions) -> None:
-    """Run a fleet until it is stopped. If it cannot be run, logs and raises Failure.
+    """Run a fleet until it is stopped. Raises Failure, after logging it, if the fleet cannot run.
 
     The signals that the master handles stay blocked after this function returns.
     """
@@ -256,7 +256,8 @@ class _Master:
         }
 
     def start(self) -> None:
-        """Listen, let signals in, and start the background work. Raises Failure, with nothing spawned."""
+        """Listen, begin to read signals, and start the background work. Raises Failure before any process is
+        spawned."""
         state = self._state
         options = self._options
         request = self._port.signalled
