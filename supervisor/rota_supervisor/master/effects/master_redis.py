@@ -331,8 +331,8 @@ def batches_of(held: Iterable[do.HeldLease]) -> Iterator[tuple[float, list[do.He
 
 # Schedules
 #
-# A schedule that is no longer declared is removed at once if no other node is alive, as after a reload of a fleet with
-# one node. Otherwise a sweep checks, two leases later, whether another node still declares it.
+# A schedule that is no longer declared is removed at once if no other node is alive, for example after a reload of a
+# fleet with one node. Otherwise, two leases later, a sweep checks whether another node still declares the schedule.
 
 
 class ScheduleDeclarer:
