@@ -135,7 +135,7 @@ def act(exporter: Exporter, **order: object) -> tuple[int, dict[str, object]]:
 @ON_ONE_SERVER
 def test_a_queue_is_paused_and_resumed(acting: Exporter, server: Server, namespace: str) -> None:
     assert act(acting, verb="pause", queue="mail") == (200, {"ok": True, "text": "mail is paused"})
-    assert act(acting, verb="pause", queue="mail") == (200, {"ok": True, "text": "mail was paused already"})
+    assert act(acting, verb="pause", queue="mail") == (200, {"ok": True, "text": "mail was already paused"})
     with closing(Connection(parse_address(server.url))) as connection:
         assert connection.run(Store(namespace).overview(("mail",))).queues[0].paused
         assert act(acting, verb="resume", queue="mail")[0] == 200

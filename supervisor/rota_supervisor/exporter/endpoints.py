@@ -97,7 +97,7 @@ class Site:
         return f"{content_type} {request.query} {_takes_gzip(request)}"
 
     def page(self, request: HttpRequest) -> HttpResponse:
-        """Return a page. Making a page takes a while."""
+        """Return a page, which takes a while to make."""
         return _guarded(self._pages[request.path], request)
 
     def _status(self, request: HttpRequest) -> HttpResponse:
@@ -119,7 +119,7 @@ class Site:
         return requests_of_people(self._settings, redis)
 
     def _scrape(self, request: HttpRequest) -> HttpResponse:
-        """Return `/metrics` in the format that the client accepts.
+        """Return the response to `/metrics` in the format that the client accepts.
 
         `?name[]=NAME` selects metrics by name, and `?created` adds the time at which each series began.
         """

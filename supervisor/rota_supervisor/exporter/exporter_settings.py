@@ -1,4 +1,4 @@
-"""The settings of the exporter: the part of the configuration that the exporter needs, frozen.
+"""The settings of the exporter, which are the part of the configuration that the exporter needs.
 
 The master writes them into the child's first message, as the JSON of `dataclasses.asdict`. No other part of the
 exporter reads the configuration file or the environment.
@@ -29,7 +29,7 @@ class ExporterSettings:
 
     server: ServerSettings
     queues: tuple[QueueSettings, ...]  # the queues and patterns of all tiers, the highest tier first
-    beat_seconds: float  # the longest silence of a child outside a task
+    beat_seconds: float  # the longest silence of a child that runs no task
     tick_seconds: float  # the interval between two heartbeats of the master
     max_series: int  # the limit on series from the slots
     top_queues: int  # how many queues that match patterns are shown by name
@@ -51,7 +51,7 @@ class ExporterSettings:
 
 
 def exporter_settings(raw: Mapping[str, Any]) -> ExporterSettings:
-    """Return the settings from their JSON form. Raises KeyError or TypeError for another shape."""
+    """Return the settings from their JSON form. Raises KeyError or TypeError if their structure is wrong."""
     return ExporterSettings(
         **{
             **raw,

@@ -1,6 +1,6 @@
 """The exposition of samples as families of prometheus_client, in the format that the scrape accepts. This is the plain
-format or OpenMetrics, which has created timestamps and exemplars (for a bucket of lag, a task that was counted
-there)."""
+format or OpenMetrics, which has created timestamps and exemplars (for a bucket of a lag histogram, a task that was
+counted in it)."""
 
 import time
 from bisect import bisect_left
@@ -125,7 +125,7 @@ def _buckets(
     ]
 
 
-_MAX_CHARACTERS: Final = 100  # all labels of an exemplar together have at most 128, including their names
+_MAX_CHARACTERS: Final = 100  # all labels of an exemplar together, with their names, have at most 128 characters
 
 
 class Exemplars:

@@ -32,7 +32,7 @@ Rule = Callable[[Row], Iterator[Headline]]
 
 
 def headlines(status: Row) -> list[Json]:
-    """Return at most MOST headlines, the worst first, or one line which says that all is well."""
+    """Return at most MOST headlines, the worst first, or one headline that says that all is well."""
     found = [headline for condition in CONDITIONS for headline in condition.rule(status)]
     found.sort(key=lambda headline: (BAD, WARN).index(headline.level))
     return [headline._asdict() for headline in found[:MOST] or [_all_is_well(status)]]
@@ -40,7 +40,8 @@ def headlines(status: Row) -> list[Json]:
 
 def _all_is_well(status: Row) -> Headline:
     size = f"{count(len(workers_of(status)), 'worker')}, {count(len(status['queues']), 'queue')}"
-    # The age is None if `[metrics] cluster` turns the reading off. Otherwise another headline explains it.
+    # The age is None if `[metrics] cluster` turns the reading off, or if Redis does not reply, which has its own
+    # headline.
     if status["queue_states_age_seconds"] is None:
         return Headline(
             GOOD, f"all is well here: {size}; this node does not query Redis, so it knows no waiting tasks", "fleet"
@@ -112,7 +113,7 @@ def _refused_reload(status: Row) -> Iterator[Headline]:
 
 
 def _quiet(status: Row) -> Iterator[Headline]:
-    """Report that a person made this node quiet, because this can be the cause of late tasks."""
+    """Report that a person made this node quiet, which can be the cause of late tasks."""
     if seconds := status.get("quiet_seconds"):
         level = BAD if any(queues.lateness(queue)[0] for queue in status["queues"]) else WARN
         yield Headline(level, f"this node has been quiet for {in_words(seconds)}: it starts no tasks", "fleet")
@@ -179,7 +180,7 @@ def _hung_tasks(status: Row) -> Iterator[Headline]:
 
 
 def _too_long(task: Row) -> str:
-    """Return why a task counts as taking too long, or "" if it does not."""
+    """Return the reason why a task counts as running too long, or "" if it does not."""
     age = task["task_age_seconds"]
     limit = task.get("limit_seconds")
     usual = task.get("usual_seconds")
@@ -223,7 +224,7 @@ def _redis_slow(status: Row) -> Iterator[Headline]:
 
 
 def _redis_unknown(status: Row) -> Iterator[Headline]:
-    """Report that the state of the queues is unknown, because late tasks would not be noticed."""
+    """Report that the state of the queues is unknown, which means that late tasks would not be noticed."""
     if _reaches(status) and status["queue_states_age_seconds"] is None and status.get("redis_asked", True):
         queues_text = count(len(status["queues"]), "queue")
         yield Headline(WARN, f"the state of {queues_text} is not known: Redis has not returned it", "redis")

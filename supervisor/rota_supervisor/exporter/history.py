@@ -105,7 +105,7 @@ class Totals(NamedTuple):
 
 
 class ChartPoint(NamedTuple):
-    """One step, as charts show it."""
+    """The values of one step that charts show."""
 
     started: int = 0
     done: int = 0
@@ -141,7 +141,7 @@ class HistoryStep(NamedTuple):
 
 
 class Lag(NamedTuple):
-    """The lag of one queue over a time window. Quantiles are None without starts."""
+    """The lag of one queue in a time window. Quantiles are None if there were no starts."""
 
     window_seconds: float
     starts: int
@@ -151,7 +151,7 @@ class Lag(NamedTuple):
 
 @dataclass(frozen=True)  # no slots, because of the cached properties
 class Recent:
-    """The last minutes. Times are monotonic."""
+    """The history of the last minutes. Times are monotonic."""
 
     samples: Samples  # the current values
     now: float  # when the current values were read
@@ -281,7 +281,7 @@ def _totals(samples: Samples) -> Totals:
 def quantile(definition: HistogramDefinition, numbers: Numbers, share: float) -> float | None:
     """Return the value that `share` (0 to 1) of the observations do not exceed.
 
-    The value is interpolated within its bucket, like in Prometheus's `histogram_quantile`. Returns None without
+    The value is interpolated within its bucket, as in Prometheus's `histogram_quantile`. Returns None without
     observations, and the highest bound if the value is above it.
     """
     counts = numbers[:-1]
@@ -331,7 +331,7 @@ class _CounterGrowth(NamedTuple):
 
 
 class ProblemWatch:
-    """The memory of growing counters. Not safe for two threads at once."""
+    """The memory of growing counters. An object must not be used by two threads at once."""
 
     def __init__(self) -> None:
         self._counts: dict[tuple[str, str], float] | None = None

@@ -166,7 +166,7 @@ class ClientPhase(Enum):
 
     REQUESTING = auto()  # the client sends its request
     WAITING = auto()  # the client waits for the response
-    RESPONDING = auto()  # the response is sent
+    RESPONDING = auto()  # the server sends the response
     CLOSING = auto()  # the response was sent, and further data from the client is dropped
     CLOSED = auto()
 

@@ -2,8 +2,8 @@
 
 1. One loop serves all clients and waits for none of them, so a slow client does not delay other clients.
 2. Immediate responses, such as health, are sent at once. The renderer makes the other responses in a separate thread.
-   Scrapes are never refused. At any time, only one scrape of each format is made, for all clients that request it in
-   the meantime.
+   Scrapes are never refused. Only one scrape of each format is made at a time, for all clients that request it in the
+   meantime.
 3. A client that takes too long is disconnected. If there are too many clients, the oldest client is disconnected.
 """
 
@@ -208,7 +208,7 @@ class Server:
                 client.send(now)
             case ClientPhase.CLOSING:
                 client.receive()
-            case _:  # Only the end of the connection is reported for a client that waits.
+            case _:  # While a client waits, only the end of its connection is reported.
                 raise ConnectionResetError
 
     def _receive(self, client: HttpClient, now: float) -> None:

@@ -163,7 +163,7 @@ def nodes_reader(settings: ExporterSettings, redis: RedisThread | None) -> Calla
 
 
 def node_rows(seen: Observation, nodes: Iterable[Node] | None) -> list[Json]:
-    """Return a row for each node. This process's node comes first, if it has one."""
+    """Return a row for each node. The node of this process comes first, if there is one."""
     this = seen.master_snapshot.node
     own = {"node": this, "is_this": True, **own_report(seen)._asdict(), "seen_seconds_ago": 0.0}
     return [*([own] if this else []), *_others(this, nodes or ())]
@@ -187,7 +187,7 @@ def own_report(seen: Observation) -> NodeReport:
 
 
 class TaskHistory:
-    """The lag of running tasks, and the usual run times of these tasks."""
+    """The lag of running tasks, and the usual run times of tasks of the same kind."""
 
     def __init__(self, settings: ExporterSettings, seen: Observation) -> None:
         self._labels = QueueLabels([queue.name for queue in settings.queues])

@@ -146,7 +146,7 @@ class Observer:
         self._folding = Folding(settings.max_series, names)
         self._dropped = own.recorder.counter(m.SERIES_DROPPED)
         self._shared_text = own.shared_text
-        self._is_busy = False  # whether many records had changed when the slots were last added up
+        self._is_busy = False  # whether many records had changed at the last call of `add_up`
         self._regions = Regions(memory, self._bound)
         if not settings.is_standalone:
             self._regions.create_zeros(zeroes(names))
@@ -261,7 +261,7 @@ def throughput_of(recent: Recent, now: float) -> NodeThroughput:
 def put_settings(
     samples: Samples, queues: Iterable[QueueSettings], version: str, forgotten_seconds: float, fold: Fold = _ALL_SHOWN
 ) -> None:
-    """Put the settings of each queue that is shown, and the version."""
+    """Put the settings of each shown queue, and the version."""
     for queue in queues:
         if not fold.has_queue(queue.name):
             samples.put(m.QUEUE_LAG_OBJECTIVE, (queue.name,), queue.lag_objective_seconds)

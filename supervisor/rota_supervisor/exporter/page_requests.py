@@ -112,12 +112,12 @@ class Actions:
             raise PageRequestRefused(f'an action is one JSON object with a "verb", one of {", ".join(self._verbs)}')
         keys = self._verbs[verb].keys
         if unknown := sorted(action.keys() - {"verb", *keys}):
-            raise PageRequestRefused(f"{verb} takes {' and '.join(keys)}, and not {_shown(unknown[0])}")
+            raise PageRequestRefused(f"{verb} takes {' and '.join(keys)}, not {_shown(unknown[0])}")
         return {"verb": verb, **{key: action[key] for key in keys if key in action}}
 
     def _pause(self, action: ActionFields) -> str:
         queue = _name_in(action, "queue")
-        return f"{queue} is paused" if self._run(self._store.pause(queue)) else f"{queue} was paused already"
+        return f"{queue} is paused" if self._run(self._store.pause(queue)) else f"{queue} was already paused"
 
     def _resume(self, action: ActionFields) -> str:
         queue = _name_in(action, "queue")

@@ -149,13 +149,13 @@ class QueueReading:
     clock_offset_seconds: float  # Redis time minus the local wall clock
     consumers: views.Consumers
     schedules: SchedulePage = NO_SCHEDULES  # the next schedules
-    groups: Groups = NO_GROUPS  # the groups that have been open the longest
+    groups: Groups = NO_GROUPS  # the groups that have been open for the longest time
     read_at: float = 0.0  # when the reading was requested (monotonic)
     round_trip_seconds: float = 0.0  # the duration of one command of the reading
 
 
 def queue_row(state: views.QueueState) -> dict[str, Any]:
-    """Return a queue as `/status.json` shows it, with durations in seconds."""
+    """Return the row of a queue in `/status.json`, with durations in seconds."""
     return in_seconds({name: getattr(state, name) for name in _OF_A_ROW})
 
 

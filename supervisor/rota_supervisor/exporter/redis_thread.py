@@ -18,7 +18,7 @@ from rota.server.server_errors import ServerError
 
 T = TypeVar("T")
 
-LIMIT_SECONDS: Final = 0.5  # how long a page waits, counted from the request to the thread
+LIMIT_SECONDS: Final = 0.5  # how long a page waits after its request to the thread
 CALL_SECONDS: Final = 3.0  # how long a single request waits; only LIMIT_SECONDS if the last request got no reply
 FRESH_SECONDS: Final = 1.0
 STALE_SECONDS: Final = 30.0  # the age at which a reply is no longer shown

@@ -158,7 +158,7 @@ class RegionReader:
 
 
 def exact(seconds: float) -> float:
-    """Return seconds rounded so that sums of them are exact."""
+    """Return seconds, rounded so that sums of such values are exact."""
     return math.floor(seconds * _PARTS) / _PARTS if math.isfinite(seconds) else seconds
 
 
@@ -178,7 +178,7 @@ def touched(memory: slot_memory.SlotMemory) -> Iterator[int]:
 
 
 class Regions:
-    """The records of all slots. Not safe for two threads at once."""
+    """The records of all slots. An object must not be used by two threads at once."""
 
     def __init__(self, memory: slot_memory.SlotMemory, bound: SeriesBound) -> None:
         self._memory = memory

@@ -64,7 +64,7 @@ class Samples:
         return None if numbers is None else numbers[0]
 
 
-MOST_LABEL_SETS: Final = 1 << 16  # the limit in memory, because a task can write any number of them into its slot
+MOST_LABEL_SETS: Final = 1 << 16  # the limit in memory, because a task can write any number of label sets
 _MAX_FLEET_LABEL_SETS: Final = 5000
 _MAX_VALUES: Final = 32  # the most values of a label that is not open, such as `kind`, in one metric
 # The values of labels with a fixed set of values. `reason` has a different meaning in each metric.
@@ -170,7 +170,7 @@ _OF_ALL_AS_ONE: Final = sum(
     for each in m.ALL
     if each.is_open
 )
-_OF_REDIS: Final = 20  # the series of the fleet that are added after the choice
+_OF_REDIS: Final = 20  # the number of fleet series that are added after the choice
 # The series of a queue that runs one task of one kind
 _OF_A_BUSY_QUEUE: Final = (
     GAUGES_OF_A_QUEUE
@@ -223,7 +223,7 @@ class _Costs:
 
     fleet: int = _OF_REDIS  # the number of series of the fleet
     names: Counter[Name] = field(default_factory=Counter)  # the series of each name, with its tasks as one
-    tasks_as_one: Counter[str] = field(default_factory=Counter)  # by queue, the series of all its tasks as one
+    tasks_as_one: Counter[str] = field(default_factory=Counter)  # the series of each queue's tasks as one
     # For each queue, the number of series of each task
     tasks: defaultdict[str, Counter[str]] = field(default_factory=lambda: defaultdict(Counter))
 
