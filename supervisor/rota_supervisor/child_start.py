@@ -164,8 +164,7 @@ class SpawnedChild(NamedTuple):
 
 
 class Spawner:
-    """A starter of the children of a master. The kernel kills them through the death pipe when this process has
-    died."""
+    """The starter of a master's children. The kernel kills them through the death pipe when this process has died."""
 
     def __init__(self) -> None:
         self._death_pipe: tuple[int, ...] = os.pipe2(os.O_CLOEXEC)

@@ -35,7 +35,7 @@ class FaultReply(TypedDict):
     """The reply if a provider failed."""
 
     error: str
-    is_fault: bool  # whether the provider itself is faulty
+    is_fault: bool  # whether the provider itself has the fault
 
 
 class ModulesReply(TypedDict):
@@ -110,10 +110,10 @@ def fetch_login(provider: str, folder: str, seconds: float = PROVIDER_SECONDS) -
 
 
 def login_reply(login: Login) -> dict[str, Any]:
-    """Return the reply from which `fetch_login` makes a login."""
+    """Return the reply from which `fetch_login` creates the login."""
     return login._asdict()
 
 
 def fault_reply(error: LoginUnknown) -> FaultReply:
-    """Return the reply from which `fetch_login` makes the error again."""
+    """Return the reply from which `fetch_login` recreates the error."""
     return FaultReply(error=str(error), is_fault=isinstance(error, ProviderFault))

@@ -8,7 +8,7 @@ from rota.display_text import printable_lines
 
 
 class ExitCode(IntEnum):
-    """The reason why `rota` exited."""
+    """The reason why `rota` exited, as its exit code."""
 
     CLEAN = 0
     NO = 1

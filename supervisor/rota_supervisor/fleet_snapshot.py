@@ -119,7 +119,7 @@ class HeartbeatLimits(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class HealthCheck:
-    """The result of one check, with a text for people."""
+    """The result of a check, with a text for people."""
 
     name: str
     ok: bool
@@ -127,7 +127,7 @@ class HealthCheck:
 
 
 class HealthJson(TypedDict):
-    """A health in JSON."""
+    """The JSON form of a Health."""
 
     ok: bool
     checks: list[Json]
@@ -151,21 +151,21 @@ class Health:
 
 
 def one_line(health: Mapping[str, Any]) -> str:
-    """Return a health in JSON as text: "ok" or the failed checks, and then the warnings."""
+    """Return a text for a HealthJson: "ok" or the failed checks, followed by the warnings."""
     texts = ["ok"] if health["ok"] else [check["seen"] for check in health["checks"] if not check["ok"]]
     return "; ".join((*texts, *health["warnings"]))
 
 
 def liveness(members: Iterable[Member], tick_seconds: float) -> Health:
-    """Return the check of whether the master sends its heartbeats, which are due every `tick_seconds`."""
+    """Check whether the master sends its heartbeats, which are due every `tick_seconds`."""
     return Health((_master_heartbeat(_master_of(members), tick_seconds),))
 
 
 def readiness(
     members: Sequence[Member], master_snapshot: MasterSnapshot, now: float, limits: HeartbeatLimits | None
 ) -> Health:
-    """Return the checks of whether this node accepts work: the master runs the fleet, a worker and a poller serve,
-    Redis replies, and no pool is in back-off. If no master is expected, `limits` is None, and only Redis counts."""
+    """Check whether this node accepts work: the master runs the fleet, a worker and a poller serve, Redis replies, and
+    no pool is in back-off. If no master is expected, `limits` is None, and only Redis counts."""
     observer = "this exporter" if limits is None else "the master"
     redis = HealthCheck("redis", master_snapshot.redis_up, _redis_text(observer, master_snapshot))
     warnings = redis_warnings(master_snapshot.redis_round_trip_seconds, evicts_keys=master_snapshot.evicts_keys)
@@ -205,8 +205,7 @@ def _master_heartbeat(master: Member | None, tick_seconds: float) -> HealthCheck
 
 
 def _workers_serve(members: Iterable[Member], pools: Iterable[PoolFacts], beat_seconds: float) -> HealthCheck:
-    """Return the check of whether a worker serves. A fleet that was scaled to zero passes, because the next task starts
-    a worker."""
+    """Check whether a worker serves. A fleet that was scaled to zero passes, because the next task starts a worker."""
     has_none = not any(member.role is Role.WORKER for member in members)
     if has_none and any(pool.scaling and pool.scaling["max"] and not pool.desired for pool in pools):
         return HealthCheck("worker_serves", ok=True, seen="no worker is needed now: the pool is scaled to zero")
@@ -238,7 +237,7 @@ class Moment(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class ProcessSnapshot:
-    """A child, as its master and its slot show it."""
+    """The facts about a child from its master and its slot."""
 
     child: ChildFacts
     role: Role
@@ -265,7 +264,7 @@ class ProcessSnapshot:
 
 @dataclass(frozen=True, slots=True)
 class PoolSnapshot:
-    """A pool, as its master reports it, with its back-off (if starts are held back) and the number of its running
+    """The facts about a pool from its master, with its back-off (if starts are held back) and the number of its running
     tasks."""
 
     facts: PoolFacts
@@ -281,7 +280,7 @@ class PoolSnapshot:
 
 @dataclass(frozen=True, slots=True)
 class FleetSnapshot:
-    """The fleet `at` one time."""
+    """The fleet at the time `at`."""
 
     at: Moment
     master_snapshot: MasterSnapshot
@@ -397,7 +396,7 @@ def rows_by_task(processes: Iterable[Mapping[str, Any]]) -> list[Json]:
 
 
 class WorkerLoad(NamedTuple):
-    """The share of a worker in its node's report."""
+    """A worker's contribution to the report of its node."""
 
     tasks: int
     concurrency: int

@@ -15,10 +15,10 @@ from rota_supervisor.layout import Role
 
 Json = dict[str, Any]
 
-_MAX_CHARACTERS: Final = 300  # the limit of an error text
+_MAX_CHARACTERS: Final = 300  # the most characters of an error text
 _THROUGHPUT_SECONDS: Final = 15.0
 
-# The state of a fleet by the phase of its master.
+# The state of a fleet for each phase of its master.
 FLEET_STATES: Final = {
     Phase.BOOTING: "starting",
     Phase.IDLE: "running",
@@ -121,7 +121,7 @@ class Closed(NamedTuple):
 class FleetEvent(NamedTuple):
     """A log line that is shown in the list of events."""
 
-    n: int  # the number of the event, which is one more than that of the previous event
+    n: int  # the number of the event; events are numbered without gaps
     at: float  # when the event happened, in seconds of CLOCK_BOOTTIME
     level: str
     event: str  # the name of the event
@@ -235,8 +235,8 @@ class NodeThroughput(NamedTuple):
 
     at: float  # the time of the observation, in seconds of CLOCK_BOOTTIME
     done_per_second: float
-    lag_p50_seconds: float | None  # the median of the starts of the last minutes, or None without starts
-    lag_p99_seconds: float | None  # the 99th percentile of these starts, or None without starts
+    lag_p50_seconds: float | None  # the median lag of the starts of the last minutes, or None without starts
+    lag_p99_seconds: float | None  # the 99th percentile of the lag of these starts, or None without starts
     late: float | None  # the share of these starts that missed their objective
 
     def to_json(self) -> bytes:

@@ -12,16 +12,16 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final, NamedTuple, get_args
 
 # Raise this number with every change of a message, the slots or the descriptors. If the package is upgraded while a
-# master runs, a child with the new version then refuses to start, and does not misread the old master's messages.
+# master runs, a child with the new version then refuses to start instead of misreading the old master's messages.
 ABI: Final = 12
 MAX_PACKET: Final = 4 << 20
 SEND_BUFFER: Final = 1 << 20  # the kernel grants at most twice net.core.wmem_max (about 400 kB by default)
 ScheduledCalls = Mapping[str, tuple[str, Sequence[Any], Mapping[str, Any]]]  # task, args and kwargs by schedule
-MAX_SETTINGS: Final = 150_000  # the limit of a pool's settings; with escapes, they always fit into the send buffer
+MAX_SETTINGS: Final = 150_000  # the most characters of a pool's settings, which then fit into the send buffer
 TASKS_PER_PACKET: Final = 500
 _FD_BYTES: Final = array.array("i").itemsize
 _ROOM_FOR_ONE: Final = socket.CMSG_SPACE(_FD_BYTES)
-_ROOM_FOR_ALL: Final = socket.CMSG_SPACE(_FD_BYTES * 6)  # the space for all Descriptors
+_ROOM_FOR_ALL: Final = socket.CMSG_SPACE(_FD_BYTES * 6)  # the space that all Descriptors take
 
 
 class WrongAbi(Exception):

@@ -154,7 +154,7 @@ def keep_descriptors_private() -> None:
 
 @contextlib.contextmanager
 def reopened(fd: int) -> Iterator[int]:
-    """Open a pipe's read end a second time, because a copy would share the settings that `tie` makes."""
+    """Open a pipe's read end a second time, because a copied descriptor would share the settings of `tie`."""
     opened = os.open(f"/proc/self/fd/{fd}", os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     try:
         yield opened
@@ -193,7 +193,7 @@ def keep_mapped(fd: int) -> None:
 
 
 def give_memory_back() -> None:
-    """Return memory to the kernel (0.2 MB) that imports and checks used at the start."""
+    """Return unused memory of imports and checks at the start (0.2 MB) to the kernel."""
     gc.collect()
     trim = getattr(_LIBC, "malloc_trim", None)  # exists only in glibc
     if trim is not None:

@@ -18,7 +18,7 @@ _SHOWN_CHARACTERS = 20_000
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """Add an option to pytest's configuration that names the server to test with."""
+    """Add an option to pytest's configuration that sets the server to test with."""
     parser.addini(_URL, "The server for rota_client and rota_fleet, in place of an embedded one", default="")
 
 

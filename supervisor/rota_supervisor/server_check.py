@@ -153,7 +153,7 @@ def warnings_of_durability(info: Mapping[str, str], durability: Durability, *, f
     if awaited and info.get("connected_slaves", "0") == "0":
         has = "and the server has no replica: until one connects, enqueues are uncertain"
         warnings.append(f'durability = "{durability}", {has}')
-    # Seen with Valkey 9.1: between two syncs, WAITAOF reports written data as synced. Redis fixed that in 8.0.
+    # Observed with Valkey 9.1: between two syncs, WAITAOF reports written data as synced. Redis has fixed this in 8.0.
     is_fixed = version.product != "Valkey" and _numbers(version.release) >= OLDEST_REDIS_WITH_TRUE_WAITAOF
     if durability == "waitaof" and info.get("appendfsync") == "everysec" and not is_fixed:
         what = f"{version} confirms up to a second before its disk has it"

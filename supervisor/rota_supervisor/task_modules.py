@@ -1,4 +1,4 @@
-"""Import the task modules in the zygote, and check for anything that workers would wrongly share.
+"""Import the task modules in the zygote, and check for threads and connections that workers must not share.
 
 `python -P -m rota_supervisor.task_modules FOLDER MODULE...` serves queries of `rota_supervisor.code_probe`: the
 definitions in the modules, for `rota check`, or the login from a provider. It reads the query from a file on its

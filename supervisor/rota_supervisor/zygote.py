@@ -7,8 +7,7 @@
 3. Then it runs a simple blocking loop: one request, one fork.
 4. If the master's end of the channel closes without a Bye, or if the zygote gets another parent, the master has died.
    The zygote then kills the process groups of all live slots, in case a worker left processes behind that PDEATHSIG
-   does not reach, and its own group. If the zygote is stopped at that time, the kernel continues it so that it can do
-   this.
+   does not reach, and its own group. If the zygote is stopped at that time, the kernel continues it first.
 
 The descriptor with which workers map their slots arrives after the imports, so modules never have access to it.
 
