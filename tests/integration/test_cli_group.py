@@ -73,7 +73,7 @@ def test_cancel_ends_waiting_members_and_nothing_follows(group: Rota, groups: Gr
         "rota: cancelled group nightly; still running, and requested to end: 1 member\n",
     )
     assert "then" not in group("show", "nightly", "--json").json
-    assert group("close", "nightly").err == "rota: group nightly was cancelled already: 2/3 (67 %) ended\n"
+    assert group("close", "nightly").err == "rota: group nightly was already cancelled: 2/3 (67 %) ended\n"
     assert group("cancel", "nightly", "--json").json["cancelled"] == 2
 
 
@@ -103,4 +103,4 @@ def test_an_ended_group_cannot_be_cancelled_or_closed(group: Rota, groups: Group
 
     ended = group(verb, "nightly")
     assert ended.code == 1
-    assert ended.err == "rota: error: group nightly has ended already: see `rota group show nightly`\n"
+    assert ended.err == "rota: error: group nightly has already ended: see `rota group show nightly`\n"

@@ -91,7 +91,7 @@ _VARIABLE = "_ROTA_COMPLETE"  # the name that click uses
 
 
 class _Rota(command.RotaGroup):
-    """The group of all commands. It imports the command that is called."""
+    """The group of all commands. It imports only the command that is called."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 - click's interface
         return list(COMMANDS)
@@ -231,6 +231,7 @@ def _section(context: click.Context) -> Iterator[str]:
 
 
 def _text(text: str | None) -> str:
-    """Return a text escaped for troff: no line may begin with a request, and a hyphen is not a minus sign."""
+    """Return a text with escapes for troff, so that no line begins with a request and no hyphen becomes a minus
+    sign."""
     flat = " ".join((text or "").split()).replace("\\", "\\e").replace("-", "\\-")
     return f"\\&{flat}" if flat.startswith((".", "'")) else flat

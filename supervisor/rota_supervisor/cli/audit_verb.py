@@ -37,7 +37,7 @@ class StrayKey:
     """A list that looks like a queue of the fleet but is not one, so no worker takes its items."""
 
     key: str
-    items: int | None  # None if the ACL forbids `LLEN` on the key
+    items: int | None  # the number of items, or None if the ACL forbids `LLEN` on the key
     fault: str
 
 

@@ -36,7 +36,7 @@ class UsableConfig(NamedTuple):
 
     config: Config
     faults: Sequence[str] = ()
-    master: "FoundMaster | None" = None  # if the file has faults, the master that was started with it
+    master: "FoundMaster | None" = None  # the master that was started with the file, if the file has faults
 
 
 @dataclass(slots=True)
@@ -75,7 +75,8 @@ class CliState:
         must be reachable while someone repairs the file.
 
         If the configuration has faults, the server, the namespace and the control socket are taken from the running
-        master that was started with it. If there is no such master, the configuration contains only what could be read.
+        master that was started with the same file. If there is no such master, the configuration contains only the
+        parts that could be read.
         """
         sources = sources_of(self.config_file)
         try:
@@ -91,8 +92,9 @@ class CliState:
     def load_to_reach(self) -> Config:
         """Return a configuration with which the fleet's server and namespace can be reached.
 
-        If the file has faults, both are taken from the running master that was started with it, with a warning, and the
-        rest is what could be read. If there is no such master, raises Failure 78 with all faults.
+        If the file has faults, both are taken from the running master that was started with the file, and a warning is
+        printed. The rest is read from the file as far as possible. If there is no such master, raises Failure 78 with
+        all faults.
         """
         config, faults, found = self.load_usable()
         if not faults:

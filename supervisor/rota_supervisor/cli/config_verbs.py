@@ -37,7 +37,7 @@ tiers = [
 
 # [queues.default]                        # optional
 # weight = 3                              # share of the turns in its tier
-# cap    = 10                             # running at once over the whole fleet
+# cap    = 10                             # running tasks in the whole fleet
 # rate   = "100/m"                        # starts: /s, /m or /h
 # lag_objective_seconds = 5               # how late a task may start
 
@@ -49,11 +49,11 @@ tiers = [
 
 # [limits]
 # time_limit_seconds = 3600               # a task that runs longer is killed
-# drain_seconds = 25                      # how long a stop waits for what runs
+# drain_seconds = 25                      # how long a stop waits for running tasks
 
 # [http]
 # listen = "127.0.0.1:9477"               # /metrics, /livez, /readyz and a status page
-# token_file = "token"                    # wanted by the page where other machines are to see it
+# token_file = "token"                    # required if other machines should see the status page
 """
 
 TASKS_TEXT = '''\
@@ -74,7 +74,7 @@ def greet(name: str) -> str:
 
 @rota.task(queue="high", retries=5, time_limit=30)
 def send_password_reset(user_id: int) -> None:
-    """A task of the highest tier: an attempt that raises is repeated up to 5 times, later each time."""
+    """A task of the highest tier: a failed attempt is repeated up to 5 times, after longer and longer waits."""
     print(f"Sending a password reset to user {user_id}.", flush=True)
 '''
 
@@ -232,7 +232,7 @@ def config() -> None:
 @config.command("print")
 @click.option("--origin", is_flag=True, help="Show the source of each value.")
 def print_config(*, origin: bool) -> None:
-    """Print the configuration, merged from defaults, file and environment."""
+    """Print the configuration, merged from the defaults, the file and the environment."""
     state = command.current_state()
     loaded = state.load_with_warnings()
     if state.json:

@@ -25,7 +25,7 @@ from rota_supervisor.control.port import (
 from rota_supervisor.exits import ExitCode, Failure
 
 REPLY_SECONDS: Final = 10.0
-HIDDEN_POLL_SECONDS: Final = 0.1  # how often to check whether a master replies if its process is not visible
+HIDDEN_POLL_SECONDS: Final = 0.1  # the interval between checks of a master whose process is not visible
 _UCRED: Final = struct.Struct("3i")
 
 

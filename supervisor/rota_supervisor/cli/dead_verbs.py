@@ -34,7 +34,7 @@ class Wanted:
     reason: str = ""  # why the task is dead
 
     def takes(self, dead: DeadTask) -> bool:
-        """Whether a dead task matches."""
+        """Whether a dead task matches the filter."""
         return (
             (not self.ids or dead.id in self.ids or shown(dead.id) in self.ids)
             and self.queue in ("", dead.queue)
@@ -104,7 +104,7 @@ def dead() -> None:
 )
 @_filters
 def list_dead(*, limit: int, **filters: str) -> None:
-    """List dead tasks, latest first."""
+    """List dead tasks, the latest first."""
     state = command.current_state()
     with state.redis() as (_, store, connection):
         found = list(itertools.islice(Wanted((), **filters).find(store, connection), limit))
@@ -186,7 +186,7 @@ def _wanted(wanted: Wanted, *, everything: bool) -> Wanted:
 
 
 def _choose(wanted: Wanted, store: Store, connection: Connection) -> list[tuple[str, str]]:
-    """Return the ids and queues of the chosen tasks. A million of them fit in memory without the bodies."""
+    """Return the ids and queues of the chosen tasks, without the bodies, so that a million of them fit into memory."""
     # All tasks are chosen before the first one is changed, because pages shift while tasks leave them.
     return [(task.id, task.queue) for task in wanted.find(store, connection)]
 
@@ -197,7 +197,7 @@ def _batches(ids: Sequence[str]) -> Iterator[Sequence[str]]:
 
 
 def _raise_for_rest(wanted: Wanted, chosen: Sequence[tuple[str, str]], garbage: Sequence[str]) -> None:
-    """Raise Failure 1 if an id belongs to no dead task, or if an item has no queue to return to."""
+    """Raise Failure 1 if there are ids of no dead task, or items without a queue to which they can return."""
     found = {name for task_id, _ in chosen for name in (task_id, shown(task_id))}
     faults = [_unknown(task_id) for task_id in wanted.ids if task_id not in found]
     if garbage:

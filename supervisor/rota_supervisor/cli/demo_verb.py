@@ -227,7 +227,7 @@ class Screen:
             self.write(f"  {mark}  {check.name:<20} {printable(check.seen)}")
 
     def conclude(self, play: Demo, checks: Sequence[Check]) -> None:
-        """Write the result, with --json as one document. If checks failed, raises Failure with their names."""
+        """Write the result, which is one document with --json. If checks failed, raises Failure with their names."""
         count = len(play.accepted)
         failed = [f"{check.name}: {check.seen}" for check in checks if not check.ok]
         if self._state.json:

@@ -43,7 +43,7 @@ class ExaminationResult(NamedTuple):
 
 
 class MasterHere(NamedTuple):
-    """The master on this node, if one replies."""
+    """The master on this node, if a master replies."""
 
     pid: int  # the pid, or 0 if it is not visible here
     status: dict[str, Any] | None

@@ -23,8 +23,8 @@ _HEADER: Final = ("ID", "STATE", "ENDED", "LEFT", *map(str.upper, ENDS), "OPEN S
 # The text that `close` writes, by the state of the group before the call.
 _CLOSED: Final = {
     GroupStanding.OPEN: "is closed",
-    GroupStanding.CLOSED: "was closed already",
-    GroupStanding.CANCELLED: "was cancelled already",
+    GroupStanding.CLOSED: "was already closed",
+    GroupStanding.CANCELLED: "was already cancelled",
 }
 
 
@@ -131,8 +131,8 @@ def close(group_id: str) -> None:
 
 
 def _require_open(group_id: str, store: Store, connection: Connection) -> GroupStatus:
-    """Return the state of a group. Raises Failure with exit code 1 if it has ended or is not known."""
+    """Return the state of a group. Raises Failure 1 if the group has ended or is not known."""
     found = _known(follow(connection.run, group_status_steps(store, group_id)))
     if found.state is GroupStanding.ENDED:
-        raise Failure(ExitCode.NO, f"group {group_id} has ended already: see `rota group show {group_id}`")
+        raise Failure(ExitCode.NO, f"group {group_id} has already ended: see `rota group show {group_id}`")
     return found

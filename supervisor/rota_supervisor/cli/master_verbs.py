@@ -12,7 +12,7 @@ from rota_supervisor.cli.control_client import ControlClient, master_of
 from rota_supervisor.config.model import Config
 from rota_supervisor.exits import ExitCode, Failure
 
-STOP_MARGIN_SECONDS = 15.0  # after the drain, for killing workers, reporting to Redis, and ending other processes
+STOP_MARGIN_SECONDS = 15.0  # the time after the drain for killing workers, reporting to Redis and ending processes
 RELOAD_MARGIN_SECONDS = 15.0
 _BOOTS: Final = 3  # one for the code, and two for its first workers, because they get a second try
 _NUMBER: Final = re.compile(r"[+-]?[0-9]{1,9}", re.ASCII)  # Python rejects numbers with very many digits
@@ -114,7 +114,7 @@ def _replace(verb: str, done: str) -> None:
         raise Failure(ExitCode.CONFIG, *outcome["faults"], "the fleet keeps its old configuration and code")
     if not state.json:
         output.print_message(f"{done}: {'; '.join(outcome['changes']) or 'nothing changed'}")
-        for line in outcome.get("differences", ()):  # An older master, from before an upgrade, reports none.
+        for line in outcome.get("differences", ()):  # A master from before an upgrade may not report them.
             output.print_message(line)
 
 
@@ -134,7 +134,7 @@ def _show_plan(preview: dict[str, Any]) -> None:
 def quiet() -> None:
     """Let the workers claim no more tasks. They finish running tasks and stay."""
     reply = request("quiet")
-    text = "quiet: no more tasks are claimed until `rota resume`" if reply["changed"] else "it is quiet already"
+    text = "quiet: no more tasks are claimed until `rota resume`" if reply["changed"] else "it is already quiet"
     command.current_state().report(reply, text)
 
 

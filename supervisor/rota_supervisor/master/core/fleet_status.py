@@ -203,7 +203,7 @@ _TEXTS: Final[Mapping[str, Callable[[Fields], str]]] = {
     log_events.FLEET_READY: "the fleet is ready, workers so far: {workers}".format_map,
     log_events.FLEET_SCALED: "pool {pool}: from {before} to {workers} workers".format_map,
     log_events.FLEET_AUTOSCALED: "pool {pool} {before} -> {workers}: {reason}".format_map,
-    log_events.FLEET_QUIET: "quiet: nothing more is claimed here".format_map,
+    log_events.FLEET_QUIET: "quiet: no more tasks are claimed here".format_map,
     log_events.FLEET_RESUMED: "resumed: workers claim again".format_map,
     log_events.FLEET_REFUSED: "{request} refused: {error}".format_map,
     log_events.FLEET_DRAINING: "the fleet drains, and has {seconds:g} s for it".format_map,
