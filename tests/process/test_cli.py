@@ -456,7 +456,7 @@ def test_queues_are_listed_paused_and_purged(rota: Rota, process: Rota) -> None:
 
     refused = process("queue", "purge", "default")
     assert (refused.code, refused.out) == (2, "")
-    assert 'this would purge 3 ready tasks of queue "default": confirm it with --yes, as there' in refused.err
+    assert 'this would purge 3 ready tasks of queue "default": confirm it with --yes, because there' in refused.err
     assert "--yes" in refused.err
     assert rota("queue", "purge", "default", "--yes", "--json").json == {"queue": "default", "purged": 3}
     assert process("audit").code == 0

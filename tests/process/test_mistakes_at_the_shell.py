@@ -254,6 +254,6 @@ def test_enqueue_options_reach_the_task(run_rota: Rota, server: Server, namespac
     assert run_rota(*once, "--delay", "1m", "--id", "one")[0] == 0
     code, _, err = run_rota(*once, "--at", "2030-01-31T09:00+01:00")
     assert code == 0
-    assert "a task with the id one is live already" in err
+    assert "a task with the id one is already live" in err
     shown = json.loads(run_rota("task", "show", "one", "--json")[1])
     assert shown["state"] == "scheduled"

@@ -155,7 +155,7 @@ def confirm(action: str, *, yes: bool) -> None:
     if yes:
         return
     if not sys.stdin.isatty():
-        confirmed = "there is no terminal for a prompt: confirm with --yes"
+        confirmed = "confirm it with --yes, because there is no terminal for a prompt"
         raise Failure(ExitCode.USAGE, f"this would {action}: {confirmed}")
     if not click.confirm(f"{action[0].upper()}{action[1:]}?", err=True):
         raise Failure(ExitCode.NO, "nothing was changed")
