@@ -36,7 +36,7 @@ class ConfigError(Exception):
 
     faults: tuple[Fault, ...]  # all faults
     usable: Config  # the part that could be read, with defaults for the rest: enough to find a running master
-    content: bytes | None  # the content of the file
+    content: bytes | None  # the contents of the file
 
     def __init__(self, faults: Iterable[Fault], usable: Config | None = None, content: bytes | None = None) -> None:
         self.faults = tuple(faults)

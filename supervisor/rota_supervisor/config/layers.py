@@ -109,7 +109,8 @@ def _overlay(lower: dict[str, Any], upper: Mapping[str, Any]) -> None:
 
 
 def _is_too_deep(value: Any) -> bool:
-    """Whether tables and lists are nested so deeply that recursion could exhaust the stack. No setting is."""
+    """Whether tables and lists are nested so deeply that recursion could exhaust the stack. No setting needs such
+    nesting."""
     level = [value]
     for _ in range(MOST_LEVELS):
         level = [inner for each in level for inner in _inside(each)]

@@ -205,7 +205,7 @@ def origin_of(loaded: Loaded, path: str) -> str:
 
 
 def as_toml(loaded: Loaded, *, origins: bool) -> str:
-    """Return the configuration as TOML. `origins`: whether to add a comment with its source to each value."""
+    """Return the configuration as TOML. `origins`: whether to add the source of each value as a comment."""
     return "\n".join(_table(loaded, as_values(loaded.config), (), origins=origins)).strip() + "\n"
 
 

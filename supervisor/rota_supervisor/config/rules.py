@@ -28,7 +28,7 @@ from rota_supervisor.config.resolution import (
 MAX_WORKERS = 500  # a node has 1,016 slots for workers, and a rolling reload needs two slots for each worker
 MAX_PORT = 65_535
 SOCKET_PATH_BYTES = 107  # sun_path holds 108 bytes, and the last byte is NUL
-MOST_SOURCES = 50  # the server compares each changed key with all sources
+MOST_SOURCES = 50  # limited, because the server compares each changed key with all sources
 _ADD_IT = ": add it to tiers"
 _ANY_QUEUE = "a-queue"  # a placeholder for a queue that only the code names
 _HOST_NAME = re.compile(r"(?!-)[a-z0-9_-]+(\.[a-z0-9_-]+)*\.?", re.IGNORECASE | re.ASCII)

@@ -254,7 +254,7 @@ def _is_leaf(kind: inspect.Type) -> bool:
 
 
 def expectation(optional: inspect.Type) -> str:
-    """Return the values that a key accepts, in words, for example `a number > 0` or `one of "none", "wait"`."""
+    """Return a description of the values that a key accepts, for example `a number > 0` or `one of "none", "wait"`."""
     return " or ".join(map(_expected, alternatives(optional)))
 
 

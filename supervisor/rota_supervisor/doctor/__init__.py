@@ -2,5 +2,5 @@
 resulting findings.
 
 The modules `*_reader` read the facts into the records of `readings` and decide nothing. The modules `*_rules` are pure
-functions of these records. `findings` has the one table of all findings.
+functions of these records. `finding_kinds` has the only table of findings.
 """
