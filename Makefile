@@ -136,12 +136,17 @@ pictures: $(VENV)/.installed-dev $(NODE)/.installed ## Draw dashboards and statu
 hooks: $(VENV)/.installed-dev ## Have git run `make lint` before each commit and `make check` before each push
 	$(BIN)/pre-commit install
 
-wheel: $(VENV)/.installed-dev ## Build sdist and wheel twice with the same bytes, run a fleet from the wheel in a fresh environment, and follow the tutorial in another
+wheel: $(VENV)/.installed-dev ## Build sdist and wheel twice with the same bytes, list their dependencies (CycloneDX), run a fleet from the wheel in a fresh environment, and follow the tutorial in another
 	rm -rf dist
 	$(BIN)/python -m build --outdir dist
 	$(BIN)/python -m build --outdir dist/again
 	for file in dist/again/*; do cmp $$file dist/$$(basename $$file) || exit 1; done
 	rm -rf dist/again
+	$(BIN)/python -m venv --without-pip dist/plain
+	$(BIN)/python -m pip --python dist/plain install --quiet --disable-pip-version-check -c requirements/constraints.txt dist/*.whl
+	$(BIN)/python -m pip --python dist/plain install --quiet --disable-pip-version-check --force-reinstall \
+		--no-deps --no-index --find-links dist rota # from an index, so that the bill of materials names no file
+	$(BIN)/cyclonedx-py environment --output-reproducible -o "$$(ls dist/*.tar.gz | sed s/tar.gz/cdx.json/)" dist/plain/bin/python
 	$(BIN)/python -m venv dist/fresh
 	dist/fresh/bin/python -m pip install --quiet --disable-pip-version-check -c requirements/constraints.txt \
 		"$$(ls dist/*.whl)[embedded]"
