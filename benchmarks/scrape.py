@@ -42,6 +42,7 @@ def settings_for(queues: int) -> ExporterSettings:
         reads_redis=False,
         allowed_hosts=(),
         token_file="",
+        read_token_file="",
         tls_cert="",
         tls_key="",
         actions=False,

@@ -34,7 +34,7 @@ OF_THE_POD: Final = {
         "redis_tls_key",
         "control",
     ),
-    "Http": ("listen", "token_file", "tls_cert", "tls_key"),
+    "Http": ("listen", "token_file", "read_token_file", "tls_cert", "tls_key"),
 }
 # A configuration has no required keys, and no keys with these names.
 _WORDS: Final = ("title", "description", "default", "required")

@@ -19,7 +19,11 @@ EVERYTHING: Final[Object] = {
         "url": "rediss://shop:secret@redis.example:6379/0",
         "tls": {"secret": "redis-tls", "cert": "tls.crt", "key": "tls.key"},
     },
-    "http": {"token": {"secret": "rota-token"}, "tls": {"secret": "rota-tls"}},
+    "http": {
+        "token": {"secret": "rota-token"},
+        "readToken": {"secret": "rota-read-token"},
+        "tls": {"secret": "rota-tls"},
+    },
     "sharedMemory": "128Mi",
     "networkPolicy": {"egress": [{"to": [{"ipBlock": {"cidr": "10.0.0.0/8"}}]}]},
     "podMonitor": {"enabled": True, "tls": {"serverName": "rota", "caSecret": "rota-ca"}},

@@ -29,6 +29,7 @@ from support.waiting import until
 NO_SERVER = "redis://127.0.0.1:1/0"  # this port refuses connections at once
 TOKEN = "an old token of some length"
 JSON: dict[str, Any] = {"Content-Type": "application/json"}
+READ_TOKEN = "a-token-that-only-reads"
 BEARER = f"Bearer {TOKEN}"
 
 
@@ -67,6 +68,17 @@ def test_a_new_token_applies_from_the_next_request(locked: Exporter, token_file:
     assert locked.get("/status.json", Authorization="bearer a new token of some length").status == 200
     token_file.unlink()  # as while the file is being replaced
     assert locked.get("/status.json", Authorization="bearer a new token of some length").status == 200
+
+
+def test_wrong_tokens_make_their_address_wait(locked: Exporter) -> None:
+    answers = [locked.get("/status.json", Authorization="Bearer wrong") for _ in range(30)]
+    refused = [answer.status for answer in answers]
+    assert refused[:10] == [401] * 10
+    waiting = answers[refused.index(429)]
+    assert waiting.headers["Retry-After"] == "1"
+    assert "wait a second" in waiting.body
+    assert locked.get("/livez").status != 429
+    until(lambda: locked.get("/status.json", Authorization=BEARER).status == 200, "the end of the wait")
 
 
 # TLS
@@ -124,6 +136,39 @@ def acting(server: Server, namespace: str, token_file: Path) -> Iterator[Exporte
     made = Exporter(settings_for(server.url, namespace, "mail", token_file=str(token_file), actions=True))
     yield made.start()
     made.close()
+
+
+@ON_ONE_SERVER
+def test_a_token_that_only_reads_performs_no_action(server: Server, namespace: str, token_file: Path) -> None:
+    reading = token_file.with_name("read-token")
+    reading.write_text(f"{READ_TOKEN}\n")
+    files = {"token_file": str(token_file), "read_token_file": str(reading)}
+    with closing(Exporter(settings_for(server.url, namespace, "mail", **files, actions=True)).start()) as exporter:
+        bearer = f"Bearer {READ_TOKEN}"
+        assert {exporter.get(path, Authorization=bearer).status for path in ("/metrics", "/status.json")} == {200}
+        pause = json.dumps({"verb": "pause", "queue": "mail"}).encode()
+        refused = exporter.get("/actions", "POST", pause, Authorization=bearer, **JSON)
+        assert (refused.status, "only reads" in refused.body) == (403, True)
+        assert act(exporter, verb="resume", queue="mail") == (200, {"ok": True, "text": "mail was not paused"})
+
+
+@ON_ONE_SERVER
+@pytest.mark.parametrize(
+    ("headers", "status"),
+    [
+        ({"Sec-Fetch-Site": "cross-site"}, 403),
+        ({"Sec-Fetch-Site": "same-site"}, 403),
+        ({"Sec-Fetch-Site": "same-origin", "Origin": "https://elsewhere.example"}, 200),
+        ({"Origin": "https://elsewhere.example"}, 403),
+        ({"Origin": "null"}, 403),
+        ({"Origin": "http://{target}"}, 200),
+        ({}, 200),
+    ],
+)
+def test_only_the_nodes_own_pages_and_programs_may_act(acting: Exporter, headers: dict[str, str], status: int) -> None:
+    sent = {name: value.format(target=acting.target) for name, value in headers.items()}
+    pause = json.dumps({"verb": "pause", "queue": "mail"}).encode()
+    assert acting.get("/actions", "POST", pause, Authorization=BEARER, **JSON, **sent).status == status
 
 
 def act(exporter: Exporter, **order: object) -> tuple[int, dict[str, object]]:

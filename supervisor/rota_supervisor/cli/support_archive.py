@@ -94,7 +94,7 @@ def _secrets_of_url(config: Config) -> Iterator[str]:
 
 def _secret_files(config: Config) -> Iterator[str]:
     """Yield the contents of the secret files that the configuration names, if they are small."""
-    for name in (config.http.token_file, config.redis_url_file):
+    for name in (config.http.token_file, config.http.read_token_file, config.redis_url_file):
         try:
             text = Path(name).read_text(errors="replace") if name else ""
         except OSError:  # A secret that this user cannot read can be removed only by its name.

@@ -62,7 +62,8 @@ _PLACE: Final = re.compile(r"at line (\d+), column (\d+)")
 _STATEMENT: Final = re.compile(r"""\[(?P<table>[\w."'-]+)\]\s*(?:#.*)?$|\s*(?P<key>[\w."'-]+)\s*=""")
 LEAST_TOKEN_BYTES: Final = 16
 _OF_SERVER: Final = ("redis_tls_ca", "redis_tls_cert", "redis_tls_key")
-_OF_HTTP: Final = ("token_file", "tls_cert", "tls_key")
+_TOKENS: Final = ("token_file", "read_token_file")
+_OF_HTTP: Final = (*_TOKENS, "tls_cert", "tls_key")
 
 
 @dataclass(frozen=True, slots=True)
@@ -398,7 +399,7 @@ def _faults_of(file: Path, key: str) -> list[str]:
         content = read_settings_file(file)
     except OSError as error:
         return [f"{file} cannot be read: {error.strerror}"]
-    if key == "token_file" and not (len(content.split()) == 1 and len(content.strip()) >= LEAST_TOKEN_BYTES):
+    if key in _TOKENS and not (len(content.split()) == 1 and len(content.strip()) >= LEAST_TOKEN_BYTES):
         expected = f"expected one word of at least {LEAST_TOKEN_BYTES} characters, as from `openssl rand -hex 32`"
         return [f"{file} contains no token: {expected}"]
     return []

@@ -139,6 +139,7 @@ class Http(Struct, frozen=True, forbid_unknown_fields=True):
     listen: str = "127.0.0.1:9477"  # "" turns the server off, and port 0 picks a free port
     allowed_hosts: tuple[str, ...] = ()  # further host names that requests may use
     token_file: str = ""  # the file with the token that requests must contain
+    read_token_file: str = ""  # the file with a token for requests that only read
     tls_cert: str = ""
     tls_key: str = ""
     actions: bool = False  # whether the status page may change the fleet

@@ -292,6 +292,8 @@ def _access(config: Config) -> Iterator[Fault]:
         yield Fault(f"http.{'tls_cert' if http.tls_key else 'tls_key'}", "TLS needs both tls_cert and tls_key")
     if http.actions and not http.token_file:
         yield Fault("http.actions", "actions need a token: set http.token_file")
+    if http.read_token_file and not http.token_file:
+        yield Fault("http.read_token_file", "a token that only reads needs one that does not: set http.token_file")
     for number, name in enumerate(http.allowed_hosts):
         if not _HOST_NAME.fullmatch(name):
             message = f'expected a host name without a port, as in "rota.example.com", got {shown(name)}'

@@ -1,11 +1,13 @@
 """Access control with the bearer token, the host names and the certificate of `[http]`.
 
-1. With a token, only requests with this token are admitted. A foreign web page cannot know the token.
+1. With a token, only requests with this token are admitted. A foreign web page cannot know the token. If
+   there is a second token, it admits requests that only read. An address that sends wrong tokens has to wait.
 2. Without a token, paths other than the metrics are served only to this machine, and only under one of its own names.
    If the name of a foreign page was made to resolve to this machine (DNS rebinding), the page sends its own name as
    `Host`. Numeric addresses cannot be redirected in this way, so all of them are admitted.
 3. Without a token, other machines may read only the metrics, but under any name, because scrapers use names that only
    operators know.
+4. If a page of another origin sends an action, the action is refused, even with the token.
 
 The token and the certificate are read from their files, and are read again when the files change, because certificates
 are renewed while a fleet runs.
@@ -13,7 +15,8 @@ are renewed while a fleet runs.
 
 import os
 import socket
-from collections.abc import Iterable, Mapping
+import time
+from collections.abc import Callable, Iterable, Mapping
 from http import HTTPStatus
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -28,6 +31,7 @@ if TYPE_CHECKING:
     import ssl
 
 METRICS: Final = "/metrics"
+_ACTION: Final = "POST"  # the method of actions, and of nothing else
 _BEARER: Final = "bearer"
 _LOCALHOST: Final = "localhost"
 _MAX_SHOWN: Final = 80  # the most characters of a host name in a response
@@ -41,6 +45,21 @@ _OTHER_MACHINE: Final = text_response(
     "token (Authorization: Bearer TOKEN), or send the request on the machine of the fleet\n",
     status=HTTPStatus.FORBIDDEN,
 )
+_ONLY_READS: Final = text_response(
+    "the token of [http] read_token_file only reads: send that of [http] token_file\n", status=HTTPStatus.FORBIDDEN
+)
+_OTHER_ORIGIN: Final = text_response(
+    "the page that sent this action is not from this node: open the status page of the node; a program leaves out the "
+    "Origin header\n",
+    status=HTTPStatus.FORBIDDEN,
+)
+_TOO_MANY: Final = text_response(
+    "too many wrong tokens from this address: wait a second\n",
+    ("Retry-After", "1"),
+    status=HTTPStatus.TOO_MANY_REQUESTS,
+)
+_FAILURES_AT_ONCE: Final = 10  # wrong tokens of one address; one more is permitted each second
+_MOST_ADDRESSES: Final = 1000
 _rarely: Final = OnceAMinute()
 
 
@@ -49,6 +68,8 @@ class AccessRules:
 
     def __init__(self, settings: ExporterSettings) -> None:
         self._token = BearerToken(settings.token_file) if settings.token_file else None
+        self._read_token = BearerToken(settings.read_token_file) if settings.read_token_file else None
+        self._failures = Failures()
         self._tls = Tls(settings.tls_cert, settings.tls_key) if settings.tls_cert else None
         self._hosts = Hosts((os.uname().nodename, *settings.allowed_hosts))
 
@@ -58,15 +79,59 @@ class AccessRules:
         `is_public`: whether the path is a file of the status page, which needs no token.
         """
         if self._token is not None:
-            return None if is_public or self._token.admits(request.headers) else _NO_TOKEN
+            return None if is_public else self._refusal_by_token(self._token, request)
         if not request.is_local:
             return None if request.path == METRICS else _OTHER_MACHINE
         host = request.headers.get("host", "")
         return None if self._hosts.include(host) else _unknown_host(host)
 
+    def _refusal_by_token(self, token: "BearerToken", request: HttpRequest) -> HttpResponse | None:
+        is_action = request.method == _ACTION
+        if is_action and is_cross_origin(request.headers):
+            return _OTHER_ORIGIN
+        if self._failures.are_too_many(request.peer):
+            return _TOO_MANY
+        if token.admits(request.headers):
+            return None
+        if self._read_token is not None and self._read_token.admits(request.headers):
+            return _ONLY_READS if is_action else None
+        if "authorization" in request.headers:
+            self._failures.add(request.peer)
+        return _NO_TOKEN
+
     def wrap(self, accepted: socket.socket) -> socket.socket:
         """Return an accepted connection, with TLS if there is a certificate."""
         return accepted if self._tls is None else self._tls.wrap(accepted)
+
+
+def is_cross_origin(headers: Mapping[str, str]) -> bool:
+    """Whether a browser sent the request for a page of another origin. The names of the headers are in lower case.
+
+    Source: the algorithm of `http.CrossOriginProtection` in Go's standard library.
+    """
+    if site := headers.get("sec-fetch-site"):
+        return site not in ("same-origin", "none")
+    origin = headers.get("origin")
+    return origin is not None and origin.partition("://")[2] != headers.get("host", "")
+
+
+class Failures:
+    """The wrong tokens of each address: a few at once, and then one a second (a token bucket for each address)."""
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._free_at: dict[str, float] = {}  # when the bucket of each address is full again
+
+    def are_too_many(self, address: str) -> bool:
+        """Whether this address has to wait before its next token is compared."""
+        return self._free_at.get(address, 0.0) > self._clock() + _FAILURES_AT_ONCE - 1
+
+    def add(self, address: str) -> None:
+        """Note a wrong token."""
+        now = self._clock()
+        self._free_at[address] = max(self._free_at.pop(address, 0.0), now) + 1
+        if len(self._free_at) > _MOST_ADDRESSES:
+            del self._free_at[next(iter(self._free_at))]
 
 
 class Hosts:

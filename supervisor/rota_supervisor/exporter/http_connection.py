@@ -40,6 +40,7 @@ class HttpRequest:
     headers: Mapping[str, str]  # with names in lower case
     body: bytes = b""  # only for paths that accept a body
     is_local: bool = True  # whether the connection came from this machine, over the loopback interface
+    peer: str = ""  # the numeric address of the client, or of the proxy between the client and this node
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,8 +90,9 @@ def _json(value: object, depth: int = 2) -> str:
 class HttpExchange:
     """The bytes received from a client and sent to it. `is_local`: see HttpRequest."""
 
-    def __init__(self, *, is_local: bool = True) -> None:
+    def __init__(self, *, is_local: bool = True, peer: str = "") -> None:
         self._is_local = is_local
+        self._peer = peer
         self._protocol = h11.Connection(h11.SERVER, max_incomplete_event_size=MAX_HEAD_BYTES)
         self._lines = 0
         self._taken_bytes = 0  # the number of bytes received before the head was complete
@@ -133,7 +135,8 @@ class HttpExchange:
     def _request(self, head: h11.Request) -> HttpRequest:
         path, _, query = head.target.decode().partition("?")
         headers = {name.decode(): value.decode("latin-1") for name, value in head.headers}
-        return HttpRequest(head.method.decode(), unquote(path), query, headers, self._body, self._is_local)
+        method = head.method.decode()
+        return HttpRequest(method, unquote(path), query, headers, self._body, self._is_local, self._peer)
 
     def encode(self, response: HttpResponse) -> tuple[bytes, bytes]:
         """Return the bytes to send: the head, and the body, which many clients can share."""
@@ -182,7 +185,7 @@ class HttpClient:
     def __init__(self, connection: socket.socket, now: float) -> None:
         connection.setblocking(False)
         self._connection = connection
-        self._exchange = HttpExchange(is_local=_is_local(connection))
+        self._exchange = HttpExchange(is_local=_is_local(connection), peer=_peer_of(connection))
         self._unsent: list[memoryview] = []
         self.body = b""  # the rest of the body to send
         self.is_scraping = False
@@ -243,6 +246,15 @@ def _is_local(connection: socket.socket) -> bool:
         return True
     address = str(connection.getsockname()[0]).removeprefix(_MAPPED)
     return address == "::1" or address.startswith("127.")
+
+
+def _peer_of(connection: socket.socket) -> str:
+    """Return the numeric address of the client, or "" if it has none or has gone."""
+    if connection.family == socket.AF_UNIX:
+        return ""
+    with suppress(OSError):
+        return str(connection.getpeername()[0]).removeprefix(_MAPPED)
+    return ""
 
 
 def _end_sending(connection: socket.socket) -> None:

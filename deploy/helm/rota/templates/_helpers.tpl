@@ -54,6 +54,9 @@ app.kubernetes.io/managed-by: {{ .Release.Service }}
 {{- if and (dig "http" "actions" false $v.config) (not $v.http.token.secret) -}}
 {{- fail "config.http.actions: requires a token: set http.token.secret" -}}
 {{- end -}}
+{{- if and $v.http.readToken.secret (not $v.http.token.secret) -}}
+{{- fail "http.readToken.secret: a token that only reads needs one that does not: set http.token.secret" -}}
+{{- end -}}
 {{- range $index, $pool := $v.pools -}}
 {{- if not (hasKey ($v.config.pools | default dict) $pool) -}}
 {{- fail (printf "pools[%d]: there is no config.pools.%s" $index $pool) -}}
@@ -144,6 +147,10 @@ app.kubernetes.io/managed-by: {{ .Release.Service }}
 - name: ROTA_HTTP__TOKEN_FILE
   value: /run/secrets/rota/http-token
 {{- end }}
+{{- if .Values.http.readToken.secret }}
+- name: ROTA_HTTP__READ_TOKEN_FILE
+  value: /run/secrets/rota/http-read-token
+{{- end }}
 {{- if .Values.http.tls.secret }}
 - name: ROTA_HTTP__TLS_CERT
   value: /run/secrets/rota/http.crt
@@ -223,6 +230,15 @@ app.kubernetes.io/managed-by: {{ .Release.Service }}
           items:
             - key: {{ .key | quote }}
               path: http-token
+      {{- end }}
+      {{- end }}
+      {{- with $v.http.readToken }}
+      {{- if .secret }}
+      - secret:
+          name: {{ .secret | quote }}
+          items:
+            - key: {{ .key | quote }}
+              path: http-read-token
       {{- end }}
       {{- end }}
       {{- with $v.http.tls }}
