@@ -84,7 +84,7 @@ def test_a_task_that_ignores_its_cancellation_is_killed(fleet: RunningFleet) -> 
     until(lambda: fleet.is_whole() and fleet.workers() != before, "another worker in its place")
     assert fleet.metrics().total("rota_process_restarts_total", role="worker", reason="cancelled") == 1
     assert len(fleet.journal("start", label="stubborn")) == 1
-    assert len(fleet.log("task.cancel_told")) == 1
+    assert len(fleet.log("task.cancel_requested")) == 1
     audit = fleet.rota_json("audit")
     assert (audit["cancelled"], audit["live"], audit["missing"]) == (1, 0, 0)
 

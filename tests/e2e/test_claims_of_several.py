@@ -72,7 +72,7 @@ def _recalled_for(fleet: RunningFleet, long_ones: Collection[str]) -> list[str]:
     """Return the tasks that caused other tasks to be given back. A short task also takes long if its worker waits for a
     core. In that case up to a whole claim is given back.
     """
-    return [line["task_id"] for line in fleet.log("claim.recalled") if line["task_id"] in long_ones]
+    return [line["task_id"] for line in fleet.log("claim.returned") if line["task_id"] in long_ones]
 
 
 def test_tasks_claimed_behind_a_long_one_run_in_other_workers(fleets: Fleets, measured: Measure) -> None:

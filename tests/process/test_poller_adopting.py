@@ -111,7 +111,7 @@ def test_poller_adopts_items_without_client_tracking(
         schedule(harness, sources[1], "due", 0.05)
         until_ready(harness, "due")
         assert not has_listener(harness)
-        assert "no permissions" in harness.events("adopt.deaf")[0]["error"]
+        assert "no permissions" in harness.events("adopt.tracking_refused")[0]["error"]
     finally:
         redis_client.acl_deluser("deaf")
 

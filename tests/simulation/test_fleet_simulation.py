@@ -33,7 +33,7 @@ MET: Final = (
     "max_rss",
     "reason=hung",
     "reason=timeout",
-    "task.cancel_told",
+    "task.cancel_requested",
     "reason=cancelled",
     "reason=boot",
     "reason=stop",

@@ -327,7 +327,7 @@ def beat_on() -> None:
     record("staying")
     end = time.monotonic() + 1.5
     while time.monotonic() < end:
-        current_task().beat()
+        current_task().heartbeat()
     record("beaten")
 
 

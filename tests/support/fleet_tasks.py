@@ -255,7 +255,7 @@ def wait_inside(label: str) -> None:
         handle.wait()
     except rota.TimeLimit:
         write("limit", label)
-        rota.current_task().beat()
+        rota.current_task().heartbeat()
         handle.wait_started(10)
         write("end", f"inside-{label}")
 

@@ -48,9 +48,9 @@ def test_current_task_returns_the_running_task() -> None:
 
 def test_a_beat_moves_the_deadline() -> None:
     task = CurrentTask("id-1", "f", "q", "immediate", 1, 0, DUE, 0.0, DUE, extend=lambda: LATER)
-    task.beat()
+    task.heartbeat()
     assert task.deadline == LATER
-    TASK.beat()
+    TASK.heartbeat()
     assert TASK.deadline is None
 
 

@@ -83,7 +83,7 @@ def test_a_worker_is_notified_once_of_each_cancelled_task(core: Core, worker: Ch
     assert _cancel(core, worker, 7) == [NotifyCancelled(worker.ref, 0, 7)]
     assert _cancel(core, worker, 7) == []
     assert _cancel(core, worker, 9) == [NotifyCancelled(worker.ref, 0, 9)]
-    assert [event for event, _ in core.logged] == [log_events.TASK_CANCEL_TOLD] * 2
+    assert [event for event, _ in core.logged] == [log_events.TASK_CANCEL_REQUESTED] * 2
 
 
 @pytest.mark.parametrize("state", [ChildState.KILLED, ChildState.EXITED])

@@ -256,7 +256,7 @@ def test_a_heartbeat_of_the_task_moves_its_deadline_in_the_slot() -> None:
         current = current_task()
         bench.note_task()
         deadlines.append(current.deadline)
-        current.beat()
+        current.heartbeat()
         bench.note_task()
         deadlines.append(current.deadline)
 
@@ -281,7 +281,7 @@ def test_a_late_heartbeat_does_not_extend_another_task() -> None:
 
     def resize() -> None:
         bench.note_task()
-        left_running[0].beat()
+        left_running[0].heartbeat()
         bench.note_task()
 
     bench.declare(leave_something_running, time_limit=7000.0, soft_time_limit=6000.0)

@@ -149,7 +149,7 @@ class TimeLimit(BaseException):
     """Raised inside a task when its soft time limit has passed. Catch it to clean up, then raise it again.
 
     It can be raised at any line of the function, but only in the main thread. Inside Rota's own calls it is deferred
-    until the call returns. It is raised once, and again only after `current_task().beat()`. In a coroutine it is a
+    until the call returns. It is raised once, and again only after `current_task().heartbeat()`. In a coroutine it is a
     cancellation (`asyncio.CancelledError`). An attempt that ends with it has failed, and is retried as after any other
     exception.
     """

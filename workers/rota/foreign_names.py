@@ -129,7 +129,6 @@ _TABLE: Final[Mapping[str, Mapping[str, str]]] = {
         "write .attempt, which counts from 1": "retries retry_count job_try",
         "write .id": "task_id job_id message_id",
         "the arguments are the parameters of the function": "args kwargs",
-        "write .beat()": "heartbeat",
     },
     "package": {  # names of the package
         f"write resize.enqueue(7); {_BY_NAME}": "enqueue delay send send_task apply_async",

@@ -284,7 +284,7 @@ def task(
     * `soft_time_limit` is the time after which `rota.TimeLimit` is raised inside the function, which may catch it and
       return early; then the task is done. If TimeLimit leaves the function, the task has failed. In a coroutine, the
       await is cancelled (`asyncio.CancelledError`), and TimeLimit is raised only if that exception leaves the
-      coroutine. `current_task().beat()` restarts both limits.
+      coroutine. `current_task().heartbeat()` restarts both limits.
       Default: None, no soft limit.
     * `expires` is how late the task may start. If it would start later, it is not started and ends as expired.
       Default: None, it never expires.

@@ -59,7 +59,7 @@ class BellState:
             self.client_id = connection.execute("CLIENT", "ID")
         except Refused as error:  # An ACL or a proxy may forbid tracking.
             if self.wanted and not self.is_notified:
-                log.logger().warning(log_events.ADOPT_DEAF, error=str(error))
+                log.logger().warning(log_events.ADOPT_TRACKING_REFUSED, error=str(error))
 
     def invalidated(self, keys: Sequence[bytes] | None) -> None:
         """Record that these keys have changed; None means all keys."""

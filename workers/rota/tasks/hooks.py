@@ -50,7 +50,7 @@ class CurrentTask(KnowsForeignNames, kind="current task"):
         """Whether the task was cancelled. Check this in code in which `rota.Cancelled` cannot be raised."""
         return self.query_cancelled is not None and self.query_cancelled()
 
-    def beat(self) -> None:
+    def heartbeat(self) -> None:
         """Report that the task makes progress. Its time limits start again, and `deadline` moves with them."""
         if self.extend is not None:
             self.deadline = self.extend()

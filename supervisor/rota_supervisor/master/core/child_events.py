@@ -243,5 +243,5 @@ def cancel_ordered(state: MasterState, event: master_events.CancelOrdered, now: 
     if was_sent:
         return []
     limit = {} if event.kill_after is None else {"kill_after_seconds": event.kill_after}
-    line = do.info(log_events.TASK_CANCEL_TOLD, task_id=event.task_id, owner=child.owner, **limit)
+    line = do.info(log_events.TASK_CANCEL_REQUESTED, task_id=event.task_id, owner=child.owner, **limit)
     return [line, do.NotifyCancelled(child.ref, event.task_index, event.number)]

@@ -316,7 +316,7 @@ class RedisCalls:
                 continue
             if returned:
                 fields = {"owner": effect.owner, "slot": child.slot, "task_id": effect.task.id, "tasks": returned}
-                log.logger().debug(log_events.CLAIM_RECALLED, **fields)
+                log.logger().debug(log_events.CLAIM_RETURNED, **fields)
             return
 
 
