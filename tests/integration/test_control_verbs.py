@@ -35,7 +35,7 @@ def rota(control_socket: ControlSocket) -> Rota:
 def test_scale_takes_a_number_or_a_difference(
     rota: Rota, master: FakeMaster, words: list[str], order: ScaleOrder
 ) -> None:
-    master.answers["scale"] = {"pool": "mail", "from": 4, "to": 6}
+    master.answers["scale"] = {"pool": "mail", "from": 4, "to": 6, "origin": "operator"}
     assert rota("scale", *words) == 0
     assert master.asked == [order]
 
@@ -54,7 +54,7 @@ def test_invalid_scale_arguments_do_not_reach_the_master(
 def test_scale_prints_the_old_and_new_number(
     rota: Rota, master: FakeMaster, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    master.answers["scale"] = {"pool": "mail", "from": 4, "to": 1}
+    master.answers["scale"] = {"pool": "mail", "from": 4, "to": 1, "origin": "operator"}
     assert rota("scale", "1") == 0
     assert capsys.readouterr().err == "rota: pool mail: from 4 to 1 worker\n"
     assert rota("scale", "1", "--json") == 0

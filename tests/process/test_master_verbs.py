@@ -56,7 +56,7 @@ def test_scaled_number_lasts_until_the_file_changes_it(fleet: Mastered) -> None:
     fleet.signal(signal.SIGTTIN)
     fleet.until_workers(3)
     scaled = fleet.rota("scale", "-2", "--json")
-    assert (scaled.returncode, scaled.stdout) == (0, '{"pool": "default", "from": 3, "to": 1}\n')
+    assert (scaled.returncode, scaled.stdout) == (0, '{"pool": "default", "from": 3, "to": 1, "origin": "operator"}\n')
     fleet.until_workers(1)
     fleet.configure("workers = 2\ntiers = [['default', 'more']]")
     assert fleet.reload()["result"] == "success"
@@ -213,9 +213,9 @@ def test_json_keys_match_the_documentation(fleet: Mastered) -> None:
         "status": status,
         "a row of pools": status["pools"][0],
         "a row of processes": status["processes"][0],
-        "a row of tasks, those that a process runs": task.to_json(),
+        "a row of tasks, which a process runs": task.to_json(),
         "a row of consumers": status["consumers"][0],
-        "a row of schedules, of which the first 100 are shown": status["schedules"][0],
+        "a row of schedules (the first 100 are shown)": status["schedules"][0],
         "a row of adopts": status["adopts"][0],
         "a row of events, [the last 100](status.md#events)": events[0],
         "a row of closed: a queue that is paused, or that its condition keeps closed": status["closed"][0],

@@ -56,7 +56,7 @@ TYPED: list[Row] = [
     ("run -w many", 2, "POOL=NUMBER", "'many'"),
     ("run --pool mail", 78, "--pool mail", "no such pool"),
     ("queue pause 'a b'", 2, "queue name 'a b'", "characters"),
-    ("queue pause tenant-*", 2, "pattern", "one queue"),
+    ("queue pause tenant-*", 2, "pattern", "a single queue"),
     ("task ls mail --state pending", 2, "'pending'", "'ready'"),
     ("task show {x}", 2, "id '{x}'", "characters"),
     ("task enqueue great you", 2, '"great"', 'did you mean "greet"?', "--queue"),

@@ -96,7 +96,7 @@ def check_refusal(place: Place, unfit: Unfit) -> None:
             TASKS,
             {"ROTA_WORKERS": "-2"},
             78,
-            "workers: expected a whole number >= 0, got -2 (environment ROTA_WORKERS)",
+            'workers: expected a whole number >= 0 or a range, as in "2..16", got -2 (environment ROTA_WORKERS)',
         ),
     ],
 )
@@ -191,7 +191,7 @@ def test_reload_and_stop_report_their_results(place: Place) -> None:
         config.write_text(config.read_text().replace("workers = 2", 'workers = "two"'))
         refused = place.call("reload")
         assert refused.returncode == 78
-        assert 'workers: expected a whole number >= 0, got "two"' in refused.stderr
+        assert 'workers: expected a whole number >= 0 or a range, as in "2..16", got "two"' in refused.stderr
         assert "the fleet keeps its old configuration" in refused.stderr
         config.write_text("workers = ")
         assert "is not valid TOML" in place.call("reload").stderr

@@ -67,6 +67,7 @@ def test_events_of_a_detached_copy_never_change_the_original(monkeypatch: pytest
 def test_unsimulated_events_of_a_copy_never_change_the_original(event: Event) -> None:
     core = Core(Config(workers=1))
     core.child(Role.WORKER, 8)
+    core.state.scaling_rounds.is_exchanging = True  # which ScalingSeen ends
     before = picture(core.state)
     copied = core.state.detached()
     take(copied, event, 1.0)
