@@ -32,9 +32,9 @@ OLD_INFO = b"# Server\r\nredis_version:6.2.14\r\nredis_mode:standalone\r\n"
     [
         ("workers = = 3", "rota.toml: "),
         ("workerz = 3", 'workerz: unknown key, did you mean "workers"?'),
-        ('workers = "many"', 'workers: expected a whole number >= 0, got "many"'),
-        ("workers = -1", "workers: expected a whole number >= 0, got -1"),
-        ('tiers = [["a"], ["b", "a"]]', 'tiers[1][1]: queue "a" is in tiers[0][0] already'),
+        ('workers = "many"', 'workers: expected a whole number >= 0 or a range, as in "2..16", got "many"'),
+        ("workers = -1", 'workers: expected a whole number >= 0 or a range, as in "2..16", got -1'),
+        ('tiers = [["a"], ["b", "a"]]', 'tiers[1][1]: queue "a" is already in tiers[0][0]'),
         ('tiers = [["a b"]]', "tiers[0][0]: queue name 'a b' is not usable"),
         ('tiers = [["{a}"]]', "tiers[0][0]: queue name '{a}' is not usable"),
         ('namespace = "my {shop}"', "namespace 'my {shop}' is not usable"),

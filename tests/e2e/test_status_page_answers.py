@@ -43,7 +43,8 @@ NODE = {
 }  # fmt: skip
 STATUS: dict[str, Any] = {
     "fleet": "shop", "at": 1.8e9, "version": "1.0", "node": "this", "started_at": 1.7e9, "redis_up": True,
-    "history": {"step_seconds": 5.0, "ends_at": 1.8e9, "length": 2}, "overall": HISTORY, "actions": True,
+    "history": {"step_seconds": 5.0, "ends_at": 1.8e9, "length": 2}, "overall": HISTORY, "scaled_pools": {},
+    "actions": True,
     "lag": {"p50_seconds": 0.1, "p99_seconds": 0.2}, "rate": {"done_per_second": 1.0, "started_per_second": 1.0},
     "headlines": [{"level": "bad", "text": "queue mail is late", "where": "queues/mail"}],
     "pools": [{"name": "default", "desired": 2, "state": "backoff", "workers": {"running": 1, "booting": 1}}],
