@@ -210,7 +210,7 @@ def _start(role: Role, death_fd: int) -> SpawnedChild:
     """Start a child in a separate session. `death_fd` is the read end of the death pipe."""
     ours, theirs = messages.pair()
     try:
-        with reopened(death_fd) as line:  # The pipe is opened again, because the kernel kills one group per opening.
+        with reopened(death_fd) as line:  # The kernel signals one group per open file (`tie`).
             pid = _spawn(MODULES[role], {CHANNEL_FD: theirs.fileno(), DEATH_FD: line})
             tie(line, pid)
         return SpawnedChild(pid, ours)

@@ -139,7 +139,7 @@ def acting(server: Server, namespace: str, token_file: Path) -> Iterator[Exporte
 
 
 @ON_ONE_SERVER
-def test_a_token_that_only_reads_performs_no_action(server: Server, namespace: str, token_file: Path) -> None:
+def test_a_read_only_token_cannot_perform_actions(server: Server, namespace: str, token_file: Path) -> None:
     reading = token_file.with_name("read-token")
     reading.write_text(f"{READ_TOKEN}\n")
     files = {"token_file": str(token_file), "read_token_file": str(reading)}

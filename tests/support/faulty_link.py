@@ -124,9 +124,9 @@ class FaultyLink:
         self._fault(stalled_share=(share, share), stall_seconds=(seconds, seconds))
 
     def lose_replies(self, count: int, *, of: str | None = None, cut: bool = True) -> None:
-        """Deliver the request, drop the piece of data that contains its reply, and cut the connection or leave it
-        silent. If `of` is given, only replies to requests with this name count, otherwise replies to any script.
-        NOSCRIPT errors do not count.
+        """Lose the next `count` replies: deliver each request, drop the piece of data that contains its reply, and cut
+        the connection or leave it silent. If `of` is given, only replies to requests with this name are lost, otherwise
+        replies to any script. NOSCRIPT errors do not count.
         """
         self._now(lambda: self._to_lose.append(Loss(of, count, cut)))
 

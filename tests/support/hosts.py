@@ -33,8 +33,8 @@ def obstacle() -> str:
 
 
 class Host:
-    """A host with a loopback device and its own address. A command after `prefix` runs on this host, and reaches this
-    process at `SERVER_ADDRESS`.
+    """A host with a loopback device and its own address. A command with `prefix` before it runs on this host,
+    and reaches this process at `SERVER_ADDRESS`.
     """
 
     def __init__(self, name: str, number: int) -> None:

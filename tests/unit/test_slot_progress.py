@@ -51,7 +51,7 @@ def test_progress_is_read_until_the_task_reports_more(place: Place) -> None:
         assert (record.has_progress, record.progress_of(ENTRY)) == (True, text)
 
 
-def test_the_next_task_attempt_or_process_has_no_earlier_progress(place: Place) -> None:
+def test_progress_does_not_carry_over_to_the_next_attempt(place: Place) -> None:
     record = place.record
     record.report_progress(ENTRY, b"5")
     record.end()

@@ -102,7 +102,7 @@ def test_the_sorted_column_is_always_shown() -> None:
     )
 
 
-def test_headlines_are_counted_marked_and_cut_to_two_lines() -> None:
+def test_headlines_are_numbered_marked_and_cut_to_two_lines() -> None:
     rows = [{"level": "bad", "text": "b" * 300, "where": ""}, {"level": "warn", "text": "w", "where": ""}]
     first, second = fleet_view.headlines({"headlines": rows}, 60, 5)
     assert first.text.startswith("!! 1 of 2: bbb")

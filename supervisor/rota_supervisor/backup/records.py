@@ -209,8 +209,8 @@ def _parse_key(record: Record) -> ImportedKey:
 
 
 def _written_as(key: str, kind: str) -> str:
-    """Return how import_keys writes a key. Producers that enqueue in the meantime have counted their tasks in `totals`,
-    and may hold unique keys."""
+    """Return how import_keys writes a key. Producers may enqueue while the import runs, so the import adds to `totals`
+    instead of replacing them, and does not overwrite a unique key that is held."""
     if key == _TOTALS:
         return COUNTERS
     return "hold" if family_of(key) == _UNIQUE else kind

@@ -177,8 +177,9 @@ def node_of(config: Config, token: str = "") -> NodeHttp:
 
 
 def _listen_address(config: Config) -> str:
-    """Return the listen address of the exporter. If the port was chosen at the start, because port 0 is configured or
-    the default port was taken, the master reports the address. Raises Failure 69."""
+    """Return the listen address of the exporter. If the port was chosen at startup, because port 0 is configured or
+    the default port was taken, the master reports the address. Raises Failure 69 if port 0 is configured and the master
+    does not reply."""
     listen = config.http.listen
     port = listen.rpartition(":")[2]
     is_known = port.isdecimal() and port != "0"

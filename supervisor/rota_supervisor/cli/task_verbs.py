@@ -77,7 +77,10 @@ def task() -> None:
 @click.option("--queue", metavar="QUEUE", help="Enqueue into this queue [that of the task in `imports`].")
 @click.option("--delay", type=DURATION, metavar="DURATION", help="Make it due after this time: 90, 1m, 2h, 1d.")
 @click.option(
-    "--at", type=MOMENT, metavar="TIME", help="Make it due at this time, or now if it is past: 2027-01-31T09:00+01:00."
+    "--at",
+    type=MOMENT,
+    metavar="TIME",
+    help="Make it due at this time, or now if this is in the past: 2027-01-31T09:00+01:00.",
 )
 @click.option("--retries", type=WholeNumber(min=0), metavar="N", help="Retry it at most N times [the task's].")
 @click.option("--expires", type=DURATION, metavar="DURATION", help="Let it start at most this late [the task's].")

@@ -201,7 +201,7 @@ def _us(moment: datetime) -> int:
 # interrupt a script, so a condition may contain nothing that takes long: only `local`, `if`, `return`, operators, and
 # five functions of `math`. Loops, other calls, tables and string concatenation are not accepted. The length of a text
 # thus bounds its cost, and the text can access only the given names. An accepted text is valid Lua with the same
-# meaning. The comments of a text are not sent, but its lines stay the same, so that errors name the lines of the text.
+# meaning. Comments are not sent, but line breaks are kept, so that line numbers in errors match the text.
 
 GIVEN: Final = ("queue", "ready", "delayed", "running", "now")
 FUNCTIONS: Final = ("floor", "ceil", "min", "max", "abs")

@@ -171,7 +171,7 @@ def _rest_of_line(content: bytes, error: str) -> str:
 
 
 def _set_twice(content: bytes | None, error: str) -> str:
-    """Return which key or table a file sets twice, and in which lines, or "" if the error has another cause."""
+    """Return which key or table a file sets twice, and on which lines, or "" if the error has another cause."""
     if content is None or not error.startswith(_TWICE):
         return ""
     at = _LINE.search(error)

@@ -106,7 +106,7 @@ def memory(found: Examination) -> Iterator[Finding]:
 
 
 def _used_memory(found: Examination) -> int | None:
-    """Return the memory in use in the place with the lowest limit."""
+    """Return the memory in use in the control group or on the machine, whichever has the lower limit."""
     cgroup = found.process.cgroup
     machine = found.machine
     if cgroup.memory_limit is not None and cgroup.memory_limit < machine.memory:

@@ -36,7 +36,7 @@ SETTINGS: Final = (
     "tcp-keepalive",
     "timeout",
 )
-SAMPLES: Final = 15  # the number of calls of TIME; the fastest call shows the offset of the clock best
+SAMPLES: Final = 15  # the number of calls to TIME; the fastest one gives the most accurate clock offset
 _NAMES_OF_SERVERS: Final = ("redis-server", "valkey-server", "keydb-server")
 _LOOPBACK: Final = ("127.", "::1", "::ffff:127.")
 _FIELDS_OF_EVENT: Final = 4

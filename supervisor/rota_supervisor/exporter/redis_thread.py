@@ -146,7 +146,7 @@ class CachedResult(Generic[T]):
         self._read_at = time.monotonic()  # pretends that there was a reader, so that the first reader need not wait
 
     def read(self) -> T | None:
-        """Return the last result if it is at most STALE_SECONDS old, or None if Redis does not reply."""
+        """Wait for a new result. Return the latest one, or None if the last call failed or the result is too old."""
         self._read_at = time.monotonic()
         pending = self._current(self._read_at)
         pending.has_ended.wait(max(0.0, pending.queued_at + LIMIT_SECONDS - self._read_at))

@@ -122,7 +122,7 @@ class SeriesBound:
 
     def __init__(self, queues: Iterable[str] = (), room: int = MOST_LABEL_SETS) -> None:
         self._queues = frozenset(queues)
-        self._room = {False: _MAX_FLEET_LABEL_SETS, True: room}  # the key is whether the label sets can be unlimited
+        self._room = {False: _MAX_FLEET_LABEL_SETS, True: room}  # the key: is their number unbounded?
         self._admitted: set[tuple[str, Labels]] = set()
         self._values: defaultdict[tuple[str, str], set[str]] = defaultdict(set)
         self._refused = 0

@@ -287,7 +287,7 @@ def test_a_result_is_returned_with_and_without_the_stored_end(fleet: Fleet) -> N
 @pytest.mark.parametrize(
     "outcome", [Done(refused="too large"), Expired(), CancelledOutcome(), RetryOutcome(0), DeadOutcome(b"{}")]
 )
-def test_the_next_end_of_an_id_deletes_its_earlier_result(fleet: Fleet, outcome: Outcome) -> None:
+def test_a_second_end_under_an_id_deletes_the_first_result(fleet: Fleet, outcome: Outcome) -> None:
     owner, claim = fleet.claimed("a")
     fleet.turn(owner, Q, (claim, Done(b"1", 60_000)), limit=0)
     fleet.push("a")

@@ -244,7 +244,7 @@ class _PollSet:
             self._poll.register(fd, select.POLLIN)
 
     def wait(self, fd: int, events: int, seconds: float) -> dict[int, int]:
-        """Return the descriptors that are ready, with their events, after `seconds` at the latest."""
+        """Wait for at most `seconds`, and return the descriptors that are ready, with their events."""
         if (fd, events) != (self._fd, self._events):
             if self._fd not in (_NO_FD, fd):
                 self._poll.unregister(self._fd)

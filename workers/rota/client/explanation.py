@@ -279,12 +279,12 @@ def about_ready(task: TaskStatus, pools: Sequence[PoolOutlook], before: int | No
 
 
 def about_scheduled(task: TaskStatus, at: datetime) -> str:
-    """Return a text that explains when a scheduled task can be claimed."""
+    """Return an explanation of when a scheduled task can be claimed."""
     return f"it is scheduled, and ready {_when(task.due_at, at)}, before the ready lane of queue {task.queue}"
 
 
 def about_delayed(state: QueueState, due_at: datetime | None, at: datetime) -> str:
-    """Return a text that explains when a queue that has only scheduled tasks will have a ready task."""
+    """Return an explanation of when a queue that has only scheduled tasks will have a ready task."""
     return f"scheduled tasks: {state.scheduled}; the next one is ready {_when(due_at, at)}"
 
 

@@ -36,7 +36,7 @@ _RANDOM_BYTES: Final = 8
 def all_schedules(store: ScheduleStore) -> Steps[list[FoundSchedule | ScheduleStatus]]:
     """Return all schedules, ordered by their next occurrence.
 
-    A record that is not valid is a ScheduleStatus with its error.
+    For an invalid record, the list has a ScheduleStatus with the error.
     """
     found: list[FoundSchedule | ScheduleStatus] = []
     offset = 0

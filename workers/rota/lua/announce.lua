@@ -10,16 +10,16 @@
 --   keep              number of ended tasks to remember
 --   events            number of task events to keep, 0 for none
 --   settings          settings of the queues that do not use the defaults, as in the tiers of a turn
---   domains           number of domains with patterns that follow
+--   domains           number of domains with patterns that follow; a domain is a set of tiers
 --   domain, settings  name and settings of a domain with patterns; `domains` x
 --   queue             each queue that the node serves
 -- keys     closed conditions doorbell doorbell:* ends ends-sealed ends-untold ends:* events-on former idle members meta
 --          nodes patterns paused progress queue:* queues ready served shares tasks times:* turns:* waiters
 -- returns  the number of nodes that are alive, and 0|1 whether any queue may be closed to claims, or was closed; see
 --          conditions.lua
--- A node's request for events stays until another master announces itself, so that events are also kept for tasks that
--- are enqueued while the fleet is down. The last heartbeat of a silent node stays for 5 minutes, so that people can see
--- it.
+-- A node's request for events (`events`) remains in force after its end until another master announces itself, so that
+-- events are kept even for tasks that are enqueued while the fleet is down. The last heartbeat of a silent node stays
+-- for 5 minutes, so that people can see it.
 -- Invariant: everything that is published here is valid only for `ttl`, so that a dead master is forgotten.
 local KEPT_US = 300 * 1000000
 local now = redis_now()

@@ -1,6 +1,6 @@
 #!lua flags=no-writes
--- Return a batch of live tasks that are neither delayed nor dead. Each of them is in a lane or an in-flight list, or
--- nowhere.
+-- Return a batch of ids of tasks that have a body and are neither delayed nor dead. Their entries are in a lane or an
+-- in-flight list, unless they are missing: the caller has to find that out.
 -- with: prefix lists locations
 -- KEYS[1]  tasks
 -- ARGV

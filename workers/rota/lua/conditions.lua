@@ -4,7 +4,7 @@
 -- with: prefix clock numbers entry doorbell closing
 -- KEYS[1]  tasks
 -- ARGV
---   ttl               lifetime of the definitions in milliseconds
+--   ttl               lifetime of these definitions in milliseconds; others are not renewed
 --   name, kind, text  condition: its name, `hours` or `lua`, and its text, see shared/condition.lua
 -- keys     closed conditions counts doorbell doorbell:* events-on former idle members patterns paused progress queue:*
 --          ready served shares tasks times:* turns:* waiters

@@ -14,7 +14,7 @@
 --   loss_record                 attempt record for the tasks that the owner held, if its lease has expired
 --   mark_of_crash               letter of the kind of crash, or '' if no task is to blame
 --   count_ran                   number of running tasks that follow
---   id, record                  running task and its attempt record; `count_ran` x
+--   id, record                  running task, or `all held` for all of them, and the attempt record; `count_ran` x
 --   settlements                 number of outcomes that follow
 --   entry, verb, first, second  outcome of a finished task, see rota/protocol/outcome.py; `settlements` x
 --   domains                     the tiers, see shared/tiers.lua
@@ -29,7 +29,7 @@
 --            after the outcomes are settled; `all held` means all entries that are left. If several tasks are charged,
 --            none becomes dead, because it is not known which of them caused the crash. Entries with a crash on record
 --            run alone, so the next crash identifies the task. A charged task that will run again keeps `record` as its
---            last attempt record, and the mark in its flag
+--            last attempt record, and the mark in the flag of its entry
 --   expired  the lease has expired. Every task that the owner held is charged with a loss. The script checks the lease
 --            again, and returns `alive` and changes nothing if the lease has not expired, or during the grace period
 --            after an outage

@@ -375,7 +375,7 @@ class ScheduleRound(Round):
             self._has_more = len(found) == SCHEDULES_A_PAGE
 
     def _advance(self, connection: Connection, kept: StoredSchedule) -> None:
-        # Imported here because a fleet without schedules does not need time zones and the parser of expressions.
+        # Imported here because a fleet without schedules needs neither time zones nor the cron parser.
         from rota.schedules.occurrences import advance  # noqa: PLC0415
         from rota.schedules.schedule import decode_schedule  # noqa: PLC0415
 

@@ -114,7 +114,8 @@ def _faults_in_rule(rule: Rule) -> Iterator[tuple[str, str | None]]:
 
 
 def _fault_in_size(schedule: Schedule) -> str | None:
-    # Each heartbeat of a node carries its declarations. Whether they are JSON is checked where they are given.
+    # A node sends its declarations in every heartbeat, so their size is limited. Arguments that are not JSON are
+    # reported where the schedule is declared.
     if schedule.source == "client":
         return None
     try:

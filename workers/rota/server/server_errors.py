@@ -49,7 +49,7 @@ class ConnectionLost(ServerError):
 
 
 class TlsFault(ConnectionLost):
-    """Raised if TLS failed: because of a certificate, a file, or a server without TLS. The text states what to set."""
+    """Raised if TLS fails because of a certificate, a file, or a server without TLS. The text states what to set."""
 
 
 class TlsFilesFault(TlsFault):

@@ -166,7 +166,7 @@ class InFlight(Unconfirmed):
         return _claimed((entry, body, anchor, len(self.waiting) or int(self.may_hold_more), start_by_ns))
 
     def put_back(self, claimed: Claimed) -> None:
-        """Put an entry that was not started back at the front."""
+        """Return an unstarted entry to the front."""
         self.waiting.appendleft(Claim(claimed.entry, claimed.body))
 
     def give_back(self) -> list[Settlement]:

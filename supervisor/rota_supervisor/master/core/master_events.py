@@ -36,7 +36,7 @@ class Requested(NamedTuple):
     request: RequestKind
     ticket: int  # the number under which the reply is sent
     by_signal: bool = False  # whether there is no reply, so that a refusal is logged
-    order: ScaleOrder | None = None  # the numbers of a SCALE
+    order: ScaleOrder | None = None  # the number of workers that a SCALE request sets
 
 
 class ConfigurationRead(NamedTuple):

@@ -336,7 +336,7 @@ def batches_of(held: Iterable[do.HeldLease]) -> Iterator[tuple[float, list[do.He
 
 
 class ScheduleDeclarer:
-    """The declarations of schedules over the master's connection."""
+    """The component that declares schedules over the master's connection."""
 
     def __init__(self, connection: AioConnection, store: ScheduleStore) -> None:
         self._connection = connection

@@ -39,7 +39,7 @@ _WANTS_BLOCKING: Final = (
     "a consumer needs blocking connections: make it with rota.Client(redis=...).consumer(...), or give this "
     "AsyncClient a redis_url"
 )
-_AT_ONCE: Final = 100  # The number of calls that are prepared, in some milliseconds, before the loop continues.
+_AT_ONCE: Final = 100  # calls that are prepared, which takes a few milliseconds, before other coroutines get a turn
 
 
 class Connections:

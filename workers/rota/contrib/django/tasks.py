@@ -65,7 +65,7 @@ class RotaBackend(BaseTaskBackend):
         InvalidName."""
         super().validate_task(task)
         name = require_name("task name", task.module_path)
-        if name not in declared or declared[name].func is not task.func:  # or else this is the same task after `using`
+        if name not in declared or declared[name].func is not task.func:  # otherwise it is a copy by `using`
             default_registry.add(rota_task(task, type(self), self._task_options, self._queue_of(task)))
             declared[name] = task
 

@@ -49,7 +49,7 @@ from rota.worker.redis_times import Anchor
 
 _HEARTBEAT_SECONDS: Final = 0.25  # while tasks run, so that a loop which is blocked for a second is noticed
 _QUARANTINE_SECONDS: Final = 1.0  # how often to check whether another worker took the entry that has to run alone
-_ALWAYS: Final = 1 << 62  # no claim is taken back, so its tasks may start at any time
+_ALWAYS: Final = 1 << 62  # claims are never taken back here, so their tasks may start at any time
 
 
 @dataclass(slots=True, kw_only=True)
