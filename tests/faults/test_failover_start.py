@@ -70,7 +70,7 @@ def test_application_client_follows_its_own_sentinels(service: Sentinels, namesp
     places = [("127.0.0.1", sentinel.port) for sentinel in service.sentinels]
     make: Any = redis.sentinel.Sentinel  # redis-py has no type for this
     own = make(places, sentinel_kwargs={"password": PASSWORD})
-    with pytest.raises(TypeError, match=r"give sentinel\.master_for"):
+    with pytest.raises(TypeError, match=r"pass sentinel\.master_for"):
         rota.Client(redis=own, namespace=namespace)
     with pytest.raises(ValueError, match="a replica accepts no tasks"):
         rota.Client(redis=own.slave_for(SERVICE), namespace=namespace)
