@@ -201,7 +201,7 @@ def test_a_failed_assertion_lists_the_enqueued_calls(calls: Capture) -> None:
 def test_an_expectation_that_no_call_can_have_is_an_error(calls: Capture) -> None:
     with pytest.raises(TypeError, match="a call has no property 'countdown': use args, kwargs, queue"):
         calls.assert_enqueued(resize, countdown=3)  # type: ignore[call-arg]
-    with pytest.raises(TypeError, match="name the task whose calls"):
+    with pytest.raises(TypeError, match="name the task that must not be enqueued"):
         calls.assert_not_enqueued(delay=60)
     calls.assert_enqueued("captured_resize", times=0)
 

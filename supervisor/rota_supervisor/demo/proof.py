@@ -57,7 +57,7 @@ def prove(
         shown = [f"{(first.get(task_id) or accepted[task_id]).task} {task_id}" for task_id in sorted(wrong)[:_NAMED]]
         return ", ".join([*shown, *["..."] * (len(wrong) > _NAMED)])
 
-    again = f"{len(killed)} of the killed worker ran again; {failed.total()} failed attempts were retried"
+    again = f"{len(killed)} from the killed worker ran again; {failed.total()} failed attempts were retried"
     return [
         Check(
             "every task ran",

@@ -331,7 +331,7 @@ class Capture(Sequence[CapturedCall]):
         """Assert that no matching call of the task was enqueued or, without a task, that nothing was enqueued."""
         __tracebackhide__ = True
         if task is None and expected:
-            raise TypeError(f"name the task that must not be enqueued with this {' and '.join(expected)}")
+            raise TypeError(f"name the task that must not be enqueued with these values of {' and '.join(expected)}")
         found = self._calls if task is None else self._found(WantedCalls(task, expected))
         if found:
             lines = "\n".join(f"  {call}" for call in found)
