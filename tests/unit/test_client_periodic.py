@@ -58,7 +58,7 @@ MISUSES: list[tuple[Any, type[Exception], str]] = [
     ({"timezone": "UTC"}, ValueError, "timezone is the time zone of cron: also pass cron"),
     ({"every": 0.5}, ValueError, "every must be 1 second to 100 years, got 0.5 s"),
     ({"every": "30s"}, TypeError, "every must be seconds or a timedelta, got '30s'"),
-    ({"schedules": ["* * * * *"]}, TypeError, "schedules takes a list, .rota.Cron"),
+    ({"schedules": ["* * * * *"]}, TypeError, "schedules takes a list, for example .rota.Cron"),
     ({"schedules": rota.Every(30)}, TypeError, "schedules takes a list"),
 ]
 

@@ -39,7 +39,7 @@ COMMANDS = {
     "cron": ("cron_verbs", "List, show, run, pause and resume schedules."),
     "events": ("task_verbs", "Show task events, with -f as they happen."),
     "dead": ("dead_verbs", "List, show, revive and purge dead tasks."),
-    "completion": ("app", "Write the completion script of a shell."),
+    "completion": ("app", "Write the completion script for a shell."),
     "man": ("app", "Write the manual page."),
     "export": ("backup_verbs", "Write all tasks, schedules, groups and settings to a file."),
     "import": ("backup_verbs", "Write an exported file into an empty namespace, and check it."),
@@ -179,7 +179,7 @@ def _advice(error: click.UsageError, path: str) -> str:
 @click.command(cls=command.RotaCommand)
 @click.argument("shell", type=click.Choice(_SHELLS))
 def completion(shell: str) -> None:
-    """Write the completion script of a shell.
+    """Write the completion script for a shell.
 
     The script completes commands, options and their values. Enable it with eval "$(rota completion bash)".
     """

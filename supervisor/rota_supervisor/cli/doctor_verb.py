@@ -42,7 +42,7 @@ _INFINITE: Final = "infinity"  # JSON has no infinite number
     "--log",
     type=click.Path(exists=True, dir_okay=False, path_type=Path),
     metavar="FILE",
-    help="Put the end of this log into the archive [that of the running master].",
+    help="The log whose end is put into the archive [the log of the running master].",
 )
 def doctor(
     *, no_imports: bool, strict: bool, unit: str, grace: float | None, bundle: Path | None, log: Path | None

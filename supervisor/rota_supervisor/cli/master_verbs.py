@@ -24,8 +24,8 @@ _AUTO: Final = "auto"
 
 @contextlib.contextmanager
 def _reach() -> Iterator[tuple[Config, ControlClient]]:
-    """Yield the configuration and a connection to its master. If the file has faults, this is always the master that
-    was started with it, because the namespace that could be read may belong to another fleet."""
+    """Yield the configuration and a connection to its master. If the file has faults, the connection is always
+    to the master that was started with the file, because the namespace in a faulty file may belong to another fleet."""
     state = command.current_state()
     config, faults, found = state.load_usable()
     if faults and found is None:

@@ -108,7 +108,8 @@ _OF_MACHINE: Final = (
     FindingKind(
         "memory-workers-may-exceed",
         _WARNING,
-        "Each worker may grow by limits.max_rss_mb before it is replaced, and together that is more than there is.",
+        "Each worker may grow by limits.max_rss_mb before it is replaced, and all workers together may then need more "
+        "memory than the limit.",
         "Lower limits.max_rss_mb or the number of workers, or raise the memory limit.",
     ),
     FindingKind(

@@ -36,7 +36,7 @@ class ExporterSettings:
     forgotten_seconds: float  # the time after which a closed queue counts as forgotten
     reads_redis: bool  # whether to show the gauges of queues, which have the same values on every node
     allowed_hosts: tuple[str, ...]  # further host names that clients may use
-    token_file: str  # "" for none; also for the next three fields
+    token_file: str  # "" for none; the same applies to the next three fields
     read_token_file: str
     tls_cert: str
     tls_key: str

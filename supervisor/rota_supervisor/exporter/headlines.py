@@ -282,7 +282,7 @@ def _fails(check: str, status: Row) -> str:
 
 
 def _events(status: Row) -> list[Row]:
-    """Return the events, the newest first."""
+    """Return the events, newest first."""
     return list(reversed(status.get("events") or ()))
 
 

@@ -148,7 +148,7 @@ _REASONS = {reason.value: reason for reason in RecycleReason}
 
 
 def boottime_ns() -> int:
-    """Return CLOCK_BOOTTIME in nanoseconds. All processes of a machine share this clock, and it continues while the
+    """Return CLOCK_BOOTTIME in nanoseconds. All processes on a machine share this clock, and it continues while the
     machine sleeps."""
     return time.clock_gettime_ns(time.CLOCK_BOOTTIME)
 
@@ -287,7 +287,7 @@ class Slot(ProcessRow):
 
     @property
     def shortest_soft_met_ns(self) -> int:
-        """The time when a task last had that limit (CLOCK_BOOTTIME)."""
+        """The time when a task with the soft limit `shortest_soft_ns` last ran, in nanoseconds (CLOCK_BOOTTIME)."""
         return self._words[HEADER.shortest_soft_met_ns]
 
     def show_soft_limit(self, limit_ns: int, met_ns: int) -> None:

@@ -60,7 +60,7 @@ class Outlook(StrEnum):
     PAUSED = "paused"  # A client has paused the queue.
     CONDITION = "condition"  # A condition of the queue is not met.
     CAP = "cap"  # The maximum number of tasks is running.
-    RATE = "rate"  # The rate of the queue is used up for now.
+    RATE = "rate"  # The queue has reached its rate limit.
     UNSERVED = "unserved"  # The pool does not serve the queue.
 
 

@@ -288,7 +288,8 @@ class Checks:
         raise TypeError(why_no_call(what))
 
     def opening(self, then: Call[Any] | CallChain | None, on_dead: Call[Any] | CallChain | None) -> Opening:
-        """Return the calls that may follow a group. Raises the errors of `prepare`, with the name of the option."""
+        """Return the calls that follow a group, for its options `then` and `on_dead`. Raises the errors of `prepare`,
+        with the name of the option at the beginning of the message."""
         return Opening(*(self._last(option, last) for option, last in (("then", then), ("on_dead", on_dead))))
 
     def _last(self, option: str, last: Call[Any] | CallChain | None) -> bytes:

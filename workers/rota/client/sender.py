@@ -1,6 +1,6 @@
-"""Sends enqueues in rounds of bounded size. Each call counts exactly once, because it has a nonce.
+"""The steps that send enqueued tasks in rounds of bounded size. Each call counts exactly once, because it has a nonce.
 
-No I/O: a driver with connections, blocking or not, runs the `Sending`.
+This module does no I/O: a driver with connections, either blocking or on asyncio, executes the steps of a `Sending`.
 
 The server remembers a nonce for 60 s. Within that time, it replies from memory to a call that is sent again, even if
 its tasks have ended in the meantime. After that time, the call would count as a new one.

@@ -273,7 +273,7 @@ def task(
       Default: True.
     * `retry_on` has the exceptions that are retried. After any other exception, the task is dead at once.
       Default: every Exception.
-    * `dead_on` has the exceptions that are not retried, even if `retry_on` has them.
+    * `dead_on` lists the exceptions that are not retried, even if `retry_on` lists them too.
       Default: none.
     * `crash_limit` is the number of crashes of its worker after which the task is dead. With 0, the task is started at
       most once: if that attempt does not end the task, the task is dead.

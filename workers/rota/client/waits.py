@@ -118,7 +118,7 @@ class Wait(OpenWait):
         self._asleep.acquire()
 
     def sleep(self, seconds: float) -> bool:
-        """Sleep until the wait has ended. Return False if the time expired first. A time of -1 has no limit."""
+        """Sleep until the awaited event occurs. Return False if `seconds` passed first. A time of -1 has no limit."""
         try:
             return self._asleep.acquire(timeout=seconds)
         finally:

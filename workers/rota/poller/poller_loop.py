@@ -65,7 +65,7 @@ class Standby:
     woken_due_us: int | None = None
 
     def seconds(self, next_due_us: int | None) -> float:
-        """Return how many seconds after the due time to promote."""
+        """Return how many seconds after the next due time this poller promotes: 0 for the first, more for a standby."""
         if next_due_us is not None and next_due_us == self.woken_due_us:
             return 0.0
         return self.rank * STANDBY_SECONDS

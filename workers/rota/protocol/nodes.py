@@ -168,7 +168,7 @@ class Announced(NamedTuple):
     ends: int = DEFAULT_ENDED_KEEP  # number of ended tasks that the namespace remembers
     events: int = 0  # approximate number of task events to keep; 0 to write no events
     shares: tuple[QueueShare, ...] = ()  # the shares of queues, for consumers
-    domains: tuple[Domain, ...] = ()  # domains with patterns, in which scripts look up which workers a new queue wakes
+    domains: tuple[Domain, ...] = ()  # domains with patterns: a new queue wakes the workers of those that match it
 
 
 NOTHING_ANNOUNCED = Announced()

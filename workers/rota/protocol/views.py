@@ -325,8 +325,10 @@ class Queries(Transitions):
         return self._call("nodes", NOTHING, parse_nodes)
 
     def events(self, after: str, count: int) -> ScriptCall[EventsPage]:
-        """Return up to `count` task events, at most BATCH, that follow `after`, which is the id of an event, "0" for
-        all events, or "$" for none, to learn only the ends of the stream."""
+        """Return up to `count` task events, at most BATCH, and the first and the last id of the stream.
+
+        The events follow `after`: the id of an event, "0" for all events, or "$" for no events.
+        """
         return self._call("events", pack((after, count)), parse_events)
 
     def audit(self) -> ScriptCall[Audit]:
@@ -338,7 +340,7 @@ class Queries(Transitions):
         return self._call("lists", NOTHING, parse_lists)
 
     def list_ids(self, lists: Sequence[str], read: int) -> ScriptCall[ListedIds]:
-        """Return up to BATCH ids in these lists, after the first `read` ids at the tail of the first list."""
+        """Return up to BATCH ids in these lists, without the last `read` entries of the first list."""
         return self._call("list_ids", pack((read, *lists)), parse_listed_ids)
 
     def bodies(self, cursor: str) -> ScriptCall[Bodies]:

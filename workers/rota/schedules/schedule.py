@@ -200,7 +200,7 @@ def decode_schedule(name: str, text: bytes) -> Schedule:
         values = json.loads(text, parse_constant=refuse_constant)
         encode_json(values)  # for example a lone surrogate could be read but never be enqueued
     except RecursionError:
-        raise ValueError("not a schedule: it is nested too deep") from None
+        raise ValueError("not a schedule: it is nested too deeply") from None
     _check_types(values)
     rule = _rule_of(values)
     args = tuple(values.pop("args", ()))
@@ -214,7 +214,7 @@ def _check_types(values: Any) -> None:
         if key not in _TYPES:
             raise ValueError(f"not a schedule: unknown key {key[:50]!r}")
         if type(value) not in _TYPES[key]:
-            raise ValueError(f"not a schedule: {key} is of a wrong type")
+            raise ValueError(f"not a schedule: {key} is of the wrong type")
     if missing := [key for key in _NEEDED if key not in values]:
         raise ValueError(f"not a schedule: {missing[0]} is missing")
 

@@ -2,8 +2,8 @@
 
 * `ConnectionLost`: the connection can no longer be used. Reconnect. The last command may have been executed.
 * `PushedBack`: the server is alive and refuses commands for now. Back off and send the same command again.
-* `Refused`: the command itself was refused, for example because of a wrong type, a missing permission or a script
-  error.
+* `Refused`: the command itself was refused, for example because a key has the wrong type, a permission is missing, or a
+  script failed.
 """
 
 from typing import Any, Final, TypeVar

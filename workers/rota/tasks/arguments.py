@@ -36,14 +36,14 @@ _AS_A_LIST: Final = "pass a list: it would arrive as one"
 
 
 class DescribesArguments(Protocol):
-    """The part of a declared task that messages about its arguments need."""
+    """An object that describes the arguments of a declared task, for messages."""
 
     def described(self, argument: int | str) -> tuple[str, str]:
         """Return the name of an argument (given by number or keyword), and its valid values."""
 
 
 class DumpsResult(Protocol):
-    """A converter of results, based on the annotation."""
+    """An object that converts the result of a task by its return annotation."""
 
     def dump_result(self, value: Any) -> Any:
         """Return the result as JSON values. Raises Misfit if the client would get a different value."""

@@ -247,7 +247,7 @@ class TaskOptions:
     # Default: every Exception.
     retry_on: Annotated[tuple[type[BaseException], ...], _exceptions] = (Exception,)
 
-    # The exceptions after which the task is dead at once, even if `retry_on` has them.
+    # The exceptions after which the task is dead at once, even if `retry_on` lists them.
     # Default: none.
     dead_on: Annotated[tuple[type[BaseException], ...], _exceptions] = ()
 
@@ -337,7 +337,7 @@ def effective_options(
     """Return the options in force for one task. The operator's `[tasks.NAME]` overrides the declaration, and the
     options with which the task was enqueued override both.
 
-    `enqueued` comes from a body that any program may have written, so a value of a wrong type counts as not given.
+    `enqueued` comes from a body that any program may have written, so a value of the wrong type counts as not given.
     """
     changes: dict[str, Any] = {}
     if override is not None:

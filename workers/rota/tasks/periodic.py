@@ -154,7 +154,7 @@ def _listed(schedules: Sequence[Periodic]) -> Sequence[Periodic]:
     is_list = isinstance(schedules, list | tuple)
     for each in schedules if is_list else (schedules,):
         if not (is_list and isinstance(each, Periodic)):
-            raise TypeError(f"schedules takes a list, [rota.Cron(...), rota.Every(...)], got {each!r}")
+            raise TypeError(f"schedules takes a list, for example [rota.Cron(...), rota.Every(...)], got {each!r}")
     return schedules
 
 

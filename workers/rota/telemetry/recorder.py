@@ -167,7 +167,7 @@ class Gauge(_Number):
     __slots__ = ()
 
     def set(self, value: float) -> None:
-        """Show this value from now on. NaN removes the series, for example of a pool that no longer exists."""
+        """Show this value from now on. NaN removes the series, for example that of a pool that no longer exists."""
         self._numbers[self._at] = value
 
 

@@ -159,7 +159,7 @@ def closed_seen(state: MasterState, event: ClosedSeen, now: float) -> list[do.Ef
     state.closed_by_fault = errors
     if len(event.closed) < CLOSED_A_READING:
         effects += [do.info(log_events.CONDITION_WORKS, queue=queue) for queue in unseen]
-    else:  # Only a part of the queues was read.
+    else:  # Only some of the queues were read.
         state.closed_by_fault = {**unseen, **errors}
     return [*effects, do.SetGauge(m.QUIET_AGE, (), state.quiet_seconds(now))]
 

@@ -79,7 +79,7 @@ def turned_lately(history: PoolScaling, direction: int, now: float) -> bool:
 
 
 def is_retrying(history: PoolScaling, now: float) -> bool:
-    """Whether the first growth after a freeze is not judged yet."""
+    """Whether the first growth after a freeze has not been judged yet."""
     step = history.step
     return history.freezes > 0 and step is not None and not step.is_judged and now - history.stepped_at < FREEZE_SECONDS
 

@@ -34,7 +34,7 @@ class AioWait(OpenWait):
         self._woken.set()
 
     async def sleep(self, seconds: float | None) -> bool:
-        """Sleep until the wait has ended. Return False if the time expired first."""
+        """Sleep until the awaited event occurs. Return False if `seconds` passed first."""
         try:
             async with asyncio.timeout(seconds):
                 await self._woken.wait()

@@ -77,7 +77,7 @@ def configure_client() -> None:
 
 
 def check_settings(**_: Any) -> list[CheckMessage]:
-    """Return the results of the system check: every fault of `ROTA`, and whether a server is configured."""
+    """Return the results of the system check: every fault in `ROTA`, and whether a server is configured."""
     given = getattr(settings, "ROTA", {})
     if not isinstance(given, dict):
         hint = 'Write ROTA = {"redis_url": "redis://...", "namespace": "..."}.'

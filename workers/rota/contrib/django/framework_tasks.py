@@ -1,6 +1,7 @@
-"""The tasks of Django's Tasks framework, as workers run them, and the framework's results for these tasks.
+"""Workers' part in Django's Tasks framework: they run its tasks, and read and write its results.
 
-The framework has been part of Django since version 6.0. For earlier versions, it is the package django-tasks.
+The framework has been part of Django since version 6.0. For earlier versions, it is available as the package
+django-tasks.
 """
 
 import builtins
