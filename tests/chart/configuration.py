@@ -12,7 +12,7 @@ from rota_supervisor.config.loader import Loaded, Sources, load_config
 _FOLDER, _SECRETS = "/etc/rota", "/run/secrets/rota"
 _SECRET_FILES: Final = {
     "redis-url": "rediss://redis.example:6379/0",
-    "http-token": "0123456789abcdef0123",
+    **dict.fromkeys(("http-token", "http-read-token"), "0123456789abcdef0123"),
     **dict.fromkeys(("redis-ca.crt", "redis.crt", "redis.key", "http.crt", "http.key"), "pem"),
 }
 

@@ -113,7 +113,7 @@ def test_numbers_on_the_page_match_the_chart_and_the_product() -> None:
     given = default_values()
     assert f"`terminationMarginSeconds` ({given['terminationMarginSeconds']})" in WORDS
     assert f"the user {given['podSecurityContext']['runAsUser']}" in WORDS
-    assert f"the chart has {given['config']['workers']}." in WORDS
+    assert f"the chart's default is {given['config']['workers']}." in WORDS
     assert f"exit with {int(ExitCode.UNREACHABLE)}" in WORDS
     assert WORDS.count(f"Kubernetes {VERSIONS[0]} and {VERSIONS[1]}") == 1
     assert f"Kubernetes {VERSIONS[0]} or later" in WORDS
