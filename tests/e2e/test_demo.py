@@ -141,7 +141,7 @@ def test_with_keep_the_demo_runs_until_ctrl_c(start: Start) -> None:
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_an_interrupted_demo_stops_everything_and_leaves_nothing(start: Start, number: int) -> None:
     demo = start("--seconds", "60")
-    demo.wait_for(r"mails about sold and expired ads at once")
+    demo.wait_for(r"mails about sold and expired listings at once")
     demo.process.send_signal(number)
 
     assert demo.wait() == 130
@@ -186,7 +186,7 @@ def test_nothing_survives_a_killed_demo(start: Start) -> None:
 
 def test_a_dead_fleet_is_reported_and_the_journals_stay(start: Start) -> None:
     demo = start("--seconds", "60")
-    demo.wait_for(r"mails about sold and expired ads at once")
+    demo.wait_for(r"mails about sold and expired listings at once")
     [master] = [process for process in demo.left() if process.cmdline()[0] == "rota: master (demo)"]
     master.kill()
 

@@ -22,7 +22,7 @@ from rota.protocol.outcome import Done, Outcome, Release, RetryOutcome
 from rota.server.server_errors import Refused
 from rota_supervisor.backup.export_file import LineFile
 from rota_supervisor.backup.file_check import records_after
-from rota_supervisor.backup.import_file import Batch, Importer, batches_of
+from rota_supervisor.backup.import_file import ImportBatch, Importer, batches_of
 from rota_supervisor.backup.records import End, end_record
 from rota_supervisor.exits import ExitCode
 from support.backups import content_of, counts_of, expiries_of, fill, lines_of, queues_with_entries
@@ -184,7 +184,7 @@ def test_an_import_may_be_interrupted_after_every_line(move: Move, client: Clien
     assert content(move.new) == content(move.old)
 
 
-def single_lines(lines: list[bytes], done: int) -> Iterator[Batch]:
+def single_lines(lines: list[bytes], done: int) -> Iterator[ImportBatch]:
     """Yield each record as a batch."""
     for record in itertools.islice(records_after(lines, max(done, 1)), len(lines) - 1 - max(done, 1)):
         yield from batches_of([record], done)

@@ -85,15 +85,8 @@ class Workers:
 
     def advance(self, until: float, arrived_before: float | None = None) -> Sample:
         """Start the tasks that can start before `until` and arrive before `arrived_before`, which may be earlier."""
-        for ready_at in [at for at in self.booting if at <= until]:
-            self.booting.remove(ready_at)
-            heapq.heappush(self.idle, (ready_at, ready_at))
-        arrivals, durations, idle, objective = (
-            self.trace.arrivals,
-            self.trace.run_seconds,
-            self.idle,
-            self.trace.objective_seconds,
-        )
+        self._boot(until)
+        arrivals, durations, idle = self.trace.arrivals, self.trace.run_seconds, self.idle
         before = self._outstanding()
         first = self.started
         end = bisect_left(arrivals, until if arrived_before is None else arrived_before, first)
@@ -114,7 +107,7 @@ class Workers:
                 busy = 1 + sum(each[0] > start for each in idle)
                 seconds *= max(1.0, busy / self.trace.saturates_at)
             heapq.heapreplace(idle, (start + seconds, start))
-            late += start - arrived > objective
+            late += start - arrived > self.trace.objective_seconds
             work += seconds
             if seconds < HELD_SECONDS:
                 measured += seconds
@@ -126,6 +119,12 @@ class Workers:
         self.leaving = [at for at in self.leaving if at > until]
         occupied = work + before - self._outstanding()
         return Sample(task - first, max(0.0, occupied), measured, squares, *self._failures(first, task))
+
+    def _boot(self, until: float) -> None:
+        """Let the workers serve that are ready by this time."""
+        for ready_at in [at for at in self.booting if at <= until]:
+            self.booting.remove(ready_at)
+            heapq.heappush(self.idle, (ready_at, ready_at))
 
     def _failures(self, first: int, end: int) -> tuple[int, int]:
         begin, stop = self.trace.failing

@@ -5,7 +5,7 @@ import json
 
 import pytest
 
-from rota_supervisor.backup.comparison import LIVE, Evidence, Fate, read_file
+from rota_supervisor.backup.comparison import LIVE, Evidence, KnownFate, read_file
 from rota_supervisor.backup.file_check import FileFault
 
 
@@ -19,7 +19,7 @@ def test_the_newest_line_about_a_task_decides_its_fate() -> None:
     ]
     evidence = Evidence()
     read_file(io.BytesIO(b"\n".join([*(json.dumps(line).encode() for line in lines), b"no JSON\n"])), evidence)
-    assert evidence.fates == {"a": Fate(1793611805.0, "done"), "b": Fate(1793611804.0, LIVE)}
+    assert evidence.fates == {"a": KnownFate(1793611805.0, "done"), "b": KnownFate(1793611804.0, LIVE)}
     assert (evidence.newest, evidence.oldest_export) == (1793611805.0, None)
 
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from rota_supervisor.exporter.access import Failures
+from rota_supervisor.exporter.access import WrongTokens
 
 
 @pytest.fixture
@@ -11,30 +11,32 @@ def now() -> list[float]:
 
 
 @pytest.fixture
-def failures(now: list[float]) -> Failures:
-    return Failures(lambda: now[0])
+def wrong_tokens(now: list[float]) -> WrongTokens:
+    return WrongTokens(lambda: now[0])
 
 
-def test_ten_wrong_tokens_are_permitted_at_once_and_then_one_a_second(failures: Failures, now: list[float]) -> None:
+def test_ten_wrong_tokens_are_permitted_at_once_and_then_one_a_second(
+    wrong_tokens: WrongTokens, now: list[float]
+) -> None:
     for _ in range(10):
-        assert not failures.are_too_many("192.0.2.1")
-        failures.add("192.0.2.1")
-    assert failures.are_too_many("192.0.2.1")
+        assert not wrong_tokens.are_too_many("192.0.2.1")
+        wrong_tokens.add("192.0.2.1")
+    assert wrong_tokens.are_too_many("192.0.2.1")
     now[0] += 1
-    assert not failures.are_too_many("192.0.2.1")
-    failures.add("192.0.2.1")
-    assert failures.are_too_many("192.0.2.1")
+    assert not wrong_tokens.are_too_many("192.0.2.1")
+    wrong_tokens.add("192.0.2.1")
+    assert wrong_tokens.are_too_many("192.0.2.1")
 
 
-def test_other_addresses_do_not_wait(failures: Failures) -> None:
+def test_other_addresses_do_not_wait(wrong_tokens: WrongTokens) -> None:
     for _ in range(20):
-        failures.add("192.0.2.1")
-    assert not failures.are_too_many("192.0.2.2")
+        wrong_tokens.add("192.0.2.1")
+    assert not wrong_tokens.are_too_many("192.0.2.2")
 
 
-def test_many_addresses_are_not_remembered_forever(failures: Failures) -> None:
+def test_many_addresses_are_not_remembered_forever(wrong_tokens: WrongTokens) -> None:
     for number in range(2000):
         for _ in range(10):
-            failures.add(f"address {number}")
-    assert failures.are_too_many("address 1999")
-    assert not failures.are_too_many("address 0")
+            wrong_tokens.add(f"address {number}")
+    assert wrong_tokens.are_too_many("address 1999")
+    assert not wrong_tokens.are_too_many("address 0")

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rota.child.slot_load import Load
-from rota_supervisor.master.effects.load_windows import LONG_SECONDS, SHORT_SECONDS, PoolMeter, WorkerLoad
+from rota_supervisor.master.effects.load_windows import LONG_SECONDS, SHORT_SECONDS, PoolMeter, WorkerReading
 
 ROUND = 0.5
 FIRST = (5, 1)
@@ -21,8 +21,8 @@ def steady(seconds: float, *, rate: float = 10, run: float = 0.05, variation: fl
     return Load(ended, 1, busy, ended, busy, ended * run**2 * (1 + variation), ended, ended // 2)
 
 
-def of_worker(load: Load, key: tuple[int, int] = FIRST, task_slots: int = 1) -> WorkerLoad:
-    return WorkerLoad(key, load, task_slots)
+def of_worker(load: Load, key: tuple[int, int] = FIRST, task_slots: int = 1) -> WorkerReading:
+    return WorkerReading(key, load, task_slots)
 
 
 def test_windows_cover_the_last_seconds_and_the_last_minute() -> None:
@@ -106,7 +106,7 @@ def test_fewer_than_two_run_times_count_as_random() -> None:
 )
 def test_an_impossible_increase_is_ignored(change: dict[str, Any]) -> None:
     meter = PoolMeter()
-    other = WorkerLoad(SECOND, steady(10), 1)
+    other = WorkerReading(SECOND, steady(10), 1)
     meter.add([of_worker(steady(10)), other], 0, 10)
     meter.add([of_worker(steady(11)._replace(**change)), other._replace(load=steady(11))], 0, 11)
     window = meter.window(SHORT_SECONDS)

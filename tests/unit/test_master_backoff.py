@@ -11,7 +11,7 @@ from rota_supervisor.master.core.start_backoff import (
     SUDDEN_DEATHS,
     TASK_PAUSE_SECONDS,
     TOLERATED,
-    End,
+    ChildEnd,
     StartBackoff,
 )
 from rota_supervisor.master_snapshot import PoolState
@@ -119,8 +119,8 @@ def test_a_generation_that_never_worked_is_given_up_after_kills() -> None:
 # Early exits of children that die soon after READY through their own fault and before they have finished a task
 
 
-def early_exit(requested_at: float, at: float, *, in_task: bool = False) -> End:
-    return End(requested_at, at, ready_at=requested_at, in_task=in_task, text="killed by SIGSEGV")
+def early_exit(requested_at: float, at: float, *, in_task: bool = False) -> ChildEnd:
+    return ChildEnd(requested_at, at, ready_at=requested_at, in_task=in_task, text="killed by SIGSEGV")
 
 
 def exiting_early(times: int, *, in_task: bool = False, backoff: StartBackoff = CALM) -> StartBackoff:
@@ -188,7 +188,7 @@ def test_tasks_that_kill_proven_workers_delay_no_restart() -> None:
     backoff = CALM
     for number in range(1000):
         now = number * 0.01
-        end = End(now, now, ready_at=now, in_task=True, has_worked=True)
+        end = ChildEnd(now, now, ready_at=now, in_task=True, has_worked=True)
         backoff = backoff.after_ready(now).after_end(end, LIMITS)
     assert backoff.allowance(10.0, starting=8) is None
     assert not backoff.failures_in_a_row
@@ -197,18 +197,18 @@ def test_tasks_that_kill_proven_workers_delay_no_restart() -> None:
 @pytest.mark.parametrize(
     "end",
     [
-        End(0.0, 1.0, ready_at=0.5, explained=True),
-        End(0.0, 1.0, ready_at=0.5, in_task=True, from_outside=True),
-        End(0.0, 60.5, ready_at=0.5),
+        ChildEnd(0.0, 1.0, ready_at=0.5, explained=True),
+        ChildEnd(0.0, 1.0, ready_at=0.5, in_task=True, from_outside=True),
+        ChildEnd(0.0, 60.5, ready_at=0.5),
     ],
     ids=["we know why it died", "somebody killed it in a task", "it was healthy"],
 )
-def test_other_ends_do_not_change_the_back_off(end: End) -> None:
+def test_other_ends_do_not_change_the_back_off(end: ChildEnd) -> None:
     assert CALM.after_end(end, LIMITS) == CALM
 
 
 def test_a_kill_from_outside_does_not_count_as_early_exit() -> None:
-    backoff = CALM.after_end(End(0.0, 1.0, ready_at=0.5, from_outside=True), LIMITS)
+    backoff = CALM.after_end(ChildEnd(0.0, 1.0, ready_at=0.5, from_outside=True), LIMITS)
     assert (backoff.early_exits, len(backoff.sudden_deaths)) == (0, 1)
 
 
@@ -220,7 +220,7 @@ def test_failures_in_a_row_lead_to_backoff_and_then_fatal() -> None:
     shown = []
     for number in range(max(BUDGETS.values())):
         now = number * 10.0
-        end = End(now, now, text="exited with code 3")
+        end = ChildEnd(now, now, text="exited with code 3")
         backoff = backoff.after_end(end, LIMITS)
         shown.append(backoff.condition(Role.WORKER))
     budget = BUDGETS[Role.WORKER]

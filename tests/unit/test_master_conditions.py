@@ -11,7 +11,7 @@ from rota_supervisor.master.core import fleet_status
 from rota_supervisor.master.core.children import Child, ChildState, PoolKey
 from rota_supervisor.master.core.effects import Effect, SetGauge, WriteLog
 from rota_supervisor.master.core.master_events import SlotReading, SlotsRead
-from rota_supervisor.master.core.start_backoff import BUDGETS, End, StartBackoff
+from rota_supervisor.master.core.start_backoff import BUDGETS, ChildEnd, StartBackoff
 from rota_supervisor.master.core.targets import Stage, Stop, Target, Versions, desired_of
 from rota_supervisor.master.core.tick import recover_backoffs
 from support.cores import Core
@@ -26,7 +26,7 @@ POLLERS = Target(Role.POLLER, "pollers", 1, 1)
 def failed(times: int, backoff: StartBackoff = StartBackoff(ever_ready=True)) -> StartBackoff:  # noqa: B008 - frozen
     for number in range(times):
         now = number * 100.0
-        backoff = backoff.after_end(End(now, now, text=f"exit code {number}"), LIMITS)
+        backoff = backoff.after_end(ChildEnd(now, now, text=f"exit code {number}"), LIMITS)
     return backoff
 
 

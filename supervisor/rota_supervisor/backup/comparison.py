@@ -38,7 +38,7 @@ _OF_LOG: Final = {
 _MEANINGS: Final = _EVENTS | _OF_LOG
 
 
-class Fate(NamedTuple):
+class KnownFate(NamedTuple):
     """The newest line about a task in any file."""
 
     at: float  # the time of the line, in Unix seconds
@@ -57,11 +57,11 @@ class EndedTask(NamedTuple):
 class Evidence:
     """The fates of tasks in all files."""
 
-    fates: dict[str, Fate] = field(default_factory=dict)
+    fates: dict[str, KnownFate] = field(default_factory=dict)
     oldest_export: float | None = None  # when the oldest export began, in Unix seconds
     newest: float = 0.0  # the newest time in all files, in Unix seconds
 
-    def note(self, task_id: str, fate: Fate) -> None:
+    def note(self, task_id: str, fate: KnownFate) -> None:
         """Note the fate in a line about a task, unless the known fate is newer."""
         known = self.fates.get(task_id)
         if known is None or known.at <= fate.at:
@@ -104,7 +104,7 @@ def _read_export(file: BinaryIO, evidence: Evidence) -> None:
     at = header.at_us / MICROSECONDS
     evidence.oldest_export = at if evidence.oldest_export is None else min(at, evidence.oldest_export)
     evidence.newest = max(evidence.newest, at)
-    fate = Fate(at, LIVE)
+    fate = KnownFate(at, LIVE)
     for record in records_after(file, 0):
         if isinstance(record.parsed, ImportedItem) and record.parsed.id:
             evidence.note(str(record.parsed.id), fate)
@@ -118,7 +118,7 @@ def _read_events(lines: Iterable[bytes], evidence: Evidence) -> int:
             fields = json.loads(line)
             how = _MEANINGS[fields["event"]]
             at = datetime.fromisoformat(fields.get("at") or fields["timestamp"]).timestamp()
-            evidence.note(fields["task_id"], Fate(at, how))
+            evidence.note(fields["task_id"], KnownFate(at, how))
         except (ValueError, LookupError, TypeError, AttributeError):
             continue  # A log also has other lines.
         count += 1
@@ -141,7 +141,7 @@ def compare(connection: Connection, namespace: str, evidence: Evidence) -> Compa
     return Comparison(missing, ended)
 
 
-def _ended(task_id: str, fate: Fate) -> EndedTask:
+def _ended(task_id: str, fate: KnownFate) -> EndedTask:
     return EndedTask(task_id, fate.how, fate.at)
 
 

@@ -26,7 +26,7 @@ class ImportRefused(Exception):
     """Raised if the file cannot be imported into the namespace. The message says why, and what to do."""
 
 
-class Batch(NamedTuple):
+class ImportBatch(NamedTuple):
     """Consecutive lines of a file that one call imports. They are either all items or all keys."""
 
     before: int  # the number of lines before the batch
@@ -67,12 +67,12 @@ class _Filling:
             self.keys.append(parsed)
             self.values += len(parsed.values)
 
-    def closed(self, after: int) -> Batch:
+    def closed(self, after: int) -> ImportBatch:
         """Return the batch. `after`: the number of lines up to its end."""
-        return Batch(self.before, after, self.numbers, self.items, self.keys)
+        return ImportBatch(self.before, after, self.numbers, self.items, self.keys)
 
 
-def batches_of(records: Iterable[NumberedRecord], before: int) -> Iterator[Batch]:
+def batches_of(records: Iterable[NumberedRecord], before: int) -> Iterator[ImportBatch]:
     """Yield the records of a checked file in batches, without the first `before` lines, which are already imported. The
     first batch includes the header."""
     filling = _Filling(before)
@@ -134,7 +134,7 @@ class Importer:
             "let producers enqueue before the import, run `rota import --prepare` while it is empty"
         )
 
-    def write(self, sha256: str, batches: Iterable[Batch], report: Callable[[int], object]) -> list[int]:
+    def write(self, sha256: str, batches: Iterable[ImportBatch], report: Callable[[int], object]) -> list[int]:
         """Import these batches. Return the numbers of the lines whose tasks were omitted because their ids are
         taken."""
         left_out: list[int] = []
@@ -149,7 +149,7 @@ class Importer:
             report(batch.after)
         return left_out
 
-    def _write(self, sha256: str, batch: Batch) -> tuple[int, Sequence[int]]:
+    def _write(self, sha256: str, batch: ImportBatch) -> tuple[int, Sequence[int]]:
         if batch.items:
             call = self._transfers.import_tasks(sha256, batch.before, batch.after, batch.items)
             return self._connection.run(call)

@@ -118,7 +118,7 @@ class Demo:
             ("send_expired_email", "expired-email"),
         )
         self._enqueue([rota.Call(tasks[at % 3][0], (at,), queue=tasks[at % 3][1]) for at in range(count)])
-        self._report(f"{count:,} mails about sold and expired ads at once; password resets still go first")
+        self._report(f"{count:,} mails about sold and expired listings at once; password resets still go first")
 
     def _kill_in_mid_task(self) -> None:
         self._killed = self._enqueue([rota.Call("build_yearly_report", queue="reports")])

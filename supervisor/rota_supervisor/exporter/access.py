@@ -69,7 +69,7 @@ class AccessRules:
     def __init__(self, settings: ExporterSettings) -> None:
         self._token = BearerToken(settings.token_file) if settings.token_file else None
         self._read_token = BearerToken(settings.read_token_file) if settings.read_token_file else None
-        self._failures = Failures()
+        self._wrong_tokens = WrongTokens()
         self._tls = Tls(settings.tls_cert, settings.tls_key) if settings.tls_cert else None
         self._hosts = Hosts((os.uname().nodename, *settings.allowed_hosts))
 
@@ -89,14 +89,14 @@ class AccessRules:
         is_action = request.method == _ACTION
         if is_action and is_cross_origin(request.headers):
             return _OTHER_ORIGIN
-        if self._failures.are_too_many(request.peer):
+        if self._wrong_tokens.are_too_many(request.peer):
             return _TOO_MANY
         if token.admits(request.headers):
             return None
         if self._read_token is not None and self._read_token.admits(request.headers):
             return _ONLY_READS if is_action else None
         if "authorization" in request.headers:
-            self._failures.add(request.peer)
+            self._wrong_tokens.add(request.peer)
         return _NO_TOKEN
 
     def wrap(self, accepted: socket.socket) -> socket.socket:
@@ -115,7 +115,7 @@ def is_cross_origin(headers: Mapping[str, str]) -> bool:
     return origin is not None and origin.partition("://")[2] != headers.get("host", "")
 
 
-class Failures:
+class WrongTokens:
     """The wrong tokens of each address: a few at once, and then one a second (a token bucket for each address)."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:

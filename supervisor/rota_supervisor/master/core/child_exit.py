@@ -29,7 +29,7 @@ from rota_supervisor.master.core import master_events, reload_steps
 from rota_supervisor.master.core.children import Child, ChildState
 from rota_supervisor.master.core.death import Death, death_record_of, fields_of, reason_of
 from rota_supervisor.master.core.reasons import Reason
-from rota_supervisor.master.core.start_backoff import End
+from rota_supervisor.master.core.start_backoff import ChildEnd
 from rota_supervisor.master.core.state import MasterState
 
 _EVENTS: Final = {
@@ -70,7 +70,7 @@ def not_started(
     failed = log(log_events.FLEET_CALL_FAILED, child=child.role.value, slot=child.slot, error=why)
     child.move(ChildState.EXITED)
     if not _was_unwanted(child):
-        end = End(child.requested_at, now, child.ready_at, explained=True, from_outside=from_outside, text=why)
+        end = ChildEnd(child.requested_at, now, child.ready_at, explained=True, from_outside=from_outside, text=why)
         _feed_backoff(state, child, end)
     return [failed, do.CloseChannels(child.ref), *_give_back(state, child)]
 
@@ -100,10 +100,10 @@ def _was_unwanted(child: Child) -> bool:
     return child.why is not None and child.why.facts.is_expected
 
 
-def _end_of(death: Death) -> End:
+def _end_of(death: Death) -> ChildEnd:
     child = death.child
     event = death.event
-    return End(
+    return ChildEnd(
         child.requested_at,
         death.died_at,
         child.ready_at,
@@ -115,7 +115,7 @@ def _end_of(death: Death) -> End:
     )
 
 
-def _feed_backoff(state: MasterState, child: Child, end: End) -> None:
+def _feed_backoff(state: MasterState, child: Child, end: ChildEnd) -> None:
     state.backoffs[child.key] = state.backoff_of(child.key).after_end(end, state.config.restarts)
 
 

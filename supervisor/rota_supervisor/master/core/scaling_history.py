@@ -21,7 +21,7 @@ FREEZE_SECONDS: Final = 60.0  # the length of the first freeze; each further fre
 LONGEST_FREEZE_SECONDS: Final = 960.0
 
 
-class Step(NamedTuple):
+class PoolGrowth(NamedTuple):
     """The growth, in one or more steps, since the workers were last sufficient for a minute."""
 
     before: int  # the number of workers before the growth
@@ -44,7 +44,7 @@ class PoolScaling(NamedTuple):
     direction: int = 0  # 1 after a growth, -1 after a shrink
     turned_at: float = -math.inf  # when the direction last changed
     stepped_at: float = -math.inf  # when the number last changed
-    step: Step | None = None
+    growth: PoolGrowth | None = None
     frozen_until: float = -math.inf  # the end of a freeze: no growth before, because the last one gained too little
     freezes: int = 0  # the number of freezes in a row
 
@@ -80,8 +80,13 @@ def turned_lately(history: PoolScaling, direction: int, now: float) -> bool:
 
 def is_retrying(history: PoolScaling, now: float) -> bool:
     """Whether the first growth after a freeze has not been judged yet."""
-    step = history.step
-    return history.freezes > 0 and step is not None and not step.is_judged and now - history.stepped_at < FREEZE_SECONDS
+    growth = history.growth
+    return (
+        history.freezes > 0
+        and growth is not None
+        and not growth.is_judged
+        and now - history.stepped_at < FREEZE_SECONDS
+    )
 
 
 def stepped(history: PoolScaling, wanted: int, demand: Demand, now: float) -> PoolScaling:
@@ -90,67 +95,73 @@ def stepped(history: PoolScaling, wanted: int, demand: Demand, now: float) -> Po
     if wanted == before:
         return history
     direction = 1 if wanted > before else -1
-    step = None
+    growth = None
     if direction == 1:
-        step = history.step or _step_from(history, demand, now)
-        step = step._replace(ready_at=None, rounds=0, starts=0.0, is_judged=False)
+        growth = history.growth or _growth_from(history, demand, now)
+        growth = growth._replace(ready_at=None, rounds=0, starts=0.0, is_judged=False)
     return history._replace(
         wanted=wanted,
         direction=direction,
         turned_at=now if history.direction == -direction else history.turned_at,
         stepped_at=now,
-        step=step,
+        growth=growth,
     )
 
 
-def _step_from(history: PoolScaling, demand: Demand, now: float) -> Step:
+def _growth_from(history: PoolScaling, demand: Demand, now: float) -> PoolGrowth:
     """Return the growth that begins now. It is based on the more exact long window if the number did not change in
     it."""
     before = history.wanted or 0
     task_seconds = demand.task_seconds if demand.long_starts >= FEWEST_COMPARED else 0.0
     if now - history.stepped_at >= LONG_SECONDS:
-        return Step(before, demand.long_starts / LONG_SECONDS, LONG_SECONDS, task_seconds)
-    return Step(before, demand.starts, SETTLE_SECONDS, task_seconds)
+        return PoolGrowth(before, demand.long_starts / LONG_SECONDS, LONG_SECONDS, task_seconds)
+    return PoolGrowth(before, demand.starts, SETTLE_SECONDS, task_seconds)
 
 
 def judged(history: PoolScaling, demand: Demand, nodes: tuple[NodeLoad, ...], now: float) -> tuple[PoolScaling, int]:
     """Judge the gain of the last growth. Return the new history and the number of workers to keep."""
     current = history.wanted or 0
-    history = history._replace(step=_measured(history, demand, nodes, now))
-    step = history.step
-    if step is None or step.is_judged or step.ready_at is None or not step.rounds or turned_lately(history, -1, now):
+    history = history._replace(growth=_measured(history, demand, nodes, now))
+    growth = history.growth
+    if (
+        growth is None
+        or growth.is_judged
+        or growth.ready_at is None
+        or not growth.rounds
+        or turned_lately(history, -1, now)
+    ):
         return history, current
-    seconds = now - step.ready_at
+    seconds = now - growth.ready_at
     if seconds < GAIN_SECONDS:
         return history, current
-    starts = step.starts / step.rounds
-    gained = starts - step.starts_before
-    slots = demand.concurrency / step.task_seconds if step.task_seconds else 0.0  # starts per second of a worker
-    needed = LEAST_GAIN * (current - step.before) * slots
-    error = math.sqrt(max(1.0, demand.variation) * (starts / seconds + step.starts_before / step.seconds_before))
+    starts = growth.starts / growth.rounds
+    gained = starts - growth.starts_before
+    slots = demand.concurrency / growth.task_seconds if growth.task_seconds else 0.0  # starts per second of a worker
+    needed = LEAST_GAIN * (current - growth.before) * slots
+    error = math.sqrt(max(1.0, demand.variation) * (starts / seconds + growth.starts_before / growth.seconds_before))
     if gained >= needed:
-        return history._replace(step=step._replace(is_judged=True)), current
+        return history._replace(growth=growth._replace(is_judged=True)), current
     if gained < -GAIN_SIGMAS * error:  # There are fewer starts than before, so tasks must have become longer.
-        return history._replace(step=None), current
+        return history._replace(growth=None), current
     if needed <= GAIN_SIGMAS * error:
         return history, current
-    kept = max(1, step.before + (round(gained / slots) if gained > GAIN_SIGMAS * error else 0))
+    kept = max(1, growth.before + (round(gained / slots) if gained > GAIN_SIGMAS * error else 0))
     freeze = min(FREEZE_SECONDS * 2**history.freezes, LONGEST_FREEZE_SECONDS)
-    return history._replace(step=None, frozen_until=now + freeze, freezes=history.freezes + 1), min(kept, current)
+    return history._replace(growth=None, frozen_until=now + freeze, freezes=history.freezes + 1), min(kept, current)
 
 
-def _measured(history: PoolScaling, demand: Demand, nodes: tuple[NodeLoad, ...], now: float) -> Step | None:
+def _measured(history: PoolScaling, demand: Demand, nodes: tuple[NodeLoad, ...], now: float) -> PoolGrowth | None:
     """Return the last growth with this round measured. The measurement begins when all new workers are ready."""
-    step = history.step
-    if step is None:
+    growth = history.growth
+    if growth is None:
         return None
     if not demand.backlogs and now - history.stepped_at >= LONG_SECONDS:
         return None
     is_starting = any(node.starting for node in nodes) or sum(node.workers for node in nodes) < (history.wanted or 0)
     if is_starting or not demand.backlogs:
-        return step._replace(ready_at=None, rounds=0, starts=0.0)
-    if step.ready_at is None:
-        return step._replace(ready_at=now)
-    if now - step.ready_at < SETTLE_SECONDS:
-        return step
-    return step._replace(rounds=step.rounds + 1, starts=step.starts + demand.starts)
+        return growth._replace(ready_at=None, rounds=0, starts=0.0)
+    if growth.ready_at is None:
+        return growth._replace(ready_at=now)
+    if now - growth.ready_at < SETTLE_SECONDS:
+        return growth
+    return growth._replace(rounds=growth.rounds + 1, starts=growth.starts + demand.starts)

@@ -41,7 +41,7 @@ BUDGETS: Final = {
 
 
 @dataclass(frozen=True, slots=True)
-class End:
+class ChildEnd:
     """The facts about a child's end that the back-off needs. Times are seconds of the master's clock."""
 
     requested_at: float
@@ -71,7 +71,7 @@ class StartBackoff:
 
     # Deaths
 
-    def after_end(self, end: End, limits: Restarts) -> "StartBackoff":
+    def after_end(self, end: ChildEnd, limits: Restarts) -> "StartBackoff":
         """Return the back-off after the end of a child that was not ordered to leave."""
         known = self.after_work(end.requested_at) if end.has_worked else self
         times = end.requested_at, end.at, limits

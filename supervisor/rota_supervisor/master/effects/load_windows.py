@@ -23,7 +23,7 @@ ProcessKey = tuple[int, int]
 """The slot and the nonce of a process."""
 
 
-class WorkerLoad(NamedTuple):
+class WorkerReading(NamedTuple):
     """The counters of one worker at one time."""
 
     key: ProcessKey
@@ -31,7 +31,7 @@ class WorkerLoad(NamedTuple):
     task_slots: int
 
 
-class Totals(NamedTuple):
+class PoolTotals(NamedTuple):
     """The work of all workers of a pool since this node began measuring."""
 
     starts: int = 0
@@ -42,13 +42,13 @@ class Totals(NamedTuple):
     first_attempts: int = 0
     first_failures: int = 0
 
-    def plus(self, growth: "Totals") -> "Totals":
+    def plus(self, growth: "PoolTotals") -> "PoolTotals":
         """Return these totals plus the growth."""
-        return Totals._make(mine + more for mine, more in zip(self, growth, strict=True))
+        return PoolTotals._make(mine + more for mine, more in zip(self, growth, strict=True))
 
-    def minus(self, earlier: "Totals") -> "Totals":
+    def minus(self, earlier: "PoolTotals") -> "PoolTotals":
         """Return the work done since the earlier totals."""
-        return Totals._make(now - before for now, before in zip(self, earlier, strict=True))
+        return PoolTotals._make(now - before for now, before in zip(self, earlier, strict=True))
 
 
 class PoolMeter:
@@ -56,12 +56,12 @@ class PoolMeter:
 
     def __init__(self) -> None:
         self._known: dict[ProcessKey, tuple[float, Load]] = {}  # the time and the result of each process's last reading
-        self._totals = Totals()
+        self._totals = PoolTotals()
         self._crashes: int | None = None
-        self._samples: deque[tuple[float, Totals]] = deque()
+        self._samples: deque[tuple[float, PoolTotals]] = deque()
         self._read_at: float | None = None
 
-    def add(self, workers: Iterable[WorkerLoad], first_crashes: int, at: float) -> None:
+    def add(self, workers: Iterable[WorkerReading], first_crashes: int, at: float) -> None:
         """Add the growth of these workers' counters since the previous reading. `at`: the time of this reading, in
         seconds of CLOCK_BOOTTIME.
 
@@ -73,12 +73,12 @@ class PoolMeter:
         for worker in workers:
             if before is not None:
                 read_at, earlier = self._known.get(worker.key, (before, Load()))
-                self._totals = self._totals.plus(growth_of(earlier, worker, at - read_at) or Totals())
+                self._totals = self._totals.plus(growth_of(earlier, worker, at - read_at) or PoolTotals())
             self._known[worker.key] = at, worker.load
         self._known = {key: each for key, each in self._known.items() if each[0] >= at - LONG_SECONDS}
         crashes = 0 if self._crashes is None else max(0, first_crashes - self._crashes)
         self._crashes = first_crashes
-        self._totals = self._totals.plus(Totals(first_attempts=crashes, first_failures=crashes))
+        self._totals = self._totals.plus(PoolTotals(first_attempts=crashes, first_failures=crashes))
         self._keep_sample(at)
 
     def _keep_sample(self, at: float) -> None:
@@ -106,10 +106,10 @@ class PoolMeter:
         )
 
 
-def growth_of(before: Load, worker: WorkerLoad, seconds: float) -> Totals | None:
+def growth_of(before: Load, worker: WorkerReading, seconds: float) -> PoolTotals | None:
     """Return the work of a worker in the `seconds` between two readings, or None if so much work is impossible."""
     after = worker.load
-    growth = Totals(
+    growth = PoolTotals(
         max(0, after.started - before.started),  # A start that was counted in advance may not have taken place.
         after.occupied_seconds - before.occupied_seconds,
         after.ended - before.ended,
@@ -130,7 +130,7 @@ def growth_of(before: Load, worker: WorkerLoad, seconds: float) -> Totals | None
     return growth if is_possible else None
 
 
-def variation_of(done: Totals) -> float:
+def variation_of(done: PoolTotals) -> float:
     """Return the squared coefficient of variation of the run times, which is 0 if they are all equal."""
     if done.ended <= 1 or done.run_seconds <= 0:
         return _UNKNOWN_VARIATION

@@ -31,7 +31,7 @@ from rota_supervisor.master.effects.load_windows import (
     SHORT_SECONDS,
     PoolMeter,
     ProcessKey,
-    WorkerLoad,
+    WorkerReading,
 )
 from rota_supervisor.master.effects.node_resources import NodeResources, ResourceReader, private_bytes
 from rota_supervisor.master.effects.scaling_texts import decision_in, load_in, text_of
@@ -112,11 +112,11 @@ class PoolGauge:
             self.private[key] = private_bytes(pids[key])
 
 
-def _read_loads(slots: Mapping[ProcessKey, Slot], at_ns: int) -> Iterator[WorkerLoad]:
+def _read_loads(slots: Mapping[ProcessKey, Slot], at_ns: int) -> Iterator[WorkerReading]:
     for key, slot in slots.items():
         load = slot.load.read(slot.concurrency, at_ns)
         if load is not None:
-            yield WorkerLoad(key, load, slot.concurrency)
+            yield WorkerReading(key, load, slot.concurrency)
 
 
 def running_in(slots: Iterable[Slot], at_ns: int) -> RunningTasks:

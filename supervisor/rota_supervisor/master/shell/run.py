@@ -198,17 +198,13 @@ class _Master:
             node=node,
         )
         self._claims = ClaimWatch(state, memory, background, happened)
-        run = self._redis.connection.run
-        store = self._redis.store
-        self._progress = ProgressCopier(state, memory, lambda reports: run(store.store_progress(reports)))
-        declaring = ScheduleDeclarer(self._redis.connection, ScheduleStore(state.config.namespace))
-        self._calls = RedisCalls(
-            self._redis.connection, self._redis.store, node, memory, background, declaring, happened
-        )
-        self._scaling = ScalingExchange(
-            self._redis.connection, ScalingStore(state.config.namespace), node, memory, background, happened
-        )
-        orders = self._redis.store.keys.orders(node)
+        connection, store = self._redis.connection, self._redis.store
+        namespace = state.config.namespace
+        self._progress = ProgressCopier(state, memory, lambda reports: connection.run(store.store_progress(reports)))
+        declaring = ScheduleDeclarer(connection, ScheduleStore(namespace))
+        self._calls = RedisCalls(connection, store, node, memory, background, declaring, happened)
+        self._scaling = ScalingExchange(connection, ScalingStore(namespace), node, memory, background, happened)
+        orders = store.keys.orders(node)
         self._orders = Orders(
             self._redis.parked, orders, self._redis.works, state.children, memory, background, happened
         )

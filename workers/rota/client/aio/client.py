@@ -140,8 +140,7 @@ class AsyncClient(AsyncAdministration, KnowsForeignNames, kind="client"):
     ) -> "AsyncHandle[Any] | AsyncChainHandle | AsyncGroupHandle":
         """Enqueue one call, a chain, a group, or a task by its name, and return its handle.
 
-        If a task is given by its name, pass `queue`, unless this process declares the task. Invalid input is never
-        sent.
+        If `what` is a name, pass `queue` unless this process declares the task. Invalid input is never sent.
 
             handle = await client.enqueue(resize.call(7))
             handle = await client.enqueue("resize", args=[7], queue="images", delay=60)
@@ -160,8 +159,7 @@ class AsyncClient(AsyncAdministration, KnowsForeignNames, kind="client"):
             ValueError: If an option is not valid, or two options exclude each other, such as `delay` and `at`.
             Unavailable: If the server cannot be reached or refuses the call. The call was not accepted.
             ServerFull: If the server has no memory left. The call was not accepted.
-            Uncertain: If the call may have been accepted, or its durability is not confirmed. The error can repeat the
-                call.
+            Uncertain: If the call may have been accepted, or its durability is not confirmed. It can be repeated.
             GroupEnded: If a group with this id ended or was cancelled before all its members were accepted.
         """
         if positional:

@@ -1,4 +1,4 @@
-"""Workers' part in Django's Tasks framework: they run its tasks, and read and write its results.
+"""Runs the tasks of Django's Tasks framework in workers, and gives the framework their results.
 
 The framework has been part of Django since version 6.0. For earlier versions, it is available as the package
 django-tasks.
