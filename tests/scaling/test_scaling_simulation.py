@@ -7,7 +7,7 @@ SCALING_SEEDS sets the number of seeds, SCALING_FIRST_SEED the first one. A seed
 import os
 from collections.abc import Callable
 from itertools import pairwise
-from typing import Final
+from typing import Final, NamedTuple
 
 import pytest
 
@@ -27,57 +27,60 @@ In a burst, the workers that drain the backlog are added to those for the arriva
 found again each time that a freeze ends. The backlog of a poisoned queue is worked off late, because no worker is added
 while tasks fail.
 """
-_outcomes: dict[tuple[Callable[[int], Trace], int], Outcome] = {}
 
 
-def _outcome(make: Callable[[int], Trace], seed: int) -> Outcome:
-    if (make, seed) not in _outcomes:
-        _outcomes[make, seed] = run(make(seed), Rota())
-    return _outcomes[make, seed]
+class Case(NamedTuple):
+    """A trace, and what the rule did on it."""
+
+    make: Callable[[int], Trace]
+    seed: int
+    outcome: Outcome
 
 
-@pytest.mark.parametrize(("make", "seed"), CASES)
-def test_objective_is_held_with_few_workers(
-    make: Callable[[int], Trace], seed: int, record_property: Callable[[str, object], None]
-) -> None:
-    trace, outcome, optimum = make(seed), _outcome(make, seed), best(make(seed))
+# With the scope of the module, pytest runs all tests of a case one after another, so each trace is simulated once.
+@pytest.fixture(scope="module", params=CASES, ids=lambda case: f"{case[0].__name__}-{case[1]}")
+def case(request: pytest.FixtureRequest) -> Case:
+    make, seed = request.param
+    return Case(make, seed, run(make(seed), Rota()))
+
+
+def test_objective_is_held_with_few_workers(case: Case, record_property: Callable[[str, object], None]) -> None:
+    trace, outcome, optimum = case.make(case.seed), case.outcome, best(case.make(case.seed))
     cost = outcome.worker_seconds / optimum.delayed_worker_seconds
     record_property("cost", round(cost, 3))
     record_property("late_share", round(outcome.late_share, 5))
-    assert cost <= MOST_COST.get(make, 1.3)
-    if make is not poisoned:  # The guard against failing tasks gives up the objective.
+    assert cost <= MOST_COST.get(case.make, 1.3)
+    if case.make is not poisoned:  # The guard against failing tasks gives up the objective.
         is_held = outcome.late_share <= 1 - trace.target
         assert is_held or outcome.late_seconds <= 2 * optimum.outcome.late_seconds
 
 
-@pytest.mark.parametrize(("make", "seed"), CASES)
-def test_number_changes_direction_at_most_once_a_minute(make: Callable[[int], Trace], seed: int) -> None:
+def test_number_changes_direction_at_most_once_a_minute(case: Case) -> None:
     # Within a minute, the number may only change direction to grow, and only if tasks would be late otherwise.
-    assert [at for at, direction in _outcome(make, seed).hasty if direction < 0] == []
+    assert [at for at, direction in case.outcome.hasty if direction < 0] == []
 
 
-@pytest.mark.parametrize(("make", "seed"), CASES)
-def test_workers_leave_one_by_one(make: Callable[[int], Trace], seed: int) -> None:
-    steps = [count for _, count in _outcome(make, seed).steps]
+def test_workers_leave_one_by_one(case: Case) -> None:
+    steps = [count for _, count in case.outcome.steps]
     shrinks = {before - after for before, after in pairwise(steps) if after < before}
     # In these traces, growth without a gain is reversed at once.
-    assert shrinks <= {1} or make in (saturated, poisoned)
+    assert shrinks <= {1} or case.make in (saturated, poisoned)
 
 
 def test_a_saturated_downstream_gets_only_useful_workers() -> None:
-    outcome = _outcome(saturated, FIRST_SEED)
+    outcome = run(saturated(FIRST_SEED), Rota())
     overloaded = (1200, 2400)
     counts = [_count_at(outcome, at) for at in range(*overloaded)]
     assert sum(counts) / len(counts) < 7
 
 
 def test_no_worker_is_added_while_tasks_fail() -> None:
-    outcome = _outcome(poisoned, FIRST_SEED)
+    outcome = run(poisoned(FIRST_SEED), Rota())
     assert outcome.most_workers(1210, 2400) <= _count_at(outcome, 1210)
 
 
 def test_a_stuck_task_costs_one_worker() -> None:
-    outcome = _outcome(stuck, FIRST_SEED)
+    outcome = run(stuck(FIRST_SEED), Rota())
     assert max(_count_at(outcome, at) for at in range(1200, 4000)) <= 1 + _count_at(outcome, 600)
 
 
