@@ -6,13 +6,11 @@ a command is first needed, perhaps at night, and a script that fails halfway is 
 the reply to INFO. All problems with the server are reported in the same way."""
 
 import contextlib
-import re
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Final, NamedTuple
 
 from rota.display_text import redact
 from rota.protocol.keys import PROTOCOL_VERSION, Keys
-from rota.protocol.scripts import read_script, read_sources
 from rota.protocol.store import Store
 from rota.protocol.transfers import UNFINISHED
 from rota.protocol.wire import shown, text_of
@@ -31,6 +29,7 @@ from rota.server.server_errors import (
     first_sentence,
 )
 from rota.server.session import Durability
+from rota_supervisor.acl_roles import AclRole, commands_of_adoption, needed_commands
 from rota_supervisor.config.model import Config
 from rota_supervisor.config.resolution import server_settings
 from rota_supervisor.exits import ExitCode, Failure
@@ -50,14 +49,6 @@ _EVAL: Final = "EVAL"
 # Commands that a user without keys may run: they take no key, or the ACL check finds none in the arguments that it
 # passes.
 _WITHOUT_KEYS: Final = frozenset({"INFO", "ROLE", "SCAN", "TIME", "WAIT", "WAITAOF", "ZUNIONSTORE"})
-_OUTSIDE_SCRIPTS: Final = frozenset({"EVALSHA", "BLPOP", "BLMOVE", "SCAN", "ZSCAN", "INFO"})
-_OF_DURABILITY: Final[dict[Durability, frozenset[str]]] = {
-    "none": frozenset(),
-    "wait": frozenset({"WAIT"}),
-    "waitaof": frozenset({"WAITAOF"}),
-}
-_CALLED: Final = re.compile(rb"\b(?:redis\.)?(?:p?call|try)\('([A-Z]+)'")  # some scripts use aliases for these
-_COMMANDS_OF_SOURCES: Final = re.compile(rb"\bask\(source, '([A-Z]+)'")
 # The check passes whole commands in which each argument is a permitted key, because Redis 7.0 and Valkey 9 read keys
 # beyond the end of an EVALSHA that is too short, and crash. Servers without the function are skipped.
 _ACL_SCRIPT: Final = """#!lua flags=no-writes,allow-oom
@@ -284,7 +275,7 @@ def survey_server(connection: Connection, config: Config, *, open_namespace: boo
         *faults_of_adoption(info, config.namespace, config.adopt),
     ]
     if not faults:  # Check this before any script runs, because an old server cannot even read a script's first line.
-        needed = needed_commands(config.durability, failover=failover)
+        needed = needed_commands(AclRole.FLEET, config.durability, failover=failover)
         key = Keys(config.namespace).tasks
         user = address.login().user or "default"
         faults = faults_of_permissions(
@@ -331,16 +322,6 @@ def _faults_of_namespace(connection: Connection, namespace: str, *, open_namespa
 # Permissions
 
 
-def needed_commands(durability: Durability, *, failover: bool) -> list[str]:
-    """Return all commands that a fleet's connections and scripts run, except EVAL, which the check itself uses.
-
-    `failover`: whether sentinels name the server. If so, its role is queried on each connection.
-    """
-    called = {word.decode() for word in _CALLED.findall(read_sources())}
-    role = {"ROLE"} if failover else set()
-    return sorted(_OUTSIDE_SCRIPTS | _OF_DURABILITY[durability] | role | called)
-
-
 def forbidden_commands(connection: Connection, key: str, needed: list[str]) -> list[str]:
     """Return the commands in `needed` that this connection's user may not run on a key. If the user may not run EVAL,
     which makes the check, return all of them. Raises ServerError."""
@@ -350,11 +331,6 @@ def forbidden_commands(connection: Connection, key: str, needed: list[str]) -> l
         if error.reason != _NO_PERMISSION:
             raise
         return [_EVAL, *needed]
-
-
-def commands_of_adoption() -> list[str]:
-    """Return the commands that pollers run on the keys of legacy lists."""
-    return sorted({word.decode() for word in _COMMANDS_OF_SOURCES.findall(read_script("adopt_legacy").text)})
 
 
 def _faults_of_adoption(connection: Connection, config: Config) -> list[str]:
@@ -378,7 +354,7 @@ def faults_of_permissions(
     grant = f"ACL SETUSER {user} {granted}" + (f" ~{source}" if source else "")
     if _EVAL in forbidden:  # Without EVAL, no other permission can be checked.
         return [f"{forbids} to run EVAL, by which its other permissions are checked. A fleet needs: {grant}"]
-    if not source and not {*needed_commands("none", failover=False)} - {*forbidden} - _WITHOUT_KEYS:
+    if not source and not {*needed_commands(AclRole.FLEET, "none", failover=False)} - {*forbidden} - _WITHOUT_KEYS:
         keys = f"{{{namespace}}}:*"
         return [f"{forbids} the keys {keys}: ACL SETUSER {user} ~{keys}"]
     what = ", ".join(forbidden) + (f' on "{source}", which [adopt] names' if source else "")

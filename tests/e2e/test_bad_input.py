@@ -98,7 +98,7 @@ def locked(server: Server, tmp_path_factory: pytest.TempPathFactory) -> Iterator
 def test_commands_exit_with_69_if_the_server_requires_a_password(
     locked: Server, tmp_path: Path, namespace: str, command: tuple[str, ...]
 ) -> None:
-    done = RunningFleet(locked.url, namespace, tmp_path).rota(*command)
+    done = RunningFleet(locked.url, namespace, tmp_path, redis_url=locked.url).rota(*command)
     assert done.returncode == 69
     assert f"rota: error: Redis at {locked.url} needs a password, and redis_url has none" in done.stderr
     assert "redis://:PASSWORD@HOST:PORT/0" in done.stderr
@@ -109,7 +109,7 @@ def test_enqueue_without_the_password_fails_with_the_reason(
     locked: Server, tmp_path: Path, namespace: str, database: int
 ) -> None:
     url = f"{locked.url[:-1]}{database}"
-    fleet = RunningFleet(url, namespace, tmp_path)
+    fleet = RunningFleet(url, namespace, tmp_path, redis_url=url)
     done = fleet.rota("task", "enqueue", "note", "--queue", "default")
     assert done.returncode == 69
     assert url in done.stderr

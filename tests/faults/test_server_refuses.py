@@ -16,8 +16,8 @@ import pytest
 
 import rota
 from rota import Call
+from rota_supervisor.acl_roles import AclRole, needed_commands
 from rota_supervisor.exits import ExitCode
-from rota_supervisor.server_check import needed_commands
 from support.fleets import RunningFleet
 from support.server_fixtures import (
     LEASE_SECONDS,
@@ -34,7 +34,7 @@ DISK_BYTES = 2 << 20
 NOTES = 100
 REFUSALS = 40
 
-NEEDED = needed_commands("none", failover=False)
+NEEDED = needed_commands(AclRole.FLEET, "none", failover=False)
 
 
 def first_line(fleet: RunningFleet) -> str:

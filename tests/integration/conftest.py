@@ -6,7 +6,9 @@ from pathlib import Path
 import pytest
 
 from rota.client.blocking.client import Client
+from rota_supervisor.acl_roles import AclRole
 from rota_supervisor.control.socket_server import ControlSocket, claim_control_socket
+from support.acl_users import as_user
 from support.clock import TimedFleet
 from support.fake_master import FakeMaster, serving
 from support.protocol import Fleet
@@ -34,7 +36,7 @@ def timed(server: Server, namespace: str) -> Iterator[TimedFleet]:
 @pytest.fixture
 def client(server: Server, namespace: str) -> Iterator[Client]:
     """Yield an application's client."""
-    with Client(server.url, namespace) as made:
+    with Client(as_user(server.url, AclRole.OPERATOR), namespace) as made:
         yield made
 
 

@@ -91,9 +91,11 @@ def test_calls_one_after_another_share_one_connection(client: Client, redis_clie
 def test_a_connection_closed_by_the_server_is_replaced_before_sending(
     client: Client, redis_client: "redis.Redis", monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    before = set(connections_of_clients(redis_client))
     client.enqueue(call("a"))
     with borrowed(client._driver.pool) as connection:
-        redis_client.client_kill_filter(_id=connection.execute(command((pack(("CLIENT", "ID")),))))
+        (used,) = set(connections_of_clients(redis_client)) - before
+        redis_client.client_kill_filter(_id=used)
         select.select([connection], [], [])
     sent: list[bytes] = []
     send = Connection.send

@@ -11,22 +11,16 @@ import redis
 
 import rota
 from rota.protocol.keys import Keys
-from rota.protocol.scripts import load_script, script_names
 from rota.server.address import parse_address
 from rota.server.connection import Connection
+from rota_supervisor.acl_roles import AclRole, commands_of_adoption, needed_commands
 from rota_supervisor.cli.audit_verb import find_strays
 from rota_supervisor.config.model import Config
 from rota_supervisor.exits import Failure
-from rota_supervisor.server_check import (
-    check_server,
-    commands_of_adoption,
-    faults_of_permissions,
-    forbidden_commands,
-    needed_commands,
-)
+from rota_supervisor.server_check import check_server, faults_of_permissions, forbidden_commands
 from support.servers import Server
 
-NEEDED = needed_commands("wait", failover=True)
+NEEDED = needed_commands(AclRole.FLEET, "wait", failover=True)
 
 
 @pytest.fixture(name="connection")
@@ -63,25 +57,9 @@ def test_each_missing_command_is_named(connection: Connection, redis_client: "re
 
 
 def test_wait_and_role_are_needed_only_by_settings_that_use_them() -> None:
-    plain = set(needed_commands("none", failover=False))
+    plain = set(needed_commands(AclRole.FLEET, "none", failover=False))
     assert not plain & {"WAIT", "WAITAOF", "ROLE"}
-    assert set(needed_commands("waitaof", failover=True)) - plain == {"WAITAOF", "ROLE"}
-
-
-def test_scripts_call_only_listed_commands() -> None:
-    words = {word for name in script_names() for word in re.findall(rb"'([A-Z]{3,})'", load_script(name).text)}
-    called = words - {
-        b"WITHSCORES",
-        b"LIMIT",
-        b"COUNT",
-        b"NOVALUES",
-        b"MAXLEN",
-        b"BYSCORE",
-        b"WEIGHTS",
-        b"AGGREGATE",
-        b"MIN",
-    }  # these words are options of commands
-    assert called <= {command.encode() for command in (*NEEDED, *commands_of_adoption())}
+    assert set(needed_commands(AclRole.FLEET, "waitaof", failover=True)) - plain == {"WAITAOF", "ROLE"}
 
 
 def test_all_missing_commands_are_reported_with_the_acl_rule(

@@ -15,6 +15,8 @@ from urllib.parse import urlsplit
 import psutil
 
 from rota import Client
+from rota_supervisor.acl_roles import AclRole
+from support.acl_users import as_user
 from support.fleet_process import DEADLINE_SECONDS, FleetProcess, ready_workers, toml
 from support.fleet_readings import Line, Scrape
 from support.growing_files import GrowingFile
@@ -29,8 +31,9 @@ Measure = Callable[[str, float], None]
 class RunningFleet(FleetProcess):
     """A folder with `rota.toml` and `tasks.py`, and the fleet that runs there.
 
-    `settings` are keys of the file, which override the defaults of fleets under test. `shared` is the folder of the
-    tasks' journal if that is a different folder.
+    `settings` are keys of the file, which override the defaults of fleets under test. Without `redis_url` and
+    `redis_credentials`, the fleet and its client connect as the users of `support.acl_users`. `shared` is the folder of
+    the tasks' journal if that is a different folder.
     """
 
     in_own_session = False
@@ -41,16 +44,17 @@ class RunningFleet(FleetProcess):
         self.namespace = namespace
         self.shared = shared or folder
         self.environment = {"FLEET_SERVER": urlsplit(url).netloc, "FLEET_FOLDER": str(self.shared)}
+        is_default = not settings.keys() & {"redis_url", "redis_credentials"}
         self.settings: dict[str, Any] = {
             "namespace": namespace,
-            "redis_url": url,
+            "redis_url": as_user(url, AclRole.FLEET) if is_default else url,
             "imports": ["tasks"],
             **({} if "pools" in settings else {"workers": 2}),
             "http": {"listen": "127.0.0.1:0"},
             "control": {"socket": str(folder / "control")},
             **settings,
         }
-        self.client = Client(url, namespace)
+        self.client = Client(as_user(url, AclRole.OPERATOR) if is_default else url, namespace)
         self._journal: list[Line] = []
         self._journal_file = GrowingFile(self.shared / "journal")
         shutil.copyfile(_TASKS, folder / "tasks.py")

@@ -26,6 +26,8 @@ from rota.protocol.turns import Claim, Turn, TurnReply
 from rota.protocol.wire import Packed
 from rota.server.address import parse_address
 from rota.server.connection import Connection
+from rota_supervisor.acl_roles import AclRole
+from support.acl_users import as_user
 from support.plain_commands import PlainCommands
 from support.servers import Server
 
@@ -87,7 +89,7 @@ class Fleet:
         self.store = Store(namespace)
         self.keys = self.store.keys
         self.redis = redis.Redis(unix_socket_path=server.socket_path, decode_responses=True)
-        self._connection = Connection(parse_address(f"unix://{server.socket_path}"))
+        self._connection = Connection(parse_address(as_user(f"unix://{server.socket_path}", AclRole.OPERATOR)))
         self._plain = PlainCommands(server.socket_path)
         self._nonces = 0
 

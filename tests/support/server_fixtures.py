@@ -14,6 +14,8 @@ import pytest
 import redis
 
 import rota
+from rota_supervisor.acl_roles import AclRole
+from support.acl_users import as_user
 from support.faulty_link import FaultyLink
 from support.fleets import Fleets, RunningFleet
 from support.servers import Server
@@ -38,7 +40,7 @@ class Shaken(Fleets):
     def start_late_node(self, label: str) -> RunningFleet:
         """Start another node behind the link. Its only worker runs a task until the task is released."""
         settings = {"tiers": [["late"]], "unserved_queues": "warn", "workers": 1, "lease": SHORT_LEASE}
-        late = self.node("late", redis_url=self.link.url, **settings).start()
+        late = self.node("late", redis_url=as_user(self.link.url, AclRole.FLEET), **settings).start()
         late.hold(label, queue="late")
         return late
 
@@ -69,7 +71,7 @@ class Shaken(Fleets):
 
     def start_behind_link(self, **settings: Any) -> RunningFleet:
         """Start a fleet behind the link and wait until it is ready. Its own client connects directly."""
-        fleet = self.make(redis_url=self.link.url, **settings)
+        fleet = self.make(redis_url=as_user(self.link.url, AclRole.FLEET), **settings)
         return fleet.start()
 
     def do(self, *command: str) -> Any:
@@ -91,7 +93,7 @@ def link(server: Server) -> Iterator[FaultyLink]:
 @pytest.fixture
 def fleet_behind_link(server: Server, namespace: str, tmp_path: Path, link: FaultyLink) -> Iterator[RunningFleet]:
     """Create an unstarted fleet of one worker that connects through `link`. Its clients connect directly."""
-    made = RunningFleet(server.url, namespace, tmp_path, redis_url=link.url, workers=1)
+    made = RunningFleet(server.url, namespace, tmp_path, redis_url=as_user(link.url, AclRole.FLEET), workers=1)
     yield made
     link.heal()
     made.close()

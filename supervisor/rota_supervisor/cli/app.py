@@ -22,6 +22,7 @@ COMMANDS = {
     "check": ("config_verbs", "Check the configuration, the server and the imports."),
     "doctor": ("doctor_verb", "Examine the configuration, the machine, the server and the fleet."),
     "config": ("config_verbs", "Show the configuration in force."),
+    "acl": ("acl_verb", "Print the Redis users of the fleet, its applications and its operators."),
     "exporter": ("run_verbs", "Serve metrics and the status page of a fleet that runs elsewhere."),
     "status": ("status_verb", "Show the pools and processes of this node's master."),
     "top": ("node_verbs", "Show the fleet in a terminal, once a second."),

@@ -160,6 +160,11 @@ def server_settings(config: Config) -> ServerSettings:
     return ServerSettings(**by_name(ServerSettings, config))
 
 
+def has_sentinels(config: Config) -> bool:
+    """Whether sentinels name the server."""
+    return "+sentinel" in server_settings(config).redis_url.partition("://")[0]
+
+
 class AccessOptions(TypedDict):
     """The options of a client in addition to the URL: the files for TLS, and the provider of user and password."""
 

@@ -17,7 +17,7 @@ from rota.protocol.wire import text_of
 from rota.server.connection import Connection
 from rota.server.server_errors import Refused
 from rota_supervisor.config.model import Config
-from rota_supervisor.config.resolution import server_settings
+from rota_supervisor.config.resolution import has_sentinels
 from rota_supervisor.doctor.machine_reader import may_have_huge_pages
 from rota_supervisor.doctor.readings import LatencyEvent, ServerReading, Unread
 from rota_supervisor.exits import Failure
@@ -65,7 +65,7 @@ def read_server(connection: Connection, config: Config, unread: list[Unread]) ->
     return ServerReading(
         info,
         settings,
-        warnings=tuple(warnings_of_durability(info | settings, config.durability, failover=_has_sentinels(config))),
+        warnings=tuple(warnings_of_durability(info | settings, config.durability, failover=has_sentinels(config))),
         round_trips=clock.round_trips,
         at=clock.at,
         clock_offset_seconds=clock.offset_seconds,
@@ -74,10 +74,6 @@ def read_server(connection: Connection, config: Config, unread: list[Unread]) ->
         is_local=is_local,
         uses_huge_pages=visible,
     )
-
-
-def _has_sentinels(config: Config) -> bool:
-    return "+sentinel" in server_settings(config).redis_url.partition("://")[0]
 
 
 def _info(connection: Connection, unread: list[Unread]) -> dict[str, str]:

@@ -114,11 +114,6 @@ def _named(mark: str, text: str) -> list[str]:
     return [name for line in text.splitlines() if line.startswith(mark) for name in line.removeprefix(mark).split()]
 
 
-def read_sources() -> bytes:
-    """Return all Lua files from which scripts are assembled, each once."""
-    return b"\n".join(path.read_bytes() for path in _FOLDER.rglob("*.lua"))
-
-
 def script_names() -> list[str]:
     """Return the names of all transitions, sorted."""
     return sorted(path.stem for path in _FOLDER.glob("*.lua"))

@@ -1,0 +1,183 @@
+"""The permissions that Rota needs on a Redis server, as four roles, each for one user of the server's ACL.
+
+A role lists the scripts that it runs and the commands that its connections send outside of scripts. The commands inside
+of scripts are read from the scripts, so a changed script changes the role. `rota acl` prints the rules of a role, and a
+starting master checks that its user has the commands of a fleet.
+
+Redis checks the commands of a script against the permissions of the user that runs it. A user could therefore also send
+each of these commands itself, without the script. All roles but the producer work on every key of the namespace. The
+producer, which is the role of an application that is not trusted, may use each command only on the keys where
+`enqueue` uses it.
+"""
+
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from functools import cache
+from typing import Final, NamedTuple
+
+from rota.protocol.keys import Keys, prefix_of
+from rota.protocol.scripts import read_script, script_names
+from rota.server.session import Durability
+
+
+class AclRole(StrEnum):
+    """A role of a user on the server."""
+
+    PRODUCER = "producer"  # an application that only enqueues
+    FLEET = "fleet"  # masters, workers, pollers and exporters, and the tasks that they run
+    OBSERVER = "observer"  # a person or a program that may read everything, including arguments and results
+    OPERATOR = "operator"  # a person or a program that may do everything that `rota` and `rota.Client` can do
+
+
+class Needs(NamedTuple):
+    """The scripts and commands of a role."""
+
+    scripts: frozenset[str]
+    sent: frozenset[str]  # commands that connections send outside of scripts
+    optional: frozenset[str]  # the same, but without them the connection only works less well
+
+
+@dataclass(frozen=True, slots=True)
+class Access:
+    """Commands that a role may use on some keys only. The keys are given without the prefix of the namespace."""
+
+    commands: str
+    keys: str
+
+
+_WORD: Final = re.compile(rb"'([A-Z]{3,})'")
+_COMMANDS_OF_SOURCES: Final = re.compile(rb"\bask\(source, '([A-Z]+)'")
+# Words in scripts that are options of commands, and not commands.
+_OPTIONS: Final = frozenset(
+    {
+        *("AGGREGATE", "BYSCORE", "COUNT", "LIMIT", "MAXLEN", "MIN", "NOVALUES", "WEIGHTS", "WITHSCORES"),
+    }
+)
+# The commands in scripts that change data. A test compares the set with the server's own list.
+WRITES: Final = frozenset(
+    {
+        *("APPEND", "DEL", "HDEL", "HINCRBY", "HSET", "HSETNX", "INCR", "LPOP", "LPUSH", "LREM", "LSET", "LTRIM"),
+        *("PEXPIRE", "RENAME", "RPUSH", "SADD", "SET", "SREM", "UNLINK", "XADD", "ZADD", "ZREM", "ZUNIONSTORE"),
+    }
+)
+_READ_ONLY: Final = b"#!lua flags=no-writes"
+_BACKUP: Final = frozenset(
+    ["begin_import", "end_import", "export_list", "export_tasks", "import_keys", "import_tasks"]
+)  # only `rota export` and `rota import` run these scripts
+
+_ON_CONNECTING: Final = frozenset({"SELECT", "CLIENT|SETNAME"})
+_OF_DURABILITY: Final[Mapping[Durability, frozenset[str]]] = {
+    "none": frozenset(),
+    "wait": frozenset({"WAIT"}),
+    "waitaof": frozenset({"WAITAOF"}),
+}
+_RUNNING_SCRIPTS: Final = frozenset({"EVAL", "EVALSHA"})
+_READING: Final = frozenset(
+    {
+        *("GET", "HGET", "HGETALL", "HLEN", "HSCAN", "INFO", "LATENCY|LATEST", "LLEN", "LRANGE", "PEXPIRETIME"),
+        *("SCAN", "SSCAN", "TIME", "TYPE", "XREAD", "ZCARD", "ZRANGE", "ZSCAN"),
+    }
+)
+
+
+PRODUCER_ACCESS: Final = (
+    Access("HEXISTS HSTRLEN HSET", "tasks"),
+    Access("LLEN RPUSH LPUSH", "queue:*"),
+    Access("LLEN RPUSH", "doorbell doorbell:*"),
+    Access("SISMEMBER SADD", "queues ready"),
+    Access("HLEN HSET", "keys tickets"),
+    Access("ZADD ZCOUNT", "delayed"),
+    Access("GET SET", "unique:*"),
+    Access("SET", "sent:*"),
+    Access("HLEN HINCRBY", "counts totals"),
+    Access("HGET HVALS HEXISTS", "served"),
+    Access("EXISTS", "meta former events-on patterns"),
+    Access("HLEN HGET HSET", "former"),
+    Access("HLEN", "epitaphs"),
+    Access("HVALS", "events-on"),
+    Access("HGETALL", "patterns"),
+    Access("XADD", "events"),
+    Access("ZREM", "idle"),
+    Access("ZADD", "turns:*"),
+)
+"""What a producer may do. It can read no arguments and no results, and delete nothing."""
+
+
+@cache
+def _needs_of(role: AclRole) -> Needs:
+    every = frozenset(script_names())
+    match role:
+        case AclRole.PRODUCER:
+            return Needs(frozenset({"enqueue"}), frozenset(), _ON_CONNECTING)
+        case AclRole.FLEET:
+            sent = frozenset({"BLPOP", "BLMOVE", "SCAN", "ZSCAN", "INFO", "TIME"})
+            return Needs(every - _BACKUP, sent, _ON_CONNECTING | {"CLIENT|ID", "CLIENT|TRACKING", "XREAD"})
+        case AclRole.OBSERVER:
+            reading = frozenset(name for name in every if read_script(name).text.startswith(_READ_ONLY))
+            return Needs(reading, _READING, _ON_CONNECTING)
+        case AclRole.OPERATOR:
+            return Needs(every, _READING | {"BLPOP", "LPOP", "UNLINK"}, _ON_CONNECTING)
+
+
+def commands_in(script: str) -> frozenset[str]:
+    """Return the commands that a script calls. A script that must not write calls only reading commands, even if its
+    text contains others, as `explain` does."""
+    text = read_script(script).text
+    found = {word.decode() for word in _WORD.findall(text)} - _OPTIONS
+    return frozenset(found - WRITES if text.startswith(_READ_ONLY) else found)
+
+
+def needed_commands(role: AclRole, durability: Durability, *, failover: bool) -> list[str]:
+    """Return all commands without which a role does not work, except EVAL, which checks the others.
+
+    `failover`: whether sentinels name the server. If so, its role is queried on each connection.
+    """
+    needs = _needs_of(role)
+    in_scripts = frozenset[str]().union(*map(commands_in, needs.scripts))
+    confirming = frozenset[str]() if role is AclRole.OBSERVER else _OF_DURABILITY[durability]
+    primary = frozenset({"ROLE"}) if failover else frozenset[str]()
+    return sorted({"EVALSHA"} | needs.sent | in_scripts | confirming | primary)
+
+
+def rules_of(
+    role: AclRole, namespace: str, durability: Durability = "none", *, failover: bool, adopted: Iterable[str] = ()
+) -> list[str]:
+    """Return the rules of ACL SETUSER for a role, after `reset` and without a password.
+
+    `adopted`: the keys of legacy lists outside of the namespace, from which a fleet adopts items.
+    """
+    prefix = prefix_of(Keys(namespace))
+    optional = _granted(_needs_of(role).optional)
+    needed = needed_commands(role, durability, failover=failover)
+    if role is AclRole.PRODUCER:
+        everywhere = _RUNNING_SCRIPTS | _OF_DURABILITY[durability] | {"TIME"} | ({"ROLE"} if failover else set())
+        selectors = [f"({_keys_of(each.keys, prefix)} {_granted(each.commands.split())})" for each in PRODUCER_ACCESS]
+        return [f"~{prefix}tasks", _granted(everywhere), optional, *selectors]
+    sources = [f"(~{key} {_granted(commands_of_adoption())})" for key in adopted]
+    return [f"~{prefix}*", _granted(["EVAL", *needed]), optional, *(sources if role is not AclRole.OBSERVER else ())]
+
+
+def rules_on_sentinels() -> list[str]:
+    """Return the rules of ACL SETUSER on a sentinel, after `reset` and without a password. They are the same for all
+    roles."""
+    return [
+        _granted(
+            {"PING", "SENTINEL|CKQUORUM", "SENTINEL|GET-MASTER-ADDR-BY-NAME", "SENTINEL|MASTERS", *_ON_CONNECTING}
+            - {"SELECT"}
+        )
+    ]
+
+
+def commands_of_adoption() -> list[str]:
+    """Return the commands that pollers run on the keys of legacy lists."""
+    return sorted({word.decode() for word in _COMMANDS_OF_SOURCES.findall(read_script("adopt_legacy").text)})
+
+
+def _granted(commands: Iterable[str]) -> str:
+    return " ".join(f"+{command.lower()}" for command in sorted(commands))
+
+
+def _keys_of(keys: str, prefix: str) -> str:
+    return " ".join(f"~{prefix}{key}" for key in keys.split())

@@ -1,0 +1,42 @@
+"""The users of test servers, with which fleets and clients connect. They have exactly the permissions that `rota acl`
+grants, so a missing permission fails the test that needs it."""
+
+from typing import Any, Final, cast
+
+import redis
+
+from rota_supervisor.acl_roles import AclRole, rules_of
+
+PASSWORD: Final = "secret"
+_NAMESPACES: Final = "*"  # any namespace
+_ANY_KEY: Final = "*"  # tests adopt items from keys with many names
+
+
+def name_of(role: AclRole) -> str:
+    """Return the name of the user with this role."""
+    return f"of-{role}"
+
+
+def user_lines() -> list[str]:
+    """Return the lines of a server's configuration that create the users."""
+    return [f"user {name_of(role)} on >{PASSWORD} {' '.join(_rules(role))}" for role in AclRole]
+
+
+def _rules(role: AclRole) -> list[str]:
+    return rules_of(role, _NAMESPACES, "wait", failover=True, adopted=[_ANY_KEY])
+
+
+def as_user(url: str, role: AclRole) -> str:
+    """Return the URL with the name and password of a user, unless it has a user or a password already."""
+    scheme, separator, rest = url.partition("://")
+    return url if "@" in rest else f"{scheme}{separator}{name_of(role)}:{PASSWORD}@{rest}"
+
+
+def execute(client: "redis.Redis", *words: str) -> Any:
+    """Run a command for which redis-py has no typed method."""
+    return client.execute_command(*words)  # type: ignore[no-untyped-call]  # redis-py does not type it
+
+
+def read_user(client: "redis.Redis", name: str) -> dict[str, Any]:
+    """Return what the server knows about a user."""
+    return cast("dict[str, Any]", client.acl_getuser(name))
