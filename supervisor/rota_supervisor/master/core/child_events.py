@@ -22,8 +22,8 @@ _REASONS_TO_RECYCLE: Final = {RecycleReason.NONE: None} | {RecycleReason[each.na
 
 
 def owners_registered(state: MasterState, event: master_events.OwnersRegistered, now: float) -> list[do.Effect]:
-    """Request from the zygote the workers whose owners are now registered. If a worker was abandoned in the meantime,
-    its owner expires without having claimed anything."""
+    """Request a fork from the zygote for each worker whose owner is now registered. If a worker was abandoned in the
+    meantime, its owner expires later and has never claimed anything."""
     effects: list[do.Effect] = []
     for slot, nonce, owner in event.owners:
         child = state.children.get(slot, nonce)
@@ -90,7 +90,7 @@ def zygote_reported(state: MasterState, event: master_events.ZygoteReported, now
                 *reload_steps.import_failed(state, number, module, f"{why} ({where})" if where else why, now),
             ]
         case other:
-            raise ValueError(f"a zygote sends no {type(other).__name__}")
+            raise ValueError(f"unexpected message from a zygote: {type(other).__name__}")
     return []
 
 
@@ -120,7 +120,8 @@ def _fork_failed(state: MasterState, child: Child, why: str, now: float, *, from
 
 
 def zygote_gone(state: MasterState, event: master_events.ZygoteGone, now: float) -> list[do.Effect]:
-    """Handle the end of a zygote. Workers that were requested from it and never reported count as not started.
+    """Handle the end of a zygote. Workers that were requested from it but never reported as forked count as not
+    started.
 
     The zygote's channel may close before the zygote can be reaped. A READY zygote is therefore killed here, because
     otherwise the next plan would request workers from it. A zygote that is still BOOTING is not killed, because its
@@ -177,7 +178,7 @@ def _ready(state: MasterState, child: Child, now: float) -> list[do.Effect]:
 
 
 def _note(child: Child, reading: master_events.SlotReading, now: float, read_before: float) -> None:
-    """Copy the contents of a slot into the child's record. `read_before`: when the slots were last read."""
+    """Copy the contents of a slot into the child's record. `read_before`: the time of the previous reading."""
     heartbeat_at = reading.heartbeat_ns / NANOSECONDS
     # A worker with one task sends no heartbeat while the task runs, so its silence begins when the task ends, not with
     # the heartbeat before the task. A worker with several tasks sends heartbeats while they run.
@@ -214,7 +215,8 @@ def _note_drain(child: Child, reading: master_events.SlotReading, read_before: f
 
 
 def claim_held_up(state: MasterState, event: master_events.ClaimHeldUp, _now: float) -> list[do.Effect]:
-    """Return the prefetched tasks that wait behind a long-running task, once for each such task."""
+    """Give back the prefetched tasks that wait behind a long-running task. This is done once for each long-running
+    task, although the event may be repeated while that task runs."""
     child = state.children.get(event.slot, event.nonce)
     held_up = event.held_up
     mark = event.nonce, held_up.task.number
@@ -227,9 +229,10 @@ def claim_held_up(state: MasterState, event: master_events.ClaimHeldUp, _now: fl
 
 
 def cancel_ordered(state: MasterState, event: master_events.CancelOrdered, now: float) -> list[do.Effect]:
-    """Notify a worker once that its task was cancelled, and note when the worker is to be killed.
+    """Notify a worker that its task was cancelled, and note when to kill the worker if the task does not end.
 
-    Every renewal of the lease reports the cancelled task again, as long as it runs.
+    The worker is notified only once, although every renewal of its lease reports the cancelled task again while it
+    runs.
     """
     child = state.children.get(event.slot, event.nonce)
     if child is None or child.state in UNSEEN:

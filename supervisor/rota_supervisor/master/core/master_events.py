@@ -1,5 +1,5 @@
-"""The events that a master handles: one frozen value for each. An event contains everything that was read from
-outside."""
+"""The events that the master's core handles. Each is a frozen value, which contains everything that was read from
+outside, because the core does no I/O."""
 
 import math
 import os
@@ -24,18 +24,18 @@ from rota_supervisor.master.core.scaling_rule import Decision
 class Ticked(NamedTuple):
     """All pending events were handled, and the master decides what to do. This event occurs at least once a second."""
 
-    redis_silent_since: float = math.inf  # since when a reply of Redis is outstanding, or `inf` if none is outstanding
+    redis_silent_since: float = math.inf  # when the first call without a reply was sent, or `inf`
 
 
 # Requests
 
 
 class Requested(NamedTuple):
-    """A person, a signal or a changed file requested something."""
+    """A request was made: through the control socket, by a signal, or because a watched file changed."""
 
     request: RequestKind
-    ticket: int  # the number under which the reply is sent
-    by_signal: bool = False  # whether there is no reply, so that a refusal is logged
+    ticket: int  # the number that connects the reply with the request
+    by_signal: bool = False  # whether no reply can be sent, so a refusal is logged
     order: ScaleOrder | None = None  # the number of workers that a SCALE request sets
 
 
@@ -48,14 +48,14 @@ class ConfigurationRead(NamedTuple):
 
 
 class AddressPrepared(NamedTuple):
-    """The exporter's new listen address was bound, or is known to be free."""
+    """The exporter's new listen address was bound, was found to be free, or cannot be bound."""
 
     ticket: int
     faults: tuple[Fault, ...] = ()  # the reasons why the address could not be bound
 
 
 class ListeningAt(NamedTuple):
-    """The master listens on an address for the exporter."""
+    """The address on which the master listens for the exporter was changed, or kept because of an error."""
 
     address: str  # the address, or "" for none
     error: str = ""  # why the master kept the previous address, or ""
@@ -77,7 +77,7 @@ class SlotReading(NamedTuple):
     shortest_soft_met_ns: int = 0  # when a task last had this limit
     has_worked: bool = False
     has_outcomes: bool = False
-    stepping: int | None = None  # the index of the task whose coroutine is taking a step, if several tasks run
+    stepping: int | None = None  # the index of the task whose coroutine is running now, if it runs several tasks
 
 
 class SlotsRead(NamedTuple):
@@ -96,7 +96,7 @@ class Started(NamedTuple):
 
 
 class StackFileMade(NamedTuple):
-    """A child that is being started has a stack file."""
+    """A stack file was created for a child that is being started."""
 
     slot: int
     nonce: int
@@ -192,7 +192,7 @@ class ClosedSeen(NamedTuple):
 
 
 class PoolSeen(NamedTuple):
-    """A pool with a range, after an exchange with Redis."""
+    """The state of a pool with a range after an exchange with Redis."""
 
     load: NodeLoad  # the load that this node has published
     leader: str  # the node that leads the pool
