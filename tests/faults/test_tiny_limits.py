@@ -80,7 +80,7 @@ def test_required_address_space_is_enough(fleets: Fleets) -> None:
         ),
         (
             "-f 2048",
-            "the limit on the size of files is 1 MB, but a fleet needs {the size of files}: raise or remove it (ulimit -f",
+            "the limit on the size of files is 1 MB, but a fleet needs {the size of files}: raise or remove it (ulimit",
         ),
     ],
 )
