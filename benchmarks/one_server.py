@@ -90,9 +90,7 @@ def _run_us(testbed: Testbed, kind: Kind) -> float:
     each_us = took.server_seconds / kind.tasks * 1_000_000
     busy = took.server_seconds / took.seconds
     rate = kind.tasks / took.seconds
-    print(
-        f"tasks {kind.title}, {kind.workers} workers: {each_us:.1f} us per task; {rate:,.0f}/s keep the server {busy:.0%} busy"
-    )
+    print(f"tasks {kind.title}, {kind.workers} workers: {each_us:.1f} us per task; {busy:.0%} busy at {rate:,.0f}/s")
     return each_us
 
 
