@@ -40,7 +40,7 @@ def _request_worker(state: MasterState, child: Child, renewed_ns: int, now: floa
     zygotes = state.children.of(Role.ZYGOTE, ChildState.READY)
     zygote = next((each for each in zygotes if generation is not None and each.generation == generation.code), None)
     if zygote is None or settings is None:
-        why = "its zygote or its pool ended before it could be requested"
+        why = "the zygote died or the pool was removed before the worker was requested"
         return child_exit.not_started(state, child, why, now, from_outside=True)
     child.move(ChildState.REQUESTED)
     child.requested_at = now
@@ -56,7 +56,7 @@ def _request_worker(state: MasterState, child: Child, renewed_ns: int, now: floa
 
 
 def started(state: MasterState, event: master_events.Started, now: float) -> list[do.Effect]:
-    """Note the pid of a child that was started, or count the child as not started if the kernel refused to start it."""
+    """Record the pid of a child that was started. If the kernel refused to start it, count it as not started."""
     child = state.children.get(event.slot, event.nonce)
     if child is None:
         return []
@@ -95,7 +95,7 @@ def zygote_reported(state: MasterState, event: master_events.ZygoteReported, now
 
 
 def _forked(state: MasterState, event: messages.Spawned) -> list[do.Effect]:
-    """Note the pid of a forked worker.
+    """Record the pid of a forked worker.
 
     If the master decided to kill the worker before its pid was known, it kills the worker now.
     """
@@ -139,7 +139,7 @@ def zygote_gone(state: MasterState, event: master_events.ZygoteGone, now: float)
 
 
 def stack_file_made(state: MasterState, event: master_events.StackFileMade, _now: float) -> list[do.Effect]:
-    """Note that a child has a stack file, so the master can request its stack."""
+    """Record that a child has a stack file, so that the master can request its stack."""
     child = state.children.get(event.slot, event.nonce)
     if child is not None:
         child.has_stack = True
@@ -150,7 +150,7 @@ def stack_file_made(state: MasterState, event: master_events.StackFileMade, _now
 
 
 def stop_seen(state: MasterState, event: master_events.StopSeen, now: float) -> list[do.Effect]:
-    """Note that a child was stopped by a signal, or continued."""
+    """Record that a child was stopped by a signal, or that it continues."""
     child = state.children.get(event.slot, event.nonce)
     if child is not None:
         child.stopped_at = now if event.stopped else None
@@ -201,7 +201,7 @@ def _note(child: Child, reading: master_events.SlotReading, now: float, read_bef
 
 
 def _note_drain(child: Child, reading: master_events.SlotReading, read_before: float) -> None:
-    """Note whether a child that was ordered to drain has begun to drain.
+    """Record whether a child that was ordered to drain has begun to drain.
 
     A worker that runs one task at a time cannot begin to drain before its current task ends.
     """

@@ -97,7 +97,7 @@ def _event_of(death: Death) -> str:
 
 
 def _was_unwanted(child: Child) -> bool:
-    """Whether the master ended the child although the child did nothing wrong, for example at a reload."""
+    """Whether the master ended the child although the child did nothing wrong, for example because of a reload."""
     return child.why is not None and child.why.facts.is_expected
 
 
@@ -251,7 +251,7 @@ def _settlement_of(death: Death, task: TaskInSlot) -> Settlement | None:
 
 
 def report_over_limit(settlement: Settlement, request: do.ReapOwner) -> Iterator[do.Effect]:
-    """Log and count a failure by the time limit in the same way as a worker does for its own failures."""
+    """Log and count a task that reached its hard time limit, in the same way as a worker does for a failed attempt."""
     entry = settlement.entry
     outcome = settlement.outcome
     task = request.name_of(entry.id)

@@ -18,10 +18,10 @@ from rota_supervisor.master.core.reasons import Reason
 class ChildState(StrEnum):
     """The state of a child."""
 
-    REGISTERING = "registering"  # its owner is being registered in Redis
-    REQUESTED = "requested"  # it was requested from a zygote
+    REGISTERING = "registering"  # the owner of the worker is being registered in Redis
+    REQUESTED = "requested"  # the worker was requested from a zygote
     BOOTING = "booting"  # it has a pid
-    READY = "ready"  # its slot showed that it is ready
+    READY = "ready"  # its slot has shown that it is ready
     DRAINING = "draining"  # it was ordered to leave
     KILLED = "killed"  # SIGKILL was sent
     EXITED = "exited"  # it is dead, and its owner is being reaped
@@ -73,7 +73,7 @@ class ChildRef:
 class SentCancel(NamedTuple):
     """The last cancellation that a worker was notified of for one task index."""
 
-    number: int  # the number of the cancelled task
+    number: int  # the number of the cancelled task among all tasks at this index
     kill_after: float | None = None  # seconds until the worker is killed if the task has not ended, or None for never
     kill_at: float = math.inf  # the time at which `kill_after` has passed
 
@@ -98,16 +98,16 @@ class Child:
     concurrency: int = 1  # the largest number of tasks that it runs at once
 
     # The last reading of its slot
-    heartbeat_at: float = 0.0  # its last sign of life
+    heartbeat_at: float = 0.0  # the time of its last sign of life
     tasks: tuple[TaskTimes, ...] = ()  # the tasks that it runs
     task_until: float = math.inf  # the earliest time at which one of its tasks reaches its hard limit
     soft_limits: tuple[float, ...] = ()  # the times at which its tasks reach their soft limits
-    stepping: int | None = None  # the index of the task whose coroutine is taking a step
+    stepping: int | None = None  # the index of the task whose coroutine is running now
     has_work: bool = False  # whether it runs a task or has outcomes that Redis has not confirmed
     shortest_soft_seconds: float = math.inf  # the shortest soft limit among its recent tasks
-    shortest_soft_met_at: float = -math.inf  # when one of its tasks last had that limit
+    shortest_soft_met_at: float = -math.inf  # when a task with that limit last ran
     has_worked: bool = False  # whether it has finished a task
-    recycle_for: Reason | None = None  # why it asks to be replaced, or None if it does not
+    recycle_for: Reason | None = None  # why it has asked to be replaced, or None
     is_quiet: bool = False  # whether it has stopped claiming tasks for now
 
     # The actions of the master

@@ -29,7 +29,7 @@ from rota_supervisor.master.core.reasons import (
 )
 from rota_supervisor.master.core.targets import Stage, Stop
 
-STACK_CHARACTERS_OF_A_LINE: Final = 1500  # a line has 4,096 bytes: names take up to 1,000, other fields 600
+STACK_CHARACTERS_OF_A_LINE: Final = 1500  # of the 4,096 bytes of a line, names take up to 1,000 and other fields 600
 STACK_CHARACTERS_OF_A_RECORD: Final = 4000
 _FATAL_SIGNALS: Final = frozenset({"SIGSEGV", "SIGABRT", "SIGBUS", "SIGFPE", "SIGILL"})
 
@@ -102,8 +102,8 @@ class Death:
 
     @property
     def has_left(self) -> bool:
-        """Whether the child left between two tasks, as requested. Any entry that it still held was in a reply that it
-        never read."""
+        """Whether the child left between two tasks, as requested. If it still held an entry, it had not read the reply
+        with that entry."""
         event = self.event
         return (
             self.reason.facts.is_expected and event.ending.exit_code == child_process.EXIT_DRAINED and not event.tasks

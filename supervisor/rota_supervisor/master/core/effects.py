@@ -40,7 +40,7 @@ class ForkWorker(NamedTuple):
     owner: str
     pool: str
     settings: str  # the settings of its pool, as text
-    renewed_ns: int  # when its lease began
+    renewed_ns: int  # when the worker's lease began
     quiet: bool  # whether it starts without claiming tasks
     concurrency: int = 1  # the number of tasks that it runs at once
 
@@ -327,15 +327,15 @@ Effect: TypeAlias = (
 
 
 def info(event: str, **fields: Any) -> WriteLog:
-    """Return a log entry about something that people may want to know."""
+    """Return the effect that logs, with level info, something that people may want to know."""
     return WriteLog("info", event, fields)
 
 
 def warning(event: str, **fields: Any) -> WriteLog:
-    """Return a log entry about something that was repaired or can wait."""
+    """Return the effect that logs, with level warning, a problem that was repaired or can wait."""
     return WriteLog("warning", event, fields)
 
 
 def error(event: str, **fields: Any) -> WriteLog:
-    """Return a log entry about something that needs a person."""
+    """Return the effect that logs, with level error, a problem that a person has to solve."""
     return WriteLog("error", event, fields)

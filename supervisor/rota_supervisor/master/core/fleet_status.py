@@ -279,7 +279,7 @@ def show_pools(state: MasterState, targets: Iterable[Target]) -> list[do.Effect]
 
 
 def _held(pools: Sequence[_Pool]) -> tuple[PoolInBackoff, ...]:
-    """Return the pools in back-off. Pools that need a person come first."""
+    """Return the pools in back-off. Pools in state FATAL come first."""
     held = [
         PoolInBackoff(
             target.role, target.pool, condition, backoff.failures_in_a_row, backoff.wait_until, backoff.last_end
@@ -339,13 +339,13 @@ def _gauges(state: MasterState, pools: Sequence[_Pool]) -> list[do.Effect]:
 
 
 def _workers_by_state(children: list[Child], pools: Sequence[_Pool]) -> Counter[tuple[str, str]]:
-    """Count the workers of each pool by state. Missing workers whose start is held back count under their pool's
-    state."""
+    """Count the workers of each pool by state. If starts are held back, the missing workers are counted under the state
+    of the pool, for example `backoff`."""
     states = Counter((child.pool, _label(child)) for child in children if child.state is not ChildState.EXITED)
     live = Counter(child.pool for child in children if child.state in LIVE)
     for target, backoff, condition in pools:
         if backoff.restrains:
-            label = condition if condition is PoolState.FATAL else PoolState.BACKOFF  # shown even after one failure
+            label = condition if condition is PoolState.FATAL else PoolState.BACKOFF  # This applies after one failure.
             states[target.pool, label.value] += max(0, target.count - live[target.pool])
     return states
 

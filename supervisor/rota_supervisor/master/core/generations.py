@@ -143,7 +143,7 @@ FIRST: Final = 1
 
 @dataclass(frozen=True)  # Cached properties do not work with slots.
 class Generation:
-    """One loading of the configuration, and of user code if necessary."""
+    """One loading of the configuration, and of the user code if that was loaded again."""
 
     number: int
     code: int  # the generation whose zygote its workers are forked from; its own number if it brought new code
@@ -235,7 +235,7 @@ class Rollout:
         return frozenset[int]() if self.candidate is None else self.candidate.numbers - kept
 
     def is_loading(self, code: int) -> bool:
-        """Whether a candidate waits for this code."""
+        """Whether a candidate waits until this code is loaded."""
         return self.candidate is not None and self.candidate.code == code and not self.promoted
 
     def with_candidate(

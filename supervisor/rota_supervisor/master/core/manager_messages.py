@@ -88,7 +88,7 @@ def _regular_messages(state: MasterState, now: float) -> list[do.Effect]:
 
 
 def status_line(state: MasterState) -> str:
-    """Return the state of the fleet in one line."""
+    """Return the state of the fleet in one line, for example "2 of 2 workers, 1 busy, generation 1"."""
     rollout = state.rollout
     at_work = [child for child in state.children.of(Role.WORKER) if child.state in AT_WORK]
     busy = sum(child.busy for child in at_work)

@@ -24,7 +24,7 @@ from rota_supervisor.master.core.scaling_rule import Decision
 class Ticked(NamedTuple):
     """All pending events were handled, and the master decides what to do. This event occurs at least once a second."""
 
-    redis_silent_since: float = math.inf  # when the first call without a reply was sent, or `inf`
+    redis_silent_since: float = math.inf  # when the first call without a reply was sent to Redis, or `inf`
 
 
 # Requests
@@ -70,7 +70,7 @@ class SlotReading(NamedTuple):
     slot: int
     nonce: int
     phase: Phase
-    tasks: tuple[TaskTimes, ...]  # the start and the deadlines of each running task
+    tasks: tuple[TaskTimes, ...]  # the times of the start and the deadlines of each running task
     heartbeat_ns: int  # the time of the last heartbeat
     recycle_reason: RecycleReason = RecycleReason.NONE
     shortest_soft_ns: int = 0  # the shortest soft limit among recent tasks
@@ -133,8 +133,8 @@ class ProcessEnd(NamedTuple):
 
     wait_status: int
     oom_killed: bool = False  # whether the kernel counted an out-of-memory kill that no other death explains
-    max_rss_kb: int = 0  # includes the pages that the process shared with its zygote
-    cpu_seconds: float = 0.0  # the usage of the process itself, without its child processes
+    max_rss_kb: int = 0  # peak memory, including the pages that the process shared with its zygote
+    cpu_seconds: float = 0.0  # the processor time of the process itself, without its child processes
 
     @property
     def signal_name(self) -> str:
@@ -160,8 +160,8 @@ class Died(NamedTuple):
     nonce: int
     ending: ProcessEnd
     tasks: tuple[TaskInSlot, ...] = ()  # the tasks that its slot shows as running
-    outcomes: Packed = NOTHING  # the outcomes of finished tasks that no reply has confirmed, from its slot
-    has_worked: bool = False  # whether it had finished a task, from its slot
+    outcomes: Packed = NOTHING  # the outcomes of finished tasks in its slot that no reply has confirmed
+    has_worked: bool = False  # whether its slot shows that it had finished a task
     stack: str = ""  # the contents of its stack file
     wall: float = 0.0  # the time of the death in Unix seconds
     slot_is_intact: bool = True  # whether its slot is readable; a task may have overwritten it
@@ -203,7 +203,7 @@ class PoolSeen(NamedTuple):
 class ScalingSeen(NamedTuple):
     """An exchange of loads and decisions has ended."""
 
-    pools: Mapping[str, PoolSeen]  # by name; empty if the call failed
+    pools: Mapping[str, PoolSeen]  # the pools by name; empty if the call failed
     failed: bool = False  # whether the call failed, so nothing is known
 
 
@@ -230,7 +230,7 @@ class CancelOrdered(NamedTuple):
     task_index: int  # the index of the task among the tasks that its worker runs at once
     number: int  # how many tasks the worker has run at this index, including the cancelled one
     task_id: str
-    kill_after: float | None = None  # seconds from now until the worker is killed, or None for no kill
+    kill_after: float | None = None  # seconds from now until the worker is killed, or None for never
 
 
 class RedisReplied(NamedTuple):
@@ -248,7 +248,7 @@ class RedisFailed(NamedTuple):
 
     reason: str
     error: str
-    is_away: bool  # whether all calls fail until Redis recovers; false if only this call was refused
+    is_away: bool  # whether all calls will fail until Redis recovers, and not only this one
     is_reply: bool = False  # whether the server itself replied that it cannot serve calls for now
 
 

@@ -40,7 +40,7 @@ from rota_supervisor.master.core.start_backoff import CALM
 from rota_supervisor.master.core.targets import Desired, PoolName, Stage, Target
 
 RECYCLED_SHARE: Final = 8  # of 8 children, one may be missing while it is replaced
-HARD_LIMIT_GRACE_SECONDS: Final = 1.0  # the extra time of a task after its hard limit
+HARD_LIMIT_GRACE_SECONDS: Final = 1.0  # how long after its hard limit a task is killed
 DUMP_SECONDS: Final = 0.1  # writing a stack takes 0.7 ms, and longer on an overloaded machine
 SHORTEST_TICK_SECONDS: Final = 0.1  # at most ten checks a second, even for very short soft limits
 BLOCKED_SECONDS: Final = 1.0  # a healthy event loop sends several heartbeats a second
@@ -84,8 +84,8 @@ def plan(desired: Desired, children: Iterable[Child], now: float) -> list[Action
     for name, members in pools.items():
         if name not in desired.by_name:
             actions += _drain(members, Reason.RELOAD)
-    # Free slots are searched only when needed, because a plan is made at every wake-up and hardly any plan starts a
-    # child.
+    # Free slots are searched only when they are needed, because a plan is made at every wake-up, and hardly any plan
+    # starts a child.
     taken = {child.slot for child in all_children}
     free = {role: filterfalse(taken.__contains__, slots) for role, slots in RANGES.items()}
     zygotes = [child for (role, _), members in pools.items() if role is Role.ZYGOTE for child in members]
@@ -122,7 +122,7 @@ def _check_deadlines(desired: Desired, all_children: list[Child], now: float) ->
         broken_at, reason = deadline(child, desired)
         if now <= broken_at:
             staying[child.role, child.pool].append(child)
-            # There is one interrupt per soft limit. A task that sends a heartbeat gets a new limit.
+            # A task is interrupted once for each soft limit. If it sends a heartbeat, it gets a new limit.
             if child.tasks and child.state in AT_WORK and now > child.soft_until:
                 actions.append(Signal(child.slot, Order.INTERRUPT))
             if child.stepping is not None and is_blocked(child, now):

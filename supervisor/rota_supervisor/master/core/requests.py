@@ -119,10 +119,8 @@ def _set_quiet(state: MasterState, event: Requested, now: float) -> list[do.Effe
 
 
 def _quiet_after(before: Quiet, event: Requested) -> Quiet:
-    """Return the quiet state after a request. SIGCONT undoes only what SIGTSTP did.
-
-    The kernel, shells and debuggers send SIGCONT to continue a master that was stopped.
-    """
+    """Return the quiet state after a request. SIGCONT undoes only what SIGTSTP did, because the kernel, shells and
+    debuggers also send SIGCONT, to continue a master that was stopped."""
     if event.by_signal and before is Quiet.BY_PERSON:
         return before
     if event.request is RequestKind.RESUME:

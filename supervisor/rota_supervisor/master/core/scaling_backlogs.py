@@ -10,7 +10,7 @@ from rota_supervisor.master.core.scaling_inputs import PoolInputs, QueueBacklog
 
 ROUND_SECONDS: Final = 0.5
 LONG_SECONDS: Final = 60.0
-GAP_SECONDS: Final = 5.0  # after this time without a round, earlier backlogs are too old to show the arrivals
+GAP_SECONDS: Final = 5.0  # after this time without a round, earlier backlogs are too old to be compared
 OBJECTIVE_SECONDS: Final = 600.0  # how long an objective applies after a task of its queue was last seen waiting
 FULL_SHARE: Final = 0.8  # a queue is at its cap if it runs this share of the cap on average
 _NEWEST_POINTS: Final = 5  # the number of points in the last 2 s
@@ -77,7 +77,7 @@ def countable(queue: QueueBacklog) -> float:
 
 
 def growth(past: Backlogs) -> float:
-    """Return the growth of the backlogs in the long window, in tasks per second."""
+    """Return the average growth of the backlogs in the long window, in tasks per second."""
     return (past.growth[-1][1] - past.growth[0][1]) / LONG_SECONDS
 
 

@@ -20,7 +20,7 @@ from rota_supervisor.master.core.waiting_times import tail_slots
 UTILIZATION: Final = 0.9  # the largest share of the time for which slots should be busy under a steady load
 FEWEST_STARTS: Final = 20  # the mean of fewer run times is not reliable
 SIGMAS: Final = 3.0  # the short window replaces the long one only if chance does not explain the difference
-MOST_VARIATION: Final = 10.0  # above this, the formula for the tail is too inaccurate
+MOST_VARIATION: Final = 10.0  # with a greater variation, the formula for the tail is too inaccurate
 HELD_FACTOR: Final = 10  # a task is held if it runs longer than the long window and this many mean run times
 
 
@@ -35,7 +35,7 @@ class Demand(NamedTuple):
     held: int
     backlogs: tuple[tuple[QueueBacklog, float, float], ...]  # open queue, its waiting tasks, the most slots it can use
     slots: int  # the slots of the workers that serve
-    boot_seconds: float  # the time until the workers that are starting, or would start now, are ready
+    boot_seconds: float  # the time until workers that are starting, or would start now, are ready
     concurrency: float  # the mean number of task slots of a worker
     objective: Objective | None
 

@@ -49,13 +49,13 @@ class Decision(NamedTuple):
     wanted: int
     unbounded: int  # `wanted` without the nodes' bounds, for autoscalers of nodes (`rota_fleet_workers_wanted`)
     shares: dict[str, int]  # the number of workers of each node
-    needs: dict[str, int]  # the workers that each node needs now, regardless of budgets, for `budget_grants`
+    needs: dict[str, int]  # for `budget_grants`: the workers that each node needs now, regardless of budgets
     steady: int  # the workers that the arrivals need
     drain: int  # the workers that also complete the backlog in time
     tail: int  # the workers with which the wait at the target quantile is below the objective
     limited_by: tuple[str, ...]  # the causes that prevented a higher number, the most important first
     reason: str  # one line for people, with the measurements
-    drain_seconds: float  # the predicted time until the wanted workers have completed the backlog; can be infinite
+    drain_seconds: float  # the predicted time until the wanted workers have completed the backlog, or infinity
     lag_ratio: float  # the predicted lag divided by the objective, for the budget of a node
 
 
@@ -147,7 +147,7 @@ def _next(history: PoolScaling, seen: _Situation) -> tuple[PoolScaling, int, tup
     wanted = current
     causes: tuple[str, ...] = ()
     if current > seen.bounds.granted and may_step(history, -1, seen.now):
-        wanted = max(seen.bounds.least, seen.bounds.granted)  # Other pools need the budget more.
+        wanted = max(seen.bounds.least, seen.bounds.granted)  # Other pools need the workers more.
         causes = ("budget",)
     elif seen.need > current:
         wanted, causes = _grown(history, current, seen)

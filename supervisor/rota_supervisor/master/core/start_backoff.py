@@ -26,7 +26,7 @@ from rota_supervisor.config.model import Restarts
 from rota_supervisor.layout import Role
 from rota_supervisor.master_snapshot import PoolState
 
-GIVE_UP_AFTER: Final = 5  # failures in a row of a generation that never had a READY child
+GIVE_UP_AFTER: Final = 5  # the failures in a row after which a generation that never had a READY child is given up
 SUDDEN_DEATHS: Final = 100  # per minute; after more, the back-off slows further starts
 TOLERATED: Final = 10  # for example, three tasks that crash any worker cause nine early exits before all three are dead
 TASK_PAUSE_SECONDS: Final = 1.0  # the longest wait if tasks crash the workers: even many such tasks are soon dead

@@ -281,7 +281,7 @@ class OomKills:
         self._unclaimed: list[float] = []
 
     def poll(self, now: float) -> None:
-        """Note new kills, at most once a second."""
+        """Count new kills, at most once a second."""
         if now - self._polled_at >= _POLL_SECONDS:
             self._note(now)
 
