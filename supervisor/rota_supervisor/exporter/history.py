@@ -335,7 +335,7 @@ class _CounterGrowth(NamedTuple):
 
 
 class ProblemWatch:
-    """A recorder of problems, such as growing counters. An object must not be used by two threads at once."""
+    """A recorder of problems, such as growing counters. An instance must not be used by two threads at once."""
 
     def __init__(self) -> None:
         self._counts: dict[tuple[str, str], float] | None = None

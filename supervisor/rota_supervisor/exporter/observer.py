@@ -56,7 +56,7 @@ class Probe:
     """The reader of the data for health probes. It reads the slots of `memory` in about a millisecond and waits for
     nothing.
 
-    An object must not be used by two threads at once, so each thread has its own.
+    An instance must not be used by two threads at once, so each thread has its own.
     """
 
     def __init__(self, settings: ExporterSettings, memory: SlotMemory, master_pid: int) -> None:

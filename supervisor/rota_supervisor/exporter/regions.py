@@ -183,7 +183,7 @@ def touched(memory: slot_memory.SlotMemory) -> Iterator[int]:
 
 
 class Regions:
-    """The records of all slots. An object must not be used by two threads at once."""
+    """The records of all slots. An instance must not be used by two threads at once."""
 
     def __init__(self, memory: slot_memory.SlotMemory, bound: SeriesBound) -> None:
         self._memory = memory
