@@ -137,8 +137,8 @@ def test_a_scale_order_is_absolute_relative_or_automatic(order: ScaleOrder, coun
 @pytest.mark.parametrize(
     ("order", "error"),
     [
-        (ScaleOrder("mail", -1), "cannot have -1 workers: it has 4, the minimum is 0"),
-        (ScaleOrder("mail", -5, is_relative=True), "cannot have -1 workers: it has 4, the minimum is 0"),
+        (ScaleOrder("mail", -1), "cannot have -1 workers: it has 4, and the minimum is 0"),
+        (ScaleOrder("mail", -5, is_relative=True), "cannot have -1 workers: it has 4, and the minimum is 0"),
         (ScaleOrder("mail", 500), "a node has at most 500, and the other pools have 1: request at most 499"),
         (ScaleOrder("mail", 10**30), "request at most 499, or start a master on another node"),
     ],

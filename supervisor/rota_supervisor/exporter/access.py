@@ -59,7 +59,7 @@ _TOO_MANY: Final = text_response(
     ("Retry-After", "1"),
     status=HTTPStatus.TOO_MANY_REQUESTS,
 )
-_FAILURES_AT_ONCE: Final = 10  # wrong tokens from one address; one more is permitted each second
+_FAILURES_AT_ONCE: Final = 10  # how many wrong tokens an address may send at once; one more is permitted each second
 _MOST_ADDRESSES: Final = 1000
 _rarely: Final = OnceAMinute()
 

@@ -98,7 +98,7 @@ class Site:
         return f"{content_type} {request.query} {_takes_gzip(request)}"
 
     def page(self, request: HttpRequest) -> HttpResponse:
-        """Return the page for a request. This can take up to seconds."""
+        """Return the page for a request. This can take seconds."""
         return _guarded(self._pages[request.path], request)
 
     def _status(self, request: HttpRequest) -> HttpResponse:

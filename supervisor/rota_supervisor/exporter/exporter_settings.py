@@ -36,7 +36,7 @@ class ExporterSettings:
     forgotten_seconds: float  # after this time, a closed queue counts as forgotten
     reads_redis: bool  # whether to read the queues from Redis and show their gauges, which are the same on every node
     allowed_hosts: tuple[str, ...]  # further host names that clients may use
-    token_file: str  # "" for none; the same applies to the next three fields
+    token_file: str  # the path of the file, or "" for none, as in the next three fields
     read_token_file: str
     tls_cert: str
     tls_key: str

@@ -25,7 +25,7 @@ LONG_HUNG_FACTOR: Final = 2  # for tasks that take minutes: this multiple, plus 
 LONG_HUNG_SECONDS: Final = 600.0
 LONG_LOOP_SECONDS: Final = 600.0
 LONG_LOOP_DEATHS: Final = 6
-SHORT_SECONDS: Final = 30.0  # to replace a worker takes less time
+SHORT_SECONDS: Final = 30.0  # replacing a worker takes less time than this
 Rule = Callable[[Row], Iterator[Headline]]
 
 
@@ -194,7 +194,7 @@ def _too_long(task: Row) -> str:
 
 # Redis
 
-OLD_SECONDS: Final = 3.0  # only while Redis is slow, its data becomes older than this
+OLD_SECONDS: Final = 3.0  # data from Redis becomes older than this only while Redis is slow
 VERY_SLOW_SECONDS: Final = 0.1
 SKEW_SECONDS: Final = 1.0
 

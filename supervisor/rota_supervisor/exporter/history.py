@@ -348,7 +348,7 @@ class ProblemWatch:
         include the gauges of the master."""
         now = time.time()
         counts = _counts(samples)
-        if self._counts is None:  # Only in a young fleet, all earlier growth is recent.
+        if self._counts is None:  # Earlier growth is recent only if the fleet is young.
             is_young = now - (samples.value(m.START_TIME) or 0.0) < REMEMBERED_SECONDS
             self._counts = {} if is_young else counts
         for key, count in counts.items():

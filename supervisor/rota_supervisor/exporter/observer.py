@@ -101,7 +101,7 @@ class Observation:
     at: Moment
     fleet: tuple[Member, ...]  # the living processes
     samples: Samples
-    recent: Recent  # the last minutes
+    recent: Recent  # the history of the last minutes
     reading: QueueReading | None  # the queues, or None if Redis did not reply
     master_snapshot: MasterSnapshot  # the last snapshot that the master published
     problems: RecentProblems = field(default_factory=RecentProblems)

@@ -58,7 +58,7 @@ class Total:
         if not self.is_summed:
             return before
         grown = (*map(sub, now[:-1], before[:-1]), exact(now[-1]) - exact(before[-1]))
-        if min(grown) >= 0.0 and sum(now) <= recorder.MOST:  # Nearly always true, but never for a NaN.
+        if min(grown) >= 0.0 and sum(now) <= recorder.MOST:  # This is nearly always true, but never for a NaN.
             return grown
         if not recorder.is_sound(self.definition, before, now):
             return None

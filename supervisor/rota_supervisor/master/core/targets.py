@@ -49,7 +49,7 @@ class Stage(Enum):
 # How much time zygotes, pollers and the exporter have to leave. If the fleet leaves at once, all owners must be reaped
 # in this time.
 LEAVE_SECONDS: Final = 5.0
-REAP_SECONDS: Final = 3.0  # from the end of the drain; with the stage REST and a margin, a fleet needs 5 s
+REAP_SECONDS: Final = 3.0  # how long owners may be reaped after the drain; REST and a margin make it 5 s
 AWAY_SECONDS: Final = 0.8  # Redis counts as away if a call has had no reply for this long
 # How much time a process that holds nothing has to leave while Redis is away
 IDLE_SECONDS: Final = {Stage.WORKERS: 0.9, Stage.REST: 0.6, Stage.AT_ONCE: 0.9}
@@ -237,7 +237,7 @@ def ordered(order: ScaleOrder, counts: Mapping[str, int]) -> tuple[str, int | No
         return pool, None
     count = counts[pool] + order.number if order.is_relative else order.number
     if count < 0:
-        raise RequestRefused(f'pool "{pool}" cannot have {count} workers: it has {counts[pool]}, the minimum is 0')
+        raise RequestRefused(f'pool "{pool}" cannot have {count} workers: it has {counts[pool]}, and the minimum is 0')
     others = sum(counts.values()) - counts[pool]
     if count + others > MAX_WORKERS:
         besides = f", and the other pools have {others}" if others else ""
