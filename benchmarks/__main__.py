@@ -35,13 +35,13 @@ ALL_MEASURES = [limits.NAME, *MEASURES, growth.NAME]
 
 
 def names(known: Sequence[str]) -> Callable[[str], list[str]]:
-    """Return a parser for an argument of known names, separated by commas."""
+    """Return a parser for a command-line argument that lists some of the `known` names, separated by commas."""
 
     def parse(text: str) -> list[str]:
         given = [one.strip() for one in text.split(",")]
         unknown = [one for one in given if one not in known]
         if unknown:
-            raise argparse.ArgumentTypeError(f"no such name: {', '.join(unknown)}; there are {', '.join(known)}")
+            raise argparse.ArgumentTypeError(f"unknown: {', '.join(unknown)}; choose from {', '.join(known)}")
         return given
 
     return parse
@@ -49,21 +49,23 @@ def names(known: Sequence[str]) -> Callable[[str], list[str]]:
 
 def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="make bench", description=__doc__)
-    parser.add_argument("--quick", action="store_true", help="at most two minutes: rota, classic, raw; one round")
+    parser.add_argument(
+        "--quick", action="store_true", help="one round with rota, classic and raw: two minutes at most"
+    )
     parser.add_argument("--only", type=names(list(CONTENDERS)), help="contenders, separated by commas")
     parser.add_argument("--measure", type=names(ALL_MEASURES), help="measurements, separated by commas")
-    parser.add_argument("--rounds", type=int, help="rounds of the fast measurements; slow ones have a third")
-    parser.add_argument("--server", choices=sorted(server_binaries()), help="default: redis when it is on the PATH")
+    parser.add_argument("--rounds", type=int, help="rounds of fast measurements; slow ones have a third of them")
+    parser.add_argument("--server", choices=sorted(server_binaries()), help="default: redis if it is on the PATH")
     parser.add_argument(
         "--publish",
         action="store_true",
-        help="keep the numbers as benchmarks/results/reference.json, tables and plots in docs",
+        help="store the numbers in benchmarks/results/reference.json, and the tables and plots in docs",
     )
     return parser.parse_args()
 
 
 def main() -> None:
-    """Measure, print the results, and store them."""
+    """Run the measurements, print the results, and store them."""
     wanted = _arguments()
     effort = QUICK if wanted.quick else FULL
     if wanted.rounds:
@@ -90,7 +92,7 @@ def main() -> None:
 def _installed(chosen: Iterable[Contender]) -> Iterator[Contender]:
     for one in chosen:
         if one in PEERS and one.package not in one.versions():
-            say(f"{one.name}: left out, it is not installed; benchmarks/README.md says how")
+            say(f"{one.name}: left out, because it is not installed; benchmarks/README.md explains how to install it")
         else:
             yield one
 
@@ -140,7 +142,7 @@ def _keep(recorded: dict[str, Any], path: Path, plots: Path) -> None:
     path.write_text(json.dumps(recorded) + "\n")
     say(f"raw numbers: {path.relative_to(ROOT)}")
     if not PEERS_PYTHON.exists():
-        say("plots: none, as matplotlib is not installed; `make bench` does that")
+        say("plots: none, because matplotlib is not installed; `make bench` installs it")
         return
     drawn = subprocess.run([str(PEERS_PYTHON), "-m", "benchmarks.plot", str(path), str(plots)], cwd=ROOT, check=False)
     say(f"plots: {plots.relative_to(ROOT)}" if drawn.returncode == 0 else "plots: they could not be drawn")

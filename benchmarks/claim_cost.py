@@ -1,9 +1,9 @@
-"""The server time of a claim, by the number of queues with work in its tier, for named queues and for queues of a
-pattern.
+"""The server time of a claim, depending on how many queues of its tier have work. Queues are either named in the tier
+or match a pattern.
 
 No fleet runs. One connection makes turns, each of which settles the tasks that the previous turn claimed, and the
-server reports the time that it spent. So the result is the time of the script alone, and few tasks are enough to keep
-10,000 queues filled.
+server reports the time that it spent. So the result is the time of the script alone. Each turn claims one task, so few
+tasks are enough to keep 10,000 queues filled.
 """
 
 from collections.abc import Sequence
@@ -25,7 +25,7 @@ _TURNS = 400  # the number of turns in a chunk
 
 
 class _Worker:
-    """The only worker in the namespace, which makes turns."""
+    """The only worker in the namespace. It makes turns of one task each."""
 
     def __init__(self, testbed: Testbed, domain: Domain) -> None:
         self._testbed = testbed
@@ -64,7 +64,8 @@ class _Worker:
 
 
 def microseconds_a_claim(testbed: Testbed, number: int, *, by_pattern: bool) -> list[float]:
-    """Return the server time of a claim for several chunks of turns while this number of queues has work."""
+    """Return the server time of a claim in microseconds, for each of several chunks of turns, while `number` queues
+    have work."""
     testbed.clear()
     queues = [f"tenant-{at}" for at in range(number)]
     names = [PATTERN] if by_pattern else queues

@@ -15,7 +15,7 @@ _Documented = ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef
 
 @dataclass(frozen=True, slots=True)
 class Size:
-    """The sizes of one file. `functions` has the number of lines of each function."""
+    """The numbers of lines of one file. `functions` has the number of lines of each function."""
 
     lines: int
     code: int
@@ -24,7 +24,7 @@ class Size:
 
 
 def size_of(source: str) -> Size:
-    """Count the lines of a module."""
+    """Count the lines of a module, by kind."""
     docs = set[int]()
     imports = set[int]()
     functions = []

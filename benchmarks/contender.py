@@ -79,7 +79,7 @@ class Contender(Protocol):
 
 EVERYTHING = frozenset({"drain", "work", "enqueue", "lag", "burst", "wake", "idle", "memory", "crash", "start"})
 UNSCHEDULED = EVERYTHING - {"lag", "burst"}
-AT_ONCE = frozenset({"waits", "steady", "held"})  # the measures of processes that run a hundred tasks at once
+AT_ONCE = frozenset({"waits", "steady", "held"})  # the measurements of processes that run a hundred tasks at once
 _INSTALLED = (
     "import json,sys,importlib.metadata as m;"
     "print(json.dumps({d.name.lower(): d.version for d in m.distributions() if d.name.lower() in sys.argv[1:]}))"
@@ -95,7 +95,8 @@ class OnPython:
 
     @property
     def package(self) -> str:
-        """The package of that name without the suffixes for settings, which are -c and a number, -ends, and +log."""
+        """The name of the package: the contender's name without the suffixes for settings, such as `-c100`, `-ends` and
+        `+log`."""
         return re.sub(r"-(c\d+|ends)$|\+.*", "", self.name)
 
     def producer(self) -> list[str]:
@@ -114,7 +115,7 @@ class OnPython:
 
 @dataclass(frozen=True)
 class Plain(OnPython):
-    """A contender that needs no additional code."""
+    """A contender that is described completely by its fields."""
 
     name: str
     app: str
@@ -123,18 +124,19 @@ class Plain(OnPython):
     at_least_once: bool = True
     measures: frozenset[str] = EVERYTHING
     python: Path = OWN_PYTHON
-    # Whether to start one process for each worker instead of one parent with an option for the number.
+    # Whether to start one process for each worker, instead of one parent process that is given the number of workers.
     copies: bool = False
     extra: dict[str, str] = field(default_factory=dict)
 
     def commands(self, testbed: Testbed, workers: int) -> list[list[str]]:  # noqa: ARG002 # the Protocol's signature
-        """Return each command with `{workers}` and `{bin}` filled in, either once or once per worker."""
+        """Return each command with `{workers}`, `{bin}` and `{python}` filled in. If `copies` is set, there is one copy
+        for each worker."""
         words = {"workers": str(workers), "bin": str(self.python.parent), "python": str(self.python)}
         commands = [[word.format_map(words) for word in argv] for argv in self.argv]
         return commands * workers if self.copies else commands
 
     def environment(self, testbed: Testbed) -> dict[str, str]:  # noqa: ARG002 # the Protocol's signature
-        """Return the variables with which the contender was created."""
+        """Return the environment variables with which the contender was created."""
         return self.extra
 
     def hold(self, running: StartedFleet) -> None:
@@ -146,9 +148,9 @@ class Plain(OnPython):
         running.thaw()
 
     def settled(self, testbed: Testbed) -> int | None:  # noqa: ARG002 # the Protocol's signature
-        """Return None: the contender keeps no counter."""
+        """Return None, because the contender keeps no counter."""
         return None
 
     def ready_workers(self, running: StartedFleet) -> set[int] | None:  # noqa: ARG002 # the Protocol's signature
-        """Return None: only running tasks show which workers are ready."""
+        """Return None, because only running tasks show which workers are ready."""
         return None

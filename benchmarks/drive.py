@@ -1,8 +1,8 @@
 """A producer that runs in a contender's own interpreter: `python -m benchmarks.drive APP`.
 
-Each line on standard input is a request in JSON. The producer carries it out and replies with the time that it took.
-APP is a module with `enqueue(task, *args)`, and optionally `enqueue_many(task, rows)`, `enqueue_at(task, due, *args)`,
-`enqueue_many_at(task, due_rows)`, and `startup()`. All may be coroutine functions.
+Each line on standard input is a request in JSON. The producer carries it out and replies with the time that it took in
+seconds. APP is a module with `enqueue(task, *args)`, and optionally `enqueue_many(task, rows)`, `enqueue_at(task, due,
+*args)`, `enqueue_many_at(task, due_rows)`, and `startup()`. All of them may be coroutine functions.
 """
 
 import asyncio
@@ -46,12 +46,13 @@ def _timed(function: Callable[..., Any], calls: Iterable[tuple[Any, ...]]) -> fl
 
 
 def each(app: App, request: DriveRequest) -> float:
-    """Enqueue with one call for each task."""
+    """Enqueue `count` tasks with one call each, and return the seconds that this took."""
     return _timed(app.enqueue, [(request["task"], number) for number in range(request["count"])])
 
 
 def many(app: App, request: DriveRequest) -> float:
-    """Enqueue with one call for each batch, or for each task if the contender has no bulk call."""
+    """Enqueue `count` tasks with one call for each batch, or for each task if the contender has no bulk call. Return
+    the seconds that this took."""
     function = getattr(app, "enqueue_many", None)
     if function is None:
         return each(app, request)
@@ -62,7 +63,8 @@ def many(app: App, request: DriveRequest) -> float:
 
 
 def later(app: App, request: DriveRequest) -> float:
-    """Enqueue tasks for these Unix times. The argument of each task is its due time in microseconds."""
+    """Enqueue a task for each of the Unix times in `dues`. The argument of each task is its due time in
+    microseconds."""
     rows = [(due, round(due * MICROSECONDS)) for due in request["dues"]]
     function = getattr(app, "enqueue_many_at", None)
     if function is not None:
@@ -106,16 +108,15 @@ def steadily(app: App, request: DriveRequest) -> float:
 
 
 def _at_once(app: App, task: str, rows: list[tuple[int]]) -> None:
-    """Enqueue in one call if the contender has a bulk call."""
+    """Enqueue these tasks, with one call if the contender has a bulk call."""
     function = getattr(app, "enqueue_many", None)
     calls = [(task, rows)] if function else [(task, *row) for row in rows]
     _call_each(function or app.enqueue, calls)
 
 
 def press(app: App, request: DriveRequest) -> float:
-    """Enqueue at least this number of tasks, but let at most two batches wait. So the fleet always has work, and the
-    producer uses little of the machine.
-    """
+    """Enqueue at least `count` tasks, but let at most two batches wait at a time. So the fleet always has work, and the
+    producer takes little processor time from it."""
     before = _counted()
     count = request["count"]
     batch = request["batch"]
@@ -135,10 +136,9 @@ def _counted() -> int:
 
 
 def come(app: App, request: DriveRequest) -> float:
-    """Enqueue tasks that arrive randomly at this rate, independent of their progress (a Poisson process), and return
+    """Enqueue tasks that arrive randomly at this rate, whether or not the fleet keeps up (a Poisson process). Return
     their number. The argument of each task is its arrival time in microseconds. Tasks that arrive during a call are
-    sent with the next call.
-    """
+    sent with the next call."""
     chance = random.Random(request["rate"])
     at = time.time()
     came = 0
@@ -168,7 +168,7 @@ VERBS: dict[str, Callable[[App, DriveRequest], float]] = {
 
 
 def main() -> None:
-    """Serve requests until standard input ends. The output of an app goes to standard error."""
+    """Serve requests until standard input ends. Whatever an app prints goes to standard error."""
     replies = os.fdopen(os.dup(1), "w", buffering=1)
     os.dup2(2, 1)
     asyncio.set_event_loop(_loop)

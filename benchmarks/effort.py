@@ -5,7 +5,8 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Effort:
-    """The sizes of one run. They affect the spread of the rates but not the rates."""
+    """The numbers of rounds, tasks and seconds of one run. They affect how much the results vary, but not the results
+    themselves."""
 
     rounds: int
     drain_seconds: float  # the approximate duration of one drain
@@ -18,10 +19,10 @@ class Effort:
     burst_ahead_seconds: float
     wake_tasks: int
     steady_tasks: int
-    steady_rate: float  # tasks per second, which the slowest contender and its producer easily manage on two processors
+    steady_rate: float  # tasks per second; even the slowest contender and its producer manage this on two processors
     load_seconds: float
     idle_seconds: float
-    crash_seconds: float  # the time after which a task counts as lost
+    crash_seconds: float  # after this time, a task counts as lost
     crash_kills: int
     starts: int
     depths: tuple[int, ...]
@@ -31,7 +32,8 @@ class Effort:
     growth_tasks: int
 
     def rounds_of(self, measure: str) -> int:
-        """Return the number of rounds. Slow measurements with little spread are made in every third round."""
+        """Return the number of rounds of a measurement. Slow measurements, whose results vary little, have a third of
+        the rounds."""
         return -(-self.rounds // 3) if measure in SLOW else self.rounds
 
 

@@ -1,9 +1,9 @@
 """Many delayed tasks during a steady load: `PYTHONPATH=tests python -m benchmarks.flood`. Rota only, two workers.
 
-A million tasks are due evenly within a minute, or 100,000 at one instant (`--delayed 100000 --within 0`), while others
-arrive randomly at a share of the capacity of the two workers. The report shows whether all tasks started once and not
-early, which scripts took over a millisecond, how late both kinds started by due time, and when the lag was normal
-again.
+The due times of a million tasks are spread evenly over a minute, or 100,000 tasks are due at one instant (`--delayed
+100000 --within 0`). Meanwhile, other tasks arrive randomly at a share of the capacity of the two workers. The report
+shows whether all tasks started once and not early, which scripts took over a millisecond, how late both kinds of tasks
+started over the course of the run, and when the lag was normal again.
 """
 
 import argparse
@@ -33,11 +33,11 @@ ENQUEUED_A_SECOND: Final = 30_000
 DRAIN_SECONDS: Final = 60.0
 MICROSECONDS: Final = 1_000_000
 
-Slices = dict[int, list[float]]  # lags in milliseconds, by the index of the slice in which the tasks were due
+Slices = dict[int, list[float]]  # lags in milliseconds, by the number of the slice in which the tasks were due
 
 
 def main() -> None:
-    """Measure, and print the results."""
+    """Run the measurement, and print the results."""
     wanted = _arguments()
     adopt_orphans()
     with tempfile.TemporaryDirectory(prefix="rota-bench-") as name:
@@ -56,11 +56,11 @@ def main() -> None:
 def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.flood")
     parser.add_argument("--server", choices=sorted(server_binaries()), default=min(server_binaries()))
-    parser.add_argument("--share", type=float, default=50.0, help="the load beside them, in per cent; default 50")
-    parser.add_argument("--delayed", type=int, default=1_000_000, help="how many are due; default a million")
-    parser.add_argument("--within", type=float, default=60.0, help="seconds within which they are due; default 60")
-    parser.add_argument("--after", type=float, default=15.0, help="seconds for which the load goes on; default 15")
-    parser.add_argument("--apart", action="store_true", help="the server has a processor to itself")
+    parser.add_argument("--share", type=float, default=50.0, help="the load beside them in percent; default 50")
+    parser.add_argument("--delayed", type=int, default=1_000_000, help="the number of delayed tasks; default a million")
+    parser.add_argument("--within", type=float, default=60.0, help="seconds within which all are due; default 60")
+    parser.add_argument("--after", type=float, default=15.0, help="seconds of load after that; default 15")
+    parser.add_argument("--apart", action="store_true", help="reserve a processor for the server")
     return parser.parse_args()
 
 
@@ -68,7 +68,7 @@ def _normal_ms(run: Running, rate: float, share: float) -> float:
     late = lags_under(run, rate, NORMAL_SECONDS)
     p50 = quantile(late, 0.5)
     p99 = quantile(late, 0.99)
-    print(f"the load alone, {rate:,.0f} tasks a second ({share:g} %): lag p50 {p50:.2f}, p99 {p99:.2f} ms")
+    print(f"the load alone, {rate:,.0f} tasks per second ({share:g} %): lag p50 {p50:.2f}, p99 {p99:.2f} ms")
     return p99
 
 
@@ -79,14 +79,16 @@ def _flood(run: Running, wanted: argparse.Namespace, rate: float, normal_ms: flo
     due = time.time() + LEAST_AHEAD_SECONDS + wanted.delayed / ENQUEUED_A_SECOND
     run.producer.pile("delayed", wanted.delayed, due, wanted.within)
     if time.time() > due:
-        sys.exit("its producer was still enqueuing when the first task was due")
+        sys.exit("the producer was still enqueuing when the first task was due: use a smaller --delayed")
     with calls_over_a_millisecond(testbed.client) as calls:
         time.sleep(max(0.0, due - NORMAL_SECONDS - time.time()))
         seconds = due + wanted.within + wanted.after - time.time()
         all_of_them = wanted.delayed + run.producer.come("mark", rate, seconds)
         wait_until(lambda: testbed.counted() >= before + all_of_them, f"{all_of_them} tasks", DRAIN_SECONDS)
-        time.sleep(SLICE_SECONDS)  # leaves time for tasks that would start twice
-    print(f"the load meanwhile: {all_of_them - wanted.delayed:,} came, {len(testbed.journal('mark')):,} starts")
+        time.sleep(SLICE_SECONDS)  # leaves time for tasks that start twice by mistake
+    print(
+        f"the load meanwhile: {all_of_them - wanted.delayed:,} tasks arrived, {len(testbed.journal('mark')):,} starts"
+    )
     print(_scripts(calls))
     _say_how_late(wanted, testbed, due, normal_ms)
 
@@ -95,11 +97,11 @@ def _say_how_late(wanted: argparse.Namespace, testbed: Testbed, due: float, norm
     delayed = testbed.journal("delayed")
     others = testbed.journal("mark")
     early = sum(line.late_ms < 0 for line in delayed)
-    print(f"{wanted.delayed:,} due within {wanted.within:g} s beside it: {len(delayed):,} starts, {early} early")
+    print(f"{wanted.delayed:,} delayed tasks due within {wanted.within:g} s: {len(delayed):,} starts, {early} early")
     for name, lines in (("delayed", delayed), ("load", others)):
-        print(f"{name}, median lag in ms by when due: {_shown(slices(lines, due))}")
+        print(f"{name}, median lag in ms by due time: {_shown(slices(lines, due))}")
     over = max((end for lines in (delayed, others) for end in ends_above(slices(lines, due), normal_ms)), default=0.0)
-    print(f"what is due {over:g} s after the first, and later, has a median lag below {normal_ms:.1f} ms again")
+    print(f"from {over:g} s after the first due time, the median lag is below {normal_ms:.1f} ms again")
 
 
 def _scripts(calls: Iterable[SlowCall]) -> str:
@@ -113,7 +115,8 @@ def _scripts(calls: Iterable[SlowCall]) -> str:
 
 
 def slices(lines: Iterable[Line], first_due: float) -> Slices:
-    """Return the lags of all tasks by the slice of their due time. Slice 0 begins at this Unix time."""
+    """Return the lags of all tasks by the time slice in which they were due. Slice 0 begins at the Unix time
+    `first_due`."""
     found: Slices = defaultdict(list)
     for line in lines:
         found[int((line.label / MICROSECONDS - first_due) // SLICE_SECONDS)].append(line.late_ms)
@@ -121,7 +124,7 @@ def slices(lines: Iterable[Line], first_due: float) -> Slices:
 
 
 def _shown(found: Slices) -> str:
-    """Return the values of evenly chosen slices, as many as fit on a line."""
+    """Return the median lags of evenly chosen slices, as many as fit on a line."""
     numbers = sorted(number for number in found if number >= 0)
     step = max(1, len(numbers) // SHOWN_SLICES)
     return "  ".join(
@@ -130,7 +133,7 @@ def _shown(found: Slices) -> str:
 
 
 def ends_above(found: Slices, normal_ms: float) -> Sequence[float]:
-    """Return the ends of the slices with a median lag above normal, in seconds from the first due time."""
+    """Return the ends of the slices with a median lag above `normal_ms`, in seconds from the first due time."""
     late = [number for number in found if number >= 0 and statistics.median(found[number]) > normal_ms]
     return [(number + 1) * SLICE_SECONDS for number in late]
 

@@ -29,7 +29,8 @@ def new_task() -> NewTask:
 
 
 def enqueue(fleet: Fleet, kind: str, *, is_last: bool) -> None:
-    """Enqueue a full batch of plain tasks, of members of one group, or of chains of two tasks."""
+    """Enqueue one full batch: of plain tasks, of members of one group, or of chains of two tasks, depending on
+    `kind`."""
     tasks = [new_task() for _ in range(BATCH)]
     nonce = uuid.uuid4().hex
     if kind == "plain":
@@ -42,7 +43,7 @@ def enqueue(fleet: Fleet, kind: str, *, is_last: bool) -> None:
 
 
 def drain(fleet: Fleet) -> int:
-    """Process all waiting tasks, and return their number."""
+    """Claim and settle all waiting tasks, and return their number."""
     owner = fleet.register(lease_ms=3_600_000)
     ended = 0
     claims = turn(fleet, owner, ())
@@ -76,7 +77,7 @@ def measure(fleet: Fleet, kind: str) -> str:
 
 
 def main() -> None:
-    """Measure, and print the results."""
+    """Run the measurements, and print the results."""
     for name, binary in server_binaries().items():
         for kind in ("plain", "group", "chains"):
             with tempfile.TemporaryDirectory() as folder:

@@ -1,8 +1,8 @@
-"""The cost of a task as the numbers of waiting tasks, workers and queues grow. Rota only.
+"""The cost of a task while the number of waiting tasks, of workers or of queues grows. Rota only.
 
 At each point, a fixed number of tasks is drained several times while the rest keeps waiting, and the time per task is
-compared. For many queues that have work at once, `named` in the tier or matched by a `pattern`, the server time of a
-claim is compared. Points are measured in rounds, in rotated order.
+measured. On the axes `named` and `pattern`, many queues have work at once, and the server time of a claim is measured
+instead. Points are measured in rounds, in rotated order.
 """
 
 import statistics
@@ -20,27 +20,27 @@ from benchmarks.testbed import Failed, Testbed, wait_until
 
 NAME = "growth"
 _CHUNKS = 5
-# The maximum number of tasks that run while the fleet is held and released again, one queue at a time.
+# The most tasks that may run in addition to the measured ones, while the fleet is being held and released again. This
+# is done one queue at a time.
 _BEYOND_TASKS = 2000
 _BEYOND_TASKS_A_QUEUE = 100
 _BEYOND_TASKS_A_WORKER = 400  # a worker may hold two claims when the fleet is held
 _FAR_SECONDS = 86_400.0
 _MOST_SECONDS = 60.0
-_MOST_NAMED = 1000  # nobody writes a tier with more names
+_MOST_NAMED = 1000  # tiers with more names are not realistic
 
 
 @dataclass(frozen=True, slots=True)
 class Point:
-    """A point on an axis. The axes are waiting tasks (`depth`, `delayed`), `workers`, `queues`, and queues with work
-    that are `named` or match a `pattern`.
-    """
+    """A point on an axis. The axes are the numbers of waiting tasks (`depth`, `delayed`), of `workers`, of `queues`,
+    and of queues with work that are `named` in a tier or match a `pattern`."""
 
     axis: str
     value: int
 
     @property
     def key(self) -> str:
-        """The name of the point among the values of a result."""
+        """The key of the point in the values of a result."""
         return f"{self.axis} {self.value}"
 
 
@@ -73,7 +73,7 @@ def _run_point(point: Point, testbed: Testbed, effort: Effort, turn: int) -> Res
         say(f"  {NAME} {turn + 1}: {point.key}: FAILED: {failure}")
         return Failure(NAME, turn, f"rota, {point.key}", str(failure))
     middle = statistics.median(found)
-    say(f"  {NAME} {turn + 1}: {point.key}: {middle:.1f} us a task  [{time.monotonic() - began:.0f} s]")
+    say(f"  {NAME} {turn + 1}: {point.key}: {middle:.1f} us per task  [{time.monotonic() - began:.0f} s]")
     return Result(NAME, turn, "rota", {point.key: middle, f"{point.key} all": found})
 
 
@@ -102,7 +102,7 @@ def _microseconds_a_task(run: Running, point: Point, effort: Effort) -> list[flo
 
 
 def _one_chunk(run: Running, count: int) -> float:
-    """Release the fleet for about `count` tasks and hold it again. Return the microseconds per task."""
+    """Let the fleet run about `count` tasks, and hold it again. Return the microseconds per task."""
     run.contender.let_go(run)
     before = _settled(run)
     started = time.perf_counter()
@@ -118,12 +118,9 @@ def _settled(run: Running) -> int:
 
 
 def table(results: list[Result], effort: Effort) -> str:
-    """Return a line for each point with the time per task, and its ratio to the axis's first point in the same
-    round.
-    """
-    lines = [
-        "growth: time of a task that does nothing, 2 workers, 1 queue (unless that grows); named, pattern: of a claim"
-    ]
+    """Return a line for each point, with the time per task and its ratio to the first point of the axis in the same
+    round."""
+    lines = ["growth: time per empty task, with 2 workers and 1 queue unless they grow; named, pattern: time per claim"]
     first: dict[str, Point] = {}
     for point in points(effort):
         first.setdefault(point.axis, point)

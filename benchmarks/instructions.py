@@ -3,8 +3,8 @@
     PYTHONPATH=tests python -m benchmarks.instructions
 
 One number is for the enqueue of a task, and another for its settlement and claim. On a busy machine, times vary by more
-than the cost of a change to a script. The instruction counts of the same calls vary by 1 %, because the server does
-little else (`hz 1`). They do not include waits for memory. `valgrind` must be on the PATH.
+than a change to a script costs. The instruction counts vary by only 1 %, because the server does little besides these
+calls (`hz 1`). They do not include waits for memory. `valgrind` must be on the PATH.
 """
 
 import shutil
@@ -51,7 +51,8 @@ class Bench:
             self.connection.run(self.store.enqueue(uuid.uuid4().hex, tasks))
 
     def drain(self, owner: str, limit: int) -> None:
-        """Process all waiting tasks, `limit` at a time. Each turn settles the tasks that the previous turn claimed."""
+        """Claim and settle all waiting tasks, `limit` at a time. Each turn settles the tasks that the previous turn
+        claimed."""
         claims = self._turn(owner, limit, ())
         while claims:
             claims = self._turn(owner, limit, claims)
@@ -62,20 +63,22 @@ class Bench:
         return self.connection.run(self.store.turn(owner, self.tiers, turn)).claims
 
     def enqueue_singly(self, count: int) -> None:
-        """Enqueue tasks with one call each. As with a client, the calls share a name and are numbered."""
+        """Enqueue tasks with one call each. The nonces of the calls share a name and are numbered, as a client's
+        are."""
         name = uuid.uuid4().hex
         for number in range(count):
             task = NewTask(str(uuid.uuid4()), QUEUE, b'["nothing",[]]')
             self.connection.run(self.store.enqueue(f"{name} {number}", [task]))
 
     def turns(self, limit: int) -> int:
-        """Return the instructions per task of a drain of TURNS turns."""
+        """Return the number of instructions per task in a drain of TURNS turns."""
         [owner] = self.connection.run(self.store.register(LEASE_MS, ["bench:0"]))
         self.fill(TURNS * limit)
         return self._counted(lambda: self.drain(owner, limit)) // (TURNS * limit)
 
     def enqueues(self) -> int:
-        """Return the instructions for an enqueue of one task into a queue in which others wait. Drain it afterwards."""
+        """Return the number of instructions for the enqueue of one task into a queue in which others wait. The queue is
+        drained afterwards."""
         [owner] = self.connection.run(self.store.register(LEASE_MS, ["bench:0"]))
         self.fill(BATCH)
         found = self._counted(lambda: self.enqueue_singly(TURNS)) // TURNS
@@ -83,7 +86,7 @@ class Bench:
         return found
 
     def _counted(self, act: Callable[[], None]) -> int:
-        """Return the instructions that the server executes during the call."""
+        """Return the number of instructions that the server executes during the call of `act`."""
         self._valgrind("--zero")
         self._valgrind("--instr=on")
         act()
@@ -102,7 +105,7 @@ def _instructions(folder: Path) -> int:
 
 
 def in_valgrind(binary: str, folder: Path) -> str:
-    """Return the path of a program that runs the server in valgrind."""
+    """Write a program that runs the server in valgrind, and return its path."""
     program = folder / "server-in-valgrind"
     output = f"--callgrind-out-file={folder}/callgrind.%p"
     program.write_text(f'#!/bin/sh\nexec valgrind --tool=callgrind --instr-atstart=no {output} {binary} "$@"\n')
@@ -111,7 +114,7 @@ def in_valgrind(binary: str, folder: Path) -> str:
 
 
 def measure(kind: str, binary: str, keep: int) -> None:
-    """Measure while the server remembers the ends of `keep` tasks, and print the results."""
+    """Measure while the server stores the outcomes of the last `keep` ended tasks, and print the results."""
     with tempfile.TemporaryDirectory() as folder:
         server = Server(in_valgrind(binary, Path(folder)), Path(folder), hz="1").start()
         try:
@@ -119,7 +122,7 @@ def measure(kind: str, binary: str, keep: int) -> None:
             bench = Bench(server, connection, Store("bench"), pack_tiers([domain_of([QueueShare(QUEUE)])]))
             connection.run(bench.store.announce("bench", b"{}", LEASE_MS, [QUEUE], Announced(ends=keep)))
             bench.fill(BATCH)
-            # This drain loads the scripts.
+            # This drain makes the server load the scripts.
             bench.drain(connection.run(bench.store.register(LEASE_MS, ["bench:1"]))[0], 1)
             counts = [f"{bench.turns(limit):,} in {name}" for name, limit in LIMITS.items()]
             counts.append(f"{bench.enqueues():,} in enqueues of 1")
@@ -129,9 +132,9 @@ def measure(kind: str, binary: str, keep: int) -> None:
 
 
 def main() -> None:
-    """Measure with and without remembered ends."""
+    """Measure with and without stored outcomes of ended tasks."""
     if shutil.which("callgrind_control") is None:
-        sys.exit("benchmarks.instructions: no valgrind on the PATH: install it (apt-get install valgrind)")
+        sys.exit("benchmarks.instructions: valgrind is not on the PATH: install it (apt-get install valgrind)")
     for kind, binary in server_binaries().items():
         for keep in (0, 10_000):
             measure(kind, binary, keep)

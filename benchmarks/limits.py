@@ -1,4 +1,4 @@
-"""The limits of the server as its own redis-benchmark measures them, if that is installed."""
+"""The limits of the server, as measured by its own program redis-benchmark, if that is installed."""
 
 import csv
 import shutil
@@ -26,7 +26,7 @@ def run_limits(testbed: Testbed, effort: Effort) -> Iterator[Result | Failure]:
     """Measure RPUSH and LPOP per second, with few and many clients."""
     program = shutil.which("redis-benchmark")
     if program is None:
-        say("  redis-benchmark is not installed: left out")
+        say("  left out, because redis-benchmark is not installed")
         return
     port = str(urlsplit(testbed.url).port)
     for turn in range(effort.rounds_of(NAME)):
@@ -46,6 +46,6 @@ def parse(shown: str) -> dict[str, float]:
 
 
 def table(results: list[Result]) -> str:
-    """Return a line for each setting."""
+    """Return a title, and a line with the rate for each command and setting."""
     values = next((one.values for one in results if one.measure == NAME), {})
     return "\n".join([TITLE, *(f"  {name:40}{rate:>12,.0f} 1/s" for name, rate in values.items())])

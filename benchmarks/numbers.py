@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 KEPT = 300
-Values = dict[str, Any]  # values by name, which are a float, a list of floats, or None for an event that did not happen
+Values = dict[str, Any]  # each value is a float, a list of floats, or None for an event that did not happen
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,7 +21,7 @@ class Result:
 
 @dataclass(frozen=True, slots=True)
 class Spread:
-    """Median, minimum and maximum."""
+    """The median, minimum and maximum of some numbers."""
 
     middle: float
     low: float
@@ -34,13 +34,15 @@ def spread(numbers: Sequence[float]) -> Spread | None:
 
 
 def quantile(numbers: Iterable[float], share: float) -> float:
-    """Return the smallest number that at least this share of the numbers does not exceed."""
+    """Return the quantile for this share: the smallest of the numbers that at least this share of them does not
+    exceed."""
     ordered = sorted(numbers)
     return ordered[max(0, -(-round(share * 1_000_000) * len(ordered) // 1_000_000) - 1)]
 
 
 def summary(prefix: str, numbers: Sequence[float]) -> Values:
-    """Return p50, p99 and the maximum of a list, and at most 300 of its numbers, evenly chosen by rank."""
+    """Return p50, p99 and the maximum of the numbers, and at most 300 of the numbers, evenly chosen by rank. The names
+    of these values begin with `prefix`."""
     ordered = sorted(numbers)
     steps = min(len(ordered), KEPT)
     kept = [ordered[(rank + 1) * len(ordered) // steps - 1] for rank in range(steps)]
@@ -53,7 +55,7 @@ def summary(prefix: str, numbers: Sequence[float]) -> Values:
 
 
 def shown(value: float | None, digits: int) -> str:
-    """Return a number as text."""
+    """Return a number as text with this number of decimal places, or "-" for None."""
     return "-" if value is None else f"{value:,.{digits}f}"
 
 
@@ -63,7 +65,7 @@ def read_results(recorded: dict[str, Any]) -> list[Result]:
 
 
 def of(results: Iterable[Result], measure: str, contender: str, key: str) -> dict[int, float]:
-    """Return a contender's numbers by round, without the rounds in which it has no number."""
+    """Return the number `key` of a contender by round. Rounds without this number are omitted."""
     return {
         one.round: one.values[key]
         for one in results
@@ -72,12 +74,12 @@ def of(results: Iterable[Result], measure: str, contender: str, key: str) -> dic
 
 
 def ratios(numbers: dict[int, float], references: dict[int, float]) -> list[float]:
-    """Return each number divided by the reference of the same round, so that a disturbance affects both."""
+    """Return each number divided by the reference of the same round, because a disturbance affects both alike."""
     return [number / references[turn] for turn, number in numbers.items() if references.get(turn)]
 
 
 def rotated(names: Sequence[str], turn: int) -> list[str]:
-    """Return the order of a round. Each contender comes first in one of the rounds."""
+    """Return the names in the order for round `turn`. From round to round, the next contender comes first."""
     if not names:
         return []
     first = turn % len(names)

@@ -1,10 +1,10 @@
 """The capacity of one server: `PYTHONPATH=tests python -m benchmarks.one_server`. Rota only.
 
-The server has a processor to itself, and all other processes share the rest. The report shows the time of that
-processor per task, both for the enqueue, with one task and with 500 tasks per call, and for the processing by a worker.
-Many empty tasks are claimed at once, several tasks of 1 ms, and only one task of 10 ms. Longer tasks cost the same as
-tasks of 10 ms. The report derives the rate that keeps the processor 70 % busy, and the number of workers that this rate
-keeps busy.
+The server has a processor to itself, and all other processes share the rest. The report shows how much time of that
+processor a task costs: for its enqueue, with one and with 500 tasks per call, and from its claim to its end. Tasks of
+different lengths are measured, because a worker claims many empty tasks at once, several tasks of 1 ms, but only one
+task of 10 ms. Longer tasks cost the same as tasks of 10 ms. The report derives the rate that keeps the processor 70 %
+busy, and the number of workers that this rate keeps busy.
 """
 
 import argparse
@@ -28,7 +28,7 @@ SHARE: Final = 0.7
 
 @dataclass(frozen=True, slots=True)
 class Kind:
-    """A kind of task, with the numbers of tasks and workers in this measurement."""
+    """A kind of task, and how many tasks and workers are used to measure it."""
 
     title: str
     name: str
@@ -46,7 +46,7 @@ LONGER: Final = 0.1
 
 
 def main() -> None:
-    """Measure, and print the results."""
+    """Run the measurements, and print the results."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.one_server")
     parser.add_argument("--server", choices=sorted(server_binaries()), default=min(server_binaries()))
     wanted = parser.parse_args()
@@ -69,34 +69,37 @@ def _measure(testbed: Testbed) -> None:
 
 
 def _enqueue_us(testbed: Testbed) -> float:
-    """Return the server's processor time for an enqueue with one task per call, in microseconds."""
+    """Measure the enqueue with 500 tasks and with one task per call. Return the server's processor time per task for
+    the latter, in microseconds."""
     with running(ROTA, testbed, KINDS[0].workers) as run:
         run.contender.hold(run)
-        for title, enqueue in (("500 a call", run.producer.many), ("one a call", run.producer.each)):
+        for title, enqueue in (("500 per call", run.producer.many), ("one per call", run.producer.each)):
             server = [psutil.Process(testbed.server_pid)]
             before = cpu_seconds(server)
             enqueue("nothing", ENQUEUED)
             each_us = (cpu_seconds(server) - before) / ENQUEUED * 1_000_000
-            print(f"enqueue, {title}: {each_us:.1f} us a task", flush=True)
+            print(f"enqueue, {title}: {each_us:.1f} us per task", flush=True)
         return each_us
 
 
 def _run_us(testbed: Testbed, kind: Kind) -> float:
-    """Return the server's processor time for a task of this kind from its claim to its end, in microseconds."""
+    """Return the server's processor time for one task of this kind, from its claim to its end, in microseconds."""
     with running(ROTA, testbed, kind.workers) as run:
         drain(run, kind.name, kind.tasks // 5)  # this drain warms up all processes
         took = drain(run, kind.name, kind.tasks)
     each_us = took.server_seconds / kind.tasks * 1_000_000
     busy = took.server_seconds / took.seconds
     rate = kind.tasks / took.seconds
-    print(f"tasks {kind.title}, {kind.workers} workers: {each_us:.1f} us a task; {rate:,.0f}/s keep it {busy:.0%} busy")
+    print(f"tasks {kind.title}, {kind.workers} workers: {each_us:.1f} us per task; {busy:.0%} busy at {rate:,.0f}/s")
     return each_us
 
 
 def _say_what_follows(title: str, seconds: float, each_us: float) -> None:
     rate = SHARE * 1_000_000 / each_us
     workers = f", {rate * seconds:,.0f} workers that are always busy" if seconds else ""
-    print(f"  {SHARE:.0%} of a processor is enough for {rate:,.0f}/s {title}, enqueued one a call{workers}", flush=True)
+    print(
+        f"  {SHARE:.0%} of a processor is enough for {rate:,.0f}/s {title}, enqueued one per call{workers}", flush=True
+    )
 
 
 if __name__ == "__main__":

@@ -22,14 +22,14 @@ _FEW = 2  # if at most this many measurements are missing, the missing ones are 
 PAGE = ROOT / "docs" / "performance.md"
 REFERENCE = ROOT / "benchmarks" / "results" / "reference.json"
 
-# The heading, the measurement and the name of the number for each column of each table.
+# Each column of a table has a heading, a measurement, and the name of a number of that measurement.
 Columns = Sequence[tuple[str, str, str]]
 RATES: Columns = (
     ("drain, 1/s", "drain", "rate"),
-    ("processor a task, µs", "drain", "cpu_us"),
+    ("processor time per task, µs", "drain", "cpu_us"),
     ("10 ms: time in tasks, %", "work", "share"),
-    ("enqueue, one a call, 1/s", "enqueue", "single"),
-    ("500 a call, 1/s", "enqueue", "bulk"),
+    ("enqueue, one per call, 1/s", "enqueue", "single"),
+    ("500 per call, 1/s", "enqueue", "bulk"),
 )
 TIMES: Columns = (
     ("wake p50, ms", "wake", "wake_ms_p50"),
@@ -45,15 +45,15 @@ UPKEEP: Columns = (
     ("idle, commands/s", "idle", "commands"),
     ("with those of scripts", "idle", "inside"),
     ("idle, % of a processor", "idle", "cpu_percent"),
-    ("memory, fleet of 8 / 8, MB", "memory", "pss_mb"),
-    ("the next worker, MB", "memory", "uss_mb"),
+    ("memory, fleet of 8 divided by 8, MB", "memory", "pss_mb"),
+    ("one more worker, MB", "memory", "uss_mb"),
 )
 AT_ONCE: Columns = (
     ("tasks that wait, 1/s", "waits", "rate"),
-    ("processor a task, µs", "waits", "cpu_us"),
+    ("processor time per task, µs", "waits", "cpu_us"),
     ("400/s: lag p50, ms", "steady", "lag_ms_p50"),
     ("p99", "steady", "lag_ms_p99"),
-    ("process with 100 in it, MB", "held", "uss_mb"),
+    ("process with 100 tasks, MB", "held", "uss_mb"),
     ("each task, kB", "held", "task_kb"),
 )
 
@@ -92,13 +92,16 @@ def goals(results: Sequence[Result]) -> str:
 
 
 def _beside(columns: Columns) -> Callable[[Sequence[Result]], str]:
-    """Return a function for a table with one line for each contender that has a result in any of these columns."""
+    """Return a function that makes a table with these columns. It has a line for each contender with a result in any of
+    them."""
 
     def write(results: Sequence[Result]) -> str:
         rows = [(name, *(_cell(results, name, measure, key) for _, measure, key in columns)) for name in CONTENDERS]
         measured = [row for row in rows if any(row[1:])]
         return (
-            _markdown(("", *(title for title, *_ in columns)), measured) if measured else "The run did not measure it."
+            _markdown(("", *(title for title, *_ in columns)), measured)
+            if measured
+            else "The run did not measure this."
         )
 
     return write
@@ -129,7 +132,7 @@ _TABLE = re.compile(r"(<!-- table: (?P<name>[\w ]+) -->\n).*?(<!-- table: end --
 
 
 def rewritten(page: str, recorded: dict[str, Any]) -> str:
-    """Return the page with all tables replaced from the code and this run."""
+    """Return the page with all tables generated again from the code and this run."""
     results = read_results(recorded)
     return _TABLE.sub(lambda found: f"{found[1]}\n{TABLES[found['name']](results)}\n\n{found[3]}", page)
 
@@ -140,7 +143,7 @@ def names(page: str) -> Iterator[str]:
 
 
 def write(recorded_at: Path) -> None:
-    """Write the page with new tables."""
+    """Generate the tables of the page again, from the run in this file."""
     PAGE.write_text(rewritten(PAGE.read_text(), json.loads(recorded_at.read_text())))
 
 

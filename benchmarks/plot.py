@@ -1,6 +1,6 @@
 """Plots of a recorded run: `python -m benchmarks.plot RESULT.json FOLDER`, in the interpreter that has matplotlib.
 
-The files are drain.svg, lag.svg, crash.svg and growth.svg. A plot is left out if the run did not measure it.
+The files are drain.svg, lag.svg, crash.svg and growth.svg. If the run did not measure something, its plot is left out.
 """
 
 import json
@@ -18,7 +18,7 @@ from benchmarks.numbers import Result, of, ratios, read_results
 OURS = "#b03a2e"
 KEEPS = "#2e6da4"
 LOSES = "#a9a9a9"
-EARLY_MS = 0.05  # the place of early starts, because a logarithmic axis has no negative values
+EARLY_MS = 0.05  # where early starts are shown, because a logarithmic axis has no negative values
 WIDTH = 7.5
 AXES = {
     "depth": "tasks waiting",
@@ -68,14 +68,14 @@ def drain(results: Sequence[Result], recorded: dict[str, Any]) -> Any:
             rows.append((name, factor, _colour(name, contenders), f"{factor:.2f}x   {rate:,.0f}/s"))
     figure, axes = plt.subplots(figsize=(WIDTH, 0.8 + 0.32 * len(rows)))
     _bars(axes, sorted(rows, key=lambda row: -row[1]))
-    axes.set_xlabel("tasks a second, as a multiple of the classic loop (2 workers, tasks that do nothing)")
+    axes.set_xlabel("tasks per second, as a multiple of the classic loop (2 workers, tasks that do nothing)")
     axes.margins(x=0.18)
     _explain(axes)
     return figure
 
 
 def lag(results: Sequence[Result], recorded: dict[str, Any]) -> Any:
-    """Plot the share of started tasks over the time since their due time."""
+    """Plot which share of the tasks had started within a given time after their due time."""
     figure, axes = plt.subplots(figsize=(WIDTH, 3.8))
     for name in recorded["contenders"]:
         late = sorted(
@@ -89,9 +89,7 @@ def lag(results: Sequence[Result], recorded: dict[str, Any]) -> Any:
                 [max(ms, EARLY_MS) for ms in late], shares, where="post", label=name, linewidth=width, color=colour
             )
     axes.set_xscale("log")
-    axes.set_xlabel(
-        "start - due, ms (4 idle workers, due times spread at random; what is early stands at the left edge)"
-    )
+    axes.set_xlabel("start - due, ms (4 idle workers, random due times; early starts are at the left edge)")
     axes.set_ylabel("tasks started, %")
     axes.grid(visible=True, alpha=0.3)
     axes.legend(fontsize=8, frameon=False, loc="center left", bbox_to_anchor=(1, 0.5))
@@ -130,7 +128,7 @@ def growth(results: Sequence[Result], _recorded: dict[str, Any]) -> Any:
         axes.set_xlabel(title)
         axes.set_ylim(0, max(1.5, *((cost or 0) / first * 1.1 for cost in costs)))
         axes.grid(visible=True, alpha=0.3)
-    panels[0].set_ylabel("time a task,\nrelative to the first point")
+    panels[0].set_ylabel("time per task,\nrelative to the first point")
     return figure
 
 

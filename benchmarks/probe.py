@@ -1,9 +1,10 @@
-"""The tasks of a benchmark, which are the same for every contender. They count, work, and record their start.
+"""The tasks of the benchmarks, which are the same for every contender. They count their calls, work, and record their
+start.
 
-This needs no round trip and costs every contender the same. A count is two words of shared memory (0.3 us), and a start
-is one line that is appended to an open file (2 us). Starts are recorded by this machine's clock, which is also the
-server's TIME, because the server runs on this machine. The module imports only the standard library, because it runs in
-each contender's own interpreter.
+Counting and recording need no round trip and cost every contender the same. A count is two words of shared memory (0.3
+us), and a start is one line that is appended to an open file (2 us). Starts are recorded by this machine's clock, which
+is also the server's TIME, because the server runs on this machine. The module imports only the standard library,
+because it runs in each contender's own interpreter.
 """
 
 import functools
@@ -23,9 +24,8 @@ NAMES: Final = ("nothing", "brief", "work", "mark", "delayed", "meet", "hold")
 
 
 class _Count:
-    """The two words of a process in the shared table: the number of calls, and the microseconds in them. A fork gets
-    new words.
-    """
+    """The two words of a process in the shared table: the number of its calls, and the microseconds that it spent in
+    them. A fork gets words of its own."""
 
     def __init__(self) -> None:
         self.pid = 0
@@ -52,7 +52,7 @@ count_of_calls = _Count()
 
 
 def words(folder: Path) -> "array[int]":
-    """Return the table of all processes, in which calls and microseconds alternate."""
+    """Return the words of all processes. Numbers of calls and microseconds alternate."""
     used = (folder / "places").stat().st_size
     with (folder / "counts").open("rb") as table:
         return array("Q", table.read(min(2 * used, WORDS) * 8))
@@ -65,9 +65,8 @@ def write(event: str, label: int, at_ns: int) -> None:
 
 @functools.cache
 def _journal() -> int:
-    """Return the journal's descriptor. It stays open, because opening and closing take ten times as long as the
-    write.
-    """
+    """Return the descriptor of the journal. It stays open, because to open and close it would take ten times as long as
+    a write."""
     return os.open(FOLDER / "journal", os.O_WRONLY | os.O_APPEND)
 
 

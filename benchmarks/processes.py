@@ -15,7 +15,7 @@ _PR_SET_CHILD_SUBREAPER = 36
 
 
 def adopt_orphans() -> None:
-    """Make every orphan below this process its child, so that none outlives the benchmark."""
+    """Make this process the new parent of all orphans among its descendants, so that none outlives the benchmark."""
     ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
 
 
@@ -59,14 +59,15 @@ def kill_tree(roots: list[psutil.Process], spared: set[int]) -> None:
         living = tree([*roots, *orphans])
         if not living:
             break
-        send(living, signal.SIGSTOP)  # prevents new processes
+        send(living, signal.SIGSTOP)  # so that they start no new processes
         send(living, signal.SIGKILL)
         psutil.wait_procs(living, timeout=END_SECONDS)
 
 
 @dataclass(frozen=True, slots=True)
 class Memory:
-    """The memory of a set of processes in bytes: total proportional set size, and unique set size of each."""
+    """The memory of a set of processes in bytes: their total proportional set size, and the unique set size of each by
+    pid."""
 
     pss: int
     uss: dict[int, int]

@@ -1,4 +1,4 @@
-"""The runner's side of a producer that runs in a contender's own interpreter."""
+"""The benchmark's side of a producer, which runs in the contender's own interpreter."""
 
 import json
 import select
@@ -24,12 +24,12 @@ class Producer:
     def wait_until_ready(self) -> None:
         """Wait until the producer has started. Raises Failed if it does not start in time."""
         if self._line(BOOT_SECONDS) != "ready":
-            raise Failed("its producer did not start")
+            raise Failed("the producer did not start")
 
     def _line(self, seconds: float) -> str:
         assert self.process.stdout is not None
         if not select.select([self.process.stdout], [], [], seconds)[0]:
-            raise Failed(f"its producer sent no line for {seconds:g} s")
+            raise Failed(f"the producer sent no reply for {seconds:g} s")
         return self.process.stdout.readline().strip()
 
     def _request(self, **request: Any) -> float:
@@ -38,7 +38,7 @@ class Producer:
         self.process.stdin.flush()
         reply = self._line(REPLY_SECONDS)
         if not reply:
-            raise Failed(f"its producer failed at {request['verb']}")
+            raise Failed(f"the producer ended during {request['verb']}")
         return float(json.loads(reply))
 
     def each(self, task: str, count: int) -> float:
@@ -46,11 +46,11 @@ class Producer:
         return self._request(verb="each", task=task, count=count)
 
     def many(self, task: str, count: int) -> float:
-        """Enqueue 500 tasks per call if the contender can, and return the duration in seconds."""
+        """Enqueue tasks, 500 per call if the contender has a bulk call, and return the duration in seconds."""
         return self._request(verb="many", task=task, count=count, batch=BATCH)
 
     def later(self, task: str, dues: list[float]) -> float:
-        """Enqueue tasks for these Unix times, and return the duration in seconds."""
+        """Enqueue a task for each of these Unix times, and return the duration in seconds."""
         return self._request(verb="later", task=task, dues=dues)
 
     def pile(self, task: str, count: int, due: float, seconds: float = 0.0) -> float:

@@ -1,4 +1,4 @@
-"""The record of a run as a file: command, machine, versions, and every number of every round."""
+"""The record of a run, as it is stored in a file: command, machine, versions, and every number of every round."""
 
 import dataclasses
 import os
@@ -41,7 +41,7 @@ def record(
     effort: Effort,
     server: str,
 ) -> dict[str, Any]:
-    """Return the whole run as one value."""
+    """Return the record of a run as a value that can be stored as JSON."""
     return {
         "date": datetime.now(UTC).isoformat(timespec="seconds"),
         "command": shlex.join(["python", "-m", "benchmarks", *sys.argv[1:]]),

@@ -7,7 +7,8 @@ from benchmarks.numbers import Result, Spread, of, ratios, shown, spread
 
 
 def table(measure: Measure, names: Sequence[str], results: Sequence[Result]) -> str:
-    """Return a line for each contender and metric: the median over rounds, its range, and the ratio within a round."""
+    """Return a table with a line for each contender and metric: the median over all rounds, the range, and the ratio to
+    the reference within a round."""
     lines = [f"{measure.title}  (ratios to {measure.reference})"]
     lines += [line for metric in measure.metrics for line in _lines(measure, metric, names, results)]
     return "\n".join(lines)

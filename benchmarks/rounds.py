@@ -19,7 +19,7 @@ from benchmarks.testbed import Failed, Testbed
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """The failure of a contender in a measurement."""
+    """The failure of a contender in one round of a measurement."""
 
     measure: str
     round: int
@@ -28,7 +28,7 @@ class Failure:
 
 
 def say(text: str) -> None:
-    """Print progress to standard error. The tables go to standard output."""
+    """Print a progress message to standard error. Only the tables go to standard output."""
     print(text, file=sys.stderr, flush=True)
 
 
@@ -50,7 +50,7 @@ def _run_once(measure: Measure, contender: Contender, testbed: Testbed, effort: 
     try:
         with running(contender, testbed, measure.workers) as run:
             values = measure.run(run, effort)
-    # A fleet may fail in these ways, and the other contenders continue.
+    # These are failures of a fleet, so the other contenders are still measured.
     except (Failed, OSError, psutil.Error) as failure:
         say(f"  {measure.name} {turn + 1}: {contender.name}: FAILED: {failure}")
         return Failure(measure.name, turn, contender.name, str(failure) or repr(failure))

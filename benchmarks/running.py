@@ -16,12 +16,13 @@ from benchmarks.testbed import Failed, Testbed, wait_until
 
 START_SECONDS = 40.0
 _AGAIN_SECONDS = 0.7
-_MOST_MEETING = 80  # tasks per worker, because some workers prefetch this many or more before they start
+_MOST_MEETING = 80  # tasks per worker; some workers prefetch this many before they run the first one
 _SHOWN_CHARACTERS = 2000
 
 
 class Running:
-    """A fleet with `workers` workers and a producer. `popens` are the processes that were started for the fleet."""
+    """A running contender: a fleet with `workers` workers, and a producer. `popens`: the processes that were started
+    for the fleet."""
 
     def __init__(self, contender: Contender, testbed: Testbed, workers: int) -> None:
         self.contender = contender
@@ -67,16 +68,15 @@ class Running:
         self.popens.clear()
 
     def _meet(self) -> None:
-        """Send each worker a task that waits until every worker runs one. Send more tasks while some worker holds
-        several.
-        """
+        """Wait until every worker has been seen in a task: enqueue tasks that wait until all workers run one. More
+        tasks are sent as long as a worker has none, because another worker may have prefetched several."""
         sent = 0
         again_at = 0.0
 
         def all_here() -> bool:
             nonlocal sent, again_at
             if any(popen.poll() is not None for popen in self.popens):
-                raise Failed("a process of its fleet ended at its start")
+                raise Failed("a process of the fleet ended while the fleet was starting")
             here = len({line.pid for line in self.testbed.journal("meet")})
             if here < self.workers and time.monotonic() > again_at:
                 more = min(max(self.workers, sent), _MOST_MEETING * self.workers - sent)
@@ -90,7 +90,7 @@ class Running:
         self.testbed.wait_for_lines("met", sent, START_SECONDS)
 
     def roots(self) -> list[psutil.Process]:
-        """Return the processes that were started, as psutil objects."""
+        """Return those of the started processes that still run, as psutil objects."""
         return [psutil.Process(popen.pid) for popen in self.popens if popen.poll() is None]
 
     def processes(self) -> list[psutil.Process]:
@@ -112,7 +112,7 @@ class Running:
         return text[-_SHOWN_CHARACTERS:].strip()
 
     def close(self) -> None:
-        """Kill everything, whatever its state."""
+        """Kill the fleet and the producer, whatever their state."""
         self.end_fleet()
         self.producer.stop()
         self._log.close()

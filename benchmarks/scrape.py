@@ -1,8 +1,8 @@
-"""The time of a scrape, its number of series, and the cost of an observation: `python benchmarks/scrape.py`.
+"""The time that a scrape takes, its number of series, and the cost of recording a value: `python benchmarks/scrape.py`.
 
 Times are processor times, which other work on the machine does not change. They are measured at rest and under load.
-The workers, which use shared memory as in a fleet, have run every task of every queue. The defaults are `--queues 200
---tasks 20 --workers 32`. No server is needed.
+The simulated workers write into shared memory, as in a fleet, and have run every task of every queue. The defaults are
+`--queues 200 --tasks 20 --workers 32`. No server is needed.
 """
 
 import argparse
@@ -30,7 +30,8 @@ MILLISECONDS = 1000
 
 
 def settings_for(queues: int) -> ExporterSettings:
-    """Return settings with the defaults of the configuration."""
+    """Return the settings of an exporter with this number of queues, and otherwise with the defaults of the
+    configuration."""
     return ExporterSettings(
         server=ServerSettings("redis://127.0.0.1:1", "bench"),
         queues=tuple(QueueSettings(f"queue-{number}", 1, 1.0, 1.0, 0.99) for number in range(queues)),
@@ -75,9 +76,8 @@ def scrape(observer: Observer, what: str) -> None:
 
 
 def under_load(observer: Observer, recorders: list[Recorder], queues: int, tasks: int) -> None:
-    """Print the cost of the observation every second while tasks start, and the cost of the scrape after ten
-    seconds.
-    """
+    """Print how much processor time the exporter's periodic work takes while tasks start, and the cost of a scrape
+    after that."""
     chance = random.Random(1)
     seconds = 0.0
     for _ in range(10):
@@ -92,12 +92,12 @@ def under_load(observer: Observer, recorders: list[Recorder], queues: int, tasks
         began = time.process_time()
         observer.note_history()
         seconds += time.process_time() - began
-    print(f"{STARTS_A_SECOND} starts a second: {seconds / 10 * MILLISECONDS:.0f} ms each second")
+    print(f"{STARTS_A_SECOND} starts per second: {seconds / 10 * MILLISECONDS:.0f} ms per second")
     scrape(observer, "scraped then")
 
 
 def observing() -> None:
-    """Print the cost of one observation of a histogram and of a peak that were looked up beforehand."""
+    """Print the cost of recording one value in a histogram and in a peak, which are looked up beforehand."""
     recorder = Recorder(SlotMemory.create(1).slot(0).metrics)
     histogram = recorder.histogram(m.TASK_LAG, "q", "delayed")
     peak = recorder.peak(m.TASK_LAG_WORST, "q")
@@ -108,7 +108,7 @@ def observing() -> None:
 
 
 def main() -> None:
-    """Measure, and print the results."""
+    """Run the measurements, and print the results."""
     parser = argparse.ArgumentParser(description=__doc__)
     for name, default in (("queues", 200), ("tasks", 20), ("workers", 32)):
         parser.add_argument(f"--{name}", type=int, default=default)
@@ -126,10 +126,10 @@ def main() -> None:
     recorders = [Recorder(slot) for slot in slots]
     for recorder in recorders:
         work(recorder, request.queues, request.tasks)
-    scrape(observer, "all has run, nothing runs")
+    scrape(observer, "after all tasks have run once")
     for recorder in recorders:
         work(recorder, request.queues, request.tasks)
-    scrape(observer, "all has run once more")
+    scrape(observer, "after all tasks have run again")
     under_load(observer, recorders, request.queues, request.tasks)
 
 

@@ -1,10 +1,12 @@
 """The cost of supervision: `python -m benchmarks.supervision`. Rota only, with an application of 100 MB.
 
-1. Memory of each of 8 workers, before and after full collections in all of them. 2. The time from the SIGKILL of a
-worker until its replacement has started, and until its task runs again there, while all 8 workers are busy. 3.
-Processor time of the master and of the whole fleet while they are idle. 4. The time from the request for a reload that
-changes the settings of all workers but not the code, until new workers have taken over. 5. The response time of the
-control socket, which shows how long the master's loop is blocked, also without a server.
+1. The memory of each of 8 workers, before and after a full garbage collection in all of them.
+2. The time from the SIGKILL of a worker until its replacement has started, and until its task runs again there, while
+   all 8 workers are busy.
+3. The processor time of the master and of the whole fleet while they are idle.
+4. The time from the request for a reload until new workers have taken over. The reload changes the settings of all
+   workers, but not the code.
+5. The response time of the control socket, with and without a server. It shows how long the master's loop is blocked.
 """
 
 import argparse
@@ -32,7 +34,8 @@ WORKERS: Final = 8
 RELOADS: Final = 10
 POLL_SECONDS: Final = 0.001
 _MB: Final = 1_000_000
-# Objects as in an application. Each has a reference count and is tracked by the garbage collector.
+# The application holds many objects, as real ones do. Each has a reference count and is tracked by the garbage
+# collector.
 _APPLICATION: Final = """
 import gc
 import rota
@@ -50,7 +53,7 @@ _ROWS_OF_100_MB: Final = 200_000
 
 
 def main() -> None:
-    """Measure, and print the results."""
+    """Run the measurements, and print the results."""
     arguments = _arguments()
     with tempfile.TemporaryDirectory(prefix="rota-bench") as name, _server(Path(name), arguments.server) as server:
         folder = Path(name) / "fleet"
@@ -91,7 +94,7 @@ def _server(folder: Path, name: str) -> Iterator[Server]:
 def _memory(fleet: RunningFleet) -> None:
     [zygote] = fleet.pids("zygote", "ready")
     print(f"the application in the zygote: {psutil.Process(zygote).memory_info().rss / _MB:.0f} MB resident")
-    _print_memory(fleet, "as they started")
+    _print_memory(fleet, "after the start")
     labels = [f"collected {number}" for number in range(WORKERS)]
     for label in labels:
         fleet.client.enqueue("collect_and_hold", args=[label], queue="default")
@@ -131,7 +134,7 @@ def _replacement(fleet: RunningFleet, kills: int) -> None:
         fleet.wait_for("end", label=label)
         held.append(f"held {WORKERS + number}")
         fleet.hold(held[-1])
-        time.sleep(0.02 + 0.003 * (number % 10))  # so that kills fall on different phases of periodic work
+        time.sleep(0.02 + 0.003 * (number % 10))  # so that kills hit different phases of periodic work
     for label in held:
         fleet.release(label)
     fleet.wait_for("end", len(held))
@@ -141,8 +144,7 @@ def _replacement(fleet: RunningFleet, kills: int) -> None:
 
 def _kill_the_worker_of(label: str, fleet: RunningFleet) -> tuple[float, float]:
     """Return the milliseconds until the replacement is ready and until its task runs. The replacement records both
-    times, so no query takes up the master's time in the meantime.
-    """
+    times, so the master does not have to reply to queries in the meantime."""
     [first] = fleet.journal("start", label=label)
     at = time.time()
     os.kill(first.pid, signal.SIGKILL)
@@ -188,7 +190,7 @@ def _reloads(fleet: RunningFleet) -> None:
 
 
 class _Asking(threading.Thread):
-    """A thread that requests the status each millisecond, and records each response time."""
+    """A thread that requests the status every millisecond, and records the response times."""
 
     def __init__(self, fleet: RunningFleet) -> None:
         super().__init__()

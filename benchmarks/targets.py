@@ -1,4 +1,5 @@
-"""Rota's performance targets, as ratios or numbers of one run, and whether a run meets them. No I/O."""
+"""Rota's performance targets, and whether a run meets them. A target is a ratio between contenders or a number of
+Rota's own. No I/O."""
 
 import statistics
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -25,7 +26,8 @@ Find = Callable[[Results, Rivals], Found]
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """A target. The value that `find` returns for a run must be at least, or at most, the limit."""
+    """A target. The value that `find` returns for a run must be at least the limit, or at most the limit, depending on
+    `at_least`."""
 
     text: str
     find: Find
@@ -35,7 +37,7 @@ class Target:
 
     @property
     def goal(self) -> str:
-        """The limit as text."""
+        """The limit as text, for example `>= 4 x`."""
         return f"{'>=' if self.at_least else '<='} {self.limit:g} {self.unit}".rstrip()
 
     def is_kept(self, found: float) -> bool:
@@ -49,7 +51,7 @@ def _middle(numbers: Iterable[float]) -> Found:
 
 
 def ratio(measure: str, key: str, reference: str, ours: str = "rota") -> Find:
-    """Return a function that divides Rota's number by the reference's number in the same round."""
+    """Return a function that finds the median ratio of Rota's number to the reference's number in the same round."""
 
     def find(results: Results, _rivals: Rivals) -> Found:
         return _middle(ratios(of(results, measure, ours, key), of(results, measure, reference, key)))
@@ -58,19 +60,20 @@ def ratio(measure: str, key: str, reference: str, ours: str = "rota") -> Find:
 
 
 def every(rivals: Rivals) -> Sequence[str]:
-    """Return all systems except Rota."""
+    """Return the names of all rivals."""
     return rivals.every
 
 
 def python(rivals: Rivals) -> Sequence[str]:
-    """Return the Python systems that run a task again."""
+    """Return the names of the Python rivals that run a task again if its process dies."""
     return rivals.python
 
 
 def ratio_to_best(
     among: Callable[[Rivals], Sequence[str]], measure: str, key: str, ours: str = "rota", *, least: bool = False
 ) -> Find:
-    """Return a function that divides Rota's number by that of the rival with the highest or lowest median."""
+    """Return a function that finds the median ratio of Rota's number to that of the best rival: the one with the
+    highest median, or with the lowest if `least` is set."""
 
     def find(results: Results, rivals: Rivals) -> Found:
         found = {name: of(results, measure, name, key) for name in among(rivals)}
@@ -86,7 +89,7 @@ def _median(numbers: dict[int, float]) -> float:
 
 
 def number(measure: str, key: str) -> Find:
-    """Return a function for Rota's own number."""
+    """Return a function that finds the median of a number of Rota's own."""
 
     def find(results: Results, _rivals: Rivals) -> Found:
         return _middle(of(results, measure, "rota", key).values())
@@ -95,7 +98,8 @@ def number(measure: str, key: str) -> Find:
 
 
 def steepest(*axes: str) -> Find:
-    """Return a function for the highest ratio of any point on these growth axes to the first point of its axis."""
+    """Return a function that finds the highest ratio between a point on these growth axes and the first point of its
+    axis."""
 
     def find(results: Results, _rivals: Rivals) -> Found:
         keys = dict.fromkeys(key for one in results if one.measure == "growth" for key in one.values)
@@ -110,71 +114,83 @@ def steepest(*axes: str) -> Find:
 
 
 TARGETS = (
-    Target("drain, to the classic loop", ratio("drain", "rate", "classic"), at_least=True, limit=4, unit="x"),
+    Target("drain, relative to the classic loop", ratio("drain", "rate", "classic"), at_least=True, limit=4, unit="x"),
     Target(
-        "drain with a log line a task, to the classic loop",
+        "drain with a log line per task, relative to the classic loop",
         ratio("drain", "rate", "classic", LOGGING),
         at_least=True,
         limit=2.5,
         unit="x",
     ),
-    Target("drain, to the best rival", ratio_to_best(every, "drain", "rate"), at_least=True, limit=3, unit="x"),
     Target(
-        "tasks of 10 ms: time in them, to workers that ping",
+        "drain, relative to the best rival", ratio_to_best(every, "drain", "rate"), at_least=True, limit=3, unit="x"
+    ),
+    Target(
+        "tasks of 10 ms: time in tasks, relative to workers that ping",
         ratio("work", "share", "pinging"),
         at_least=True,
         limit=0.99,
         unit="x",
     ),
     Target(
-        "waits, 100 at once to one at a time",
+        "waits, 100 at once, relative to one at a time",
         ratio("waits", "rate", "rota", AT_ONCE),
         at_least=True,
         limit=20,
         unit="x",
     ),
     Target(
-        "waits, 100 at once, to the best rival",
+        "waits, 100 at once, relative to the best rival",
         ratio_to_best(every, "waits", "rate", AT_ONCE),
         at_least=True,
         limit=1,
         unit="x",
     ),
     Target(
-        "steady, p99 of lag, to the best rival",
+        "steady, p99 of lag, relative to the best rival",
         ratio_to_best(every, "steady", "lag_ms_p99", AT_ONCE, least=True),
         at_least=False,
         limit=1,
         unit="x",
     ),
     Target(
-        "enqueue, one a call, to a bare RPUSH loop",
+        "enqueue, one per call, relative to a bare RPUSH loop",
         ratio("enqueue", "single", "raw"),
         at_least=True,
         limit=0.95,
         unit="x",
     ),
     Target(
-        "enqueue, one a call, to the best rival of Python that is at-least-once",
+        "enqueue, one per call, relative to the best at-least-once Python rival",
         ratio_to_best(python, "enqueue", "single"),
         at_least=True,
         limit=1,
         unit="x",
     ),
     Target(
-        "enqueue, 500 a call, to the classic producer",
+        "enqueue, 500 per call, relative to the classic producer",
         ratio("enqueue", "bulk", "classic"),
         at_least=True,
         limit=1,
         unit="x",
     ),
     Target(
-        "enqueue, 500 a call, to bee-queue", ratio("enqueue", "bulk", "bee-queue"), at_least=True, limit=1, unit="x"
+        "enqueue, 500 per call, relative to bee-queue",
+        ratio("enqueue", "bulk", "bee-queue"),
+        at_least=True,
+        limit=1,
+        unit="x",
     ),
     Target(
-        "wake, p50, to the classic loop", ratio("wake", "wake_ms_p50", "classic"), at_least=False, limit=1.2, unit="x"
+        "wake, p50, relative to the classic loop",
+        ratio("wake", "wake_ms_p50", "classic"),
+        at_least=False,
+        limit=1.2,
+        unit="x",
     ),
-    Target("wake, p50, to Sidekiq", ratio("wake", "wake_ms_p50", "sidekiq"), at_least=False, limit=1, unit="x"),
+    Target(
+        "wake, p50, relative to Sidekiq", ratio("wake", "wake_ms_p50", "sidekiq"), at_least=False, limit=1, unit="x"
+    ),
     Target("lag, p50", number("lag", "lag_ms_p50"), at_least=False, limit=0.8, unit="ms"),
     Target("lag, p99", number("lag", "lag_ms_p99"), at_least=False, limit=2, unit="ms"),
     Target("lag: tasks that started early", number("lag", "early"), at_least=False, limit=0, unit=""),
@@ -186,24 +202,32 @@ TARGETS = (
         limit=3,
         unit="ms",
     ),
-    Target("idle, 8 workers: commands a second", number("idle", "commands"), at_least=False, limit=3, unit="1/s"),
+    Target("idle, 8 workers: commands per second", number("idle", "commands"), at_least=False, limit=3, unit="1/s"),
     Target(
-        "idle, 8 workers: with the commands of scripts", number("idle", "inside"), at_least=False, limit=15, unit="1/s"
+        "idle, 8 workers: commands per second, with those of scripts",
+        number("idle", "inside"),
+        at_least=False,
+        limit=15,
+        unit="1/s",
     ),
-    Target("idle, 8 workers: of one processor", number("idle", "cpu_percent"), at_least=False, limit=0.2, unit="%"),
-    Target("memory, 8 workers: fleet / 8", number("memory", "pss_mb"), at_least=False, limit=16, unit="MB"),
-    Target("memory: the next worker", number("memory", "uss_mb"), at_least=False, limit=4.5, unit="MB"),
+    Target(
+        "idle, 8 workers: share of one processor", number("idle", "cpu_percent"), at_least=False, limit=0.2, unit="%"
+    ),
+    Target("memory, 8 workers: fleet divided by 8", number("memory", "pss_mb"), at_least=False, limit=16, unit="MB"),
+    Target("memory: one more worker", number("memory", "uss_mb"), at_least=False, limit=4.5, unit="MB"),
     Target("crash: the task runs again", number("crash", "rerun_ms"), at_least=False, limit=30, unit="ms"),
     Target("crash: the pool is complete", number("crash", "whole_ms"), at_least=False, limit=100, unit="ms"),
     Target("start: `rota run` to the first task", number("start", "start_ms"), at_least=False, limit=600, unit="ms"),
     Target(
-        "growth: tasks waiting, ready or delayed; queues",
+        "growth with more ready tasks, delayed tasks or queues",
         steepest("depth", "delayed", "queues"),
         at_least=False,
         limit=1.2,
         unit="x",
     ),
-    Target("growth: queues of a pattern that have work", steepest("pattern"), at_least=False, limit=1.2, unit="x"),
+    Target(
+        "growth with more queues of a pattern that have work", steepest("pattern"), at_least=False, limit=1.2, unit="x"
+    ),
 )
 
 

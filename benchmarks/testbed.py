@@ -1,4 +1,4 @@
-"""The environment of a measurement: the server, and the folder with the tasks' journal."""
+"""The environment of a measurement: the server, and the folder with the journal in which tasks record their starts."""
 
 import os
 import time
@@ -21,7 +21,7 @@ class Failed(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """A line of the journal. Both times are microseconds of this machine's clock."""
+    """A line of the journal. `label` and `at` are usually times, in microseconds of this machine's clock."""
 
     event: str
     label: int
@@ -30,7 +30,7 @@ class Line:
 
     @property
     def late_ms(self) -> float:
-        """The time from the moment in the label to the writing of the line, in milliseconds."""
+        """How long after the time in the label the line was written, in milliseconds."""
         return (self.at - self.label) / 1000
 
 
@@ -60,7 +60,8 @@ class Testbed:
         self.client: Any = redis.Redis.from_url(server.url, socket_timeout=None)
 
     def clear(self) -> None:
-        """Delete everything: the data of the server, the journal of the tasks, and the signals of the runner."""
+        """Delete everything: the data of the server, the journal and counts of the tasks, and the signals to the
+        tasks."""
         self.client.flushall()
         for name in ("journal", "places"):
             (self.folder / name).write_bytes(b"")
@@ -69,19 +70,19 @@ class Testbed:
             (self.folder / name).unlink(missing_ok=True)
 
     def tell(self, word: str) -> None:
-        """Signal waiting tasks to continue: `met` or `let-go`."""
+        """Signal waiting tasks to continue. `word`: `met` for tasks of `probe.meet`, or `let-go` for tasks of
+        `probe.hold`."""
         (self.folder / word).touch()
 
     def environment(self) -> dict[str, str]:
-        """Return the environment of this process without settings of Rota, and with the variables of the tasks. Python
-        may write bytecode files, as in an installation.
-        """
+        """Return the environment variables for the processes of a contender: those of this process without settings of
+        Rota, plus those that the tasks need. Python may write bytecode files, as in an installation."""
         left_out = ("ROTA_", "REDIS_", "PYTHONDONTWRITEBYTECODE")
         inherited = {name: value for name, value in os.environ.items() if not name.startswith(left_out)}
         return inherited | {"BENCH_URL": self.url, "BENCH_FOLDER": str(self.folder)}
 
     def counted(self) -> int:
-        """Return the number of calls since `clear`, in all processes."""
+        """Return the number of calls of tasks since `clear`, in all processes."""
         return sum(words(self.folder)[0::2])
 
     def busy_seconds(self) -> float:
@@ -89,11 +90,11 @@ class Testbed:
         return sum(words(self.folder)[1::2]) / 1_000_000
 
     def journal(self, event: str) -> list[Line]:
-        """Return the lines of this event since `clear`."""
+        """Return the lines of this event that were written since `clear` or `forget_journal`."""
         return [line for line in parse_journal((self.folder / "journal").read_text()) if line.event == event]
 
     def forget_journal(self) -> None:
-        """Empty the journal. Writers append, so no line is torn."""
+        """Empty the journal. This is safe while tasks write, because each line is appended by one write."""
         os.truncate(self.folder / "journal", 0)
 
     def wait_for_lines(self, event: str, count: int, seconds: float) -> list[Line]:

@@ -1,8 +1,8 @@
-"""The delay until waiting threads receive a result: `python -m benchmarks.waiting [THREADS] [WORKERS]`.
+"""The delay with which waiting threads receive a result: `python -m benchmarks.waiting [THREADS] [WORKERS]`.
 
-The program starts its own server. Each thread of one process waits for the result of its own task, which is the time at
-which the task's function ended. The delay until the thread has the result consists of the worker's turn, the wake-up,
-the query for the result, and the wait of the thread until it runs.
+The program starts its own server. Many threads of one process each wait for the result of their own task. The result is
+the time at which the task's function ended, so the thread can compute the delay. It consists of the worker's turn, the
+wake-up of the client, the query for the result, and the time until the thread runs.
 """
 
 import sys
@@ -25,9 +25,8 @@ SECONDS: Final = 60.0
 
 
 def measure(fleet: RunningFleet, threads: int, seconds: float) -> list[float]:
-    """Return the delays in seconds from the end of each task's function until its thread has the result, in ascending
-    order.
-    """
+    """Return the delays in seconds, in ascending order. A delay is the time from the end of a task's function until the
+    waiting thread has the result."""
     client = fleet.client
     waits = list[float]()
     client.pause("default")  # no task runs until all threads wait
@@ -58,7 +57,7 @@ def _shown(waits: list[float]) -> str:
 
 
 def main() -> None:
-    """Measure, and print the results."""
+    """Run the measurements, and print the results."""
     threads, workers = (int(word) for word in [*sys.argv[1:], "500", "2"][:2])
     kind, binary = min(server_binaries().items())
     with tempfile.TemporaryDirectory() as of_server, tempfile.TemporaryDirectory() as of_fleet:

@@ -1,4 +1,5 @@
-"""The limit for a worker with one round trip per task. It claims nothing, and only pings before each task.
+"""The upper limit for a worker that makes one round trip per task. The worker claims nothing, and only pings the server
+before each task.
 
 Run as a program, this module is one worker. The producer sends each worker its share of the tasks in one message.
 """
@@ -13,18 +14,18 @@ import redis
 from benchmarks import probe
 
 SHARES = "pinging:shares"
-WORKERS = 2  # the number of workers in the measure that uses this reference
+WORKERS = 2  # the number of workers in the measurement that uses this app
 CALLBACKS: dict[str, Callable[[int], None]] = {name: getattr(probe, name) for name in probe.NAMES}
 client = redis.Redis.from_url(os.environ["BENCH_URL"], socket_timeout=None)
 
 
 def enqueue(task: str, *args: Any) -> None:
-    """Send a share of one task."""
+    """Send a share that consists of one task to a worker."""
     client.rpush(SHARES, json.dumps([task, [args]]))
 
 
 def enqueue_many(task: str, rows: Sequence[Sequence[Any]]) -> None:
-    """Send each worker its share."""
+    """Send each worker its share of these tasks in one message."""
     client.rpush(SHARES, *[json.dumps([task, rows[first::WORKERS]]) for first in range(WORKERS)])
 
 

@@ -1,4 +1,4 @@
-"""The lower limit for a producer with redis-py: RPUSH of a constant text, singly and in pipelines."""
+"""The least that a producer with redis-py can do: RPUSH of a constant text, singly and in pipelines."""
 
 import os
 from collections.abc import Sequence

@@ -17,7 +17,7 @@ CONTENDERS = {one.name: one for one in (*OWN, *PEERS)}
 
 
 def rivals(names: Collection[str]) -> Rivals:
-    """Return the rivals among these contenders, in groups."""
+    """Return which of these contenders are rivals: all other systems, and those in Python that run a task again."""
     return Rivals(
         every=[one.name for one in PEERS if one.name in names],
         python=[one.name for one in PYTHON_PEERS if one.at_least_once and one.name in names],

@@ -15,15 +15,14 @@ NODE = shutil.which("node")
 
 @dataclass(frozen=True)
 class OnNode(Plain):
-    """A contender whose `app` is a Node.js script. The script is a worker and also the module that the producer
-    drives.
-    """
+    """A contender whose `app` is a Node.js script. Run as a program, the script is a worker. The producer also loads it
+    as a module, to enqueue."""
 
     copies: bool = True
     measures: frozenset[str] = EVERYTHING - {"load"}  # only the Python producer has random arrivals
 
     def producer(self) -> list[str]:
-        """Return the command of a producer with the protocol of `benchmarks.drive`."""
+        """Return the command of a producer that reads the same requests as `benchmarks.drive`."""
         return ["node", str(SCRIPTS / "drive.js"), self.app]
 
     def versions(self) -> dict[str, str]:

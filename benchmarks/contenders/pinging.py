@@ -1,4 +1,4 @@
-"""A worker that only pings between tasks. It is the reference for tasks that are claimed one at a time."""
+"""A worker that only pings the server between tasks. It is the reference for workers that claim one task at a time."""
 
 from benchmarks.contender import Contender, Plain
 

@@ -1,4 +1,4 @@
-"""A Rota fleet that is started with `rota run`, as a user starts it, with all metrics."""
+"""A Rota fleet with all metrics, started with `rota run` as a user would start it."""
 
 import functools
 import json
@@ -33,7 +33,7 @@ class Rota(OnPython):
     concurrency: int = 1
 
     def commands(self, testbed: Testbed, workers: int) -> list[list[str]]:  # noqa: ARG002 # the Protocol's signature
-        """Return the command of one master."""
+        """Return the command that starts a master with this number of workers."""
         run = [str(self.python.with_name("rota")), "run", self.app]
         if self.concurrency == 1:
             return [[*run, "-w", str(workers)]]
@@ -70,7 +70,7 @@ class Rota(OnPython):
             _client(running.testbed.url).resume(queue)
 
     def settled(self, testbed: Testbed) -> int:
-        """Return the number of done tasks from the counters of the namespace."""
+        """Return the number of tasks that were done, according to the counters of the namespace."""
         return int(testbed.client.hget(f"{{{NAMESPACE}}}:totals", "done") or 0)
 
     def ready_workers(self, running: StartedFleet) -> set[int]:
@@ -86,7 +86,8 @@ def _client(url: str) -> rota.Client:
 
 
 def _status(path: Path) -> dict[str, Any]:
-    """Return the data of `rota status` from the control socket, because the command takes half a second to start."""
+    """Return the data of `rota status`. They are read from the control socket, because the command takes half a second
+    to start."""
     with socket.socket(socket.AF_UNIX) as asking:
         asking.settimeout(REPLY_SECONDS)
         asking.connect(str(path))

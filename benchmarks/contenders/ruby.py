@@ -9,10 +9,10 @@ from dataclasses import dataclass
 from benchmarks.contender import ROOT, UNSCHEDULED, Contender, Plain
 
 SCRIPTS = ROOT / "benchmarks" / "peers" / "ruby"
-# By default, the YJIT of Ruby 3.1 writes to 256 MB of memory for its code at the start. Ruby 3.1 also warns that the
-# shared memory of its standard library is experimental.
+# By default, the YJIT of Ruby 3.1 takes 256 MB of memory for its code at the start. Ruby 3.1 also warns that the shared
+# memory of its standard library is experimental.
 OPTIONS = "--yjit --yjit-exec-mem-size=16 -W:no-experimental"
-EXTRA = {"RUBYOPT": OPTIONS, "MALLOC_ARENA_MAX": "2"}  # threads use less memory; Sidekiq recommends this
+EXTRA = {"RUBYOPT": OPTIONS, "MALLOC_ARENA_MAX": "2"}  # Sidekiq recommends this, because threads then use less memory
 _INSTALLED = """
 require "hiredis"; require "redis"; require "sidekiq"
 print({sidekiq: Sidekiq::VERSION, redis: Redis::VERSION, hiredis: Hiredis::VERSION, ruby: RUBY_VERSION}.to_json)
@@ -27,11 +27,11 @@ class OnRuby(Plain):
     at_least_once: bool = False
 
     def producer(self) -> list[str]:
-        """Return the command of a producer with the protocol of `benchmarks.drive`."""
+        """Return the command of a producer that reads the same requests as `benchmarks.drive`."""
         return ["ruby", str(SCRIPTS / "drive.rb"), self.app]
 
     def versions(self) -> dict[str, str]:
-        """Return the versions that Ruby reports if it has YJIT and all required packages."""
+        """Return the versions that Ruby reports, or an empty dict if YJIT or a required package is missing."""
         ruby = shutil.which("ruby")
         if ruby is None:
             return {}

@@ -11,7 +11,7 @@ from benchmarks.running import Running
 
 @dataclass(frozen=True, slots=True)
 class Metric:
-    """A number of a measurement. `better` is the better direction: "more" or "less"."""
+    """A number that a measurement yields. `better` says which direction is better: "more" or "less"."""
 
     key: str
     title: str
@@ -22,7 +22,8 @@ class Metric:
 
 @dataclass(frozen=True, slots=True)
 class Measure:
-    """A measurement of a fleet with `workers` workers. Ratios are relative to the reference in the same round."""
+    """A measurement of a fleet with `workers` workers. `reference` is the contender to whose result of the same round
+    the ratios relate."""
 
     name: str
     title: str
@@ -40,7 +41,7 @@ MEASURES = {
             "drain: tasks that do nothing, 2 workers",
             drain.WORKERS,
             drain.measure,
-            (Metric("rate", "tasks", "1/s", "more"), Metric("cpu_us", "processor a task", "us", "less", 1)),
+            (Metric("rate", "tasks", "1/s", "more"), Metric("cpu_us", "CPU time per task", "us", "less", 1)),
             "classic",
         ),
         Measure(
@@ -56,12 +57,12 @@ MEASURES = {
             "waits: tasks that wait 10 ms, 1 worker process",
             drain.WAITING_WORKERS,
             drain.measure_waits,
-            (Metric("rate", "tasks", "1/s", "more"), Metric("cpu_us", "processor a task", "us", "less", 1)),
+            (Metric("rate", "tasks", "1/s", "more"), Metric("cpu_us", "CPU time per task", "us", "less", 1)),
             "rota",
         ),
         Measure(
             "steady",
-            "steady: the same, enqueued at a steady rate",
+            "steady: tasks that wait 10 ms, enqueued at a steady rate, 1 worker process",
             lateness.STEADY_WORKERS,
             lateness.measure_steady,
             (
@@ -88,7 +89,7 @@ MEASURES = {
             "enqueue: one producer",
             enqueue.WORKERS,
             enqueue.measure,
-            (Metric("single", "one a call", "1/s", "more"), Metric("bulk", "500 a call", "1/s", "more")),
+            (Metric("single", "one per call", "1/s", "more"), Metric("bulk", "500 per call", "1/s", "more")),
             "raw",
         ),
         Measure(
@@ -152,7 +153,7 @@ MEASURES = {
             "memory: 8 workers",
             memory.WORKERS,
             memory.measure,
-            (Metric("pss_mb", "fleet / 8", "MB", "less", 1), Metric("uss_mb", "next worker", "MB", "less", 1)),
+            (Metric("pss_mb", "fleet / 8", "MB", "less", 1), Metric("uss_mb", "one more worker", "MB", "less", 1)),
             "rota",
         ),
         Measure(
@@ -162,7 +163,7 @@ MEASURES = {
             crash.measure,
             (
                 Metric("rerun_ms", "runs again", "ms", "less", 1),
-                Metric("whole_ms", "pool whole", "ms", "less", 1),
+                Metric("whole_ms", "pool complete", "ms", "less", 1),
             ),
             "rota",
         ),

@@ -1,4 +1,5 @@
-"""SIGKILL of the process that runs a task: the time until the task starts again, and until the pool is complete."""
+"""The consequences of a SIGKILL of the process that runs a task: how long it takes until the task starts again, and
+until the pool is complete."""
 
 import os
 import signal
@@ -18,9 +19,8 @@ _LOST_SECONDS = 10.0
 
 
 def measure(running: Running, effort: Effort) -> Values:
-    """Kill several times if the task starts again within a second, otherwise once. The wait is shorter if the contender
-    does not promise a second start.
-    """
+    """Kill a worker several times if the task starts again within a second each time, and otherwise once. If the
+    contender does not promise that the task starts again, the wait for it is shorter."""
     patience = effort.crash_seconds if running.contender.at_least_once else min(effort.crash_seconds, _LOST_SECONDS)
     again: list[float | None] = []
     whole: list[float | None] = []
@@ -42,7 +42,7 @@ def _kill_once(running: Running, patience_seconds: float, number: int) -> tuple[
     (testbed.folder / "let-go").unlink(missing_ok=True)
     running.producer.each("hold", 1)
     [first] = testbed.wait_for_lines("hold", 1, _START_SECONDS)
-    time.sleep(0.1 + 0.037 * number)  # so that kills fall on different phases of the fleet's periodic work
+    time.sleep(0.1 + 0.037 * number)  # so that kills hit different phases of the fleet's periodic work
     killed = time.time()
     os.kill(first.pid, signal.SIGKILL)
     whole_ms = _until_whole(running, first.pid, killed)

@@ -25,19 +25,20 @@ _MOST_TASKS = 150_000
 
 
 def measure(running: Running, effort: Effort) -> Values:
-    """Measure empty tasks per second."""
+    """Measure how many empty tasks per second the fleet runs."""
     return _measure_rate(running, "nothing", effort)
 
 
 def measure_waits(running: Running, effort: Effort) -> Values:
-    """Measure the tasks per second if each task waits for 10 ms."""
+    """Measure how many tasks per second the fleet runs if each task waits for 10 ms."""
     return _measure_rate(running, "work", effort)
 
 
 def _measure_rate(running: Running, task: str, effort: Effort) -> Values:
-    """Measure tasks per second, and the processor time of fleet and server per task, which a busy machine affects less.
+    """Measure the tasks per second, and the processor time of fleet and server per task, because a busy machine affects
+    this time less.
 
-    Two trials determine the number of tasks for the desired duration.
+    Two trials determine how many tasks take the desired time.
     """
     count = _TRIAL_TASKS
     for wanted_seconds in (effort.drain_seconds / 4, effort.drain_seconds):
@@ -64,7 +65,8 @@ def drain_seconds(running: Running, task: str, count: int) -> float:
 
 
 class Drained(NamedTuple):
-    """The cost of a drain: duration, processor time of fleet and server, and processor time of the server."""
+    """The cost of a drain: its duration, the processor time of fleet and server together, and that of the server
+    alone."""
 
     seconds: float
     cpu_seconds: float
@@ -72,7 +74,7 @@ class Drained(NamedTuple):
 
 
 def drain(running: Running, task: str, count: int) -> Drained:
-    """Let the fleet process this number of waiting tasks."""
+    """Let the fleet run this number of waiting tasks, and return the cost."""
     contender = running.contender
     testbed = running.testbed
     counted = testbed.counted() + count

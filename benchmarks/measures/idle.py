@@ -9,13 +9,12 @@ from benchmarks.processes import cpu_seconds
 from benchmarks.running import Running
 
 WORKERS = 8
-_REST_SECONDS = 3.0  # leaves time for the work after a start
+_REST_SECONDS = 3.0  # leaves time for the work that follows a start
 
 
 def measure(running: Running, effort: Effort) -> Values:
-    """Measure the commands per second, without and with the commands of scripts, and the percentage of one processor
-    that all processes of the fleet use together, without the server.
-    """
+    """Measure the commands per second, without and with the commands that scripts call. Also measure the processor time
+    of all processes of the fleet, without the server, in percent of one processor."""
     commands_at(running.testbed.url, _REST_SECONDS)
     processes = running.processes()
     cpu = cpu_seconds(processes)

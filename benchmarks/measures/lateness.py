@@ -1,7 +1,8 @@
 """The lag of tasks. An idle fleet of four workers runs delayed tasks, tasks that are all due at once, and tasks that
 are enqueued singly. One process that runs many tasks at once gets tasks at a steady rate.
 
-A task records its start first. A start before the due time is early, which is worse than late.
+A task records its start before it does anything else. A start before the due time is early, which is worse than a late
+one.
 """
 
 import random
@@ -26,7 +27,7 @@ def measure_lag(running: Running, effort: Effort) -> Values:
 
 
 def measure_burst(running: Running, effort: Effort) -> Values:
-    """Measure the lag of many tasks that are due at one instant. The maximum is the start of the last one."""
+    """Measure the lag of many tasks that are due at one instant. The maximum shows when the last of them starts."""
     return _lateness(running, [time.time() + effort.burst_ahead_seconds] * effort.burst_tasks)
 
 
@@ -52,7 +53,7 @@ def _lateness(running: Running, dues: list[float]) -> Values:
     running.testbed.forget_journal()
     running.producer.later("mark", dues)
     if time.time() > min(dues):
-        raise Failed("its producer was still enqueuing when the first task was due")
+        raise Failed("the producer was still enqueuing when the first task was due")
     rest = max(dues) - time.time()
     lines = running.testbed.wait_for_lines("mark", len(dues), rest + _MOST_LATE_SECONDS)
     late = [line.late_ms for line in lines]

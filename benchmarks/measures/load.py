@@ -22,7 +22,7 @@ _TRIAL_SECONDS = 0.2
 
 
 def measure(running: Running, effort: Effort) -> Values:
-    """Measure quantiles of the lag in milliseconds, by load in percent."""
+    """Measure the quantiles of the lag in milliseconds, for each load in percent of the capacity."""
     rate = highest_rate(running, effort.load_seconds / 2)
     values: Values = {"rate": rate}
     for share in SHARES:
@@ -32,7 +32,8 @@ def measure(running: Running, effort: Effort) -> Values:
 
 
 def highest_rate(running: Running, seconds: float) -> float:
-    """Return the tasks per second over about `seconds` seconds with constant work, after trials that warm up."""
+    """Return how many tasks per second the fleet runs if it always has work, measured for about `seconds` seconds after
+    trials that warm it up."""
     rate = _rate(running, _TRIAL_BATCHES)
     for wanted_seconds in (_TRIAL_SECONDS, seconds):
         rate = _rate(running, max(_TRIAL_BATCHES, round(rate * wanted_seconds / BATCH)))

@@ -31,7 +31,7 @@ def measure(running: Running, _effort: Effort) -> Values:
 
 
 def measure_held(running: Running, _effort: Effort) -> Values:
-    """Measure the unique set size of a process that runs a hundred tasks, and the part that each task adds."""
+    """Measure the unique set size of a process that runs a hundred tasks, and how much each task adds to it."""
     [worker] = _run_some(running)
     before = memory_of(running.processes()).uss[worker]
     running.producer.each("hold", _HELD_TASKS)

@@ -11,7 +11,8 @@ WORKERS = 2
 
 
 def measure(running: Running, effort: Effort) -> Values:
-    """Measure the median and maximum time from the spawn of a fleet's processes until the task writes its first line.
+    """Measure the time from the spawn of a fleet's processes until the task writes its first line. The result is the
+    median and the maximum of several starts.
 
     The fleet has run before, so its code is already compiled, as in an installation.
     """

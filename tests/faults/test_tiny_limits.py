@@ -68,13 +68,19 @@ def test_required_address_space_is_enough(fleets: Fleets) -> None:
 @pytest.mark.parametrize(
     ("limit", "message"),
     [
-        ("-n 63", "the limit on open files is 63 descriptors, and a fleet needs 64: raise it (ulimit -n"),
-        ("-n 16", "the limit on open files is 16 descriptors, and a fleet needs 64: raise it (ulimit -n"),
-        ("-v 300000", "the limit on address space is 292 MB, and a fleet needs {address space}: raise it (ulimit -v"),
-        ("-v 1000000", "the limit on address space is 976 MB, and a fleet needs {address space}: raise it (ulimit -v"),
+        ("-n 63", "the limit on open files is 63 descriptors, but a fleet needs 64: raise or remove it (ulimit -n"),
+        ("-n 16", "the limit on open files is 16 descriptors, but a fleet needs 64: raise or remove it (ulimit -n"),
+        (
+            "-v 300000",
+            "the limit on address space is 292 MB, but a fleet needs {address space}: raise or remove it (ulimit -v",
+        ),
+        (
+            "-v 1000000",
+            "the limit on address space is 976 MB, but a fleet needs {address space}: raise or remove it (ulimit -v",
+        ),
         (
             "-f 2048",
-            "the limit on the size of files is 1 MB, and a fleet needs {the size of files}: raise it (ulimit -f",
+            "the limit on the size of files is 1 MB, but a fleet needs {the size of files}: raise or remove it (ulimit",
         ),
     ],
 )

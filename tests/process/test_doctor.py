@@ -395,7 +395,7 @@ def test_a_limit_on_open_files_is_found(folder: Path) -> None:
     shell = ("sh", "-c", 'ulimit -n 40 && exec "$@"', "sh")
     code, document = outside(folder, "--no-imports", prefix=shell)
     (seen,) = [each["seen"] for each in document["findings"] if each["id"] == "limit-too-low"]
-    assert "the limit on open files is 40 descriptors, and a fleet needs 64" in seen
+    assert "the limit on open files is 40 descriptors, but a fleet needs 64" in seen
     assert code == 78
 
 

@@ -194,7 +194,7 @@ CASES: list[tuple[Callable[[Status], None], str, str, str]] = [
     (
         with_(queue_states_age_seconds=None, redis_asked=False),
         "good",
-        "all is well here: 1 worker, 1 queue; this node does not query Redis, so it knows no waiting tasks",
+        "all is well here: 1 worker, 1 queue; this node does not query Redis, so waiting tasks are not known",
         "fleet",
     ),
     (

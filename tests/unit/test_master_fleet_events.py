@@ -59,7 +59,7 @@ def published(core: Core) -> MasterSnapshot:
         ),
         (
             do.error(log_events.POOL_FATAL, failures=10, words="exit code 1", child="worker", pool="mail"),
-            "pool mail needs a person after 10 failed starts: exit code 1",
+            "pool mail needs attention after 10 failed starts: exit code 1",
         ),
         (do.info(log_events.POOL_BACK, child="poller"), "the poller starts again"),
         (

@@ -71,7 +71,7 @@ def test_the_status_line_summarizes_the_fleet(core: Core) -> None:
     core.state.quiet = Quiet.OFF
     core.state.redis_up = True
     core.state.wanted.rollout = core.state.rollout.with_candidate(CONFIG, {}, proven=False)
-    assert status_line(core.state) == "2 of 1 workers, 1 busy, generation 1, generation 2 on its way"
+    assert status_line(core.state) == "2 of 1 workers, 1 busy, generation 1, generation 2 being rolled out"
     core.request(RequestKind.DRAIN)
     assert status_line(core.state) == "stopping: 2 workers left, 1 busy"
 

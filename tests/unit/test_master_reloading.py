@@ -435,7 +435,10 @@ def test_a_new_pool_that_fails_to_start_refuses_the_candidate(reloads: Reloads) 
 
 @pytest.mark.parametrize(
     ("role", "pool", "words"),
-    [(Role.WORKER, "default", "one was ready, and then 10 in a row failed"), (Role.ZYGOTE, "generation-2", "imports")],
+    [
+        (Role.WORKER, "default", "a worker was ready, but then 10 in a row failed"),
+        (Role.ZYGOTE, "generation-2", "imports"),
+    ],
 )
 def test_a_candidate_is_refused_when_its_failure_budget_is_spent(
     reloads: Reloads, role: Role, pool: str, words: str

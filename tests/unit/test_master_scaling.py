@@ -68,7 +68,7 @@ def test_configured_and_scaled_counts_are_limited_together() -> None:
     scaled = Scaling().with_count("mail", 400, [FOUR])
     assert scaled.faults(fixed(mail=4, web=100)) == []
     [fault] = scaled.faults(fixed(mail=4, web=101))
-    assert str(fault).endswith("got 501 with what was scaled (mail 400): scale that down first")
+    assert str(fault).endswith("got 501 with the numbers set by hand (mail 400): scale these pools down first")
     assert scaled.faults(fixed(mail=5, web=101)) == []  # the file's own number for mail takes precedence
 
 
@@ -137,8 +137,8 @@ def test_a_scale_order_is_absolute_relative_or_automatic(order: ScaleOrder, coun
 @pytest.mark.parametrize(
     ("order", "error"),
     [
-        (ScaleOrder("mail", -1), "cannot have -1 workers: it has 4, and 0 is the least"),
-        (ScaleOrder("mail", -5, is_relative=True), "cannot have -1 workers: it has 4, and 0 is the least"),
+        (ScaleOrder("mail", -1), "cannot have -1 workers: it has 4, and the minimum is 0"),
+        (ScaleOrder("mail", -5, is_relative=True), "cannot have -1 workers: it has 4, and the minimum is 0"),
         (ScaleOrder("mail", 500), "a node has at most 500, and the other pools have 1: request at most 499"),
         (ScaleOrder("mail", 10**30), "request at most 499, or start a master on another node"),
     ],

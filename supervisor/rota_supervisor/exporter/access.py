@@ -1,13 +1,13 @@
-"""Access control with the bearer token, the host names and the certificate of `[http]`.
+"""Access control, based on the bearer token, the host names and the certificate of `[http]`.
 
-1. With a token, only requests with this token are admitted. A foreign web page cannot know the token. If
-   there is a second token, it admits requests that only read. An address that sends wrong tokens has to wait.
+1. If a token is set, only requests with this token are admitted, because a foreign web page cannot know it. A second
+   token can be set that admits only requests that read. An address that sends several wrong tokens has to wait.
 2. Without a token, paths other than the metrics are served only to this machine, and only under one of its own names.
-   If the name of a foreign page was made to resolve to this machine (DNS rebinding), the page sends its own name as
-   `Host`. Numeric addresses cannot be redirected in this way, so all of them are admitted.
-3. Without a token, other machines may read only the metrics, but under any name, because scrapers use names that only
-   operators know.
-4. If a page of another origin sends an action, the action is refused, even with the token.
+   If an attacker makes the name of a web page resolve to this machine (DNS rebinding), the browser sends that name as
+   `Host`, so the request is refused. Numeric addresses cannot be redirected in this way, so all of them are admitted.
+3. Without a token, other machines may read only the metrics, but under any name, because scrapers may use names that
+   this node does not know.
+4. An action that a page of another origin sends is refused, even with the token.
 
 The token and the certificate are read from their files, and are read again when the files change, because certificates
 are renewed while a fleet runs.
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     import ssl
 
 METRICS: Final = "/metrics"
-_ACTION: Final = "POST"  # the method of actions, and of nothing else
+_ACTION: Final = "POST"  # only actions have this method
 _BEARER: Final = "bearer"
 _LOCALHOST: Final = "localhost"
 _MAX_SHOWN: Final = 80  # the most characters of a host name in a response
@@ -42,15 +42,16 @@ _NO_TOKEN: Final = text_response(
 )
 _OTHER_MACHINE: Final = text_response(
     "without a token, other machines may read /metrics, /livez and /readyz only: set [http] token_file, and send the "
-    "token (Authorization: Bearer TOKEN), or send the request on the machine of the fleet\n",
+    "token (Authorization: Bearer TOKEN), or send the request from the machine of the fleet\n",
     status=HTTPStatus.FORBIDDEN,
 )
 _ONLY_READS: Final = text_response(
-    "the token of [http] read_token_file only reads: send that of [http] token_file\n", status=HTTPStatus.FORBIDDEN
+    "the token of [http] read_token_file permits only reading: send the token of [http] token_file\n",
+    status=HTTPStatus.FORBIDDEN,
 )
 _OTHER_ORIGIN: Final = text_response(
-    "the page that sent this action is not from this node: open the status page of the node; a program leaves out the "
-    "Origin header\n",
+    "the page that sent this action is not from this node: open the status page of the node. A program must not send "
+    "an Origin header\n",
     status=HTTPStatus.FORBIDDEN,
 )
 _TOO_MANY: Final = text_response(
@@ -58,7 +59,7 @@ _TOO_MANY: Final = text_response(
     ("Retry-After", "1"),
     status=HTTPStatus.TOO_MANY_REQUESTS,
 )
-_FAILURES_AT_ONCE: Final = 10  # wrong tokens of one address; one more is permitted each second
+_FAILURES_AT_ONCE: Final = 10  # how many wrong tokens an address may send at once; one more is permitted each second
 _MOST_ADDRESSES: Final = 1000
 _rarely: Final = OnceAMinute()
 
@@ -105,9 +106,9 @@ class AccessRules:
 
 
 def is_cross_origin(headers: Mapping[str, str]) -> bool:
-    """Whether a browser sent the request for a page of another origin. The names of the headers are in lower case.
+    """Whether a browser sent the request on behalf of a page of another origin. Header names must be in lower case.
 
-    Source: the algorithm of `http.CrossOriginProtection` in Go's standard library.
+    The algorithm is that of `http.CrossOriginProtection` in Go's standard library.
     """
     if site := headers.get("sec-fetch-site"):
         return site not in ("same-origin", "none")
@@ -116,18 +117,18 @@ def is_cross_origin(headers: Mapping[str, str]) -> bool:
 
 
 class WrongTokens:
-    """The wrong tokens of each address: a few at once, and then one a second (a token bucket for each address)."""
+    """A limit on wrong tokens, with a token bucket for each address: a few at once, and then one a second."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
-        self._free_at: dict[str, float] = {}  # when the bucket of each address is full again
+        self._free_at: dict[str, float] = {}  # when each address may send the full number again
 
     def are_too_many(self, address: str) -> bool:
         """Whether this address has to wait before its next token is compared."""
         return self._free_at.get(address, 0.0) > self._clock() + _FAILURES_AT_ONCE - 1
 
     def add(self, address: str) -> None:
-        """Note a wrong token."""
+        """Count a wrong token from this address."""
         now = self._clock()
         self._free_at[address] = max(self._free_at.pop(address, 0.0), now) + 1
         if len(self._free_at) > _MOST_ADDRESSES:
@@ -144,7 +145,7 @@ class Hosts:
         """Whether a `Host` header names this node, with or without a port.
 
         Valid names are the names of this node, `localhost` with its subdomains, and numeric addresses. An empty header
-        is valid as well, because every browser sends a `Host`.
+        is valid as well, because only a program can omit it: every browser sends a `Host`.
         """
         name = _without_port(host).lower().rstrip(".")
         return not host or name in self._names or name.endswith(f".{_LOCALHOST}") or _is_address(name)
@@ -198,7 +199,7 @@ class BearerToken:
         self._read_if_changed()
 
     def admits(self, headers: Mapping[str, str]) -> bool:
-        """Whether a request with these headers contains the token. The names of headers are in lower case."""
+        """Whether these headers of a request contain the token. Header names must be in lower case."""
         try:
             self._read_if_changed()
         except OSError as error:
@@ -212,7 +213,7 @@ class BearerToken:
 
 
 class Tls:
-    """The certificate with its chain, and the key."""
+    """The certificate with its chain, and its key, from their files."""
 
     def __init__(self, certificate: str, key: str) -> None:
         self._of_files = certificate, key
@@ -225,7 +226,7 @@ class Tls:
         try:
             if self._files.have_changed():
                 self._context = self._load()
-        except OSError as error:  # One file of a new pair may still be missing. The next connection finds both.
+        except OSError as error:  # Only one file of a new pair may be there yet. A later connection reads both.
             _log_failure(self._of_files[0], error)
         plain.setblocking(False)
         return self._context.wrap_socket(plain, server_side=True, do_handshake_on_connect=False)

@@ -1,7 +1,5 @@
-"""The endpoints: immediate responses, pages that take longer, and the files of the status page.
-
-Except for the actions, all endpoints only read.
-"""
+"""The endpoints of the exporter: immediate responses, pages that take longer, and the files of the status page. All
+endpoints except the actions only read."""
 
 import gzip
 import zlib
@@ -31,17 +29,19 @@ _METHODS_OF: Final = {"/actions": ("POST",)}
 _FAILED: Final = text_response(
     "the request failed in the exporter; its log has the error\n", status=HTTPStatus.INTERNAL_SERVER_ERROR
 )
-_FASTEST: Final = 1  # 15 ms for 20,000 series; the default compression level takes 60 ms and saves a third
+_FASTEST: Final = 1  # 15 ms for 20,000 series; the default level takes 60 ms, and its result is a third smaller
 _GZIP: Final = 31  # the `wbits` of zlib for the gzip format
 _MAX_DIGITS: Final = 16  # the most digits of an event's number
 
 
 class Site:
-    """`/metrics /livez /readyz /status.json /dead.json /task.json`, and the status page.
+    """The site with the paths `/metrics`, `/livez`, `/readyz`, `/status.json`, `/dead.json`, `/task.json` and
+    `/actions`, and with the status page.
 
     `immediate_response` and `page` are called in two different threads. The first uses `probe`, the second uses
     `observer` and `redis`, which is None if this node does not read the queues. `access` decides which requests are
-    admitted. Health is available to all clients. `between` must be called between pages, about every second.
+    admitted. Health responses are sent to all clients. `between` must be called about every second, whenever no page is
+    being made.
     """
 
     def __init__(
@@ -70,7 +70,8 @@ class Site:
         }
 
     def immediate_response(self, request: HttpRequest) -> HttpResponse | None:
-        """Return a health response, a file of the status page, or a refusal. Returns None if a page is requested."""
+        """Return a response that takes no time to make: health, a file of the status page, or a refusal. Returns None
+        if the request is for a page, which `page` makes."""
         path = request.path
         if path not in self._health and path not in self._pages and path not in self._assets:
             known = " ".join(sorted({"/"} | self._health.keys() | self._pages.keys()))
@@ -97,12 +98,12 @@ class Site:
         return f"{content_type} {request.query} {_takes_gzip(request)}"
 
     def page(self, request: HttpRequest) -> HttpResponse:
-        """Return a page, which takes a while to make."""
+        """Return the page for a request. This can take seconds."""
         return _guarded(self._pages[request.path], request)
 
     def _status(self, request: HttpRequest) -> HttpResponse:
         seen = self._observer.observe()
-        found = None if seen.reading is None else self._read_nodes()  # If Redis did not reply, do not wait again.
+        found = None if seen.reading is None else self._read_nodes()  # If Redis did not reply, do not ask again.
         return json_response(node_status(self._settings, seen, found, _events_after(request)))
 
     def _request_of_person(self, request: HttpRequest) -> HttpResponse:
@@ -110,8 +111,8 @@ class Site:
 
     @cached_property
     def _of_people(self) -> Mapping[str, Endpoint]:
-        """The endpoints for people. They have their own connection, because a reading of all queues can take
-        seconds."""
+        """The endpoints for people. They have their own connection to Redis, because the reading of all queues can
+        occupy the other one for seconds."""
         # This module imports the part of the client that inspects tasks, so it is imported only when needed.
         from rota_supervisor.exporter.page_requests import requests_of_people  # noqa: PLC0415
 
@@ -147,7 +148,7 @@ def _takes_gzip(request: HttpRequest) -> bool:
 
 
 def _events_after(request: HttpRequest) -> int:
-    """Return the number of the last event that the client has, or 0 if the request contains none."""
+    """Return the number of the last event that the client already has, or 0 if the request does not contain it."""
     [number] = parse_qs(request.query).get("events_after", ["0"])[:1]
     return int(number) if number.isdecimal() and len(number) <= _MAX_DIGITS else 0
 
@@ -161,8 +162,8 @@ def _health(found: Health, request: HttpRequest) -> HttpResponse:
 
 _FOLDER: Final = Path(__file__).with_name("site")
 _KINDS: Final = {".html": "text/html", ".css": "text/css", ".js": "text/javascript"}
-# Only files of this server may be loaded and called, and no other page may frame this one, because it shows names that
-# producers chose.
+# The page shows names that producers chose. So it may load and call only files of this server, and no other page may
+# frame it.
 POLICY: Final = (
     "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src 'self' data:; "
     "base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
@@ -206,11 +207,11 @@ class Assets:
 
 def _asset(file: Path) -> Asset:
     plain = file.read_bytes()
-    tag = f'"{len(plain):x}-{zlib.crc32(plain):08x}"'  # hashlib would load OpenSSL
+    tag = f'"{len(plain):x}-{zlib.crc32(plain):08x}"'  # not `hashlib`, which would load OpenSSL
     headers = (
         ("Content-Type", f"{_KINDS[file.suffix]}; charset=utf-8"),
         ("Content-Security-Policy", POLICY),
-        ("Cache-Control", "no-cache"),  # Browsers keep the file and revalidate it, so an upgrade shows at once.
+        ("Cache-Control", "no-cache"),  # Browsers store the file but revalidate it, so an upgrade takes effect at once.
         ("ETag", tag),
         ("Referrer-Policy", "no-referrer"),
         ("Vary", "Accept-Encoding"),

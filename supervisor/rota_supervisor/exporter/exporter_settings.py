@@ -1,7 +1,7 @@
-"""The settings of the exporter, which are the part of the configuration that the exporter needs.
+"""The settings of the exporter: the part of the configuration that it needs.
 
-The master writes them into the child's first message, as the JSON of `dataclasses.asdict`. No other part of the
-exporter reads the configuration file or the environment.
+The master sends them in the first message to the exporter, as the JSON of `dataclasses.asdict`. The exporter reads
+neither the configuration file nor the environment.
 """
 
 from collections.abc import Mapping
@@ -14,7 +14,7 @@ from rota_supervisor.fleet_snapshot import HeartbeatLimits
 
 @dataclass(frozen=True, slots=True)
 class QueueSettings:
-    """A configured queue."""
+    """A queue or a pattern of a tier."""
 
     name: str
     tier: int  # the number of the queue's tier, 1 for the highest
@@ -31,19 +31,19 @@ class ExporterSettings:
     queues: tuple[QueueSettings, ...]  # the queues and patterns of all tiers, the highest tier first
     beat_seconds: float  # the longest silence of a child that runs no task
     tick_seconds: float  # the interval between two heartbeats of the master
-    max_series: int  # the limit on series from the slots
+    max_series: int  # the most series that are exported from the slots
     top_queues: int  # how many queues that match patterns are shown by name
-    forgotten_seconds: float  # the time after which a closed queue counts as forgotten
-    reads_redis: bool  # whether to show the gauges of queues, which have the same values on every node
+    forgotten_seconds: float  # after this time, a closed queue counts as forgotten
+    reads_redis: bool  # whether to read the queues from Redis and show their gauges, which are the same on every node
     allowed_hosts: tuple[str, ...]  # further host names that clients may use
-    token_file: str  # "" for none; the same applies to the next three fields
+    token_file: str  # the path of the file, or "" for none, as in the next three fields
     read_token_file: str
     tls_cert: str
     tls_key: str
     actions: bool  # whether the status page may change the fleet
     log: LogSettings
     control_socket: str = ""  # the path of the master's control socket
-    is_standalone: bool = False  # whether there is no master here, because the fleet runs elsewhere
+    is_standalone: bool = False  # whether there is no master on this machine, because the fleet runs elsewhere
 
     @property
     def heartbeat_limits(self) -> HeartbeatLimits | None:

@@ -1,6 +1,6 @@
-"""The exposition of samples as families of prometheus_client, in the format that the scrape accepts. This is the plain
-format or OpenMetrics, which has created timestamps and exemplars (for a bucket of a lag histogram, a task that was
-counted in it)."""
+"""The exposition of samples as metric families of prometheus_client, in the format that the scrape accepts: the plain
+format or OpenMetrics. Only OpenMetrics has created timestamps, and exemplars, which name a task that was counted in a
+bucket of a lag histogram."""
 
 import time
 from bisect import bisect_left
@@ -20,7 +20,7 @@ from rota_supervisor.exporter.series import Labels, Numbers, Samples
 from rota_supervisor.fleet_snapshot import Member, MemberTask
 
 _FLEET: Final = "fleet"
-_END: Final = b"# EOF\n"  # the end of a response in OpenMetrics
+_END: Final = b"# EOF\n"  # marks the end of a response in OpenMetrics
 
 
 class ScrapeOptions(NamedTuple):
@@ -28,8 +28,8 @@ class ScrapeOptions(NamedTuple):
 
     accept: str = ""  # the Accept header
     names: frozenset[str] = frozenset()  # the names of the samples to return, or empty for all
-    # Whether to add the time at which each series began. Each time is a line of the response, and becomes a separate
-    # series in a Prometheus that is not configured to read such times.
+    # Whether to add the time at which each series began. Each of these times is a line of the response. A Prometheus
+    # that is not configured to read such times stores each as a separate series.
     created: bool = False
 
 
@@ -58,10 +58,10 @@ class _Families(NamedTuple):
 
 
 def exposition(samples: Samples, fleet: str, wanted: ScrapeOptions, origins: Origins, began: float) -> Exposition:
-    """Return the metrics that have samples.
+    """Return the response to a scrape, with all metrics that have samples.
 
     Every series has the label `fleet`, so that two fleets in one scrape job remain distinct. The last metric is the
-    time that the collection has taken since `began` on the monotonic clock.
+    time that the collection has taken. `began`: when it began, in monotonic time.
     """
     encode, content_type = choose_encoder(wanted.accept)
     body = encode(_Families(_families(samples, printable(fleet), wanted, origins)))
@@ -125,15 +125,15 @@ def _buckets(
     ]
 
 
-_MAX_CHARACTERS: Final = 100  # all labels of an exemplar together, with their names, have at most 128 characters
+_MAX_CHARACTERS: Final = 100  # OpenMetrics permits 128 for all labels of an exemplar with their names
 
 
 class Exemplars:
-    """The last task seen for each bucket of each lag histogram."""
+    """The exemplars: for each bucket of each lag histogram, the last task that was seen."""
 
     def __init__(self, label_of: Callable[[str], str]) -> None:
         self._label_of = label_of
-        self._taken: set[bytes] = set()  # the entries of tasks that still run
+        self._taken: set[bytes] = set()  # the entries of running tasks that were taken already
         self.by_series: dict[tuple[str, Labels], dict[int, prometheus.Exemplar]] = {}
 
     def take(self, fleet: Iterable[Member], clock_offset_seconds: float, known: Iterable[Labels]) -> None:
@@ -150,7 +150,8 @@ class Exemplars:
         self._taken = taken
 
     def _take(self, running: MemberTask, clock_offset_seconds: float, shown: frozenset[Labels]) -> bool:
-        """Take an exemplar from a task. Returns whether it was taken."""
+        """Make a running task the exemplar of its bucket, if its entry is valid and its series is shown. Returns
+        whether this was done."""
         at = time.time() - running.age_seconds
         try:
             entry = parse_entry(running.task.entry)

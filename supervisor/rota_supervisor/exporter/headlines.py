@@ -1,8 +1,6 @@
-"""The headlines: one line of text for each problem of a fleet, the worst first. People read the headlines first.
-
-The headlines are a pure function of the contents of `/status.json`. Each rule below describes one cause. Causes come
-before their consequences, so it usually helps most to repair the first line.
-"""
+"""The headlines of the status page: one line of text for each problem of a fleet, the worst first. They are a pure
+function of the contents of `/status.json`. Each rule below reports one kind of problem. Causes come before their
+consequences, so it usually helps most to solve the first problem."""
 
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -19,11 +17,11 @@ from rota_supervisor.master_snapshot import EVICTS_KEYS, Json, is_slow, sentence
 GOOD: Final = "good"
 MOST: Final = 20
 JUST_NOW_SECONDS: Final = 60.0
-LOOP_DEATHS: Final = 3  # so many deaths in RECENT_SECONDS are not a coincidence
-HUNG_SECONDS: Final = 900.0  # the limit for tasks whose usual run time is unknown
-HUNG_FACTOR: Final = 10  # the limit as a multiple of the usual run time
+LOOP_DEATHS: Final = 3  # this many deaths in RECENT_SECONDS are no coincidence
+HUNG_SECONDS: Final = 900.0  # a task whose usual run time is unknown has run too long after this time
+HUNG_FACTOR: Final = 10  # a task has run too long after this multiple of its usual run time
 LEAST_HUNG_SECONDS: Final = 10.0
-LONG_HUNG_FACTOR: Final = 2  # the multiple for tasks that take minutes, plus LONG_HUNG_SECONDS
+LONG_HUNG_FACTOR: Final = 2  # for tasks that take minutes: this multiple, plus LONG_HUNG_SECONDS
 LONG_HUNG_SECONDS: Final = 600.0
 LONG_LOOP_SECONDS: Final = 600.0
 LONG_LOOP_DEATHS: Final = 6
@@ -40,11 +38,11 @@ def headlines(status: Row) -> list[Json]:
 
 def _all_is_well(status: Row) -> Headline:
     size = f"{count(len(workers_of(status)), 'worker')}, {count(len(status['queues']), 'queue')}"
-    # The age is None if `[metrics] cluster` turns the reading off, or if Redis does not reply, which has its own
-    # headline.
+    # The age is None if `[metrics] cluster` turns the reading off. It is also None if Redis does not reply, but then
+    # there is another headline.
     if status["queue_states_age_seconds"] is None:
         return Headline(
-            GOOD, f"all is well here: {size}; this node does not query Redis, so it knows no waiting tasks", "fleet"
+            GOOD, f"all is well here: {size}; this node does not query Redis, so waiting tasks are not known", "fleet"
         )
     return Headline(GOOD, f"all is well: {size}, none is late", "fleet")
 
@@ -72,7 +70,7 @@ def _lost_nodes(status: Row) -> Iterator[Headline]:
 
 
 def _not_serving(status: Row) -> Iterator[Headline]:
-    """Report processes that should serve but do not. The master reports its own start and stop.
+    """Report processes that should serve but do not. If the master itself starts or stops, only that is reported.
 
     Quiet nodes have a separate headline.
     """
@@ -147,7 +145,8 @@ def _missed_occurrences(status: Row) -> Iterator[Headline]:
 
 
 def _deaths(status: Row) -> Iterator[Headline]:
-    """Report unexpected deaths, with the task that was running in most of them."""
+    """Report unexpected deaths: many deaths with the task that was running in most of them, or a single death of the
+    last minute."""
     deaths = [event for event in _events(status) if event["level"] == "warning" and event["event"] in DEATHS]
     recent = _within(RECENT_SECONDS, deaths, status)
     seconds = RECENT_SECONDS
@@ -224,7 +223,7 @@ def _redis_slow(status: Row) -> Iterator[Headline]:
 
 
 def _redis_unknown(status: Row) -> Iterator[Headline]:
-    """Report that the state of the queues is unknown, which means that late tasks would not be noticed."""
+    """Report that the state of the queues is unknown, because late tasks would then not be noticed."""
     if _reaches(status) and status["queue_states_age_seconds"] is None and status.get("redis_asked", True):
         queues_text = count(len(status["queues"]), "queue")
         yield Headline(WARN, f"the state of {queues_text} is not known: Redis has not returned it", "redis")
@@ -277,7 +276,7 @@ def _reaches(status: Row) -> bool:
 
 
 def _fails(check: str, status: Row) -> str:
-    """Return the report of a failed check of `/readyz`, or "" if the check passed."""
+    """Return what a failed check of `/readyz` has found, or "" if the check passed."""
     return next((row["seen"] for row in status["ready"]["checks"] if row["name"] == check and not row["ok"]), "")
 
 
@@ -301,7 +300,7 @@ class FleetCondition(NamedTuple):
 
 
 # Causes come before their consequences. Each alert of `deploy/prometheus/alerts.yml` is listed once, except those in
-# NO_PAGE. Alerts with windows of hours keep firing for a while after the problem has ended.
+# NO_PAGE. An alert with a window of hours keeps firing for a while after its headline has disappeared.
 CONDITIONS: Final = (
     FleetCondition(_redis_away, ("RotaRedisDown",)),
     FleetCondition(_redis_slow, ("RotaRedisSlow",)),
@@ -333,4 +332,4 @@ CONDITIONS: Final = (
     FleetCondition(_clock_skew, ("RotaClockSkew",)),
     FleetCondition(queues.dead, ("RotaDeadLetters",)),
 )
-NO_PAGE: Final = ("RotaAbsent",)  # this alert fires if no node is left to show a page
+NO_PAGE: Final = ("RotaAbsent",)  # this alert fires if no node is left that could show a page

@@ -1,9 +1,12 @@
-"""The history of the last minutes, in steps. It contains the started and done tasks and their lag, and problems that a
-single reading does not show, such as counters that grew, pools that lack workers, and queues that were late.
+"""The history of the last minutes. For each step of some seconds, it has the numbers of started and done tasks and
+their lag. It also has problems that a single reading does not show, such as counters that grew, pools that lack
+workers, and queues that were late.
 
 Histograms and counters only grow, so the growth in a step is the difference between the values at its end and at the
-end of the step before. A queue without activity in a step takes no memory for it. With 50 busy queues, all steps
-together take 2.5 MB. Only growth of problem counters is remembered, so a healthy fleet needs no memory for them."""
+end of the previous step. A step takes no memory for queues that were not active in it. With 50 busy queues, all steps
+together take 2.5 MB. Of the counters of problems, only the growth is stored, so a healthy fleet needs no memory for
+them.
+"""
 
 import math
 import time
@@ -31,11 +34,11 @@ STEPS: Final = 60
 _FAILED: Final = frozenset(
     {RetryOutcome.label, DeadOutcome.label}
 )  # a task that was cancelled, released or expired has not failed
-_DIGITS: Final = 6  # the precision of a lag in seconds
+_DIGITS: Final = 6  # the number of decimal places of a lag in seconds
 
 REMEMBERED_SECONDS: Final = 900.0  # the window of the alerts on these counters
 LATE_SECONDS: Final = 300.0  # how long a queue is shown as having been late
-LATE_NOW_SECONDS: Final = 10.0  # how long a queue is late after its last late start; a step takes 5 s
+LATE_NOW_SECONDS: Final = 10.0  # a queue counts as late until this long after its last late start; a step takes 5 s
 _MISSED: Final = "missed"
 _AT_WORK: Final = ("running", "quiet")
 _FLEETWIDE: Final = ""  # the label for a counter without labels
@@ -47,7 +50,7 @@ class Starts(NamedTuple):
 
     lags: Numbers = (0.0,) * TASK_LAG.numbers  # the starts in each bucket of TASK_LAG, and the sum of their lags
     late: float = 0  # the number of starts that missed their objective
-    done: float = 0  # the number of attempts that were done
+    done: float = 0  # the number of attempts that succeeded
     failed: float = 0  # the number of attempts that failed
 
     @property
@@ -56,13 +59,13 @@ class Starts(NamedTuple):
         return sum(self.lags[:-1])
 
     def lag(self, share: float) -> float | None:
-        """Return the lag in seconds that this share of the starts did not exceed, or None without starts."""
+        """Return the lag in seconds that this share of the starts did not exceed, or None if there were no starts."""
         found = quantile(TASK_LAG, self.lags, share)
         return None if found is None else round(found, _DIGITS)
 
     @property
     def share_late(self) -> float | None:
-        """The share of starts that missed their objective, or None without starts."""
+        """The share of starts that missed their objective, or None if there were no starts."""
         return round(self.late / self.number, _DIGITS) if self.number else None
 
     def plus(self, other: "Starts") -> "Starts":
@@ -82,7 +85,7 @@ class Totals(NamedTuple):
     queues: ByQueue
 
     def minus(self, before: "Totals") -> "Totals":
-        """Return the growth since `before`, for queues that have grown."""
+        """Return the growth since `before`. Queues without growth are omitted."""
         return Totals(
             {
                 queue: starts.minus(before.queues.get(queue, _NOTHING))
@@ -128,7 +131,7 @@ class PoolPoint(NamedTuple):
 
 
 class HistoryStep(NamedTuple):
-    """The growth in one step, and the workers at its end."""
+    """A step: the growth of all values in it, and the workers of pools with a range at its end."""
 
     added: Totals
     points: Mapping[str | None, ChartPoint]  # the chart points by queue (None for all queues together), computed once
@@ -149,7 +152,7 @@ class Lag(NamedTuple):
     p99_seconds: float | None
 
 
-@dataclass(frozen=True)  # no slots, because of the cached properties
+@dataclass(frozen=True)  # no slots, because cached properties need a `__dict__`
 class Recent:
     """The history of the last minutes. Times are monotonic."""
 
@@ -196,14 +199,14 @@ class Recent:
         return (starts.done / seconds, starts.number / seconds) if seconds > 0 else (0.0, 0.0)
 
     def row(self, queue: str | None = None) -> dict[str, list[float | None]]:
-        """Return the points of one queue, or of all queues, for each step."""
+        """Return the chart values of one queue, or of all queues together, as a list with an element for each step."""
         points = [step.points.get(queue, _NO_POINT) for step in self.steps]
         columns = zip(*points, strict=True) if points else [()] * len(ChartPoint._fields)
         return dict(zip(ChartPoint._fields, map(list, columns), strict=True))
 
     def workers(self) -> dict[str, dict[str, list[int | None]]]:
-        """Return the workers of each pool with a range for each step, or None for steps in which the pool had no
-        range."""
+        """Return the workers of each pool that had a range, as lists with an element for each step. The element is None
+        for a step in which the pool had no range."""
         pools = dict.fromkeys(pool for step in self.steps for pool in step.pools)
         return {
             pool: {
@@ -215,7 +218,7 @@ class Recent:
 
 
 class History:
-    """The memory of the last STEPS steps of STEP_SECONDS each. Times are monotonic."""
+    """A recorder of the last STEPS steps, of STEP_SECONDS each. Times are monotonic."""
 
     def __init__(self) -> None:
         self._began = self._noted_at = 0.0
@@ -228,7 +231,8 @@ class History:
         return self._noted is None or now - self._noted_at >= STEP_SECONDS
 
     def note(self, samples: Samples, now: float) -> None:
-        """End a step with these values. The first call begins the first step. A late call shortens the next step."""
+        """End the current step with these values, and begin the next one. The first call only begins a step. If a call
+        is late, the next step is shorter."""
         totals = _totals(samples)
         noted = self._noted
         if noted is None:
@@ -244,7 +248,7 @@ class History:
             self._began += STEP_SECONDS
 
     def recent(self, samples: Samples, now: float) -> Recent:
-        """Return the history of the last minutes up to these values, which were read at `now`."""
+        """Return the history of the last minutes, including these values, which were read at `now`."""
         if self._noted is None:
             return Recent(samples, now, now, Totals({}), now, _totals(samples), ())
         return Recent(samples, now, self._began, self._before, self._noted_at, self._noted, tuple(self._steps))
@@ -281,15 +285,15 @@ def _totals(samples: Samples) -> Totals:
 def quantile(definition: HistogramDefinition, numbers: Numbers, share: float) -> float | None:
     """Return the value that `share` (0 to 1) of the observations do not exceed.
 
-    The value is interpolated within its bucket, as in Prometheus's `histogram_quantile`. Returns None without
-    observations, and the highest bound if the value is above it.
+    The value is interpolated within its bucket, as in Prometheus's `histogram_quantile`. Returns None if there are no
+    observations, and the highest bound if the value is above that.
     """
     counts = numbers[:-1]
     wanted = share * sum(counts)
     if not wanted:
         return None
     below = lower = 0.0
-    for bound, count in zip(definition.buckets, counts, strict=False):  # The last count has no upper bound.
+    for bound, count in zip(definition.buckets, counts, strict=False):  # The last bucket has no upper bound.
         if count and below + count >= wanted:
             return lower + (bound - lower) * (wanted - below) / count
         below += count
@@ -309,7 +313,7 @@ class LateStarts(NamedTuple):
 class RecentProblems:
     """The problems of the last minutes."""
 
-    grown: dict[str, Counter[str]] = field(default_factory=dict)  # the growth by counter and by its first label
+    grown: dict[str, Counter[str]] = field(default_factory=dict)  # the growth by counter, and by its first label
     late: dict[str, LateStarts] = field(default_factory=dict)  # late starts by queue
     short_seconds: dict[str, float] = field(default_factory=dict)  # how long each pool has lacked workers
 
@@ -331,7 +335,7 @@ class _CounterGrowth(NamedTuple):
 
 
 class ProblemWatch:
-    """The memory of growing counters. An object must not be used by two threads at once."""
+    """A recorder of problems, such as growing counters. An instance must not be used by two threads at once."""
 
     def __init__(self) -> None:
         self._counts: dict[tuple[str, str], float] | None = None
@@ -340,10 +344,11 @@ class ProblemWatch:
         self._short_since: dict[str, float] = {}
 
     def note(self, samples: Samples) -> None:
-        """Note the growth of counters since the last call. The samples must include the gauges of the master."""
+        """Record the growth of counters since the last call, late queues, and pools that lack workers. The samples must
+        include the gauges of the master."""
         now = time.time()
         counts = _counts(samples)
-        if self._counts is None:  # A new fleet counts from 0. In an older fleet, earlier growth is not recent.
+        if self._counts is None:  # Earlier growth is recent only if the fleet is young.
             is_young = now - (samples.value(m.START_TIME) or 0.0) < REMEMBERED_SECONDS
             self._counts = {} if is_young else counts
         for key, count in counts.items():
@@ -356,7 +361,7 @@ class ProblemWatch:
         self._forget(now)
 
     def recent(self) -> RecentProblems:
-        """Return the recent problems."""
+        """Return the problems of the last REMEMBERED_SECONDS, or LATE_SECONDS for late queues."""
         now = time.time()
         self._forget(now)
         grown: dict[str, Counter[str]] = {definition.name: Counter() for definition in _COUNTED}

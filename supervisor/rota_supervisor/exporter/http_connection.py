@@ -1,7 +1,8 @@
-"""The connection of a client: its only request and the response, as bytes and over the socket. No function here blocks.
+"""The connection of a client, with its only request and the response, as bytes and over the socket. No function here
+blocks.
 
-h11 parses the request and writes the head of the response. A body is read only for endpoints that accept a body. Each
-phase has a deadline, even if a client slowly keeps sending or reading.
+h11 parses the request and writes the head of the response. A body is read only for endpoints that accept one. Each
+phase of a connection has a deadline, which also ends a client that keeps sending or reading slowly.
 """
 
 import json
@@ -37,7 +38,7 @@ class HttpRequest:
     method: str
     path: str
     query: str
-    headers: Mapping[str, str]  # with names in lower case
+    headers: Mapping[str, str]  # the names are in lower case
     body: bytes = b""  # only for paths that accept a body
     is_local: bool = True  # whether the connection came from this machine, over the loopback interface
     peer: str = ""  # the numeric address of the client, or of the proxy between the client and this node
@@ -64,10 +65,10 @@ def text_response(
 
 
 def json_response(value: object, status: HTTPStatus = HTTPStatus.OK) -> HttpResponse:
-    """Return a JSON response. The JSON is pure ASCII, so it cannot contain control sequences of terminals.
+    """Return a JSON response. The JSON is pure ASCII, so it cannot contain terminal control sequences.
 
-    The JSON is on one line. With indentation, the history of many queues would be three times as long, and the page
-    fetches it every two seconds.
+    The JSON is on one line. The page fetches it every two seconds, and with indentation the history of many queues
+    would be three times as long.
     """
     return text_response(f"{_json(value)}\n", status=status, kind="application/json")
 
@@ -76,9 +77,10 @@ _encode: Final = json.JSONEncoder(separators=(",", ":")).encode
 
 
 def _json(value: object, depth: int = 2) -> str:
-    """Return the JSON of a value, encoded in parts.
+    """Return the JSON of a value. The first `depth` levels are encoded in parts.
 
-    A call of the encoder does not release the interpreter's lock, and another thread has to reply to health probes.
+    A call of the encoder does not release the interpreter's lock, so a single call could delay the thread that replies
+    to health probes.
     """
     if isinstance(value, dict) and depth:
         return f"{{{','.join(f'{_encode(key)}:{_json(each, depth - 1)}' for key, each in value.items())}}}"
@@ -88,7 +90,8 @@ def _json(value: object, depth: int = 2) -> str:
 
 
 class HttpExchange:
-    """The bytes received from a client and sent to it. `is_local`: see HttpRequest."""
+    """The translation of received bytes into a request, and of the response into bytes. `is_local` and `peer`: see
+    HttpRequest."""
 
     def __init__(self, *, is_local: bool = True, peer: str = "") -> None:
         self._is_local = is_local
@@ -100,8 +103,8 @@ class HttpExchange:
         self._body = b""
 
     def take(self, data: bytes) -> HttpRequest | HttpResponse | None:
-        """Return the request once it is complete, or its refusal, after which no more data is accepted. `data` must not
-        be empty."""
+        """Return the request once it is complete, a refusal of it, or None if more data is needed. After a refusal, no
+        more data is accepted. `data` must not be empty."""
         if self._head is None:
             self._taken_bytes += len(data)
             self._lines += data.partition(b"\r\n\r\n")[0].count(b"\n")
@@ -118,7 +121,7 @@ class HttpExchange:
             event = self._protocol.next_event()
             if isinstance(event, h11.Request):
                 self._head = event
-                # h11 limits only incomplete heads, and the data that completes a head can be just as long again.
+                # h11 limits only incomplete heads. The data that completes a head can be as long again.
                 if self._taken_bytes - len(self._protocol.trailing_data[0]) > MAX_HEAD_BYTES:
                     return _refusal(HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE)
                 if event.target not in _PATHS_WITH_BODY:
@@ -178,8 +181,8 @@ class HttpClient:
     """A connection, with or without TLS, from its acceptance to its end.
 
     The methods that use the socket raise OSError if the client has disconnected, and BlockingIOError or the
-    corresponding TLS errors if the socket is not ready. `watched`: the epoll events that are watched. `until`: the
-    deadline. All times are monotonic.
+    corresponding TLS errors if the socket is not ready. `watched`: the epoll events that the server waits for. `until`:
+    the deadline. All times are monotonic.
     """
 
     def __init__(self, connection: socket.socket, now: float) -> None:
@@ -204,7 +207,7 @@ class HttpClient:
         raise ConnectionResetError
 
     def receive_request(self) -> HttpRequest | HttpResponse | None:
-        """Return the request once it is complete, or its refusal."""
+        """Return the request once it is complete, a refusal of it, or None if more data is needed."""
         return self._exchange.take(self.receive())
 
     def wait(self, *, is_scraping: bool) -> None:
@@ -228,7 +231,7 @@ class HttpClient:
                 return
             del self._unsent[0]
         self.body = b""
-        # Closing a connection with unread data would reset it, and the client might lose the response.
+        # If a connection is closed while there is unread data, it is reset, and the client may lose the response.
         _end_sending(self._connection)
         self.phase = ClientPhase.CLOSING
         self.until = now + LEAVE_SECONDS
@@ -249,7 +252,7 @@ def _is_local(connection: socket.socket) -> bool:
 
 
 def _peer_of(connection: socket.socket) -> str:
-    """Return the numeric address of the client, or "" if it has none or has gone."""
+    """Return the numeric address of the client, or "" if it has none or has disconnected."""
     if connection.family == socket.AF_UNIX:
         return ""
     with suppress(OSError):

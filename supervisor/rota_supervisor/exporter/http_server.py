@@ -1,9 +1,9 @@
-"""The HTTP server on the listening socket that the master bound and every exporter inherits.
+"""The HTTP server, on the listening socket that the master bound and that every exporter inherits.
 
-1. One loop serves all clients and waits for none of them, so a slow client does not delay other clients.
+1. One loop serves all clients and never blocks on one of them, so a slow client does not delay the others.
 2. Immediate responses, such as health, are sent at once. The renderer makes the other responses in a separate thread.
-   Scrapes are never refused. Only one scrape of each format is made at a time, for all clients that request it in the
-   meantime.
+   Scrapes are never refused. All clients that request a scrape of the same format before it is begun share one
+   response.
 3. A client that takes too long is disconnected. If there are too many clients, the oldest client is disconnected.
 """
 
@@ -27,7 +27,7 @@ from rota_supervisor.exporter.endpoints import Site
 from rota_supervisor.exporter.http_connection import ClientPhase, HttpClient, HttpRequest, HttpResponse, text_response
 
 MAX_CLIENTS: Final = 256
-MAX_PAGES: Final = 16  # the limit of pages in preparation or transfer, each of up to several megabytes
+MAX_PAGES: Final = 16  # the most pages in preparation or transfer, each of up to several megabytes
 BETWEEN_SECONDS: Final = 1.0
 _MAX_ACCEPTED: Final = 64
 _EVENTS: Final = {
@@ -36,9 +36,11 @@ _EVENTS: Final = {
     ClientPhase.RESPONDING: select.EPOLLOUT,
     ClientPhase.CLOSING: select.EPOLLIN,
 }
-# The event to wait for after each TLS error. The errors are given by name, because ssl is imported only for TLS.
+# The event to wait for after each TLS error. The errors are identified by name, because ssl is imported only if TLS is
+# used.
 _TLS_WANTS: Final = {"SSLWantReadError": select.EPOLLIN, "SSLWantWriteError": select.EPOLLOUT}
-# A client that is WAITING for its response is not dropped, because this server causes the delay.
+# The order in which clients are dropped if there are too many. A client that is WAITING for its response is never
+# dropped, because this server causes the delay.
 _DROPPED_FIRST: Final = (ClientPhase.CLOSING, ClientPhase.REQUESTING, ClientPhase.RESPONDING)
 _BUSY: Final = text_response(
     "too many requests at once; try again\n", ("Retry-After", "1"), status=HTTPStatus.SERVICE_UNAVAILABLE
@@ -60,8 +62,8 @@ class PendingPage:
 class Renderer:
     """The thread that makes the slow responses, one after the other.
 
-    A scrape takes 100 ms, and 500 ms more while Redis does not reply. Scrapes and other pages take turns, so that
-    neither kind waits for many pages of the other kind. The thread calls `make` for each request. It calls `between`
+    A scrape takes about 100 ms, and 500 ms more while Redis does not reply. Scrapes and other pages alternate, so that
+    neither kind has to wait for many of the other kind. The thread calls `make` for each request. It calls `between`
     before each request and about every second.
     """
 
@@ -69,7 +71,7 @@ class Renderer:
         self.fd = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)  # readable when a response is ready
         self._make = make
         self._between = between
-        self._submitted: queue.SimpleQueue[None] = queue.SimpleQueue()  # one item per page in the next two fields
+        self._submitted: queue.SimpleQueue[None] = queue.SimpleQueue()  # one item for each page in the next two fields
         self._scrapes: deque[PendingPage] = deque()
         self._pages: deque[PendingPage] = deque()
         self._made: deque[tuple[PendingPage, HttpResponse]] = deque()
@@ -81,7 +83,8 @@ class Renderer:
         self._submitted.put(None)
 
     def made(self) -> Iterator[tuple[PendingPage, HttpResponse]]:
-        """Yield the responses made since the last call. If an error (a bug) has ended the thread, raises that error."""
+        """Yield the responses made since the last call. If a bug has ended the thread with an exception, raises that
+        exception."""
         with suppress(BlockingIOError):
             os.eventfd_read(self.fd)
         while self._made:
@@ -110,7 +113,8 @@ class Renderer:
 
 
 class Server:
-    """The server of `site` on `listener`. It also watches the descriptors in `others`, which the caller handles.
+    """The server that serves `site` on `listener`. It also waits for the descriptors in `others`, which the caller
+    handles.
 
     `wrap` adds TLS to a connection if there is a certificate.
     """
@@ -130,7 +134,8 @@ class Server:
         self._renderer = Renderer(site.page, site.between)
         self._scrapes: dict[str, PendingPage] = {}  # the last scrape of each format
         self._clients: dict[int, HttpClient] = {}  # by descriptor, in order of arrival
-        # Use at most a quarter of the descriptors, because inspecting a process needs descriptors too.
+        # Clients get at most a quarter of the descriptors, because the exporter needs descriptors to inspect processes
+        # too.
         self._room = min(MAX_CLIENTS, resource.getrlimit(resource.RLIMIT_NOFILE)[0] // 4)
         self._epoll = select.epoll()
         for fd in (listener.fileno(), self._renderer.fd, *self._others):
@@ -141,7 +146,7 @@ class Server:
         return bool(self._clients)
 
     def stop_listening(self) -> None:
-        """Leave new clients to the next exporter."""
+        """Accept no more clients. They wait for the next exporter, which inherits the same socket."""
         self._epoll.unregister(self._listener)
 
     def serve_ready(self, seconds: float) -> set[int]:
@@ -163,14 +168,14 @@ class Server:
     def _give(self, page: PendingPage, response: HttpResponse, now: float) -> None:
         for client in page.clients:
             self._move(client, now, response)
-        if page.scrape_kind and self._open_pages() > MAX_PAGES:  # A scrape is never refused, so make room for it.
+        if page.scrape_kind and self._open_pages() > MAX_PAGES:  # Scrapes are never refused, so make room.
             self._drop_oldest((ClientPhase.RESPONDING,))
 
     def _accept(self, now: float) -> None:
         for _ in range(_MAX_ACCEPTED):
             try:
                 client = HttpClient(self._wrap(self._listener.accept()[0]), now)
-            except OSError:  # There is no client, or it has disconnected.
+            except OSError:  # There is no further client, or it has disconnected.
                 return
             self._clients[client.fileno()] = client
             self._epoll.register(client, client.watched)
@@ -179,8 +184,8 @@ class Server:
                 self._drop_oldest(_DROPPED_FIRST)
 
     def _move(self, client: HttpClient, now: float, made: HttpResponse | None = None) -> None:
-        """Serve a client that is still connected. If its response is ready, send the response, and otherwise continue
-        with its phase."""
+        """Serve a client, unless its connection is closed: send it the response `made`, or without one, continue with
+        its phase."""
         if client.phase is ClientPhase.CLOSED:
             return
         wanted = None
@@ -196,7 +201,7 @@ class Server:
         self._watch(client, _EVENTS[client.phase] if wanted is None else wanted)
 
     def _watch(self, client: HttpClient, wanted: int) -> None:
-        if client.watched != wanted:  # Avoid system calls: each can wait until the renderer releases the GIL.
+        if client.watched != wanted:  # Each system call may have to wait for the GIL.
             self._epoll.modify(client, wanted)
             client.watched = wanted
 
@@ -219,7 +224,8 @@ class Server:
             client.respond(received, now)
 
     def _immediate_response(self, client: HttpClient, request: HttpRequest) -> HttpResponse | None:
-        """Return the response if it is immediate, or None if the renderer has to make it."""
+        """Return the response if it is immediate or if there are too many requests. Otherwise, let the renderer make
+        it, and return None."""
         response = self._site.immediate_response(request)
         if response is not None:
             return response
@@ -242,7 +248,7 @@ class Server:
 
     def _open_pages(self) -> int:
         """Return the number of pages that are in preparation or transfer. A body that is sent to many clients counts
-        once."""
+        once, and scrapes in preparation do not count."""
         waiting = sum(
             client.phase is ClientPhase.WAITING and not client.is_scraping for client in self._clients.values()
         )
@@ -251,8 +257,8 @@ class Server:
         )
 
     def _drop_oldest(self, phases: Iterable[ClientPhase]) -> bool:
-        """Disconnect the oldest client in the first of these phases that has clients. Returns whether there was such a
-        client."""
+        """Disconnect the oldest client that is in the first of these phases, or else in the second, and so on. Returns
+        whether there was one."""
         for phase in phases:
             for client in self._clients.values():
                 if client.phase is phase:

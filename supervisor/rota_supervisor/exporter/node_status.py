@@ -1,9 +1,7 @@
-"""The contents of `/status.json`: the state of this node and of the fleet as a plain dictionary, with a row for each
-process, queue and node.
-
-`docs/status.md` explains each key. The data about this node comes from its slots, and the data about other nodes from
-their last heartbeat. A node that falls silent is shown as lost for some minutes, unless it was leaving or had not begun
-to serve."""
+"""The contents of `/status.json`: the state of this node and of the fleet, as a dictionary with a row for each process,
+queue and node. `docs/status.md` explains each key. The data about this node comes from its slots, and the data about
+other nodes from their last heartbeat. A node that stops sending heartbeats is shown as lost for some minutes, unless it
+was starting or leaving."""
 
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -51,7 +49,7 @@ from rota_supervisor.layout import Role
 from rota_supervisor.master_snapshot import FLEET_STATES, Json
 
 _MAX_DIGITS: Final = 16  # the most digits of a time in an entry, because a task can write anything into it
-_LEAST_RUNS: Final = 10  # the usual run time is known after this number of runs
+_LEAST_RUNS: Final = 10  # after this number of runs, the usual run time is known
 
 
 def node_status(
@@ -59,7 +57,8 @@ def node_status(
 ) -> Json:
     """Return the status of the node and the fleet.
 
-    `found`: the nodes, or None if they are not known. `events_after`: the number of the last event to omit.
+    `found`: the nodes, or None if they are not known. `events_after`: the number of the last event that the client
+    already has; events up to this one are omitted.
     """
     known = TaskHistory(settings, seen)
     members = [member.with_history(known.of) for member in seen.fleet]
@@ -78,13 +77,13 @@ def node_status(
         ],
         "queues": queue_rows(settings, seen),
     }
-    # Headlines are based on all events, including omitted ones.
+    # The headlines are based on all events, including the omitted ones.
     events = [event for event in status["events"] if event["n"] > events_after]
     return {"headlines": headlines(status), **status, "events": events}
 
 
 def _redis(settings: ExporterSettings, seen: Observation) -> Json:
-    """Return the facts that only Redis knows, with None for facts that it has not returned."""
+    """Return the values that come from Redis, or None for each if Redis has not returned them."""
     reading = seen.reading
     return {
         "redis_asked": settings.reads_redis,
@@ -97,7 +96,7 @@ def _redis(settings: ExporterSettings, seen: Observation) -> Json:
 
 
 def _counted(seen: Observation) -> Json:
-    """Return the counts of this node's processes, and the problems that its pollers found in Redis."""
+    """Return the sums of counters on this node, and the problems that its pollers found in Redis."""
     restarts = sorted(seen.samples.series(m.PROCESS_RESTARTS))
     return {
         "unplaced_tasks": int(seen.samples.value(m.AUDIT_UNPLACED) or 0),
@@ -140,7 +139,7 @@ def _total(seen: Observation, counter: CounterDefinition) -> int:
 
 def _group(found: GroupState) -> Json:
     row = found._asdict()
-    del row["ended_us"], row["followed_by"]  # These fields are for groups that have ended.
+    del row["ended_us"], row["followed_by"]  # These fields only concern groups that have ended.
     opened_at = utc_datetime(row.pop("opened_us")).isoformat(timespec="seconds")
     ended = row.pop("ended")
     return {**row, **ended, "state": row.pop("phase"), "opened_at": opened_at}
@@ -154,8 +153,8 @@ _MAY_GO: Final = (FLEET_STATES[Phase.BOOTING], FLEET_STATES[Phase.DRAINING])
 
 
 def nodes_reader(settings: ExporterSettings, redis: RedisThread | None) -> Callable[[], list[Node] | None]:
-    """Return a function that reads the nodes. It returns None if Redis does not reply or this node must not read
-    Redis."""
+    """Return a function that reads all nodes from Redis. It returns None if Redis does not reply, or if this node must
+    not query Redis."""
     if redis is None:
         return lambda: None
     query = Store(settings.server.namespace).nodes()
@@ -163,7 +162,8 @@ def nodes_reader(settings: ExporterSettings, redis: RedisThread | None) -> Calla
 
 
 def node_rows(seen: Observation, nodes: Iterable[Node] | None) -> list[Json]:
-    """Return a row for each node. The node of this process comes first, if there is one."""
+    """Return a row for each node. The first row is for the node of this exporter, unless the exporter runs without a
+    master."""
     this = seen.master_snapshot.node
     own = {"node": this, "is_this": True, **own_report(seen)._asdict(), "seen_seconds_ago": 0.0}
     return [*([own] if this else []), *_others(this, nodes or ())]
@@ -179,7 +179,7 @@ def _others(this: str, nodes: Iterable[Node]) -> Iterator[Json]:
 
 
 def own_report(seen: Observation) -> NodeReport:
-    """Return the report of this node."""
+    """Return the report about this node, with the same fields as other nodes publish in Redis."""
     workers = [member for member in seen.fleet if member.role is Role.WORKER]
     loads = [WorkerLoad(len(each.tasks), each.concurrency, each.phase is Phase.QUIET) for each in workers]
     report = node_report(seen.master_snapshot, state_of(seen.fleet), loads)
@@ -187,7 +187,7 @@ def own_report(seen: Observation) -> NodeReport:
 
 
 class TaskHistory:
-    """The lag of running tasks, and the usual run times of tasks of the same kind."""
+    """The source of the lag of a running task, and of the usual run time of such tasks."""
 
     def __init__(self, settings: ExporterSettings, seen: Observation) -> None:
         self._labels = QueueLabels([queue.name for queue in settings.queues])
@@ -199,7 +199,7 @@ class TaskHistory:
         return ObservedTimes(self._lag(running), self._usual(task.queue, task.name))
 
     def _lag(self, running: MemberTask) -> float | None:
-        """Return the lag of the task by the Redis clock, or None if the clock is not known."""
+        """Return the lag of the task by the clock of Redis, or None if that clock or the due time is not known."""
         reading = self._seen.reading
         due = running.task.due
         if reading is None or not due.isdecimal() or len(due) > _MAX_DIGITS:
@@ -208,8 +208,8 @@ class TaskHistory:
         return round(max(0.0, started_at - int(due) / MICROSECONDS), 3)
 
     def _usual(self, queue: str, name: str) -> float | None:
-        """Return the longest usual run time of a task. If the task has run too rarely, the run time of all tasks of its
-        queue is used."""
+        """Return the run time that 99 % of the runs of a task did not exceed. If the task has run too rarely, all runs
+        of its queue are used."""
         label = self._labels.of(queue)
         of_task = _longest(self._seen.samples.get(m.TASK_RUNTIME, label, name))
         return _longest(self._runs_of_queues.get(label)) if of_task is None else of_task
@@ -227,7 +227,7 @@ def _longest(numbers: Numbers | None) -> float | None:
 
 
 def tiers_of(settings: ExporterSettings) -> dict[int, tuple[QueueSettings, ...]]:
-    """Return the queues of each tier by the number of the tier, the highest tier first."""
+    """Return the queues and patterns of each tier, by the number of the tier. The highest tier comes first."""
     return {number: tuple(tier) for number, tier in groupby(settings.queues, key=attrgetter("tier"))}
 
 
@@ -235,7 +235,7 @@ class TierSums(NamedTuple):
     """The sums over all queues of a tier, from which the shares of the queues are computed."""
 
     starts: float
-    weights: float | None  # None if the tier has patterns, because it is not known how many of their queues have tasks
+    weights: float | None  # None if the tier has a pattern, because the number of its queues is not known
 
     @classmethod
     def of(cls, tier: tuple[QueueSettings, ...], recent: Recent) -> "TierSums":
@@ -247,7 +247,7 @@ class TierSums(NamedTuple):
 def queue_rows(settings: ExporterSettings, seen: Observation) -> list[Json]:
     """Return a row for each configured queue, and then for each other queue in use.
 
-    The row `_other` is for the smaller queues that match patterns, and for counts that did not fit into the slots.
+    The row `_other` sums up the smaller queues of patterns, and the counts for which there was no room.
     """
     states = {} if seen.reading is None else {state.queue: state for state in seen.reading.shown.queues}
     configured = {queue.name: queue for queue in settings.queues}
@@ -273,7 +273,8 @@ def queue_rows(settings: ExporterSettings, seen: Observation) -> list[Json]:
 
 
 def _is_in_use(state: QueueState) -> bool:
-    """Whether a queue is served or not empty. Redis remembers a purged queue for some minutes."""
+    """Whether a queue is served, paused or not empty. Others are omitted, because Redis remembers a purged queue for
+    some minutes."""
     return state.served or state.paused or state.dead > 0 or size_of(state) > 0
 
 
@@ -287,7 +288,7 @@ def _processed(samples: Samples) -> Mapping[str, Counter[str]]:
 def _described(name: str, label: str, queue: QueueSettings | None, state: QueueState | None) -> Json:
     """Return the settings and the state of a queue.
 
-    `pattern`: the name under which the tasks of the queue are counted, if this is not the queue's own name.
+    The key `pattern` has the name under which the tasks of the queue are counted, if this is not the queue's own name.
     """
     return {
         "name": name,
@@ -302,8 +303,8 @@ def _described(name: str, label: str, queue: QueueSettings | None, state: QueueS
 
 
 def _late(seen: Observation, name: str, queue: QueueSettings | None) -> Json:
-    """Return the lag of a queue on this node: the highest lag in about the last minute, and the number of starts over
-    its objective."""
+    """Return how late a queue was on this node: the highest lag in about the last minute, and the starts that missed
+    the objective."""
     late = seen.problems.late.get(name, LateStarts())
     too_many = queue is not None and late.number > (1 - queue.lag_target) * seen.recent.starts(name).number
     is_now = too_many and late.until is not None and seen.at.wall - late.until <= LATE_NOW_SECONDS
@@ -320,7 +321,8 @@ def _late(seen: Observation, name: str, queue: QueueSettings | None) -> Json:
 
 
 def _served(name: str, queue: QueueSettings | None, tier: TierSums | None, recent: Recent) -> Json:
-    """Return the starts from a queue on this node in the last minutes."""
+    """Return what this node has run from a queue in the last minutes: its share of the tier, its attempts, and its
+    lag."""
     starts = recent.starts(name)
     is_own = queue is not None and queue.name == name
     is_counted = is_own or name in recent.totals.queues

@@ -1,6 +1,5 @@
-"""The data for scrapes, the status page and health probes: the contents of the slots, and values computed from them.
-
-Health depends only on the slots, so it is available while Redis does not reply."""
+"""The data for scrapes, the status page and health probes: the contents of the slots and the queues, and values
+computed from them. Health depends only on the slots, so it is available even while Redis does not reply."""
 
 import json
 import time
@@ -31,7 +30,7 @@ from rota_supervisor.layout import Role
 from rota_supervisor.master_snapshot import Json, MasterSnapshot, NodeThroughput, PoolInBackoff
 from rota_supervisor.process import Usage, parent_of, usage_of
 
-# The gauge for each number in `queue_row`
+# The gauge for each value in `queue_row`
 _OF_QUEUES: Final = {
     "ready": m.QUEUE_READY,
     "scheduled": m.QUEUE_SCHEDULED,
@@ -49,14 +48,15 @@ _ALL_SHOWN: Final = Fold()
 
 _SET_BY_ITS_PROCESS: Final = frozenset({Phase.IDLE, Phase.BUSY, Phase.DRAINING, Phase.QUIET})
 
-# An idle fleet changes fewer records than this in a step.
+# In an idle fleet, fewer records than this change in a step.
 _FEW_CHANGED: Final = 200
 
 
 class Probe:
-    """The data for health probes, which is read from the slots of `memory` in about a millisecond, without waiting.
+    """The reader of the data for health probes. It reads the slots of `memory` in about a millisecond and waits for
+    nothing.
 
-    An object must not be used by two threads at once, so each thread has its own.
+    An instance must not be used by two threads at once, so each thread has its own.
     """
 
     def __init__(self, settings: ExporterSettings, memory: SlotMemory, master_pid: int) -> None:
@@ -79,15 +79,16 @@ class Probe:
         now_ns = boottime_ns()
         pid = self._master_pid
         found = (member_in(number, self._memory.slot(number), now_ns) for number in slots)
-        # Only the master and its living children count, not another process that has since received one of their pids.
+        # Only the master and its children count, because another process may have received the pid of a dead child.
         return tuple(each for each in found if each.pid == pid or (each.pid and parent_of(each.pid) == pid))
 
     def master_snapshot(self) -> MasterSnapshot:
-        """Return the snapshot of the master."""
+        """Return the snapshot that the master has published last."""
         return MasterSnapshot.from_json(self._shared_text.read())
 
     def stray_lists(self, fleet: Iterable[Member]) -> tuple[Json, ...]:
-        """Return the lists that this node's pollers found and that look like queues but are not (`key`, `fault`)."""
+        """Return the lists that look like queues but are not, as this node's pollers have found them. Each has a `key`
+        and a `fault`."""
         pollers = (member.slot for member in fleet if member.role is Role.POLLER)
         texts = (SharedText(self._memory.slot(slot).spare).read() for slot in pollers)
         return tuple(row for text in texts if text for row in json.loads(text))
@@ -100,16 +101,16 @@ class Observation:
     at: Moment
     fleet: tuple[Member, ...]  # the living processes
     samples: Samples
-    recent: Recent  # the last minutes
+    recent: Recent  # the history of the last minutes
     reading: QueueReading | None  # the queues, or None if Redis did not reply
-    master_snapshot: MasterSnapshot  # the snapshot of the master
+    master_snapshot: MasterSnapshot  # the last snapshot that the master published
     problems: RecentProblems = field(default_factory=RecentProblems)
     stray_lists: tuple[Json, ...] = ()
 
 
 class OwnSlot(NamedTuple):
-    """The exporter's own slot. It holds the exporter's counters, and the throughput and lag of this node, which the
-    master reads."""
+    """The parts of the exporter's own slot to which the exporter writes: its counters, and the throughput and lag of
+    this node, which the master reads."""
 
     recorder: Recorder
     shared_text: SharedText
@@ -120,7 +121,7 @@ class OwnSlot(NamedTuple):
 
 
 class Observer:
-    """The reader of the slots of `memory`, and of the queues with `read_queues`.
+    """The observer of the fleet, which reads the slots of `memory`, and the queues with `read_queues`.
 
     `read_queues` returns None while Redis does not reply. The observer writes its own counters to `own`, and every few
     seconds also the throughput and lag of this node. It must not be used by two threads at once.
@@ -163,7 +164,7 @@ class Observer:
         return exposition(samples, self._settings.server.namespace, wanted, origins, began)
 
     def _shown(self, seen: Observation) -> Samples:
-        """Return all series as a scrape shows them. Queues that do not fit are merged into one."""
+        """Return all series as a scrape shows them. Queues for which there is no room are merged into one."""
         is_standalone = self._settings.is_standalone
         samples = seen.samples
         if not is_standalone:
@@ -190,15 +191,16 @@ class Observer:
         return sorted(others, key=lambda name: shown is None or name not in shown.pattern_of)
 
     def _created_at(self, started_at: float | None, definition: Definition, labels: Labels) -> float | None:
-        """Return a time at which the series was 0, which is before it was first seen or at the master's start."""
+        """Return a time at which the series was still 0: the last reading before it was first seen, or else the
+        master's start. Returns None if no such time is known."""
         if definition is m.TASK_STARTS:
             definition = m.TASK_LAG
-        if definition.writers == (Writer.EXPORTER,):  # Redis has the count, but not the time at which it began.
+        if definition.writers == (Writer.EXPORTER,):  # Redis has no start time for these counts.
             return None
         return self._regions.born_at(definition, labels) or started_at
 
     def observe(self) -> Observation:
-        """Read the current state of the fleet and of the queues."""
+        """Return the current state of the fleet and of the queues."""
         began = time.monotonic()
         reading = self._read_queues()
         fleet, samples = self._read_slots()
@@ -220,7 +222,8 @@ class Observer:
     def note_history(self) -> None:
         """Add the current values to the history if a step has ended. Call this method about every second.
 
-        If many records change, they are added up in each call, which spreads the work over the step.
+        If many records change, each call adds up those that have changed since the last call. This spreads the work
+        over the step.
         """
         now = time.monotonic()
         is_due = self._history.is_due(now)
@@ -248,7 +251,8 @@ class Observer:
 
 
 def _has_started(member: Member) -> bool:
-    """Whether the gauges in the process's slot are its own, and not left from the previous process."""
+    """Whether the gauges in the process's slot are its own. Before it has started, the slot still has those of the
+    previous process."""
     return member.role is Role.MASTER or member.phase in _SET_BY_ITS_PROCESS
 
 
@@ -261,7 +265,7 @@ def throughput_of(recent: Recent, now: float) -> NodeThroughput:
 def put_settings(
     samples: Samples, queues: Iterable[QueueSettings], version: str, forgotten_seconds: float, fold: Fold = _ALL_SHOWN
 ) -> None:
-    """Put the settings of each shown queue, and the version."""
+    """Add the settings of each queue that is shown by name, and the version, to the samples."""
     for queue in queues:
         if not fold.has_queue(queue.name):
             samples.put(m.QUEUE_LAG_OBJECTIVE, (queue.name,), queue.lag_objective_seconds)
@@ -272,8 +276,8 @@ def put_settings(
 
 
 def put_folded(samples: Samples, queues: Sequence[QueueSettings], fold: Fold, all_starts: Samples) -> None:
-    """Put the number of queues that have their own series, the number of queues that are merged into one, and the
-    settings of the merged queue.
+    """Add to the samples how many queues have their own series, how many are merged into one, and the settings of the
+    merged queue.
 
     The target of the merged queue is the mean of its queues' targets, weighted by their numbers of starts
     (`all_starts`), so that it allows as many late starts as all these queues together.
@@ -292,16 +296,17 @@ def put_folded(samples: Samples, queues: Sequence[QueueSettings], fold: Fold, al
 
 
 def put_processes(samples: Samples, fleet: Iterable[Member]) -> None:
-    """Put the ages of heartbeats."""
+    """Add the age of each process's last heartbeat to the samples."""
     for member in fleet:
-        if member.role is not Role.ZYGOTE:  # A zygote waits in one blocking call and sends no heartbeats.
+        if member.role is not Role.ZYGOTE:  # A zygote sends no heartbeats, because it waits in a blocking call.
             samples.put(m.HEARTBEAT_AGE, (member.role, str(member.slot)), member.heartbeat_age_seconds)
 
 
 def put_running(
     samples: Samples, fleet: Iterable[Member], queues: Sequence[QueueSettings], fold: Fold = _ALL_SHOWN
 ) -> None:
-    """Put the longest running task of each queue, and a lag of 0 for queues without late starts."""
+    """Add the age of the longest running task of each queue to the samples, and a worst lag of 0 for queues without
+    late starts."""
     labels = QueueLabels(queue.name for queue in queues)
     running = (task for member in fleet for task in member.tasks)
     ages = [(labels.of(each.task.queue), each.age_seconds) for each in running if is_name(each.task.queue)]
@@ -312,7 +317,7 @@ def put_running(
 
 
 def put_starts_held(samples: Samples, held: Iterable[PoolInBackoff]) -> None:
-    """Put whether starts are held back, according to the master's snapshot.
+    """Add to the samples whether starts are held back, according to the master's snapshot.
 
     There is one series for each pool and one for each other role, regardless of the generation.
     """
@@ -324,7 +329,7 @@ def put_starts_held(samples: Samples, held: Iterable[PoolInBackoff]) -> None:
 
 
 def put_usage(samples: Samples, usages: Mapping[Member, Usage]) -> None:
-    """Put the memory and the open descriptors of each process."""
+    """Add the memory and the open descriptors of each process to the samples."""
     for member, usage in usages.items():
         labels = (str(member.role), str(member.slot))
         samples.put(m.PROCESS_RESIDENT_MEMORY, labels, usage.resident_bytes)
@@ -333,7 +338,7 @@ def put_usage(samples: Samples, usages: Mapping[Member, Usage]) -> None:
 
 
 def put_reading(samples: Samples, reading: QueueReading, fold: Fold = _ALL_SHOWN) -> None:
-    """Put the data from Redis: the queues, and the values of the whole fleet."""
+    """Add the data from Redis to the samples: the queues, and the values of the whole fleet."""
     _put_queues(samples, reading.shown, fold)
     samples.put(m.CONSUMERS, (), reading.consumers.total)
     samples.put(m.CONSUMER_HELD_TASKS, (), reading.consumers.held)
@@ -345,7 +350,8 @@ def put_reading(samples: Samples, reading: QueueReading, fold: Fold = _ALL_SHOWN
 
 
 def _put_queues(samples: Samples, shown: ShownQueues, fold: Fold) -> None:
-    """Put the queues. `accepted` and the age of a pattern cover all of its queues."""
+    """Add the queues to the samples. For a pattern, the number of accepted tasks and the age of the oldest task cover
+    all of its queues."""
     for state in states_of(shown, fold):
         row = queue_row(state)
         for key, definition in _OF_QUEUES.items():
@@ -363,7 +369,7 @@ def _put_queues(samples: Samples, shown: ShownQueues, fold: Fold) -> None:
 
 
 def states_of(shown: ShownQueues, fold: Fold) -> Iterator[QueueState]:
-    """Yield the queues that are shown by name, and then all other queues merged into one."""
+    """Yield the state of each queue that is shown by name, and then of all other queues merged into one."""
     as_other = [state for state in shown.queues if fold.queue(state.queue) == OTHER]
     yield from (state for state in shown.queues if fold.queue(state.queue) != OTHER)
     if as_other:
@@ -371,11 +377,11 @@ def states_of(shown: ShownQueues, fold: Fold) -> Iterator[QueueState]:
 
 
 class CpuTotals:
-    """The processor time of each slot, which is the time of dead processes, as counted by the master, and of the living
-    process.
+    """The processor time of each slot: the time of its dead processes, which the master has counted, plus that of the
+    living process.
 
-    The sum never decreases. If a process has just died and is not counted yet, the previous sum is kept. The same
-    applies at the moment when a process is reaped, because Linux before 6.8 then shows no processor time for it.
+    The sum never decreases. If a process has just died and the master has not counted it yet, the previous sum is kept.
+    The same applies while a process is being reaped, because Linux before 6.8 then reports no processor time for it.
     """
 
     def __init__(self) -> None:
@@ -384,8 +390,8 @@ class CpuTotals:
     def put(self, samples: Samples, usages: Mapping[Member, Usage]) -> None:
         """Add the time of living processes to the time of dead processes in `samples`.
 
-        The living processes must be read after the dead ones. Then a process that dies in between is omitted and not
-        counted twice.
+        `usages` must be read after `samples`. Then a process that dies in between is omitted instead of being counted
+        twice.
         """
         for member, usage in usages.items():
             samples.add(m.PROCESS_CPU, (str(member.role), str(member.slot)), (exact(usage.cpu_seconds),))

@@ -1,9 +1,9 @@
 """The requests of people on the status page: dead tasks (`/dead.json`), single tasks (`/task.json`), and actions (`POST
 /actions`).
 
-The arguments of tasks are not shown, because anyone who reaches the port can read these pages, and arguments belong to
-the application. An action needs `[http] actions` and the token. Like a command of the command line, it is one
-transition of the protocol or one request to the master. Every action is logged.
+The arguments of tasks are not shown. They may be confidential, and these pages can be read by anyone who reaches the
+port. An action is only performed if `[http] actions` is set, and with the token. Like a command of the command line, it
+makes one transition of the protocol or one request to the master. Every action is logged.
 """
 
 import json
@@ -44,10 +44,10 @@ T = TypeVar("T")
 
 
 class Verb(NamedTuple):
-    """The verb of an action."""
+    """A kind of action: the method that performs it, and its arguments."""
 
     act: Callable[[ActionFields], str]
-    keys: tuple[str, ...]  # the keys that an action can have
+    keys: tuple[str, ...]  # the keys that the action can have besides `verb`
 
 
 class PageRequestRefused(Exception):
@@ -59,9 +59,9 @@ class PageRequestRefused(Exception):
 
 
 def query_redis(redis: RedisThread | None, query: Callable[[RunCall], T], otherwise: str = ": try again") -> T:
-    """Return the result of `query`, which reads from Redis. Raises PageRequestRefused.
+    """Return the result of `query`, which calls Redis. Raises PageRequestRefused if there is no result.
 
-    `otherwise`: the advice in the error if Redis does not reply in time.
+    `otherwise`: the end of the error message if Redis does not reply in time, with advice.
     """
     if redis is None:
         why = 'this node does not query Redis: [metrics] cluster is "never"'
@@ -73,7 +73,8 @@ def query_redis(redis: RedisThread | None, query: Callable[[RunCall], T], otherw
 
 
 class Actions:
-    """The actions, which are performed in the renderer's thread. `redis` is None if this node must not use Redis."""
+    """The actions of the status page, which are performed in the renderer's thread. `redis` is None if this node must
+    not query Redis."""
 
     def __init__(self, settings: ExporterSettings, redis: RedisThread | None) -> None:
         self._is_on = settings.actions
@@ -126,7 +127,7 @@ class Actions:
     def _revive(self, action: ActionFields) -> str:
         task_id = _name_in(action, "task_id")
         if not self._run(self._store.revive([task_id])):
-            raise PageRequestRefused(f"the task {task_id} is not dead (any more)", HTTPStatus.CONFLICT)
+            raise PageRequestRefused(f"the task {task_id} is not dead, or no longer dead", HTTPStatus.CONFLICT)
         return f"the task {task_id} is back in its queue"
 
     def _cancel(self, action: ActionFields) -> str:
@@ -159,10 +160,8 @@ class Actions:
 
 def _count_in(action: ActionFields, key: str) -> int:
     number = action.get(key)
-    if type(number) is not int or number < 0:  # `True` is an int as well.
-        raise PageRequestRefused(
-            f'{action["verb"]} needs "{key}", a whole number that is not below 0, got {_shown(number)}'
-        )
+    if type(number) is not int or number < 0:  # `isinstance` would accept True.
+        raise PageRequestRefused(f'{action["verb"]} needs "{key}", a whole number of at least 0, got {_shown(number)}')
     return number
 
 
@@ -180,20 +179,20 @@ def _shown(value: object) -> str:
 
 
 SHOWN: Final = 50
-SEARCH_SECONDS: Final = 0.25  # the time limit of a search for one queue's dead tasks among all dead tasks
+SEARCH_SECONDS: Final = 0.25  # how long one page may search all dead tasks for those of one queue
 _CHUNK: Final = 200
 _MAX_DIGITS: Final = 12
 
 
 class TaskPages:
-    """The pages about tasks. `redis` is None if this node must not use Redis."""
+    """The pages about tasks. `redis` is None if this node must not query Redis."""
 
     def __init__(self, namespace: str, redis: RedisThread | None) -> None:
         self._store = Store(namespace)
         self._redis = redis
 
     def respond(self, request: HttpRequest) -> HttpResponse:
-        """Return a page with the facts, or with `{"error": ...}`."""
+        """Return the page for a request as JSON, or `{"error": ...}` if the request is refused."""
         query = self._dead if request.path == "/dead.json" else self._task
         try:
             return json_response(query(request))
@@ -201,7 +200,7 @@ class TaskPages:
             return json_response({"error": str(refused)}, refused.status)
 
     def _dead(self, request: HttpRequest) -> Json:
-        """Return dead tasks for `?queue=NAME&cursor=CURSOR`, both optional."""
+        """Return a page of dead tasks for `?queue=NAME&cursor=CURSOR`. Both arguments are optional."""
         queue = _argument(request, "queue")
         cursor = _argument(request, "cursor") or "0"
         if not (cursor.isascii() and cursor.isdigit() and len(cursor) <= _MAX_DIGITS):
@@ -221,10 +220,11 @@ class TaskPages:
 
 
 def dead_tasks(store: Store, queue: str, offset: int) -> Steps[Json]:
-    """Return dead tasks of a queue ("" for all queues), the latest first, starting at this offset in the dead set.
+    """Return a page of dead tasks of a queue ("" for all queues), the latest first. `offset`: where to start among all
+    dead tasks.
 
     `cursor` in the result is the start of the next page, or None after the last page. A page can be short or even empty
-    if there are many tasks of other queues in between.
+    if there are many dead tasks of other queues in between.
     """
     deadline = time.monotonic() + SEARCH_SECONDS
     rows: list[Json] = []
@@ -237,7 +237,7 @@ def dead_tasks(store: Store, queue: str, offset: int) -> Steps[Json]:
 
 
 def requests_of_people(settings: ExporterSettings, redis: RedisThread | None) -> Mapping[str, Endpoint]:
-    """Return the endpoint of each path. `redis` is None if this node must not use Redis."""
+    """Return the endpoint of each path. `redis` is None if this node must not query Redis."""
     tasks = TaskPages(settings.server.namespace, redis)
     return {"/actions": Actions(settings, redis).respond, "/dead.json": tasks.respond, "/task.json": tasks.respond}
 

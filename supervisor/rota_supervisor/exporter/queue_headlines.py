@@ -9,7 +9,7 @@ from typing import Any, Final, NamedTuple
 from rota.durations import in_words
 from rota_supervisor.layout import Role
 
-BAD: Final = "bad"  # the problem makes tasks late or lost, or soon will
+BAD: Final = "bad"  # the problem makes tasks late or lost, or will soon do so
 WARN: Final = "warn"  # a person should check the fleet
 
 RECENT_SECONDS: Final = 300.0
@@ -17,7 +17,7 @@ LEAST_FAILED: Final = 3
 MOST_FAILED_SHARE: Final = 0.1
 OVERDUE_SECONDS: Final = 10.0
 STALLED_SECONDS: Final = 60.0
-STALLED_STEPS_SECONDS: Final = 120.0  # a queue is stalled if none of its tasks was taken in this time
+STALLED_STEPS_SECONDS: Final = 120.0  # a queue is stalled if none of its tasks has been claimed for this time
 _NEVER_LATE: Final[Mapping[str, Any]] = {"worst_seconds": 0.0, "too_many": False, "now": False}
 _NO_HISTORY: Final[Mapping[str, tuple[Any, ...]]] = {"started": (), "done": (), "p99": ()}
 _NO_ATTEMPTS: Final = {"done": 0, "failed": 0}
@@ -61,8 +61,7 @@ def overdue(status: Row) -> Iterator[Headline]:
 
 
 def stalled(status: Row) -> Iterator[Headline]:
-    """Report queues from which no tasks are taken and that are not reported as late, for example because they have no
-    objective."""
+    """Report queues from which no tasks are claimed. Queues that are already reported as late are omitted."""
     for queue, state in _queues(status):
         waits = state["oldest_ready_age_seconds"]
         if waits > STALLED_SECONDS and _is_open(state) and not lateness(queue)[0] and not _is_taken(queue, status):
@@ -71,14 +70,16 @@ def stalled(status: Row) -> Iterator[Headline]:
 
 
 def _is_taken(queue: Row, status: Row) -> bool:
-    """Whether this node has started a task of the queue in the last steps, or another node may have started one."""
+    """Whether this node has started a task of the queue in the last STALLED_STEPS_SECONDS, or another node may have
+    started one."""
     steps = round(STALLED_STEPS_SECONDS / status["history"]["step_seconds"])
     is_elsewhere = len(status.get("nodes") or ()) > 1 and queue["state"]["inflight"] > 0
     return is_elsewhere or any((queue.get("history") or _NO_HISTORY)["started"][-steps:])
 
 
 def late(status: Row) -> Iterator[Headline]:
-    """Report late queues, the one with the most delay first, with the reason or at least the state of the workers."""
+    """Report late queues, the one with the longest delay first. For queues that are late now, add the reason, or at
+    least how many workers are busy."""
     why = _why_late(status)
     is_open = [queue for queue in status["queues"] if queue["state"] is None or _is_open(queue["state"])]
     for now, seconds, queue in sorted(((*lateness(queue), queue) for queue in is_open), key=lambda each: -each[1]):
@@ -90,10 +91,11 @@ def late(status: Row) -> Iterator[Headline]:
 
 
 def lateness(queue: Row) -> tuple[bool, float]:
-    """Return whether the queue is late now, and its delay in seconds, or 0 if its tasks are on time.
+    """Return whether the queue is late now, and by how many seconds it is or was late, or 0 if its tasks are on time.
 
-    A queue is late while waiting tasks exceed the objective, or if starts exceeded it in the last seconds. A queue was
-    late if this ended in the last minutes, and more starts were late than the target of the queue allows.
+    A queue is late while its oldest waiting task exceeds the objective, or if too many starts have exceeded it and the
+    last of them was seconds ago. It was late if this ended in the last minutes. "Too many" means more than the target
+    of the queue allows.
     """
     objective = queue["lag_objective_seconds"]
     late = queue.get("late") or _NEVER_LATE
@@ -115,7 +117,7 @@ def _why_late(status: Row) -> str:
     slots = Counter[str]()
     running = 0
     for row in workers_of(status):
-        slots[row.get("pool") or ""] += row.get("concurrency") or 1  # "" until the master publishes the pool
+        slots[row.get("pool") or ""] += row.get("concurrency") or 1  # "" before the master has published the pool
         running += len(row["tasks"])
     taken = max(running, _claimed_here(status))
     if not slots:
@@ -130,7 +132,7 @@ def _why_late(status: Row) -> str:
 def _claimed_here(status: Row) -> int:
     """Return how many tasks this node holds according to Redis, or 0 if other nodes may hold some of these tasks.
 
-    Redis is used because a worker looks idle for a moment between two tasks.
+    The number comes from Redis, because in its slot a worker appears idle for a moment between two tasks.
     """
     if len(status.get("nodes") or ()) > 1:
         return 0
@@ -160,7 +162,7 @@ def dead(status: Row) -> Iterator[Headline]:
 
 
 def _of(queue: Row, level: str, text: str) -> Headline:
-    """Return the headline of a queue. `text` is appended to the name of the queue."""
+    """Return a headline about a queue. `text` is appended to the name of the queue."""
     return Headline(level, f"queue {queue['name']}{text}", f"queues/{queue['name']}")
 
 
@@ -170,8 +172,8 @@ def workers_of(status: Row) -> list[Row]:
 
 
 def living(role: Role, status: Row) -> list[Row]:
-    """Return the rows of the living processes of a role. The status also contains children that are starting or
-    dead."""
+    """Return the rows of the living processes of a role. Children that are starting or dead, which the status also
+    contains, are omitted."""
     return [row for row in status["processes"] if row["role"] == role and row["phase"] is not None]
 
 

@@ -1,14 +1,14 @@
 """The reading of the queues from Redis, and the choice of the largest queues of patterns, which are shown by name.
 
-Redis is read at most once a second, and a reader waits for at most half a second. While a reply takes longer, the last
-reply is shown, for at most half a minute. While Redis does not reply, there are no queue gauges. The age of the gauges
-is a gauge as well.
+Redis is read at most once a second, and a reader waits for at most half a second. If a reply takes longer, the last
+reply is shown in the meantime, for at most half a minute. While Redis does not reply, there are no gauges of queues.
+The age of the data is itself exported as a gauge.
 
-With patterns, there can be any number of queues, so they are read in chunks. A reading reads chunks for at most a
-quarter of a second. If this time is too short, the next reading continues where the last one stopped, and queues that
-were not read keep their last values. Queues that are not shown by name are added up as `_other`, but only for values
-that can go up and down. Values that only grow, such as the number of accepted tasks, are counted for each pattern as a
-whole, because the count of a queue that is forgotten and comes back begins again.
+With patterns, there can be any number of queues, so they are read in chunks. A reading takes at most a quarter of a
+second. If this is too short for all queues, the next reading continues where the last one stopped, and queues that were
+not read keep their last values. Queues that are not shown by name are added up as `_other`, but only for values that
+can go up and down. Values that only grow, such as the number of accepted tasks, are counted for each pattern as a
+whole, because the count of a single queue starts again at 0 if Redis has forgotten the queue in between.
 """
 
 import time
@@ -29,7 +29,7 @@ from rota.telemetry.metrics import OTHER, QueueLabels
 from rota_supervisor.exporter.exporter_settings import ExporterSettings
 from rota_supervisor.exporter.redis_thread import CachedResult, RedisThread
 
-MOST_UNMATCHED: Final = 500  # the limit of queues that match neither a name nor a pattern of the tiers
+MOST_UNMATCHED: Final = 500  # the most queues to show that match neither a name nor a pattern of the tiers
 _STAYS_UP_TO: Final = 2
 _ADDED: Final = ("ready", "scheduled", "overdue", "inflight", "dead", "accepted")
 
@@ -40,7 +40,7 @@ def size_of(state: QueueState) -> int:
 
 
 def as_one(states: Sequence[QueueState]) -> QueueState:
-    """Return several queues as one. Numbers are summed, and the longest ages are used.
+    """Return several queues merged into one. Numbers are summed, and the longest ages are used.
 
     The result is paused or closed if one of the queues is paused or closed. It is served unless a queue with ready
     tasks is not served.
@@ -59,20 +59,20 @@ def as_one(states: Sequence[QueueState]) -> QueueState:
 
 
 class ShownQueues(NamedTuple):
-    """The queues to show: the queues named in tiers, the queues that are in no tier, the largest queues of patterns,
-    and all other queues of patterns as one."""
+    """The queues to show: the queues that tiers name, the queues that are in no tier, the largest queues of patterns,
+    and all other queues of patterns merged into one."""
 
     queues: tuple[QueueState, ...]
-    accepted: dict[str, int]  # the number of accepted tasks of each queue and each pattern
+    accepted: dict[str, int]  # the number of accepted tasks, by queue or pattern
     pattern_of: dict[str, str]  # the pattern of each of the largest queues; the pattern of `_other` is `_other`
-    oldest_ready_us: dict[str, int]  # the oldest age of each pattern, over all of its queues that are not paused
+    oldest_ready_us: dict[str, int]  # the age of the oldest ready task of each pattern, without paused queues
 
 
 class Largest:
-    """The choice of the queues to show, based on the names and patterns of the tiers.
+    """The selection of the queues to show, based on the names and patterns of the tiers.
 
-    `top` queues that only match a pattern are chosen. A chosen queue stays chosen while it is among the `2 * top`
-    largest queues. Otherwise, if queues have similar sizes, each reading would start new series.
+    Of the queues that only match a pattern, the `top` largest are chosen. A chosen queue stays chosen while it is among
+    the `2 * top` largest, because otherwise each reading would start new series if queues have similar sizes.
     """
 
     def __init__(self, served: Sequence[str], top: int) -> None:
@@ -83,9 +83,10 @@ class Largest:
         self._accepted = dict.fromkeys(filter(is_pattern, served), 0)
 
     def choose(self, states: Sequence[QueueState], *, all_seen: bool) -> ShownQueues:
-        """Choose among these queues. `all_seen`: whether there are no other queues.
+        """Choose among these queues. `all_seen`: whether they are all queues that there are.
 
-        `states` also has rows for patterns, with the number of tasks accepted in queues that are forgotten.
+        `states` also has a row for each pattern, with the number of tasks that were accepted in queues that Redis has
+        forgotten.
         """
         rows = [each for each in states if not is_pattern(each.queue)]
         of_patterns = [each for each in rows if self._labels.of(each.queue) != each.queue]
@@ -102,7 +103,7 @@ class Largest:
         )
 
     def _sort_key(self, state: QueueState) -> tuple[bool, bool]:
-        """Return the sort key. Queues of tiers come first, then other queues with tasks that no worker runs."""
+        """Return a sort key: queues that tiers name come first, then queues that have tasks but are not served."""
         return state.queue not in self.served, state.served or not size_of(state)
 
     def _oldest_ready(self, of_patterns: Iterable[QueueState]) -> dict[str, int]:
@@ -119,7 +120,8 @@ class Largest:
             label = self._labels.of(state.queue)
             if label in found:
                 found[label] += state.accepted
-        # A queue that is forgotten between two chunks can be missing in all counts, so the larger number is kept.
+        # If Redis forgets a queue between two chunks, its tasks can be missing in all rows. So the larger number is
+        # kept.
         self._accepted = {label: max(number, self._accepted[label]) for label, number in found.items()}
 
     def _largest_and_rest(self, states: list[QueueState]) -> tuple[QueueState, ...]:
@@ -142,16 +144,16 @@ _OF_A_ROW: Final = tuple(each.name for each in fields(views.QueueState) if each.
 
 @dataclass(frozen=True, slots=True)
 class QueueReading:
-    """One reading from Redis."""
+    """The result of one reading from Redis."""
 
     shown: ShownQueues
-    missing_tasks: int  # the number of missing tasks according to the audit
+    missing_tasks: int  # the number of tasks that the audit cannot account for
     clock_offset_seconds: float  # Redis time minus the local wall clock
     consumers: views.Consumers
     schedules: SchedulePage = NO_SCHEDULES  # the next schedules
     groups: Groups = NO_GROUPS  # the groups that have been open for the longest time
-    read_at: float = 0.0  # when the reading was requested (monotonic)
-    round_trip_seconds: float = 0.0  # the duration of one command of the reading
+    read_at: float = 0.0  # when the reading was begun (monotonic)
+    round_trip_seconds: float = 0.0  # the duration of one call of the reading
 
 
 def queue_row(state: views.QueueState) -> dict[str, Any]:
@@ -160,14 +162,14 @@ def queue_row(state: views.QueueState) -> dict[str, Any]:
 
 
 class QueueScan:
-    """A scan of all queues. Each reading takes at most `seconds`."""
+    """A scan of all queues, spread over several readings. Each reading takes at most `seconds`."""
 
     def __init__(self, scripts: store.Store, named: tuple[str, ...], seconds: float = SCAN_SECONDS) -> None:
         self._scripts = scripts
         self._named = named
         self._seconds = seconds
         self._cursor = "0"
-        self._seen: dict[str, views.QueueState] = {}  # the queues that were read in the current round
+        self._seen: dict[str, views.QueueState] = {}  # the queues that were read since the scan last began
         self._seen_before: dict[str, views.QueueState] = {}
 
     def read_first(self, run: RunCall) -> views.Overview:
@@ -175,7 +177,8 @@ class QueueScan:
         return run(self._scripts.overview(self._named, self._cursor))
 
     def read_more(self, run: RunCall, first: views.Overview) -> views.Overview:
-        """Read further chunks. `more` in the result means that some queues have not been read yet."""
+        """Read further chunks, and return all queues with their last known values. `more` in the result means that the
+        scan is not complete yet."""
         deadline = time.monotonic() + self._seconds
         scanned = follow(run, complete_overview(self._scripts, first, lambda: time.monotonic() > deadline))
         self._cursor = scanned.cursor
@@ -192,7 +195,7 @@ class QueueScan:
 
 
 class QueueWatch:
-    """The reader of the queues, which reads on demand."""
+    """The reader of the queues. `read` returns the last reading, and requests a new one if necessary."""
 
     def __init__(self, settings: ExporterSettings, redis: RedisThread) -> None:
         self._scripts = store.Store(settings.server.namespace)

@@ -1,7 +1,7 @@
-"""Calls to Redis from a separate thread, over one connection, one after the other.
+"""Calls to Redis that a separate thread makes over one connection, one after the other.
 
-A call can take as long as a worker would wait for it, but no page waits that long. For data that is read repeatedly, a
-page shows the last result. For other data, a person waits for at most CALL_SECONDS.
+A call can take as long as a worker would wait for it, but no page waits that long. If the data is read repeatedly, the
+page shows the last result instead. For other data, a person waits for at most CALL_SECONDS.
 """
 
 import queue
@@ -18,11 +18,11 @@ from rota.server.server_errors import ServerError
 
 T = TypeVar("T")
 
-LIMIT_SECONDS: Final = 0.5  # how long a page waits after its request to the thread
+LIMIT_SECONDS: Final = 0.5  # how long a page waits for a new result
 CALL_SECONDS: Final = 3.0  # how long a single request waits; only LIMIT_SECONDS if the last request got no reply
 FRESH_SECONDS: Final = 1.0
-STALE_SECONDS: Final = 30.0  # the age at which a reply is no longer shown
-READER_SECONDS: Final = 120.0  # the longest interval between two reads; Prometheus reads at least once a minute
+STALE_SECONDS: Final = 30.0  # a reply that is older than this is no longer shown
+READER_SECONDS: Final = 120.0  # results are kept fresh for this long after a read; Prometheus reads once a minute
 
 
 class NoReply(Exception):
@@ -31,11 +31,11 @@ class NoReply(Exception):
 
 
 class Runs(Protocol):
-    """The methods of a connection that are used here."""
+    """The methods of a connection that this module uses."""
 
     @property
     def is_to_renew(self) -> bool:
-        """Whether the connection should be replaced."""
+        """Whether the connection should be replaced before the next call."""
         ...
 
     def run(self, call: ScriptCall[T]) -> T:
@@ -50,13 +50,13 @@ def connector(server: ServerSettings) -> Callable[[], connection.Connection]:
     """Return a function that connects to the server or raises ServerError. Raises ValueError if the URL is not
     usable."""
     redis = address.address_of(server)
-    options = connection.ConnectionOptions("rota-exporter")  # with the timeouts of a worker
+    options = connection.ConnectionOptions("rota-exporter")  # the timeouts are those of a worker
     return lambda: connection.connect(redis, options)
 
 
 class PendingCall(Generic[T]):
-    """A call for the thread, which skips a call that `is_dropped`. Times are monotonic. `ended_at` is set before
-    `has_ended`."""
+    """A call that waits for the thread or has ended. If `is_dropped` is set, the thread skips it. Times are monotonic.
+    `ended_at` is set before `has_ended`."""
 
     def __init__(self, make: Callable[[RunCall], T]) -> None:
         self.make = make
@@ -67,7 +67,7 @@ class PendingCall(Generic[T]):
 
     @property
     def seconds(self) -> float:
-        """The duration of the call. It must have ended."""
+        """The time from the request to the end of the call, which must have ended."""
         return self.ended_at - self.queued_at
 
 
@@ -111,8 +111,8 @@ class RedisThread:
         try:
             pending.results.append(pending.make(self._run))
         except (ServerError, ValueError, IndexError, TypeError):
-            # The master logs an outage, so here the data is just absent. The last three errors are caused by a reply
-            # with an unexpected structure, which must not end this thread either. The next call connects again.
+            # An outage is not logged here, because the master logs it. The last three errors are caused by a reply with
+            # an unexpected structure, which must not end this thread either. The next call connects again.
             self._disconnect()
 
     def _disconnect(self) -> None:
@@ -121,8 +121,8 @@ class RedisThread:
             self._connection = None
 
     def _run(self, call: ScriptCall[T]) -> T:
-        # If there is data to read before a call, the server has closed the connection in the meantime, because it was
-        # restarted or closes idle connections.
+        # If the connection is readable before a call, the server has closed it, because the server was restarted or
+        # closes idle connections.
         made = self._connection
         if made is not None and (made.is_to_renew or connection.wait_for(made.fileno(), select.POLLIN, 0.0)):
             self._disconnect()
@@ -134,16 +134,17 @@ class RedisThread:
 class CachedResult(Generic[T]):
     """A result that is read from Redis on demand, but at most once a second.
 
-    While Redis is slow, the last result is returned until the next result arrives. If there was a reader recently, the
-    next result is requested in advance, so that a reader never waits longer than LIMIT_SECONDS. An object must not be
-    used by two threads at once."""
+    While Redis is slow, the last result is returned until the next result arrives. If the result was read recently, the
+    next one is requested in advance. A reader never waits longer than LIMIT_SECONDS. An object must not be used by two
+    threads at once.
+    """
 
     def __init__(self, redis: RedisThread, make: Callable[[RunCall], T]) -> None:
         self._redis = redis
         self._make = make
         self._pending: PendingCall[T] | None = None
         self._last: PendingCall[T] | None = None  # the last call with a result, unless a later call failed
-        self._read_at = time.monotonic()  # pretends that there was a reader, so that the first reader need not wait
+        self._read_at = time.monotonic()  # as if it had been read, so that the first result is requested in advance
 
     def read(self) -> T | None:
         """Wait for a new result. Return the latest one, or None if the last call failed or the result is too old."""
@@ -154,8 +155,8 @@ class CachedResult(Generic[T]):
         return self._last.results[0] if self._last is not None else None
 
     def keep_fresh(self) -> None:
-        """If replies take long and there was a reader recently, request the result again. Call this method about every
-        second."""
+        """If calls take long, request a new result in advance, as long as the last read is not too long ago. Call this
+        method about every second."""
         now = time.monotonic()
         self._settle()
         is_slow = self._last is None or self._last.seconds > LIMIT_SECONDS

@@ -1,11 +1,12 @@
 """The metrics that processes have recorded in their slots, added up over all slots.
 
-1. Slots that were never written to are not read, because reading a hole of a memfd would fill it with a page.
+1. Slots that were never written to are not read, because reading a hole of a memfd would allocate memory for it.
 2. Counters and histograms are summed over all slots, including those of dead processes, so they never decrease. A
    reading adds only records that have changed since the previous reading. In a large fleet, most records have not.
-3. A gauge counts only if the process of its slot is alive. A peak includes the time at which it stops counting.
-4. A task may have overwritten the records of its slot. Values that are impossible after the previous values are
-   ignored, and the previous values stay, even after the next worker has started in the slot.
+3. A gauge counts only while the process of its slot is alive. A peak counts until the time that is stored with it.
+4. A task may have overwritten the records of its slot. So a reading is ignored if its values cannot follow from the
+   previous ones, for example because a counter has decreased. The previous values then stay, even after the next worker
+   has started in the slot.
 """
 
 import errno
@@ -26,15 +27,15 @@ from rota.telemetry.metrics import Definition, GaugeDefinition, PeakDefinition
 from rota_supervisor.exporter.series import Labels, Numbers, Samples, Series, SeriesBound
 
 _UNPACK: Final = {each.numbers: Struct(f"{each.numbers}d").unpack_from for each in m.ALL}
-_TOGETHER: Final = 64  # the number of records that are compared at once
+_TOGETHER: Final = 64  # the number of records that are compared in one operation
 # Seconds are added up in multiples of 2**-20, so that sums are exact in any order. Otherwise the sum of a later
 # exporter could be smaller because of a rounding error, and Prometheus would assume that the counter was reset.
 _PARTS: Final = float(1 << 20)
-_MAX_KEYS: Final = 1 << 18  # the limit of remembered keys, because a task can write any number of them
+_MAX_KEYS: Final = 1 << 18  # the most keys to remember, because a task can write any number of them
 
 
 class Total:
-    """A series, with the sum of a counter or histogram over all slots.
+    """A series. For a counter or a histogram, it has the sum over all slots.
 
     `born_at`: a time at which the series did not exist yet, in Unix seconds, or 0 if it existed at the first reading.
     """
@@ -53,7 +54,7 @@ class Total:
         return not isinstance(self.definition, GaugeDefinition | PeakDefinition)
 
     def growth(self, before: Numbers, now: Numbers) -> Numbers | None:
-        """Return the growth of the values of a slot, or None if the new values are impossible."""
+        """Return by how much the values of a slot have grown, or None if the new values are impossible."""
         if not self.is_summed:
             return before
         grown = (*map(sub, now[:-1], before[:-1]), exact(now[-1]) - exact(before[-1]))
@@ -70,7 +71,8 @@ class Total:
 
 
 class RegionReader:
-    """The records of one slot, with their last valid values. Records never move, so each record is parsed only once.
+    """The reader of the records of one slot, with their last valid values. Records never move, so each is parsed only
+    once.
 
     `total_of` returns the series to which a record belongs, or None.
     """
@@ -85,14 +87,15 @@ class RegionReader:
         self._stamp = stamp
         self._parsed = recorder.FIRST_WORD
         self._totals: list[Total] = []
-        # The positions of each record's numbers, in bytes
+        # Where the numbers of each record begin and end, in bytes
         self._starts = array("I")
         self._ends = array("I")
-        self._gauges: list[int] = []  # the indexes of gauges and peaks
+        self._gauges: list[int] = []  # the indexes of the records that are gauges or peaks
         self._believed = b""
 
     def add_up(self) -> int:
-        """Add the growth since the last call to the totals. Returns the number of records that had changed."""
+        """Add the growth since the last call to the totals, unless a record has impossible values. Returns the number
+        of records that had changed."""
         stamp = recorder.stamp_of(self._cells)
         if stamp not in (0, self._stamp):
             self._reset(stamp)  # The totals already contain the values from before the reset.
@@ -110,7 +113,8 @@ class RegionReader:
         return len(grown)
 
     def read(self) -> Iterator[Series]:
-        """Yield each series of this slot with its current numbers, or with its last valid numbers."""
+        """Yield each series of this slot with its current numbers, or with the last valid numbers if the current ones
+        are impossible."""
         self.add_up()
         for index, total in enumerate(self._totals):
             if self._ends[index] <= len(self._believed):
@@ -134,7 +138,8 @@ class RegionReader:
                 self._ends.append(self._parsed * slot_layout.WORD)
 
     def _changed(self, now: bytes) -> Iterator[int]:
-        """Yield the indexes of changed records. Comparing many records at once takes no longer than comparing one."""
+        """Yield the indexes of changed records. To compare many records in one operation takes hardly longer than to
+        compare one."""
         before = self._believed
         begins = self._starts
         ends = self._ends
@@ -158,7 +163,7 @@ class RegionReader:
 
 
 def exact(seconds: float) -> float:
-    """Return seconds, rounded so that sums of such values are exact."""
+    """Return seconds, rounded down to a multiple of 2**-20, so that sums of such values are exact."""
     return math.floor(seconds * _PARTS) / _PARTS if math.isfinite(seconds) else seconds
 
 
@@ -178,7 +183,7 @@ def touched(memory: slot_memory.SlotMemory) -> Iterator[int]:
 
 
 class Regions:
-    """The records of all slots. An object must not be used by two threads at once."""
+    """The records of all slots. An instance must not be used by two threads at once."""
 
     def __init__(self, memory: slot_memory.SlotMemory, bound: SeriesBound) -> None:
         self._memory = memory
@@ -189,12 +194,12 @@ class Regions:
         self._read_at = 0.0
 
     def create_zeros(self, series: Iterable[tuple[Definition, Labels]]) -> None:
-        """Create these series with the value 0, to which slots can add."""
+        """Create these series with the value 0. The growth in the slots is added to it."""
         for definition, labels in series:
             self._total(definition, labels)
 
     def add_up(self) -> int:
-        """Add the growth since the last call. Returns the number of records that had changed.
+        """Add the growth since the last call to the totals. Returns the number of records that had changed.
 
         To spread the work, call this method more often than there are scrapes. A record takes 10 us, and in a large
         fleet 5,000 records change in a second.

@@ -1,10 +1,10 @@
-"""Series: their values at one time, the series that start at 0, and the choice of series that `/metrics` shows under
-their own names.
+"""The series of `/metrics`: their values at one time, the series that start at 0, and the choice of the names that are
+shown.
 
 `max_series` limits the whole response. Either all series of a queue are shown or none, so that values derived from
-several series, such as a burn rate from misses and starts, are consistent. Queues that do not fit are merged into
-`_other`, with the sums of their values. The tasks of a queue that is shown may be merged into one, which does not
-affect the totals of the queue.
+several series are consistent, for example a burn rate from misses and starts. Queues for which there is no room are
+merged into `_other`, with the sums of their values. The tasks of a queue that is shown may be merged into one, which
+does not affect the totals of the queue.
 """
 
 from collections import Counter, defaultdict
@@ -33,7 +33,7 @@ Series = tuple[Definition, Labels, Numbers]
 
 @dataclass(frozen=True, slots=True)
 class Samples:
-    """The values of each series, which has `Definition.numbers` values."""
+    """The values of all series at one time. A series has `Definition.numbers` values."""
 
     _by_name: dict[str, dict[Labels, Numbers]] = field(default_factory=dict)
 
@@ -48,7 +48,7 @@ class Samples:
         series[labels] = numbers if known is None else tuple(map(add, known, numbers))
 
     def raise_to(self, definition: Definition, labels: Labels, numbers: Numbers) -> None:
-        """Set a series to the higher of these numbers and its current numbers."""
+        """Set a series to these numbers, unless its current numbers are higher."""
         self.put(definition, labels, *max(numbers, self.get(definition, *labels) or numbers))
 
     def series(self, definition: Definition) -> Iterator[tuple[Labels, Numbers]]:
@@ -64,7 +64,7 @@ class Samples:
         return None if numbers is None else numbers[0]
 
 
-MOST_LABEL_SETS: Final = 1 << 16  # the limit in memory, because a task can write any number of label sets
+MOST_LABEL_SETS: Final = 1 << 16  # the most in memory, because a task can write any number of label sets
 _MAX_FLEET_LABEL_SETS: Final = 5000
 _MAX_VALUES: Final = 32  # the most values of a label that is not open, such as `kind`, in one metric
 # The values of labels with a fixed set of values. `reason` has a different meaning in each metric.
@@ -76,7 +76,7 @@ _FIXED: Final[dict[str, dict[str, tuple[str, ...]]]] = {
 
 
 def exposed_series(definition: Definition) -> int:
-    """Return how many time series a label set has in Prometheus. A histogram also has `_count` and `+Inf`."""
+    """Return how many time series Prometheus stores for one label set of a metric. A histogram has several."""
     return definition.numbers + 1 if isinstance(definition, HistogramDefinition) else 1
 
 
@@ -113,22 +113,22 @@ GAUGES_OF_A_QUEUE: Final = sum(map(is_gauge_of_a_queue, m.ALL))
 
 
 class SeriesBound:
-    """The limit on the label sets that are kept separately, so that memory is limited regardless of what a task writes
-    into its slot.
+    """A limit on the label sets that are kept separately. It bounds the memory, whatever a task writes into its slot.
 
-    A configured queue always keeps its own name, and labels that are not open keep their values. Values derived from
-    several metrics of one queue are therefore right for any number of tasks.
+    Beyond the limit, open labels such as `task` get the value `_other`. But a configured queue always keeps its own
+    name, and labels that are not open keep their values. So the totals of a queue are right for any number of tasks.
     """
 
     def __init__(self, queues: Iterable[str] = (), room: int = MOST_LABEL_SETS) -> None:
         self._queues = frozenset(queues)
-        self._room = {False: _MAX_FLEET_LABEL_SETS, True: room}  # the key: is their number unbounded?
+        self._room = {False: _MAX_FLEET_LABEL_SETS, True: room}  # the key: whether a metric has an open label
         self._admitted: set[tuple[str, Labels]] = set()
         self._values: defaultdict[tuple[str, str], set[str]] = defaultdict(set)
         self._refused = 0
 
     def admit(self, definition: Definition, own_labels: Labels) -> Labels:
-        """Return the labels under which a label set is kept. These are its own labels, if the limit permits."""
+        """Return the labels under which a label set is kept. These are its own labels if the limit permits, and
+        otherwise some of them are replaced with `_other`."""
         is_one_of_many = definition.is_open
         labels = self._with_known_values(definition, own_labels) if is_one_of_many else own_labels
         if (definition.name, labels) not in self._admitted:
@@ -146,7 +146,8 @@ class SeriesBound:
         return refused
 
     def _with_known_values(self, definition: Definition, labels: Labels) -> Labels:
-        """Return the labels, with at most `_MAX_VALUES` different values for a label that is not open."""
+        """Return the labels. If a label that is not open has more than `_MAX_VALUES` different values, further values
+        become `_other`."""
         return tuple(
             value if name in OPEN_LABELS or self._is_known(definition, name, value) else m.OTHER
             for name, value in zip(definition.labels, labels, strict=True)
@@ -164,13 +165,13 @@ class SeriesBound:
 
 
 Name = tuple[str, str]  # an open label and its value, for example `("queue", "mail")`
-_VALUES_OF_CLOSED: Final = 8  # the approximate number of kinds, outcomes and reasons
+_VALUES_OF_CLOSED: Final = 8  # about as many kinds, outcomes or reasons occur
 _OF_ALL_AS_ONE: Final = sum(
     exposed_series(each) * (_VALUES_OF_CLOSED if {"kind", "outcome", "reason"} & set(each.labels) else 1)
     for each in m.ALL
     if each.is_open
 )
-_OF_REDIS: Final = 20  # the number of fleet series that are added after the choice
+_OF_REDIS: Final = 20  # about as many series of the fleet are added after the choice
 # The series of a queue that runs one task of one kind
 _OF_A_BUSY_QUEUE: Final = (
     GAUGES_OF_A_QUEUE
@@ -184,8 +185,8 @@ _OF_A_FLEET: Final = 400
 class Fold(NamedTuple):
     """The names that are shown as `_other`."""
 
-    names: frozenset[Name] = frozenset()  # whole queues, schedules and sources
-    tasks: frozenset[tuple[str, str]] = frozenset()  # individual tasks of queues that are shown
+    names: frozenset[Name] = frozenset()  # queues, schedules and sources, with all of their series
+    tasks: frozenset[tuple[str, str]] = frozenset()  # (queue, task) of single tasks of queues that are shown
 
     def has_queue(self, queue: str) -> bool:
         return ("queue", queue) in self.names
@@ -203,7 +204,7 @@ class Fold(NamedTuple):
         return definition.tasks_as_other(labels) if labels[:2] in self.tasks else labels
 
     def apply(self, samples: Samples) -> Samples:
-        """Return the series as they are shown."""
+        """Return the series as they are shown, with the values of all merged series combined."""
         if not self.names and not self.tasks:
             return samples
         shown = Samples()
@@ -219,12 +220,12 @@ class Fold(NamedTuple):
 
 @dataclass(slots=True)
 class _Costs:
-    """The numbers of series on which the choice depends."""
+    """The numbers of series that the choice of names depends on."""
 
     fleet: int = _OF_REDIS  # the number of series of the fleet
     names: Counter[Name] = field(default_factory=Counter)  # the series of each name, with its tasks as one
-    tasks_as_one: Counter[str] = field(default_factory=Counter)  # the series of each queue's tasks as one
-    # For each queue, the number of series of each task
+    tasks_as_one: Counter[str] = field(default_factory=Counter)  # the series of a queue's tasks if shown as one
+    # For each queue, the number of series of each of its tasks
     tasks: defaultdict[str, Counter[str]] = field(default_factory=lambda: defaultdict(Counter))
 
     @classmethod
@@ -252,7 +253,7 @@ class _Costs:
                 self.names["queue", queue] += cost
 
     def more_of_tasks(self, queue: str) -> int:
-        """Return how many more series a queue has if all of its tasks are shown by name."""
+        """Return how many more series a queue has if all of its tasks are shown by name and not as one."""
         return sum(self.tasks[queue].values()) - self.tasks_as_one[queue]
 
     def whole(self) -> int:
@@ -278,7 +279,7 @@ class Folding:
         return number
 
     def choose(self, samples: Samples, others: Sequence[str] = ()) -> Fold:
-        """Choose the names for these samples, which do not contain the gauges of queues.
+        """Choose the names that are merged into `_other`, for samples that do not contain the gauges of queues yet.
 
         `others`: the queues that are not configured and have gauges, in order of preference.
         """
@@ -288,14 +289,15 @@ class Folding:
         names, left = self._names_without_room(costs, others, self._max_series - costs.fleet - _OF_ALL_AS_ONE)
         queues = [queue for key, queue in costs.names if key == "queue" and ("queue", queue) not in names]
         tasks = frozenset(self._tasks_without_room(costs, queues, left))
-        # Queues of other nodes have no counters on this node, and their number is not limited.
+        # The queues in `others` have no counters on this node, so they need not stay in `_other`. They are not stored
+        # either, because their number is not limited.
         passing = {("queue", queue) for queue in others}
         self._newly_folded += len(names - passing - self._fold.names) + len(tasks - self._fold.tasks)
         self._fold = Fold(names - passing, tasks)
         return Fold(names, tasks)
 
     def _names_without_room(self, costs: _Costs, others: Sequence[str], left: int) -> tuple[frozenset[Name], int]:
-        """Return the names that do not fit, and the number of series that are left."""
+        """Return the names for which there is no room, and how many more series can be shown."""
         first = [("queue", queue) for queue in (*self._queues, *others)]
         without = set(self._fold.names)
         for name in dict.fromkeys((*first, *costs.names)):
@@ -320,15 +322,15 @@ class Folding:
 
 
 def queues_with_room(max_series: int, workers: int) -> int:
-    """Return how many queues can be shown by name in a fleet with this number of workers.
+    """Return how many queues `max_series` permits to show by name in a fleet with this number of workers.
 
-    Each queue runs one task of one kind. Each further task takes about 20 series.
+    The result assumes that each queue runs one task of one kind. Each further task takes about 20 series.
     """
     left = max_series - _OF_A_FLEET - _OF_A_PROCESS * workers - _OF_ALL_AS_ONE
     return max(0, left // _OF_A_BUSY_QUEUE)
 
 
 def enough_for(queues: int, workers: int) -> int:
-    """Return a limit, in whole thousands, with which this number of queues is shown by name."""
+    """Return a value for `max_series`, in whole thousands, that permits to show this number of queues by name."""
     series = queues * _OF_A_BUSY_QUEUE + _OF_A_FLEET + _OF_A_PROCESS * workers + _OF_ALL_AS_ONE
     return -(-series // 1000) * 1000

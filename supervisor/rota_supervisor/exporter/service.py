@@ -1,5 +1,5 @@
-"""The exporter's process, which serves HTTP based on the slots of a fleet. One loop waits for clients, for signals and
-for the death of the master. The master starts the process as `python -P -m rota_supervisor.exporter.service`."""
+"""The process of the exporter. One loop waits for HTTP clients, for signals, and for the death of the master. The
+master starts the process as `python -P -m rota_supervisor.exporter.service`."""
 
 import math
 import os
@@ -29,14 +29,14 @@ from rota_supervisor.process import show_title
 
 HEARTBEAT_SECONDS: Final = 1.0
 DRAIN_SECONDS: Final = 2.0
-_SWITCH_SECONDS: Final = 0.0001  # how long the loop can wait for the renderer after a system call; default 5 ms
+_SWITCH_SECONDS: Final = 0.0001  # how long the loop may have to wait for the GIL; the default is 5 ms
 EXIT_NO_ACCESS: Final = 1
 _NONCE: Final = 1
 
 
 @dataclass(frozen=True, slots=True)
 class ExporterProcess:
-    """The environment of an exporter."""
+    """The surroundings of an exporter: its slots, its master, and its descriptors."""
 
     memory: SlotMemory  # the slots of the fleet
     master_pid: int
@@ -77,7 +77,7 @@ def _site(settings: ExporterSettings, process: ExporterProcess, access: AccessRu
         if watch:
             watch.keep_fresh()
 
-    # Without a master, a reading of the queues updates the data for probes, and no history is kept.
+    # Without a master, `read_queues` also publishes the data for probes, and there is no history.
     site.between = read_queues if settings.is_standalone else between
     return site
 
@@ -86,8 +86,8 @@ Reader = Callable[[], queue_watch.QueueReading | None]
 
 
 def _without_master(read: Reader, namespace: str, slot: Slot, own: Recorder) -> Reader:
-    """Return a reader that also publishes the data that a master would publish: its start, whether Redis replied, and
-    how fast."""
+    """Return a reader that also publishes what a master would publish: when it started, whether Redis replied, and how
+    fast."""
     own.gauge(START_TIME).set(time.time())
     redis_up = own.gauge(REDIS_UP)
     round_trip = own.gauge(REDIS_ROUND_TRIP)
@@ -107,7 +107,8 @@ def _without_master(read: Reader, namespace: str, slot: Slot, own: Recorder) -> 
 
 
 def _catch_signals() -> int:
-    """Return a descriptor that becomes readable on TERM and INT. The handlers of these signals do nothing.
+    """Return a descriptor that becomes readable when TERM or INT arrives. The handlers of these signals do nothing
+    else.
 
     The signals stay blocked in the threads that are started next. If such a thread wrote the stacks of all threads
     while the main thread continued, it would read frames that no longer exist, and the process would end with SIGSEGV.
@@ -117,7 +118,7 @@ def _catch_signals() -> int:
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: None)
     for number in child_process.IGNORED_SIGNALS:
-        signal.signal(number, signal.SIG_IGN)  # With a handler, the signal would be written to the descriptor.
+        signal.signal(number, signal.SIG_IGN)  # A handler would make the descriptor readable.
     blocked = {signal.SIGTERM, signal.SIGINT, child_process.STACK_SIGNAL, *child_process.IGNORED_SIGNALS}
     signal.pthread_sigmask(signal.SIG_BLOCK, blocked)
     return fd
@@ -140,7 +141,7 @@ def _drain(server: Server, process: ExporterProcess, signals_fd: int) -> int:
     deadline = time.monotonic() + DRAIN_SECONDS
     while server.is_busy and (left := deadline - time.monotonic()) > 0:
         with suppress(BlockingIOError):
-            os.read(signals_fd, 4096)  # Otherwise the descriptor would stay readable, and the loop would not wait.
+            os.read(signals_fd, 4096)  # If it stayed readable, the loop would not wait.
         if process.death_fd in server.serve_ready(left):
             return child_process.EXIT_ORPHANED
     return child_process.EXIT_DRAINED
@@ -154,7 +155,7 @@ def main() -> int:
     show_title("exporter", settings.server.namespace)
     log.configure(settings.log, **log.of_process(first.role, settings.server.namespace, first.node, slot=first.slot))
     given = entered.descriptors
-    assert given.listen is not None, "an exporter needs the descriptor of a socket"
+    assert given.listen is not None, "an exporter needs the descriptor of a listening socket"
     memory = SlotMemory.to_read(given.slots)
     try:
         access = AccessRules(settings)

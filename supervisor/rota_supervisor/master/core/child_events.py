@@ -22,8 +22,8 @@ _REASONS_TO_RECYCLE: Final = {RecycleReason.NONE: None} | {RecycleReason[each.na
 
 
 def owners_registered(state: MasterState, event: master_events.OwnersRegistered, now: float) -> list[do.Effect]:
-    """Request from the zygote the workers whose owners are now registered. If a worker was abandoned in the meantime,
-    its owner expires without having claimed anything."""
+    """Request a fork from the zygote for each worker whose owner is now registered. If a worker was abandoned in the
+    meantime, its owner expires later and has never claimed anything."""
     effects: list[do.Effect] = []
     for slot, nonce, owner in event.owners:
         child = state.children.get(slot, nonce)
@@ -40,7 +40,7 @@ def _request_worker(state: MasterState, child: Child, renewed_ns: int, now: floa
     zygotes = state.children.of(Role.ZYGOTE, ChildState.READY)
     zygote = next((each for each in zygotes if generation is not None and each.generation == generation.code), None)
     if zygote is None or settings is None:
-        why = "its zygote or its pool ended before it could be requested"
+        why = "the zygote died or the pool was removed before the worker was requested"
         return child_exit.not_started(state, child, why, now, from_outside=True)
     child.move(ChildState.REQUESTED)
     child.requested_at = now
@@ -56,7 +56,7 @@ def _request_worker(state: MasterState, child: Child, renewed_ns: int, now: floa
 
 
 def started(state: MasterState, event: master_events.Started, now: float) -> list[do.Effect]:
-    """Note the pid of a child that was started, or count the child as not started if the kernel refused to start it."""
+    """Record the pid of a child that was started. If the kernel refused to start it, count it as not started."""
     child = state.children.get(event.slot, event.nonce)
     if child is None:
         return []
@@ -90,12 +90,12 @@ def zygote_reported(state: MasterState, event: master_events.ZygoteReported, now
                 *reload_steps.import_failed(state, number, module, f"{why} ({where})" if where else why, now),
             ]
         case other:
-            raise ValueError(f"a zygote sends no {type(other).__name__}")
+            raise ValueError(f"unexpected message from a zygote: {type(other).__name__}")
     return []
 
 
 def _forked(state: MasterState, event: messages.Spawned) -> list[do.Effect]:
-    """Note the pid of a forked worker.
+    """Record the pid of a forked worker.
 
     If the master decided to kill the worker before its pid was known, it kills the worker now.
     """
@@ -120,7 +120,8 @@ def _fork_failed(state: MasterState, child: Child, why: str, now: float, *, from
 
 
 def zygote_gone(state: MasterState, event: master_events.ZygoteGone, now: float) -> list[do.Effect]:
-    """Handle the end of a zygote. Workers that were requested from it and never reported count as not started.
+    """Handle the end of a zygote. Workers that were requested from it but never reported as forked count as not
+    started.
 
     The zygote's channel may close before the zygote can be reaped. A READY zygote is therefore killed here, because
     otherwise the next plan would request workers from it. A zygote that is still BOOTING is not killed, because its
@@ -138,7 +139,7 @@ def zygote_gone(state: MasterState, event: master_events.ZygoteGone, now: float)
 
 
 def stack_file_made(state: MasterState, event: master_events.StackFileMade, _now: float) -> list[do.Effect]:
-    """Note that a child has a stack file, so the master can request its stack."""
+    """Record that a child has a stack file, so that the master can request its stack."""
     child = state.children.get(event.slot, event.nonce)
     if child is not None:
         child.has_stack = True
@@ -149,7 +150,7 @@ def stack_file_made(state: MasterState, event: master_events.StackFileMade, _now
 
 
 def stop_seen(state: MasterState, event: master_events.StopSeen, now: float) -> list[do.Effect]:
-    """Note that a child was stopped by a signal, or continued."""
+    """Record that a child was stopped by a signal, or that it continues."""
     child = state.children.get(event.slot, event.nonce)
     if child is not None:
         child.stopped_at = now if event.stopped else None
@@ -177,7 +178,7 @@ def _ready(state: MasterState, child: Child, now: float) -> list[do.Effect]:
 
 
 def _note(child: Child, reading: master_events.SlotReading, now: float, read_before: float) -> None:
-    """Copy the contents of a slot into the child's record. `read_before`: when the slots were last read."""
+    """Copy the contents of a slot into the child's record. `read_before`: the time of the previous reading."""
     heartbeat_at = reading.heartbeat_ns / NANOSECONDS
     # A worker with one task sends no heartbeat while the task runs, so its silence begins when the task ends, not with
     # the heartbeat before the task. A worker with several tasks sends heartbeats while they run.
@@ -200,7 +201,7 @@ def _note(child: Child, reading: master_events.SlotReading, now: float, read_bef
 
 
 def _note_drain(child: Child, reading: master_events.SlotReading, read_before: float) -> None:
-    """Note whether a child that was ordered to drain has begun to drain.
+    """Record whether a child that was ordered to drain has begun to drain.
 
     A worker that runs one task at a time cannot begin to drain before its current task ends.
     """
@@ -214,7 +215,8 @@ def _note_drain(child: Child, reading: master_events.SlotReading, read_before: f
 
 
 def claim_held_up(state: MasterState, event: master_events.ClaimHeldUp, _now: float) -> list[do.Effect]:
-    """Return the prefetched tasks that wait behind a long-running task, once for each such task."""
+    """Give back the prefetched tasks that wait behind a long-running task. This is done once for each long-running
+    task, although the event may be repeated while that task runs."""
     child = state.children.get(event.slot, event.nonce)
     held_up = event.held_up
     mark = event.nonce, held_up.task.number
@@ -227,9 +229,10 @@ def claim_held_up(state: MasterState, event: master_events.ClaimHeldUp, _now: fl
 
 
 def cancel_ordered(state: MasterState, event: master_events.CancelOrdered, now: float) -> list[do.Effect]:
-    """Notify a worker once that its task was cancelled, and note when the worker is to be killed.
+    """Notify a worker that its task was cancelled, and note when to kill the worker if the task does not end.
 
-    Every renewal of the lease reports the cancelled task again, as long as it runs.
+    The worker is notified only once, although every renewal of its lease reports the cancelled task again while it
+    runs.
     """
     child = state.children.get(event.slot, event.nonce)
     if child is None or child.state in UNSEEN:

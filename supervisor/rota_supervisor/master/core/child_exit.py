@@ -41,7 +41,7 @@ _EVENTS: Final = {
 
 
 def died(state: MasterState, event: master_events.Died, now: float) -> list[do.Effect]:
-    """Handle a child whose process was reaped."""
+    """Handle the death of a child: report it, update the back-off of its pool, and give back the tasks that it held."""
     child = state.children.get(event.slot, event.nonce)
     if child is None:
         return []
@@ -64,8 +64,8 @@ def died(state: MasterState, event: master_events.Died, now: float) -> list[do.E
 def not_started(
     state: MasterState, child: Child, why: str, now: float, *, from_outside: bool = False
 ) -> list[do.Effect]:
-    """Record that a child could not be started. `from_outside`: whether something outside of the fleet caused the
-    failure."""
+    """Record that a child could not be started. `from_outside`: whether the cause was not the child itself, for example
+    because its zygote had died."""
     log = do.info if _was_unwanted(child) else do.error
     failed = log(log_events.FLEET_CALL_FAILED, child=child.role.value, slot=child.slot, error=why)
     child.move(ChildState.EXITED)
@@ -85,7 +85,8 @@ def _report(state: MasterState, death: Death, now: float) -> list[do.Effect]:
 
 
 def _event_of(death: Death) -> str:
-    """Return the name of the log event. For a worker, it depends on whether the master killed it."""
+    """Return the name of the log event for a death. A worker that the master killed has a different event from a worker
+    that died for another reason."""
     child = death.child
     if child.role is not Role.WORKER or child.why is not death.reason or death.event.ending.signal_name != "SIGKILL":
         return _EVENTS[child.role]
@@ -96,7 +97,7 @@ def _event_of(death: Death) -> str:
 
 
 def _was_unwanted(child: Child) -> bool:
-    """Whether the master ended the child although the child did nothing wrong, for example at a reload."""
+    """Whether the master ended the child although the child did nothing wrong, for example because of a reload."""
     return child.why is not None and child.why.facts.is_expected
 
 
@@ -123,7 +124,8 @@ def _feed_backoff(state: MasterState, child: Child, end: ChildEnd) -> None:
 
 
 def _give_back(state: MasterState, child: Child, death: Death | None = None) -> list[do.Effect]:
-    """Reap the owner of a worker that died or was never started. Its slot stays taken until that is done."""
+    """Reap the owner of a worker that died or was never started. The slot stays taken until the owner is reaped. A
+    child without an owner frees its slot at once."""
     if not child.owner:
         return _freed(state, child)
     state.leases.known_lost.discard(child.owner)
@@ -162,7 +164,7 @@ def _with_its_work(reap: do.ReapOwner, death: Death) -> do.ReapOwner:
 
 
 def _ran(death: Death) -> tuple[tuple[str, bytes], ...]:
-    """Return the ids of the tasks that ran, each with a death record, or with `b""` if the task cannot be the cause."""
+    """Return the id of each task that was running, with its death record, or with `b""` if it cannot be the cause."""
     blamed_tasks = {task.id for task in death.blamed_tasks}
     return tuple(
         (task.id, death_record_of(death, task) if task.id in blamed_tasks else b"") for task in death.event.tasks
@@ -193,7 +195,8 @@ def owner_reaped(state: MasterState, event: master_events.OwnerReaped, _now: flo
 
 
 def _given_back(entry: Entry, request: do.ReapOwner) -> list[do.Effect]:
-    """Report a task as released if its worker had left on request, and as recovered if the worker had died."""
+    """Report a task that went back to its lane: as released if its worker left on request, or as recovered if the
+    worker died."""
     fields = _fields(entry, request)
     if request.has_left:
         released = do.info(log_events.TASK_RELEASED, **fields, kind=entry.kind.label, outcome=Release.label)
@@ -222,12 +225,13 @@ def _fields(entry: Entry, request: do.ReapOwner) -> dict[str, object]:
     return {**fields, "crashes": entry.crashes}
 
 
-# Reaching the hard time limit is a failed attempt, like an exception. The worker has decided in advance what happens to
-# the task in that case, and has left the decision in its slot.
+# An attempt that reaches the hard time limit has failed, as if it had raised an exception. The worker decides before it
+# calls a task what follows in this case, and leaves the decision in its slot as the kill policy.
 
 
 def settlements_of(death: Death) -> tuple[Settlement, ...]:
-    """Return the outcomes of the tasks that reached their hard time limit, or nothing after any other death."""
+    """Return the outcomes of the tasks that reached their hard time limit, or an empty tuple if the child died for
+    another reason."""
     if death.reason is not Reason.TIMEOUT:
         return ()
     return tuple(found for task in death.blamed_tasks if (found := _settlement_of(death, task)) is not None)
@@ -247,7 +251,7 @@ def _settlement_of(death: Death, task: TaskInSlot) -> Settlement | None:
 
 
 def report_over_limit(settlement: Settlement, request: do.ReapOwner) -> Iterator[do.Effect]:
-    """Log and count a failure by the time limit in the same way as a worker does for its own failures."""
+    """Log and count a task that reached its hard time limit, in the same way as a worker does for a failed attempt."""
     entry = settlement.entry
     outcome = settlement.outcome
     task = request.name_of(entry.id)

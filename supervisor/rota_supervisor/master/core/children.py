@@ -18,10 +18,10 @@ from rota_supervisor.master.core.reasons import Reason
 class ChildState(StrEnum):
     """The state of a child."""
 
-    REGISTERING = "registering"  # its owner is being registered in Redis
-    REQUESTED = "requested"  # it was requested from a zygote
+    REGISTERING = "registering"  # the owner of the worker is being registered in Redis
+    REQUESTED = "requested"  # the worker was requested from a zygote
     BOOTING = "booting"  # it has a pid
-    READY = "ready"  # its slot showed that it is ready
+    READY = "ready"  # its slot has shown that it is ready
     DRAINING = "draining"  # it was ordered to leave
     KILLED = "killed"  # SIGKILL was sent
     EXITED = "exited"  # it is dead, and its owner is being reaped
@@ -42,8 +42,8 @@ AT_WORK: Final = frozenset({ChildState.READY, ChildState.DRAINING})  # states in
 ENDING: Final = frozenset({ChildState.KILLED, ChildState.EXITED})
 UNSEEN: Final = ENDING | {ChildState.REGISTERING}  # states in which its slot is not read and it has no deadline
 
-# How long a poller or an exporter may be stopped before it is killed. Its replacement runs within 2 s, which includes
-# the tick and the start.
+# How long a poller or an exporter may be stopped by a signal before it is killed. A replacement then runs within 2 s,
+# including the time until the next tick and the start of the process.
 STOPPED_SECONDS: Final = 0.5
 
 
@@ -71,10 +71,10 @@ class ChildRef:
 
 
 class SentCancel(NamedTuple):
-    """The cancellation that a worker was last notified of for one task index."""
+    """The last cancellation that a worker was notified of for one task index."""
 
-    number: int  # the number of the cancelled task
-    kill_after: float | None = None  # how many seconds the task has to end, or None for no limit
+    number: int  # the number of the cancelled task among all tasks at this index
+    kill_after: float | None = None  # seconds until the worker is killed if the task has not ended, or None for never
     kill_at: float = math.inf  # the time at which `kill_after` has passed
 
 
@@ -98,27 +98,27 @@ class Child:
     concurrency: int = 1  # the largest number of tasks that it runs at once
 
     # The last reading of its slot
-    heartbeat_at: float = 0.0  # its last sign of life
+    heartbeat_at: float = 0.0  # the time of its last sign of life
     tasks: tuple[TaskTimes, ...] = ()  # the tasks that it runs
-    task_until: float = math.inf  # the earliest hard limit of its tasks
-    soft_limits: tuple[float, ...] = ()  # the soft limits of its tasks
-    stepping: int | None = None  # the index of the task whose coroutine is taking a step
+    task_until: float = math.inf  # the earliest time at which one of its tasks reaches its hard limit
+    soft_limits: tuple[float, ...] = ()  # the times at which its tasks reach their soft limits
+    stepping: int | None = None  # the index of the task whose coroutine is running now
     has_work: bool = False  # whether it runs a task or has outcomes that Redis has not confirmed
     shortest_soft_seconds: float = math.inf  # the shortest soft limit among its recent tasks
-    shortest_soft_met_at: float = -math.inf  # when one of its tasks last had that limit
+    shortest_soft_met_at: float = -math.inf  # when a task with that limit last ran
     has_worked: bool = False  # whether it has finished a task
-    recycle_for: Reason | None = None  # why it asks to be replaced, or None if it does not
-    is_quiet: bool = False  # whether it claims nothing for now
+    recycle_for: Reason | None = None  # why it has asked to be replaced, or None
+    is_quiet: bool = False  # whether it has stopped claiming tasks for now
 
     # The actions of the master
     interrupted_at: float = -math.inf  # when it was last ordered to check the soft limits of its tasks
     cancels: dict[int, SentCancel] = field(default_factory=dict)  # the last cancellation sent for each task index
     dumped_at: float = -math.inf  # when its stack was last requested
-    blocked_since: float = -math.inf  # the time of the last heartbeat before its last blocked report
+    blocked_since: float = -math.inf  # its last heartbeat before its event loop was last reported as blocked
     drain_requested_at: float = math.inf  # when it was ordered to drain
     has_started_drain: bool = False  # whether its slot has shown that it is draining
-    # The time from which it has been able to drain. `inf` until the end of the task that was running when it was
-    # ordered to drain.
+    # When the master began to wait for it to drain: after the end of the task that was running when the order to drain
+    # was sent. `inf` until then.
     drain_awaited_since: float = math.inf
     why: Reason | None = None  # why it was ordered to drain, or killed
     stopped_at: float | None = None  # when a signal stopped it, or None while it runs
@@ -138,7 +138,7 @@ class Child:
         return min(beat_seconds, STOPPED_SECONDS) if self.role in (Role.POLLER, Role.EXPORTER) else beat_seconds
 
     def runs(self, tasks: tuple[TaskTimes, ...]) -> None:
-        """Note the tasks that the child's slot shows."""
+        """Store the tasks that the child's slot shows as running, and the times at which they reach their limits."""
         self.tasks = tasks
         hard = [task.deadline_ns for task in tasks if task.deadline_ns]
         self.task_until = min(hard) / NANOSECONDS if hard else math.inf
@@ -151,8 +151,8 @@ class Child:
 
     @property
     def soft_until(self) -> float:
-        """The earliest soft limit of the child's tasks. Expired limits that the child was already notified of do not
-        count."""
+        """The earliest time at which one of the child's tasks reaches its soft limit. Expired limits that the child was
+        already notified of do not count."""
         return min((at for at in self.soft_limits if at >= self.interrupted_at), default=math.inf)
 
     @property
@@ -190,12 +190,13 @@ class Children:
         return self._by_slot[slot]
 
     def get(self, slot: int, nonce: int) -> Child | None:
-        """Return the child with this nonce, or None if the slot has another child."""
+        """Return the child with this nonce, or None if the slot is free or has another child."""
         child = self._by_slot.get(slot)
         return child if child is not None and child.nonce == nonce else None
 
     def by_pid(self, pid: int) -> Child | None:
-        """Return the child with this pid, which is not reused until the child is reaped."""
+        """Return the child with this pid, or None. EXITED children are ignored, because the kernel can reuse their
+        pids."""
         return next((child for child in self if child.pid == pid and child.state is not ChildState.EXITED), None)
 
     def of(self, role: Role, state: ChildState | None = None) -> list[Child]:
@@ -208,11 +209,11 @@ class Children:
         return sum(child.has_work for child in self.of(Role.WORKER))
 
     def add(self, role: Role, pool: str, generation: int, slot: int, now: float) -> Child:
-        """Return the record of a new child in a free slot."""
+        """Add a new child in a free slot, and return its record."""
         state = ChildState.REGISTERING if role is Role.WORKER else ChildState.BOOTING
         self._last_nonce += 1
         child = Child(role, pool, generation, slot, self._last_nonce, state, now, heartbeat_at=now)
-        assert slot not in self._by_slot, "a slot has one child"
+        assert slot not in self._by_slot, "the slot already has a child"
         self._by_slot[slot] = child
         return child
 

@@ -29,7 +29,7 @@ from rota_supervisor.master.core.reasons import (
 )
 from rota_supervisor.master.core.targets import Stage, Stop
 
-STACK_CHARACTERS_OF_A_LINE: Final = 1500  # of the 4,096 bytes of a line: names take up to 1,000, other fields 600
+STACK_CHARACTERS_OF_A_LINE: Final = 1500  # of the 4,096 bytes of a line, names take up to 1,000 and other fields 600
 STACK_CHARACTERS_OF_A_RECORD: Final = 4000
 _FATAL_SIGNALS: Final = frozenset({"SIGSEGV", "SIGABRT", "SIGBUS", "SIGFPE", "SIGILL"})
 
@@ -38,7 +38,7 @@ _WITHOUT_REDIS: Final = ", by its master: the fleet leaves, Redis is away, and i
 _LEAVES: Final = ", by its master: the fleet leaves, and it was still starting"
 _STOPPED: Final = ", by its master: it had been stopped, for example by SIGSTOP, for {value:g} s"
 _BOOT_DEADLINE: Final = ", by its master: it was not ready within {value:g} s"
-_OTHER_VERSION: Final = ": another version of the package was installed under this master: restart it"
+_OTHER_VERSION: Final = ": another version of the package was installed while this master was running: restart it"
 _FROM_OUTSIDE: Final = ": not sent by its master, and the kernel counted no out-of-memory kill"
 _NATIVE: Final = ": native code failed"
 _ABORTED: Final = ": it aborted itself, as native code does with abort()"
@@ -91,7 +91,7 @@ class Death:
     event: Died
     limits: Limits  # the limits of the child's generation
     died_at: float  # the time of death in seconds of the master's clock
-    stop: Stop  # how far the fleet had stopped
+    stop: Stop  # whether the fleet was stopping, and the stage that it had reached
     has_work: bool  # whether the child held tasks or outcomes when its slot was last read
 
     @property
@@ -102,8 +102,8 @@ class Death:
 
     @property
     def has_left(self) -> bool:
-        """Whether the child left between two tasks, as requested. Any entry that it still held was in a reply that it
-        never read."""
+        """Whether the child left between two tasks, as requested. If it still held an entry, it had not read the reply
+        with that entry."""
         event = self.event
         return (
             self.reason.facts.is_expected and event.ending.exit_code == child_process.EXIT_DRAINED and not event.tasks
@@ -123,7 +123,7 @@ class Death:
 
     @property
     def first_attempts(self) -> int:
-        """The number of first attempts that this death ended, if it counts against their tasks."""
+        """The number of first attempts that this death ended, or 0 if the death does not count against its tasks."""
         return sum(map(_is_first, self.blamed_tasks)) if self.reason.facts.blames_task else 0
 
     @property
@@ -155,9 +155,10 @@ class Death:
         return self.stop.is_without_redis and not self.has_work
 
     def limit_of(self, task: TaskInSlot | None) -> tuple[str, float] | None:
-        """Return the name in the configuration and the value of the limit that the child reached.
+        """Return the limit that the child reached: its name in the configuration, and its value.
 
-        A task limit is taken from `task`. Returns None if no limit was reached, or if the task is not known.
+        The value of a task's limit, such as its hard time limit, is taken from `task`. Returns None if no limit was
+        reached, or if it is a task's limit and the task is not known.
         """
         name = self.reason.facts.limit
         why = self.child.why
@@ -197,7 +198,7 @@ class Death:
             (Reason.HUNG, self.was_stopped, _STOPPED),
             (Reason.STOP, self._is_at_once, _AT_ONCE),
             (Reason.STOP, self._is_without_redis, _WITHOUT_REDIS),
-            (Reason.DRAINED, self.stop.is_requested, AS_REQUESTED),  # because the whole fleet stops
+            (Reason.DRAINED, self.stop.is_requested, AS_REQUESTED),  # The whole fleet stops, whatever `why` is.
             (Reason.SURPLUS, self.stop.is_requested, _LEAVES),
             (Reason.RELOAD, self.stop.is_requested, _LEAVES),
             (Reason.DRAINED, why is Reason.RELOAD, f"{AS_REQUESTED}: {UNWANTED}"),
@@ -289,7 +290,7 @@ _FATAL_ERROR: Final = "Fatal Python error:"
 _THREAD: Final = re.compile(r"^((?P<current>Current thread|Thread) 0x[0-9a-f]+ .*|Stack )\(most recent call first\):$")
 _FRAME: Final = re.compile(r'^  File "(?P<file>.*)", line (?P<line>\d+|\?\?\?) in (?P<name>.*)$')
 _OWN: Final = tuple(str(Path(package.__file__ or "").parent) for package in (rota, rota_supervisor))
-_IMPORTER: Final = "<frozen"  # the interpreter's own frames, between two modules and at the outer end
+_IMPORTER: Final = "<frozen"  # the start of a file name in the interpreter's own import frames
 _BETWEEN: Final = " < "
 
 
@@ -299,7 +300,7 @@ class _Frame(NamedTuple):
 
 
 def of_fatal_error(text: str) -> str:
-    """Return the part that a fatal error wrote, or "" if there was no fatal error."""
+    """Return the text from the last fatal error to the end, or "" if there was no fatal error."""
     at = text.rfind(_FATAL_ERROR)
     return text[at:] if at >= 0 else ""
 
@@ -311,8 +312,8 @@ def exit_reason_in(text: str) -> str:
 
 
 def shortened(text: str, most: int) -> str:
-    """Return the calls of a thread in one line of at most `most` characters, the innermost first, or "" if there are
-    none.
+    """Return the stack of one thread in one line of at most `most` characters, with the innermost call first, or "" if
+    `text` has no stack.
 
     The thread is the one with the fatal error, or otherwise the main thread, which was started first. Rota's own frames
     at the outer end are omitted. The line states how many frames were cut and how many other threads there are.
@@ -325,7 +326,8 @@ def shortened(text: str, most: int) -> str:
 
 
 def _in_order(text: str) -> list[list[_Frame]]:
-    """Return the threads in the order of their start. faulthandler writes the latest thread first."""
+    """Return the frames of each thread in the order in which the threads were started, although faulthandler writes the
+    latest first. A thread with a fatal error comes before all others."""
     threads: list[list[_Frame]] = []
     current = -1
     for line in text.splitlines():
@@ -345,7 +347,8 @@ def _application_frames(frames: list[_Frame]) -> list[_Frame]:
 
 
 def _joined(frames: list[_Frame], most: int) -> str:
-    """Join as many frames as fit, the innermost first, with at least a part of the innermost frame."""
+    """Join as many frames as fit into `most` characters, the innermost first. At least a part of the innermost frame is
+    kept."""
     texts = [frame.text for frame in frames]
     for kept in range(len(texts), 0, -1):
         end = f"{_BETWEEN}... {len(texts) - kept} more" if kept < len(texts) else ""

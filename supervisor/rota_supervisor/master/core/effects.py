@@ -1,5 +1,5 @@
-"""The effects of a master: one frozen value for each action. When an effect is returned, the state is already
-updated."""
+"""The effects of the master's core. Each is a frozen value that describes one action. The core updates its state before
+it returns an effect."""
 
 from collections.abc import Mapping
 from enum import Enum, auto
@@ -23,7 +23,7 @@ from rota_supervisor.master.core.scaling_rule import Decision
 
 
 class Spawn(NamedTuple):
-    """Start a zygote, a poller or the exporter. Followed by Started and StackFileMade."""
+    """Start a zygote, a poller or the exporter. The events Started and StackFileMade follow."""
 
     child: ChildRef
     settings: dict[str, Any]
@@ -32,7 +32,7 @@ class Spawn(NamedTuple):
 class ForkWorker(NamedTuple):
     """Give a slot to a worker and request the worker from a zygote.
 
-    Followed by StackFileMade and the zygote's messages.
+    The event StackFileMade and the zygote's messages follow.
     """
 
     zygote: ChildRef
@@ -40,7 +40,7 @@ class ForkWorker(NamedTuple):
     owner: str
     pool: str
     settings: str  # the settings of its pool, as text
-    renewed_ns: int  # the start of its lease
+    renewed_ns: int  # when the worker's lease began
     quiet: bool  # whether it starts without claiming tasks
     concurrency: int = 1  # the number of tasks that it runs at once
 
@@ -95,7 +95,7 @@ class FreeSlot(NamedTuple):
 
 
 class Register(NamedTuple):
-    """Register an owner for each of these slots and nonces. Followed by OwnersRegistered once Redis accepts the
+    """Register an owner for each of these slots and nonces. The event OwnersRegistered follows once Redis accepts the
     call."""
 
     slots: tuple[tuple[int, int], ...]
@@ -114,7 +114,7 @@ class HeldLease(NamedTuple):
 class RenewLeases(NamedTuple):
     """Renew all leases, publish the declarations of this node, and read the closed queues.
 
-    Followed by ClosedSeen, if Redis replies, and by LeasesRenewed.
+    The event ClosedSeen follows if Redis replies, and LeasesRenewed follows in any case.
     """
 
     held: tuple[HeldLease, ...]
@@ -124,7 +124,7 @@ class RenewLeases(NamedTuple):
     announced: Announced  # the settings that apply to the whole fleet
     conditions: Mapping[str, ConditionConfig]
     schedules: tuple[DeclaredSchedule, ...] = ()  # the schedules that this node declares
-    is_settled: bool = False  # whether no pending reload can be refused, so undeclared schedules can be dropped
+    is_settled: bool = False  # whether no reload is pending that may be undone, so undeclared schedules can be dropped
     report: NodeReport = NodeReport()  # the health of this node
     tasks: tuple[str, ...] | None = None  # the tasks that this node declares
 
@@ -132,7 +132,7 @@ class RenewLeases(NamedTuple):
 class ReapOwner(NamedTuple):
     """Requeue the tasks of a dead worker and reap its owner.
 
-    Followed by OwnerReaped once Redis accepts the call.
+    The event OwnerReaped follows once Redis accepts the call.
     """
 
     slot: int
@@ -195,7 +195,7 @@ class ScaledPool(NamedTuple):
     granted: int  # the number that the node's budget leaves to the pool, or `most` without a budget
     operator: int | None  # the number that an operator set, or None for automatic scaling
     is_blocked: bool  # whether the event loop of a worker is blocked
-    first_crashes: int  # first attempts since the start of the master that ended with the death of their worker
+    first_crashes: int  # number of first attempts that ended with the death of their worker since the master started
     workers: tuple[ScaledWorker, ...]
     publish: Decision | None = None  # the decision to publish, if this node leads the pool
 
@@ -204,7 +204,7 @@ class ExchangeScaling(NamedTuple):
     """Measure the load of each pool with a range, publish loads and decisions, and read the inputs for the next
     decisions.
 
-    Followed by ScalingSeen.
+    The event ScalingSeen follows.
     """
 
     pools: tuple[ScaledPool, ...]
@@ -216,21 +216,21 @@ class ExchangeScaling(NamedTuple):
 
 
 class ReadConfiguration(NamedTuple):
-    """Read the configuration for a reload. Followed by ConfigurationRead."""
+    """Read the configuration for a reload. The event ConfigurationRead follows."""
 
     ticket: int
 
 
 class PrepareAddress(NamedTuple):
-    """Bind the exporter's next listen address without using it yet. Followed by AddressPrepared."""
+    """Bind the exporter's next listen address without using it yet. The event AddressPrepared follows."""
 
     ticket: int
     listen: str
-    only_try: bool = False  # whether to release the address at once
+    only_try: bool = False  # whether only to check the address, and release it at once
 
 
 class ListenAt(NamedTuple):
-    """Listen on this address for the exporter from now on. Followed by ListeningAt."""
+    """Listen on this address for the exporter from now on. The event ListeningAt follows."""
 
     listen: str
 
@@ -241,7 +241,7 @@ class DropPreparedAddress(NamedTuple):
 
 
 class ConfigureLog(NamedTuple):
-    """Configure the log as this configuration states."""
+    """Change the format, the level and the other settings of the log to those of this configuration."""
 
     config: Config
 
@@ -311,7 +311,8 @@ class ReportBlocked(NamedTuple):
 
 
 class Leave(NamedTuple):
-    """End the master, because the fleet has left or, with an error code, because the first generation cannot work."""
+    """End the master: with code CLEAN because the fleet has left, or with another code because the first generation
+    cannot work."""
 
     code: ExitCode = ExitCode.CLEAN
     messages: tuple[str, ...] = ()
@@ -326,15 +327,15 @@ Effect: TypeAlias = (
 
 
 def info(event: str, **fields: Any) -> WriteLog:
-    """Return a log entry about something that people may want to know."""
+    """Return the effect that logs, with level info, something that people may want to know."""
     return WriteLog("info", event, fields)
 
 
 def warning(event: str, **fields: Any) -> WriteLog:
-    """Return a log entry about something that was repaired or can wait."""
+    """Return the effect that logs, with level warning, a problem that was repaired or can wait."""
     return WriteLog("warning", event, fields)
 
 
 def error(event: str, **fields: Any) -> WriteLog:
-    """Return a log entry about something that needs a person."""
+    """Return the effect that logs, with level error, a problem that a person has to solve."""
     return WriteLog("error", event, fields)

@@ -1,9 +1,9 @@
 """The state of the fleet, as shown to people and other programs.
 
 1. The status, for the control socket and the log.
-2. The snapshot for the exporter, with the facts that only the master knows.
+2. The snapshot for the exporter, with everything that only the master knows.
 3. The last events.
-4. The pools whose starts are held back, for the log and the gauges.
+4. The pools in back-off, for the log and the gauges.
 
 `rota_supervisor.fleet_snapshot` builds the status and the snapshot.
 """
@@ -45,7 +45,8 @@ _OF_THIS_MACHINE: Final = ("127.", "[::1]")
 
 
 def status(state: MasterState, slots: Sequence[Member], at: Moment) -> ControlReply:
-    """Return the status of the fleet, based on the slots of its living processes."""
+    """Return the status of the fleet for the control socket. `slots`: the living processes, as their slots show
+    them."""
     limits = HeartbeatLimits(TICK_SECONDS, state.config.limits.beat_seconds)
     seen = snapshot(slots, master_snapshot_of(state), at, limits)
     return {
@@ -57,14 +58,14 @@ def status(state: MasterState, slots: Sequence[Member], at: Moment) -> ControlRe
 
 
 def publish_snapshot(state: MasterState) -> list[do.Effect]:
-    """Publish the snapshot again if it has changed."""
+    """Return the effect that publishes the snapshot, if it has changed since it was last published."""
     before = state.shown.master_snapshot
     state.shown.master_snapshot = master_snapshot_of(state)
     return [do.PublishSnapshot()] if state.shown.master_snapshot != before else []
 
 
 def master_snapshot_of(state: MasterState) -> MasterSnapshot:
-    """Return the facts about the fleet that only the master knows."""
+    """Return the part of the fleet's state that only the master knows, for the exporter and the status."""
     rollout = state.rollout
     children = sorted(state.children, key=attrgetter("slot"))
     return MasterSnapshot(
@@ -85,7 +86,8 @@ def master_snapshot_of(state: MasterState) -> MasterSnapshot:
         closed=state.shown_closed,
         last_reload=state.last_reload,
         last_death=state.last_death,
-        # This runs for each child at each tick, so it calls no function. A state is already a string.
+        # This runs for each child at each tick, so for speed it calls no function. A state needs no conversion, because
+        # it is already a string.
         children=tuple(
             ChildFacts(
                 each.slot,
@@ -101,14 +103,15 @@ def master_snapshot_of(state: MasterState) -> MasterSnapshot:
 
 
 def report_of(state: MasterState) -> NodeReport:
-    """Return the node's report for a heartbeat, based on the state of the master."""
+    """Return the report about this node that is published with each renewal of its leases."""
     workers = [child for child in state.children.of(Role.WORKER) if child.state in AT_WORK]
     loads = [WorkerLoad(len(child.tasks), child.concurrency, child.is_quiet) for child in workers]
     return node_report(master_snapshot_of(state), FLEET_STATES[state.phase], loads)
 
 
 def url_of(listen: str, host: str) -> str | None:
-    """Return the URL at which other machines reach a listen address of `host`, or None if they cannot reach it."""
+    """Return the URL at which other machines reach a listen address of `host`. Returns None if the address is empty or
+    can only be reached from `host` itself."""
     address, _, port = listen.rpartition(":")
     if not listen or address.startswith(_OF_THIS_MACHINE):
         return None
@@ -116,7 +119,7 @@ def url_of(listen: str, host: str) -> str | None:
 
 
 def _pools(state: MasterState) -> tuple[PoolFacts, ...]:
-    """Return the facts about each pool. The numbers of workers are taken from the gauges of the last tick."""
+    """Return a description of each pool. The numbers of workers are taken from the gauges of the last tick."""
     generation = state.rollout.in_force
     scaling = state.wanted.scaling
     sizes = pool_sizes(generation.config)
@@ -143,8 +146,8 @@ def _pools(state: MasterState) -> tuple[PoolFacts, ...]:
 
 Fields = Mapping[str, Any]
 
-MOST_CHARACTERS: Final = 300  # the limit of the text of an event, and of each field
-MOST_PARTS: Final = 10  # the limit of the elements in a field that is a list
+MOST_CHARACTERS: Final = 300  # the most characters of the text of an event, and of each field
+MOST_PARTS: Final = 10  # the most elements of a field that is a list
 _LEFT_OUT: Final = frozenset({"stack"})
 
 
@@ -166,7 +169,7 @@ def _redis_lost(fields: Fields) -> str:
 
 
 def _fatal(fields: Fields) -> str:
-    return f"{_starts(fields)} needs a person after {fields['failures']} failed starts: {fields['words']}"
+    return f"{_starts(fields)} needs attention after {fields['failures']} failed starts: {fields['words']}"
 
 
 def _reloaded(fields: Fields) -> str:
@@ -184,7 +187,7 @@ def _task(what: str) -> Callable[[Fields], str]:
 _TEXTS: Final[Mapping[str, Callable[[Fields], str]]] = {
     **dict.fromkeys(log_events.DEATHS, _death),
     log_events.WORKER_LOST: "the lease of {owner} was lost: its tasks run elsewhere".format_map,
-    log_events.TASK_RETRIED: _task("was ended by its time limit, and is tried again"),
+    log_events.TASK_RETRIED: _task("exceeded its time limit and will be retried"),
     log_events.TASK_DEAD: lambda fields: f"{_task('is dead')(fields)}: {fields['reason']}",
     log_events.ZYGOTE_FAILED: "{module} cannot be imported: {error}".format_map,
     log_events.ZYGOTE_WARNING: "{warning}".format_map,
@@ -199,23 +202,23 @@ _TEXTS: Final[Mapping[str, Callable[[Fields], str]]] = {
     log_events.REDIS_LOST: _redis_lost,
     log_events.REDIS_BACK: "Redis replies again".format_map,
     log_events.REDIS_EVICTS_KEYS: "Redis is configured to drop keys when its memory is full: {policy}".format_map,
-    log_events.REDIS_KEEPS_KEYS: "Redis is set to keep all keys again".format_map,
+    log_events.REDIS_KEEPS_KEYS: "Redis is configured to keep all keys again".format_map,
     log_events.FLEET_READY: "the fleet is ready, workers so far: {workers}".format_map,
     log_events.FLEET_SCALED: "pool {pool}: from {before} to {workers} workers".format_map,
     log_events.FLEET_AUTOSCALED: "pool {pool} {before} -> {workers}: {reason}".format_map,
     log_events.FLEET_QUIET: "quiet: no more tasks are claimed here".format_map,
     log_events.FLEET_RESUMED: "resumed: workers claim again".format_map,
     log_events.FLEET_REFUSED: "{request} refused: {error}".format_map,
-    log_events.FLEET_DRAINING: "the fleet drains, and has {seconds:g} s for it".format_map,
-    log_events.FLEET_WAITING: "the fleet waits for Redis before it leaves, for {seconds:g} s at most".format_map,
+    log_events.FLEET_DRAINING: "the fleet is draining, and has {seconds:g} s to finish".format_map,
+    log_events.FLEET_WAITING: "the fleet waits up to {seconds:g} s for Redis before it leaves".format_map,
     log_events.FLEET_CALL_FAILED: "{child} in slot {slot} could not be started: {error}".format_map,
 }
 
 
 def note_events(state: MasterState, effects: Iterable[do.Effect], now: float) -> None:
-    """Add log entries to the list of events, if they belong there.
+    """Add the log entries among the effects to the list of events, if they show what happened to the fleet.
 
-    Children that leave as requested are omitted, because at a reload every child does so.
+    Children that leave as requested are omitted, because they would fill the list at every reload.
     """
     known = state.events
     for effect in effects:
@@ -229,7 +232,7 @@ def note_events(state: MasterState, effects: Iterable[do.Effect], now: float) ->
 
 
 def _bounded(fields: Fields) -> dict[str, Any]:
-    """Return the fields, shortened for display."""
+    """Return the fields of an event without its stack, each shortened for display."""
     return {name: _short(value) for name, value in fields.items() if name not in _LEFT_OUT}
 
 
@@ -264,7 +267,8 @@ class _Pool(NamedTuple):
 
 
 def show_pools(state: MasterState, targets: Iterable[Target]) -> list[do.Effect]:
-    """Return effects for changes to the pools since the last tick. Starts are not reported while the fleet stops."""
+    """Return effects that report how the pools have changed since the last tick: gauges, and log entries about
+    back-offs. While the fleet stops, no back-offs are reported, because no child is started."""
     pools = []
     for target in targets:
         backoff = state.backoff_of(target.key)
@@ -275,7 +279,7 @@ def show_pools(state: MasterState, targets: Iterable[Target]) -> list[do.Effect]
 
 
 def _held(pools: Sequence[_Pool]) -> tuple[PoolInBackoff, ...]:
-    """Return the pools in back-off. Pools that need a person come first."""
+    """Return the pools in back-off. Pools in state FATAL come first."""
     held = [
         PoolInBackoff(
             target.role, target.pool, condition, backoff.failures_in_a_row, backoff.wait_until, backoff.last_end
@@ -287,7 +291,8 @@ def _held(pools: Sequence[_Pool]) -> tuple[PoolInBackoff, ...]:
 
 
 def _log(state: MasterState, pools: Sequence[_Pool]) -> list[do.Effect]:
-    """Log changes of pools. While a reload loads code there are two zygotes, and the worse state is reported."""
+    """Return a log entry for each pool whose back-off state has changed. While a reload loads code, there are two
+    zygotes, and the worse of their states is logged."""
     worst: dict[tuple[Role, str], _Pool] = {}
     for pool in pools:
         name = pool.target.role, pool.target.pool if pool.target.role is Role.WORKER else ""
@@ -334,13 +339,13 @@ def _gauges(state: MasterState, pools: Sequence[_Pool]) -> list[do.Effect]:
 
 
 def _workers_by_state(children: list[Child], pools: Sequence[_Pool]) -> Counter[tuple[str, str]]:
-    """Count the workers of each pool by state. Missing workers whose start is held back count under their pool's
-    state."""
+    """Count the workers of each pool by state. If starts are held back, the missing workers are counted under the state
+    of the pool, for example `backoff`."""
     states = Counter((child.pool, _label(child)) for child in children if child.state is not ChildState.EXITED)
     live = Counter(child.pool for child in children if child.state in LIVE)
     for target, backoff, condition in pools:
         if backoff.restrains:
-            label = condition if condition is PoolState.FATAL else PoolState.BACKOFF  # even after the first failure
+            label = condition if condition is PoolState.FATAL else PoolState.BACKOFF  # This applies after one failure.
             states[target.pool, label.value] += max(0, target.count - live[target.pool])
     return states
 

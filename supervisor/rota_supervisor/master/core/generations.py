@@ -1,9 +1,9 @@
 """The generations that workers belong to: the one in force and the one that is being rolled out. A new configuration is
 compared with the old one, so that only the affected processes are replaced.
 
-A candidate is LOADING until its zygote is ready and its tasks' queues are served. Then it is *promoted*: its
-configuration is in force, and workers are replaced one by one. When all are replaced, it is current. A candidate that
-fails at any point is dropped, and the current generation is desired again.
+A candidate is *loading* until its zygote is ready and the queues of all its tasks are served. Then it is *promoted*:
+its configuration is in force, and workers are replaced one by one. When all are replaced, it is current. A candidate
+that fails at any point is dropped, and the fleet goes back to the current generation.
 
 The workers of a generation without new code are forked from the zygote of the previous generation. Workers whose
 settings do not change stay. They keep the number of the generation that last changed the settings of their pool or the
@@ -29,8 +29,8 @@ from rota_supervisor.messages import MAX_SETTINGS
 # The effect of a new configuration
 
 
-# A change of these keys would move the fleet to other tasks or another server while clients use it. Only a master that
-# starts checks whether the server can confirm the writes that a durability requires.
+# A change of these keys would move the fleet to other tasks or another server while clients use it. `durability` is
+# listed because only a starting master checks whether the server can confirm writes as required.
 _NEEDS_RESTART: Final = (
     *("namespace", "redis_url", "redis_tls_ca", "redis_tls_cert", "redis_tls_key"),
     *("control", "durability"),
@@ -42,7 +42,7 @@ _MAY_BE_EMPTY: Final = "adopt."  # A table `[adopt.NAME]` has a meaning even wit
 class Change:
     """The difference between two configurations."""
 
-    changed_parts: list[str]  # the changed parts, as shown to people
+    changed_parts: list[str]  # the names of the changed parts, for example `workers`
     code: bool  # whether modules are imported again
     pools: tuple[str, ...]  # the pools that are new or whose workers get different settings
 
@@ -61,7 +61,7 @@ def change_between(old: Config, new: Config, *, fresh: bool = False) -> Change:
         "exporter": process_settings.exporter_settings(old) != process_settings.exporter_settings(new),
         "listen": old.http.listen != new.http.listen,
     }
-    # Only the master reads some settings, such as the limits of draining.
+    # Some settings, such as the limits of draining, are read only by the master. Their changes are listed as `rest`.
     changed["rest"] = old != new and not any(changed.values())
     changed["workers"] |= fresh
     changed_parts = [word for word, is_changed in changed.items() if is_changed]
@@ -83,7 +83,10 @@ def oversized_pools(config: Config) -> list[Fault]:
         pool: len(settings_to_json(settings)) for pool, settings in process_settings.worker_settings(config).items()
     }
     return [
-        Fault(f"pools.{pool}", f"its queues and overrides take {size} bytes, the limit is {MAX_SETTINGS}: split it")
+        Fault(
+            f"pools.{pool}",
+            f"its queues and overrides take {size} bytes, the limit is {MAX_SETTINGS}: split the pool",
+        )
         for pool, size in sizes.items()
         if size > MAX_SETTINGS
     ]
@@ -93,7 +96,7 @@ def oversized_pools(config: Config) -> list[Fault]:
 
 
 class KeyChange(TypedDict):
-    """A change of a key's value by a new configuration, in the JSON form of a preview."""
+    """A key whose value a new configuration changes, in the JSON form of a preview."""
 
     key: str
     old: Any  # None if there is no value
@@ -122,7 +125,8 @@ def in_lines(rows: Iterable[KeyChange]) -> list[str]:
 
 
 def _given(config: Config, origins: Mapping[str, str]) -> dict[str, Any]:
-    """Return the values by dotted path, without the defaults of keys that tables such as `[queues.NAME]` omit."""
+    """Return the values of a configuration by dotted path. If a table such as `[queues.NAME]` omits a key, so does the
+    result."""
     usual = dict(leaves(loader.as_values(Config())))
     values = leaves(loader.as_values(config))
     return {key: value for key, value in values if key in usual or key in origins or key.startswith(_MAY_BE_EMPTY)}
@@ -137,9 +141,9 @@ def _shown(value: Any) -> str:
 FIRST: Final = 1
 
 
-@dataclass(frozen=True)  # It has no slots, because of the cached properties.
+@dataclass(frozen=True)  # Cached properties do not work with slots.
 class Generation:
-    """One loading of the configuration, and of user code if necessary."""
+    """One loading of the configuration, and of the user code if that was loaded again."""
 
     number: int
     code: int  # the generation whose zygote its workers are forked from; its own number if it brought new code
@@ -149,7 +153,7 @@ class Generation:
     since: Mapping[str, int] = field(default_factory=dict)
 
     def of_pool(self, pool: str) -> int:
-        """Return the generation of a pool's workers."""
+        """Return the number of the generation to which the workers of a pool belong."""
         return self.since.get(pool, self.code)
 
     @property
@@ -215,7 +219,8 @@ class Rollout:
 
     @property
     def sizes(self) -> list[dict[str, WorkerRange]]:
-        """The workers by pool of each generation that can come into force, the fallback first."""
+        """For each generation that can come into force, the configured number of workers by pool. The fallback comes
+        first."""
         generations = (self.displaced, *self.generations)
         return [pool_sizes(generation.config) for generation in generations if generation is not None]
 
@@ -230,17 +235,17 @@ class Rollout:
         return frozenset[int]() if self.candidate is None else self.candidate.numbers - kept
 
     def is_loading(self, code: int) -> bool:
-        """Whether a candidate waits for this code."""
+        """Whether a candidate waits until this code is loaded."""
         return self.candidate is not None and self.candidate.code == code and not self.promoted
 
     def with_candidate(
         self, config: Config, origins: Mapping[str, str], *, proven: bool, pools: Iterable[str] | None = None
     ) -> "Rollout":
-        """Return the rollout with a new candidate, which replaces an earlier candidate.
+        """Return the rollout with a new candidate, which replaces any earlier candidate.
 
-        If the earlier candidate is promoted and `proven` (its workers are READY), it becomes current and thus the
-        fallback. `pools`: the pools that get new settings with the same code, or None for new code, which replaces all
-        workers.
+        If the earlier candidate is promoted and `proven` (its workers are READY), it becomes current, so it is the
+        fallback of the new candidate. `pools`: the pools that get new settings with the same code, or None for new
+        code, which replaces all workers.
         """
         current = self.candidate if self.promoted and proven else self.current
         before = self.latest

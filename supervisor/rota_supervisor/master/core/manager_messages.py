@@ -14,7 +14,8 @@ from rota_supervisor.master.core.state import MasterState, ServiceState
 from rota_supervisor.master_snapshot import PoolState
 
 STATUS_SECONDS: Final = 1.0
-# While the fleet starts, reloads or stops, it has its own deadlines, which the manager does not know.
+# While the fleet starts, reloads or stops, it observes its own deadlines. The manager does not know them, so the fleet
+# requests more time again and again.
 EXTENSION_SECONDS: Final = 30
 EXTEND_EVERY_SECONDS: Final = 10.0
 EXTEND: Final = f"EXTEND_TIMEOUT_USEC={EXTENSION_SECONDS * 1_000_000}"
@@ -22,7 +23,7 @@ ALIVE: Final = "WATCHDOG=1"
 
 
 def notify(state: MasterState, now: float) -> list[do.Effect]:
-    """Return the messages that are due."""
+    """Return the messages to the service manager that are due now."""
     if not state.surroundings.has_manager:
         return []
     service_state = service_state_of(state)
@@ -55,8 +56,8 @@ def changes_between(before: ServiceState, after: ServiceState, pid: int) -> list
     if not after.works:
         return []
     if not before.works:
-        # If a shell started the master, the manager takes the shell for the master, so the pid is sent. As process 1,
-        # the master does not know its pid outside the container.
+        # The pid is sent because the manager takes a shell that started the master for the master itself. A master that
+        # is process 1 of a container does not know its pid outside of it.
         return ["READY=1" if pid == 1 else f"READY=1\nMAINPID={pid}"]
     was_requested = after.reloads > before.reloads
     reloading = ["RELOADING=1"] if was_requested else []
@@ -69,7 +70,7 @@ def _regular_messages(state: MasterState, now: float) -> list[do.Effect]:
     shown = state.shown
     seconds = state.surroundings.watchdog_seconds
     messages: list[str] = []
-    # The interval is half of the silence that the manager allows, minus a tick, because the next check may be a tick
+    # The interval is half of the silence that the manager allows, minus a tick, because the next check may be one tick
     # late.
     if seconds and now - shown.alive_at >= max(seconds / 2 - TICK_SECONDS, seconds / 4):
         shown.alive_at = now
@@ -87,7 +88,7 @@ def _regular_messages(state: MasterState, now: float) -> list[do.Effect]:
 
 
 def status_line(state: MasterState) -> str:
-    """Return the state of the fleet in one line."""
+    """Return the state of the fleet in one line, for example "2 of 2 workers, 1 busy, generation 1"."""
     rollout = state.rollout
     at_work = [child for child in state.children.of(Role.WORKER) if child.state in AT_WORK]
     busy = sum(child.busy for child in at_work)
@@ -96,7 +97,7 @@ def status_line(state: MasterState) -> str:
     parts = [f"{len(at_work)} of {sum(state.wanted.counts.values())} workers", f"{busy} busy"]
     parts.append(f"generation {rollout.in_force.number}" if rollout.current is not None else "starting")
     if rollout.current is not None and rollout.candidate is not None:
-        parts.append(f"generation {rollout.candidate.number} on its way")
+        parts.append(f"generation {rollout.candidate.number} being rolled out")
     conditions = {held.state for held in state.held}
     remarks = {
         "quiet": state.quiet.is_requested,

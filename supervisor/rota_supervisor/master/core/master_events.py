@@ -1,5 +1,5 @@
-"""The events that a master handles: one frozen value for each. An event contains everything that was read from
-outside."""
+"""The events that the master's core handles. Each is a frozen value, which contains everything that was read from
+outside, because the core does no I/O."""
 
 import math
 import os
@@ -24,18 +24,18 @@ from rota_supervisor.master.core.scaling_rule import Decision
 class Ticked(NamedTuple):
     """All pending events were handled, and the master decides what to do. This event occurs at least once a second."""
 
-    redis_silent_since: float = math.inf  # since when a reply of Redis is outstanding, or `inf` if none is outstanding
+    redis_silent_since: float = math.inf  # when the first call without a reply was sent to Redis, or `inf`
 
 
 # Requests
 
 
 class Requested(NamedTuple):
-    """A person, a signal or a changed file requested something."""
+    """A request was made: through the control socket, by a signal, or because a watched file changed."""
 
     request: RequestKind
-    ticket: int  # the number under which the reply is sent
-    by_signal: bool = False  # whether there is no reply, so that a refusal is logged
+    ticket: int  # the number that connects the reply with the request
+    by_signal: bool = False  # whether no reply can be sent, so a refusal is logged
     order: ScaleOrder | None = None  # the number of workers that a SCALE request sets
 
 
@@ -48,14 +48,14 @@ class ConfigurationRead(NamedTuple):
 
 
 class AddressPrepared(NamedTuple):
-    """The exporter's new listen address was bound, or is known to be free."""
+    """The exporter's new listen address was bound, was found to be free, or cannot be bound."""
 
     ticket: int
     faults: tuple[Fault, ...] = ()  # the reasons why the address could not be bound
 
 
 class ListeningAt(NamedTuple):
-    """The master listens on an address for the exporter."""
+    """The address on which the master listens for the exporter was changed, or kept because of an error."""
 
     address: str  # the address, or "" for none
     error: str = ""  # why the master kept the previous address, or ""
@@ -70,14 +70,14 @@ class SlotReading(NamedTuple):
     slot: int
     nonce: int
     phase: Phase
-    tasks: tuple[TaskTimes, ...]  # the start and the deadlines of each running task
+    tasks: tuple[TaskTimes, ...]  # the times of the start and the deadlines of each running task
     heartbeat_ns: int  # the time of the last heartbeat
     recycle_reason: RecycleReason = RecycleReason.NONE
     shortest_soft_ns: int = 0  # the shortest soft limit among recent tasks
     shortest_soft_met_ns: int = 0  # when a task last had this limit
     has_worked: bool = False
     has_outcomes: bool = False
-    stepping: int | None = None  # the index of the task whose coroutine is taking a step, if several tasks run
+    stepping: int | None = None  # the index of the task whose coroutine is running now, if it runs several tasks
 
 
 class SlotsRead(NamedTuple):
@@ -96,7 +96,7 @@ class Started(NamedTuple):
 
 
 class StackFileMade(NamedTuple):
-    """A child that is being started has a stack file."""
+    """A stack file was created for a child that is being started."""
 
     slot: int
     nonce: int
@@ -133,8 +133,8 @@ class ProcessEnd(NamedTuple):
 
     wait_status: int
     oom_killed: bool = False  # whether the kernel counted an out-of-memory kill that no other death explains
-    max_rss_kb: int = 0  # includes the pages that the process shared with its zygote
-    cpu_seconds: float = 0.0  # the usage of the process itself, without its child processes
+    max_rss_kb: int = 0  # peak memory, including the pages that the process shared with its zygote
+    cpu_seconds: float = 0.0  # the processor time of the process itself, without its child processes
 
     @property
     def signal_name(self) -> str:
@@ -160,8 +160,8 @@ class Died(NamedTuple):
     nonce: int
     ending: ProcessEnd
     tasks: tuple[TaskInSlot, ...] = ()  # the tasks that its slot shows as running
-    outcomes: Packed = NOTHING  # the outcomes of finished tasks that no reply has confirmed, from its slot
-    has_worked: bool = False  # whether it had finished a task, from its slot
+    outcomes: Packed = NOTHING  # the outcomes of finished tasks in its slot that no reply has confirmed
+    has_worked: bool = False  # whether its slot shows that it had finished a task
     stack: str = ""  # the contents of its stack file
     wall: float = 0.0  # the time of the death in Unix seconds
     slot_is_intact: bool = True  # whether its slot is readable; a task may have overwritten it
@@ -192,7 +192,7 @@ class ClosedSeen(NamedTuple):
 
 
 class PoolSeen(NamedTuple):
-    """A pool with a range, after an exchange with Redis."""
+    """The state of a pool with a range after an exchange with Redis."""
 
     load: NodeLoad  # the load that this node has published
     leader: str  # the node that leads the pool
@@ -203,7 +203,7 @@ class PoolSeen(NamedTuple):
 class ScalingSeen(NamedTuple):
     """An exchange of loads and decisions has ended."""
 
-    pools: Mapping[str, PoolSeen]  # by name; empty if the call failed
+    pools: Mapping[str, PoolSeen]  # the pools by name; empty if the call failed
     failed: bool = False  # whether the call failed, so nothing is known
 
 
@@ -230,7 +230,7 @@ class CancelOrdered(NamedTuple):
     task_index: int  # the index of the task among the tasks that its worker runs at once
     number: int  # how many tasks the worker has run at this index, including the cancelled one
     task_id: str
-    kill_after: float | None = None  # seconds from now until the worker is killed, or None for no kill
+    kill_after: float | None = None  # seconds from now until the worker is killed, or None for never
 
 
 class RedisReplied(NamedTuple):
@@ -248,7 +248,7 @@ class RedisFailed(NamedTuple):
 
     reason: str
     error: str
-    is_away: bool  # whether all calls fail until Redis recovers; false if only this call was refused
+    is_away: bool  # whether all calls will fail until Redis recovers, and not only this one
     is_reply: bool = False  # whether the server itself replied that it cannot serve calls for now
 
 

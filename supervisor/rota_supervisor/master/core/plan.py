@@ -1,26 +1,26 @@
-"""The decision what to do about the children, as a pure function of the desired fleet, the children, and the time.
+"""The decision about what to do with each child, as a pure function of the desired fleet, the children, and the time.
 
-An action changes the state of its child as soon as it is performed (`tick.perform`), so a second plan is then empty.
+When an action is performed (`tick.perform`), its child changes state at once, so the next plan does not repeat it.
 
 Deadlines:
 
 1. A starting child has boot_seconds. A child that runs no task must send a heartbeat every beat_seconds. A child that
-   runs a task has until the task's hard limit, or until the time to end of a cancelled task has passed. A worker that
-   runs several tasks must send heartbeats as well. A child that is stopped by a signal always has beat_seconds, but a
-   poller and an exporter have less.
+   runs a task has time until the task reaches its hard limit or, if the task was cancelled, until the time that it has
+   to end is over. A worker that runs several tasks must also send heartbeats. A child that is stopped by a signal has
+   beat_seconds in any case, except that a poller or an exporter has less.
 2. A child that was ordered to drain has beat_seconds to begin, counted from the end of the task that was running when
-   the order was sent. A task can replace Rota's signal handler, and its process would then work forever.
+   the order was sent. Without this deadline, a process whose task has replaced Rota's signal handler would never leave.
 3. When the fleet leaves, all children of a pool share one deadline. While Redis is away, children that hold no tasks
    and no outcomes have an earlier deadline, because the reply that they wait for may never come.
-4. A child that misses a deadline is killed. If it is killed for its own behaviour, its stack is requested first, and it
-   has DUMP_SECONDS to write it. From then on, the child only occupies its place in the pool. A task that
-   exceeds its soft limit is interrupted, not killed.
+4. A child that misses a deadline is killed. If its stack can show why, the stack is requested first, and the child has
+   DUMP_SECONDS to write it. In this time, the child still counts as a member of its pool, but it is not drained. A task
+   that exceeds its soft limit is interrupted, not killed.
 
 Pools:
 
 1. Missing children are started if the pool's back-off allows it and if there is a zygote to fork from.
-2. Children of an older generation are *stale*: one new child is started beside them, and they are drained only
-   once a new one is READY, so there are never fewer than n - 1 children, or 1 if n is 1.
+2. Children of an older generation are *stale*: one new child is started beside them, and they are drained only once a
+   new one is READY, so that of n children, at least n - 1 are READY at any time (or 1, if n is 1).
 3. Surplus children are drained: first the ones that are not ready, then idle ones, then busy ones.
 4. A child that asks to be replaced is drained when enough other children are READY. At most n/8 of n children (but
    always one) may be missing at once, and only one while there are stale children.
@@ -39,11 +39,11 @@ from rota_supervisor.master.core.reasons import Reason
 from rota_supervisor.master.core.start_backoff import CALM
 from rota_supervisor.master.core.targets import Desired, PoolName, Stage, Target
 
-RECYCLED_SHARE: Final = 8  # one child in 8 may be missing
-HARD_LIMIT_GRACE_SECONDS: Final = 1.0  # the extra time of a task after its hard limit
+RECYCLED_SHARE: Final = 8  # of 8 children, one may be missing while it is replaced
+HARD_LIMIT_GRACE_SECONDS: Final = 1.0  # how long after its hard limit a task is killed
 DUMP_SECONDS: Final = 0.1  # writing a stack takes 0.7 ms, and longer on an overloaded machine
 SHORTEST_TICK_SECONDS: Final = 0.1  # at most ten checks a second, even for very short soft limits
-BLOCKED_SECONDS: Final = 1.0  # a worker with a healthy event loop sends several heartbeats a second
+BLOCKED_SECONDS: Final = 1.0  # a healthy event loop sends several heartbeats a second
 URGENT_SECONDS: Final = 65.0  # a worker wakes the master for a soft limit that none of its tasks has had for 60 s
 
 _Pools = defaultdict[PoolName, list[Child]]
@@ -59,7 +59,7 @@ class Start(NamedTuple):
 
 
 class Signal(NamedTuple):
-    """Send a request to the child in a slot. KILL on a child without a process abandons it."""
+    """Send an order to the child in a slot. If the child has no process yet, KILL abandons it."""
 
     slot: int
     order: Order
@@ -76,7 +76,7 @@ Action = Start | Signal | NoteBlocked
 
 
 def plan(desired: Desired, children: Iterable[Child], now: float) -> list[Action]:
-    """Return the actions to perform now."""
+    """Return the actions that the deadlines and the desired fleet require now."""
     all_children = list(children)
     if desired.stop.stage is Stage.AT_ONCE:
         return [Signal(child.slot, Order.KILL, Reason.STOP) for child in all_children if child.state not in ENDING]
@@ -84,8 +84,8 @@ def plan(desired: Desired, children: Iterable[Child], now: float) -> list[Action
     for name, members in pools.items():
         if name not in desired.by_name:
             actions += _drain(members, Reason.RELOAD)
-    # Free slots are searched only when needed, because a plan is made at every wake-up and hardly any plan starts a
-    # child.
+    # Free slots are searched only when they are needed, because a plan is made at every wake-up, and hardly any plan
+    # starts a child.
     taken = {child.slot for child in all_children}
     free = {role: filterfalse(taken.__contains__, slots) for role, slots in RANGES.items()}
     zygotes = [child for (role, _), members in pools.items() if role is Role.ZYGOTE for child in members]
@@ -122,7 +122,7 @@ def _check_deadlines(desired: Desired, all_children: list[Child], now: float) ->
         broken_at, reason = deadline(child, desired)
         if now <= broken_at:
             staying[child.role, child.pool].append(child)
-            # There is one interrupt per soft limit. A task that sends a heartbeat gets a new limit.
+            # A task is interrupted once for each soft limit. If it sends a heartbeat, it gets a new limit.
             if child.tasks and child.state in AT_WORK and now > child.soft_until:
                 actions.append(Signal(child.slot, Order.INTERRUPT))
             if child.stepping is not None and is_blocked(child, now):
@@ -184,9 +184,9 @@ def next_plan_at(children: Iterable[Child], desired: Desired, now: float) -> flo
             times.append(child.soft_until)
         if child.dumped_at > -math.inf:
             times.append(child.dumped_at + DUMP_SECONDS)
-        # A task that begins after this check must be noticed within the shortest soft limit that it can have. This is
-        # the shortest limit of recent tasks. It still counts for a task that sends heartbeats, because each heartbeat
-        # restarts its soft limit.
+        # The master must notice a task that starts after this check before its soft limit expires, so it waits no
+        # longer than the shortest soft limit of recent tasks. This also holds while such a task runs, because each of
+        # its heartbeats restarts its soft limit.
         if child.soft_limits or now - child.shortest_soft_met_at < URGENT_SECONDS:
             tick = min(tick, child.shortest_soft_seconds)
     soonest = min((at for at in times if at >= now), default=math.inf)
@@ -268,7 +268,8 @@ def _most_dispensable(children: list[Child]) -> list[Child]:
 
 
 def _drain(children: Iterable[Child], reason: Reason) -> Iterator[Signal]:
-    """Yield orders to leave. A child that is REQUESTED is skipped until its pid is reported, within milliseconds."""
+    """Yield orders to leave. A child that is REQUESTED is skipped until its pid is reported, which takes
+    milliseconds."""
     for child in children:
         # A zygote cannot handle an order to leave while it imports modules.
         is_importing = child.state is ChildState.BOOTING and child.role is Role.ZYGOTE

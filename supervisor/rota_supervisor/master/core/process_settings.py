@@ -61,7 +61,8 @@ def first_settings(child: Child, config: Config, rank: int, surroundings: Surrou
 
 
 def _calls_to_compare(config: Config) -> messages.ScheduledCalls:
-    """Return the calls of schedules, or nothing if they do not fit into a packet. `rota check` checks them as well."""
+    """Return the calls of schedules, for a zygote to compare with its tasks, or no calls if they do not fit into a
+    packet. `rota check` makes the same comparison."""
     calls = calls_of(config)
     return calls if len(json.dumps(calls)) <= messages.MAX_SETTINGS else {}
 
@@ -97,7 +98,7 @@ def objective_of(config: Config, name: str) -> tuple[float, float]:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class WorkersOfPool:
-    """The settings of a pool's workers, in all required formats."""
+    """The settings of a pool's workers, in the formats that the master, the zygote and the scripts use."""
 
     settings: WorkerSettings
     text: str  # the settings as JSON, for the zygote
@@ -204,8 +205,8 @@ def _filled(kind: type[Any], config: Config) -> dict[str, Any]:
 
 
 def keys_of_difference(old: ChildSettings, new: ChildSettings, keys: Sequence[str], pool: str = "") -> list[str]:
-    """Return the members of `keys` that explain the differing settings. A setting that no key explains is listed by its
-    own name."""
+    """Return the configuration keys, among `keys`, that explain why the settings differ. A setting that none of them
+    explains is listed by its own name."""
     kind = type(new)
     queues = {queue.name for settings in (old, new) for queue in _queues_in(settings)}
     found: list[str] = []

@@ -1,4 +1,4 @@
-"""The reasons why a child is ordered to leave, is killed or dies, in one table with all facts about each reason."""
+"""The reasons why a child is ordered to leave, is killed or dies, in one table with the consequences of each reason."""
 
 from dataclasses import dataclass
 from enum import StrEnum
@@ -24,7 +24,7 @@ class Facts:
     is_explained: bool = True  # whether the master ended the child, or knows why it ended
     blames_task: bool = True  # whether the death counts against the running task
     dumps_stack: bool = False  # whether the child's stack is requested before it is killed
-    mark: CrashKind = CrashKind.CRASH  # the mark of the death that is stored with the running task
+    mark: CrashKind = CrashKind.CRASH  # the kind of death that is stored with the running task
     counted_as: str = ""  # the label of the restart counter, if it is not the reason's value
 
 
@@ -79,7 +79,7 @@ class Reason(StrEnum):
 
     @property
     def label(self) -> str:
-        """The label of the restart counter."""
+        """The label under which the restart counter counts this reason."""
         return self.facts.counted_as or self.value
 
 

@@ -1,7 +1,7 @@
 """The master's exchange with Redis: leases, the declarations of this node, closed queues, and whether Redis replies.
 
-A reload is a transaction for declarations too. The schedules of a candidate are declared when it is promoted, and the
-schedules of the previous generation are declared again if the candidate is refused.
+If a reload is refused, its declarations are undone too: the schedules of a candidate are declared when it is promoted,
+and the schedules of the previous generation are declared again if the candidate is refused.
 """
 
 from collections.abc import Mapping
@@ -26,11 +26,12 @@ from rota_supervisor.master.core.master_events import ClosedSeen
 from rota_supervisor.master.core.state import Declarations, MasterState
 from rota_supervisor.server_check import SAFE_POLICY
 
-# The minimum number of renewals in any owner's lease, because a worker fences itself after nine tenths of it.
+# The least number of renewals within the lease of any owner. One would be too few, because a worker fences itself after
+# nine tenths of its lease.
 _RENEWALS_A_LEASE: Final = 2
 _TRIES_A_PERIOD: Final = 5  # A failed renewal is repeated after a fifth of the usual period.
 _LONGEST_PAUSE_SECONDS: Final = 1.0
-CLOSED_A_READING: Final = 100  # If a reply has so many queues, there may be more: see conditions.lua.
+CLOSED_A_READING: Final = 100  # A reply with this many queues may be incomplete: see conditions.lua.
 
 
 # Leases and claims
@@ -62,7 +63,7 @@ def renew_when_due(state: MasterState, now: float) -> list[do.Effect]:
 
 
 def _served_tiers(state: MasterState) -> dict[str, tuple[Domain, ...]]:
-    """Return the tiers of each pool that has claiming workers."""
+    """Return the tiers of each pool whose workers claim tasks. While this node is quiet, there are none."""
     served = state.rollout.in_force.pools
     counts = {} if state.quiet.is_requested else state.wanted.counts
     return {pool: served[pool].settings.tiers for pool, count in counts.items() if count}
@@ -102,7 +103,7 @@ def leases_renewed(state: MasterState, event: master_events.LeasesRenewed, now: 
         since = now
     leases.due_at = now if leases.is_urgent else max(now, since + leases.seconds)
     leases.is_renewing = False
-    # An owner is not reported if its worker died during the renewal.
+    # A lost lease is not reported if its worker died during the renewal.
     living = {child.owner for child in _living(state)} if event.lost else set()
     lost = [owner for owner in event.lost if owner in living and owner not in leases.known_lost]
     leases.known_lost.update(lost)
@@ -116,7 +117,7 @@ def leases_renewed(state: MasterState, event: master_events.LeasesRenewed, now: 
 
 
 def note_declarations(state: MasterState, now: float) -> bool:
-    """Note the declarations of the generation in force. Returns whether they have changed."""
+    """Store the declarations of the generation in force, if its code is loaded. Returns whether they have changed."""
     generation = state.rollout.in_force
     before = state.declarations
     if before.generation is generation or not state.code_of(generation.code).is_loaded:
@@ -136,7 +137,7 @@ def _declared_texts(state: MasterState, generation: Generation) -> Mapping[str, 
 
 
 def declared_schedules(state: MasterState, now: float) -> tuple[DeclaredSchedule, ...]:
-    """Return the schedules that are declared with each heartbeat."""
+    """Return the schedules that are declared with each renewal of the leases."""
     known = state.declarations
     return tuple(DeclaredSchedule(name, text, now - known.since[name]) for name, text in known.texts.items())
 
@@ -165,7 +166,8 @@ def closed_seen(state: MasterState, event: ClosedSeen, now: float) -> list[do.Ef
 
 
 def _condition_errors(state: MasterState, closed: tuple[ClosedQueue, ...]) -> Mapping[str, ClosedQueue]:
-    """Return one closed queue for each queue name or pattern, because a pattern may cover thousands of tenants."""
+    """Return the queues that are closed because their condition fails, by queue name or pattern. There is only one
+    queue for each pattern, because a pattern may cover thousands of tenants."""
     return {state.label_of_queue(row.queue): row for row in closed if row.error}
 
 

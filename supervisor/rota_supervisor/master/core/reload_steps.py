@@ -27,13 +27,14 @@ from rota_supervisor.master.core.state import Loading, MasterState, Reload, Relo
 from rota_supervisor.master.core.targets import Versions
 from rota_supervisor.master_snapshot import PoolState
 
-CANDIDATE_TRIES: Final = 2  # The old generation works, so the caller prefers a quick refusal and can try again.
+CANDIDATE_TRIES: Final = 2  # The old generation still works, so a quick refusal is better than many tries.
 STACK_CHARACTERS: Final = 400
 SUPERSEDED: Final = "a later reload replaced it"
 
 
 def apply_reload(state: MasterState, reload: Reload, now: float) -> list[do.Effect]:
-    """Apply the configuration that a reload has read."""
+    """Apply the configuration that was read for a reload. If it changes settings of workers, it becomes a candidate,
+    which replaces any earlier candidate."""
     loaded = reload.read
     rollout = state.rollout
     superseded = state.loading
@@ -43,10 +44,11 @@ def apply_reload(state: MasterState, reload: Reload, now: float) -> list[do.Effe
         return _apply_at_once(state, reload, change, now)
     proven = rollout.promoted and _has_ready_everywhere(state)
     pools = None if change.code else change.pools
-    # A promoted candidate that is not proven is dropped in favour of the previous generation.
+    # If an earlier candidate was promoted but its workers are not all READY, it is dropped, and the previous generation
+    # remains the fallback.
     effects = _move_rollout(state, rollout.with_candidate(loaded.config, loaded.origins, proven=proven, pools=pools))
     state.loading = Loading(change.changed_parts, [reload])
-    if proven and superseded.is_reload:  # The old candidate is in force, and stays so if the new one is refused.
+    if proven and superseded.is_reload:  # The old candidate works and is now the fallback.
         effects += _accepted(state, superseded, now)
         effects += abandoned(state, SUPERSEDED, superseded.displaced_reloads, now)
     elif rollout.is_first and state.rollout.displaced is not None:
@@ -58,7 +60,8 @@ def apply_reload(state: MasterState, reload: Reload, now: float) -> list[do.Effe
 
 
 def _apply_at_once(state: MasterState, reload: Reload, change: changes.Change, now: float) -> list[do.Effect]:
-    """Put a configuration into force that changes no settings of workers."""
+    """Apply a configuration that changes no settings of workers. It is in force at once, unless a candidate is
+    pending."""
     effects = _move_rollout(state, state.rollout.with_config(reload.read.config, reload.read.origins, change.pools))
     if state.rollout.candidate is None:
         return [*effects, *_accepted(state, Loading(change.changed_parts, [reload]), now)]
@@ -69,8 +72,8 @@ def _apply_at_once(state: MasterState, reload: Reload, change: changes.Change, n
 
 
 def _move_rollout(state: MasterState, rollout: Rollout) -> list[do.Effect]:
-    """Move to the given rollout. Pollers, exporter, log and operators' numbers follow the configuration that is now in
-    force."""
+    """Change the rollout. The pollers, the exporter, the log and the operators' numbers follow the configuration that
+    is then in force."""
     before = state.config
     wanted = state.wanted
     counts = wanted.counts
@@ -80,7 +83,7 @@ def _move_rollout(state: MasterState, rollout: Rollout) -> list[do.Effect]:
     pollers = wanted.versions.pollers + ("pollers" in changed)
     exporter = wanted.versions.exporter + ("exporter" in changed or "listen" in changed)
     wanted.versions = Versions(pollers, exporter)
-    wanted.scaling = wanted.scaling.with_automatic(counts).after(rollout.sizes)  # A new range continues from them.
+    wanted.scaling = wanted.scaling.with_automatic(counts).after(rollout.sizes)  # A new range starts from these.
     if _to_be_announced(before) != _to_be_announced(state.config):
         state.leases.hurry()  # A round of renewals publishes the change.
     log = [do.ConfigureLog(state.config)] if before.log != state.config.log else []
@@ -92,8 +95,8 @@ def _to_be_announced(config: Config) -> tuple[object, ...]:
 
 
 def listening_at(state: MasterState, event: ListeningAt, _now: float) -> list[do.Effect]:
-    """Note the exporter's address. If the previous address has been taken in the meantime, the master
-    keeps the current one."""
+    """Store the exporter's address. `event.error` is set if the master could not listen on the wanted address and keeps
+    the current one."""
     state.listen_address = event.address
     return [do.error(log_events.CONFIG_WARNING, path="http.listen", warning=event.error)] if event.error else []
 
@@ -102,13 +105,13 @@ def listening_at(state: MasterState, event: ListeningAt, _now: float) -> list[do
 
 
 def zygote_ready(state: MasterState, zygote: Child, now: float) -> list[do.Effect]:
-    """Note that a zygote has imported all modules."""
+    """Handle a zygote that has imported all modules: promote the candidate if it has waited for this code."""
     state.code_of(zygote.generation).is_loaded = True
     return promote_when_loaded(state, now)
 
 
 def promote_when_loaded(state: MasterState, now: float) -> list[do.Effect]:
-    """Promote a candidate whose code is loaded, if the queues of all its tasks are served."""
+    """Promote a candidate whose code is loaded. If a queue of one of its tasks is not served, refuse it instead."""
     candidate = state.rollout.candidate
     if candidate is None or state.rollout.promoted or not state.code_of(candidate.code).is_loaded:
         return []
@@ -122,12 +125,12 @@ def promote_when_loaded(state: MasterState, now: float) -> list[do.Effect]:
 
 
 def commit_or_refuse(state: MasterState, now: float) -> list[do.Effect]:
-    """Commit a candidate that has taken over, or refuse one that does not work."""
+    """Make a candidate current if its workers have taken over, or refuse it if they keep failing."""
     effects = [] if state.rollout.candidate is None else _commit_or_refuse(state, now)
     if state.rollout.current is None or state.has_worked:
         return effects
     state.has_worked = True
-    # Renew soon. If this node died before the next renewal, other nodes would believe that it was still starting.
+    # Renew soon, because if this node died before the next renewal, other nodes would think that it was still starting.
     state.leases.hurry()
     return [*effects, do.info(log_events.FLEET_READY, workers=len(state.children.of(Role.WORKER, ChildState.READY)))]
 
@@ -163,7 +166,8 @@ def _has_ready_everywhere(state: MasterState) -> bool:
 
 
 def import_failed(state: MasterState, generation: int, module: str, why: str, now: float) -> list[do.Effect]:
-    """Handle a module that a zygote could not import. Refuse a candidate, or let the back-off try again."""
+    """Handle a module that a zygote could not import. A candidate that waits for this code is refused. In any other
+    case, the back-off decides when to try again."""
     if not state.rollout.is_loading(generation):
         return []
     return _refuse(state, [Fault(f"imports: {module}", why)], ExitCode.CONFIG, now)
@@ -172,8 +176,8 @@ def import_failed(state: MasterState, generation: int, module: str, why: str, no
 def died_starting(state: MasterState, death: Death, now: float) -> list[do.Effect]:
     """Handle the death of a zygote or a worker before it was READY. Refuse the candidate if a retry would not help.
 
-    A process that hung would hang again, and code that ended its process would end the next process too. The first
-    generation is refused only if its zygote hung, because there is no generation to go back to.
+    A retry would not help if the process hung, or if a zygote's code ended the process. The first generation is refused
+    only if its zygote hung, because there is no generation to go back to.
     """
     child = death.child
     rollout = state.rollout
@@ -202,7 +206,7 @@ def _fault_of_death(death: Death, importing: str, config: Config) -> Fault:
 
 
 def _failed_pool(state: MasterState) -> PoolKey | None:
-    """Return the pool for which a candidate is dropped, or None.
+    """Return a pool whose children fail so often that the candidate must be dropped, or None if there is none.
 
     The first generation is tried for longer, and stays if any of its workers work, because there is no generation to go
     back to.
@@ -218,20 +222,20 @@ def _failed_pool(state: MasterState) -> PoolKey | None:
 
 
 def _candidate_has_failed(key: PoolKey, backoff: StartBackoff) -> bool:
-    # A candidate that fails after a good start would neither take over nor end, so its budget of failures limits it.
+    # Workers that fail after a good start would keep the candidate from taking over forever, so FATAL ends it too.
     never_worked = backoff.failures >= CANDIDATE_TRIES and not backoff.ever_ready
     return never_worked or backoff.condition(key.role) is PoolState.FATAL
 
 
 def _fault_of_crash_loop(key: PoolKey, backoff: StartBackoff) -> Fault:
-    """Return the fault to report if the children of a pool never become READY, or no longer become READY."""
+    """Return the fault to report if the children of a pool have never become READY, or have stopped becoming READY."""
     last = f", at last: {backoff.last_end}" if backoff.last_end else ""
     in_a_row = backoff.failures_in_a_row
     if key.role is Role.ZYGOTE:
         died = f"died {in_a_row} times in a row" if backoff.ever_ready else f"died {backoff.failures} times"
         return Fault("imports", f"the process that imports the tasks {died} before being ready{last}: see the log")
     if backoff.ever_ready:
-        failed = f"one was ready, and then {in_a_row} in a row failed"
+        failed = f"a worker was ready, but then {in_a_row} in a row failed"
     else:
         failed = f"no worker was ever ready, {backoff.failures} starts in a row failed"
     return Fault(f"workers of pool {key.pool!r}", f"{failed}{last}: see the log")
@@ -246,7 +250,7 @@ def _refuse(state: MasterState, faults: list[Fault], code: ExitCode, now: float)
     refused = state.loading
     state.loading = state.loading.displaced or Loading()
     effects += rejected(state, faults, refused.reloads, now)
-    return [*effects, *promote_when_loaded(state, now)]  # The first generation may be the candidate again.
+    return [*effects, *promote_when_loaded(state, now)]  # A displaced first generation is the candidate again.
 
 
 # Reporting the outcome of a reload
@@ -267,7 +271,7 @@ def _accepted(state: MasterState, loading: Loading, now: float) -> list[do.Effec
 
 
 def rejected(state: MasterState, faults: list[Fault], reloads: list[Reload], now: float) -> list[do.Effect]:
-    """Report that a reload was refused because of these faults, and reply to all requests for it."""
+    """Report that a reload was refused because of these faults, and reply to the requests for it."""
     effects: list[do.Effect] = [
         do.AddToCounter(m.CONFIG_RELOADS, ("failure",)),
         do.SetGauge(m.CONFIG_LAST_RELOAD_SUCCESSFUL, (), 0),
@@ -279,13 +283,13 @@ def rejected(state: MasterState, faults: list[Fault], reloads: list[Reload], now
 
 
 def abandoned(state: MasterState, why: str, reloads: list[Reload], now: float) -> list[do.Effect]:
-    """Reply to reloads that were abandoned because of `why`. The configuration has no fault, so no failure is
-    counted."""
+    """Reply to reloads that were abandoned for the reason `why`. No failure is counted, because the configuration has
+    no fault."""
     return _reply(state, reloads, {"result": "failure", "faults": [why]}, now)
 
 
 def reply_to_pending_reloads(state: MasterState, now: float) -> list[do.Effect]:
-    """Reply to all pending reloads, because the fleet leaves."""
+    """Reply to all pending reloads that they are abandoned, because the fleet leaves."""
     loading = state.loading
     state.loading = Loading(state.loading.changes)
     return abandoned(state, "the fleet is draining", [*loading.displaced_reloads, *loading.reloads], now)

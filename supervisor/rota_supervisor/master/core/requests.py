@@ -1,12 +1,12 @@
-"""The requests that people make while the fleet runs. A signal and a request through the control socket have the same
-effect.
+"""The requests that people make while the fleet runs. It makes no difference whether a request arrives as a signal or
+through the control socket.
 
 1. A request is checked, and the state is updated. The next tick performs the consequences.
 2. A request that cannot be fulfilled is refused, and nothing is changed.
 3. A fleet that is leaving accepts no request except to leave sooner.
-4. A reload reads the configuration and binds the address on which its exporter is to listen. If the configuration
-   cannot be used, nothing changes, and the faults are reported. Otherwise the configuration is applied, or for a
-   preview, the reply shows what would change.
+4. For a reload, the configuration is read, and the exporter's listen address is bound. If the configuration cannot be
+   used, nothing changes, and the faults are reported. Otherwise, the configuration is applied. For a preview, the reply
+   only shows what would change.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -37,7 +37,7 @@ from rota_supervisor.master.core.targets import Stop
 
 
 def requested(state: MasterState, event: Requested, now: float) -> list[do.Effect]:
-    """Fulfil a request, or refuse it with a reason."""
+    """Fulfil a request, or refuse it with a reason that is sent or logged."""
     try:
         return _fulfil(state, event, now)
     except RequestRefused as refused:
@@ -73,9 +73,10 @@ def _refuse_while_leaving(state: MasterState) -> None:
 
 
 def _reset_backoffs(state: MasterState) -> None:
-    """Reset the back-offs, because a person who requests a reload wants another try at once.
+    """Reset the back-offs at a reload, because the person who requests it wants children to be started at once.
 
-    The back-off of code that never worked is kept, because a candidate generation is judged by its own tries.
+    The back-off of a generation whose children have never been READY is kept, because its failures decide whether a
+    candidate is refused.
     """
     for key, backoff in state.backoffs.items():
         if backoff.ever_ready or key.role not in (Role.ZYGOTE, Role.WORKER):
@@ -83,7 +84,7 @@ def _reset_backoffs(state: MasterState) -> None:
 
 
 def _scale(state: MasterState, event: Requested) -> list[do.Effect]:
-    """Change the number of workers of a pool. A signal changes the first pool."""
+    """Change the number of workers of a pool. A signal names no pool, so it changes the first one."""
     counts = state.wanted.counts
     by_one = 1 if event.request is RequestKind.MORE else -1
     order = event.order or ScaleOrder(next(iter(counts)), by_one, is_relative=True)
@@ -111,17 +112,15 @@ def _set_quiet(state: MasterState, event: Requested, now: float) -> list[do.Effe
     reply = do.Respond(event.ticket, {"quiet": wanted.is_requested, "changed": changed})
     if not changed:
         return [reply]
-    # A worker whose owner is not registered yet receives this state with its slot.
+    # Workers whose owners are not registered yet learn the quiet state when they are forked.
     workers = tuple(child.ref for child in state.children.of(Role.WORKER) if child.state not in UNSEEN)
     log = do.info(log_events.FLEET_QUIET if wanted.is_requested else log_events.FLEET_RESUMED)
     return [do.SetQuiet(workers, wanted.is_requested), log, reply]
 
 
 def _quiet_after(before: Quiet, event: Requested) -> Quiet:
-    """Return the quiet state after a request. SIGCONT undoes only what SIGTSTP did.
-
-    The kernel, shells and debuggers send SIGCONT to continue a master that was stopped.
-    """
+    """Return the quiet state after a request. SIGCONT undoes only what SIGTSTP did, because the kernel, shells and
+    debuggers also send SIGCONT, to continue a master that was stopped."""
     if event.by_signal and before is Quiet.BY_PERSON:
         return before
     if event.request is RequestKind.RESUME:
@@ -130,7 +129,7 @@ def _quiet_after(before: Quiet, event: Requested) -> Quiet:
 
 
 def _stop(state: MasterState, event: Requested, now: float) -> list[do.Effect]:
-    """Drain and leave, or leave at once."""
+    """Make the fleet drain and leave, or leave at once."""
     at_once = event.request is RequestKind.STOP_NOW
     before = state.stop
     drain_seconds = state.config.limits.drain_seconds
@@ -138,7 +137,7 @@ def _stop(state: MasterState, event: Requested, now: float) -> list[do.Effect]:
     reply = do.Respond(event.ticket, {"at_once": state.stop.stage is targets.Stage.AT_ONCE})
     if state.stop is before:
         return [reply]
-    state.leases.hurry()  # A renewal soon shows whether Redis replies.
+    state.leases.hurry()  # This renewal shows whether Redis replies.
     draining = do.info(log_events.FLEET_DRAINING, at_once=at_once, seconds=0 if at_once else drain_seconds)
     return [*reload_steps.reply_to_pending_reloads(state, now), draining, reply]
 
@@ -154,7 +153,8 @@ def _start_reload(state: MasterState, reload: Reload) -> list[do.Effect]:
 
 
 def configuration_read(state: MasterState, event: ConfigurationRead, now: float) -> list[do.Effect]:
-    """Check a configuration that was read for a reload, and then whether its listen address is free."""
+    """Check a configuration that was read for a reload. If it has no faults, check next whether its listen address is
+    free."""
     reload = state.reloads[event.ticket]
     config = event.loaded.config
     reload.loaded = event.loaded
@@ -172,10 +172,9 @@ def configuration_read(state: MasterState, event: ConfigurationRead, now: float)
 
 
 def _unserved_schedules(state: MasterState, reload: Reload, config: Config) -> list[Fault]:
-    """Return a fault for each schedule whose queue is in no tier, if the reload does not load code. Then all tasks are
-    already known.
+    """Return a fault for each schedule whose queue is in no tier, if the reload keeps the current code.
 
-    With new code, this is checked when the tasks of the candidate are known.
+    With new code, the check has to wait until the candidate's tasks are known.
     """
     latest = state.rollout.latest
     code = state.code_of(latest.code)
@@ -196,8 +195,8 @@ def address_prepared(state: MasterState, event: AddressPrepared, now: float) -> 
     return [*warned, *reload_steps.apply_reload(state, reload, now)]
 
 
-# The preview of a reload: a copy of the state goes through the reload (`reload_steps`), and the fleet that this copy
-# then wants is compared with the fleet that is wanted now.
+# The preview of a reload applies the reload to a copy of the state (`reload_steps`). Then it compares the fleet that
+# this copy wants with the fleet that is wanted now.
 
 
 def preview_of(state: MasterState, reload: Reload, faults: Sequence[Fault], now: float) -> ControlReply:
@@ -221,16 +220,17 @@ def preview_of(state: MasterState, reload: Reload, faults: Sequence[Fault], now:
 
 
 class _Fleet(NamedTuple):
-    """The fleet that the latest generation wants."""
+    """The desired fleet of the latest generation."""
 
     generation: Generation
     targets: Mapping[tuple[Role, str], targets.Target]
 
 
 def _try(state: MasterState, reload: Reload, changes: list[KeyChange], now: float) -> tuple[list[str], list[str]]:
-    """Return the faults for which the reload would be refused at once, and a line for each step that it would take."""
+    """Try a reload on a copy of the state. Return the faults for which the reload would be refused at once, and a line
+    for each step that it would take."""
     copy = replace(state.detached(), loading=Loading(), last_reload=None)
-    if copy.rollout.candidate is not None:  # A pending candidate would come into force first.
+    if copy.rollout.candidate is not None:  # Assume that a pending candidate is accepted.
         copy.wanted.rollout = copy.rollout.promote().commit()
     copy.codes = {number: code if code.is_loaded else Code() for number, code in copy.codes.items()}
     before = _fleet_of(copy)
@@ -290,7 +290,7 @@ def _steps_of_others(before: _Fleet, after: _Fleet, keys: list[str]) -> Iterator
         yield f"pollers: each is replaced: {', '.join(reasons)}"
     old, new = (fleet.targets[Role.EXPORTER, targets.EXPORTER] for fleet in (before, after))
     if old.count != new.count:
-        yield f"exporter: it {'starts' if new.count else 'leaves'}: http.listen"
+        yield f"exporter: it {'is started' if new.count else 'leaves'}: http.listen"
     elif new.count and old.generation != new.generation:
         moved = ["http.listen"] if was.http.listen != will_be.http.listen else []
         reasons = process_settings.keys_of_difference(

@@ -10,8 +10,8 @@ from rota_supervisor.master.core.scaling_inputs import PoolInputs, QueueBacklog
 
 ROUND_SECONDS: Final = 0.5
 LONG_SECONDS: Final = 60.0
-GAP_SECONDS: Final = 5.0  # after this time without a round, earlier backlogs are too old to show the arrivals
-OBJECTIVE_SECONDS: Final = 600.0  # how long an objective counts after a task of its queue was last seen waiting
+GAP_SECONDS: Final = 5.0  # after this time without a round, earlier backlogs are too old to be compared
+OBJECTIVE_SECONDS: Final = 600.0  # how long an objective applies after a task of its queue was last seen waiting
 FULL_SHARE: Final = 0.8  # a queue is at its cap if it runs this share of the cap on average
 _NEWEST_POINTS: Final = 5  # the number of points in the last 2 s
 _STRETCH_SECONDS: Final = 5.0  # the time between older points
@@ -20,7 +20,7 @@ _SMOOTHING: Final = 0.2  # the weight of the newest round in the mean number of 
 
 
 class Objective(NamedTuple):
-    """The strictest objective among the queues that recently had waiting tasks."""
+    """The strictest lag objective among the queues that recently had waiting tasks."""
 
     seconds: float
     target: float
@@ -28,11 +28,11 @@ class Objective(NamedTuple):
 
 
 class Backlogs(NamedTuple):
-    """The facts about the backlogs of earlier rounds that later rounds need."""
+    """The backlogs of earlier rounds, reduced to what later rounds need."""
 
     at: float = -math.inf
     ready: Mapping[str, float] = {}  # the countable tasks of each queue in the last round
-    growth: tuple[tuple[float, float], ...] = ((-math.inf, 0.0),)  # points in time, each with the total growth so far
+    growth: tuple[tuple[float, float], ...] = ((-math.inf, 0.0),)  # times of rounds, each with the total growth so far
     running: Mapping[str, float] = {}  # the mean number of running tasks of each queue with a cap or a rate
     objective: Objective | None = None
     task_seconds: float = 0.0  # the last known mean run time, or 0 if none is known
@@ -46,7 +46,7 @@ def remembered(past: Backlogs, inputs: PoolInputs, now: float) -> Backlogs:
     points = () if is_new else past.growth
     total = points[-1][1] + _grown(past.ready, ready, _barred(inputs.queues, running)) if points else 0.0
     if len(points) > 1 and now - points[-2][0] < ROUND_SECONDS:
-        points = points[:-1]  # An early round shows too little on its own, so this round replaces it.
+        points = points[:-1]  # A round that came early is too short to be a point of its own.
     return past._replace(
         at=now,
         ready=ready,
@@ -57,7 +57,7 @@ def remembered(past: Backlogs, inputs: PoolInputs, now: float) -> Backlogs:
 
 
 def _barred(queues: tuple[QueueBacklog, ...], running: Mapping[str, float]) -> set[str]:
-    """Return the queues for which more workers would start no more tasks, because the queue is closed or at its cap."""
+    """Return the queues that are closed or at their cap, so that more workers would not start more of their tasks."""
     return {
         queue.queue
         for queue in queues
@@ -66,8 +66,8 @@ def _barred(queues: tuple[QueueBacklog, ...], running: Mapping[str, float]) -> s
 
 
 def _grown(before: Mapping[str, float], ready: Mapping[str, float], barred: set[str]) -> float:
-    """Return the number of tasks by which the backlogs grew. Tasks that were in a queue before it opened do not count
-    as growth."""
+    """Return the number of tasks by which the backlogs have grown since the last round, without those of barred queues.
+    Tasks that were in a queue before it opened do not count as growth."""
     return sum(ready.get(name, 0.0) - before.get(name, 0.0) for name in {*ready, *before} - barred)
 
 
@@ -77,15 +77,15 @@ def countable(queue: QueueBacklog) -> float:
 
 
 def growth(past: Backlogs) -> float:
-    """Return the growth of the backlogs in the long window, in tasks per second."""
+    """Return the average growth of the backlogs in the long window, in tasks per second."""
     return (past.growth[-1][1] - past.growth[0][1]) / LONG_SECONDS
 
 
 def steady_growth(past: Backlogs) -> float:
     """Return the growth of the backlogs in a typical round of the short window, in tasks per second.
 
-    Many tasks that arrive at the same moment do not predict further arrivals, so the median is used, which ignores
-    them.
+    The result is the median of the rounds, so it ignores many tasks that arrive at the same moment, because these do
+    not predict further arrivals.
     """
     newest = past.growth[-_NEWEST_POINTS:]
     rates = [(total - before) / (at - earlier) for (earlier, before), (at, total) in pairwise(newest) if at > earlier]
@@ -93,9 +93,10 @@ def steady_growth(past: Backlogs) -> float:
 
 
 def _thinned(growth: tuple[tuple[float, float], ...], now: float) -> tuple[tuple[float, float], ...]:
-    """Return the points of the long window: all of the newest points, and one for each 5 s before them."""
+    """Return the points that lie in the long window: all of the newest points, and about one for each 5 s before
+    them."""
     first = next((i for i, (at, _) in enumerate(growth) if at >= now - LONG_SECONDS - _SLACK_SECONDS), 0)
-    last = len(growth) - _NEWEST_POINTS  # the oldest of the newest points; the point before it may be superfluous
+    last = len(growth) - _NEWEST_POINTS  # the oldest of the newest points; the one before may be dropped
     if last - first > 1 and growth[last][0] - growth[last - 2][0] < _STRETCH_SECONDS:
         return (*growth[first : last - 1], *growth[last:])
     return growth[first:]

@@ -1,5 +1,4 @@
-"""The demand of a pool's tasks: the load and the backlog that were measured, and the number of workers that they
-need."""
+"""The demand on a pool: the load and the backlog that were measured, and the numbers of workers that they require."""
 
 import math
 from collections.abc import Iterable, Mapping
@@ -18,15 +17,15 @@ from rota_supervisor.master.core.scaling_backlogs import (
 from rota_supervisor.master.core.scaling_inputs import LoadWindow, NodeLoad, PoolInputs, QueueBacklog
 from rota_supervisor.master.core.waiting_times import tail_slots
 
-UTILIZATION: Final = 0.9  # the largest share of the time in which slots are to be busy under a steady load
-FEWEST_STARTS: Final = 20  # a mean of fewer run times is not reliable
+UTILIZATION: Final = 0.9  # the largest share of the time for which slots should be busy under a steady load
+FEWEST_STARTS: Final = 20  # the mean of fewer run times is not reliable
 SIGMAS: Final = 3.0  # the short window replaces the long one only if chance does not explain the difference
-MOST_VARIATION: Final = 10.0  # above this, the formula for the tail is too inaccurate
+MOST_VARIATION: Final = 10.0  # with a greater variation, the formula for the tail is too inaccurate
 HELD_FACTOR: Final = 10  # a task is held if it runs longer than the long window and this many mean run times
 
 
 class Demand(NamedTuple):
-    """The load and the backlog of a pool, and the numbers of workers that they need."""
+    """The load and the backlog of a pool, and the numbers of workers that they require."""
 
     arrivals: float  # tasks per second
     starts: float  # starts per second in the short window
@@ -34,10 +33,10 @@ class Demand(NamedTuple):
     task_seconds: float  # the mean time for which a task occupies a slot
     variation: float
     held: int
-    backlogs: tuple[tuple[QueueBacklog, float, float], ...]  # open queues, waiting tasks, most usable slots
+    backlogs: tuple[tuple[QueueBacklog, float, float], ...]  # open queue, its waiting tasks, the most slots it can use
     slots: int  # the slots of the workers that serve
-    boot_seconds: float  # the time until the workers that are starting, or would start now, are ready
-    concurrency: float  # the number of slots of a worker
+    boot_seconds: float  # the time until workers that are starting, or would start now, are ready
+    concurrency: float  # the mean number of task slots of a worker
     objective: Objective | None
 
     @property
@@ -51,16 +50,16 @@ class Demand(NamedTuple):
         return sum(waiting for _, waiting, _ in self.backlogs)
 
     def workers(self, slots: float) -> int:
-        """Return the number of workers that provide this many slots."""
+        """Return the number of workers that provide this many slots in addition to those of held tasks."""
         return math.ceil(round((slots + self.held) / self.concurrency, 6))
 
     @property
     def steady(self) -> int:
-        """The number of workers that the arrivals need."""
+        """The number of workers that the arriving tasks keep busy for 90 % of the time."""
         return self.workers(self.load / UTILIZATION)
 
     def tail(self, share: float = 1.0) -> int:
-        """Return the number of workers with which tasks wait no longer than a share of the objective."""
+        """Return the number of workers with which nearly all tasks wait no longer than `share` of the objective."""
         if self.objective is None:
             return self.workers(0)
         seconds, target, _ = self.objective
@@ -68,8 +67,9 @@ class Demand(NamedTuple):
 
     @property
     def drain(self) -> int:
-        """The number of workers that also complete the backlog before its oldest task is late."""
-        more = max(0.0, self.load - self.slots) * self.boot_seconds  # tasks that arrive until new workers are ready
+        """The number of workers that keep up with the arrivals and also complete the backlog before its oldest task is
+        late."""
+        more = max(0.0, self.load - self.slots) * self.boot_seconds  # work that accumulates until new workers are ready
         total = 0.0
         for queue, waiting, most in self.backlogs:
             work = waiting * self.task_seconds + more * waiting / self.waiting
@@ -78,8 +78,8 @@ class Demand(NamedTuple):
         return self.workers(self.load + total)
 
     def holding(self, share: float) -> int:
-        """Return the number of workers that start each waiting task within a share of its objective if no more tasks
-        arrive."""
+        """Return the number of workers that would start each waiting task within `share` of its objective if no more
+        tasks arrived."""
         slots = 0.0
         for queue, waiting, most in self.backlogs:
             horizon = queue.objective_seconds * share - queue.oldest_seconds
@@ -87,7 +87,8 @@ class Demand(NamedTuple):
         return self.workers(slots)
 
     def lag_ratio(self, workers: int) -> float:
-        """Return the largest predicted lag of a queue, divided by its objective."""
+        """Return the largest predicted lag of any queue with this number of workers, divided by the queue's
+        objective."""
         slots = max(workers * self.concurrency - self.held, 0.1)
         seconds = self.waiting * self.task_seconds / slots
         return max(
@@ -104,7 +105,8 @@ class Demand(NamedTuple):
 
 
 def demand_of(past: Backlogs, inputs: PoolInputs, boot_left: float, now: float) -> tuple[Backlogs, Demand]:
-    """Return the backlogs to remember for the next round, and the demand of the pool's tasks."""
+    """Return the backlogs to remember for the next round, and the current demand. `boot_left`: how long it takes until
+    starting or new workers are ready."""
     nodes = inputs.nodes
     short, long = _total(node.short for node in nodes), _total(node.long for node in nodes)
     held = sum(node.held for node in nodes)
@@ -129,8 +131,8 @@ def demand_of(past: Backlogs, inputs: PoolInputs, boot_left: float, now: float) 
 
 
 def _total(windows: Iterable[LoadWindow]) -> LoadWindow:
-    """Return the windows of all nodes as one. They end at the same time, so their numbers are added but their lengths
-    are not."""
+    """Return the windows of all nodes as one window. They cover the same period, so their counts are added, but not
+    their lengths."""
     measured = [window for window in windows if window.seconds > 0]
     starts = sum(window.starts for window in measured)
     return LoadWindow(
@@ -166,8 +168,8 @@ def _task_seconds(short: LoadWindow, long: LoadWindow, held: int, nodes: tuple[N
 
 
 def _arrivals(short: LoadWindow, long: LoadWindow, past: Backlogs) -> float:
-    """Return the arrivals per second in the long window, or the nearest value that the short window does not rule
-    out."""
+    """Return the arrivals per second according to the long window. If chance does not explain the difference to the
+    short window, return the nearest value that the short window permits."""
     if long.starts < FEWEST_STARTS:
         return _per_second(long)
     count = max(0.0, (_per_second(short) + steady_growth(past)) * short.seconds)
@@ -179,7 +181,8 @@ def _arrivals(short: LoadWindow, long: LoadWindow, past: Backlogs) -> float:
 def _waiting(
     queues: tuple[QueueBacklog, ...], free: int, task_seconds: float, running: Mapping[str, float]
 ) -> Iterable[tuple[QueueBacklog, float, float]]:
-    """Yield each open queue with its tasks that no free slot can start at once, and the most slots that they can use.
+    """Yield each open queue with waiting tasks, the number of those that no free slot can start at once, and the most
+    slots that they can use.
 
     By Little's law, a queue with a rate occupies as many slots on average as its rate times its run time.
     """

@@ -1,5 +1,5 @@
-"""The history of a pool with a range: the workers that it needed in the last minutes, and the gain of its last
-steps."""
+"""The history of a pool with a range: how many workers it needed in the last minutes, and how much its last growth
+gained."""
 
 import math
 from typing import Final, NamedTuple
@@ -12,17 +12,17 @@ HELD_SHARE: Final = 0.5  # a shrink must keep the lag below this share of the ob
 SHRINK_SECONDS: Final = 300.0  # a worker leaves if it was not needed at any time in this period
 SHRINK_STEP_SECONDS: Final = 10.0
 TURN_SECONDS: Final = 60.0  # at most one change of direction in this period
-SETTLE_SECONDS: Final = 2.0  # the short window, which must pass before it shows only the new number of workers
+SETTLE_SECONDS: Final = 2.0  # the short window: after this time, it covers only the new number of workers
 GAIN_SECONDS: Final = 3.0  # how long new workers must have been ready before their gain is judged
-LEAST_GAIN: Final = 0.5  # the share of the predicted gain in throughput that a step must reach to be kept completely
+LEAST_GAIN: Final = 0.5  # a growth is kept completely if it gains at least this share of the predicted throughput
 GAIN_SIGMAS: Final = 3.0
 FEWEST_COMPARED: Final = 100  # with fewer starts, the mean run time is not used to predict a gain
-FREEZE_SECONDS: Final = 60.0  # the length of the first freeze; each further freeze in a row is twice as long
+FREEZE_SECONDS: Final = 60.0  # the first freeze; each further freeze in a row is twice as long
 LONGEST_FREEZE_SECONDS: Final = 960.0
 
 
 class PoolGrowth(NamedTuple):
-    """The growth, in one or more steps, since the workers were last sufficient for a minute."""
+    """The growth of a pool, in one or more steps, since its workers were last sufficient for a minute."""
 
     before: int  # the number of workers before the growth
     starts_before: float  # starts per second before the growth
@@ -37,7 +37,7 @@ class PoolGrowth(NamedTuple):
 class PoolScaling(NamedTuple):
     """The history of a pool that later decisions depend on. `PoolScaling()` is the history of a pool that starts."""
 
-    wanted: int | None = None  # the number of workers decided last
+    wanted: int | None = None  # the number of workers that was last decided
     decided_at: float = -math.inf
     backlogs: Backlogs = Backlogs()
     held: tuple[tuple[float, int], ...] = ()  # the most workers needed in each interval of the shrink delay
@@ -45,12 +45,13 @@ class PoolScaling(NamedTuple):
     turned_at: float = -math.inf  # when the direction last changed
     stepped_at: float = -math.inf  # when the number last changed
     growth: PoolGrowth | None = None
-    frozen_until: float = -math.inf  # the end of a freeze: no growth before, because the last one gained too little
+    frozen_until: float = -math.inf  # no growth before this time, because the last one gained too little
     freezes: int = 0  # the number of freezes in a row
 
 
 def noted(history: PoolScaling, demand: Demand, now: float) -> PoolScaling:
-    """Return the history with the number of workers that would now keep the lag below half of the objective."""
+    """Return the history after a round. It notes how many workers would keep the lag below half of the objective
+    now."""
     holding = max(demand.steady, demand.tail(HELD_SHARE), demand.holding(HELD_SHARE))
     held = history.held if now - history.decided_at <= GAP_SECONDS else ()
     if held and now - held[-1][0] < SHRINK_STEP_SECONDS:
@@ -62,19 +63,20 @@ def noted(history: PoolScaling, demand: Demand, now: float) -> PoolScaling:
 
 
 def may_shrink(history: PoolScaling, now: float) -> bool:
-    """Whether one worker less would have kept the lag below half of the objective for the whole shrink delay."""
+    """Whether the pool may give up a worker: without it, the lag would have stayed below half of the objective for the
+    whole shrink delay."""
     if not may_step(history, -1, now) or now - history.held[0][0] < SHRINK_SECONDS:
         return False
     return max(workers for _, workers in history.held) < (history.wanted or 0)
 
 
 def may_step(history: PoolScaling, direction: int, now: float) -> bool:
-    """Whether neither the last step nor the last turn forbids a step in this direction."""
+    """Whether the last step, and the last change of direction, were long enough ago for a step in this direction."""
     return now - history.stepped_at >= SHRINK_STEP_SECONDS and not turned_lately(history, direction, now)
 
 
 def turned_lately(history: PoolScaling, direction: int, now: float) -> bool:
-    """Whether a step in this direction would be the second turn within a minute."""
+    """Whether a step in this direction would be the second change of direction within a minute."""
     return history.direction == -direction and now - history.turned_at < TURN_SECONDS
 
 
@@ -90,7 +92,7 @@ def is_retrying(history: PoolScaling, now: float) -> bool:
 
 
 def stepped(history: PoolScaling, wanted: int, demand: Demand, now: float) -> PoolScaling:
-    """Return the history with a new number of workers."""
+    """Return the history after a decision for `wanted` workers."""
     before = history.wanted or 0
     if wanted == before:
         return history
@@ -109,8 +111,8 @@ def stepped(history: PoolScaling, wanted: int, demand: Demand, now: float) -> Po
 
 
 def _growth_from(history: PoolScaling, demand: Demand, now: float) -> PoolGrowth:
-    """Return the growth that begins now. It is based on the more exact long window if the number did not change in
-    it."""
+    """Return the growth that begins now. Its measurements come from the long window, which is more exact, unless the
+    number of workers changed in that window."""
     before = history.wanted or 0
     task_seconds = demand.task_seconds if demand.long_starts >= FEWEST_COMPARED else 0.0
     if now - history.stepped_at >= LONG_SECONDS:
@@ -119,7 +121,8 @@ def _growth_from(history: PoolScaling, demand: Demand, now: float) -> PoolGrowth
 
 
 def judged(history: PoolScaling, demand: Demand, nodes: tuple[NodeLoad, ...], now: float) -> tuple[PoolScaling, int]:
-    """Judge the gain of the last growth. Return the new history and the number of workers to keep."""
+    """Judge whether the last growth has increased the throughput enough. If not, further growth is frozen for a while.
+    Return the new history and the number of workers to keep."""
     current = history.wanted or 0
     history = history._replace(growth=_measured(history, demand, nodes, now))
     growth = history.growth
@@ -141,7 +144,7 @@ def judged(history: PoolScaling, demand: Demand, nodes: tuple[NodeLoad, ...], no
     error = math.sqrt(max(1.0, demand.variation) * (starts / seconds + growth.starts_before / growth.seconds_before))
     if gained >= needed:
         return history._replace(growth=growth._replace(is_judged=True)), current
-    if gained < -GAIN_SIGMAS * error:  # There are fewer starts than before, so tasks must have become longer.
+    if gained < -GAIN_SIGMAS * error:  # Fewer tasks start than before, so they must have become longer.
         return history._replace(growth=None), current
     if needed <= GAIN_SIGMAS * error:
         return history, current
@@ -151,7 +154,7 @@ def judged(history: PoolScaling, demand: Demand, nodes: tuple[NodeLoad, ...], no
 
 
 def _measured(history: PoolScaling, demand: Demand, nodes: tuple[NodeLoad, ...], now: float) -> PoolGrowth | None:
-    """Return the last growth with this round measured. The measurement begins when all new workers are ready."""
+    """Return the last growth with this round added to its measurement, which begins when all new workers are ready."""
     growth = history.growth
     if growth is None:
         return None

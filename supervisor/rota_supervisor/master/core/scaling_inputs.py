@@ -10,9 +10,9 @@ class QueueBacklog(NamedTuple):
     ready: int  # the number of ready tasks
     oldest_seconds: float  # the time since the oldest ready task became ready
     running: int  # the number of its tasks that run or are prefetched
-    is_open: bool  # whether tasks can be claimed, because it is not paused and its condition holds
-    cap: int  # the most tasks that run at once, or 0 for no cap
-    rate_per_second: float  # the most tasks that start per second, or infinity without a rate
+    is_open: bool  # whether tasks can be claimed: it is not paused, and its condition holds
+    cap: int  # the most tasks of the queue that may run at once, or 0 for no cap
+    rate_per_second: float  # the most tasks that may start per second, or infinity without a rate
     objective_seconds: float
     target: float  # the share of starts that must meet the objective
 
@@ -22,14 +22,14 @@ class LoadWindow(NamedTuple):
 
     seconds: float  # the length of the period, or 0 before anything was measured
     starts: int
-    occupied_seconds: float  # the total time for which task slots were not waiting for work
+    occupied_seconds: float  # the total time for which task slots were occupied
     variation: float  # the squared coefficient of variation of the run times
     first_attempts: int  # first attempts that ended
     first_failures: int  # first attempts that failed or crashed
 
 
 class NodeLoad(NamedTuple):
-    """The report of one node about a pool."""
+    """The report of one node about a pool, which the leader of the pool reads."""
 
     node: str
     short: LoadWindow  # roughly the last 2 s

@@ -17,14 +17,14 @@ CAUSES: Final[Mapping[str, str]] = {
     "memory": "no memory is left for more",
     "range": "the range permits no more",
 }
-"""The causes that can prevent a higher number, each with its text in the reason."""
+"""The causes that can prevent a higher number of workers, each with its text in the reason."""
 GUARDS: Final = frozenset(("failing", "blocked", "no_gain", "turn"))
 """The causes for which more workers would not help. For all other causes, more nodes would help."""
-_WHOLE_SECONDS: Final = 10  # longer times are shown without a fraction
+_WHOLE_SECONDS: Final = 10  # longer times are shown as whole seconds
 
 
 def reason_of(demand: Demand, workers: int, causes: tuple[str, ...]) -> str:
-    """Return the inputs that led to a number of workers, for example "620 per second, 12 ms each: 7.4 busy"."""
+    """Return the measurements that led to a number of workers, for example "620 per second, 12 ms each: 7.4 busy"."""
     limits = "".join(f"; not more, because {CAUSES[cause]}" for cause in causes[:1])
     return f"{_backlog(demand, workers) or _load(demand)}{limits}"
 

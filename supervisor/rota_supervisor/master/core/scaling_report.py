@@ -1,4 +1,4 @@
-"""The facts shown about pools with a range: a summary for the status, and all facts for `rota explain`."""
+"""Reports about pools with a range: a summary for the status, and all measurements for `rota explain`."""
 
 import math
 from typing import Any, Final

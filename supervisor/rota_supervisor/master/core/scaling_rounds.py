@@ -1,5 +1,5 @@
-"""The rounds of pools with a range. Twice a second, the master exchanges loads and decisions with the other nodes,
-decides for the pools that it leads, and applies its share of each decision.
+"""The scaling rounds for pools with a range. In a round, twice a second, the master exchanges loads and decisions with
+the other nodes, decides for the pools that it leads, and applies its share of each decision.
 
 A decision of this node takes effect here at once, and is published in a round that follows immediately. If Redis does
 not reply, nothing changes. A fleet that has only pools with fixed numbers makes no rounds.
@@ -23,8 +23,8 @@ from rota_supervisor.master.core.state import MasterState, ScaledPoolState
 
 
 def exchange_when_due(state: MasterState, now: float) -> list[do.Effect]:
-    """Begin a round if it is due. This node gives up a pool that it no longer scales by making a round without that
-    pool."""
+    """Begin a round if it is due. If this node no longer scales a pool, it gives the pool up by making a round without
+    it."""
     rounds = state.scaling_rounds
     ranges = _scaled_ranges(state)
     if rounds.is_exchanging or now < rounds.due_at or not (ranges or rounds.pools):
@@ -53,8 +53,8 @@ def scaling_seen(state: MasterState, event: ScalingSeen, now: float) -> list[do.
 
 
 def _scaled_ranges(state: MasterState) -> dict[str, WorkerRange]:
-    """Return the range of each pool that this node scales. There are none before the fleet works, while it is quiet,
-    and while it stops."""
+    """Return the range of each pool that this node scales. There are none before the fleet works, while it is quiet, or
+    while it stops."""
     if state.rollout.current is None or state.quiet.is_requested or state.stop.is_requested:
         return {}
     return {pool: size for pool, size in pool_sizes(state.config).items() if not size.is_fixed}
@@ -113,7 +113,8 @@ def _pool_seen(state: MasterState, pool: str, size: WorkerRange, seen: PoolSeen,
 
 
 def _take_share(state: MasterState, pool: str, size: WorkerRange) -> list[do.Effect]:
-    """Give a pool this node's share of the decision in force. An operator's number takes precedence over it."""
+    """Set the number of workers of a pool to this node's share of the decision in force. An operator's number takes
+    precedence."""
     decision = state.scaling_rounds.pools[pool].decision
     share = None if decision is None else decision.shares.get(state.surroundings.node)
     if decision is None or share is None:
@@ -128,7 +129,7 @@ def _take_share(state: MasterState, pool: str, size: WorkerRange) -> list[do.Eff
 
 
 def _grant(state: MasterState, event: ScalingSeen, ranges: dict[str, WorkerRange]) -> None:
-    """Divide the budget of the node among the pools for the next round."""
+    """Divide the node's budget of workers among its pools, for the next round."""
     rounds = state.scaling_rounds
     budget = state.config.scaling.budget
     claims = {
@@ -156,7 +157,7 @@ def _claim(state: MasterState, pool: str, size: WorkerRange, seen: PoolSeen) -> 
 
 
 def _gauges(state: MasterState, ranges: dict[str, WorkerRange]) -> list[do.Effect]:
-    """Return the changed gauges of pools with a range, with None for pools that no longer exist."""
+    """Return the gauges of pools with a range that have changed, with None for pools that no longer exist."""
     before = state.shown.scaling_gauges
     now: dict[tuple[GaugeDefinition, tuple[str, ...]], float | None] = dict.fromkeys(before)
     for pool, size in ranges.items():

@@ -38,24 +38,24 @@ __all__ = [
     "shares",
 ]
 
-GROW_SHARE: Final = 0.75  # a pool grows if its workers would not keep the lag below this share of an objective
+GROW_SHARE: Final = 0.75  # a pool grows if its workers cannot keep the lag below this share of an objective
 RETRY_SHARE: Final = 0.5  # the largest growth after a freeze, as a share of the current workers
-FEWEST_ATTEMPTS: Final = 10  # with fewer first attempts in the short window, the long window is used
+FEWEST_ATTEMPTS: Final = 10  # if the short window has fewer first attempts, the long one is used
 
 
 class Decision(NamedTuple):
     """The number of workers that a pool should have on all nodes together, and the reason for it."""
 
     wanted: int
-    unbounded: int  # the number without the nodes' bounds: `rota_fleet_workers_wanted`, for autoscalers of nodes
+    unbounded: int  # `wanted` without the nodes' bounds, for autoscalers of nodes (`rota_fleet_workers_wanted`)
     shares: dict[str, int]  # the number of workers of each node
-    needs: dict[str, int]  # the workers that each node needs now, regardless of budgets, for `budget_grants`
+    needs: dict[str, int]  # for `budget_grants`: the workers that each node needs now, regardless of budgets
     steady: int  # the workers that the arrivals need
     drain: int  # the workers that also complete the backlog in time
     tail: int  # the workers with which the wait at the target quantile is below the objective
     limited_by: tuple[str, ...]  # the causes that prevented a higher number, the most important first
-    reason: str  # one line for people, with the inputs
-    drain_seconds: float  # the predicted time until the wanted workers have completed the backlog; can be infinite
+    reason: str  # one line for people, with the measurements
+    drain_seconds: float  # the predicted time until the wanted workers have completed the backlog, or infinity
     lag_ratio: float  # the predicted lag divided by the objective, for the budget of a node
 
 
@@ -110,7 +110,8 @@ class _Situation(NamedTuple):
 
 
 def _bounds_of(nodes: tuple[NodeLoad, ...]) -> _Bounds:
-    """Return the bounds of all nodes together. On a node with an operator's number, only that number is permitted."""
+    """Return the sums of the bounds of all nodes. A node with an operator's number contributes that number to each
+    bound."""
     by_hand = sum(node.operator for node in nodes if node.operator is not None)
     automatic = [node for node in nodes if node.operator is None]
     return _Bounds(
@@ -121,8 +122,8 @@ def _bounds_of(nodes: tuple[NodeLoad, ...]) -> _Bounds:
 
 
 def _boot_left(history: PoolScaling, nodes: tuple[NodeLoad, ...], now: float) -> float:
-    """Return the seconds until the workers that are starting are ready, or until new workers would be if none is
-    starting."""
+    """Return the seconds until the workers that are starting are ready. If none is starting, return how long new
+    workers would take."""
     boot = max((node.start_seconds for node in nodes), default=0.0)
     if any(node.starting for node in nodes):
         return max(0.0, boot - (now - history.stepped_at))
@@ -130,8 +131,8 @@ def _boot_left(history: PoolScaling, nodes: tuple[NodeLoad, ...], now: float) ->
 
 
 def _need(demand: Demand, current: int, inputs: PoolInputs) -> int:
-    """Return the number of workers that are needed now. A backlog that the current workers start in time needs no
-    more."""
+    """Return the number of workers that are needed now. A backlog counts only if the current workers cannot start it in
+    time."""
     need = max(demand.steady, demand.tail())
     if demand.holding(GROW_SHARE) > current:
         need = max(need, demand.drain)
@@ -139,14 +140,14 @@ def _need(demand: Demand, current: int, inputs: PoolInputs) -> int:
 
 
 def _next(history: PoolScaling, seen: _Situation) -> tuple[PoolScaling, int, tuple[str, ...]]:
-    """Return the history, the number of workers from now on, and the causes that prevented a higher number."""
+    """Return the new history, the number of workers from now on, and the causes that prevented a higher number."""
     if not seen.demand.backlogs:
         history = history._replace(frozen_until=-math.inf, freezes=0)
     history, current = judged(history, seen.demand, seen.inputs.nodes, seen.now)
     wanted = current
     causes: tuple[str, ...] = ()
     if current > seen.bounds.granted and may_step(history, -1, seen.now):
-        wanted = max(seen.bounds.least, seen.bounds.granted)  # Other pools need the budget more.
+        wanted = max(seen.bounds.least, seen.bounds.granted)  # Other pools need the workers more.
         causes = ("budget",)
     elif seen.need > current:
         wanted, causes = _grown(history, current, seen)
@@ -190,7 +191,8 @@ def _freezes(history: PoolScaling, seen: _Situation) -> Iterator[str]:
 def _is_failing(node: NodeLoad) -> bool:
     """Whether the share of first attempts that fail or crash exceeds one half by more than one standard deviation.
 
-    The deviation is that of fair coin tosses, so at least two attempts are needed, and both must fail.
+    The standard deviation is that of fair coin tosses. A single failed attempt is therefore not enough, but two of two
+    are.
     """
     window = node.short if node.short.first_attempts >= FEWEST_ATTEMPTS else node.long
     return 2 * window.first_failures - window.first_attempts > math.sqrt(window.first_attempts)

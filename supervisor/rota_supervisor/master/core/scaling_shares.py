@@ -6,7 +6,7 @@ from typing import Final, NamedTuple
 
 from rota_supervisor.master.core.scaling_inputs import NodeLoad
 
-FURTHER: Final = 1.25  # a pool gets a worker of another pool if it is further from its objective by this factor
+FURTHER: Final = 1.25  # a pool gets a worker of another pool if its lag ratio is higher by this factor
 _HALVINGS: Final = 40
 
 
@@ -16,7 +16,7 @@ class BudgetClaim(NamedTuple):
     least: int
     most: int
     workers: int  # the number of workers that the pool should have now
-    needed: int  # this node's number in `Decision.needs`
+    needed: int  # the number for this node in `Decision.needs`
     lag_ratio: float  # the lag ratio of the decision in force
 
 
@@ -24,7 +24,7 @@ def shares(wanted: int, nodes: tuple[NodeLoad, ...]) -> dict[str, int]:
     """Return how many of the wanted workers each node runs, in proportion to the number that the node may run.
 
     A node with an operator's number runs that number. Each other node runs at least its `least` and at most its
-    `granted` workers. If the pool has not yet given up workers that budgets deny it, a node may run up to its `most`.
+    `granted` workers. While the pool still has more workers than the budgets grant it, a node may run up to its `most`.
     The result does not depend on the order of the nodes.
     """
     found = {node.node: node.operator for node in nodes if node.operator is not None}
@@ -32,7 +32,7 @@ def shares(wanted: int, nodes: tuple[NodeLoad, ...]) -> dict[str, int]:
     left = wanted - sum(found.values())
     if left > sum(node.granted for node in automatic):
         automatic = [node._replace(granted=node.most) for node in automatic]
-    lower, upper = 0.0, 1.0  # a node runs this share of the workers that it may run, rounded down
+    lower, upper = 0.0, 1.0  # the share of its permitted workers that a node runs, rounded down
     for _ in range(_HALVINGS):
         middle = (lower + upper) / 2
         lower, upper = (middle, upper) if sum(_parts(middle, automatic)) <= left else (lower, middle)
@@ -89,8 +89,8 @@ _WISHES: Final[tuple[Callable[[BudgetClaim], int], ...]] = (
 
 
 def _moved(parts: dict[str, int], claims: Mapping[str, BudgetClaim], by_lag: Sequence[str]) -> dict[str, int]:
-    """Return the parts with one worker moved, if the furthest pool lacks workers and the nearest is clearly better
-    off."""
+    """Return the parts with one worker moved from the pool nearest to its objective to the pool furthest from it, if
+    the latter lacks workers and its lag ratio is clearly higher."""
     furthest = next((pool for pool in by_lag if parts[pool] < min(claims[pool].needed, claims[pool].most)), None)
     nearest = next((pool for pool in reversed(by_lag) if parts[pool] > claims[pool].least), None)
     if furthest is None or nearest is None:

@@ -2,11 +2,12 @@
 
 1. Each death before READY doubles the wait, up to a limit. If children that were started together die together, they
    count as one death.
-2. During the wait, nothing starts. Then one probe at a time is started, until one is READY, which ends the back-off.
+2. During the wait, nothing starts. Then one child at a time is started as a *probe*, until a probe is READY. This ends
+   the back-off.
 3. Children that die soon after READY through their own fault, before they have finished a task, are *early exits*. The
    first TOLERATED in a row are restarted at once. After that, each early exit doubles the wait too, and a probe that is
-   READY has to stay alive for the same time before the next child is started. A finished task or a healthy minute ends
-   this.
+   READY has to stay alive for the same time before the next child is started. This ends when a child finishes a task or
+   has been READY for a minute.
 4. Children that die soon after READY for any other reason are restarted at once, up to SUDDEN_DEATHS a minute. Further
    ones count as deaths before READY. Such deaths are kills from outside, and a wave of them counts once, so fifty
    workers that are killed together, even three times, do not cause a back-off. If the generation has worked, kills from
@@ -25,15 +26,15 @@ from rota_supervisor.config.model import Restarts
 from rota_supervisor.layout import Role
 from rota_supervisor.master_snapshot import PoolState
 
-GIVE_UP_AFTER: Final = 5  # failures in a row of a generation that never had a READY child
-SUDDEN_DEATHS: Final = 100  # per minute; a fork takes 15 ms, so if all workers are killed at once, forks slow after 2 s
-TOLERATED: Final = 10  # three tasks that crash every worker make nine early exits until all three are dead
-TASK_PAUSE_SECONDS: Final = 1.0  # the longest wait if tasks crash the workers, so that many such tasks end soon
+GIVE_UP_AFTER: Final = 5  # the failures in a row after which a generation that never had a READY child is given up
+SUDDEN_DEATHS: Final = 100  # per minute; after more, the back-off slows further starts
+TOLERATED: Final = 10  # for example, three tasks that crash any worker cause nine early exits before all three are dead
+TASK_PAUSE_SECONDS: Final = 1.0  # the longest wait if tasks crash the workers: even many such tasks are soon dead
 
-# The failures in a row after which the state is FATAL, because the pool will not recover without a person. The comments
-# give the time that this takes with the usual pauses.
+# After this many failures in a row, the state is FATAL, because the pool will hardly recover by itself. The comments
+# give the time that this takes with the default pauses.
 BUDGETS: Final = {
-    Role.WORKER: 10,  # 51 s: time for a database to restart, while the other workers continue
+    Role.WORKER: 10,  # 51 s: enough for a database to restart, while the other workers continue
     Role.EXPORTER: 10,  # 51 s: no task depends on the exporter
     Role.POLLER: 8,  # 13 s: no due task is promoted during this time
     Role.ZYGOTE: 8,  # 13 s and eight imports: no worker that dies is replaced during this time
@@ -42,7 +43,7 @@ BUDGETS: Final = {
 
 @dataclass(frozen=True, slots=True)
 class ChildEnd:
-    """The facts about a child's end that the back-off needs. Times are seconds of the master's clock."""
+    """The end of a child, as the back-off needs to know it. Times are seconds of the master's clock."""
 
     requested_at: float
     at: float
@@ -62,7 +63,7 @@ class StartBackoff:
     wait_until: float = 0.0  # the earliest time of the next start
     failed_at: float = -math.inf  # the time of the last failed start
     ever_ready: bool = False  # whether a child of this generation was ever READY
-    sudden_deaths: tuple[float, ...] = ()  # the times of other deaths soon after READY, in the last minute
+    sudden_deaths: tuple[float, ...] = ()  # times of the deaths soon after READY for other reasons, in the last minute
     early_exits: int = 0  # the number of early exits in a row
     early_exit_at: float = -math.inf  # the time of the last early exit
     pause_seconds: float = 0.0  # how long a probe has to stay alive
@@ -108,7 +109,8 @@ class StartBackoff:
         return replace(after, pause_seconds=pause, wait_until=now + pause) if after.exits_early else after
 
     def after_sudden_death(self, requested_at: float, now: float, limits: Restarts) -> "StartBackoff":
-        """Return the back-off after a child died soon after READY, and neither the child nor a task was at fault."""
+        """Return the back-off after a child died soon after READY although neither the child nor a task was at
+        fault."""
         # A start that was requested before the last sudden death belongs to a wave that has already been counted.
         if self.sudden_deaths and requested_at < self.sudden_deaths[-1]:
             return self
@@ -116,15 +118,16 @@ class StartBackoff:
         return counted.after_failed_start(requested_at, now, limits) if counted.flapping else counted
 
     def after_outside_kill(self, requested_at: float, now: float, limits: Restarts) -> "StartBackoff":
-        """Return the back-off after a child was killed before READY, neither by the master nor by the OOM killer."""
+        """Return the back-off after a child was killed before READY by something other than the master or the OOM
+        killer."""
         after = self.after_sudden_death if self.ever_ready else self.after_failed_start
         return after(requested_at, now, limits)
 
     # Recovery
 
     def after_ready(self, now: float) -> "StartBackoff":
-        """Return the back-off after a child became READY. After early exits, the child must stay alive before others
-        start."""
+        """Return the back-off after a child became READY. After early exits, the child must stay alive for a while
+        before others are started."""
         ready = replace(self, ever_ready=True, ready_at=min(self.ready_at, now))
         if self.flapping:
             return ready
@@ -134,7 +137,8 @@ class StartBackoff:
     def after_work(self, requested_at: float) -> "StartBackoff":
         """Return the back-off after a child finished a task.
 
-        `requested_at`: when the child was requested. A child requested before the last early exit changes nothing.
+        A finished task ends a series of early exits. If the child was requested before the last early exit, nothing
+        changes.
         """
         return self if requested_at < self.early_exit_at else self._without_early_exits()
 
@@ -170,8 +174,7 @@ class StartBackoff:
         return max(0, 1 - starting) if now >= self.wait_until else 0
 
     def condition(self, role: Role) -> PoolState:
-        """Return the state of the pool for `rota status`. A single failure followed by a successful start is not
-        shown."""
+        """Return the state of the pool for `rota status`. A single failure is not shown."""
         if self.failures + max(0, self.early_exits - TOLERATED) >= BUDGETS[role]:
             return PoolState.FATAL
         return PoolState.BACKOFF if self.failures > 1 or self.exits_early else PoolState.RUNNING

@@ -66,7 +66,7 @@ class Quiet(Enum):
 class Reload:
     """A requested reload whose outcome is not known yet."""
 
-    ticket: int  # the number under which the reply is sent
+    ticket: int  # the number that connects the reply with the request
     fresh: bool = False  # whether the code is loaded again
     only_shown: bool = False  # whether the request is a preview
     loaded: Loaded | None = None  # the configuration that was read for the reload, or None before it is read
@@ -74,7 +74,7 @@ class Reload:
 
     @property
     def read(self) -> Loaded:
-        """The configuration that was read for the reload. It must have been read."""
+        """The configuration that was read for the reload. It must have been read before."""
         assert self.loaded is not None
         return self.loaded
 
@@ -94,13 +94,14 @@ class Loading:
 
     changes: list[str] = field(default_factory=list)
     reloads: list[Reload] = field(default_factory=list)
-    # The Loading of the first generation, which becomes the candidate again if the one that replaced it is refused
+    # The Loading of the first generation, if a reload replaced that generation before it worked. If the reload is
+    # refused, the first generation becomes the candidate again.
     displaced: "Loading | None" = None
 
     @property
     def is_reload(self) -> bool:
-        """Whether this is a reload. The start of the first generation counts as one only if there was a change while it
-        loaded."""
+        """Whether this is a reload. The start of the first generation counts as a reload only if one was requested
+        while it was loading."""
         return bool(self.changes or self.reloads)
 
     @property
@@ -121,14 +122,14 @@ class Leases:
     known_lost: set[str] = field(default_factory=set)  # the owners that are known to have lost their leases
 
     def hurry(self) -> None:
-        """Make a round due at the next tick."""
+        """Make a round due at the next tick, or as soon as the running round has ended."""
         self.is_urgent = True
         self.due_at = 0.0
 
 
 @dataclass(slots=True)
 class ScaledPoolState:
-    """This node's knowledge about the scaling of a pool with a range."""
+    """The state of a pool with a range, as this node knows it."""
 
     leader: str = ""  # the node that decides for the pool
     history: PoolScaling | None = None  # the pool's history, or None unless this node leads
@@ -218,7 +219,7 @@ class MasterState:
     redis_up: bool | None = None  # whether Redis replies, or None before the first call
     redis_refusal: str = ""  # the error with which the server itself refuses all calls, or "" if it does not
     redis_round_trip_seconds: float | None = None
-    redis_silent_since: float = math.inf  # since when a reply is outstanding, or `inf` if none is outstanding
+    redis_silent_since: float = math.inf  # when the first call without a reply was sent, or `inf`
     eviction_policy: str = ""  # the server's policy after its last change, or "" if it never changed
 
     # Scaling
@@ -277,7 +278,7 @@ class MasterState:
 
     @property
     def shown_closed(self) -> tuple[Closed, ...]:
-        """The closed queues to show. Queues whose condition fails come first, then the queues that have been closed
+        """The closed queues to show. Queues with a failing condition come first, then the queues that have been closed
         longest."""
         rows = sorted(self.closed, key=lambda row: (not row.error, -row.closed_age_us))[:MOST_CLOSED_SHOWN]
         at = self.closed_at

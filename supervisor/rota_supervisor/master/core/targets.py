@@ -46,12 +46,12 @@ class Stage(Enum):
     AT_ONCE = auto()  # all children are killed
 
 
-# The time that zygotes, pollers and the exporter get to leave, and the time in which all owners must be reaped if the
-# fleet leaves at once.
+# How much time zygotes, pollers and the exporter have to leave. If the fleet leaves at once, all owners must be reaped
+# in this time.
 LEAVE_SECONDS: Final = 5.0
-REAP_SECONDS: Final = 3.0  # from the end of the drain; with the stage REST and a margin, this makes 5 s
-AWAY_SECONDS: Final = 0.8  # Redis counts as away if a reply is outstanding for this long
-# The time that a process that holds nothing gets to leave while Redis is away
+REAP_SECONDS: Final = 3.0  # how long owners may be reaped after the drain; REST and a margin make it 5 s
+AWAY_SECONDS: Final = 0.8  # Redis counts as away if a call has had no reply for this long
+# How much time a process that holds nothing has to leave while Redis is away
 IDLE_SECONDS: Final = {Stage.WORKERS: 0.9, Stage.REST: 0.6, Stage.AT_ONCE: 0.9}
 
 
@@ -62,7 +62,7 @@ class Stop:
     stage: Stage = Stage.RUNNING
     since: float = math.inf  # when the stage began
     leave_by: float = math.inf  # when the children that remain are killed
-    is_without_redis: bool = False  # whether Redis is away during the stage
+    is_without_redis: bool = False  # whether Redis was away at the last tick
 
     @property
     def is_requested(self) -> bool:
@@ -81,9 +81,9 @@ class Stop:
         return self if self.is_requested else Stop(Stage.WORKERS, now, now + drain_seconds)
 
     def advance(self, children: Children, now: float, silent_since: float) -> "Stop":
-        """Return the stop with the current state of Redis. If there is no worker left to wait for, its stage is REST.
+        """Return the stop at the time `now`. If there is no worker left to wait for, its stage is REST.
 
-        `silent_since`: the time since which a reply of Redis is outstanding.
+        `silent_since`: when the first call to Redis without a reply was sent.
         """
         if not self.is_requested:
             return self
@@ -93,7 +93,8 @@ class Stop:
         return Stop(Stage.REST, now, now + LEAVE_SECONDS, stop.is_without_redis)
 
     def waits_for(self, worker: Child, now: float) -> bool:
-        """Whether to wait for a worker, because it still lives or its owner is not reaped yet.
+        """Whether the fleet waits for a worker before it goes on to the stage REST: the worker still lives, or its
+        owner is not reaped yet.
 
         If Redis takes too long to reap the owner, its lease expires, and then its tasks are given back.
         """
@@ -163,21 +164,21 @@ class Scaling:
         return replace(self, operator_counts={**self.operator_counts, pool: OperatorCount(count, over)})
 
     def without_count(self, pool: str) -> "Scaling":
-        """Return the scaling without an operator's number for a pool. A pool with a range continues from that
-        number."""
+        """Return the scaling without an operator's number for a pool. If the pool has a range, the scaling rule starts
+        from that number."""
         others = {name: count for name, count in self.operator_counts.items() if name != pool}
         given = self.operator_counts.get(pool)
         return Scaling(others, self.automatic if given is None else {**self.automatic, pool: given.count})
 
     def with_automatic(self, counts: Mapping[str, int]) -> "Scaling":
-        """Return the scaling with numbers of the scaling rule."""
+        """Return the scaling with these numbers from the scaling rule."""
         return replace(self, automatic={**self.automatic, **counts})
 
     def after(self, generations: Sequence[Sizes]) -> "Scaling":
-        """Return the scaling with the numbers that still hold for these generations. A failed reload restores the first
-        one.
+        """Return the scaling without the operators' numbers that these generations have overridden. The first
+        generation is the one that a failed reload restores.
 
-        An operator's number that has expired does not return when the configuration goes back to an earlier number.
+        An operator's number that was overridden does not return when the configuration goes back to an earlier number.
         """
         kept = {
             pool: scaled for pool, scaled in self.operator_counts.items() if generations[0].get(pool) in scaled.over
@@ -187,14 +188,15 @@ class Scaling:
         )
 
     def faults(self, sizes: Sizes) -> list[Fault]:
-        """Return a fault if the sizes of a configuration and the operators' numbers together exceed the limit."""
+        """Return a fault if the workers of a configuration, together with the operators' numbers, exceed the limit of a
+        node."""
         most = {pool: size.most for pool, size in sizes.items()}
         total = sum((most | {pool: self.operator_counts[pool].count for pool in self._held(sizes)}).values())
         if total <= MAX_WORKERS or total == sum(most.values()):
             return []
         scaled = ", ".join(f"{pool} {self.operator_counts[pool].count}" for pool in self._held(sizes))
-        message = f"expected at most {MAX_WORKERS} workers on a node, got {total} with what was scaled"
-        return [Fault("pools", f"{message} ({scaled}): scale that down first")]
+        message = f"expected at most {MAX_WORKERS} workers on a node, got {total} with the numbers set by hand"
+        return [Fault("pools", f"{message} ({scaled}): scale these pools down first")]
 
     def _held(self, sizes: Sizes) -> list[str]:
         return [pool for pool, size in sizes.items() if self.holds(pool, size)]
@@ -235,7 +237,7 @@ def ordered(order: ScaleOrder, counts: Mapping[str, int]) -> tuple[str, int | No
         return pool, None
     count = counts[pool] + order.number if order.is_relative else order.number
     if count < 0:
-        raise RequestRefused(f'pool "{pool}" cannot have {count} workers: it has {counts[pool]}, and 0 is the least')
+        raise RequestRefused(f'pool "{pool}" cannot have {count} workers: it has {counts[pool]}, and the minimum is 0')
     others = sum(counts.values()) - counts[pool]
     if count + others > MAX_WORKERS:
         besides = f", and the other pools have {others}" if others else ""
@@ -303,7 +305,7 @@ class Versions:
 
 @dataclass(slots=True)
 class WantedFleet:
-    """The fleet that people want: the generations, and the numbers of workers that operators set for pools."""
+    """The fleet as people and the scaling rule want it: the generations, and the numbers of workers of the pools."""
 
     rollout: Rollout
     versions: Versions = field(default_factory=Versions)
@@ -322,7 +324,7 @@ def desired_of(
     rollout = wanted.rollout
     return Desired(
         targets=tuple(_targets(wanted, stop)),
-        boot_seconds=rollout.latest.config.limits.boot_seconds,  # Most starts belong to the latest generation.
+        boot_seconds=rollout.latest.config.limits.boot_seconds,  # Most children that start belong to this generation.
         beat_seconds=rollout.in_force.config.limits.beat_seconds,
         awake_since=awake_since,
         backoffs=backoffs,

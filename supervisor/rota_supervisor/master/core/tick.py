@@ -1,4 +1,4 @@
-"""The tick, in which the master plans and does what is due, after it has handled all pending events.
+"""The tick, in which the master plans and performs the actions that are due, after it has handled all pending events.
 
 Every action of a plan updates its child at once, so a second tick at the same time does nothing.
 """
@@ -52,9 +52,9 @@ def _note_time(state: MasterState, event: Ticked, now: float) -> None:
 
 
 def _perform_plans(state: MasterState, now: float) -> tuple[list[do.Effect], Desired | None]:
-    """Perform plans until a plan is empty. Returns the effects, and the desired fleet of the last plan.
+    """Plan and perform actions until a plan is empty. Returns the effects, and the desired fleet of the last plan.
 
-    The fleet is None if the first generation cannot work, and the master has to leave.
+    Instead of the fleet, None is returned if the first generation cannot work, so the master has to leave.
     """
     effects: list[do.Effect] = []
     while True:  # A change of a child may let a candidate take over, which may require further changes.
@@ -79,7 +79,7 @@ def _advance_stop(state: MasterState, now: float) -> list[do.Effect]:
     stop = state.stop.advance(state.children, now, state.redis_silent_since)
     state.stop = stop
     if stop.stage is not before.stage:
-        state.leases.hurry()  # A renewal soon shows whether Redis replies.
+        state.leases.hurry()  # This renewal shows whether Redis replies.
     if before.is_without_redis or not stop.is_without_redis:
         return []
     seconds = round(max(0.0, stop.ends_by(state.children) - now), 1)
@@ -88,7 +88,7 @@ def _advance_stop(state: MasterState, now: float) -> list[do.Effect]:
 
 
 def wake_at(state: MasterState) -> float:
-    """Return when the next tick is due if no event occurs before.
+    """Return when the next tick is due if no event wakes the loop earlier.
 
     Times before the last tick are ignored, because that tick has handled them and they must not wake the loop again.
     """
@@ -100,11 +100,11 @@ def wake_at(state: MasterState) -> float:
     return min((at for at in times if at >= state.ticked_at), default=math.inf)
 
 
-# Performing an action updates the child and returns the effects.
+# Performing an action
 
 
 def perform(state: MasterState, action: Action, now: float) -> list[do.Effect]:
-    """Update the child of an action, and return the effects. A Start creates the child."""
+    """Update the child that an action concerns, and return the effects. The action Start creates the child."""
     if isinstance(action, Start):
         return _start(state, state.children.add(*action, now))
     child = state.children.in_slot(action.slot)
@@ -140,7 +140,8 @@ def _start(state: MasterState, child: Child) -> list[do.Effect]:
 
 
 def _register_together(state: MasterState, effects: list[do.Effect]) -> list[do.Effect]:
-    """Make one call that registers the owners of all workers that a tick starts."""
+    """Replace the Register effects of a tick by a single one, so that one call registers the owners of all workers that
+    start."""
     slots = tuple(slot for effect in effects if isinstance(effect, do.Register) for slot in effect.slots)
     others: list[do.Effect] = [effect for effect in effects if not isinstance(effect, do.Register)]
     return [*others, do.Register(slots, state.config.lease.seconds)] if slots else others

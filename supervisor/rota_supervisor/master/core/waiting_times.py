@@ -3,7 +3,7 @@
 The Erlang B recursion is numerically stable for any number of workers (L. Kleinrock, Queueing Systems I, 1975; it also
 has the relation of B and C). For run times that are not exponential, the wait is scaled by the mean of the squared
 coefficients of variation of arrivals and run times (A. Allen, Probability, Statistics, and Queueing Theory, 1978).
-Arrivals are taken as Poisson, so their coefficient is 1.
+Arrivals are assumed to be a Poisson process, so their coefficient is 1.
 """
 
 import math

@@ -65,7 +65,7 @@ async def beside(work: Callable[[], _T]) -> _T:
     done: asyncio.Future[_T] = loop.create_future()
 
     def run() -> None:
-        # Only the main thread handles signals.
+        # Signals must reach only the main thread.
         signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
         try:
             settle = functools.partial(done.set_result, work())

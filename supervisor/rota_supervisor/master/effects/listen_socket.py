@@ -30,7 +30,7 @@ class _Bound(NamedTuple):
 class ListenSocket:
     """The socket in use, and the socket bound for a configuration that is not in force yet.
 
-    `happened` is called with an event after the core had an address prepared or put into use.
+    `happened` is called with an event after an address was prepared or put into use for the core.
     """
 
     def __init__(self, happened: Callable[[Event], object] = lambda _: None) -> None:
@@ -50,8 +50,8 @@ class ListenSocket:
         self._happened(AddressPrepared(effect.ticket, faults))
 
     def listen_at(self, effect: do.ListenAt) -> None:
-        """Listen on the address. If it has been taken in the meantime, which can happen when a reload is undone, keep
-        the current address."""
+        """Listen on the address. If that is not possible, keep the current address. This can happen when a reload is
+        undone and another program has taken the address in the meantime."""
         error = ""
         try:
             self.use(effect.listen)
@@ -67,8 +67,8 @@ class ListenSocket:
     def start(self, wanted: str, *, or_next: bool = False) -> None:
         """Listen on the address at the start of the master, and report it. Raises Failure.
 
-        A host name is resolved only here, because this can take half a minute, and nothing waits for the loop yet.
-        `or_next`: whether to try the next ports if the port is taken.
+        A host name is resolved only here, because a lookup can take half a minute. At the start, nothing waits for the
+        loop yet. `or_next`: whether to try the next ports if the port is taken.
         """
         host, _, _ = wanted.rpartition(":")
         if host and not _is_number(host) and host not in self._addresses:
@@ -95,7 +95,8 @@ class ListenSocket:
         raise taken
 
     def prepare(self, wanted: str) -> None:
-        """Bind an address without using it yet. Do nothing for "" or the address in use. Raises Failure."""
+        """Bind an address for later use. Do nothing if the address is "" or already in use by this fleet. Raises
+        Failure."""
         self.drop_prepared()
         if wanted not in ("", self._used.wanted):
             self._prepared = _Bound(wanted, self._bind(wanted))
@@ -131,7 +132,7 @@ class ListenSocket:
         """A warning if the port differs from the configured port, or ""."""
         if self._used.wanted not in self._instead:
             return ""
-        return f"{self._used.wanted} is taken: this fleet listens at {self.address}, set http.listen to keep a port"
+        return f"{self._used.wanted} is taken: this fleet listens at {self.address}. Set http.listen to keep a port"
 
     @property
     def address(self) -> str:
@@ -175,7 +176,8 @@ def _look_up(host: str, listen: str) -> str:
 
 
 def bind(listen: str, address: str, port: str) -> socket.socket:
-    """Listen on a numeric address. Errors name it `listen`.
+    """Return a socket that listens on a numeric address. In error messages, the address is called `listen`, as in the
+    configuration.
 
     Raises Failure with code 73 if the address is taken, and with code 78 if there is no such address.
     """

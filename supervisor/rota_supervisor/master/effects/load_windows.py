@@ -1,7 +1,7 @@
 """The work of a pool in the last seconds and in the last minute, based on the counters in its workers' slots.
 
-The counters of a process begin at 0, and a task can overwrite them. Therefore the growth of each process's counters is
-added up here, and impossible growth is ignored.
+The counters of a process begin at 0, and a task can overwrite them. So this module adds up how much the counters of
+each process grow, and ignores growth that is impossible.
 """
 
 from collections import deque
@@ -13,8 +13,8 @@ from rota_supervisor.master.core.scaling_inputs import LoadWindow
 
 SHORT_SECONDS: Final = 2.0
 LONG_SECONDS: Final = 60.0
-_SAMPLE_SECONDS: Final = 0.4  # rounds run every 0.5 s; extra exchanges in between add no samples
-_SLACK_SECONDS: Final = 0.5  # the possible error of a time that a worker has added up
+_SAMPLE_SECONDS: Final = 0.4  # rounds run every 0.5 s; additional exchanges in between add no samples
+_SLACK_SECONDS: Final = 0.5  # the possible error of a time that a worker has summed up
 _MOST_STARTS: Final = 1_000_000  # per second; a task takes at least 10 us
 _ROUNDING: Final = 1.001
 _UNKNOWN_VARIATION: Final = 1.0  # the value of an exponential distribution
@@ -52,21 +52,21 @@ class PoolTotals(NamedTuple):
 
 
 class PoolMeter:
-    """The load windows of one pool on this node."""
+    """A meter that computes the load windows of one pool on this node."""
 
     def __init__(self) -> None:
-        self._known: dict[ProcessKey, tuple[float, Load]] = {}  # the time and the result of each process's last reading
+        self._known: dict[ProcessKey, tuple[float, Load]] = {}  # when each process was last read, and the result
         self._totals = PoolTotals()
         self._crashes: int | None = None
         self._samples: deque[tuple[float, PoolTotals]] = deque()
         self._read_at: float | None = None
 
     def add(self, workers: Iterable[WorkerReading], first_crashes: int, at: float) -> None:
-        """Add the growth of these workers' counters since the previous reading. `at`: the time of this reading, in
-        seconds of CLOCK_BOOTTIME.
+        """Add the growth of these workers' counters since the previous reading.
 
-        `first_crashes`: the number of first attempts that have ended with the death of their worker so far. The first
-        reading only determines where the counters begin, because the workers may have been running for days.
+        The first reading only determines where the counters begin, because the workers may have been running for days.
+        `at`: the time of this reading, in seconds of CLOCK_BOOTTIME. `first_crashes`: the number of first attempts that
+        have ended with the death of their worker so far.
         """
         before = self._read_at
         self._read_at = at
@@ -110,7 +110,7 @@ def growth_of(before: Load, worker: WorkerReading, seconds: float) -> PoolTotals
     """Return the work of a worker in the `seconds` between two readings, or None if so much work is impossible."""
     after = worker.load
     growth = PoolTotals(
-        max(0, after.started - before.started),  # A start that was counted in advance may not have taken place.
+        max(0, after.started - before.started),  # A start that was counted in advance may have been undone.
         after.occupied_seconds - before.occupied_seconds,
         after.ended - before.ended,
         after.run_seconds - before.run_seconds,

@@ -1,4 +1,4 @@
-"""The login of a fleet whose password comes from a provider in the application (`redis_credentials`).
+"""The login of a fleet whose Redis password comes from a provider in the application (`redis_credentials`).
 
 The master imports no code of the application, so a separate process calls the provider. The login is stored in shared
 memory, which all children read when they connect (`rota.server.logins.SharedLogins`).
@@ -28,8 +28,8 @@ MOST_PAUSE_SECONDS: Final = 30.0
 class RenewalPlan:
     """The plan for the next calls of a provider.
 
-    The provider is called before its login expires, when the server has refused the login, and when another provider is
-    set. As long as this does not help, the provider is called at growing intervals.
+    A provider is called before its login expires, after the server has refused the login, and when the configuration
+    sets another provider. If the reason persists after a call, the provider is called again at growing intervals.
     """
 
     login: Login
@@ -48,13 +48,13 @@ class RenewalPlan:
     def is_another(self, login: Login) -> bool:
         """Whether this login differs from the last one.
 
-        The provider can return the same login again, because a child reported late that the server refused an earlier
-        login.
+        They can be equal if the call was not necessary, because a child reported late that the server had refused an
+        earlier login.
         """
         return login._replace(since=self.login.since) != self.login
 
     def provider_called(self, provider: str, login: Login | None, now: float) -> None:
-        """Note that the provider was called. `login` is None if the provider failed."""
+        """Update the plan after a call of the provider. `login` is None if the provider failed."""
         self._not_before = now + self._backoff.next_seconds()
         if login is not None:
             self.login = login
@@ -66,7 +66,7 @@ class LoginKeeper:
     """The asyncio task that keeps the login in the shared memory valid."""
 
     def __init__(self, state: MasterState, shared: SharedLogins, fetch: Callable[[str], Login]) -> None:
-        """`fetch` calls a provider. It can block, and it can raise LoginUnknown."""
+        """`fetch` calls a provider and returns the login. It can block, and it can raise LoginUnknown."""
         self._state = state
         self._shared = shared
         self._fetch = fetch
@@ -95,7 +95,7 @@ class LoginKeeper:
         self._plan.provider_called(provider, login, boottime_seconds())
 
     async def fault_of(self, provider: str) -> str:
-        """Return the error of a provider that a reload would set, or "" if it returns a login."""
+        """Call a provider that a reload would set. Return its error, or "" if it returns a login."""
         try:
             await beside(lambda: self._fetch(provider))
         except (LoginUnknown, OSError) as error:

@@ -1,9 +1,9 @@
 """The output of the master: its log, its metrics, the snapshot for the exporter, and reports about the fleet.
 
-Everything that Python and its libraries would write directly to standard error becomes an event of the log. On standard
-error, it would not have the format of a log line. Such a write would also block forever if no process reads standard
-error, whereas the log drops lines that it cannot write. Only faulthandler writes to standard error, with the stack of a
-fatal error.
+Everything that Python and its libraries would write directly to standard error becomes an event of the log, for two
+reasons. On standard error, it would not have the format of a log line. And if no process reads standard error, the
+write would block forever, whereas the log drops lines that it cannot write. Only faulthandler writes to standard error,
+with the stack of a fatal error.
 """
 
 import asyncio
@@ -40,7 +40,7 @@ from rota_supervisor.master.effects.processes import Stacks
 from rota_supervisor.process import started_at
 
 STACK_SECONDS: Final = 0.2  # writing a stack takes 1 ms, and longer if hundreds of children do it at once
-_STACK_CHARACTERS: Final = 3000  # of the 4,096 bytes of a log line
+_STACK_CHARACTERS: Final = 3000  # a log line has at most 4,096 bytes
 _LINE_SECONDS: Final = 0.002
 _DYING_SECONDS: Final = 1.0
 
@@ -75,7 +75,8 @@ def log_everything() -> None:
 
 
 def log_loop_errors(loop: asyncio.AbstractEventLoop) -> None:
-    """Send the errors of a loop to the log: errors in callbacks, and errors in tasks that no caller awaits."""
+    """Send the errors of an event loop to the log: errors in callbacks, and errors in asyncio tasks that no caller
+    awaits."""
     loop.set_exception_handler(lambda _, context: _log_error("asyncio", context["message"], context.get("exception")))
 
 
@@ -83,7 +84,7 @@ class _Records(logging.Handler):
     def emit(self, record: logging.LogRecord) -> None:
         try:
             message = record.getMessage()
-        except (TypeError, ValueError):  # The arguments do not fit the format of the message.
+        except (TypeError, ValueError):  # The arguments do not match the format of the message.
             message = str(record.msg)
         if record.levelno >= logging.WARNING:
             _log_error(record.name, message, record.exc_info[1] if record.exc_info else None)
@@ -120,7 +121,7 @@ def _end(_kind: type[BaseException], error: BaseException, _traceback: Traceback
 
 
 class Display:
-    """The metrics with the writer MASTER, and the snapshot for the exporter."""
+    """The metrics that the master writes, and the snapshot for the exporter."""
 
     def __init__(self, state: MasterState, memory: SlotMemory) -> None:
         own = memory.slot(MASTER_SLOT)
@@ -129,7 +130,7 @@ class Display:
         self._snapshot_area = SharedText(own.far_spare)
 
     def set_all_gauges(self) -> None:
-        """Set every gauge, so that all gauges are exported from the start."""
+        """Give every gauge a first value, so that all gauges are exported from the start."""
         for gauge, value in (
             (m.CONFIG_LAST_RELOAD_SUCCESSFUL, 1),
             (m.CONFIG_LAST_RELOAD_SUCCESS_TIMESTAMP, time.time()),
@@ -184,8 +185,8 @@ def _member(child: Child, memory: SlotMemory, now_ns: int) -> Member:
 class StackReport:
     """The writer of status reports with the stacks of all children, one report at a time.
 
-    Reports are written in the background. Children get a moment to write their stacks, and the lines are spread over
-    time, because a pipe holds only 64 KB.
+    Reports are written in the background. The children get STACK_SECONDS to write their stacks. The lines of the report
+    are spread over time, because a pipe holds only 64 KB.
     """
 
     def __init__(self, state: MasterState, memory: SlotMemory, stacks: Stacks, background: Background) -> None:
@@ -202,7 +203,7 @@ class StackReport:
             self._background.start(self._write())
 
     def blocked(self, effect: do.ReportBlocked) -> None:
-        """Log the stack of a worker whose event loop is blocked."""
+        """Log the stack of a worker whose event loop is blocked, with the task that blocks it."""
         slot = self._memory.slot(effect.child.slot)
         task_index = slot.stepping
         task = None if task_index is None else slot.record(task_index).current()

@@ -1,5 +1,5 @@
-"""The master's connections to Redis, the state of the server, and the master's calls. An owner is registered before its
-worker exists, renewed while the worker lives, and reaped after the worker has died.
+"""The master's connections to Redis, the check whether the server replies, and the master's calls. An owner is
+registered before its worker exists, renewed while the worker lives, and reaped after the worker has died.
 
 A renewal writes the time at which the call was *sent* into each worker's slot. The time for which the worker may hold
 tasks begins then, regardless of when the reply arrives.
@@ -57,8 +57,8 @@ _SCRIPTS: Final = (
 )
 _IDLE_CHECK_SECONDS: Final = 0.1
 _MAX_REPLY_SECONDS: Final = 5.0  # the longest wait for a reply
-# The fastest of the last six round trips is reported, because on a busy machine some are slow although the server is
-# fast.
+# The fastest of the last six round trips is reported, because on a busy machine some round trips are slow even if the
+# server is fast.
 _ROUND_TRIPS: Final = 6
 
 
@@ -68,14 +68,15 @@ class RedisWatch:
     def __init__(self, state: MasterState, happened: Callable[[master_events.Event], None]) -> None:
         self._state = state
         self._happened = happened
-        # The time of the first command sent since the last reply (in seconds of CLOCK_BOOTTIME), or `inf` if there is
-        # none.
+        # When the first command after the last reply was sent, in seconds of CLOCK_BOOTTIME, or `inf` if all have a
+        # reply.
         self.silent_since = math.inf
         self._sent_at = math.inf
         self._round_trips: deque[float] = deque(maxlen=_ROUND_TRIPS)
         self.works = asyncio.Event()  # set while the server replies
         self.store = Store(state.config.namespace)
-        # Load the scripts now, because later no descriptor may be left, or the files may be from another version.
+        # Load the scripts now. Later, there may be no descriptor left to open the files, or they may be from another
+        # version.
         for name in _SCRIPTS:
             load_script(name)
         watch = ConnectionWatch(self._replied, self._failed, self._command_sent)
@@ -88,7 +89,8 @@ class RedisWatch:
         self._doubted = asyncio.Event()
 
     def _reply_timeout(self) -> float:
-        # One lost reply must not cost a lease. A reload can make leases shorter, so the current length is used.
+        # The timeout is short enough that a lease survives one lost reply. A reload can make leases shorter, so the
+        # current length is used.
         return min(_MAX_REPLY_SECONDS, self._state.config.lease.seconds / 4)
 
     def _command_sent(self) -> None:
@@ -116,10 +118,10 @@ class RedisWatch:
         if self._state.redis_up and not isinstance(error, Refused):
             self._doubted.set()
 
-    # The methods below ignore a ServerError, because the watch above has reported it.
+    # The methods below ignore a ServerError, because `_failed` has already reported it.
 
     async def probe_when_in_doubt(self) -> None:
-        """Whenever the parked connection has lost the server, call the server at once. Runs forever.
+        """Call the server at once whenever the connection for blocking calls has lost it. Runs forever.
 
         Otherwise the server would count as available until the next renewal, which may be seconds away.
         """
@@ -134,7 +136,7 @@ class RedisWatch:
         known = ""
         while True:
             await asyncio.sleep(self._state.config.lease.seconds)
-            if not self._state.redis_up:  # A server that refuses writes replies to INFO, and would count as back.
+            if not self._state.redis_up:  # A server that refuses writes would reply to INFO, and would count as back.
                 continue
             try:
                 info = await self.connection.execute("INFO", "memory")
@@ -160,7 +162,7 @@ class RedisWatch:
             chunk = await self.connection.run(self.store.overview(()))
             while chunk.more and not self._has_work(chunk):
                 chunk = await self.connection.run(self.store.overview((), chunk.cursor))
-        except ServerError:  # Without a reply, the queues may not be empty, so the fleet stays.
+        except ServerError:  # Without a reply, there may still be tasks, so the fleet stays.
             return False
         return not self._has_work(chunk)
 
@@ -173,20 +175,20 @@ class RedisWatch:
 
 
 MILLISECONDS: Final = 1000
-RETURN_AGAIN_SECONDS: Final = 0.2  # the pause after a call that failed
+RETURN_AGAIN_SECONDS: Final = 0.2  # the pause before a failed call is repeated
 
 _T = TypeVar("_T")
 _DECLARED: Final = (DeclareStatus.KEPT, DeclareStatus.NEW, DeclareStatus.CHANGED)
 _REASONS: Final = {
     DeclareStatus.OLDER: "another node has declared a different schedule with this name more recently",
     DeclareStatus.CLIENT: "a client has created a schedule with this name: remove that schedule, or rename this one",
-    DeclareStatus.REFUSED: "that is not a valid name",
+    DeclareStatus.REFUSED: "its name is not valid",
 }
 
 
 @dataclass(slots=True, eq=False, repr=False)
 class RedisCalls:
-    """The Redis calls for the owners of this master, which run in the background. `node`: the master's name in
+    """The Redis calls about the owners of this node, which run in the background. `node`: the name of this node in
     Redis."""
 
     _connection: AioConnection
@@ -226,8 +228,8 @@ class RedisCalls:
         self._happened(master_events.OwnerReaped(effect, reply))
 
     async def _through_outages(self, name: str, command: ScriptCall[_T]) -> tuple[_T, int]:
-        """Repeat a call until there is a reply. Returns the reply, and the time at which the successful call was sent
-        (ns)."""
+        """Repeat a call until Redis accepts it. Returns the reply, and when the successful call was sent, in
+        nanoseconds."""
         backoff = Backoff(FIRST_RETRY_SECONDS, MOST_RETRY_SECONDS)
         while True:
             sent_ns = boottime_ns()
@@ -241,7 +243,7 @@ class RedisCalls:
     # Leases
 
     async def _renew(self, effect: do.RenewLeases) -> None:
-        """Renew each lease for the duration that its worker knows, a hundred leases per call.
+        """Renew each lease for the duration that its worker was given, a hundred leases per call.
 
         Leases that were renewed before a failure stay renewed.
         """
@@ -254,7 +256,7 @@ class RedisCalls:
             failed = False
         except ServerError:  # The connection's watch has reported it.
             pass
-        finally:  # Report this even after a failure, because it leads to the next renewal, and workers need it.
+        finally:  # This is reported even after a failure, because the next renewal is scheduled only then.
             self._happened(master_events.LeasesRenewed(tuple(lost), failed))
 
     async def _renew_batch(self, lease_seconds: float, batch: list[do.HeldLease]) -> tuple[str, ...]:
@@ -270,7 +272,7 @@ class RedisCalls:
         return tuple(renewed.lost)
 
     def _report_cancelled(self, batch: list[do.HeldLease], cancelled: Collection[bytes]) -> None:
-        """Report the cancelled tasks that still run. Most of them were already reported because of an order."""
+        """Report the cancelled tasks that still run. Usually, an order to cancel has reported them already."""
         for each in batch:
             for found in cancelled_in(each, self._memory.slot(each.slot), lambda task: task.entry in cancelled):
                 self._happened(found)
@@ -294,8 +296,8 @@ class RedisCalls:
         return await self._connection.run(self._store.check_conditions(milliseconds, conditions))
 
     async def _redis_now(self) -> int:
-        """Return the Redis time in microseconds. Opening hours are based on it, so no node's clock opens or closes a
-        queue."""
+        """Return the time of Redis in microseconds. Opening hours are compared with this time, so they do not depend on
+        the clock of a node."""
         seconds, microseconds = await self._connection.execute("TIME")
         return int(seconds) * 1_000_000 + int(microseconds)
 
@@ -306,7 +308,7 @@ class RedisCalls:
         ends."""
         child = effect.child
         slot = self._memory.slot(child.slot)
-        slot.prefetch_returned = effect.task.number  # This must be written before the call is sent.
+        slot.prefetch_returned = effect.task.number  # The worker must be able to see this before the call is sent.
         call = self._store.return_prefetched(effect.owner, effect.task.entry, effect.tiers, effect.finished)
         while slot.nonce == child.nonce and slot.held_up_by == effect.task.number:
             try:
@@ -321,8 +323,8 @@ class RedisCalls:
 
 
 def batches_of(held: Iterable[do.HeldLease]) -> Iterator[tuple[float, list[do.HeldLease]]]:
-    """Yield the lease duration and the owners of each call. After a reload, older workers still have the old
-    duration."""
+    """Yield the lease duration and the leases for each call. There can be several durations, because after a reload,
+    older workers keep the old one."""
     by_lease = sorted(held, key=attrgetter("lease_seconds"))
     for lease_seconds, of_lease in groupby(by_lease, key=attrgetter("lease_seconds")):
         while batch := list(islice(of_lease, OWNERS_A_CALL)):
@@ -332,11 +334,12 @@ def batches_of(held: Iterable[do.HeldLease]) -> Iterator[tuple[float, list[do.He
 # Schedules
 #
 # A schedule that is no longer declared is removed at once if no other node is alive, for example after a reload of a
-# fleet with one node. Otherwise, two leases later, a sweep checks whether another node still declares the schedule.
+# fleet with one node. If there are other nodes, a sweep checks two leases later whether one of them still declares the
+# schedule.
 
 
 class ScheduleDeclarer:
-    """The component that declares schedules over the master's connection."""
+    """The declarations of this node's schedules in Redis, over the master's connection."""
 
     def __init__(self, connection: AioConnection, store: ScheduleStore) -> None:
         self._connection = connection
@@ -346,10 +349,10 @@ class ScheduleDeclarer:
         self._declared: dict[str, DeclaredSchedule] = {}
 
     async def declare(self, schedules: Sequence[DeclaredSchedule], ttl_ms: int) -> None:
-        """Declare all of these schedules for `ttl_ms`.
+        """Declare these schedules for the next `ttl_ms` milliseconds.
 
-        If the server refuses the call, the refusal is logged and does not delay the renewal of leases. Raises
-        ServerError for other failures.
+        If the server refuses the call, this is logged and does not make the renewal of leases fail. Raises ServerError
+        for other failures.
         """
         try:
             statuses = await self._declare(schedules, ttl_ms)
@@ -376,7 +379,7 @@ class ScheduleDeclarer:
         """Remove a schedule that this node declared.
 
         Only the declaration of this node is removed, so the schedule stays if a new node declares it in the meantime.
-        After a lost reply, the retry declares the schedule again for a moment and removes it.
+        If a reply is lost, the retry declares the schedule again for a moment before it removes it.
         """
         try:
             [status] = await self._connection.run(self._store.declare(0, [gone]))

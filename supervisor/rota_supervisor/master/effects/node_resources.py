@@ -9,19 +9,20 @@ from typing import Final, NamedTuple
 from rota.child.child_process import boottime_seconds
 from rota_supervisor.cgroups import MOUNTED, CgroupReading, read_cgroup
 
-KEPT_FREE: Final = 0.1  # of the memory, which is not given to more workers
+KEPT_FREE: Final = 0.1  # the share of the memory that is not given to more workers
 _WINDOW_SECONDS: Final = 2.0
 _PROC: Final = Path("/proc")
 _KILOBYTE: Final = 1024
 _PRIVATE: Final = re.compile(r"^Private_\w+: +(\d+) kB", re.MULTILINE)
 _MEMORY: Final = re.compile(r"^(MemTotal|MemAvailable): +(\d+) kB", re.MULTILINE)
 _PROCESSOR: Final = re.compile(r"^cpu(\d+) (.*)", re.MULTILINE)
-_IDLE: Final = slice(3, 5)  # the fields of a processor in /proc/stat for idle time and waiting for a disk
+_IDLE: Final = slice(3, 5)  # the fields of a line in /proc/stat for idle time and for waiting for a disk
 _TIMES: Final = 8  # the number of fields to add up; later fields are parts of earlier ones
 
 
 class CpuTimes(NamedTuple):
-    """The processor time that this node has used up to a certain time, in seconds and clock ticks since any origin."""
+    """The processor time that this node has used until the time `at`. Only differences between two readings have a
+    meaning."""
 
     at: float
     busy_ticks: int  # the busy time of the processors that this process may use
@@ -45,9 +46,8 @@ class ResourceReader:
         self._last = NodeResources()
 
     def read(self, max_cpu: float) -> NodeResources:
-        """Return the resources now. `max_cpu` is the share of the processors above which they are busy; 1 for never.
-        A file that this machine does not have sets no limit.
-        """
+        """Return the resources now. `max_cpu` is the share of the processors from which they count as busy; 1 means
+        never. If this machine lacks one of the files, the file sets no limit."""
         now = boottime_seconds()
         if self._times and now - self._times[-1].at < _WINDOW_SECONDS:
             return self._last
@@ -69,8 +69,8 @@ def ticks_in(stat: str, processors: set[int]) -> tuple[int, int]:
 
 
 def busy_share(before: CpuTimes, after: CpuTimes) -> float:
-    """Return the busy share of the processors between two readings, or of those that the control group may use if that
-    is more."""
+    """Return the busy share of the processors between two readings. If the control group used a greater share of its
+    limit, return that share."""
     ticks, seconds = after.ticks - before.ticks, after.at - before.at
     node = (after.busy_ticks - before.busy_ticks) / ticks if ticks > 0 else 0.0
     if seconds <= 0 or not after.group_limit or after.group_seconds is None or before.group_seconds is None:
@@ -79,8 +79,8 @@ def busy_share(before: CpuTimes, after: CpuTimes) -> float:
 
 
 def free_bytes(meminfo: str, group: CgroupReading) -> int | None:
-    """Return the memory that more workers may take: that of the machine or of the control group, whichever is
-    smaller."""
+    """Return the memory that more workers may take, in bytes: the free memory of the machine or of the control group,
+    whichever is less."""
     sizes = {name: int(size) * _KILOBYTE for name, size in _MEMORY.findall(meminfo)}
     found = []
     if len(sizes) == len(("MemTotal", "MemAvailable")):
@@ -91,7 +91,7 @@ def free_bytes(meminfo: str, group: CgroupReading) -> int | None:
 
 
 def private_bytes(pid: int) -> int:
-    """Return the memory that a process would free by ending, or 0 if it has ended or its memory cannot be read."""
+    """Return how many bytes a process would free by ending, or 0 if it has ended or its memory cannot be read."""
     return sum(int(size) * _KILOBYTE for size in _PRIVATE.findall(_text(f"{pid}/smaps_rollup")))
 
 

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 _RELOADING: Final = "RELOADING=1"
 _MICROSECONDS: Final = 1_000_000
-_MAX_WAITING: Final = 64  # the limit of unsent messages if the manager does not read them
+_MAX_WAITING: Final = 64  # the most unsent messages; older ones are dropped
 
 
 class NotifySocket:
@@ -35,8 +35,8 @@ class NotifySocket:
 
     @classmethod
     def take(cls, environment: MutableMapping[str, str], pid: int) -> "NotifySocket":
-        """Return the socket that the environment names. The variables are removed, so that no child can send messages
-        in the master's place."""
+        """Return the socket that the environment names. Its variables are removed from the environment, so that no
+        child can send messages in the master's place."""
         address = environment.pop("NOTIFY_SOCKET", "")
         microseconds = environment.pop("WATCHDOG_USEC", "")
         meant = environment.pop("WATCHDOG_PID", "") in ("", str(pid))
@@ -44,7 +44,7 @@ class NotifySocket:
         return cls(address, seconds)
 
     def notify(self, effect: "NotifyManager") -> None:
-        """Send a message. A message that can wait is dropped while earlier messages are unsent."""
+        """Send a message. If earlier messages are still unsent, a message that can wait is dropped."""
         if not self.has_room:
             self.flush()
         if self.has_room or not effect.can_wait:
@@ -80,7 +80,7 @@ class NotifySocket:
         """Send the messages that can be sent now. If the manager no longer exists, they are dropped."""
         try:
             sending = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_NONBLOCK)
-        except OSError:  # No descriptor is left now, so try again later.
+        except OSError:  # No descriptor is left. A later call tries again.
             return
         with sending:
             while self._waiting:

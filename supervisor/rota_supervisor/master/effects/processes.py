@@ -1,5 +1,5 @@
-"""The operations on children (start, signal, kill), the master's end of their channels, and their stack files. This
-module makes no decisions."""
+"""The operations on children: starting, signalling and killing them, the master's end of their channels, and their
+stack files. This module only carries out decisions."""
 
 import asyncio
 import contextlib
@@ -28,7 +28,8 @@ _SHOWN_BYTES: Final = 80
 
 
 class ZygoteLine:
-    """The channel of one zygote. Sending a packet never blocks, and packets are read as they arrive.
+    """The master's end of the channel to one zygote. Sending a packet never blocks: packets that do not fit are sent
+    later.
 
     `requested`: for each slot, the nonce of the last fork that was requested. `wake` is called when there is something
     to `read`.
@@ -45,12 +46,13 @@ class ZygoteLine:
         asyncio.get_running_loop().add_reader(channel, wake)
 
     def send_slots(self, slots_fd: int) -> None:
-        """Send the shared memory of the slots, for the zygote's workers. If no descriptor is left for it, the zygote
-        exits."""
+        """Send the descriptor of the shared memory, which the zygote's workers need. If the master has no descriptor
+        left to copy it, the zygote gets none and exits."""
         self._send(messages.Slots(), _copy(slots_fd))
 
     def fork(self, pool_settings: str, request: messages.Fork, stack_fd: int | None) -> None:
-        """Request a worker with this stack file. New settings of its pool are sent first."""
+        """Request a worker with this stack file. The settings of its pool are sent first, unless the zygote has them
+        already."""
         self.requested[request.slot] = request.nonce
         if self._pool_settings.get(request.pool) != pool_settings:
             self._pool_settings[request.pool] = pool_settings
@@ -70,8 +72,8 @@ class ZygoteLine:
             except BlockingIOError:
                 return
             except ConnectionResetError:
-                # The zygote exited without reading everything. The error occurs once, and packets of the zygote can
-                # still be read.
+                # The zygote exited without reading all packets. This error occurs only once, and the packets that the
+                # zygote sent can still be read.
                 continue
             if not packet:
                 self.close()
@@ -100,7 +102,7 @@ class ZygoteLine:
 
     def _flush(self) -> None:
         loop = asyncio.get_running_loop()
-        with contextlib.suppress(BrokenPipeError, ConnectionResetError):  # The zygote is dead: `read` notices it.
+        with contextlib.suppress(BrokenPipeError, ConnectionResetError):  # The zygote is dead, which `read` notices.
             while self._outbox:
                 try:
                     messages.send_along(self._channel, *self._outbox[0])
@@ -117,7 +119,8 @@ class ZygoteLine:
 
 
 def _message_of(packet: bytes) -> messages.Message:
-    """Decode a packet. User code runs at the other end of the channel, and nothing that it sends may end the master."""
+    """Decode a packet. A packet that is not valid becomes a warning, because user code at the other end of the channel
+    may have written it, and must not be able to end the master."""
     try:
         return messages.decode_of_zygote(packet)
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
@@ -216,7 +219,7 @@ class Processes:
         """Send a signal to a child. KILL is also sent to its whole process group.
 
         A zygote blocks its signals, so a Bye is sent instead of TERM. If the pid of a child is not known yet, no signal
-        is sent. When the child is reported later, it is in the state KILLED and is then killed.
+        is sent. The core then kills a KILLED child when its pid is reported.
         """
         child = effect.child
         order = effect.order
@@ -234,15 +237,15 @@ class Processes:
     def set_quiet(self, effect: do.SetQuiet) -> None:
         """Write the quiet flag into the slots, and wake the workers so that they read it.
 
-        A worker that has not entered its slot yet reads the flag when it begins.
+        A worker that has not entered its slot yet reads the flag when it starts.
         """
         for child in effect.children:
             slot = self._memory.slot(child.slot)
             if slot.nonce != child.nonce:
                 continue
             slot.quiet_requested = effect.quiet
-            # The slot holds the pid from before the birth is reported until the pid is free for reuse. A process may
-            # have written anything into the slot, so only the pid of the known child is signalled.
+            # A worker writes its pid into the slot before the master learns the pid from the zygote. After that, the
+            # pid must be that of the known child, because a task may have written anything into the slot.
             pid = slot.pid
             if pid and child.pid in (0, pid):
                 with contextlib.suppress(*UNREACHABLE):
@@ -265,10 +268,10 @@ class Processes:
         self._zygotes = [line for line in self._zygotes if line.is_open]
 
     def _events_of(self, line: ZygoteLine, message: messages.Message | None) -> Iterator[Event]:
-        """Yield the events of a message. If a worker was never reported, a Spawned for it comes first.
+        """Yield the events of a message. If a message implies that a worker was not started, but its slot shows that it
+        was, a Spawned event for the worker comes first.
 
-        Such a worker can be in its slot although its fork was reported as failed or its zygote died, because its
-        intermediate died before it could report the worker.
+        This happens if an intermediate dies after it has forked a worker and before it could report it.
         """
         match message:
             case None:
@@ -307,7 +310,7 @@ class Processes:
             channel.close()
 
     def close(self) -> None:
-        """Close all channels and stack files. Zygotes take this for the death of the master."""
+        """Close all channels and stack files. Zygotes then assume that the master has died."""
         for line in self._zygotes:
             line.close()
         for channel in self._channels.values():
@@ -325,7 +328,8 @@ def kill_group(pid: int) -> None:
 
 
 def bell_fd(rung: Callable[[], None]) -> int:
-    """Return an eventfd, to which children write when the master should read their slots."""
+    """Return an eventfd to which children write when the master should read their slots. `rung` is called after each
+    write."""
     fd = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
 
     def drain() -> None:
@@ -337,20 +341,20 @@ def bell_fd(rung: Callable[[], None]) -> int:
     return fd
 
 
-# Stack files. Each living child has a memfd, which the child writes and only the master reads. The child shares the
-# open file description, so the file's offset shows how much was written since the master last reset the offset. The
-# size is sealed, so a child cannot write beyond the end. A child keeps its file while it lives. A file costs one
-# descriptor of the master, and 4 kB of memory once the child has written to it.
+# Stack files. Each living child has a memfd to which it writes its stacks, and which only the master reads. Both share
+# the open file description, so the file's offset shows how much the child has written since the master last set the
+# offset to 0. The size is sealed, so the child cannot write beyond the end. A file costs one descriptor of the master,
+# and 4 kB of memory once the child has written to it.
 
 
-FILE_BYTES: Final = 64 << 10  # sparse; a hundred frames take 8 kB, and the main thread's frames come last
-SPARE_DESCRIPTORS: Final = 64  # kept free for channels, connections and other files that a master opens
+FILE_BYTES: Final = 64 << 10  # sparse; a hundred frames take 8 kB, and the main thread comes last
+SPARE_DESCRIPTORS: Final = 64  # kept free for channels, connections and other files of the master
 _SEALS: Final = fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SEAL
 
 
 def name_of(child: ChildRef) -> str:
-    """Return the name of a child's file. The name is unique to this incarnation, and identifies processes that the
-    child leaves behind."""
+    """Return the name of a child's stack file. It is unique to this incarnation, so it also identifies processes that
+    the child leaves behind."""
     return f"{STACK_FILE}-{child.slot}-{child.nonce}"
 
 
@@ -362,7 +366,7 @@ class Stacks:
         self._files: dict[int, int] = {}
 
     def make(self, child: ChildRef) -> int | None:
-        """Create the file of a child that is about to start. Returns None if descriptors are scarce."""
+        """Create the stack file of a child that is about to start. Returns None if few descriptors are left."""
         try:
             fd = os.memfd_create(name_of(child), os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
         except OSError:
@@ -376,8 +380,8 @@ class Stacks:
         return fd
 
     def request(self, child: ChildRef) -> bool:
-        """Request the stacks of a child, which writes them within about a millisecond. Returns False if the child
-        cannot write them."""
+        """Request the stacks of a child, which it writes within about a millisecond. Returns False if the child cannot
+        write them yet."""
         fd = self._files.get(child.nonce)
         slot = self._memory.slot(child.slot)
         # Before the child has entered its slot, it has no handler, so the signal would end it.
@@ -390,8 +394,8 @@ class Stacks:
         return True
 
     def request_task_stacks(self, child: ChildRef) -> None:
-        """Request that a worker with several tasks logs the stack of each task, which it does when its event loop
-        runs."""
+        """Request that a worker with several tasks logs the stack of each task. The worker does this when its event
+        loop runs next."""
         slot = self._memory.slot(child.slot)
         if slot.concurrency > 1 and child.pid and slot.nonce == child.nonce and slot.pid == child.pid:
             slot.stacks_requested += 1

@@ -1,7 +1,8 @@
-"""The master's exchange about pools whose number of workers is a range. It measures the load of each pool on this node,
-publishes the load, and if this node leads the pool, reads the inputs of the next decision.
+"""The exchange between nodes, through Redis, about pools whose number of workers is a range. The master measures and
+publishes the load of each pool on this node. If this node leads the pool, the master also reads the inputs of the next
+decision.
 
-An exchange takes place twice a second. There are none if all pools have a fixed number of workers.
+An exchange takes place twice a second, unless all pools have a fixed number of workers.
 """
 
 import math
@@ -37,10 +38,10 @@ from rota_supervisor.master.effects.node_resources import NodeResources, Resourc
 from rota_supervisor.master.effects.scaling_texts import decision_in, load_in, text_of
 
 MILLISECONDS: Final = 1000
-UNKNOWN_START_SECONDS: Final = 1.0  # assumed until a worker of the pool has started
+UNKNOWN_START_SECONDS: Final = 1.0  # assumed until the first worker of the pool has started
 _STARTS_KEPT: Final = 5
 _LONG_NS: Final = round(LONG_SECONDS * NANOSECONDS)
-_MEMORY_EVERY: Final = 4  # a worker's memory is read in every fourth round, because reading it takes time
+_MEMORY_EVERY: Final = 4  # the memory of one worker is read in every fourth round, because this takes time
 
 
 class RunningTasks(NamedTuple):
@@ -101,8 +102,8 @@ class PoolGauge:
         self.timed = frozenset((each.slot, each.nonce) for each in pool.workers if each.start_seconds is not None)
 
     def _read_memory(self, slots: Mapping[ProcessKey, Slot]) -> None:
-        """Read the memory of one worker: one that has not been read yet, or otherwise the one that was read longest
-        ago."""
+        """Read the memory of one worker in every fourth round. Workers that have not been read yet come first, then the
+        one that was read longest ago."""
         self.private = {key: size for key, size in self.private.items() if key in slots}
         self.rounds += 1
         pids = {key: slot.pid for key, slot in slots.items() if slot.pid > 0}
@@ -120,18 +121,17 @@ def _read_loads(slots: Mapping[ProcessKey, Slot], at_ns: int) -> Iterator[Worker
 
 
 def running_in(slots: Iterable[Slot], at_ns: int) -> RunningTasks:
-    """Return the tasks that these workers run."""
+    """Return the numbers and the total age of the tasks that these workers run."""
     ages = [at_ns - task.started_ns for slot in slots for task in slot.running_times()]
-    ages = [age for age in ages if 0 <= age <= at_ns]  # A task may have overwritten its start.
+    ages = [age for age in ages if 0 <= age <= at_ns]  # A task may have overwritten its start time.
     recent = [age for age in ages if age <= _LONG_NS]
     return RunningTasks(len(recent), sum(recent) / NANOSECONDS, len(ages) - len(recent))
 
 
 def most_of(pool: do.ScaledPool, present: int, resources: NodeResources, private: int) -> tuple[int, str]:
-    """Return how many workers this node can have at most, and why this is less than configured: "memory", "cpu", or ""
-    if it is not. `present`: the number of workers that the node has. `private`: the memory of the largest worker in
-    bytes, or 0 if unknown.
-    """
+    """Return how many workers of the pool this node can have at most, and what limits them: "memory", "cpu", or "" for
+    the configuration. `present`: the number of workers that the pool has here. `private`: the memory of the largest
+    worker in bytes, or 0 if unknown."""
     limits = [(pool.most, "")]
     if resources.is_cpu_busy:
         limits.append((max(present, pool.least), "cpu"))
@@ -151,7 +151,8 @@ class KnownDecision:
 
 @dataclass(slots=True, eq=False, repr=False)
 class ScalingExchange:
-    """The exchanges, which run in the background over the master's connection. `node`: the master's name in Redis."""
+    """The exchanges, which run in the background over the master's connection. `node`: the name of this node in
+    Redis."""
 
     _connection: AioConnection
     _store: ScalingStore
@@ -177,7 +178,8 @@ class ScalingExchange:
         self._background.start(self._exchange(effect, loads, sorted(gone)))
 
     async def _exchange(self, effect: do.ExchangeScaling, loads: Mapping[str, NodeLoad], gone: list[str]) -> None:
-        """Make the exchange for one pool after another. If the server refuses one pool, the others are not affected."""
+        """Make the exchange for one pool after another. If the server refuses the call for one pool, the others are not
+        affected."""
         seen: dict[str, PoolSeen] = {}
         failed = True
         try:
@@ -224,15 +226,16 @@ class ScalingExchange:
 
 
 def inputs_of(pool: do.ScaledPool, load: NodeLoad, reply: ScalingReply) -> PoolInputs:
-    """Return the inputs of a decision about the pool."""
+    """Return the inputs of the next decision about the pool: the loads of all nodes, and the backlogs from the
+    reply."""
     others = (load_in(text, node) for node, text in sorted(reply.loads.items()))
     nodes = (load, *(other for other in others if other is not None))
     return PoolInputs(pool.pool, nodes, tuple(backlog_rows(pool, reply.backlog)))
 
 
 def backlog_rows(pool: do.ScaledPool, rows: Iterable[Backlog]) -> Iterator[QueueBacklog]:
-    """Yield the queues with ready tasks, with their limits. A row that stands for several queues gets the sum of their
-    limits."""
+    """Yield the queues with ready tasks, with their limits and lag objectives. A row can cover several queues of a
+    pattern, and then has the sum of their limits."""
     shares = {share.name: share for tier in pool.tiers for share in tier.queues}
     patterns = [name for name, share in shares.items() if share.is_pattern]
     for row in rows:
@@ -254,5 +257,5 @@ def backlog_rows(pool: do.ScaledPool, rows: Iterable[Backlog]) -> Iterator[Queue
 
 
 def rate_of(share: QueueShare) -> float:
-    """Return the largest number of tasks of a queue that start per second."""
+    """Return how many tasks of a queue may start per second, or infinity if the queue has no rate."""
     return MICROSECONDS / share.interval_us if share.interval_us else math.inf

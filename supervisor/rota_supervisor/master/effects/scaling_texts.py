@@ -1,7 +1,7 @@
-"""Loads and decisions as nodes store them in Redis: JSON lists of their fields.
+"""The texts in which nodes store loads and decisions in Redis. Each is a JSON list of the fields.
 
-A node with another version, or any other program, may have written a text, so a text that cannot be read is ignored.
-Fields that a later version appends are ignored too.
+A text that cannot be read is ignored, because a node with another version, or any other program, may have written it.
+Additional fields at the end, which a later version may write, are ignored too.
 """
 
 import json
@@ -29,7 +29,7 @@ def decision_in(text: bytes) -> Decision | None:
 
 
 def load_in(text: bytes, node: str) -> NodeLoad | None:
-    """Return the load in this text, which a node has stored, or None if the text cannot be read."""
+    """Return the load in the text that `node` has stored, or None if the text cannot be read."""
     load = _read(text, NodeLoad)
     if load is None or load.concurrency < 1 or any(getattr(load, name) < 0 for name in _COUNTS):
         return None

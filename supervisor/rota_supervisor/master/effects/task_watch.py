@@ -1,9 +1,9 @@
-"""Background work for running tasks: the watch for claims that a long task holds up, the copying of progress from the
-slots to Redis, and orders to cancel.
+"""Background work for running tasks: it returns tasks that wait behind a long task, receives orders to cancel, and
+copies progress from the slots to Redis.
 
-`cancel` puts an order on a list of the node, on which a connection of the master blocks. The order stays on the list
-until it is handled, so a lost connection loses no order. If an order is lost in another way, the next lease renewal
-reports the cancelled task.
+`cancel` adds an order to a list of the node that runs the task. A connection of the node's master blocks on this list.
+The order stays in the list until it is handled, so it survives a lost connection. If an order is lost in another way,
+the next lease renewal reports the cancelled task.
 """
 
 import asyncio
@@ -30,15 +30,16 @@ from rota_supervisor.master.effects.background import Background
 RETURN_AFTER_NS: Final = 25_000_000
 CHECK_SECONDS: Final = 0.01
 _QUIET_CHECKS: Final = 100  # the watch ends after a second in which nothing waits behind a task
-_LAST_CHECKS: Final = 5  # further checks after the end, for a worker that claimed just before it could see the end
+_LAST_CHECKS: Final = 5  # further checks, for a worker that claimed just before it could see the end
 _START_CHECK_SECONDS: Final = 0.01
-_START_CHECKS: Final = 25  # a task that has not started after these went back to its lane, and was cancelled there
+_START_CHECKS: Final = 25  # a task that has not started by then was returned to its lane and cancelled there
 COPY_SECONDS: Final = 1.0
 
 
 @dataclass(slots=True, eq=False, repr=False)
 class ClaimWatch:
-    """The watch over claims. If one task of a claim runs for long, the tasks behind it are returned to their lanes.
+    """The watch over claims. If one task of a claim runs for a long time, the tasks behind it are returned to their
+    lanes.
 
     1. A worker that claims several tasks, or prefetches one, requests the watch and wakes the master. While any worker
        requests it, the slots are checked every 10 ms.
@@ -47,10 +48,10 @@ class ClaimWatch:
        the running one go back to their lanes. The worker sends the same outcomes in its next call, which finds the
        tasks settled.
     3. Once 5 ms have passed, the worker starts no entry of a claim without a call to Redis. It marks an entry as
-       started before it reads the clock (`rota.worker.claims`). Therefore this watch, 20 ms later, sees every started
-       entry as started. The text of a returned entry is changed, so a late call of the worker does not find it.
+       started before it reads the clock (`rota.worker.claims`). The watch looks 20 ms later, so it sees every started
+       entry as started. When an entry is returned, its text changes, so a late call of the worker does not find it.
 
-    The watch runs only while there is something to watch.
+    While no worker needs the watch, it does not run.
     """
 
     _state: MasterState
@@ -86,7 +87,8 @@ class ClaimWatch:
             slot.end_watch()
 
     def _check(self) -> bool:
-        """Report claims that are held up. Returns whether any claim is held up, or may be soon."""
+        """Report the claims that are held up by a long task. Returns whether there is any claim with entries that
+        wait."""
         returned_for = self._state.returned_for
         held_up = [
             (child, slot)
@@ -111,7 +113,7 @@ class ClaimWatch:
 def cancelled_in(
     worker: Child | HeldLease, slot: Slot, is_meant: Callable[[TaskInSlot], bool], kill_after: float | None = None
 ) -> list[CancelOrdered]:
-    """Return the orders for the running tasks of a worker for which `is_meant` returns true."""
+    """Return an event for each running task of a worker for which `is_meant` returns true."""
     meant = [task for task in slot.running() if is_meant(task)] if slot.nonce == worker.nonce else []
     return [
         CancelOrdered(worker.slot, worker.nonce, task.task_index, task.number, task.id, kill_after) for task in meant
@@ -122,8 +124,8 @@ def cancelled_in(
 class Orders:
     """The receiver of orders to cancel. It reports the orders whose task runs on this node.
 
-    `key`: the list of this node's orders. `works` is set while the main connection works. No order can arrive without
-    it.
+    `key`: the list of this node's orders. `works` is set while the master's main connection works. Otherwise, this
+    class does not call the server.
     """
 
     _connection: AioConnection
@@ -135,7 +137,7 @@ class Orders:
     _happened: Callable[[Event], None]
 
     async def listen(self) -> None:
-        """Handle orders, forever."""
+        """Handle orders as they arrive, forever."""
         backoff = Backoff(FIRST_RETRY_SECONDS, MOST_RETRY_SECONDS)
         while True:
             await self._works.wait()
@@ -161,14 +163,14 @@ class Orders:
             self._background.start(self._await_start(order))
 
     async def _await_start(self, order: CancelOrder) -> None:
-        """Search for the task for a while, because its claim may still be on the way to the worker."""
+        """Look for the task several times, because the reply that brings it to its worker may not have arrived yet."""
         for _ in range(_START_CHECKS):
             await asyncio.sleep(_START_CHECK_SECONDS)
             if self._report(order):
                 return
 
     def _report(self, order: CancelOrder) -> bool:
-        """Report the order if its task runs on this node. Returns whether it does."""
+        """Report that a task was cancelled, if it runs on this node. Returns whether it does."""
         child = next((each for each in self._children.of(Role.WORKER) if each.owner == order.owner), None)
         if child is None:
             return False
@@ -194,7 +196,7 @@ class TaskProgress(NamedTuple):
 
 @dataclass(slots=True, eq=False, repr=False)
 class ProgressCopier:
-    """The copier of progress from the slots to Redis, which sends all changes in one call, about once a second.
+    """The copier of progress from the slots to Redis. About once a second, it sends all changes together.
 
     If no task reports progress, a round only reads one word of memory for each task. `_known`: the progress that Redis
     already has.
@@ -212,7 +214,7 @@ class ProgressCopier:
             await self.step()
 
     async def step(self) -> None:
-        """Send new progress to Redis. After a failure, a later round sends it, or newer progress of the same task."""
+        """Send new progress to Redis. If this fails, a later round sends it, or newer progress of the same task."""
         reports = set(self._reports())
         self._known &= reports
         changed = list(reports - self._known)

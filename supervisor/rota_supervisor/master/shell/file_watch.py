@@ -1,7 +1,7 @@
-"""Automatic reloads: the watch over the contents of the configuration file and, in development, over the code.
+"""Automatic reloads after a change of the configuration file or, in development, of the code.
 
-The watch must not block the loop, but a file can be on a mount that hangs. Files are therefore read in separate
-threads, for which the master does not wait when it exits.
+A file can be on a mount that hangs, but the loop must not block. Files are therefore read in separate threads, and the
+master does not wait for these when it exits.
 """
 
 import asyncio
@@ -14,27 +14,27 @@ from typing import Final
 from rota_supervisor.master.effects.background import beside
 
 CHECK_SECONDS: Final = 1.0
-SETTLE_SECONDS: Final = 0.1  # an editor that writes in place empties the file first
+SETTLE_SECONDS: Final = 0.1  # an editor that writes in place empties the file first, so it is read twice
 BURST_MS: Final = 200  # the length of a silence that ends a burst of saves
 LONGEST_BURST_MS: Final = 2000
 
 
 class ConfigWatch:
-    """The watch over the configuration file, which requests one reload whenever the contents change.
+    """The watch over the configuration file. It requests one reload for each change of the contents.
 
     The contents are compared with the contents that were loaded last. This detects a replaced file, a link with a new
     target and a changed ConfigMap. A missing file is ignored.
     """
 
     def __init__(self, file: Path, loaded: Callable[[], bytes | None], reload: Callable[[], object]) -> None:
-        """`loaded` returns the contents that were loaded last."""
+        """`loaded` returns the contents that were loaded last. `reload` requests a reload."""
         self._file = file
         self._loaded = loaded
         self._reload = reload
         self._requested: bytes | None = None
 
     async def watch(self, is_wanted: Callable[[], bool]) -> None:
-        """Check the file about once a second, forever, while `is_wanted` returns true."""
+        """Check the file about once a second if `is_wanted` returns true. Runs forever."""
         while True:
             await asyncio.sleep(CHECK_SECONDS)
             if is_wanted():
@@ -42,7 +42,7 @@ class ConfigWatch:
                     await self.check()
 
     async def check(self) -> None:
-        """Check the file once."""
+        """Check the file once, and request a reload if it has new contents that have settled."""
         content = await beside(self._read)
         if not self._is_new(content):
             return

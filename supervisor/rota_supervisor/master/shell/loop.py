@@ -1,5 +1,5 @@
-"""The master's loop, which is woken by events and ticks at least once a second, and its inbox, through which all events
-reach the core.
+"""The master's loop, which wakes up when an event arrives, and at least once a second. Its inbox passes all events to
+the core.
 
 A step handles the messages of zygotes, the deaths and the contents of slots in the order in which they occurred, and
 then ticks.
@@ -43,7 +43,7 @@ from rota_supervisor.master.core.take import take
 from rota_supervisor.master.core.tick import wake_at
 from rota_supervisor.master.effects.master_output import current_status
 
-_AFTER_SECONDS: Final = 0.001  # the resolution of epoll; a deadline must have passed before the loop wakes for it
+_AFTER_SECONDS: Final = 0.001  # the resolution of epoll: the loop must wake after a deadline, not just before it
 
 Recording = Callable[[Event, float, list[Effect]], None]
 
@@ -68,8 +68,8 @@ class Inbox:
         self._is_taking = False
 
     def happened(self, event: Event) -> None:
-        """Handle an event and perform its effects. A lease renewal wakes the loop only if it makes a tick due
-        earlier."""
+        """Handle an event, perform its effects, and wake the loop. LeasesRenewed wakes the loop only if the next tick
+        is due soon."""
         self._take(event)
         if not isinstance(event, LeasesRenewed) or wake_at(self.state) < boottime_seconds() + TICK_SECONDS:
             self.wake.set()
@@ -106,11 +106,11 @@ class Inbox:
 
 
 class MasterLoop:
-    """The loop, which steps until the fleet has left.
+    """The loop of the master, which runs until the fleet has left.
 
     `receive` returns the events that zygotes and their intermediates have sent so far. `reap` handles deaths and stops
-    of children. It gets a function that first handles earlier messages of zygotes, and reads the slot of one child.
-    `silent_since` returns the time since which a reply of Redis is outstanding, or `inf` if none is outstanding.
+    of children. It gets a function that handles the earlier messages of zygotes and then reads the slot of one child.
+    `silent_since` returns when the first call to Redis without a reply was sent, or `inf`.
     """
 
     def __init__(
@@ -149,7 +149,7 @@ class MasterLoop:
         self._handle_messages(None)
         self._reap(boottime_seconds(), self._handle_messages)
         readings = self._reader.read(self._state.children)
-        self._handle_messages(None)  # A zygote sends the tasks that it imported before its slot shows that it is ready.
+        self._handle_messages(None)  # A zygote sends its tasks before its slot shows that it is ready.
         if readings:
             self._inbox.happened(SlotsRead(readings))
         self._inbox.tick(self._silent_since())
@@ -170,7 +170,7 @@ class MasterLoop:
             self._inbox.happened(SlotsRead(readings))
 
     def seconds_to_wait(self) -> float:
-        """Return the time until the next step if no event occurs before."""
+        """Return how many seconds to wait for an event before the next step."""
         return min(TICK_SECONDS, max(0.0, wake_at(self._state) - boottime_seconds()) + _AFTER_SECONDS)
 
 
@@ -204,7 +204,8 @@ class SlotReader:
             slot.has_outcomes,
             slot.stepping,
         )
-        # If the state of a child has changed, return an unchanged reading too, because it can now mean something else.
+        # After a change of the child's state, an unchanged reading is returned too, because it can now have other
+        # consequences.
         if self._seen.get(number) == (state, reading):
             return None
         self._seen[number] = state, reading
@@ -215,7 +216,7 @@ class SlotReader:
 
 
 class MasterPort(ControlPort):
-    """The master as the control socket uses it."""
+    """The requests that the control socket and signals can make of the master."""
 
     def __init__(self, inbox: Inbox, memory: SlotMemory) -> None:
         self._inbox = inbox
@@ -242,11 +243,11 @@ class MasterPort(ControlPort):
         return {**server, "namespace": config.namespace, "file": file}
 
     def scaling(self) -> ControlReply:
-        """Return, for each pool with a range, the facts that determine its number of workers."""
+        """Return, for each pool with a range, the measurements that determine its number of workers."""
         return report_of_scaling(self._inbox.state)
 
     def request(self, kind: RequestKind, order: ScaleOrder | None = None) -> Awaitable[ControlReply]:
-        """Make a request. The reply comes with the effect `Respond`. Raises RequestRefused."""
+        """Make a request. The reply arrives when the core returns the effect `Respond`. Raises RequestRefused."""
         ticket = next(self._tickets)
         reply = self._waiting[ticket] = asyncio.get_running_loop().create_future()
         self._inbox.happened(Requested(kind, ticket, order=order))
@@ -275,7 +276,7 @@ def recording_to(path: str, state: MasterState, first: Loaded) -> Iterator[Recor
         yield None
         return
     descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)  # It contains passwords.
-    with os.fdopen(descriptor, "w", buffering=1, encoding="utf-8") as file:  # Each line is written at once.
+    with os.fdopen(descriptor, "w", buffering=1, encoding="utf-8") as file:  # Lines are not held in a buffer.
 
         def write(**values: Any) -> None:
             file.write(json.dumps(as_json(values)) + "\n")

@@ -1,13 +1,13 @@
 """The master's signals. No handlers are installed. Instead, the loop reads signals as data and decides what each signal
 requests.
 
-The signals are blocked from the first line of the master to its end. Handlers would nest: when six signals were pending
-at once, their handlers did not fit on the stack on which `faulthandler` lets handlers run, and the interpreter crashed.
-The kernel keeps each pending signal once, so a storm of signals can neither lose a TERM nor fill a pipe.
+The signals are blocked from the first line of the master to its end. Handlers would nest: in a test with six pending
+signals, their handlers did not fit on the stack on which `faulthandler` lets handlers run, and the interpreter crashed.
+The kernel stores each pending signal once, so not even a flood of signals can lose a TERM or fill a pipe.
 
-TERM and INT drain. A repeated request within a second is ignored, because a terminal and a supervisor may both send it.
-After a second, a repeated request stops the fleet at once. HUP reloads, unless it is caused by the loss of the
-controlling terminal. The other signals always have the same meaning.
+TERM and INT make the fleet drain. A repeated request within a second is ignored, because a terminal and a supervisor
+may both send it. After a second, a repeated request stops the fleet at once. HUP requests a reload, unless the master
+has lost its controlling terminal: then it makes the fleet drain. The other signals always have the same meaning.
 """
 
 import asyncio
@@ -39,7 +39,7 @@ TAKEN: Final = frozenset({*MEANINGS, signal.SIGCHLD})
 
 
 class SignalReader:
-    """The interpreter of signals, which reads them in order of arrival.
+    """A reader that turns signals into requests, in the order in which they arrive.
 
     `had_terminal`: whether there was a controlling terminal at the start.
     """
@@ -73,9 +73,10 @@ def has_terminal() -> bool:
 
 
 def watch_signals(handle: Callable[[RequestKind], None], child_ended: Callable[[], None]) -> None:
-    """Make the running loop call `handle` with the requests of signals, including signals that are already pending."""
+    """Make the running loop call `handle` with the request of each signal, including those that are already pending.
+    `child_ended` is called for SIGCHLD."""
     signal.pthread_sigmask(signal.SIG_BLOCK, TAKEN)
-    signal.signal(signal.SIGCHLD, signal.SIG_DFL)  # If a parent process had set it to be ignored, waiting would fail.
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)  # If a parent process has ignored SIGCHLD, waiting would fail.
     inbox = open_inbox(TAKEN)
     reader = SignalReader(had_terminal=has_terminal())
 

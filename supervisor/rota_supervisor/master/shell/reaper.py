@@ -1,8 +1,9 @@
-"""Reap all children of the process, known or not, without ever releasing a pid that is still needed.
+"""Reap all children of this process, and kill the processes that they leave behind.
 
-`waitid` with WNOWAIT reports a dead child but leaves the zombie, which keeps its pid reserved while its process group
-is killed. After that, `wait4` reaps it. Otherwise the kill could hit another process that has received the same pid.
-SIGCHLD reports stopped and continued children too.
+A pid must not be free for reuse while it is still needed. So `waitid` with WNOWAIT reports a dead child but leaves the
+zombie, which keeps the pid reserved until the child's process group is killed. Only then, `wait4` reaps the child.
+Otherwise the kill could hit another process that has received the same pid. SIGCHLD reports stopped and continued
+children too.
 
 *Adopted orphans* are processes that were reparented to the master because their own parent died, for example processes
 that a task had started. The master kills an adopted orphan only if a dead worker left it behind. This is the case if
@@ -33,21 +34,21 @@ from rota_supervisor.master.effects.processes import Stacks, kill_group, name_of
 from rota_supervisor.process import UNREACHABLE, cpu_seconds_of
 
 _WAIT_OPTIONS: Final = os.WEXITED | os.WSTOPPED | os.WCONTINUED | os.WNOHANG | os.WNOWAIT
-_REMEMBERED_SECONDS: Final = 2.0  # the time for which the id of a dead session is certainly not reused
+_REMEMBERED_SECONDS: Final = 2.0  # in this time, the id of a dead session is certainly not reused
 _STOPS: Final = (os.CLD_STOPPED, os.CLD_TRAPPED)
 _OWN_PROGRAM: Final = "/proc/self/exe"
 _MAPPED: Final = re.compile(rf"/memfd:({STACK_FILE}-\d+-\d+) ".encode())
 _MOUNTED: Final = Path("/sys/fs/cgroup")
 _ENDS_ALL: Final = (
     "when a task takes too much memory, the kernel kills the master and all its children with it. "
-    "Set OOMPolicy=continue in a unit of systemd, singleProcessOOMKill in the configuration of a kubelet"
+    "Set OOMPolicy=continue in the systemd unit, or singleProcessOOMKill in the configuration of the kubelet"
 )
 _POLL_SECONDS: Final = 1.0
 _KILL_REMEMBERED_SECONDS: Final = 10.0
 
 
 class Traces(NamedTuple):
-    """The traces that identify a process as left behind by a worker."""
+    """The properties by which a process is recognized as left behind by a worker."""
 
     session: int
     owner: str
@@ -68,9 +69,9 @@ class Reaper:
         self._dead: list[tuple[float, Traces]] = []
 
     def reap(self, now: float, listen: Callable[[Child | None], None]) -> None:
-        """Handle everything that has happened to children.
+        """Handle all deaths, stops and continuations of children that have not been handled yet.
 
-        `listen` handles the messages that zygotes sent before, and reads the slot of one child.
+        `listen` handles the messages that zygotes have sent so far, and reads the slot of one child.
         """
         self._dead = [(at, traces) for at, traces in self._dead if now - at < _REMEMBERED_SECONDS]
         self._oom_kills.poll(now)
@@ -97,17 +98,18 @@ class Reaper:
             self._happened(StopSeen(child.slot, child.nonce, stopped))
 
     def _reap_child(self, pid: int, now: float, listen: Callable[[Child | None], None]) -> None:
-        # First read the last messages of a zygote and the reports of births, because they were sent before this death.
+        # First handle the messages of zygotes, such as reports of new workers, because they were sent before this
+        # death.
         listen(None)
         child = self._known(pid)
         if child is not None:
-            listen(child)  # If the child became READY after the last reading, it did not die while starting.
+            listen(child)  # The child may have become READY after the last reading.
             kill_group(pid)
             slot = self._memory.slot(child.slot)
             slot.vacate()
             if slot.is_intact and (lines := slot.held_lines.left_behind()):
                 log.logger().write(lines)
-        cpu_seconds = cpu_seconds_of(pid)  # the source that the exporter uses for living processes
+        cpu_seconds = cpu_seconds_of(pid)  # read from where the exporter reads it for living processes
         try:
             _, status, usage = os.wait4(pid, 0)
         except ChildProcessError:  # The thread that watches the embedded server has reaped it.
@@ -121,7 +123,7 @@ class Reaper:
     def _known(self, pid: int) -> Child | None:
         """Return the child with this pid, or None for an adopted orphan.
 
-        If its intermediate died first, a worker may have entered its slot without a report.
+        If a worker's intermediate died before it reported the worker, the pid is found in the worker's slot.
         """
         child = self._state.children.by_pid(pid)
         if child is not None:
@@ -165,8 +167,8 @@ def children_of_this_process() -> Iterator[int]:
 
 
 def owner_of(pid: int) -> str:
-    """Return the owner whose task started the process, or "" if the environment of the process has none or is not
-    readable."""
+    """Return the owner whose task started the process, as its environment names it. Returns "" if the environment has
+    no owner or is not readable."""
     try:
         environment = Path(f"/proc/{pid}/environ").read_bytes()
     except OSError:
@@ -177,7 +179,8 @@ def owner_of(pid: int) -> str:
 
 
 def stack_file_of(pid: int) -> str:
-    """Return the name of the stack file of the worker of which the process is a copy, or "" if it is not a copy."""
+    """Return the name of the stack file of the worker that the process is a forked copy of, or "" if it is not a
+    copy."""
     try:
         if not Path(f"/proc/{pid}/exe").samefile(_OWN_PROGRAM):
             return ""
@@ -188,7 +191,7 @@ def stack_file_of(pid: int) -> str:
 
 
 def traces_of(pid: int) -> Traces:
-    """Return the traces of a process. The session is 0 if the process has ended or is not accessible."""
+    """Return the traces of a living process. The session is 0 if the process has ended or is not accessible."""
     try:
         session = os.getsid(pid)
     except UNREACHABLE:
@@ -197,7 +200,8 @@ def traces_of(pid: int) -> Traces:
 
 
 def is_left_behind(traces: Traces, dead: Traces) -> bool:
-    """Whether a dead worker left this adopted orphan behind. The worker's `session` is its own pid."""
+    """Whether a dead worker left this adopted orphan behind. `dead`: the traces of the worker, whose session is its own
+    pid."""
     return (
         traces.session == dead.session
         or (dead.owner != "" and traces.owner == dead.owner)
@@ -224,11 +228,11 @@ def kill_left_behind(dead: Collection[Traces], known: Container[int]) -> None:
 
 
 def counter_of(groups: str, mounted: Path = _MOUNTED) -> Path | None:
-    """Return the file that has the line `oom_kill` for a process with this `/proc/PID/cgroup`, or None if there is
-    none.
+    """Return the file in which the kernel counts out-of-memory kills (its line `oom_kill`), or None if there is none.
+    `groups`: the text of `/proc/PID/cgroup`.
 
-    In a container with cgroup version 1, the path is valid only on the host, and the group is at the mount point
-    itself.
+    In a container with cgroup version 1, the path in this text is valid only on the host. The group itself is then
+    mounted at `mounted`/memory.
     """
     files = []
     for line in groups.splitlines():
@@ -249,8 +253,8 @@ def _own_counter() -> Path | None:
 
 
 def warnings_of_oom(counter: Path | None = None) -> list[str]:
-    """Return a warning if the kernel would kill the whole fleet when one task takes too much memory, or nothing
-    otherwise."""
+    """Return a warning if the kernel would kill the whole fleet when one task takes too much memory, or an empty
+    list."""
     counter = counter or _own_counter()
     if counter is None:
         return []
@@ -262,11 +266,11 @@ def warnings_of_oom(counter: Path | None = None) -> list[str]:
 
 
 class OomKills:
-    """The counted out-of-memory kills that were not matched with a death yet.
+    """The counted out-of-memory kills that have not been matched with a death yet.
 
-    The counter includes kills of processes that tasks have started. It is read once a second, and at each death. A
-    process that the kernel has killed takes a while to release gigabytes of memory, so a kill is remembered for
-    _KILL_REMEMBERED_SECONDS. If it were remembered longer, it would seem to explain a kill from another source an hour
+    The counter includes kills of processes that tasks have started. It is read once a second, and at each death. It can
+    take a while until a killed process has released gigabytes of memory and is dead, so a kill is remembered for
+    _KILL_REMEMBERED_SECONDS. It is not remembered longer, because it must not explain an unrelated SIGKILL an hour
     later.
     """
 
@@ -277,12 +281,12 @@ class OomKills:
         self._unclaimed: list[float] = []
 
     def poll(self, now: float) -> None:
-        """Note new kills, at most once a second."""
+        """Count new kills, at most once a second."""
         if now - self._polled_at >= _POLL_SECONDS:
             self._note(now)
 
     def claim(self, now: float) -> bool:
-        """Use up one counted kill for a process that was found dead now. Returns whether there was one."""
+        """Match a process that was found dead now with one of the counted kills. Returns whether there was one."""
         self._note(now)
         if not self._unclaimed:
             return False

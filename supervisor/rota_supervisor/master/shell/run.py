@@ -65,11 +65,11 @@ class LimitNeed(NamedTuple):
 
 
 NEEDED: Final = {
-    # A master of 500 workers needs 26. If the limit permits, each child also has a descriptor for its stack file.
-    resource.RLIMIT_NOFILE: LimitNeed("open files", 64, "ulimit -n, LimitNOFILE= of systemd", "descriptors", 1),
+    # A master of 500 workers needs 26 descriptors, and one more for the stack file of each child if the limit permits.
+    resource.RLIMIT_NOFILE: LimitNeed("open files", 64, "ulimit -n, or LimitNOFILE= of systemd", "descriptors", 1),
     # The whole shared memory is mapped, but it uses real memory only where it is written. The rest is for Python.
-    resource.RLIMIT_AS: LimitNeed("address space", _SHARED_MB + 256, "ulimit -v, LimitAS= of systemd"),
-    resource.RLIMIT_FSIZE: LimitNeed("the size of files", _SHARED_MB, "ulimit -f, LimitFSIZE= of systemd"),
+    resource.RLIMIT_AS: LimitNeed("address space", _SHARED_MB + 256, "ulimit -v, or LimitAS= of systemd"),
+    resource.RLIMIT_FSIZE: LimitNeed("the size of files", _SHARED_MB, "ulimit -f, or LimitFSIZE= of systemd"),
 }
 
 
@@ -80,7 +80,7 @@ def node_name() -> str:
 
 
 def make_slots() -> SlotMemory:
-    """Create the shared memory of the fleet. This process takes slot 0."""
+    """Create the shared memory of the fleet, and enter this process into slot 0."""
     memory = SlotMemory.create(SLOTS)
     own = memory.slot(0)
     own.assign(1)
@@ -104,8 +104,8 @@ def limit_faults() -> list[str]:
 def faults_of_limits(limits: Mapping[int, int]) -> list[str]:
     """Return a fault for each limit that is too low. `limits`: the soft limits of a process, by resource number."""
     return [
-        f"the limit on {need.what} is {limits[limit] // need.size} {need.unit}, and a fleet needs {need.least}: "
-        f"raise it ({need.where}), or lift it"
+        f"the limit on {need.what} is {limits[limit] // need.size} {need.unit}, but a fleet needs {need.least}: "
+        f"raise or remove it ({need.where})"
         for limit, need in NEEDED.items()
         if limits[limit] != resource.RLIM_INFINITY and limits[limit] < need.least * need.size
     ]
@@ -120,8 +120,8 @@ class RunOptions(NamedTuple):
     control_socket: ControlSocket  # the control socket
     manager: NotifySocket  # the service manager, if any
     spawner: Spawner  # starts the children, and has started the first zygote
-    file: Path  # the configuration file, which is watched if `watch_config` is set
-    code: tuple[str, ...]  # for development: folders in which a change restarts the workers; `file` is watched as well
+    file: Path  # the configuration file, which is watched if `watch_config` or `code` is set
+    code: tuple[str, ...]  # for development: folders in which a change restarts the workers
     burst: bool  # whether to leave when no task is ready or running
     import_paths: tuple[str, ...]  # the folders with the task modules
     record: str  # the file to record events to, or "" for none
@@ -274,7 +274,7 @@ class _Master:
             self._background.start(file_watch.watch_code(options.code, lambda: request(RequestKind.RESTART)))
         if options.burst:
             keep(lambda: self._redis.leave_when_idle(lambda: request(RequestKind.DRAIN)))
-        # This call takes 20 ms, which should not delay the start.
+        # `give_memory_back` takes 20 ms, which should not delay the start.
         asyncio.get_running_loop().call_later(_STARTED_SECONDS, give_memory_back)
 
     def _listen(self) -> None:
@@ -294,7 +294,7 @@ class _Master:
     async def close(self) -> None:
         """Release all resources. Children that are still alive are killed.
 
-        Any child that remains dies when the end of this process closes the death pipe.
+        Any child that remains dies when this process ends, because that closes the death pipe.
         """
         await self._background.cancel()
         for child in self._state.children:
@@ -312,7 +312,8 @@ class _Master:
         self._claims.rung()
 
     def _read(self, effect: do.ReadConfiguration) -> None:
-        """Read the configuration for a reload. If there are faults, the part that was loaded is not used."""
+        """Read the configuration for a reload. If it has faults, they are passed on, and no part of the configuration
+        is used."""
         try:
             event = ConfigurationRead(effect.ticket, self._options.reload())
         except ConfigError as error:
@@ -325,7 +326,7 @@ class _Master:
             self._background.start(self._try_provider(self._keeper, event, provider))
 
     async def _try_provider(self, keeper: LoginKeeper, event: ConfigurationRead, provider: str) -> None:
-        """Continue a reload that sets another provider, with a fault if that provider returns no login."""
+        """Continue a reload that sets another provider. Add a fault if that provider returns no login."""
         fault = await keeper.fault_of(provider)
         faults = (Fault("redis_credentials", fault),) if fault else ()
         self._inbox.happened(ConfigurationRead(event.ticket, event.loaded, faults))
