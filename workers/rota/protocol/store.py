@@ -131,7 +131,7 @@ class Operations(Transitions):
         return self._call("trim", pack((max_age_us, max_count)), parse_bounded)
 
     def heal(self, cursor: str) -> ScriptCall[str]:
-        """Count the running, delayed and dead tasks of one chunk again. Begin with cursor "0" and repeat with the cursor
+        """Count the running, delayed and dead tasks of a chunk again. Begin with cursor "0" and repeat with the cursor
         of each reply until it is "0" again."""
         return self._call("heal", pack((cursor,)), text_of)
 

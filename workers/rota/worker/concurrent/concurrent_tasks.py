@@ -210,7 +210,7 @@ class _Stepped(Coroutine[Any, Any, Any]):
         return self._coroutine.__await__()
 
     def __getattr__(self, name: str) -> Any:
-        # asyncio inspects the name and the frame of a coroutine
+        # asyncio inspects the name and the frame of a coroutine.
         return getattr(self._coroutine, name)
 
     def _step(self, step: Callable[..., Any], *given: Any) -> Any:
