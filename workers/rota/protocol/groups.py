@@ -195,7 +195,7 @@ class Dependents(Transitions):
         return self._call("cancel_group", pack((group, cursor)), parse_cancelled_group)
 
     def group(self, group: str) -> ScriptCall[GroupState | None]:
-        """Return the state of a group, or None if it never existed or ended over a minute ago."""
+        """Return the state of a group, or None if it never existed or ended more than 50 s ago."""
         return self._call("group", pack((group, *ENDS)), parse_group)
 
     def groups(self, offset: int = 0, count: int = 100) -> ScriptCall[Groups]:

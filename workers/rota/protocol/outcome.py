@@ -158,7 +158,8 @@ TIME_LIMIT: Final = "time_limit"  # the hard time limit was reached
 AT_MOST_ONCE: Final = "at_most_once"  # the task may be started only once, and its only start has not ended it
 ERROR_CHARACTERS: Final = 1000
 TRACEBACK_CHARACTERS: Final = 4000
-_OURS: Final = (  # Code of Rota and asyncio that calls the task's function. Its lines do not help to find an error.
+# Code of Rota and asyncio that calls the task's function. Its lines do not help to find an error.
+_OURS: Final = (
     __file__.removesuffix("protocol/outcome.py"),
     traceback.__file__.removesuffix("traceback.py") + "asyncio/",
 )

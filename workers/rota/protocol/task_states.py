@@ -49,9 +49,8 @@ class StateFacts:
     phase: TaskPhase
     meaning: str  # the rest of a sentence that begins with "The task"
     stored_in: str = ""  # key, without the namespace's prefix, that holds the task's entry or id; "" if no key does
-    moves: Mapping[State, tuple[str, ...]] = field(
-        default_factory=dict
-    )  # for each next state, the scripts that move a task there
+    # For each next state, the scripts that move a task there.
+    moves: Mapping[State, tuple[str, ...]] = field(default_factory=dict)
     has_attempt: bool = False  # whether the status reports the number of the running, next or last attempt
     # Why `rota queue explain` does not expect a claim.
     not_claimed: str = "it has ended as {state} and will not be claimed"

@@ -12,9 +12,8 @@ from rota.tasks.options import TaskArguments, Unique
 if TYPE_CHECKING:
     from typing_extensions import TypeVar
 
-    R_co = TypeVar(
-        "R_co", covariant=True, default=Any
-    )  # without the default, rota.Call("resize") would need an annotation; the defaults of `typing` need Python 3.13
+    # Without the default, rota.Call("resize") would need an annotation. `typing` has such defaults from Python 3.13 on.
+    R_co = TypeVar("R_co", covariant=True, default=Any)
 else:
     from typing import TypeVar
 

@@ -20,9 +20,8 @@ from rota.protocol.body import encode_json
 from rota.protocol.outcome import error_line
 from rota.tasks.arguments import Misfit, is_model, step
 
-_ERROR_WITH_PATH: Final = re.compile(
-    r"(.*?)(?: - at `(?:key` in `)?\$(.*)`)?", re.DOTALL
-)  # the form of msgspec's messages
+# The form of msgspec's messages: the error, and the path at which it occurred.
+_ERROR_WITH_PATH: Final = re.compile(r"(.*?)(?: - at `(?:key` in `)?\$(.*)`)?", re.DOTALL)
 _NAIVE: Final = (
     "is a datetime without a time zone, which means another time on another node: pass an aware one, as "
     "datetime.now(UTC)"
