@@ -1,7 +1,7 @@
 """The body of a task: the JSON text that Redis stores under the task's id. Any language can write it.
 
 A body is `[id, queue, name, args]`, optionally with a fifth element: an object with `kwargs` and `options`. Other
-fields of that object are kept as `extra`. The legacy form with two elements, `[name, args]`, is read as well.
+fields of that object are kept as `extra`. The legacy form with two elements, `[name, args]`, is also accepted.
 """
 
 import json

@@ -34,8 +34,8 @@ def is_name(text: str) -> bool:
 
 
 def fault_in_name(what: str, text: str, most: int = MOST_CHARACTERS) -> str | None:
-    """Return why a name is not valid, or None if it is. `what` is the kind of name for the message, for example "queue
-    name"."""
+    """Return why a name is not valid, or None if it is valid. `what` is the kind of name for the message, for example
+    "queue name"."""
     if is_name(text) and len(text) <= most:
         return None
     shown = HIDDEN if _MAY_BE_SECRET.search(text) else repr(text)
@@ -43,7 +43,7 @@ def fault_in_name(what: str, text: str, most: int = MOST_CHARACTERS) -> str | No
 
 
 def fault_in_queue_name(text: str) -> str | None:
-    """Return why a queue name is not valid, or None if it is."""
+    """Return why a queue name is not valid, or None if it is valid."""
     if "*" in text:
         return f"queue name {text!r} is a pattern, which is allowed only in tiers and pools: name a single queue"
     if text.endswith(DELAYED_SUFFIX):
@@ -60,7 +60,7 @@ def is_pattern(name: str) -> bool:
 
 
 def fault_in_pattern(text: str) -> str | None:
-    """Return why a pattern is not valid, or None if it is."""
+    """Return why a pattern is not valid, or None if it is valid."""
     prefix = text.removesuffix(STAR)
     if STAR in prefix:
         return f"pattern {text!r} is not usable: {STAR} may only appear at its end"
@@ -83,7 +83,8 @@ PROTOCOL_VERSION: Final = 1
 
 
 class _Single:
-    """A key that exists once in a namespace. `rest` is the part after the hash tag."""
+    """A key that exists once in a namespace, as an attribute of `Keys`. `rest` is the part of the key after the hash
+    tag."""
 
     def __init__(self, rest: str) -> None:
         self._rest = rest
@@ -196,7 +197,7 @@ class Keys:
 
 
 HELD_WITH_TASKS: Final = frozenset({"tasks", "tickets", "epitaphs", "keys", "members", "delayed", "dead"})
-"""The keys, apart from lists, whose content an export has in its records of tasks."""
+"""The keys, apart from lists, whose content an export stores with the tasks."""
 
 COPIED: Final[Mapping[str, str]] = {
     "former": "hash",
@@ -222,8 +223,8 @@ COPIED: Final[Mapping[str, str]] = {
     "ends-untold": "string",
     "ends-sealed": "list",
 }
-"""The types of the keys that an export copies unchanged. A colon at the end stands for all keys that begin with the
-text."""
+"""The keys that an export copies unchanged, with their types. A name that ends with a colon stands for all keys that
+begin with it."""
 
 REBUILT: Final = frozenset(
     {

@@ -273,7 +273,7 @@ def run_record_of(start_us: int, run_us: float, who: bytes, refused: str = "") -
 class Ended:
     """What is remembered of a task that has ended."""
 
-    how: str  # one of ENDS_OF_GONE
+    how: str  # how the task ended, one of ENDS_OF_GONE
     at_us: int  # when the task ended, by Redis time
     owner: str  # the owner that held the task; "" if it was not claimed
     entry: Entry

@@ -39,7 +39,8 @@ def text_of_hours(known_until_us: int, intervals: Iterable[Interval]) -> str:
     return "".join([str(known_until_us), *(f" {start}-{end}" for start, end in intervals)])
 
 
-_SETTING: Final = re.compile(r" ([^ =]+)=([^=]*)(?= [^ =]+=|$)")  # a queue in a text of settings, and its `share_text`
+# Matches each queue in a text of settings, and its `share_text`.
+_SETTING: Final = re.compile(r" ([^ =]+)=([^=]*)(?= [^ =]+=|$)")
 LONGEST_DOMAIN = 64
 VIRTUAL_UNIT = 720_720  # virtual time that one entry takes at weight 1; divisible by every weight up to 16
 

@@ -69,7 +69,7 @@ class ImportedKey(NamedTuple):
 
     key: str  # without the prefix
     kind: str  # see import_keys.lua
-    expires_ms: int | None  # Unix time; None for never
+    expires_ms: int | None  # when the key expires, in Unix milliseconds; None for never
     values: Sequence[Arg]
 
 

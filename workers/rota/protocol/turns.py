@@ -120,11 +120,11 @@ parse_throttled = reply(Throttled, status_of(ThrottleStatus), int)
 DEFAULT_CLAIMS = 10
 MOST_CLAIMS = 1000
 EXPLAIN_OWNER = "explain:0:0"
-"""The owner for which claims are explained. No owner has the life 0."""
+"""The owner for which `explain` predicts claims. No real owner has the nonce 0."""
 
 
 class EntryInOrder(NamedTuple):
-    """An entry that is claimed, and the name of its task ("" if the name cannot be read)."""
+    """An entry that would be claimed, with the name of its task ("" if the name cannot be read)."""
 
     entry: Entry
     name: str
@@ -135,7 +135,7 @@ class QueueInOrder(NamedTuple):
 
     queue: str
     tier: int
-    cost: int  # virtual time of one entry
+    cost: int  # virtual time that one entry takes
     cap: int  # maximum number of entries that run at once in the fleet; 0 for no cap
     interval_us: int  # microseconds from one start to the next; 0 for no rate limit
     entries: int  # number of entries before the first of the claims; `running` and `time` refer to that moment too
@@ -153,7 +153,8 @@ class QueueInOrder(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class ClaimOrder:
-    """The next claims. `is_whole` is true if there are as many as requested, or all that exist."""
+    """The claims that workers would make next. `is_whole` is true if `claims` has as many as were requested, or all
+    that workers would make."""
 
     now_us: int
     is_whole: bool

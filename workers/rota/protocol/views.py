@@ -89,7 +89,7 @@ class TaskState:
     body: bytes = b""  # the body as it was enqueued, while it is kept
     attempt_records: bytes = b""  # the records of its failed attempts, one per line, the latest last
     result: bytes | None = None  # the result while it is kept, otherwise None
-    progress: bytes = b""  # the text that `progress_text` wrote
+    progress: bytes = b""  # the reported progress in the form of `progress_text`, b"" for none
     ended_us: int = 0  # when the task died, if it is dead
     ended: Ended | None = None  # how the task ended, while that is remembered
     kind: str = ""  # the kind in the task's entry, while it has an entry
@@ -338,7 +338,7 @@ class Queries(Transitions):
         return self._call("audit", pack(ENDS_OF_GONE), parse_audit)
 
     def lists(self) -> ScriptCall[Lists]:
-        """Return the lists that contain tasks."""
+        """Return the names of the lists that contain tasks, and the number of entries in them."""
         return self._call("lists", NOTHING, parse_lists)
 
     def list_ids(self, lists: Sequence[str], read: int) -> ScriptCall[ListedIds]:

@@ -27,7 +27,8 @@ class Borrowing:
     the names of its server for messages."""
 
     def __init__(self, source: Any, key: str, *, is_of_asyncio: bool) -> None:
-        """Check the object. `key` is any key of the namespace. Raises TypeError or ValueError if it cannot be used."""
+        """Check that the application's object can be used. `key` is any key of the namespace. Raises TypeError or
+        ValueError if it cannot."""
         check_source(source)
         if is_asyncio(source) != is_of_asyncio:
             raise TypeError(_OF_ASYNCIO_WANTED if is_of_asyncio else _BLOCKING_WANTED)
@@ -70,7 +71,8 @@ class RedisEndpoint(Borrowing):
     keeps: Final = False
 
     def __init__(self, source: Any, key: str) -> None:
-        """Check the object. `key` is any key of the namespace. Raises TypeError or ValueError if it cannot be used."""
+        """Check that the application's object can be used. `key` is any key of the namespace. Raises TypeError or
+        ValueError if it cannot."""
         super().__init__(source, key, is_of_asyncio=False)
 
     def connect(self, options: ConnectionOptions) -> Connection:
@@ -226,7 +228,8 @@ class AioRedisEndpoint(Borrowing):
     """Lends asyncio connections of a pool, or of the cluster's primary that has the namespace's slot."""
 
     def __init__(self, source: Any, key: str) -> None:
-        """Check the object. `key` is any key of the namespace. Raises TypeError or ValueError if it cannot be used."""
+        """Check that the application's object can be used. `key` is any key of the namespace. Raises TypeError or
+        ValueError if it cannot."""
         super().__init__(source, key, is_of_asyncio=True)
         self._returning: set[asyncio.Task[None]] = set()
 

@@ -111,7 +111,7 @@ class Renewal(NamedTuple):
 
 
 def boottime() -> float:
-    """Return the seconds of CLOCK_BOOTTIME."""
+    """Return the time of CLOCK_BOOTTIME, in seconds."""
     return time.clock_gettime(time.CLOCK_BOOTTIME)
 
 

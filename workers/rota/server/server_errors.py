@@ -1,4 +1,5 @@
-"""The errors between Rota and the server. There are three kinds, because callers handle them in three ways.
+"""The errors of connections and commands to the server. There are three kinds, because callers handle them in three
+ways.
 
 * `ConnectionLost`: the connection can no longer be used. Reconnect. The last command may have been executed.
 * `PushedBack`: the server is alive and refuses commands for now. Back off and send the same command again.

@@ -32,7 +32,7 @@ _HINTS = {
     "frozenset": "pass a list",
     "PosixPath": "pass it as str",
 }
-_AS_A_LIST: Final = "pass a list: it would arrive as one"
+_AS_A_LIST: Final = "pass a list, because it would arrive as one"
 
 
 class DescribesArguments(Protocol):

@@ -64,7 +64,7 @@ class CallSettings:
 
 
 class Runnable(NamedTuple):
-    """A call that can be made. `extra` holds the extra fields of its body."""
+    """A call that was prepared from a body and can be made. `extra` holds the extra fields of the body."""
 
     task: AnyTask
     args: tuple[Any, ...]
@@ -195,7 +195,8 @@ class MayStart(NamedTuple):
 
 
 StartGenerator = Generator[ScriptCall[Any] | float, Any, MayStart]
-"""A generator of commands to run and of seconds to wait. It is sent the reply to each command, or None without one."""
+"""A generator that yields commands to run and seconds to wait. `send` passes it the reply to each command, or None if
+there was no reply."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -55,7 +55,7 @@ def check_rate(value: object, what: str = "rate") -> Rate | None:
     if value is None:
         return None
     if not isinstance(value, str):
-        raise TypeError(f'{what} must be a text such as "10/s", got {value!r}')
+        raise TypeError(f'{what} must be a string such as "10/s", got {value!r}')
     try:
         return parse_rate(value)
     except ValueError as error:
@@ -66,7 +66,7 @@ def check_rate_key(value: object, what: str = "rate_key") -> str:
     """Return the value if it is a valid rate key: a text with the names of parameters in braces, for example
     "{account}". Raises TypeError or ValueError if it is not valid."""
     if not isinstance(value, str):
-        raise TypeError(f'{what} must be a text such as "{{account}}", got {value!r}')
+        raise TypeError(f'{what} must be a string such as "{{account}}", got {value!r}')
     try:
         parts = list(Formatter().parse(value))
     except ValueError as error:
@@ -92,7 +92,7 @@ def key_of(rate_key: str, arguments: Mapping[str, Any]) -> str:
 
 
 OPTIONS_OF_A_CALL: Final = ("retries", "expires", "result_ttl")
-"""The options that the `options` of a body may have."""
+"""The options that the field `options` of a body may contain."""
 _NAMED_OPTIONS: Final = 5
 
 Backoff = Literal["exponential", "linear"] | Callable[[int], float | timedelta]
@@ -182,7 +182,7 @@ def check_unique(value: object, what: str = "unique") -> Unique:
 def _backoff(value: object, what: str) -> Backoff:
     if value == "exponential" or value == "linear" or callable(value):  # noqa: PLR1714 - mypy narrows only this form
         return value
-    raise ValueError(f'{what} must be "exponential", "linear" or a callable taking the failures, got {value!r}')
+    raise ValueError(f'{what} must be "exponential", "linear" or a callable that takes the number of failures, got {value!r}')
 
 
 def check_boolean(value: object, what: str) -> bool:

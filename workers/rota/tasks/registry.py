@@ -90,7 +90,7 @@ class TaskDefinition(Generic[P, R]):
     def typed(self) -> "TypedArguments | None":
         """The converter of arguments and results, or None if the annotations need no conversion.
 
-        Raises TypeError or ModuleNotFoundError if `pydantic=True` cannot be fulfilled.
+        Raises TypeError or ModuleNotFoundError if the option `pydantic=True` cannot be used.
         """
         return self.read_annotations()
 

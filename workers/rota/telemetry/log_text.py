@@ -1,4 +1,4 @@
-"""Log lines for people (console) and for logfmt, rendered by structlog."""
+"""Log lines in the formats console, for people, and logfmt. structlog renders them."""
 
 from collections.abc import Iterable, Mapping
 from typing import Any, Final

@@ -304,7 +304,7 @@ TASK_RUNTIME = _histogram(
 TASKS_PROCESSED = _counter(
     "rota_tasks_processed_total",
     (Writer.WORKER, Writer.MASTER),
-    f"Attempts ended: {', '.join(OUTCOMES[:-1])} or {OUTCOMES[-1]}.",
+    f"Attempts that have ended, by outcome: {', '.join(OUTCOMES[:-1])} or {OUTCOMES[-1]}.",
     "queue task outcome",
 )
 TASK_RETRIES = _counter(
@@ -464,7 +464,7 @@ AUDIT_UNPLACED = _gauge(
 
 # The telemetry itself.
 
-BUILD_INFO = _gauge("rota_build_info", _EXPORTER, "1, with the version and the protocol.", "version protocol")
+BUILD_INFO = _gauge("rota_build_info", _EXPORTER, "Always 1. The labels are the version and the protocol.", "version protocol")
 START_TIME = _gauge("rota_start_time_seconds", _MASTER, "Unix time of the master's start.")
 COLLECT_SECONDS = _gauge(
     "rota_metrics_collect_seconds", _EXPORTER, "How long it took to collect and write this response of the exporter."

@@ -58,7 +58,7 @@ class Attempt:
     entry: Entry  # as claimed, or as Redis updated it before the start
     name: str  # name of the task
     limit_ns: int  # hard time limit in nanoseconds
-    record: TaskRecord  # shows the attempt in the slot
+    record: TaskRecord  # the record in the slot that shows the attempt
     number: int  # identifies the attempt in its record
     prepared: Runnable | Unfit | None  # None if the task was cancelled after a claim whose reply was lost
     needs_permission: bool = False  # whether Redis has to permit the start
@@ -70,7 +70,7 @@ class Attempt:
     error: str = ""  # one line
     exception: BaseException | None = None  # the exception that the function raised
     soft_limit_ns: int = 0  # soft time limit in nanoseconds, 0 for none
-    soft_deadline_ns: int = 0  # CLOCK_BOOTTIME, 0 for none
+    soft_deadline_ns: int = 0  # soft deadline by CLOCK_BOOTTIME, 0 for none
     # Called with the new soft deadline when the task extends its limit.
     extend_soft_limit: Callable[[int], None] = soft_limit.extend
     _current: CurrentTask | None = None  # created on first use by `current`
@@ -303,7 +303,7 @@ class AttemptMaker:
             attempt.outcome = CancelledOutcome()
             attempt.error = error_line(exception)
             return
-        with self.no_copies:  # The back-off may be a function of the application.
+        with self.no_copies:  # the back-off may be a function of the application, which may fork
             decided = decide(ready.settings.options, attempt.entry.failures + 1, exception, self.random)
         match decided:
             case RetryOutcome(delay_us):
@@ -327,6 +327,6 @@ class AttemptMaker:
     def _decide(self, settings: CallSettings, failures: int) -> int:
         """Return the kill policy for attempts after `failures` failures, as the number that is written into the slot.
         Each policy is computed only once."""
-        with self.no_copies:  # The back-off may be a function of the application.
+        with self.no_copies:  # the back-off may be a function of the application, which may fork
             word = settings.kill_policies[failures] = kill_policy_of(settings.options, failures, self.random).to_word()
         return word

@@ -203,7 +203,7 @@ class Ledger(Unconfirmed):
     _held: dict[int, str] = field(default_factory=dict)  # ids of the held tasks, by task index
     _free: list[int] = field(init=False)  # free task indexes
     _sent_tokens: int = 0  # number of tokens in the turn under way
-    _listed_ns: int | None = None  # when a turn last listed the held tasks
+    _listed_ns: int | None = None  # CLOCK_BOOTTIME when a turn last listed the held tasks
     _has_forgotten: bool = False  # whether a task was forgotten after the last turn was made
 
     def __post_init__(self) -> None:
@@ -298,7 +298,7 @@ class ClaimTimes:
     squares_ns: int = 0  # sum of the squared run times
 
     def ended(self, at_ns: int) -> None:
-        """Count a task that ended."""
+        """Add a task that ended at `at_ns` (CLOCK_BOOTTIME)."""
         took_ns = at_ns - self.at_ns
         self.at_ns = at_ns
         self.tasks += 1

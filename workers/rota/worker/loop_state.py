@@ -141,7 +141,7 @@ class Mode(_Key):
     counts."""
 
     LOST = "lost"  # the worker's owner is no longer registered in Redis
-    LEAVING = "leaving"  # a stop was requested
+    LEAVING = "leaving"  # the worker was requested to stop
     FENCED = "fenced"  # the worker's lease may have expired
     QUIET = "quiet"  # the master has requested that the worker claim nothing
     SPENT = "spent"  # the worker has made all attempts of its span
@@ -253,7 +253,7 @@ class WorkerLoop:
     _attempts: int = 0  # number of attempts that this process has made
     _last_turn_ns: int = 0  # CLOCK_BOOTTIME of the last reply to a turn
     _listed_ns: int = 0  # CLOCK_BOOTTIME of the last reply to a turn that did not wait at the doorbells
-    _round_trip_ns: int = 0  # duration of that turn
+    _round_trip_ns: int = 0  # duration of that turn in nanoseconds
     _sent_before: bool = False  # whether the outcomes were already sent once by a turn that got no reply
     _sent_from_slot: tuple[int, int] = (0, 0)  # which outcomes in the slot the last turn has sent
     _prefetch_returned: int = 0  # the slot's `prefetch_returned` when the last turn was sent
@@ -263,7 +263,7 @@ class WorkerLoop:
         self._load = self._slot.load
 
     def _count_failure(self, attempt: Attempt) -> None:
-        """Count the attempt in the load of this worker if it was a first attempt and failed. A retry that the task
+        """Count the attempt in this worker's load if it was a task's first attempt and it failed. A retry that the task
         itself requested is not a failure."""
         entry = attempt.entry
         if not (entry.failures or entry.crashes) and attempt.failure() is not None:

@@ -37,7 +37,7 @@ class Times(NamedTuple):
     lag_seconds: float  # from the due time to the start
     # None if the task had no due time, or if it waited for its rate limit afterwards.
     promotion_lag_seconds: float | None
-    wait_seconds: float  # from being ready to the start
+    wait_seconds: float  # from the time when the task was ready to its start
     early: bool  # whether the task certainly started before its due time
     start_ns: int  # CLOCK_BOOTTIME
 

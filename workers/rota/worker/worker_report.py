@@ -47,7 +47,7 @@ class _OfQueue:
     lag: recorder.Histogram  # seconds from the due time to the start
     wait: recorder.Histogram  # seconds from the time when the task was ready to its start
     worst: recorder.Peak | None  # the worst recent lag in seconds; None for throttled tasks
-    objective_seconds: float  # lags above this are counted as misses
+    objective_seconds: float  # lag objective of the queue; a lag above it counts as a miss
 
 
 @dataclass(frozen=True, slots=True)

@@ -55,7 +55,7 @@ _ALWAYS: Final = 1 << 62  # a deadline that never passes, because no claim is ta
 
 @dataclass(slots=True, kw_only=True)
 class ConcurrentLoop(WorkerLoop):
-    """The loop of one worker process, from its first turn to its exit code."""
+    """The loop of a worker that runs many tasks at once, from its first turn to its exit code."""
 
     settings: WorkerSettings
     maker: AttemptMaker
