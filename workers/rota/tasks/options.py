@@ -182,7 +182,9 @@ def check_unique(value: object, what: str = "unique") -> Unique:
 def _backoff(value: object, what: str) -> Backoff:
     if value == "exponential" or value == "linear" or callable(value):  # noqa: PLR1714 - mypy narrows only this form
         return value
-    raise ValueError(f'{what} must be "exponential", "linear" or a callable that takes the number of failures, got {value!r}')
+    raise ValueError(
+        f'{what} must be "exponential", "linear" or a callable that takes the number of failures, got {value!r}'
+    )
 
 
 def check_boolean(value: object, what: str) -> bool:

@@ -464,7 +464,9 @@ AUDIT_UNPLACED = _gauge(
 
 # The telemetry itself.
 
-BUILD_INFO = _gauge("rota_build_info", _EXPORTER, "Always 1. The labels are the version and the protocol.", "version protocol")
+BUILD_INFO = _gauge(
+    "rota_build_info", _EXPORTER, "Always 1. The labels are the version and the protocol.", "version protocol"
+)
 START_TIME = _gauge("rota_start_time_seconds", _MASTER, "Unix time of the master's start.")
 COLLECT_SECONDS = _gauge(
     "rota_metrics_collect_seconds", _EXPORTER, "How long it took to collect and write this response of the exporter."

@@ -144,7 +144,7 @@ class InFlight(Unconfirmed):
         under way."""
         self.may_hold_more = True
         settlements, plain = self.outcomes_to_send()
-        # This is safely early, because Redis read `now_us` before the claim arrived.
+        # Redis read `now_us` before the claim arrived, so this limit is rather early, which is safe.
         claim_by_us = self._anchor.now_us + SAFE_CLAIM_AGE_US
         return Turn(limit, None, (), settlements, limits, plain, claim_by_us=claim_by_us)
 

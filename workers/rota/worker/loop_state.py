@@ -29,7 +29,7 @@ from rota.worker.redis_times import Anchor, RedisClock
 from rota.worker.worker_report import Report
 
 _MEBIBYTE: Final = 1 << 20
-# At most this often, because reading the memory use takes 3 us and a short task only 10 us.
+# Memory is read at most this often, because reading it takes 3 us, and a short task only 10 us.
 _EVERY_NS: Final = 100_000_000
 _LINE_BYTES: Final = 128
 

@@ -29,7 +29,7 @@ from rota.worker.redis_times import times_of
 
 LONG_SECONDS: Final = 0.1
 _OWN: Final = str(Path(__file__).parent.parent)
-_MAX_FRAMES: Final = 20  # the innermost frames are logged, and not more, because a log line has at most 4,096 bytes
+_MAX_FRAMES: Final = 20  # maximum number of frames to log, the innermost ones; a log line has at most 4,096 bytes
 
 
 class RunningTask:
