@@ -98,8 +98,8 @@ def _add_needs(text: str, shared: dict[str, str]) -> None:
 
 
 def _with_inner_needs(text: str, before: dict[str, str]) -> str:
-    """Return the text with the files inserted that its indented lines list. Files that are in `before` are not inserted
-    again."""
+    """Return the text, with the files inserted that its indented `-- with:` lines list. Files that are in `before` are
+    not inserted again."""
     lines = []
     for line in text.split("\n"):
         lines.append(line)

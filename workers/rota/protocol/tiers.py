@@ -75,7 +75,7 @@ class Domain:
     @property
     def has_patterns(self) -> bool:
         """Whether the domain has patterns, so that some of its queues are not known by name. In that case Redis stores
-        whose turn it is."""
+        the order in which they are served."""
         return any(share.is_pattern for share in self.queues)
 
 
@@ -98,7 +98,7 @@ def pack_tiers(tiers: Iterable[Domain]) -> Packed:
 
 
 def tier_args(tiers: Iterable[Domain]) -> list[str | int]:
-    """Return the arguments of which `pack_tiers` makes the packed form."""
+    """Return the tiers as a list of arguments, which `pack_tiers` packs."""
     domains = list(tiers)
     args: list[str | int] = [len(domains)]
     for domain in domains:

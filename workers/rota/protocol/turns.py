@@ -103,7 +103,7 @@ class ThrottleStatus(StrEnum):
 
     START = "start"  # the task may start
     THROTTLED = "throttled"  # the task may not start yet; it was delayed, and its owner no longer holds it
-    LATE = "late"  # the task may not start, because its latest time would pass before
+    LATE = "late"  # the task must not start, because it could start only after `latest_us`
     GONE = "gone"  # the owner does not hold the task, or the task was cancelled
 
 

@@ -153,8 +153,8 @@ class BorrowedConnection(Connection):
 
 
 def check_source(source: Any) -> None:
-    """Check that an object lends connections that can write. Raises TypeError or ValueError if not, with advice what to
-    pass instead."""
+    """Check that an object lends connections that can write. Raises TypeError or ValueError if not, with advice on what
+    to pass instead."""
     pool = getattr(source, "connection_pool", source)
     if callable(getattr(source, "master_for", None)):
         raise TypeError('redis: a Sentinel knows many services: pass sentinel.master_for("mymaster")')

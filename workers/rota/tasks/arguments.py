@@ -60,8 +60,8 @@ class Misfit(Exception):
 
 
 def is_model(kind: object) -> bool:
-    """Whether `kind` is a pydantic model class. This does not import pydantic: before the application does, there are
-    no such classes."""
+    """Whether `kind` is a pydantic model class. This does not import pydantic, because there are no such classes before
+    the application has imported it."""
     pydantic = sys.modules.get("pydantic")
     return pydantic is not None and isinstance(kind, type) and issubclass(kind, pydantic.BaseModel)
 

@@ -70,8 +70,8 @@ class CallChain:
 
 @dataclass(frozen=True)
 class CallGroup:
-    """Calls and chains that run in any order, the members, and a call that follows them. The atomic step that ends the
-    last member enqueues that call, once."""
+    """Members, which are calls and chains that run in any order, and a call that follows them. The atomic step that
+    ends the last member enqueues that call, once."""
 
     members: tuple[Call[Any] | CallChain, ...]
     then: Call[Any] | CallChain | None = None
@@ -95,7 +95,7 @@ def plain_call(name: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Cal
 
 
 def call_of(what: Any, args: Sequence[Any], kwargs: Mapping[str, Any] | None, options: CallOptions) -> Call[Any] | None:
-    """Return the call that the arguments of a client's `enqueue` describe. Returns None if `what` is no call, but may
+    """Return the call that the arguments of a client's `enqueue` describe. Returns None if `what` is not a call but may
     be a chain or a group. Raises TypeError if a Call is given together with arguments or options, or if `what` cannot
     be called."""
     if isinstance(what, Call):

@@ -96,7 +96,7 @@ class ClientSettings(NamedTuple):
 
     @property
     def is_complete(self) -> bool:
-        """Whether these settings are so complete that no other source could add any."""
+        """Whether no setting is missing that another source could supply."""
         others = (self.namespace, self.max_payload_kb, self.durability, self.timeout_seconds)
         files = (self.redis_tls_ca, self.redis_tls_cert, self.redis_tls_key)
         return all(others) and (self.has_redis or bool(self.redis_url and (not self._speaks_tls or all(files))))

@@ -154,7 +154,8 @@ class TaskDefinition(Generic[P, R]):
 
 def signature_of(function: Callable[..., Any]) -> inspect.Signature | None:
     """Return the signature of a function, or None if it has none. A wrapper has its own signature, because it may add
-    arguments. Only for a wrapper with a bare `(*args, **kwargs)`, the signature is that of the wrapped function."""
+    arguments. The exception is a wrapper with a bare `(*args, **kwargs)`, which gets the signature of the function that
+    it wraps."""
     try:
         own = inspect.signature(function, follow_wrapped=False)
     except ValueError:  # some functions that are written in C have no signature

@@ -87,7 +87,8 @@ def _is_of_debugger(exception: BaseException) -> bool:
 def _is_retried(options: TaskOptions, exception: BaseException) -> bool:
     if isinstance(exception, (Retry, *options.retry_on)):
         return True
-    # If every Exception is retried, so are sys.exit() and the soft time limit, although they are no Exceptions.
+    # If every Exception is retried, so are sys.exit() and the soft time limit, although they do not derive from
+    # Exception.
     return Exception in options.retry_on and not isinstance(exception, Exception)
 
 

@@ -133,7 +133,8 @@ class KeptTasks:
         if kept.state is State.RUNNING and kept.record is not None:
             kept.record.cancelled = kept.record.number
             return CancelStatus.RUNNING
-        # `lua/cancel.lua` does not know the times of tasks that are ready, so neither are they kept here.
+        # `lua/cancel.lua` does not know the times of tasks that are ready, so the entry is stored without them here
+        # too.
         due_us = kept.entry.due_us if kept.state is State.SCHEDULED else 0
         self._become(kept, due_us=due_us, ready_us=0)
         self._end(kept, State.CANCELLED, _NO_RUN + ran_by(0, decode_body(kept.body).name), "-")

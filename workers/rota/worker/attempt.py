@@ -63,7 +63,7 @@ class Attempt:
     prepared: Runnable | Unfit | None  # None if the task was cancelled after a claim whose reply was lost
     needs_permission: bool = False  # whether Redis has to permit the start
     ran_by: bytes = b""  # process and task name for the run record in Redis; empty if no record is stored
-    times: Times = NOT_STARTED  # times of the attempt's start; replaced at the call if hooks ran before it
+    times: Times = NOT_STARTED  # set when the attempt starts, and again just before the call if hooks ran before it
     runtime_seconds: float = 0.0  # run time of the function
     outcome: Outcome = DONE
     reason: str = ""  # why the task is dead; empty if it is not
@@ -121,7 +121,7 @@ class Attempt:
         return True
 
     def called(self, times: Times) -> None:
-        """Record the start times, now that the function is about to be called."""
+        """Store the start times. This is called just before the function."""
         self.times = times
         if self._current is not None:
             self._current.lag_seconds = times.lag_seconds
@@ -209,8 +209,8 @@ def kill_policy_of(options: TaskOptions, failures: int, random: Callable[[], flo
 
 
 class ShortLimits:
-    """Shows the master the shortest soft limit of the last minute, if that limit is under a second. The master checks
-    workers often enough for this limit."""
+    """Shows the master the shortest soft limit of the last minute, if that limit is under a second. The master then
+    checks its workers often enough to enforce this limit in time."""
 
     def __init__(self, slot: Slot, ring_master: Callable[[], None]) -> None:
         self._slot = slot

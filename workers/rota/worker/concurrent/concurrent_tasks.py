@@ -53,7 +53,7 @@ class RunningTask:
         return self.attempt is not None and self.record.number == self.attempt.number
 
     def opened(self, attempt: Attempt) -> None:
-        """Store the attempt, now that the slot shows the task."""
+        """Store the attempt. This is called when the slot begins to show the task."""
         self.attempt = attempt
         attempt.extend_soft_limit = _extend_here
         self.record.enter_step()
