@@ -40,7 +40,7 @@ class Kind(_Letter):
 
 
 class CrashKind(_Letter):
-    """How the worker of a task's last attempt ended. LOST means that its whole node was lost."""
+    """The way in which the worker of a task's last attempt ended. LOST means that its whole node was lost."""
 
     CRASH = "C"
     SIGNAL = "S"

@@ -31,7 +31,7 @@ class Opening(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Into:
-    """Where new members are added."""
+    """The group, or the chain outside of any group, to which new members are added."""
 
     group: str = ""  # "" for chains outside of any group
     opening: Opening | None = None  # opens the group unless it exists; None if the group must already exist
@@ -41,7 +41,7 @@ class Into:
 
 
 class AddStatus(StrEnum):
-    """What happened to new members. If the status is CURSOR or ENDED, nothing was changed."""
+    """The result for new members. If the status is CURSOR or ENDED, nothing was changed."""
 
     OK = "ok"  # the members were processed
     CURSOR = "cursor"  # the group has accepted another number of items than expected

@@ -36,7 +36,7 @@ class NewTask(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Enqueued:
-    """What happened to an item that was enqueued. If all fields have their defaults, the task was accepted."""
+    """The result for an item that was enqueued. If all fields have their defaults, the task was accepted."""
 
     duplicate: bool = False  # whether a live task already has the id or the unique key; that task is kept
     holder: str = ""  # id of the task that holds the unique key, if that makes the item a duplicate

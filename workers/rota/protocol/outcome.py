@@ -248,7 +248,7 @@ _LATEST_US: Final = 9_000_000_000_000_000  # same as LATEST in lua/shared/clock.
 
 
 class RunRecord(NamedTuple):
-    """How one run of a task went: when it started, for how long it ran, and in which process."""
+    """The record of one run of a task: when it started, how long it took, and which process ran it."""
 
     start_us: int = 0  # Redis time; 0 if the run did not start, or if its start was not reported
     run_us: int = 0
@@ -271,7 +271,7 @@ def run_record_of(start_us: int, run_us: float, who: bytes, refused: str = "") -
 
 @dataclass(frozen=True, slots=True)
 class Ended:
-    """What is remembered of a task that has ended."""
+    """The data that the fleet remembers about a task that has ended."""
 
     how: str  # how the task ended, one of ENDS_OF_GONE
     at_us: int  # when the task ended, by Redis time

@@ -126,7 +126,7 @@ parse_adopted_scheduled = reply(AdoptedScheduled, int, pairs_of_texts)
 
 
 class RestoreStatus(StrEnum):
-    """What happened to a live task that was in no lane, list or set and was to be restored."""
+    """The result of restoring a live task that was in no lane, list or set."""
 
     RESTORED = "restored"  # the task is back in its lane
     ENDED = "ended"  # the task had been cancelled, and has now ended
@@ -180,8 +180,8 @@ class LegacySource(NamedTuple):
 
 
 class FromSource(NamedTuple):
-    """How many items a call took from a source, how many are left, and what is wrong with the source ("" for
-    nothing)."""
+    """The result for one source: how many items the call took, how many are left, and what is wrong with the source (""
+    for nothing)."""
 
     taken: int
     left: int

@@ -106,7 +106,7 @@ class SchedulePage(NamedTuple):
 
 
 class DeclareStatus(StrEnum):
-    """What happened to a schedule that a node declared."""
+    """The result for a schedule that a node declared."""
 
     KEPT = "kept"  # the schedule existed already and is unchanged
     NEW = "new"  # the schedule was added
@@ -118,7 +118,7 @@ class DeclareStatus(StrEnum):
 
 
 class PutStatus(StrEnum):
-    """What happened to a schedule that a client put. DECLARED means that it was not stored because a node declares a
+    """The result for a schedule that a client put. DECLARED means that it was not stored because a node declares a
     schedule with that name."""
 
     NEW = "new"
@@ -128,7 +128,7 @@ class PutStatus(StrEnum):
 
 
 class RemoveStatus(StrEnum):
-    """What happened to a schedule that a client wanted to remove. DECLARED means that it was not removed because a node
+    """The result for a schedule that a client wanted to remove. DECLARED means that it was not removed because a node
     declares it."""
 
     REMOVED = "removed"
@@ -137,7 +137,7 @@ class RemoveStatus(StrEnum):
 
 
 class PauseStatus(StrEnum):
-    """What a pause or a resume has changed. SAME means that the schedule was already in that state."""
+    """The result of a pause or a resume. SAME means that the schedule was already in that state."""
 
     PAUSED = "paused"
     RESUMED = "resumed"
@@ -146,7 +146,7 @@ class PauseStatus(StrEnum):
 
 
 class RunStatus(StrEnum):
-    """What happened when an extra occurrence was to be enqueued. CHANGED means that the schedule has changed since the
+    """The result of a request to enqueue an extra occurrence. CHANGED means that the schedule has changed since the
     caller read it, so the caller should read it again. OVERLAPS means that the previous occurrence has not ended and
     the schedule forbids overlaps."""
 

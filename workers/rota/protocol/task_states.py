@@ -44,7 +44,7 @@ class TaskPhase(Enum):
 
 @dataclass(frozen=True, slots=True)
 class StateFacts:
-    """What is known about one state: a row of the table `STATES`."""
+    """The properties of one state: a row of the table `STATES`."""
 
     phase: TaskPhase
     meaning: str  # the rest of a sentence that begins with "The task"

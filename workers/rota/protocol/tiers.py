@@ -47,7 +47,8 @@ VIRTUAL_UNIT = 720_720  # virtual time that one entry takes at weight 1; divisib
 
 @dataclass(frozen=True, slots=True)
 class QueueShare:
-    """How a pool serves a queue. If `name` is a pattern, the values apply to each queue that matches it."""
+    """The settings with which a pool serves a queue. If `name` is a pattern, the values apply to each queue that
+    matches it."""
 
     name: str
     weight: float = 1.0  # weight of the queue within its tier

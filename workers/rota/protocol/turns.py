@@ -48,7 +48,7 @@ class Turn:
 
 
 class TurnStatus(StrEnum):
-    """What a turn has done, and what the worker should do next."""
+    """The result of a turn, which shows what the worker should do next."""
 
     OK = "ok"  # the worker now holds exactly the claims of this reply, if any
     BACKLOGGED = "backlogged"  # like OK, and so many entries are left that the worker should prefetch

@@ -22,7 +22,7 @@ def _as_it_is(raw: Raw) -> Raw:
 
 @dataclass(frozen=True, slots=True)
 class Audit:
-    """How many tasks were accepted, are live, and have ended."""
+    """The numbers of tasks that were accepted, are live, and have ended."""
 
     accepted: int
     live: int  # number of live tasks, including dead tasks

@@ -27,7 +27,7 @@ class Occurrence(NamedTuple):
 
 
 class Reckoning(NamedTuple):
-    """What to enqueue for a schedule at a given time."""
+    """The occurrences of a schedule to enqueue at a given time."""
 
     enqueue: tuple[Occurrence, ...]  # occurrences to enqueue, in order
     left_out: int  # number of missed occurrences that are skipped; at most 1,000 are counted

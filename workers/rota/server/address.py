@@ -55,8 +55,8 @@ NO_TLS_FILES: Final = TlsFiles()
 
 @dataclass(frozen=True, slots=True)
 class ServerAccess:
-    """What is needed for access to a server besides its URL. `logins` supplies the user and the password if the URL has
-    none."""
+    """The data for access to a server that its URL does not have. `logins` supplies the user and the password if the
+    URL has none."""
 
     tls_files: TlsFiles = NO_TLS_FILES
     logins: Logins | None = None

@@ -23,8 +23,8 @@ _GIVE: Final = "pass a Redis client, a ConnectionPool, what Sentinel.master_for 
 
 
 class Borrowing:
-    """What the blocking and the asyncio endpoints of an application's client have in common: the checked client, and
-    the names of its server for messages."""
+    """The common part of the blocking and the asyncio endpoint of an application's client: the checked client, and the
+    names of its server for messages."""
 
     def __init__(self, source: Any, key: str, *, is_of_asyncio: bool) -> None:
         """Check that the application's object can be used. `key` is any key of the namespace. Raises TypeError or

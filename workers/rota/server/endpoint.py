@@ -40,7 +40,7 @@ RedisClient = HasConnectionPool | LendsConnections | HasNodes
 
 
 class NamedServer(Protocol):
-    """How messages describe the server of a client."""
+    """The names under which messages show the server of a client."""
 
     @property
     def shown(self) -> str:

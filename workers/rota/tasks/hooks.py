@@ -91,7 +91,7 @@ reset_running: Final = _running.reset
 
 @dataclass(frozen=True, slots=True)
 class AttemptFailure:
-    """How an attempt failed, and whether there is another attempt.
+    """The failure of an attempt, and whether there is another attempt.
 
     * `reason`: `failed` if there is another attempt. Otherwise why the task is dead (`retries`, `dead_on`,
       `not_retried`, `asked` or `backoff`) or could not be run (`garbage`, `unknown_task`, `arguments` or `options`).

@@ -122,7 +122,7 @@ class Every(Periodic):
 
 
 class ScheduledTask(DescribesArguments, Protocol):
-    """What the schedules of a task need to know about it."""
+    """The properties of a task that its schedules need."""
 
     name: str
 

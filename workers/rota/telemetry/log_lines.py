@@ -38,7 +38,7 @@ LogLines = Callable[[str, str, Fields], bytes]
 
 @dataclass(slots=True)
 class Counts:
-    """How many log lines of this process were dropped or cut."""
+    """The numbers of log lines of this process that were dropped or cut."""
 
     dropped: int = 0  # number of lines that were not written at all
     # Number of dropped lines whose write failed; the other ones had no room, because the reader of the log is slow.

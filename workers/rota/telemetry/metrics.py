@@ -87,7 +87,7 @@ class Definition:
 
     @property
     def numbers(self) -> int:
-        """How many numbers a record of this metric has."""
+        """The number of values in a record of this metric."""
         return 1
 
     @property
@@ -149,8 +149,8 @@ class HistogramDefinition(Definition):
 
     @property
     def numbers(self) -> int:
-        """How many numbers a record of this metric has: one for each bucket, one for values above the last bucket, and
-        the sum."""
+        """The number of values in a record of this metric: one for each bucket, one for values above the last bucket,
+        and the sum."""
         return len(self.buckets) + 2
 
 

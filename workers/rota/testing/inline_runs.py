@@ -108,7 +108,7 @@ class Ran:
 
 
 class RunMode(NamedTuple):
-    """How to run tasks: whether failed tasks are retried, and whether soft limits are enforced."""
+    """The mode in which tasks run: whether failed tasks are retried, and whether soft limits are enforced."""
 
     retries: bool
     limits: bool

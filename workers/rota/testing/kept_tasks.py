@@ -1,6 +1,5 @@
-"""What the server stores about tasks, as a part of the stand-in for tests: which tasks are live, which unique keys are
-held, and each task's state and end. For one task this does the same as the scripts, without lanes, owners and
-leases."""
+"""The state of tasks in the stand-in for the server: which tasks are live, which unique keys are held, and each task's
+state and end. For one task this does the same as the scripts, without lanes, owners and leases."""
 
 import heapq
 import time

@@ -347,9 +347,9 @@ class Prefetch:
         """Return how many of the `tasks` of a claim are still to run when the worker sends the next turn. The worker
         sends that turn early, so that the reply has arrived when the last of these tasks ends.
 
-        Returns 0, so that the turn is sent after all tasks, if a task may run or wait for a processor for so long that
-        the new claim would be too old by then. Returns 1 only if the queue is backlogged, because otherwise the newly
-        claimed task would wait here while other workers are idle.
+        Returns 0, so that the turn is sent after all tasks, if a task may take so much time to run, or to wait for a
+        processor, that the new claim would be too old by then. Returns 1 only if the queue is backlogged, because
+        otherwise the newly claimed task would wait here while other workers are idle.
         """
         run_times = self._run_times.get(queue)
         if run_times is None or run_times.longest_ns > PREFETCH_NS:

@@ -26,7 +26,7 @@ _SHORTEST_SECONDS: Final = 0.02  # for a wait shorter than this, the round trip 
 
 
 class DoorbellWait(NamedTuple):
-    """What ended a wait at the doorbells, and the reply to the turn that followed it."""
+    """The end of a wait at the doorbells, with the reply to the turn that followed it."""
 
     queue: str  # the queue whose token was taken, "" if no doorbell rang
     reply: TurnReply  # the reply to the turn that was sent with the BLPOP

@@ -35,8 +35,8 @@ _LINE_BYTES: Final = 128
 
 
 class Span(NamedTuple):
-    """How many attempts a worker makes. After `request_at` attempts the worker requests its replacement, and keeps
-    working until the master stops it. After `end_at` attempts it stops claiming."""
+    """The number of attempts that a worker makes. After `request_at` attempts the worker requests its replacement, and
+    keeps working until the master stops it. After `end_at` attempts it stops claiming."""
 
     request_at: int
     end_at: int
