@@ -31,7 +31,7 @@ class Opening(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Into:
-    """The group, or the chain outside of any group, to which new members are added."""
+    """The group to which new members are added, and the conditions for adding them."""
 
     group: str = ""  # "" for chains outside of any group
     opening: Opening | None = None  # opens the group unless it exists; None if the group must already exist
